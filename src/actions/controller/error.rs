@@ -1,28 +1,27 @@
-//! Why an effect failed: a refusal that the planner decides about, or an error of any request.
+//! Errors of effects: a refusal, which the planner handles, or a failed request.
 
 use thiserror::Error;
 
 use ganglion_actions_plan::effect::{Refusal, RefusalKind};
 use ganglion_runtime::error::Error;
 
-/// See the module.
 #[derive(Debug, Error)]
 pub enum ActError {
-    /// The API server refused it, and would refuse it again.
+    /// The API server refused the effect and would refuse it again.
     #[error("refused: {}", .0.message)]
     Refused(Refusal),
-    /// The request failed; its class says when to retry.
+    /// The request failed. The class of the error says when to retry.
     #[error(transparent)]
     Request(Error),
 }
 
 impl ActError {
-    /// Makes a refusal of this kind.
+    /// Creates a refusal of this kind.
     pub fn refused(kind: RefusalKind, message: impl Into<String>) -> Self {
         Self::Refused(Refusal { kind, message: message.into() })
     }
 
-    /// The reason for logs and metrics.
+    /// Reason for logs and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Refused(refusal) => refusal.kind.reason().as_str(),
@@ -41,7 +40,7 @@ impl From<Error> for ActError {
     }
 }
 
-/// A refusal that the planner has no next step for ends the reconcile.
+/// A refusal without a next step ends the reconcile.
 impl From<ActError> for Error {
     fn from(error: ActError) -> Self {
         match error {

@@ -1,5 +1,6 @@
-//! Events of a WorkloadAction: one when its work begins, one when it ends, with reason and message of the Ready condition; and
-//! one if receivers of its notifications were given up, with those of the condition Notified.
+//! Events of a WorkloadAction. One event is published when the action starts and one when it ends, with reason and
+//! message of the Ready condition. Another event reports receivers that were given up, with reason and message of the
+//! Notified condition.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -9,12 +10,12 @@ use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use ganglion_core::facts::Identity;
 use ganglion_runtime::events::{EventText, reference};
 
-/// The action, as the subject of an event.
+/// The action as the subject of an event.
 pub fn subject(action: &Identity) -> ObjectReference {
     reference::<WorkloadAction>(action)
 }
 
-/// The event for a change of status, where work began or the action ended.
+/// Event for a status change in which the action started or ended.
 #[must_use]
 pub fn transition_event(before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) -> Option<EventText> {
     let began = after.started_at.is_some() && before.is_none_or(|status| status.started_at.is_none());
@@ -28,7 +29,7 @@ pub fn transition_event(before: Option<&WorkloadActionStatus>, after: &WorkloadA
     })
 }
 
-/// The event for a change of status by which the last receiver was notified or given up, and one was given up.
+/// Event for the status change that ends the notifications, if a receiver was given up.
 #[must_use]
 pub fn given_up_event(before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) -> Option<EventText> {
     let given_up = |status: &WorkloadActionStatus| {

@@ -1,8 +1,8 @@
-//! The gate keeper: releases the pods that the operator's scheduling gate holds and that no action wants, also those that were
+//! The gate keeper: removes the operator's scheduling gate from pods that no action wants, including pods that were
 //! gated before the operator started.
 //!
-//! Owns the passes over these pods. The decision is in `logic::workload_action::stateful::gate`; a pod that an action wants is
-//! released by the action's own controller.
+//! Owns the reconciles of these pods. `logic::workload_action::stateful::gate` decides. A pod that an action wants is
+//! released by the controller of that action.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +19,12 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::run::{Action, Controller, PassResult};
 
-/// See the module.
 pub struct GateKeeper {
     pub ctx: Context,
 }
 
 impl GateKeeper {
-    /// The pods to begin with.
+    /// Pods to enqueue at the start.
     #[must_use]
     pub fn gated(world: &World) -> Vec<Key> {
         world.table::<PodFact>().values().filter(|pod| pod.gated).map(|pod| pod.id.key.clone()).collect()
@@ -40,7 +39,7 @@ impl GateKeeper {
                 info!(effect = act::name(&effect), on = %key, "done");
                 Ok(Action::AwaitChange)
             }
-            // It is another pod, or was released meanwhile: what is known of it is read again.
+            // Another pod has this name now, or the gate was removed meanwhile: read the pod again.
             Err(ActError::Request(Error::Conflict(_))) => {
                 let _ = act::look_again(&self.ctx, &effect).await?;
                 Ok(Action::RequeueAfter(Duration::from_millis(100)))

@@ -1,6 +1,6 @@
 //! The janitor: periodically cleans up after actions that vanished before they ended.
 //!
-//! Owns the schedule. The decisions are in `logic::workload_action::janitor`.
+//! Owns the schedule. `logic::workload_action::janitor` decides.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use ganglion_actions_plan::effect::Effect;
 use ganglion_actions_plan::janitor::Leftovers;
 use ganglion_runtime::metrics::ReasonLabel;
 
-/// Time between two rounds while nothing is left over.
+/// Maximum time between two rounds.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// Runs rounds until the controller is stopped.
+/// Runs rounds until the controller stops.
 pub async fn run(controller: Arc<WorkloadActionController>) {
     let mut janitor = Janitor::default();
     while !controller.ctx.stop.is_cancelled() {
@@ -27,12 +27,12 @@ pub async fn run(controller: Arc<WorkloadActionController>) {
     }
 }
 
-/// What the janitor keeps between two rounds; a crash may lose it.
+/// State that the janitor keeps between rounds. A crash may lose it.
 #[derive(Debug, Default)]
 pub struct Janitor(Leftovers);
 
 impl Janitor {
-    /// One round; returns the time until the next.
+    /// Runs one round and returns the time until the next.
     pub async fn round(&mut self, controller: &WorkloadActionController) -> Duration {
         let now = controller.ctx.now();
         let (effects, again) = controller.ctx.store.read(|world| self.0.sweep(world, now));

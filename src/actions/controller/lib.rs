@@ -1,8 +1,8 @@
-//! The workload-action controller: asks the planner for the next step, performs it, stores the answer, and asks again.
+//! The workload-action controller: executes the next step that the planner returns, stores the result, and plans again.
 //!
-//! Owns the loop, the delay before a report is written, the reservations of admissions in progress, and the sending of
-//! notifications. Decides nothing
-//! about replicas: that is `logic::workload_action`. Keeps nothing that a crash must not lose.
+//! Owns the reconcile loop, the delay before a wait is reported, the reservations of admissions in progress, and the
+//! delivery of notifications. All decisions about replicas are in `logic::workload_action`. A crash may lose everything
+//! that this controller remembers.
 
 mod act;
 mod error;
@@ -46,16 +46,16 @@ pub use notifier::Notifier;
 use reservation::{Reservation, taken_up};
 use waits::Waits;
 
-/// The most effects of one reconcile; then other actions are reconciled.
+/// Maximum number of effects in one reconcile. The action is then enqueued again, so that other actions get a turn.
 const MAX_EFFECTS: usize = 32;
 
-/// The most conflicts in one reconcile that are retried at once; then the backoff applies.
+/// Maximum number of conflicts in one reconcile that are retried at once. Further conflicts back off.
 const MAX_CONFLICTS: usize = 4;
 
-/// Requeue interval of an action at work on a workload of a kind that is not watched.
+/// Requeue interval of a running action whose workload is of a kind that the operator does not watch.
 const UNWATCHED: Duration = Duration::from_secs(1);
 
-/// How long requests must be forbidden before the action fails: an API server that has just started answers before it
+/// Time for which requests must be forbidden before the action fails. A starting API server answers requests before it
 /// has loaded its roles.
 const DOUBT: SignedDuration = SignedDuration::from_secs(10);
 
@@ -63,33 +63,33 @@ const DOUBT: SignedDuration = SignedDuration::from_secs(10);
 pub struct WorkloadActionController {
     pub ctx: Context,
     pub limits: Limits,
-    /// Asks PlacementPolicies.
+    /// Ranks nodes by PlacementPolicies.
     pub ranker: Arc<dyn NodeRanker + Send + Sync>,
-    /// Requeue interval of an action that has not ended, if nothing changes.
+    /// Requeue interval of an unfinished action if nothing changes.
     pub resync: Duration,
     pub notifier: Arc<Notifier>,
     pub memory: ActionMemory,
 }
 
-/// What the controller keeps between two reconciles; a crash may lose it.
+/// State that the controller keeps between reconciles. A crash may lose it.
 #[derive(Default)]
 pub struct ActionMemory {
-    /// Held while an admission is planned and reserved.
+    /// Locked while an admission is planned and reserved.
     admission: tokio::sync::Mutex<()>,
     waits: Mutex<Waits>,
-    /// When an action's effects were first forbidden.
+    /// Time at which the requests of an action were first forbidden.
     forbidden: Mutex<HashMap<Key, Timestamp>>,
-    /// The effects whose requests had no answer: their outcome is unknown.
+    /// Effects whose requests had no answer, so that their outcome is unknown.
     unanswered: Mutex<HashMap<Key, Vec<Effect>>>,
     discovery: Discovery,
 }
 
 impl ActionMemory {
-    /// Whether a request may be forbidden only because the API server has just started.
+    /// Whether a request may be forbidden only because the API server is starting.
     fn doubts(&self, key: &Key, now: Timestamp) -> bool {
         let mut forbidden = self.forbidden.lock().unwrap_or_else(PoisonError::into_inner);
         let since = forbidden.entry(key.clone()).or_insert(now);
-        // If the clock was set back, the time is counted from now.
+        // If the clock was set back, the time counts from now.
         *since = (*since).min(now);
         now.duration_since(*since) < DOUBT
     }
@@ -136,24 +136,24 @@ impl Controller for WorkloadActionController {
     }
 }
 
-/// The failures of one reconcile.
+/// Failures within one reconcile.
 #[derive(Default)]
 struct Failures {
     conflicts: usize,
     refused: bool,
 }
 
-/// An effect that was carried out, or how it failed.
+/// Result of an effect. The error names the effect that failed.
 type Done = Result<(), (Effect, ActError)>;
 
-/// What a wait leads to.
+/// Outcome of a wait: pause, or report the wait in the status.
 enum Rest {
     Until(Action),
     Report(Box<Effect>),
 }
 
 impl WorkloadActionController {
-    /// Keeps when the action was first planned.
+    /// Records when this process first planned the action.
     fn notice(&self, key: &Key) {
         let is_new = |world: &World| {
             let uid = world.action(key)?.metadata.uid.clone()?;
@@ -164,8 +164,8 @@ impl WorkloadActionController {
         }
     }
 
-    /// The planner's next step. Notifications come first, since nothing waits for them: those that were made are recorded, and
-    /// those that are due are begun.
+    /// Returns the planner's next step. Notifications come first, since nothing waits for them: finished attempts are
+    /// recorded, and due attempts are started.
     fn plan(&self, key: &Key) -> Next {
         let known = self.ctx.store.read(|world| world.action(key).filter(|action| is_pending(action)).cloned());
         if let Some(action) = known {
@@ -184,7 +184,7 @@ impl WorkloadActionController {
         }
     }
 
-    /// The next step after these effects, or the error that ends the reconcile.
+    /// Returns the next step after these effects, or the error that ends the reconcile.
     async fn after(&self, key: &Key, failures: &mut Failures, done: Vec<Done>) -> Result<Next, Error> {
         if done.iter().all(Result::is_ok) {
             self.memory.trusts(key);
@@ -194,27 +194,29 @@ impl WorkloadActionController {
         for (effect, error) in done.into_iter().filter_map(Result::err) {
             let is_refusal = matches!(error, ActError::Refused(_));
             match self.failed(key, failures, &effect, error).await {
-                // What a refusal leads to is known from its answer only. Other steps are planned again.
+                // A step that follows from a refusal wins: only the refusal leads to it. Other steps can be planned
+                // again.
                 Ok(next) if is_refusal || step.is_none() => step = Some(next),
                 Ok(_) => {}
                 Err(error) => stop = stop.or(Some(error)),
             }
         }
         match (step, stop) {
-            // What has failed beside it fails again, and is dealt with then; but an effect whose outcome is unknown is looked up.
+            // Other effects that failed will fail again after this step, and are handled then. An effect with an
+            // unknown outcome is looked up first.
             (Some(step), _) if !self.memory.unanswered().contains_key(key) => Ok(step),
             (_, Some(error)) => Err(error),
             (step, None) => Ok(step.unwrap_or_else(|| self.plan(key))),
         }
     }
 
-    /// Plans an admission again while no other one is planned, and reserves what it takes, so that no two admissions take
-    /// the same place while their writes are in progress. Not under the store's write lock: a plan over thousands of nodes
-    /// would hold up the watches.
+    /// Plans the admission again while no other admission is planned, and reserves its nodes and pods, so that no two
+    /// admissions take the same place while their writes are in progress. The plan does not run under the store's write
+    /// lock: a plan over thousands of nodes would block the watches.
     async fn admit(&self, key: &Key) -> Done {
         let turn = self.memory.admission.lock().await;
         let Next::Do(effect @ Effect::Admit { .. }) = self.plan(key) else {
-            // Another admission was first; the reconcile goes on with a new plan.
+            // Another admission was first: the reconcile continues with a new plan.
             return Ok(());
         };
         if let Effect::Admit { status, .. } = &effect {
@@ -227,19 +229,19 @@ impl WorkloadActionController {
         admitted.map_err(|error| (effect, error))
     }
 
-    /// Writes the receipt in parallel with its admission. If that fails, the next plan asks for the receipt again, or
-    /// deletes it if the action ends first; so the receipt is read to learn whether it was created.
+    /// Writes the receipt in parallel with its admission. If that fails, the next plan writes the receipt again, or
+    /// deletes it if the action ends first. The receipt is read to find out whether it was created.
     async fn write_receipt_of(&self, admission: &Effect) {
         let Effect::Admit { receipt: Some(receipt), .. } = admission else { return };
         let effect = Effect::WriteReceipt(receipt.clone());
         if let Err(error) = self.perform(&effect).await {
             debug!(on = %receipt.key, %error, "the receipt was not written beside the admission");
-            // If that fails, too, the next plan asks for the receipt again.
+            // If this read fails, too, the next plan writes the receipt again.
             let _ = act::look_again(&self.ctx, &effect).await;
         }
     }
 
-    /// Performs one effect; its answer is in the store before anything else is planned.
+    /// Performs one effect. The store contains the result before the next plan.
     async fn perform(&self, effect: &Effect) -> Result<(), ActError> {
         let before = self.status_of(effect);
         act::act(&self.ctx, effect).await?;
@@ -254,13 +256,13 @@ impl WorkloadActionController {
         Ok(())
     }
 
-    /// The status that an effect is about to replace.
+    /// The status that the effect replaces.
     fn status_of(&self, effect: &Effect) -> Option<WorkloadActionStatus> {
         let (Effect::Record { action, .. } | Effect::Admit { action, .. }) = effect else { return None };
         self.ctx.store.read(|world| world.action(&action.key).and_then(|known| known.status.clone()))
     }
 
-    /// The next step after a failure, or the error that ends the reconcile.
+    /// Returns the next step after a failed effect, or the error that ends the reconcile.
     async fn failed(
         &self,
         key: &Key,
@@ -295,13 +297,13 @@ impl WorkloadActionController {
         }
     }
 
-    /// Reads the objects of the action's last requests again that had no answer: the watches may be far behind, and a plan on
-    /// stale facts would be wrong.
+    /// Reads the objects again whose last requests had no answer. The watches may be far behind, and a plan on stale
+    /// facts would be wrong.
     async fn look_up(&self, key: &Key) -> Result<(), Error> {
         let Some(effects) = self.memory.unanswered().get(key).cloned() else { return Ok(()) };
         for effect in &effects {
             match act::look_again(&self.ctx, effect).await {
-                // It may not be read, and a retry would not change that.
+                // The read is forbidden, and a retry would not change that.
                 Err(Error::Forbidden(_) | Error::Denied(_)) => {}
                 done => drop(done?),
             }
@@ -311,7 +313,7 @@ impl WorkloadActionController {
         Ok(())
     }
 
-    /// Reads the object of another kind whose replicas the action changes, if it does.
+    /// Reads the owner of another kind (such as an Argo Rollout) whose replicas the action changes, if there is one.
     async fn read_owner(&self, key: &Key) -> Result<(), Error> {
         let Some(needed) = self.needed_owner(key) else { return Ok(()) };
         match owners::read(&self.ctx, &self.memory.discovery, &needed).await {
@@ -325,7 +327,8 @@ impl WorkloadActionController {
         }
     }
 
-    /// Requeue interval of an action that has not ended: shorter where nothing reports a change that it waits for.
+    /// Requeue interval of an unfinished action. It is shorter if no watch reports the change that the action waits
+    /// for.
     fn resync_of(&self, key: &Key) -> Duration {
         if self.needed_owner(key).is_some_and(|needed| needed.working) { UNWATCHED } else { self.resync }
     }
@@ -339,7 +342,7 @@ impl WorkloadActionController {
         self.ctx.store.read(|world| refused(key, world, now, effect, refusal))
     }
 
-    /// Waits. The report is written only if the same wait has lasted for some time: most waits are shorter.
+    /// Waits. A wait is written to the status only after it has lasted for some time: most waits are shorter.
     fn wait(&self, key: &Key, until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>>) -> Rest {
         let known = self.ctx.store.read(|world| world.action(key).cloned());
         let mut waits = self.memory.waits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -363,7 +366,7 @@ impl WorkloadActionController {
     }
 }
 
-/// Whether the effect writes the action itself: its refusal cannot be recorded in the action.
+/// Whether the effect writes the action itself, so that its refusal cannot be recorded in the action.
 fn is_own_record(effect: &Effect) -> bool {
     match effect {
         Effect::Record { .. } | Effect::Admit { .. } | Effect::AddFinalizer { .. } | Effect::RemoveFinalizer { .. } => {

@@ -1,5 +1,5 @@
-//! Objects of other kinds that own ReplicaSets, such as Argo Rollouts: read before each plan that depends on one, since such kinds
-//! are not watched.
+//! Objects of other kinds that own ReplicaSets, such as Argo Rollouts. The operator does not watch these kinds, so it
+//! reads the object before each plan that depends on it.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::autoscaling::v1::Scale;
@@ -16,25 +16,23 @@ use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::dynamic;
 use ganglion_runtime::error::Error;
 
-/// How old a reading may be for an action that waits: hundreds may wait for one object.
+/// Maximum age of a reading for an action that waits. Hundreds of actions may wait for one object.
 const HOLDS: SignedDuration = SignedDuration::from_secs(5);
 
-/// How often the object and its scale are read until both have the same resourceVersion.
+/// Maximum number of reads of the object and its scale until both have the same resourceVersion.
 const READS: usize = 5;
 
-/// Path of the objects of this kind in a namespace.
+/// URL path of the objects of this kind in a namespace.
 pub fn url(kind: &OtherKind, namespace: &str) -> String {
     let OtherKind { api_version, plural, .. } = kind;
     format!("/apis/{api_version}/namespaces/{namespace}/{plural}")
 }
 
-/// Reads the object, and then its ReplicaSet: what its controller has done before the one shows in the other.
-///
-/// # Errors
-/// They could not be read now.
+/// Reads the object and then its ReplicaSet. In this order, the ReplicaSet shows everything that the object's
+/// controller had done when the object was read.
 pub async fn read(ctx: &Context, discovery: &Discovery, needed: &NeededOwner) -> Result<(), Error> {
     let now = ctx.now();
-    // What was unfit may have been put right.
+    // An unfit object is read again, since somebody may have corrected it.
     let read_at = ctx.store.read(|world| world.owner_read_at(&needed.uid).filter(|_| is_known(world, &needed.uid)));
     let is_fresh = read_at.is_some_and(|at| at <= now && now.duration_since(at) < HOLDS);
     if is_fresh && !needed.working {
@@ -70,7 +68,8 @@ async fn look(ctx: &Context, discovery: &Discovery, needed: &NeededOwner) -> Res
     }
 }
 
-/// Reads the object. The first time, its scale must be what it has in `spec.replicas`: a kind may have it elsewhere.
+/// Reads the object. The first time, also verifies that its scale subresource counts `spec.replicas`: a kind may store
+/// the number elsewhere.
 async fn known(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Result<OwnerReading, Error> {
     let (url, name) = (url(&kind, &needed.namespace), &needed.workload.name);
     let path = ObjectPath { url: &url, name, subresource: None };
@@ -94,7 +93,7 @@ async fn known(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Result<O
     Err(Error::Conflict(format!("{} {name} keeps changing", kind.kind)))
 }
 
-/// The object as the planner reads it.
+/// Converts the object to the fact that the planner uses.
 pub fn fact(kind: OtherKind, object: &DynamicObject) -> OwnerReading {
     let words = format!("{} {}", kind.kind, object.metadata.name.as_deref().unwrap_or_default());
     match OwnerFact::read(kind, &object.metadata, &object.data) {
@@ -114,7 +113,7 @@ fn elsewhere(kind: &OtherKind) -> OwnerReading {
     OwnerReading::Unfit { reason: Reason::NotSupported, message }
 }
 
-/// The reading where a right is missing, in the words of the API server.
+/// The reading for a missing permission, with the message of the API server.
 pub fn forbidden(needed: &NeededOwner, refused: &str) -> OwnerReading {
     let message = format!(
         "the operator may not read and change {} {}; a cluster administrator gives it this right for each kind, see \

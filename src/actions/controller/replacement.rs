@@ -1,8 +1,8 @@
-//! From a ReplicaSet's template to the pod that takes a victim's place: pure.
+//! Builds the pod that replaces a victim from the ReplicaSet's template. Pure.
 //!
-//! The pod is what the ReplicaSet would make, but for three things: it lacks the label that ties it to the set, so that
-//! the set does not count it yet; it may run on one node only; and it bears our marks and the action as plain owner.
-//! The template is changed as JSON, which keeps the fields that this program does not know.
+//! The pod equals the pod that the ReplicaSet would create, with three exceptions: it lacks the label that ties it to
+//! the set, so that the set does not count it yet; it may run on one node only; and it has our marks, with the action
+//! as a plain owner. The template is changed as JSON, which preserves fields that this program does not know.
 
 use serde_json::{Map, Value, json};
 
@@ -11,12 +11,12 @@ use ganglion_api::marks;
 
 type Object = Map<String, Value>;
 
-/// The pod for this slot; None if the template has not the structure of a pod template.
+/// Returns the replacement pod for this slot; None if the template does not have the structure of a pod template.
 #[must_use]
 pub fn pod(template: &str, new: &NewPod) -> Option<Value> {
     let mut template: Object = serde_json::from_str(template).ok()?;
     let given = member(&mut template, "metadata")?;
-    // The ReplicaSet controller copies these three only.
+    // The ReplicaSet controller copies only these three.
     let copied = ["labels", "annotations", "finalizers"].map(|name| (name, given.remove(name)));
     let mut metadata: Object = copied.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
     member(&mut metadata, "labels")?.remove(&new.label);
@@ -33,7 +33,7 @@ pub fn pod(template: &str, new: &NewPod) -> Option<Value> {
     Some(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
 }
 
-/// A member that is an object; it is created where there is none. None if it is something else.
+/// Returns a member that is an object, and creates it if it is missing. None if it has another type.
 fn member<'a>(object: &'a mut Object, name: &str) -> Option<&'a mut Object> {
     let value = object.entry(name).or_insert(Value::Null);
     if value.is_null() {
@@ -42,8 +42,8 @@ fn member<'a>(object: &'a mut Object, name: &str) -> Option<&'a mut Object> {
     value.as_object_mut()
 }
 
-/// Adds the node to the pod's required node affinity. Terms are alternatives, so each gets it. It is matched by the
-/// field `metadata.name`, since the hostname label may differ.
+/// Adds the node to the pod's required node affinity. Terms are alternatives, so each one gets the node. The node is
+/// matched by the field `metadata.name`, since its hostname label may differ.
 fn pin(spec: &mut Object, node: &str) -> Option<()> {
     let affinity = member(member(spec, "affinity")?, "nodeAffinity")?;
     let required = member(affinity, "requiredDuringSchedulingIgnoredDuringExecution")?;
@@ -53,7 +53,7 @@ fn pin(spec: &mut Object, node: &str) -> Option<()> {
     } else if terms.iter().all(is_empty) {
         return Some(());
     } else {
-        // A term without any requirement matches no node; with the pin it would match one.
+        // A term without requirements matches no node. With the pin it would match one.
         terms.retain(|term| !is_empty(term));
     }
     let only = json!({"key": "metadata.name", "operator": "In", "values": [node]});
@@ -63,7 +63,7 @@ fn pin(spec: &mut Object, node: &str) -> Option<()> {
     })
 }
 
-/// A member that is a list; it is created where there is none. None if it is something else.
+/// Returns a member that is a list, and creates it if it is missing. None if it has another type.
 fn list<'a>(object: &'a mut Object, name: &str) -> Option<&'a mut Vec<Value>> {
     let value = object.entry(name).or_insert(Value::Null);
     if value.is_null() {

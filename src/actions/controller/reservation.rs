@@ -1,4 +1,4 @@
-//! The places that an admission takes while its write is in progress.
+//! Reservations: nodes and pods that an admission takes while its write is in progress.
 
 use ganglion_api::workload_action::WorkloadActionStatus;
 use ganglion_api::workload_action::status::Slot;
@@ -6,16 +6,16 @@ use ganglion_core::facts::Key;
 use ganglion_core::world::World;
 use ganglion_runtime::store::Store;
 
-/// The slots that count until the admission's write is confirmed: those it records, and the recorded ones that it
-/// replaces.
+/// The slots that count until the admission's write is confirmed: the slots that it records, and the recorded slots
+/// that it replaces.
 pub fn taken_up(world: &World, key: &Key, admitted: &WorkloadActionStatus) -> Vec<Slot> {
     let recorded = world.action(key).and_then(|action| action.status.as_ref());
     let recorded = recorded.map(|status| status.slots.as_slice()).unwrap_or_default();
     recorded.iter().filter(|slot| !admitted.slots.contains(slot)).chain(&admitted.slots).cloned().collect()
 }
 
-/// A reservation that is released after its write; if the outcome of the write is unknown, when the action is read
-/// again.
+/// A reservation. It is released after the write. If the outcome of the write is unknown, it is released when the
+/// action has been read again.
 pub struct Reservation<'a> {
     pub store: &'a Store,
     pub key: &'a Key,

@@ -1,4 +1,4 @@
-//! The usage of nodes, read from metrics.k8s.io while the expression of an action asks for it: one list for all nodes.
+//! Usage of nodes, read from metrics.k8s.io while an expression of an action needs it: one list request for all nodes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use ganglion_runtime::backoff::Backoff;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 
-/// The list of the usage of nodes.
+/// URL path of the list of node usage.
 pub const NODES: &str = "/apis/metrics.k8s.io/v1beta1/nodes";
 
-/// Time between two looks at whether somebody asks for it.
+/// Interval at which the reader checks whether an action needs the usage.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Time between two lists: metrics-server measures every 15 s.
+/// Time between two list requests. metrics-server measures every 15 s.
 const PACE: Duration = Duration::from_secs(10);
 
-/// Reads the usage while it is asked for, until the controllers are stopped.
+/// Reads the usage while an action needs it, until the controllers stop.
 pub async fn run(ctx: Context, outbound: Arc<OutboundClient>) {
     let mut failures = Backoff::default();
     let mut pause = Duration::ZERO;
@@ -64,10 +64,7 @@ async fn list(ctx: &Context, outbound: &OutboundClient) -> Result<(), String> {
     ctx.store.write(|world| take_in(world, &body.bytes, now))
 }
 
-/// Takes in the answer.
-///
-/// # Errors
-/// It is no list of what nodes use, or has none of them.
+/// Stores the usage from a response. Fails if the response is no list of node usage, or contains no known node.
 pub fn take_in(world: &mut World, body: &[u8], now: Timestamp) -> Result<(), String> {
     let measured = measured_nodes(body).map_err(|error| format!("metrics.k8s.io: {error}"))?;
     let mut nodes = HashMap::new();
@@ -96,7 +93,7 @@ fn unread(error: &ReadError) -> String {
     }
 }
 
-/// What an error of the API server means.
+/// Describes why the usage could not be read.
 #[must_use]
 pub fn refused(error: &Error) -> String {
     match error {

@@ -1,4 +1,4 @@
-//! Waits: their length, and when the status reports them.
+//! Waits: their duration, and when the status reports them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -10,17 +10,17 @@ use jiff::Timestamp;
 use ganglion_api::workload_action::WorkloadActionStatus;
 use ganglion_core::facts::Key;
 
-/// How long the same wait must last before the status reports it: nobody reads a status more often.
+/// Minimum duration of a wait before the status reports it. Nobody reads a status more often.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
 
-/// Additional delay for each other wait at the same time: the reports of hundreds of waits would slow down the writes
+/// Additional delay for each other wait at the same time. The reports of hundreds of waits would slow down the writes
 /// that they wait for.
 const FOR_EACH_OTHER: Duration = Duration::from_millis(25);
 
-/// Largest random delay, so that actions with the same deadline are not reconciled at once.
+/// Maximum random delay, so that actions with the same deadline are not reconciled at once.
 const JITTER: Duration = Duration::from_millis(50);
 
-/// Longest pause: users may name a time at the end of the calendar.
+/// Maximum pause. Users may set a time at the end of the calendar.
 const FAR: Duration = Duration::from_secs(86_400);
 
 /// The current wait of each action, with its start.
@@ -28,16 +28,16 @@ const FAR: Duration = Duration::from_secs(86_400);
 pub struct Waits(HashMap<Key, (u64, Timestamp)>);
 
 impl Waits {
-    /// The action has no unreported wait any more.
+    /// Forgets the action's unreported wait.
     pub fn forget(&mut self, key: &Key) {
         self.0.remove(key);
     }
 
-    /// How much longer this wait must last before it is reported; None if it is to be reported now.
+    /// Remaining time before this wait is reported; None if it is due.
     pub fn remaining(&mut self, key: &Key, report: &WorkloadActionStatus, now: Timestamp) -> Option<Duration> {
         let what = essence(report);
         let since = match self.0.get(key) {
-            // A time in the future: the clock was set back, and the wait is counted from now.
+            // A start in the future means that the clock was set back. The wait then counts from now.
             Some((same, since)) if *same == what && *since <= now => *since,
             _ => {
                 self.0.insert(key.clone(), (what, now));
@@ -51,7 +51,7 @@ impl Waits {
     }
 }
 
-/// What identifies a wait: steps and reasons, not messages and times.
+/// Hash that identifies a wait: steps and reasons, without messages and times.
 fn essence(report: &WorkloadActionStatus) -> u64 {
     let mut hash = DefaultHasher::new();
     for slot in &report.slots {
@@ -63,7 +63,7 @@ fn essence(report: &WorkloadActionStatus) -> u64 {
     hash.finish()
 }
 
-/// How long to pause: until the deadline or the resync, whichever is sooner. None if only a change matters.
+/// Duration of the pause: until the deadline or the resync, whichever is sooner. None if only a change matters.
 /// `random` is from 0 to 1.
 pub fn pause(now: Timestamp, until: Option<Timestamp>, resync: Option<Duration>, random: f64) -> Option<Duration> {
     let until = until.map(|at| {

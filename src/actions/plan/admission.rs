@@ -1,6 +1,6 @@
-//! Admission: limits on how much is at work at once, and which actions exclude one another.
+//! Admission: limits on the number of replicas in motion, and actions that exclude one another.
 //!
-//! Decides over the whole store. Only slots that have started count. [`ahead`] says whose turn it is.
+//! Decides over the whole store. Only slots that have started count. [`ahead`] computes the turns of waiting actions.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use super::Limits;
 use super::context::{PlanContext, Work, is_suspended};
 use super::scope::{Scope, Stop};
 
-/// Why the action has to wait for another one on the same workload: actions that change replicas run alone, moves run
+/// Why the action must wait for another action on the same workload. Actions that change replicas run alone; moves run
 /// together.
 pub fn busy(ctx: &PlanContext, scope: &Scope) -> Option<String> {
     let workload = scope.workload();
@@ -29,7 +29,7 @@ pub fn busy(ctx: &PlanContext, scope: &Scope) -> Option<String> {
         .map(|action| format!("WorkloadAction {} is at work on the same workload", action.id().key.name))
 }
 
-/// Whether another slot works on this pod, or is about to.
+/// Whether a started slot uses this pod.
 pub fn is_taken(ctx: &PlanContext, pod: &PodFact) -> bool {
     ctx.world.slots_on(pod.controller.as_ref().map_or("", |owner| owner.uid.as_str())).any(|slot| {
         let victim = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid));
@@ -38,27 +38,27 @@ pub fn is_taken(ctx: &PlanContext, pod: &PodFact) -> bool {
     })
 }
 
-/// Whether replicas of other actions are on their way; those that have been for too long do not count.
+/// Whether replicas of other actions are in motion. Idle slots do not count.
 pub fn others_move(ctx: &PlanContext) -> bool {
     let own = ctx.id().key;
     ctx.world.slots_at_work().any(|(action, slot)| *action != own && !is_idle(ctx, action, slot))
 }
 
-/// A limit that is reached, and how to say so.
+/// A limit that is reached, with reason and message.
 #[derive(Debug)]
 pub struct ReachedLimit {
     pub reason: Reason,
     pub message: String,
 }
 
-/// The limit that admits none of the workload's replicas, whichever they are and wherever they go. Evaluated before replicas
-/// and nodes are chosen: in a long queue that would be most of the work.
+/// The limit that admits no replica of the workload, independent of pod and node. It is evaluated before replicas and
+/// nodes are chosen, since the choice would be most of the work in a long queue.
 pub fn shared_limit(ctx: &PlanContext, workload: &WorkloadRef) -> Option<ReachedLimit> {
     Count::with_those_ahead(ctx).shared(ctx, workload)
 }
 
-/// The limit that a swap of these workloads' replicas never passes, since all of them are admitted at once. `on_one_node` of them
-/// leave the same node, and arrive at the same node.
+/// The limit that can never admit a swap of these workloads' replicas, since all replicas of a swap are admitted at
+/// once. `on_one_node` is the number of replicas that leave the same node and arrive at the same node.
 pub fn too_small(ctx: &PlanContext, workloads: &[WorkloadRef], on_one_node: usize) -> Option<Stop> {
     let Limits { in_all, per_namespace, per_workload, per_source_node, per_target_node, .. } = ctx.limits;
     let all = workloads.len();
@@ -77,7 +77,8 @@ pub fn too_small(ctx: &PlanContext, workloads: &[WorkloadRef], on_one_node: usiz
     Some(Stop::now(Reason::LimitTooSmall, message))
 }
 
-/// How many of these slots, from the first, the limits admit; and which limit is reached, if not all.
+/// Number of these slots, from the first, that the limits admit; also the limit that is reached, if not all are
+/// admitted.
 pub fn room(ctx: &PlanContext, slots: &[Slot]) -> (usize, Option<ReachedLimit>) {
     let mut count = Count::with_those_ahead(ctx);
     for (admitted, slot) in slots.iter().enumerate() {
@@ -92,7 +93,7 @@ pub fn room(ctx: &PlanContext, slots: &[Slot]) -> (usize, Option<ReachedLimit>) 
     (slots.len(), None)
 }
 
-/// The nodes on which the limits admit one more replica.
+/// Nodes on which the limits admit one more replica.
 pub struct OpenNodes<'a> {
     limit: Option<usize>,
     targets: HashMap<&'a str, usize>,
@@ -108,7 +109,7 @@ impl<'a> OpenNodes<'a> {
     }
 }
 
-/// How many replicas are being changed, for each limit.
+/// Number of replicas in motion, for each limit.
 struct Count<'a> {
     limits: &'a Limits,
     all: usize,
@@ -120,7 +121,7 @@ struct Count<'a> {
     application: Option<OfApplication>,
 }
 
-/// How many replicas the application whose move the action is has on their way, with its limits.
+/// Number of replicas in motion of the application that the action is a move of, with its limits.
 struct OfApplication {
     all: usize,
     most: usize,
@@ -151,7 +152,8 @@ impl OfApplication {
     }
 }
 
-/// How many replicas of waiting actions are admitted before this one: all of a swap, and of any other action the next.
+/// Number of replicas of waiting actions that are admitted before this action: all replicas of a swap, one replica of
+/// any other action.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ahead {
     all: usize,
@@ -186,7 +188,7 @@ impl<'a> Count<'a> {
         count
     }
 
-    /// Counts a slot. One that is idle counts for its own namespace and workload only.
+    /// Counts a slot. An idle slot counts only for its namespace and workload.
     fn add(&mut self, namespace: &'a str, slot: &'a Slot, is_active: bool) {
         *self.namespaces.entry(namespace).or_default() += 1;
         *self.workloads.entry(workload_of(namespace, &slot.workload)).or_default() += 1;
@@ -201,7 +203,7 @@ impl<'a> Count<'a> {
         }
     }
 
-    /// The reached limit of the cluster, the namespace or the workload.
+    /// The reached limit of the application, the workload, the namespace or the cluster.
     fn shared(&self, ctx: &PlanContext, workload: &WorkloadRef) -> Option<ReachedLimit> {
         let (limits, namespace) = (self.limits, ctx.namespace());
         let in_namespace = self.namespaces.get(namespace).copied().unwrap_or(0);
@@ -216,7 +218,8 @@ impl<'a> Count<'a> {
         let in_all = || changing("in the cluster".to_owned());
         let of_this = || changing(format!("of {} {}", workload.kind, workload.name));
         let in_this = || changing(format!("in namespace {namespace}"));
-        // The limits of the application and of the workload are first: an action that they hold must not hold turns of others.
+        // The limits of the application and of the workload come first: an action that waits for one of them must not
+        // block the turns of others.
         let of_application = self.application.as_ref().and_then(|application| application.reached(workload));
         of_application
             .or_else(|| {
@@ -236,7 +239,7 @@ impl<'a> Count<'a> {
             .or_else(|| reached(limits.in_all, self.all, self.ahead.all, Reason::LimitReached, &in_all, "inAll"))
     }
 
-    /// The reached limit of the nodes that a slot's replica leaves and arrives at.
+    /// The reached limit of the node that the slot's replica leaves, or of the node that it arrives at.
     fn of_nodes(&self, slot: &Slot) -> Option<ReachedLimit> {
         let sides = [
             (self.limits.per_source_node, &self.sources, &slot.victim, "leaving", "perSourceNode"),
@@ -252,19 +255,20 @@ impl<'a> Count<'a> {
     }
 }
 
-/// Whether the slot no longer counts for the limits that it shares with other namespaces: its action is suspended, or it
-/// has been in one step for too long. Otherwise a namespace could hold them for ever, by `suspend` or a `readySeconds` of a
-/// day.
+/// Whether the slot no longer counts for the limits that it shares with other namespaces: its action is suspended, or
+/// the slot has been in one step for too long. Otherwise a namespace could occupy these limits forever, by `suspend` or
+/// a `readySeconds` of a day.
 fn is_idle(ctx: &PlanContext, action: &Key, slot: &Slot) -> bool {
     ctx.world.action(action).is_some_and(|action| is_suspended(ctx.world, action))
         || ctx.limits.idle_after.is_some_and(|idle| ctx.now.duration_since(slot.since.0) >= idle)
 }
 
-/// How many replicas are admitted before this action, of the actions that wait for a turn.
+/// Number of replicas of waiting actions that are admitted before this action.
 ///
-/// Within a namespace: by priority, then age, then name. Between namespaces: the next turn is that of the namespace with
-/// the fewest replicas at work, and among equals that of the one whose last turn was longest ago. Only the actions that the
-/// same limit holds wait for its turns. A swap takes all of its replicas in one turn, or others would take its places one by one.
+/// Within a namespace, actions are ordered by priority, then age, then name. Between namespaces, the namespace with the
+/// fewest replicas in motion has the next turn; among equals, the namespace whose last turn was longest ago. Only
+/// actions that wait for the same limit take turns. A swap takes all of its replicas in one turn, since others would
+/// otherwise take its places one by one.
 fn ahead(ctx: &PlanContext, at_work: &HashMap<&str, usize>) -> Ahead {
     let (own, namespace) = (rank(ctx.action), ctx.namespace());
     let mut others: HashMap<&str, Line> = HashMap::new();
@@ -284,7 +288,7 @@ fn ahead(ctx: &PlanContext, at_work: &HashMap<&str, usize>) -> Ahead {
         }
     }
     let at_work = |namespace: &str| at_work.get(namespace).copied().unwrap_or(0);
-    // How many replicas of this namespace are at work when it is this action's turn.
+    // Number of replicas of this namespace in motion at the turn of this action.
     let level = at_work(namespace) + before_in_namespace;
     let is_first = |other: &str| (ctx.world.last_turn(other), other) < (ctx.world.last_turn(namespace), namespace);
     let turns = others.into_iter().map(|(other, line)| {
@@ -302,9 +306,9 @@ fn ahead(ctx: &PlanContext, at_work: &HashMap<&str, usize>) -> Ahead {
 /// The waiting actions of one namespace.
 #[derive(Default)]
 struct Line<'a> {
-    /// How many replicas they have admitted at their turns.
+    /// Number of replicas that the actions admit at their turns.
     replicas: usize,
-    /// The rank of the first in line, and how many replicas its turn takes.
+    /// Rank of the first action, and the number of replicas that its turn takes.
     first: Option<(Rank<'a>, usize)>,
 }
 
@@ -318,7 +322,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// How many replicas the action has admitted at once.
+/// Number of replicas that the action admits at once.
 fn together(action: &WorkloadAction) -> usize {
     action.spec.swap.as_ref().map_or(1, |swap| 1 + swap.with.len())
 }
@@ -326,12 +330,12 @@ fn together(action: &WorkloadAction) -> usize {
 /// Namespace, kind and name.
 type Workload<'a> = (&'a str, &'a str, &'a str);
 
-/// The workload that the user named: after a rollout it has another ReplicaSet and is the same workload.
+/// The workload that the user named. A rollout replaces its ReplicaSet, but not the workload.
 fn workload_of<'a>(namespace: &'a str, workload: &'a WorkloadRef) -> Workload<'a> {
     (namespace, &workload.kind, &workload.name)
 }
 
-/// The order within a namespace, by priority, age and name: the smallest is first.
+/// Order within a namespace: by priority, age and name. The smallest is first.
 type Rank<'a> = (i32, Timestamp, Option<&'a str>);
 
 fn rank(action: &WorkloadAction) -> Rank<'_> {
@@ -340,7 +344,8 @@ fn rank(action: &WorkloadAction) -> Rank<'_> {
     (-action.spec.priority, age, metadata.name.as_deref())
 }
 
-/// The limit of the cluster or of the namespace that alone keeps the action, which has nothing at work, from being admitted.
+/// The limit of the cluster or of the namespace, if it is the only obstacle to the admission of an action without
+/// running slots.
 fn waits_for(action: &WorkloadAction) -> Option<Reason> {
     let status = action.status.as_ref().filter(|_| !action.spec.suspend)?;
     let is_idle = status.slots.iter().all(|slot| slot.step.is_end() || slot.step == Step::Queued);

@@ -1,8 +1,9 @@
-//! Moves of replicas that must not run side by side: the old pod goes first, and its ReplicaSet makes the new one.
+//! Moves of replicas that must not run side by side: the old pod leaves first, and its ReplicaSet creates the new one.
 //!
-//! Only with `disruption: Allowed`, and only where any other node will do: nothing says on which node a pod lands that a ReplicaSet
-//! makes. So the node that the replica leaves must be cordoned, or the new pod could come back to it. The old pod is not detached:
-//! its substitute would run beside it. Its eviction, recorded before it is sent, is all that such a slot does.
+//! Such a move requires `disruption: Allowed` and no `to`, since nothing controls the node of a pod that a ReplicaSet
+//! creates. The node that the replica leaves must be cordoned, or the new pod could come back to it. The old pod is not
+//! detached, since its substitute would run beside it. The only effect of such a slot is the eviction of the old pod,
+//! recorded before it is sent.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -20,7 +21,7 @@ use super::scope::{Scope, Stop};
 use super::set::Pods;
 use super::slot::{SlotNext, View};
 
-/// Whether the old pod of a slot goes before any new one is there.
+/// Whether the old pod of a slot leaves before any new pod exists.
 pub fn goes_first(slot: &Slot) -> bool {
     slot.break_first && slot.victim.is_some() && slot.replacement.is_none()
 }
@@ -37,7 +38,7 @@ pub fn hindrances(world: &World, scope: &Scope) -> Vec<Hindrance> {
     recreate.into_iter().chain(claims).collect()
 }
 
-/// Whether the old pods of a move go first. An error where they would have to and must not.
+/// Whether the old pods of a move must leave first. An error if they must and the action does not allow it.
 pub fn is_needed(ctx: &PlanContext, scope: &Scope) -> Result<bool, Stop> {
     let found = hindrances(ctx.world, scope);
     if ctx.work.verb != Verb::Move || found.is_empty() {
@@ -66,7 +67,7 @@ fn cannot(scope: &Scope, found: &[Hindrance], advice: &str) -> Stop {
     Stop::now(Reason::ReplacementCannotBeFirst, message)
 }
 
-/// Refuses replicas to whose node the next pod could come back.
+/// Refuses replicas on nodes to which the next pod could come back.
 pub fn refuse_open_nodes(ctx: &PlanContext, victims: &[Option<&PodFact>]) -> Result<(), Stop> {
     let open = victims.iter().flatten().find_map(|pod| open_node(ctx, pod.node.as_deref()?));
     open.map_or(Ok(()), |message| Err(Stop::soon(Reason::NodeNotCordoned, message)))
@@ -80,7 +81,7 @@ fn open_node(ctx: &PlanContext, name: &str) -> Option<String> {
 }
 
 impl<'a> View<'a> {
-    /// Evicts the old pod, when it may go.
+    /// Records the intent to evict the old pod as soon as the pod may leave.
     pub fn go_first(&self) -> SlotNext {
         let step = Step::Planned;
         let (Some(victim), Some(scope), Some(pods)) = (self.victim, &self.scope, self.pods()) else {
@@ -92,7 +93,8 @@ impl<'a> View<'a> {
         if let Some(message) = victim.node.as_deref().and_then(|name| open_node(self.ctx, name)) {
             return self.roll_back(Reason::NodeNotCordoned, &message);
         }
-        // Where they share a volume, the next pods run only when all old ones have left it.
+        // If replicas share a volume, the next pods run only after all old pods have left it, so the replicas do not
+        // take turns.
         let by_turns = hindrances(self.ctx.world, scope).iter().all(|one| *one == Hindrance::Recreate);
         if by_turns && self.is_behind_others() {
             let message = "another replica of the workload goes first".to_owned();
@@ -106,7 +108,7 @@ impl<'a> View<'a> {
         self.commit()
     }
 
-    /// Whether another replica of the set is on its way, or its turn comes before.
+    /// Whether another replica of the set is in motion, or has an earlier turn.
     fn is_behind_others(&self) -> bool {
         let is_ahead = |other: &Slot| {
             let is_open = !other.step.is_end() && !matches!(other.step, Step::Queued | Step::RollingBack);
@@ -115,7 +117,8 @@ impl<'a> View<'a> {
         self.ctx.world.slots_on(&self.slot.replica_set.uid).any(|other| other.id != self.slot.id && is_ahead(other))
     }
 
-    /// Waits for the pod that the ReplicaSet makes in place of the old one, and for its full number.
+    /// Waits for the pod that the ReplicaSet creates in place of the old one, and for the set's full number of Ready
+    /// pods.
     pub fn await_successor(&self, pods: &Pods<'a>) -> SlotNext {
         let step = Step::Verifying;
         if let Some(pod) = self.young(pods).find(|pod| pod.node.as_deref() == self.home()) {
@@ -148,7 +151,7 @@ impl<'a> View<'a> {
         self.hold(step, Some(reason), Some(message), self.deadline(step, timeout))
     }
 
-    /// What the set lacks of its full number of Ready pods.
+    /// Why the set does not have its full number of Ready pods; None if it has.
     fn lacking(&self, pods: &Pods<'a>) -> Option<(Reason, String)> {
         if pods.is_short() {
             let failure = self.scope.and_then(|scope| scope.set.create_failure.clone());
@@ -172,13 +175,13 @@ impl<'a> View<'a> {
         self.slot.victim.as_ref().map(|victim| victim.node.as_str())
     }
 
-    /// The pods that the set has made since the action was made.
+    /// Pods that the set has created since the action was created.
     fn young(&self, pods: &Pods<'a>) -> impl Iterator<Item = &'a PodFact> + use<'a> {
         let created = self.ctx.created();
         pods.active().filter(move |pod| pod.created > created)
     }
 
-    /// The pod that came in place of the old one: the youngest that no other slot has.
+    /// The successor of the old pod: the youngest pod on another node that no slot has recorded.
     fn successor(&self, pods: &Pods<'a>) -> Option<&'a PodFact> {
         let taken = |pod: &PodFact| {
             let mut slots = self.ctx.status.slots.iter();

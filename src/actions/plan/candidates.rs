@@ -1,8 +1,8 @@
-//! The nodes that may take the replicas of one plan, best first.
+//! The nodes that can take the replicas of one plan, best first.
 //!
-//! Each node is evaluated once, and again when a replica was assigned to it: with thousands of nodes and a `where`, this is most
-//! of a plan's work. A policy is asked about all of them after each assignment, since one replica may change what it says of
-//! every node.
+//! Each node is evaluated once, and again after a replica was assigned to it: with thousands of nodes and a `where`,
+//! this is most of the work of a plan. A policy ranks all nodes again after each assignment, since one replica may
+//! change the score of every node.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,43 +18,41 @@ use super::place::Filter;
 use super::rank::{NodeRanking, RankedPod};
 use super::scope::{Scope, Stop};
 
-/// The order of the nodes: by preference, by the score of the policy in millionths, by the share that stays free in thousandths, by
-/// name.
+/// Order of the nodes: by preference, by score of the policy (in millionths), by share that stays free (in
+/// thousandths), by name.
 type Rank<'a> = (usize, Reverse<i64>, Reverse<i64>, &'a str);
 
-/// How well a node fits that can take the replica.
+/// How well a node fits, apart from the policy.
 #[derive(Clone, Copy)]
 struct Fit {
     /// See [`Filter::preference`].
     preference: usize,
-    /// The share that stays free with one more replica, in thousandths.
+    /// Share that stays free with one more replica, in thousandths.
     share: i64,
 }
 
-/// See the module. `'a`: the world; `'f`: the filter and the template.
+/// The candidate nodes of one plan. `'a`: the world; `'f`: the filter and the template.
 pub struct Candidates<'a, 'f> {
     world: &'a World,
     nodes: Nodes<'a>,
     filter: &'f Filter<'f>,
     template: Option<&'f TemplateFact>,
     requests: Requests,
-    /// The nodes that can take a replica.
+    /// Nodes that can take a replica.
     fit: BTreeMap<&'a str, Fit>,
-    /// These nodes, best first.
+    /// The nodes in `fit` that the policy does not reject, best first.
     open: BTreeSet<Rank<'a>>,
     refused: Vec<NodeChoice>,
-    /// Those that the policy rejects as things are now.
+    /// Nodes that the policy currently rejects.
     rejected: Vec<NodeChoice>,
-    /// The nodes that replicas were assigned to.
+    /// Nodes that replicas were assigned to.
     chosen: Vec<NodeChoice>,
     policy: Option<Box<dyn NodeRanking>>,
 }
 
 impl<'a, 'f> Candidates<'a, 'f> {
-    /// The candidates for pods of this ReplicaSet, without the nodes that were tried before.
-    ///
-    /// # Errors
-    /// The policy that the action names cannot be asked.
+    /// The candidates for pods of this ReplicaSet, without the nodes that were tried before. Fails if the policy of the
+    /// action cannot be used.
     pub fn new(
         ctx: &PlanContext<'a>,
         filter: &'f Filter<'f>,
@@ -64,10 +62,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         Self::among(ctx, Nodes::new(ctx.world, ctx.now), filter, scope, tried)
     }
 
-    /// The same, where these are the loads of nodes.
-    ///
-    /// # Errors
-    /// The policy that the action names cannot be asked.
+    /// The same with the given loads of nodes.
     pub fn among(
         ctx: &PlanContext<'a>,
         nodes: Nodes<'a>,
@@ -94,7 +89,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
             chosen: Vec::new(),
             policy: policy.transpose()?,
         };
-        // A node that the user's node name excludes is no candidate: the plan does not list it.
+        // A node that the user's node name excludes is no candidate, so the plan does not list it.
         for node in ctx.world.nodes().filter(|node| !filter.names_another(node)) {
             if tried.contains(&node.id.key.name) {
                 all.refuse(&node.id.key.name, (Reason::NodeExcluded, "tried before and failed".to_owned()));
@@ -107,7 +102,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         Ok(all)
     }
 
-    /// Has the policy count the replicas of other actions that are on their way.
+    /// Adds the replicas of other actions that are in motion to the counts of the policy.
     fn count_arrivals(&mut self) {
         let Some(policy) = &mut self.policy else { return };
         for name in self.fit.keys() {
@@ -135,7 +130,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         }
     }
 
-    /// Puts the nodes that fit in order.
+    /// Sorts the nodes that fit.
     fn order(&mut self) {
         let Some(policy) = &self.policy else {
             self.open = self.fit.iter().map(|(name, fit)| fit.rank(0, name)).collect();
@@ -156,7 +151,8 @@ impl<'a, 'f> Candidates<'a, 'f> {
         self.refused.push(refusal(name, why));
     }
 
-    /// Refuses the node that the replicas leave. That they are there says more than that it is full.
+    /// Refuses the node that the replicas leave. The reason that they are already there says more than that the node is
+    /// full.
     fn refuse_home(&mut self, home: Option<&str>) {
         self.refused.append(&mut self.rejected);
         let Some(home) = home else { return };
@@ -169,7 +165,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         }
     }
 
-    /// Refuses the nodes that one replica cannot go to, though others can.
+    /// Refuses the nodes that one replica cannot use, although others can.
     pub fn narrow(&mut self, why: impl Fn(&NodeFact) -> Option<NodeRefusal>) {
         let names: Vec<&'a str> = self.fit.keys().copied().collect();
         for name in names {
@@ -181,12 +177,12 @@ impl<'a, 'f> Candidates<'a, 'f> {
         }
     }
 
-    /// The open nodes but the replica's own, best first.
+    /// The open nodes except the replica's own node, best first.
     pub fn best(&self, home: Option<&str>) -> impl Iterator<Item = &'a str> {
         self.open.iter().map(|(_, _, _, name)| *name).filter(move |name| home != Some(*name))
     }
 
-    /// Assigns a replica from this node to the best other one that it may go to. None: no node can take it.
+    /// Assigns a replica from this node to the best other node that it may use. None if no node can take it.
     pub fn take(&mut self, home: Option<&str>, allows: &dyn Fn(&NodeFact) -> bool) -> Option<&'a str> {
         let is_allowed = |name: &str| home != Some(name) && self.world.node(name).is_some_and(allows);
         let best = *self.open.iter().find(|(_, _, _, name)| is_allowed(name))?;
@@ -213,7 +209,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         Some(name)
     }
 
-    /// The plan's entry for a node that can take replicas.
+    /// Entry of the plan for a node that can take replicas.
     fn possible(&self, (preference, _, Reverse(share), name): Rank<'_>, replicas: i32) -> NodeChoice {
         let mut choice = possible(name, share, replicas);
         if self.filter.has_preferences() {
@@ -230,25 +226,25 @@ impl<'a, 'f> Candidates<'a, 'f> {
         choice
     }
 
-    /// The refused nodes, when no node can take the replica from this one.
+    /// The refused nodes if no node can take the replica from this one.
     pub fn refused(mut self, home: Option<&str>) -> Vec<NodeChoice> {
         self.refuse_home(home);
         self.refused
     }
 
-    /// The nodes with replicas, and the loads with these.
+    /// The nodes with assigned replicas, and the loads that include them.
     pub fn taken(self) -> (Vec<NodeChoice>, Nodes<'a>) {
         (self.chosen, self.nodes)
     }
 
-    /// The nodes for the plan: those with replicas, those that could take one, and the refused ones, among them the node that
-    /// all replicas leave.
+    /// The nodes for the plan: nodes with replicas, nodes that could take one, and refused nodes, including the node
+    /// that all replicas leave.
     pub fn listed(mut self, home: Option<&str>) -> Vec<NodeChoice> {
         self.refuse_home(home);
         let mut listed = std::mem::take(&mut self.chosen);
         let taken: BTreeSet<String> = listed.iter().map(|node| node.name.clone()).collect();
         let open = self.open.iter().filter(|(_, _, _, name)| !taken.contains(*name));
-        // The words of a policy take time, and a plan has room for some only.
+        // A policy takes time to describe a node, and a plan lists only some nodes.
         listed.extend(
             open.enumerate().map(
                 |(at, rank)| {

@@ -23,9 +23,9 @@ use super::victims::{self, Victims};
 /// The result of choosing.
 #[derive(Debug)]
 pub enum Choice {
-    /// These slots start now. `found`: the number of replicas of `count: All`.
+    /// These slots start now. `found` is the number of replicas of `count: All`.
     Begin { slots: Vec<Slot>, plan: Plan, found: Option<i32> },
-    /// Of `count: All`: no replica is left that would have to start.
+    /// `count: All` has no replica left to start.
     Nothing { plan: Plan },
     /// The action waits.
     Wait { reason: Reason, message: String },
@@ -39,7 +39,7 @@ impl From<ReachedLimit> for Choice {
     }
 }
 
-/// Chooses for the slots with these indexes and attempts.
+/// Chooses pods and nodes for the slots with these indexes and attempts.
 pub fn choose(ctx: &PlanContext, open: &[(i32, i32)]) -> Choice {
     match prepare(ctx, open) {
         Ok(choice) => choice,
@@ -82,7 +82,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     };
     let places = if ctx.work.places() {
         match pick_nodes(ctx, &scope, &victims.pods, &mut plan) {
-            // That there is a node is all that is wanted of them.
+            // These slots only need to know that a node exists.
             Ok(places) if goes_first => {
                 apart::refuse_open_nodes(ctx, &victims.pods)?;
                 plan.nodes.iter_mut().for_each(|node| node.replicas = 0);
@@ -106,8 +106,8 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     Ok(admit(ctx, slots, plan, victims.found))
 }
 
-/// The label to detach pods of the workload by, and whether the old pods go before new ones come; or why its replicas cannot be
-/// changed.
+/// The label by which pods of the workload are detached, and whether the old pods leave before new ones are created.
+/// The error says why the replicas cannot be changed.
 pub fn way(ctx: &PlanContext, scope: &Scope) -> Result<(String, bool), Stop> {
     if let Some(set) = scope.stateful() {
         return Ok((stateful::label(ctx, set)?, false));
@@ -117,8 +117,9 @@ pub fn way(ctx: &PlanContext, scope: &Scope) -> Result<(String, bool), Stop> {
     Ok((if goes_first { label.unwrap_or_default() } else { label? }, goes_first))
 }
 
-/// The scope for an action that changes replicas. For a replica of another kind the API server could not ask whether its author may
-/// scale the workload: the policy on authors knows it only by its name.
+/// The scope for an action that changes replicas. A pod of a workload of another kind is refused: the policy on authors
+/// checks the right to scale a workload by the workload's name, and the API server could not check it by the name of a
+/// pod.
 fn scalable<'a>(ctx: &PlanContext<'a>, scope: Scope<'a>, named: Option<&PodFact>) -> Result<Scope<'a>, Stop> {
     if let (Some(pod), Holder::Other(..)) = (named, scope.holder) {
         let (pod, workload) = (&pod.id.key.name, words(&scope));
@@ -131,7 +132,7 @@ fn scalable<'a>(ctx: &PlanContext<'a>, scope: Scope<'a>, named: Option<&PodFact>
     scope.with_owner(ctx.world)
 }
 
-/// Why no replica of the workload may start now, whichever it is and wherever it goes.
+/// Why no replica of the workload may start now, independent of pod and node.
 pub fn obstacle(ctx: &PlanContext, scope: &Scope) -> Option<Choice> {
     if let Some(message) = scope.rollout(ctx.world) {
         return Some(Choice::Wait { reason: Reason::RolloutInProgress, message });
@@ -148,28 +149,29 @@ pub fn obstacle(ctx: &PlanContext, scope: &Scope) -> Option<Choice> {
     executes.then(|| admission::shared_limit(ctx, &scope.workload()))?.map(Choice::from)
 }
 
-/// See [`Reason::LoadUnknown`].
+/// Message of [`Reason::LoadUnknown`].
 pub const LOAD_UNKNOWN: &str =
     "the load of nodes is unknown: the operator may not list and watch pods in all namespaces";
 
-/// A wait until the pods of all nodes are known.
+/// Waits until the pods of all nodes are known.
 pub fn unknown_load(ctx: &PlanContext) -> Option<Choice> {
     (!ctx.world.knows_load()).then(|| Choice::Wait { reason: Reason::LoadUnknown, message: LOAD_UNKNOWN.to_owned() })
 }
 
-/// A wait until the usage of nodes is known, if an expression of the action reads it.
+/// Waits until the usage of nodes is known, if an expression of the action reads it.
 pub fn unknown_usage(ctx: &PlanContext) -> Option<Choice> {
     Some(Choice::Wait { reason: Reason::UsageUnknown, message: usage_words(ctx)? })
 }
 
-/// Why the usage of nodes is not known, if an expression of the action reads it, and what to do.
+/// Why the usage of nodes is unknown and what to do, if an expression of the action reads it.
 pub fn usage_words(ctx: &PlanContext) -> Option<String> {
     let why = ctx.world.unknown_usage(ctx.action, ctx.now)?;
-    let advice = "NodeConfigs measure it, too; an expression without node.cpu.utilization and node.memory.utilization needs neither";
+    let advice = "NodeConfigs measure it, too; an expression without node.cpu.utilization and node.memory.utilization \
+                  needs neither";
     Some(format!("the usage of nodes is unknown: {why}; {advice}"))
 }
 
-/// As many of the slots as the limits admit; a plan that is only shown has all of them.
+/// Starts as many of the slots as the limits admit. With `mode: Plan`, all of them are shown.
 fn admit(ctx: &PlanContext, mut slots: Vec<Slot>, plan: Plan, found: Option<i32>) -> Choice {
     if ctx.action.spec.mode == Mode::Plan {
         return Choice::Begin { slots, plan, found };
@@ -201,7 +203,7 @@ pub fn words(scope: &Scope) -> String {
     format!("{} {}", workload.kind, workload.name)
 }
 
-/// One node for each replica.
+/// Chooses one node for each replica.
 fn pick_nodes(
     ctx: &PlanContext,
     scope: &Scope,
@@ -240,7 +242,7 @@ fn pick_nodes(
     Ok(places)
 }
 
-/// The target nodes. Those of an application's move are never among the nodes that the application leaves.
+/// The target nodes. For a move of a moveApplication, they never include the nodes that the application leaves.
 pub fn target<'a>(ctx: &PlanContext<'a>) -> Result<Filter<'a>, Stop> {
     match ctx.work.from {
         Some(from) if ctx.is_part() => Filter::apart(ctx.world, ctx.work.to, from),
@@ -252,13 +254,13 @@ pub fn unknown_node(name: &str) -> Stop {
     Stop::soon(Reason::NodeNotFound, format!("no node {name}; look at `kubectl get nodes`"))
 }
 
-/// Counts the nodes of the plan, and cuts their list.
+/// Counts the nodes of the plan and truncates their list.
 pub fn count_and_cut(plan: &mut Plan) {
     plan.nodes_total = i64::try_from(plan.nodes.len()).unwrap_or(i64::MAX);
     cut(&mut plan.nodes, &mut plan.truncated);
 }
 
-/// Another node for a slot whose node failed, within the limits; None if none is left. The nodes of a swap are given.
+/// Another node within the limits for a slot whose node failed; None if there is none. The nodes of a swap are fixed.
 pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     if ctx.work.swap.is_some() {
         return None;
@@ -296,7 +298,7 @@ pub fn no_node(to: Option<&Target>, filter: &Filter, refused: &[NodeChoice]) -> 
     stop.caused_by_load(filter.reads_pods() || refused.iter().any(is_by_load))
 }
 
-/// A slot that is about to start.
+/// Creates a slot that is about to start.
 pub fn new_slot(
     ctx: &PlanContext,
     scope: &Scope,
@@ -333,7 +335,7 @@ pub fn new_slot(
     }
 }
 
-/// Cuts a list of the plan to what the status has room for.
+/// Truncates a list of the plan to the limit of the status.
 pub fn cut<T>(list: &mut Vec<T>, truncated: &mut bool) {
     if list.len() > LIST_LIMIT {
         list.truncate(LIST_LIMIT);

@@ -22,7 +22,7 @@ use ganglion_api::reasons::Reason;
 pub struct PlanContext<'a> {
     pub world: &'a World,
     pub now: Timestamp,
-    /// The time that deadlines are compared with. It stands still while the action is suspended.
+    /// The time that deadlines are compared with. It stops while the action is suspended.
     pub clock: Timestamp,
     pub limits: &'a Limits,
     pub action: &'a WorkloadAction,
@@ -31,7 +31,7 @@ pub struct PlanContext<'a> {
     pub ranker: &'a dyn NodeRanker,
 }
 
-/// What an action does, in the members that all verbs share. A swap is a move of each of its replicas.
+/// The work of an action, in members that all verbs share. A swap is a move of each of its replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct Work<'a> {
     pub verb: Verb,
@@ -39,18 +39,17 @@ pub struct Work<'a> {
     pub pod: Option<&'a PodRef>,
     pub from: Option<&'a NodeSource>,
     pub to: Option<&'a Target>,
-    /// The number of replicas; of `count: All` the most, before it is known how many there are.
+    /// Number of replicas. For `count: All`, the maximum number until the number of matching replicas is known.
     pub count: i32,
     /// Whether `count` is All.
     pub all: bool,
-    /// Whether `upTo` says how many of all.
+    /// Whether `upTo` limits `count: All`.
     pub bounded: bool,
     pub swap: Option<&'a Swap>,
-    /// Its moves are other actions.
+    /// The moveApplication, if the action is one. Its moves are other actions.
     pub application: Option<&'a MoveApplication>,
 }
 
-/// See [`Work`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     Create,
@@ -69,7 +68,7 @@ impl Verb {
 }
 
 impl<'a> Work<'a> {
-    /// A move of one replica of nothing: what is shown of an action that cannot be carried out.
+    /// A move of one unnamed replica. It is shown for an action that cannot be executed.
     pub const NONE: Self = Self {
         verb: Verb::Move,
         workload: None,
@@ -83,13 +82,13 @@ impl<'a> Work<'a> {
         application: None,
     };
 
-    /// What the spec asks for, given how many replicas `count: All` has found.
+    /// The work that the spec requests, given the number of replicas that `count: All` has found.
     pub fn with_found(spec: &'a WorkloadActionSpec, found: Option<i32>) -> Result<Self, Stop> {
         let work = Self::of(spec)?;
         Ok(Self { count: found.filter(|_| work.all).unwrap_or(work.count), ..work })
     }
 
-    /// What the spec asks for, or why this version does not support it.
+    /// The work that the spec requests, or why this version does not support it.
     pub fn of(spec: &'a WorkloadActionSpec) -> Result<Self, Stop> {
         let work = if let Some(create) = &spec.create {
             let count = create.count.unwrap_or(1);
@@ -107,7 +106,7 @@ impl<'a> Work<'a> {
             let (from, to) = (Some(&application.from), application.to.as_ref());
             Self { from, to, application: Some(application), ..Self::NONE }
         } else {
-            return Err(Stop::now(Reason::NotSupported, "the spec has no action that this version knows"));
+            return Err(Stop::now(Reason::NotSupported, "the spec has no action that this version supports"));
         };
         Ok(work)
     }
@@ -131,8 +130,8 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Whether the user wants the action undone. A move of an application is undone with it, and where others of it failed and all
-/// go back.
+/// Whether the action must be undone because its user requested it. A move of a moveApplication is also undone if the
+/// application is aborted, deleted or missing, or if it rolls back after another move failed.
 fn is_aborted(world: &World, action: &WorkloadAction) -> bool {
     let is_asked = |action: &WorkloadAction| action.spec.abort || action.metadata.deletion_timestamp.is_some();
     is_asked(action)
@@ -145,21 +144,23 @@ fn is_aborted(world: &World, action: &WorkloadAction) -> bool {
         }
 }
 
-/// Whether the action's clocks stand still, or those of the application whose move it is. A deletion goes on nevertheless.
+/// Whether the action's clocks are stopped, by the action or by the application that it is a move of. An abort or a
+/// deletion proceeds nevertheless.
 pub fn is_suspended(world: &World, action: &WorkloadAction) -> bool {
     let owner = world.application_of(action);
     let is_asked = action.spec.suspend || owner.flatten().is_some_and(|owner| owner.spec.suspend);
     (is_asked || (owner == Some(None) && is_hidden(world, action))) && !is_aborted(world, action)
 }
 
-/// Whether the application whose move the action is exists and does not parse: it may be in use, and nothing is done.
+/// Whether the application that the action is a move of exists and does not parse. It may be in use, so nothing is
+/// done.
 fn is_hidden(world: &World, part: &WorkloadAction) -> bool {
     let uid = application_of(part);
     world.table::<WorkloadAction>().unreadable().values().any(|known| known.metadata.uid.as_deref() == uid)
 }
 
 impl<'a> PlanContext<'a> {
-    /// The same, for this number of replicas: `count: All` learns it while it plans.
+    /// The same context with this number of replicas. `count: All` finds the number while it plans.
     pub fn counting(&self, replicas: Option<i32>) -> Self {
         Self { work: Work { count: replicas.unwrap_or(self.work.count), ..self.work }, ..*self }
     }
@@ -180,13 +181,13 @@ impl<'a> PlanContext<'a> {
         self.action.metadata.generation.unwrap_or(0)
     }
 
-    /// When the API server created the action, by its clock.
+    /// When the API server created the action, by the clock of the API server.
     pub fn created(&self) -> Timestamp {
         self.action.metadata.creation_timestamp.as_ref().map_or(self.now, |time| time.0)
     }
 
-    /// Since when this process knows of the action, by its own clock: the watch that brought it may have been late, and the clocks of
-    /// two machines differ. Where nothing was noticed, as in a preview, since it was created.
+    /// When this process first noticed the action, by its own clock: the watch may have delivered the action late, and
+    /// the clocks of two machines differ. If the action was not noticed, as in a preview, the creation time.
     pub fn known_since(&self) -> Timestamp {
         let uid = self.action.metadata.uid.as_deref().unwrap_or_default();
         self.world.noticed(uid).unwrap_or_else(|| self.created())
@@ -196,17 +197,17 @@ impl<'a> PlanContext<'a> {
         self.action.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether the action is to be undone.
+    /// Whether the action must be undone.
     pub fn aborted(&self) -> bool {
         is_aborted(self.world, self.action)
     }
 
-    /// Why, as text, where it is to be undone.
+    /// Why the action is undone, as text.
     pub fn why_aborted(&self) -> &'static str {
         match (self.deleting(), self.action.spec.abort) {
             (true, _) => "the action was deleted",
             (false, true) => "spec.abort was set",
-            (false, false) => "its moveApplication was aborted, was deleted or goes back",
+            (false, false) => "its moveApplication was aborted, deleted or rolled back",
         }
     }
 
@@ -214,12 +215,12 @@ impl<'a> PlanContext<'a> {
         is_suspended(self.world, self.action)
     }
 
-    /// Whether the action is a move of an application.
+    /// Whether the action is a move of a moveApplication.
     pub fn is_part(&self) -> bool {
         application_of(self.action).is_some()
     }
 
-    /// The application whose move the action is.
+    /// The application that the action is a move of.
     pub fn application(&self) -> Option<Application<'a>> {
         Application::of(self.world, self.world.application_of(self.action)??)
     }
@@ -228,7 +229,7 @@ impl<'a> PlanContext<'a> {
         self.action.spec.disruption == Disruption::Allowed
     }
 
-    /// The slots at work: started and not ended.
+    /// The running slots: started and not ended.
     pub fn working(&self) -> impl Iterator<Item = &'a Slot> {
         self.status.slots.iter().filter(|slot| !slot.step.is_end() && slot.step != Step::Queued)
     }

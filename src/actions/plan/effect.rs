@@ -1,4 +1,4 @@
-//! The effects that the planner may ask for, each with a precondition, and the refusals that may follow.
+//! Effects that the planner requests, each with a precondition, and the refusals that may follow.
 //!
 //! Owns the types only. The controller turns effects into requests.
 
@@ -18,7 +18,7 @@ use ganglion_core::facts::{Identity, Key, OtherKind};
 pub enum Next {
     /// Perform this effect, then plan again.
     Do(Effect),
-    /// Perform these effects at the same time, then plan again: none of them changes what another one rests on.
+    /// Perform these effects concurrently, then plan again. No effect changes the facts that another one depends on.
     DoAll(Vec<Effect>),
     /// Wait for a change, or until this time. `report` is the status to write if the wait lasts; safety does not depend
     /// on it.
@@ -28,14 +28,14 @@ pub enum Next {
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Writes the action's status, only if the action still has the version that was planned on.
+    /// Writes the action's status if the action still has the version that was planned on.
     Record {
         action: Identity,
         status: Box<WorkloadActionStatus>,
     },
-    /// Writes a status that reserves nodes, pods or places within limits, which another action may plan to take at the
-    /// same time. It is planned again and reserved under one lock. The receipt may be written in parallel; if that
-    /// fails, the planner asks for it again, so its result is not reported.
+    /// Writes a status that reserves nodes, pods or places within limits. Another action may plan to take the same ones
+    /// at the same time, so the effect is planned again and reserved under one lock. The receipt may be written in
+    /// parallel. If that fails, the planner requests it again, so its result is not reported.
     Admit {
         action: Identity,
         status: Box<WorkloadActionStatus>,
@@ -52,7 +52,8 @@ pub enum Effect {
     DeleteAction {
         action: Identity,
     },
-    /// Makes a move of a moveApplication. One of that name that exists and belongs to the moveApplication counts as made.
+    /// Creates a move of a moveApplication. An existing move of this name that belongs to the moveApplication counts as
+    /// created.
     CreatePart {
         application: Identity,
         part: Box<WorkloadAction>,
@@ -70,19 +71,19 @@ pub enum Effect {
         pod: Identity,
         change: PodChange,
     },
-    /// Evicts the pod, only if it still has this uid.
+    /// Evicts the pod if it still has this uid.
     Evict {
         pod: Identity,
     },
     DeletePod {
         pod: Identity,
     },
-    /// Lets a pod of a StatefulSet go that our scheduling gate holds, bound to this node if one is given.
+    /// Removes our scheduling gate from a pod of a StatefulSet. If a node is given, also pins the pod to it.
     ReleasePod {
         pod: Identity,
         node: Option<String>,
     },
-    /// Writes replicas and ledger in one patch, only if the workload still has this version.
+    /// Writes replicas and ledger in one patch if the workload still has this version.
     Scale {
         workload: Scalable,
         replicas: i32,
@@ -108,7 +109,6 @@ pub struct Scalable {
     pub id: Identity,
 }
 
-/// See [`Scalable`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScalableKind {
     Deployment,
@@ -123,30 +123,30 @@ pub struct NewPod {
     pub key: Key,
     pub node: String,
     pub slot: String,
-    /// The ReplicaSet with the template.
+    /// The ReplicaSet whose template is used.
     pub set: Key,
     /// The label of the template that the pod is created without.
     pub label: String,
-    /// The action, which becomes an owner, not the controller.
+    /// The action. It becomes an owner of the pod, not the controller.
     pub action: Identity,
 }
 
-/// One change of a pod's metadata, which fails if what it depends on has changed.
+/// One change of a pod's metadata. It fails if the facts that it depends on have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodChange {
-    /// Removes the pod from its ReplicaSet: removes the label, makes the action the owner in place of the set, adds the
+    /// Detaches the pod from its ReplicaSet: removes the label, replaces the set by the action as owner, adds the
     /// slot's marks.
     Detach { label: String, set: SetRef, slot: String, action: Identity, peers: String },
-    /// Adds the pod to the ReplicaSet: adds the label, makes the set the controller in place of the action, removes the
+    /// Attaches the pod to the ReplicaSet: adds the label, replaces the action by the set as controller, removes the
     /// marks.
     Attach { label: String, value: String, set: SetRef, action: Identity },
     /// Marks the pod that the set deletes when it has one too many.
     Mark { slot: String, rests_on: Claimable },
-    /// Removes the mark; `cost` is the deletion cost of the template.
+    /// Removes the mark. `cost` is the deletion cost of the template.
     Unmark { cost: Option<String> },
 }
 
-/// The properties of a pod that a slot may mark. The patch tests them instead of the version, which changes all the
+/// Properties of a pod that a slot may mark. The patch tests them instead of the resourceVersion, which changes all the
 /// time while the kubelet starts the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimable {
@@ -158,20 +158,20 @@ pub struct Claimable {
     pub annotated: bool,
 }
 
-/// A change in the form of a request body.
+/// A change as the body of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Patch {
-    /// Kubernetes' strategic merge patch, with uid and version inside. Owner references are merged by uid: those that others gave
-    /// the pod stay.
+    /// Strategic merge patch with uid and resourceVersion inside. Owner references are merged by uid, so the pod keeps
+    /// the owners that others added.
     Strategic(Value),
-    /// RFC 6902, with `test` operations. A test for `null` holds if nothing is at that path (seen on a real control
-    /// plane); a failed test is a 422 without a cause.
+    /// JSON Patch (RFC 6902) with `test` operations. A test for `null` holds if nothing exists at that path (seen on a
+    /// real control plane). A failed test is a 422 without a cause.
     Json(Value),
 }
 
 impl PodChange {
-    /// The patch that makes the change. It fails if the pod is another one, or if what the change depends on has
-    /// changed.
+    /// Returns the patch for the change. It fails if the pod is another one, or if the facts that the change depends on
+    /// have changed.
     #[must_use]
     pub fn patch(&self, pod: &Identity) -> Patch {
         let mut patch = match self {
@@ -221,8 +221,8 @@ fn mark(uid: &str, slot: &str, rests_on: &Claimable) -> Value {
     Value::Array(patch)
 }
 
-/// The owner reference to an action, not as controller: the pod is deleted if the action vanishes, and a GitOps tool
-/// does not prune the pod as an orphan of its own.
+/// Owner reference to an action, not as controller. The pod is deleted if the action vanishes, and a GitOps tool does
+/// not prune the pod as an orphan of its own.
 #[must_use]
 pub fn action_owner(action: &Identity) -> Value {
     json!({
@@ -235,14 +235,14 @@ pub fn action_owner(action: &Identity) -> Value {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub kind: RefusalKind,
-    /// The API server's words.
+    /// Message of the API server.
     pub message: String,
 }
 
-/// See [`Refusal`]. Other errors (conflicts, throttling, timeouts) are retried with fresh facts.
+/// Kinds of refusals. Other errors (conflicts, throttling, timeouts) are retried with fresh facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// Quota, admission or validation refused it, and will refuse it again.
+    /// Quota, admission or validation refused the effect and will refuse it again.
     Denied,
     /// A permission is missing.
     Forbidden,
@@ -257,7 +257,7 @@ pub enum RefusalKind {
 }
 
 impl RefusalKind {
-    /// The reason that the status shows.
+    /// The reason in the status.
     #[must_use]
     pub fn reason(self) -> Reason {
         match self {

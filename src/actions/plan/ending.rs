@@ -1,4 +1,4 @@
-//! The end of an action, and the clean-up after it.
+//! The end of an action, and the cleanup after it.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -18,7 +18,7 @@ use super::{NOTHING, identity, notify, origin, record};
 use ganglion_core::facts::Ledger;
 use ganglion_core::world::OwnerReading;
 
-/// All slots have ended.
+/// Ends an action whose slots have all ended.
 pub fn conclude(ctx: &PlanContext) -> Next {
     let mut status = ctx.status.clone();
     for slot in status.slots.iter_mut().filter(|slot| slot.step == Step::Queued) {
@@ -28,8 +28,8 @@ pub fn conclude(ctx: &PlanContext) -> Next {
     finish(ctx, status, health)
 }
 
-/// The end of an action with `count: All` that has nothing at work, and for which no replica is left. Replicas that were to be
-/// tried again have gone by themselves.
+/// Ends an action with `count: All` that has no running slot and no replica left. Replicas that were queued for a retry
+/// have left by themselves.
 pub fn nothing_left(ctx: &PlanContext, plan: Plan) -> Next {
     let mut slots = ctx.status.slots.clone();
     slots.retain(|slot| slot.step != Step::Queued);
@@ -48,8 +48,8 @@ pub fn finish(ctx: &PlanContext, mut status: WorkloadActionStatus, health: Actio
     record(ctx, report::status(ctx, status, &health))
 }
 
-/// The clean-up of an action that has ended: the receipt, the ledger on the workload, the finalizer; then the notifications,
-/// which a deletion by ttl waits for.
+/// Cleans up after an action that has ended: the receipt, the ledger on the workload and the finalizer; then the
+/// notifications, which a deletion by ttl waits for.
 pub fn after(ctx: &PlanContext) -> Next {
     if let Some(effect) = receipt_put_right(ctx) {
         return Next::Do(effect);
@@ -71,14 +71,15 @@ pub fn after(ctx: &PlanContext) -> Next {
         }
         return record(ctx, status);
     }
-    // The end of an attempt requeues the action.
+    // The end of an attempt enqueues the action.
     if notify::is_pending(ctx.action) {
         return Next::Wait { until: notify::next_due(ctx.status, ctx.now), report: None };
     }
     expire(ctx).unwrap_or(NOTHING)
 }
 
-/// Corrects the receipt of an action: deletes it if nothing was done, records the failure of one that did something.
+/// Corrects the receipt of an action: deletes it if nothing was done, and records the failure if the action failed
+/// after it did something.
 fn receipt_put_right(ctx: &PlanContext) -> Option<Effect> {
     let receipt = own_receipt(ctx).filter(|receipt| receipt.outcome.is_none())?;
     let failed = ctx.status.conditions.iter().any(|one| one.type_ == "Ready" && one.status == "False");
@@ -93,8 +94,8 @@ fn receipt_put_right(ctx: &PlanContext) -> Option<Effect> {
     }
 }
 
-/// An object that still has the ledger of one of the action's slots: the workload, then those of its ReplicaSets that
-/// have a copy, since the Deployment controller copies annotations to them and never removes one.
+/// An object that still has the ledger of one of the action's slots: the workload, then its ReplicaSets with a copy.
+/// The Deployment controller copies annotations to ReplicaSets and never removes one.
 fn ledger_left(ctx: &PlanContext, slot: &Slot) -> Option<Scalable> {
     let name = ctx.key(&slot.workload.name);
     let ours = |scale: &ScaleFact| {
@@ -126,7 +127,7 @@ fn ledger_left(ctx: &PlanContext, slot: &Slot) -> Option<Scalable> {
     ctx.world.sets_of_named(ctx.namespace(), &slot.workload).find(|known| ours(&known.scale)).map(set)
 }
 
-/// Deletes the action when its ttl is over.
+/// Deletes the action when its ttl has expired.
 fn expire(ctx: &PlanContext) -> Option<Next> {
     let ttl = ctx.action.spec.ttl_seconds_after_finished?;
     let finished = ctx.status.finished_at.as_ref()?;
@@ -143,8 +144,8 @@ fn expire(ctx: &PlanContext) -> Option<Next> {
     Some(Next::Wait { until: Some(due), report: None })
 }
 
-/// The receipt of an action that a loop created. It is deleted with the action: otherwise each decision would leave one
-/// for ever. The loop's Execution records by itself which decisions were carried out.
+/// The receipt of an action that a loop created. It is deleted with the action: otherwise each decision would leave a
+/// receipt forever. The loop's Execution itself records which decisions were carried out.
 fn receipt_of_a_loop(ctx: &PlanContext) -> Option<Identity> {
     let mut owners = ctx.action.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.kind == Execution::kind(&()))?;
@@ -156,7 +157,7 @@ fn own_receipt<'a>(ctx: &PlanContext<'a>) -> Option<&'a ReceiptFact> {
     receipt.filter(|receipt| receipt.action_uid == ctx.id().uid)
 }
 
-/// The end of an action that is deleted before its first effect: deletes the receipt, then removes the finalizer.
+/// Ends an action that is deleted before its first effect: deletes the receipt, then removes the finalizer.
 pub fn give_up(ctx: &PlanContext) -> Next {
     match own_receipt(ctx) {
         Some(receipt) => Next::Do(Effect::DeleteReceipt { receipt: receipt.id.clone() }),

@@ -1,4 +1,4 @@
-//! One slot, after the point of no return: the old pod is evicted, and the outcome verified.
+//! One slot, after the point of no return: evicts the old pod and verifies the outcome.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -13,15 +13,16 @@ use super::effect::{Effect, PodChange};
 use super::set::Pods;
 use super::slot::{SlotNext, View};
 
-/// How long an eviction waits until the surplus is gone and the disruption controller has updated the budget's status.
+/// Maximum time for which an eviction waits until the surplus is gone and the disruption controller has updated the
+/// budget's status.
 const CALM: SignedDuration = SignedDuration::from_secs(2);
 
-/// How long the grant of an eviction that was not carried out is used. It is shorter than [`GRANT_LASTS`], since the API server has
-/// another clock.
+/// Time for which the grant of an eviction that was not carried out is used. It is shorter than [`GRANT_LASTS`], since
+/// the API server has another clock.
 const GRANT_TRUSTED: SignedDuration = SignedDuration::from_secs(100);
 
-/// How long a budget counts a pod as disrupted whose eviction was granted and not carried out (`DeletionTimeout` of the disruption
-/// controller).
+/// Time for which a budget counts a pod as disrupted whose eviction was granted and not carried out (`DeletionTimeout`
+/// of the disruption controller).
 pub const GRANT_LASTS: SignedDuration = SignedDuration::from_secs(120);
 
 impl<'a> View<'a> {
@@ -69,8 +70,8 @@ impl<'a> View<'a> {
         SlotNext::Do(if granted { Effect::DeletePod { pod } } else { Effect::Evict { pod } })
     }
 
-    /// Whether an eviction of the pod ended after its budget had granted it and before the pod was deleted, as happens where
-    /// the operator is killed. A deletion completes it; another eviction would need another grant.
+    /// Whether all budgets granted an eviction of the pod that ended before the pod was deleted, for instance because
+    /// the operator was killed. A deletion completes it; another eviction would need another grant.
     pub fn is_granted(&self, victim: &PodFact) -> bool {
         let name = &victim.id.key.name;
         let lasts = |at: &Timestamp| victim.created <= *at && self.ctx.now.duration_since(*at) < GRANT_TRUSTED;
@@ -78,8 +79,8 @@ impl<'a> View<'a> {
         budgets.peek().is_some() && budgets.all(|budget| budget.granted.get(name).is_some_and(lasts))
     }
 
-    /// The set deletes its surplus before the old pod is evicted: if it deletes another pod instead, the old one still
-    /// serves.
+    /// Lets the set delete its surplus before the old pod is evicted. If the set deletes another pod instead, the old
+    /// pod still serves.
     fn surplus_first(&self, step: Step) -> Option<SlotNext> {
         let (surplus, pods) = self.surplus().filter(|_| !self.slot.break_first || self.taken_in())?;
         if pods.excess() > 0 {
@@ -153,8 +154,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The end of a slot whose new pod is gone after its adoption: others deleted it, or the slot did since no node
-    /// took it.
+    /// Ends a slot whose adopted new pod is gone: others deleted it, or the slot did because no node took it.
     fn replacement_is_lost(&self) -> SlotNext {
         let then = "its ReplicaSet creates another one, on a node that the scheduler chooses";
         match (self.slot.reason, &self.slot.message) {
@@ -168,13 +168,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The pod of the set that this slot has marked: the surplus, or the new pod in a roll-back.
+    /// The pod of the set that this slot has marked: the surplus, or the new pod during a rollback.
     pub fn surplus(&self) -> Option<(&'a PodFact, Pods<'a>)> {
         let pods = self.pods()?;
         Some((pods.surplus_of(&self.slot.id)?, pods))
     }
 
-    /// Waits until the set deletes the marked pod; if the set keeps it (somebody scaled up), removes the mark.
+    /// Waits until the set deletes the marked pod. If the set keeps it (somebody scaled up), removes the mark.
     pub fn release(&self, step: Step, surplus: &PodFact, pods: &Pods<'a>) -> SlotNext {
         if pods.excess() > 0 || pods.wanted_by_others(&self.slot.id) {
             let message = format!("pod {} is about to be deleted", surplus.id.key.name);

@@ -1,4 +1,5 @@
-//! One slot, forwards: the next effect from each step up to the point of no return. After it, see `eviction`.
+//! One slot, forward: the next effect of each step up to the point of no return. For the steps after it, see
+//! `eviction`.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -17,13 +18,13 @@ use super::set::Pods;
 use super::slot::{SlotNext, View};
 use super::swap;
 
-/// How long a set may have no substitute although it has its full number of pods before the slot concludes that
-/// somebody scaled the workload, and rolls back.
+/// Maximum time for which a set may have no substitute although it has its full number of pods. The slot then concludes
+/// that somebody scaled the workload, and rolls back.
 const SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
-/// How long after our watches broke the ReplicaSet controller may act on a stale list of pods: it watches pods and
-/// ReplicaSets separately, and client-go waits up to 13 s between two attempts in an outage of 10 s. In a longer outage
-/// kube-controller-manager loses its lease and lists everything again.
+/// Time after our watches broke in which the ReplicaSet controller may act on a stale list of pods. It watches pods and
+/// ReplicaSets separately, and client-go waits up to 13 s between two attempts in an outage of 10 s. In a longer
+/// outage, kube-controller-manager loses its lease and lists everything again.
 const CATCH_UP: SignedDuration = SignedDuration::from_secs(15);
 
 impl<'a> View<'a> {
@@ -59,7 +60,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether others deleted the old pod before its eviction. It does not matter once the set has adopted the new pod,
+    /// Whether others deleted the old pod before its eviction. It does not matter once the set has adopted the new pod
     /// or `spec.replicas` is lowered.
     fn victim_lost(&self) -> bool {
         let lowered = self.ctx.work.verb == Verb::Delete && self.scaled();
@@ -81,13 +82,15 @@ impl<'a> View<'a> {
         if let Some((reason, message)) = self.unrest(scope, &pods).or_else(|| self.budget(victim)) {
             return self.hold_or_back(step, reason, message, timeout);
         }
-        // Wait while another slot's substitute is pending: a pod that is present when we detach counts as pre-existing.
+        // Wait while the substitute of another slot is pending: a pod that exists when we detach counts as
+        // pre-existing.
         if pods.wanted_by_others(&self.slot.id) {
             let message = "the ReplicaSet has not created the substitute of another replica yet".to_owned();
             return self.hold_or_back(step, Reason::VictimBusy, message, timeout);
         }
-        // Were the surplus of another delete still there, the set would make none for this one: that it makes one proves that its
-        // controller has seen the detachment. With a lower `spec.replicas` and without that news it would delete a replica.
+        // Wait while the surplus of another delete exists: the set would create no substitute for this one. A
+        // substitute proves that the set's controller has seen the detachment. If it saw a lower `spec.replicas` before
+        // the detachment, it would delete a replica.
         if self.ctx.work.verb == Verb::Delete && pods.marked().next().is_some() {
             let message = "the ReplicaSet has not deleted the substitute of another replica yet".to_owned();
             return self.hold_or_back(step, Reason::VictimBusy, message, timeout);
@@ -112,7 +115,7 @@ impl<'a> View<'a> {
         self.unready(pods)
     }
 
-    /// Another pod of the set that is not Ready: the set would delete it before the marked one.
+    /// Another pod of the set that is not Ready. The set would delete it before the marked pod.
     pub fn unready(&self, pods: &Pods<'a>) -> Option<(Reason, String)> {
         let own = self.victim.map(|victim| &victim.id.uid);
         let pod = pods.unready().filter(|pod| Some(&pod.id.uid) != own)?;
@@ -135,8 +138,8 @@ impl<'a> View<'a> {
         Some((Reason::BudgetBlocked, message))
     }
 
-    /// What is in the way where the budget granted an eviction that was not carried out: it counts that pod as disrupted until the
-    /// grant expires.
+    /// The obstacle if the budget granted an eviction that was not carried out: the budget counts that pod as disrupted
+    /// until the grant expires.
     fn unused_grant(&self, budget: &BudgetFact) -> Option<String> {
         let runs = |pod: &String| self.ctx.world.pod(&self.ctx.key(pod)).is_some_and(PodFact::is_active);
         let (pod, at) = budget.granted.iter().filter(|(pod, _)| runs(pod)).max_by_key(|(_, at)| **at)?;
@@ -144,14 +147,14 @@ impl<'a> View<'a> {
         let name = &budget.id.key.name;
         (self.ctx.now < until).then(|| {
             format!(
-                "PodDisruptionBudget {name} allows no eviction now: the eviction of pod {pod} was granted at {at} and not \
-                 carried out, and counts until {until}"
+                "PodDisruptionBudget {name} allows no eviction now: the eviction of pod {pod} was granted at {at} and \
+                 not carried out, and counts until {until}"
             )
         })
     }
 
-    /// Marks the surplus: the pod that the set created in place of the detached one, and deletes when it adopts the new
-    /// one.
+    /// Marks the surplus: the pod that the set created in place of the detached one. The set deletes it when it adopts
+    /// the new pod.
     fn claim(&self, step: Step) -> SlotNext {
         let Some(pods) = self.pods() else { return self.hold(step, None, None, None) };
         if let Some(next) = self.replacement_failure(step) {
@@ -161,7 +164,7 @@ impl<'a> View<'a> {
             return next;
         }
         if pods.is_short() {
-            // The API server refuses the set more pods, so the set is one short: no surplus is needed.
+            // The API server refuses further pods of the set, so the set is one pod short and no surplus is needed.
             if self.scope.is_some_and(|scope| scope.set.create_failure.is_some()) {
                 return match self.ctx.work.verb {
                     Verb::Delete => self.scale(step, -1),
@@ -195,7 +198,7 @@ impl<'a> View<'a> {
         SlotNext::Do(Effect::ChangePod { pod: pod.id.clone(), change })
     }
 
-    /// Lets the set adopt the new pod; the set then deletes the marked one.
+    /// Lets the set adopt the new pod. The set then deletes the marked pod.
     pub fn take_in(&self, step: Step) -> SlotNext {
         let (Some(pod), Some(scope), Some(pods)) = (self.replacement, &self.scope, self.pods()) else {
             return self.replacement_failure(step).unwrap_or_else(|| self.hold(step, None, None, None));
@@ -232,7 +235,7 @@ impl<'a> View<'a> {
     /// Changes the workload's replicas, once.
     pub fn scale(&self, step: Step, by: i32) -> SlotNext {
         let (Some(scope), Some(pods)) = (&self.scope, self.pods()) else { return self.hold(step, None, None, None) };
-        // A delete has detached its old pod already: it is past its safe point.
+        // A delete has already detached its old pod, so it is past its safe point.
         if self.ctx.suspended() && by > 0 {
             return self.suspended(step);
         }
@@ -244,8 +247,8 @@ impl<'a> View<'a> {
             return self.roll_back(Reason::WorkloadScaled, "somebody scaled the workload to zero");
         }
         if let Some(until) = self.catching_up(step).filter(|_| by < 0) {
-            let message = "the connection to the API server broke, and the ReplicaSet controller may not know yet which pod \
-                           to delete; the action continues by itself within seconds";
+            let message = "the connection to the API server broke, and the ReplicaSet controller may not know yet \
+                           which pod to delete; the action continues by itself within seconds";
             return self.hold(step, Some(Reason::WatchesBroken), Some(message.to_owned()), Some(until));
         }
         if rollback::ledger_is_taken(self, scope) {
@@ -260,8 +263,9 @@ impl<'a> View<'a> {
         rollback::scale(self, scope, by, false, peers)
     }
 
-    /// Until when the ReplicaSet controller may see a lower `spec.replicas` before it sees the mark on the surplus, and
-    /// so delete another pod. An adoption needs no such wait: it arrives by the same watch as the mark.
+    /// Until this time, the ReplicaSet controller may see a lower `spec.replicas` before it sees the mark on the
+    /// surplus, and so delete another pod. An adoption needs no such wait, since it arrives by the same watch as the
+    /// mark.
     pub fn catching_up(&self, step: Step) -> Option<Timestamp> {
         let until = self.ctx.world.broken_off()? + CATCH_UP;
         let in_time = !self.overdue(step, self.ctx.drain_time()).unwrap_or(false);
@@ -276,7 +280,7 @@ impl<'a> View<'a> {
     }
 
     /// Break before make: the new pod needs the room that the old one frees. A substitute without a node would compete
-    /// for that room, so it goes first: the set adopts the new pod unscheduled and deletes the marked substitute.
+    /// for that room, so it is removed first: the set adopts the unscheduled new pod and deletes the marked substitute.
     fn make_room(&self) -> SlotNext {
         let waits = |pod: &&PodFact| pod.is_active() && pod.node.is_none();
         match (self.replacement.filter(waits), self.surplus(), &self.scope) {

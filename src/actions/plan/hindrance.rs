@@ -1,4 +1,5 @@
-//! Why a new pod cannot run before the old one is gone, or not without a loss: what the planner and a drain have in common.
+//! Reasons why a new pod cannot run before the old one is gone, or not without data loss. The planner and drains share
+//! them.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -6,37 +7,37 @@ use serde::Serialize;
 
 use ganglion_core::facts::{ClaimFact, PodVolumes};
 
-/// One obstacle to a replacement that comes first.
+/// One obstacle to a replacement that runs before the old pod is gone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Hindrance {
-    /// A claim that one node at a time may mount; its mode.
+    /// A claim that only one node at a time may mount, with its access mode.
     Claim { name: String, mode: String },
-    /// `strategy: Recreate` of its Deployment.
+    /// The Deployment has `strategy: Recreate`.
     Recreate,
-    /// A pod of a StatefulSet, whose successor has its name.
+    /// The pod belongs to a StatefulSet, so its successor has the same name.
     SameName,
-    /// A volume whose data end with the pod.
+    /// A volume whose data are deleted with the pod.
     Scratch { volume: String },
     /// A directory of the node that the pod writes.
     HostPath { path: String },
 }
 
 impl Hindrance {
-    /// Of a claim that pods on two nodes cannot have at the same time.
+    /// The hindrance of a claim that pods on two nodes cannot mount at the same time.
     #[must_use]
     pub fn of_claim(claim: &ClaimFact) -> Option<Self> {
         let mode = claim.access_modes.first().filter(|_| !claim.is_shared())?;
         Some(Self::Claim { name: claim.id.key.name.clone(), mode: mode.clone() })
     }
 
-    /// The data that a pod with these volumes leaves behind.
+    /// The hindrances of the data that a pod with these volumes leaves behind.
     pub fn of_data(volumes: &PodVolumes) -> impl Iterator<Item = Self> {
         let scratch = volumes.scratch.iter().map(|volume| Self::Scratch { volume: volume.clone() });
         scratch.chain(volumes.host_paths.iter().map(|path| Self::HostPath { path: path.clone() }))
     }
 
-    /// Whether it keeps the new pod from running while the old one does; else only data are lost.
+    /// Whether the new pod cannot run while the old one does. Otherwise only data are lost.
     #[must_use]
     pub fn keeps_apart(&self) -> bool {
         match self {

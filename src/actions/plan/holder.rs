@@ -1,7 +1,8 @@
-//! What says how many replicas a ReplicaSet has: the set itself, a Deployment, or an object of another kind; or the StatefulSet.
+//! The holder of a ReplicaSet's replica count: the set itself, a Deployment, or an object of another kind. A
+//! StatefulSet is its own holder.
 //!
-//! An object of another kind is known by the owner references of its ReplicaSets. Moves need no more than that. Actions that
-//! change replicas need what the controller has read of it.
+//! An object of another kind is identified by the owner references of its ReplicaSets. That is enough for moves.
+//! Actions that change replicas also need the object as the controller has read it.
 
 use ganglion_api::reasons::Reason;
 use ganglion_api::targets::WorkloadRef;
@@ -12,20 +13,19 @@ use ganglion_core::world::{OwnerReading, World};
 use super::context::Work;
 use super::scope::{Outlook, Scope, Stop};
 
-/// See the module.
 #[derive(Clone, Copy, Debug)]
 pub enum Holder<'a> {
     /// The ReplicaSet.
     Set,
     Deployment(&'a DeploymentFact),
-    /// A StatefulSet, whose part that it has in common with a ReplicaSet stands for one.
+    /// A StatefulSet. The part that it has in common with a ReplicaSet is used as the set.
     Stateful(&'a StatefulSetFact),
-    /// An object of another kind; what was read of it, where it counts.
+    /// An object of another kind, and the reading of it if the action needs one.
     Other(&'a Owner, Option<&'a OwnerFact>),
 }
 
 impl<'a> Holder<'a> {
-    /// The holder of this ReplicaSet's replicas. The error is the Deployment that is not known.
+    /// The holder of this ReplicaSet's replicas. The error is a Deployment that is not known.
     pub fn of(world: &'a World, set: &'a SetFact) -> Result<Self, &'a Owner> {
         match &set.controller {
             None => Ok(Self::Set),
@@ -38,7 +38,8 @@ impl<'a> Holder<'a> {
     }
 }
 
-/// The ReplicaSet of an object of another kind that has its replicas; of several, the first. Without replicas, the only one.
+/// The ReplicaSet with the replicas of an object of another kind: the first one that has any, or the only one if none
+/// has.
 pub fn current_set<'a>(world: &'a World, namespace: &str, workload: &WorkloadRef) -> Result<&'a SetFact, Stop> {
     let WorkloadRef { kind, name, .. } = workload;
     let sets = || world.sets_of_named(namespace, workload).filter(|set| !set.terminating);
@@ -62,8 +63,8 @@ pub fn current_set<'a>(world: &'a World, namespace: &str, workload: &WorkloadRef
 }
 
 impl<'a> Scope<'a> {
-    /// The same with what was read of an owner of another kind, for actions that change its replicas. The error says why they
-    /// cannot be changed.
+    /// The same scope with the reading of an owner of another kind, for actions that change its replicas. The error
+    /// says why they cannot be changed.
     pub fn with_owner(self, world: &'a World) -> Result<Self, Stop> {
         let Holder::Other(owner, _) = self.holder else { return Ok(self) };
         let Owner { kind, name, uid } = owner;
@@ -91,11 +92,11 @@ pub struct NeededOwner {
     pub uid: String,
     /// Its ReplicaSet, which is read after it.
     pub set: Key,
-    /// Whether replicas are at work: then it is read before each plan.
+    /// Whether slots have started. The object is then read before each plan.
     pub working: bool,
 }
 
-/// The object of another kind whose replicas the action changes, or has to be cleaned up on.
+/// The object of another kind whose replicas the action changes, or on which the action must clean up.
 #[must_use]
 pub fn needed_owner(world: &World, action: &WorkloadAction) -> Option<NeededOwner> {
     let work = Work::of(&action.spec).ok().filter(|work| work.verb.scales())?;

@@ -1,4 +1,4 @@
-//! Names derived from the action: the same after a crash, different for another action.
+//! Names derived from the action: equal after a crash, different for another action.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use ganglion_api::workload_action::{RunPolicy, WorkloadAction};
 use ganglion_core::digest::digest;
 use ganglion_core::facts::Identity;
 
-/// Spec members that may change while the action runs. They are not part of its identity.
+/// Spec members that may change while the action runs. They do not belong to its identity.
 const MUTABLE: [&str; 4] = ["suspend", "abort", "timeouts", "ttlSecondsAfterFinished"];
 
-/// Whether each object of this name and spec runs, and not only the first of them.
+/// Whether each object of this name and spec runs, not only the first one.
 fn runs_for_each_object(action: &WorkloadAction) -> bool {
     match action.spec.run_policy {
         RunPolicy::Auto => origin::is_by_hand(&action.metadata),
@@ -20,7 +20,7 @@ fn runs_for_each_object(action: &WorkloadAction) -> bool {
     }
 }
 
-/// Hash of the action's identity: its immutable spec, and its uid where each object runs. 10 hex digits.
+/// Hash of the action's identity: its immutable spec, and its uid if each object runs. 10 hex digits.
 #[must_use]
 pub fn spec_hash(action: &WorkloadAction) -> String {
     let mut value = serde_json::to_value(&action.spec).unwrap_or(Value::Null);
@@ -31,12 +31,12 @@ pub fn spec_hash(action: &WorkloadAction) -> String {
     }
     let uid = action.metadata.uid.as_deref().unwrap_or_default();
     let object = if runs_for_each_object(action) { uid } else { "" };
-    // serde_json keeps the members of an object sorted, so equal specs give equal text.
+    // serde_json sorts the members of an object, so equal specs result in equal text.
     digest(&[&value.to_string(), object], 10)
 }
 
-/// Name of the action's receipt: the action's name, cut to fit, and the hash of its identity. The recorded name, once there is
-/// one: labels that a tool adds later do not make it another action.
+/// Name of the action's receipt: the action's name, cut to fit, and the hash of its identity. A recorded name takes
+/// precedence, so that labels that a tool adds later do not make it another action.
 #[must_use]
 pub fn receipt_name(action: &WorkloadAction) -> String {
     if let Some(recorded) = action.status.as_ref().and_then(|status| status.receipt.as_ref()) {
@@ -53,13 +53,13 @@ pub fn slot_id(action_uid: &str, index: i32) -> String {
     digest(&[action_uid, &index.to_string()], 16)
 }
 
-/// The ids of all slots that an action may have: one for each replica, at most [`MOST_REPLICAS`].
+/// Ids of all slots that an action may have: one for each replica, at most [`MOST_REPLICAS`].
 pub fn slot_ids(action_uid: &str) -> impl Iterator<Item = String> {
     (0..MOST_REPLICAS).map(move |index| slot_id(action_uid, index))
 }
 
-/// Name of a slot's new pod in one attempt: in the style of the ReplicaSet's own names, and deterministic, so that it
-/// cannot be created twice.
+/// Name of a slot's new pod in one attempt. It has the style of the ReplicaSet's own names and is deterministic, so
+/// that the pod cannot be created twice.
 #[must_use]
 pub fn replacement_name(set_name: &str, slot: &str, attempt: i32) -> String {
     let mut name = set_name.to_owned();

@@ -1,6 +1,6 @@
 //! Cleans up pods and workloads with marks of a slot that no action has: leftovers of an action that vanished.
 //!
-//! Owns the decision. The controller carries it out, one object at a time, each with its uid as precondition.
+//! Owns the decision. The controller performs the effects, one object at a time, each with the uid as precondition.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,16 +13,16 @@ use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{Identity, Key, Ledger, PodFact};
 use ganglion_core::world::World;
 
-/// How long an object must be without its action before it counts as a leftover. It covers an action that is deleted
-/// and created again, and a status that arrives after the pod's mark.
+/// Minimum time for which an object must be without its action before it counts as a leftover. It covers an action that
+/// is deleted and created again, and a status that arrives after the pod's mark.
 pub const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
-/// When each object (by uid and slot) was first seen without its action.
+/// Time at which each object (by uid and slot) was first seen without its action.
 #[derive(Clone, Debug, Default)]
 pub struct Leftovers(HashMap<(String, String), Timestamp>);
 
 impl Leftovers {
-    /// The effects that are due now, in the order of names, and when to sweep again, if any object is still within
+    /// The effects that are due now, sorted by name, and the time of the next sweep if any object is still within
     /// [`GRACE`].
     pub fn sweep(&mut self, world: &World, now: Timestamp) -> (Vec<Effect>, Option<Timestamp>) {
         let mut left = HashMap::new();
@@ -50,7 +50,7 @@ impl Leftovers {
     }
 }
 
-/// The slots that actions which do not parse may have: their pods and ledgers may be in use.
+/// Possible slots of actions that do not parse. Their pods and ledgers may be in use.
 struct HiddenSlots<'a> {
     world: &'a World,
     by_namespace: HashMap<String, HashSet<String>>,
@@ -67,8 +67,8 @@ impl HiddenSlots<'_> {
     }
 }
 
-/// The workloads and ReplicaSets whose ledger names a slot that no action has. An action that has ended removes its
-/// ledger by itself.
+/// Workloads and ReplicaSets whose ledger names a slot that no action has. An action that has ended removes its ledger
+/// itself.
 fn ledgers(world: &World) -> Vec<(Identity, String, Option<Effect>)> {
     let deployments = world.deployments().map(|one| (ScalableKind::Deployment, &one.id, &one.scale));
     let sets = world.sets().map(|one| (ScalableKind::ReplicaSet, &one.id, &one.scale));
@@ -88,7 +88,7 @@ fn ledgers(world: &World) -> Vec<(Identity, String, Option<Effect>)> {
         .collect()
 }
 
-/// The pods with the mark of a slot that no action has open, each with that slot.
+/// Pods with the mark of a slot that no action has open, each with that slot.
 fn orphans(world: &World) -> impl Iterator<Item = (&PodFact, &str)> {
     world
         .marked_pods()

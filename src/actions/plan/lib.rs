@@ -1,8 +1,9 @@
-//! The planner of WorkloadActions: takes the observed world, returns the next step.
+//! The planner of WorkloadActions: returns the next step of an action for the observed world.
 //!
-//! [`next`] is pure and total. It is called again after every effect and every change, and keeps nothing between two
-//! calls: a crash between any two effects changes nothing. What must survive a crash is stored in the action's status
-//! (the intent, before the first effect of its kind), on the pods (marks) and on the workload (ledger).
+//! [`next`] is pure and total. The controller calls it again after every effect and every change. The planner has no
+//! state of its own, so a crash between any two effects changes nothing. State that must survive a crash is stored in
+//! the action's status (the intent, before the first effect of its kind), on the pods (marks) and on the workload
+//! (ledger).
 
 pub mod drain;
 pub mod effect;
@@ -65,14 +66,14 @@ pub use refusal::refused;
 use scope::{Outlook, Stop};
 use slot::SlotNext;
 
-/// How long after it was noticed an action may name an object that is not known yet: both may have been created together, and
-/// watches of different kinds are not ordered.
+/// Time after an action is first noticed in which it may name an object that is not known yet. Both may have been
+/// created together, and watches of different kinds are not ordered.
 const GRACE: SignedDuration = SignedDuration::from_secs(3);
 
-/// Requeue interval of an action that waits for its admission.
+/// Requeue interval of an action that waits for admission.
 const QUEUE_PACE: SignedDuration = SignedDuration::from_secs(1);
 
-/// What the settings allow: the most replicas at work at once, where `None` is no limit, and the namespaces.
+/// Limits from the settings: the maximum numbers of replicas in motion (None: no limit), and the allowed namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub in_all: Option<usize>,
@@ -80,7 +81,7 @@ pub struct Limits {
     pub per_workload: Option<usize>,
     pub per_source_node: Option<usize>,
     pub per_target_node: Option<usize>,
-    /// A replica that has been in one step for this long counts for the limits of its namespace and workload only.
+    /// After this time in one step, a replica counts only for the limits of its namespace and workload.
     pub idle_after: Option<SignedDuration>,
     pub namespaces: Namespaces,
 }
@@ -102,7 +103,7 @@ impl Limits {
 
 const NOTHING: Next = Next::Wait { until: None, report: None };
 
-/// The next step for this action.
+/// Returns the next step of this action.
 #[must_use]
 pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits, ranker: &dyn NodeRanker) -> Next {
     let Some(action) = world.action(key) else { return NOTHING };
@@ -135,7 +136,7 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits, ranker: &
     at_work(&ctx)
 }
 
-/// Records when `spec.suspend` stops the clocks, and shifts the recorded times when they run again.
+/// Records when `spec.suspend` stops the clocks. When they run again, shifts the recorded times by the pause.
 fn suspension(ctx: &PlanContext) -> Option<Next> {
     let mut status = ctx.status.clone();
     match (ctx.suspended(), &ctx.status.suspended_at) {
@@ -158,7 +159,7 @@ fn suspension(ctx: &PlanContext) -> Option<Next> {
     }
 }
 
-/// The end of an action that was not admitted and no longer may be.
+/// Ends an action that was not admitted and may not be admitted any more.
 fn before(ctx: &PlanContext) -> Option<Next> {
     let fail = |reason, message: String| Some(finish(ctx, ctx.status.clone(), Health::Stalled(reason, message)));
     if let Some(message) = ctx.limits.namespaces.refusal(ctx.namespace()) {
@@ -181,7 +182,7 @@ fn before(ctx: &PlanContext) -> Option<Next> {
     None
 }
 
-/// The end of an action whose receipt proves that it ran before, as another object.
+/// Ends an action whose receipt proves that it already ran, as another object of this name.
 fn already_executed(ctx: &PlanContext) -> Option<Next> {
     let name = identity::receipt_name(ctx.action);
     let receipt = ctx.world.receipt(&ctx.key(&name)).filter(|receipt| receipt.action_uid != ctx.id().uid)?;
@@ -199,10 +200,11 @@ fn already_executed(ctx: &PlanContext) -> Option<Next> {
     Some(finish(ctx, status, health))
 }
 
-/// The slots at work: their next effect, record or wait. Then the slots that have not started.
+/// Returns the next effects, record or wait of the running slots. If there are none, starts the slots that have not
+/// started.
 fn at_work(ctx: &PlanContext) -> Next {
     let mut planned: Vec<(&Slot, SlotNext)> = ctx.working().map(|slot| (slot, slot::next(ctx, slot))).collect();
-    // Only one slot changes its node at a time: the others choose theirs when that choice is recorded.
+    // Only one slot changes its target node at a time. The others choose theirs after that choice is recorded.
     let mut gone = false;
     planned.retain(|(old, next_of_slot)| match next_of_slot {
         SlotNext::Record(new) if goes_elsewhere(old, new) => !std::mem::replace(&mut gone, true),
@@ -230,7 +232,8 @@ fn at_work(ctx: &PlanContext) -> Next {
     }
 }
 
-/// The first effect, with those of slots on other ReplicaSets. On one ReplicaSet an effect changes what the next one rests on.
+/// Returns the first effect together with the effects of slots on other ReplicaSets. On one ReplicaSet, an effect
+/// changes the facts that the next effect depends on.
 fn together(effects: Vec<(&Slot, Effect)>) -> Next {
     let mut sets: Vec<&str> = Vec::new();
     let mut all: Vec<Effect> = Vec::new();
@@ -243,7 +246,7 @@ fn together(effects: Vec<(&Slot, Effect)>) -> Next {
     if all.len() > 1 { Next::DoAll(all) } else { all.pop().map_or(NOTHING, Next::Do) }
 }
 
-/// Records the slots; if all have succeeded, the same write ends the action.
+/// Records the slots. If all have succeeded, the same write ends the action.
 fn record_slots(ctx: &PlanContext, slots: Vec<Slot>) -> Next {
     let all = i32::try_from(slots.len()) == Ok(ctx.work.count);
     if all && slots.iter().all(|slot| slot.step == Step::Succeeded) {
@@ -258,7 +261,7 @@ fn record_slots(ctx: &PlanContext, slots: Vec<Slot>) -> Next {
     record(ctx, status)
 }
 
-/// Whether the new pod gets another target node than before.
+/// Whether the new pod has another target node than before.
 fn goes_elsewhere(old: &Slot, new: &Slot) -> bool {
     let node = |slot: &Slot| slot.replacement.as_ref().map(|replacement| replacement.node.clone());
     !new.step.is_end() && node(old) != node(new)
@@ -268,7 +271,7 @@ fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     a.into_iter().chain(b).min()
 }
 
-/// The slots as the status is to show them, given the next step of each.
+/// The slots as the status shows them, given the next step of each.
 fn shown_slots(ctx: &PlanContext, planned: &[(&Slot, SlotNext)]) -> Vec<Slot> {
     let mut slots = ctx.status.slots.clone();
     for (old, next_of_slot) in planned {
@@ -295,8 +298,8 @@ fn with_slots(ctx: &PlanContext, slots: Vec<Slot>) -> WorkloadActionStatus {
     report::status(ctx, WorkloadActionStatus { slots, ..ctx.status.clone() }, &health)
 }
 
-/// Index and attempt of each slot that has not started; None if all have, or if one has failed, since no other is
-/// started then, except where the application whose move it is goes on.
+/// Index and attempt of each slot that has not started. None if all have started, if the action is aborted or stopped,
+/// or if a slot has failed (unless its moveApplication continues on failures).
 fn unfilled(ctx: &PlanContext) -> Option<Vec<(i32, i32)>> {
     let slots = &ctx.status.slots;
     let (goes_on, stops) = ctx.application().map_or((false, false), |owner| (owner.goes_on(), owner.stops(ctx.action)));
@@ -311,12 +314,12 @@ fn unfilled(ctx: &PlanContext) -> Option<Vec<(i32, i32)>> {
     (!open.is_empty()).then_some(open)
 }
 
-/// Starts slots, if they are admitted. `shown` are the slots at work, `until` is when the first of them has to go on.
+/// Starts slots if they are admitted. `shown` are the running slots, `until` is their earliest deadline.
 fn begin(ctx: &PlanContext, open: &[(i32, i32)], shown: Vec<Slot>, until: Option<Timestamp>) -> Next {
     match choose::choose(ctx, open) {
         Choice::Begin { slots, plan, .. } if ctx.action.spec.mode == Mode::Plan => planned(ctx, slots, plan),
         Choice::Begin { slots, plan, found } => admit(ctx, slots, plan, found),
-        // Slots at work have their own deadlines; the others wait for them.
+        // Running slots have their own deadlines; the others wait for them.
         Choice::Nothing { .. } | Choice::Wait { .. } | Choice::Refuse(..) if ctx.working().next().is_some() => {
             wait(ctx, with_slots(ctx, shown), earlier(until, Some(ctx.now + QUEUE_PACE)))
         }
@@ -326,7 +329,7 @@ fn begin(ctx: &PlanContext, open: &[(i32, i32)], shown: Vec<Slot>, until: Option
     }
 }
 
-/// The end of an action with `mode: Plan`.
+/// Ends an action with `mode: Plan`.
 fn planned(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
     let words: Vec<String> = slots.iter().map(|slot| report::slot_words(ctx.work.verb, slot)).collect();
     let message = format!("would do: {}", words.join("; "));
@@ -377,8 +380,8 @@ fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
     wait(ctx, report::status(ctx, status, &health), Some(deadline.min(ctx.now + QUEUE_PACE)))
 }
 
-/// Ends an action that cannot start and has nothing at work. Where the cause may be a late watch, it waits for [`GRACE`];
-/// where it passes, in the queue.
+/// Ends an action that cannot start and has no running slot. If a late watch may be the cause, the action first waits
+/// for [`GRACE`]. If the cause may pass, the action waits in the queue.
 fn refuse(ctx: &PlanContext, stop: Stop, plan: Plan) -> Next {
     let until = ctx.known_since() + GRACE;
     match stop.outlook {
@@ -392,7 +395,7 @@ fn refuse(ctx: &PlanContext, stop: Stop, plan: Plan) -> Next {
         Outlook::Passing => return queue(ctx, stop.reason, stop.message),
         Outlook::Late | Outlook::Load | Outlook::Final => {}
     }
-    // A slot was started on the workload, so it existed: it was deleted since.
+    // A slot was started on the workload, so the workload existed and was deleted since.
     let begun = !ctx.status.slots.is_empty() && stop.reason == Reason::WorkloadNotFound;
     let mut stop = if begun { Stop { reason: Reason::WorkloadGone, ..stop } } else { stop };
     if stop.reason == Reason::NoCandidateNode && !plan.nodes.is_empty() {
@@ -416,13 +419,13 @@ fn first_receipt(ctx: &PlanContext) -> Option<Next> {
     if let Some(receipt) = missing_receipt(ctx) {
         return Some(Next::Do(Effect::WriteReceipt(receipt)));
     }
-    // If somebody replaces the receipt while slots are at work, they are completed.
+    // If somebody replaces the receipt while slots are running, the slots are completed.
     let is_begun = ctx.working().any(|slot| slot.step != Step::Planned || slot.attempt != 0);
     if is_begun { None } else { already_executed(ctx) }
 }
 
-/// The action's receipt, if none of its name exists. A move of an application has none: the application's own proves that it ran,
-/// and without the application the move does nothing.
+/// The action's receipt, if no receipt of its name exists. A move of a moveApplication has none: the receipt of the
+/// application proves that it ran, and without the application the move does nothing.
 fn missing_receipt(ctx: &PlanContext) -> Option<NewReceipt> {
     if ctx.is_part() {
         return None;
@@ -446,14 +449,14 @@ fn record(ctx: &PlanContext, status: WorkloadActionStatus) -> Next {
     Next::Do(Effect::Record { action: ctx.id(), status: Box::new(status) })
 }
 
-/// Waits; with a report, if the recorded status differs.
+/// Waits. If the recorded status differs, also reports the new status.
 fn wait(ctx: &PlanContext, status: WorkloadActionStatus, until: Option<Timestamp>) -> Next {
     let report = (status != *ctx.status).then(|| Box::new(status));
-    // A deadline that has passed is evaluated at the next change; requeueing at once would only spin.
+    // A deadline that has passed is evaluated at the next change. An immediate requeue would only spin.
     Next::Wait { until: until.filter(|time| *time > ctx.now), report }
 }
 
-/// The spec's action, as the column Action, logs and metrics show it.
+/// Name of the spec's action for the column Action, logs and metrics.
 #[must_use]
 pub fn verb(action: &WorkloadAction) -> &'static str {
     let spec = &action.spec;

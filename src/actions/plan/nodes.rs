@@ -1,7 +1,7 @@
-//! Which nodes can take a new replica, which is best, and why the others are refused.
+//! Nodes that can take a new replica, which of them is best, and why the others are refused.
 //!
-//! The default scheduler decides about every pod; this only avoids attempts that cannot succeed, and explains why.
-//! Source of the rules: kube-scheduler's NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit.
+//! The default scheduler decides about every pod. This module only avoids attempts that cannot succeed, and explains
+//! why. Source of the rules: kube-scheduler's NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit.
 
 use std::collections::HashMap;
 
@@ -17,12 +17,12 @@ use ganglion_core::world::World;
 
 use super::scope::Scope;
 
-/// The pods on a node and on their way to it, with their requests.
+/// Pods on a node and in motion to it, with their requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
     pub pods: i64,
     pub requests: Requests,
-    /// CPU in millicores, as policies count that of pods that do not run yet; of those on their way only.
+    /// CPU in millicores of the pods in motion only, as policies count pods that do not run yet.
     pub cores: i64,
 }
 
@@ -41,9 +41,9 @@ pub type NodeRefusal = (Reason, String);
 pub struct Nodes<'a> {
     world: &'a World,
     now: Timestamp,
-    /// What this decision has assigned to each node so far, and taken from it.
+    /// Load that this decision has assigned to each node or removed from it.
     sent: HashMap<String, Load>,
-    /// An action whose replicas count only where they have a new pod.
+    /// An action whose replicas count only if they have a new pod.
     except: Option<&'a Key>,
 }
 
@@ -52,18 +52,19 @@ impl<'a> Nodes<'a> {
         Self { world, now, sent: HashMap::new(), except: None }
     }
 
-    /// The same, where this action's replicas count only if they have a new pod: for a decision about those without one.
+    /// The same, but this action's replicas count only if they have a new pod. For a decision about replicas without
+    /// one.
     pub fn without(self, action: &'a Key) -> Self {
         Self { except: Some(action), ..self }
     }
 
-    /// Counts this pod no more for this node.
+    /// Removes this pod from the load of the node.
     pub fn remove(&mut self, node: &str, requests: Requests) {
         let load = self.sent.entry(node.to_owned()).or_default();
         (load.pods, load.requests) = (load.pods - 1, load.requests - requests);
     }
 
-    /// Counts one more replica for this node.
+    /// Adds one more replica to the load of the node.
     pub fn add(&mut self, node: &str, requests: Requests) {
         self.sent.entry(node.to_owned()).or_default().add(requests);
     }
@@ -190,7 +191,7 @@ impl Resource {
     }
 }
 
-/// The plan's entry for a chosen or possible node.
+/// Entry of the plan for a chosen or possible node.
 #[must_use]
 pub fn possible(name: &str, share: i64, replicas: i32) -> NodeChoice {
     let message = format!("{}.{} % free with one more replica", share / 10, (share % 10).abs());
@@ -228,7 +229,7 @@ pub fn selects(selector: &NodeSelector, node: &NodeFact) -> bool {
     selector.node_selector_terms.iter().any(|term| satisfied(node, term))
 }
 
-/// Whether the node meets all requirements of a term; a term without any matches nothing.
+/// Whether the node meets all requirements of a term. A term without requirements matches nothing.
 fn satisfied(node: &NodeFact, term: &NodeSelectorTerm) -> bool {
     let labels = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Who made an object: a person by hand, or a tool that would make it again.
+//! The origin of an object: a person, or a tool that would create it again.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Labels and annotations of tools that keep an object as their repository has it.
+/// Labels and annotations of tools that reconcile an object with their repository.
 const GITOPS_MARKS: [(&str, &str); 11] = [
     ("argocd.argoproj.io/", "Argo CD"),
     ("kustomize.toolkit.fluxcd.io/", "Flux"),
@@ -14,26 +14,26 @@ const GITOPS_MARKS: [(&str, &str); 11] = [
     ("configmanagement.gke.io/", "Config Sync"),
     ("configsync.gke.io/", "Config Sync"),
     ("kapp.k14s.io/", "kapp"),
-    // Argo CD's label tracking; the label is also Helm's, and that of charts that Flux renders.
+    // Argo CD's tracking label. Helm uses the same label, also in charts that Flux renders.
     ("app.kubernetes.io/instance", "Argo CD or Helm (label app.kubernetes.io/instance)"),
 ];
 
 /// Labels and annotations that a restore from a backup writes.
 const RESTORE_MARKS: [&str; 2] = ["velero.io/", "k10.kasten.io/"];
 
-/// Field managers of kubectl and of our own command line begin with this.
+/// Prefix of the field managers of kubectl and of our own command line.
 const BY_HAND: &str = "kubectl";
 
-/// The tool that manages an object from a repository, by its labels and annotations.
+/// The tool that manages an object from a repository, according to the object's labels and annotations.
 pub fn gitops_manager(meta: &ObjectMeta) -> Option<&'static str> {
     let tool = |(mark, tool): &(&str, &'static str)| is_marked(meta, mark).then_some(*tool);
     GITOPS_MARKS.iter().find_map(tool)
 }
 
-/// Whether a person made the object, by hand: its first field manager is kubectl, and no GitOps tool or restore has marked
+/// Whether a person created the object: its first field manager is kubectl, and no GitOps tool or restore has marked
 /// it. A tool that uses kubectl and leaves no mark counts as a person.
 pub fn is_by_hand(meta: &ObjectMeta) -> bool {
-    // The store keeps the first manager only.
+    // The store keeps only the first manager.
     let first = meta.managed_fields.iter().flatten().next().and_then(|entry| entry.manager.as_deref());
     first.is_some_and(|manager| manager.starts_with(BY_HAND))
         && gitops_manager(meta).is_none()
@@ -68,7 +68,7 @@ mod tests {
         #[case] expected: bool,
     ) {
         let mut meta: ObjectMeta = serde_json::from_value(meta).expect("metadata");
-        assert!(!is_by_hand(&meta), "nobody knows who made it");
+        assert!(!is_by_hand(&meta), "its creator is unknown");
         meta.managed_fields = serde_json::from_value(json!([{"manager": manager}])).expect("managers");
         assert_eq!(is_by_hand(&meta), expected);
     }

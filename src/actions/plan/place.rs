@@ -1,4 +1,4 @@
-//! The nodes that a user selects: by node name, labels and expression, all of which must match.
+//! Nodes that a user selects by node name, labels and expression. All of them must match.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct Filter<'a> {
     name: Option<&'a str>,
     selector: Option<&'a BTreeMap<String, String>>,
     expression: Option<Expression>,
-    /// Nodes that are not selected.
+    /// Nodes that are excluded.
     except: Option<Box<Filter<'a>>>,
     /// Nodes that are tried first, in this order.
     preferences: Vec<Filter<'a>>,
@@ -40,13 +40,13 @@ impl<'a> Filter<'a> {
         })
     }
 
-    /// The nodes of the target that the replicas do not leave.
+    /// The target nodes without the nodes that the replicas leave.
     pub fn apart(world: &World, target: Option<&'a Target>, source: &'a NodeSource) -> Result<Self, Stop> {
         let except = Some(Box::new(Self::source(world, Some(source))?));
         Ok(Self { except, ..Self::target(world, target, None)? })
     }
 
-    /// Without a target: the nodes that the replicas do not leave.
+    /// The target nodes. Without a target: all nodes except those that the replicas leave.
     pub fn target(world: &World, target: Option<&'a Target>, source: Option<&'a NodeSource>) -> Result<Self, Stop> {
         let Some(to) = target else {
             let except = source.map(|_| Self::source(world, source).map(Box::new)).transpose()?;
@@ -60,8 +60,8 @@ impl<'a> Filter<'a> {
         Ok(Self { preferences, ..all })
     }
 
-    /// Whether a replica on this node has no reason to leave it for a target node: it is one, and a preferred one where others are
-    /// preferred among all nodes.
+    /// Whether a replica on this node has no reason to move: the node matches the target, and if the target matches all
+    /// nodes, it also meets the first preference.
     pub fn is_best(&self, nodes: &Nodes, node: &NodeFact) -> bool {
         let is_any = self.name.is_none() && self.selector.is_none() && self.expression.is_none();
         let is_first = self.has_preferences() && self.preference(nodes, node) == 0;
@@ -72,13 +72,13 @@ impl<'a> Filter<'a> {
         self.name.is_some_and(|name| name != node.id.key.name)
     }
 
-    /// The first preference that the node meets, from 0; for a node that meets none, their number.
+    /// Index of the first preference that the node meets. For a node that meets none, the number of preferences.
     pub fn preference(&self, nodes: &Nodes, node: &NodeFact) -> usize {
         let met = self.preferences.iter().position(|preference| preference.admits(nodes, node).is_ok());
         met.unwrap_or(self.preferences.len())
     }
 
-    /// Whether the pods on a node may be why it is not selected.
+    /// Whether pods on a node may be the reason why the node is not selected.
     pub fn reads_pods(&self) -> bool {
         self.expression.as_ref().is_some_and(Expression::reads_pods)
     }
@@ -87,7 +87,7 @@ impl<'a> Filter<'a> {
         !self.preferences.is_empty()
     }
 
-    /// Whether this is the number of a preference, and not of those that meet none.
+    /// Whether this is the index of a preference, not the value for nodes that meet none.
     pub fn prefers(&self, preference: usize) -> bool {
         preference < self.preferences.len()
     }
@@ -131,7 +131,7 @@ pub fn target_words(target: &Target) -> String {
     }
 }
 
-/// Labels as text, as `kubectl -l` takes them.
+/// Labels as text, in the syntax of `kubectl -l`.
 #[must_use]
 pub fn labels_words(labels: &BTreeMap<String, String>) -> String {
     place_words(None, Some(labels), None).replace(", ", ",")

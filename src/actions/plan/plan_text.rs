@@ -1,19 +1,19 @@
-//! A plan as text for a terminal: what each replica would do and why, and why not the other nodes and pods.
+//! A plan as text for a terminal: what each replica would do and why, and why other nodes and pods were not chosen.
 //!
-//! Bounded, however large the cluster is: of many that are refused alike some are shown, and the rest is counted.
+//! The text is bounded, however large the cluster is: of items that are refused for the same reason, some are shown and
+//! the rest is counted.
 
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{NodeChoice, Plan, PlannedReplica, PodChoice};
 use ganglion_core::layout::{paragraph, table};
 
-/// How many nodes or pods with one message are named, how many messages with one reason are shown, and how many replicas are
-/// explained.
+/// Maximum number of nodes or pods listed for one message, of messages for one reason, and of explained replicas.
 const ALIKE: usize = 8;
 
-/// The longest reason that stands in the table of replicas.
+/// Maximum length of a reason in the table of replicas, in characters.
 const SHORT: usize = 40;
 
-/// A table of the replicas, and why they; empty where nothing would be done.
+/// Table of the replicas with the reason of each choice; empty if nothing would be done.
 #[must_use]
 pub fn replicas(plan: &Plan) -> String {
     if plan.replicas.is_empty() {
@@ -24,7 +24,7 @@ pub fn replicas(plan: &Plan) -> String {
     let chosen: Vec<&NodeChoice> = plan.nodes.iter().filter(|node| node.replicas > 0).collect();
     let long = chosen.iter().filter(|node| node_words(node).chars().count() > SHORT);
     text.extend(long.take(ALIKE).map(|node| paragraph(&format!("{}: ", node.name), node_words(node))));
-    // A pod that is deleted has its reason in the table.
+    // The table contains the reason of a deleted pod.
     let leaving: Vec<&PodChoice> = plan.pods.iter().filter(|pod| pod.chosen && !chosen.is_empty()).collect();
     for (message, group) in grouped(&leaving, |pod| pod.message.as_str()).iter().take(ALIKE) {
         text.push_str(&paragraph("", &format!("{}: {message}", names(group, |pod| pod.name.clone()))));
@@ -50,7 +50,7 @@ pub fn others(plan: &Plan) -> String {
         + &other_pods(&pods, left(plan.pods_total, plan.pods.len()))
 }
 
-/// What the user's own conditions exclude comes last.
+/// Nodes that the user's own conditions exclude come last.
 fn other_nodes(nodes: &[&NodeChoice], unlisted: usize) -> String {
     let mut text = head("nodes", nodes.len() + unlisted);
     let mut reasons = grouped(nodes, |node| node.refused);
@@ -77,7 +77,7 @@ fn head(what: &str, count: usize) -> String {
     if count > 0 { format!("\nNot chosen, of the {what}: {count}\n") } else { String::new() }
 }
 
-/// The items, those with equal messages together: who, and then why.
+/// The items, grouped by message: the names, then the reason.
 fn alike<T>(
     items: &[&T],
     message: impl Fn(&T) -> &str,
@@ -93,7 +93,7 @@ fn alike<T>(
     shown + &more(groups.iter().skip(ALIKE).map(|(_, group)| group.len()).sum(), rest)
 }
 
-/// Some names, and how many there are besides.
+/// Some names, and the number of further ones.
 fn names<T>(items: &[&T], name: impl Fn(&T) -> String) -> String {
     let shown: Vec<String> = items.iter().take(ALIKE).map(|item| name(item)).collect();
     let more = items.len().saturating_sub(ALIKE);
@@ -104,12 +104,12 @@ fn more(count: usize, which: &str) -> String {
     if count > 0 { format!("  and {count} more: {which}\n") } else { String::new() }
 }
 
-/// The message about a node, without its name in front.
+/// The message about a node, without the leading name.
 fn node_words(node: &NodeChoice) -> &str {
     node.message.strip_prefix(&format!("{}: ", node.name)).unwrap_or(&node.message)
 }
 
-/// The items with equal keys, in the order of the first of each.
+/// The items grouped by key, in the order of the first item of each group.
 pub fn grouped<'a, T, K: PartialEq>(items: &[&'a T], key: impl Fn(&'a T) -> K) -> Vec<(K, Vec<&'a T>)> {
     let mut groups: Vec<(K, Vec<&'a T>)> = Vec::new();
     for item in items {

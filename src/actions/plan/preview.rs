@@ -1,6 +1,6 @@
-//! What an action would do, before it is made: the planner itself is asked, in a world that has the action.
+//! Preview of an action before it is created: runs the planner in a world that contains the action.
 //!
-//! Owns the question and the answer as text. Changes nothing but that world, and leaves it as it was.
+//! Owns the question and the answer as text. Changes only that world, and restores it.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -17,7 +17,7 @@ use ganglion_core::facts::{Identity, Key};
 use ganglion_core::layout::paragraph;
 use ganglion_core::world::{Fact, Origin, World};
 
-/// What an action would do.
+/// The preview of an action.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActionPreview {
@@ -31,13 +31,13 @@ pub struct ActionPreview {
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What the user can do.
+    /// Advice for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
-    /// As `status.plan` of an action with `mode: Plan`.
+    /// Same content as `status.plan` of an action with `mode: Plan`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
-    /// What was not checked or not counted.
+    /// Facts that were not checked or not counted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -57,7 +57,7 @@ pub enum PreviewOutcome {
     Refused,
 }
 
-/// Asks the planner about an action as it would be made now. The world is left as it was.
+/// Asks the planner about an action as if it were created now. The world is unchanged afterwards.
 #[must_use]
 pub fn preview(
     world: &mut World,
@@ -72,7 +72,7 @@ pub fn preview(
         let words = format!("workloadactions.ganglion.dev {:?} already exists", id.key.name);
         return ActionPreview::refused(id.key, verb(action), words);
     }
-    // Where a receipt says that it ran, only an action that is to be carried out says so.
+    // If a receipt exists, the mode stays as it is: only an action with `mode: Execute` reports that it already ran.
     let receipt = Key::new(&id.key.namespace, identity::receipt_name(&asked));
     if world.receipt(&receipt).is_none() {
         asked.spec.mode = Mode::Plan;
@@ -83,8 +83,8 @@ pub fn preview(
     ActionPreview::of(id.key, verb(action), answer)
 }
 
-/// The action as the API server would make it, but for its age: the planner would wait for the watches of one that is younger than
-/// [`GRACE`], and what is not listed here does not exist.
+/// The action as the API server would create it, except for its age. For an action that is younger than [`GRACE`], the
+/// planner would wait for the watches; here, an object that is not listed does not exist.
 fn as_new(action: &WorkloadAction, now: Timestamp) -> WorkloadAction {
     let mut asked = WorkloadAction { status: None, ..action.clone() };
     asked.slim();
@@ -98,15 +98,13 @@ fn as_new(action: &WorkloadAction, now: Timestamp) -> WorkloadAction {
 }
 
 impl ActionPreview {
-    /// The preview of an action that the API server does not accept, in its words.
+    /// The preview of an action that the API server does not accept, with its message.
     #[must_use]
     pub fn refused(key: Key, action: &'static str, words: String) -> Self {
         let exists = words.contains("already exists");
         let advice = if exists {
             let name = &key.name;
-            format!(
-                "It was made before: ganglion explain wa {name} tells what became of it. A new decision needs a new name."
-            )
+            format!("It was made before: ganglion explain wa {name} shows its result. A new action needs a new name.")
         } else {
             "Correct what the message names.".to_owned()
         };
@@ -123,7 +121,7 @@ impl ActionPreview {
         }
     }
 
-    /// The preview of an action that the API server accepts, and of which no more is known.
+    /// The preview of an action that the API server accepts and for which no plan is known.
     #[must_use]
     pub fn unplanned(key: Key, action: &'static str) -> Self {
         Self {
@@ -166,13 +164,13 @@ impl ActionPreview {
         }
     }
 
-    /// Whether it would start at once, or need not.
+    /// Whether the action would start at once or has nothing to do.
     #[must_use]
     pub fn starts(&self) -> bool {
         matches!(self.outcome, PreviewOutcome::Starts | PreviewOutcome::Nothing)
     }
 
-    /// For a terminal. Lines have at most 120 columns, except for long names.
+    /// Text for a terminal. Lines have at most 120 columns, except for long names.
     #[must_use]
     pub fn text(&self) -> String {
         let Self { namespace, name, action, .. } = self;

@@ -1,5 +1,5 @@
-//! What a PlacementPolicy says about nodes, as the planner asks for it: through an interface that the caller passes in, since
-//! placement and actions do not know each other.
+//! The interface through which the planner asks PlacementPolicies about nodes. The caller passes it in, since placement
+//! and actions do not depend on each other.
 
 use jiff::Timestamp;
 
@@ -9,12 +9,9 @@ use ganglion_api::reasons::Reason;
 use ganglion_core::facts::{SetFact, TemplateFact};
 use ganglion_core::world::World;
 
-/// Asks policies.
+/// Ranks nodes by PlacementPolicies.
 pub trait NodeRanker: Sync {
-    /// Prepares the questions about pods of this ReplicaSet.
-    ///
-    /// # Errors
-    /// The policy does not exist or cannot be asked.
+    /// Begins a ranking for pods of this ReplicaSet. Fails if the policy does not exist or is invalid.
     fn begin(
         &self,
         world: &World,
@@ -24,39 +21,39 @@ pub trait NodeRanker: Sync {
     ) -> Result<Box<dyn NodeRanking>, RankError>;
 }
 
-/// Answers for one pod after the other.
+/// Ranks nodes for one pod after the other.
 pub trait NodeRanking {
-    /// Counts further pods for a node: those of other actions that are on their way to it.
+    /// Adds further pods to a node: pods of other actions that are in motion to it.
     fn add(&mut self, node: &str, load: Load);
 
-    /// Counts one of the pods that are asked about for a node.
+    /// Adds one of the ranked pods to a node.
     fn assign(&mut self, node: &str);
 
-    /// For each of these nodes, the score from 0 to 10 or why it is rejected, as things are now.
+    /// For each of these nodes, the current score from 0 to 10, or why the node is rejected.
     fn rank(&self, nodes: &[&str]) -> Vec<Result<f64, String>>;
 
-    /// What the score of a node was made from.
+    /// Describes how the score of a node was computed.
     fn words(&self, node: &str) -> String;
 }
 
-/// A pod that is to be placed: of this ReplicaSet, by this template.
+/// A pod to place: its ReplicaSet and its template.
 #[derive(Clone, Copy, Debug)]
 pub struct RankedPod<'a> {
     pub set: &'a SetFact,
     pub template: &'a TemplateFact,
 }
 
-/// Why a policy cannot be asked.
+/// Why a policy cannot rank nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RankError {
-    /// There is none of this name.
+    /// No policy of this name exists.
     Missing,
-    /// Its spec is invalid; how.
+    /// The spec of the policy is invalid; the text says why.
     Invalid(String),
 }
 
 impl RankError {
-    /// The end of an action that names this policy.
+    /// The stop of an action that names this policy.
     #[must_use]
     pub fn stop(self, policy: &str) -> Stop {
         match self {
@@ -69,7 +66,7 @@ impl RankError {
     }
 }
 
-/// For planners without policies.
+/// The ranker of planners without policies.
 #[derive(Clone, Copy, Debug)]
 pub struct NoRanker;
 

@@ -13,10 +13,10 @@ use super::slot::{self, SlotNext};
 use super::{Limits, NOTHING, QUEUE_PACE, already_executed, application, record, wait, with_slots};
 use ganglion_core::facts::Ledger;
 
-/// How long to wait after a refusal that only somebody else can resolve.
+/// Delay after a refusal that only somebody else can resolve.
 const REFUSED_PACE: SignedDuration = SignedDuration::from_secs(10);
 
-/// The next step after the API server refused an effect for a reason that an immediate retry does not change.
+/// Returns the next step after the API server refused an effect for a reason that an immediate retry does not change.
 #[must_use]
 pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusal: &Refusal) -> Next {
     let later = |after| Next::Wait { until: Some(now + after), report: None };

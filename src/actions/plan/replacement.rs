@@ -1,4 +1,4 @@
-//! One slot's new pod: creation, scheduling, readiness, and failures of each.
+//! The new pod of a slot: creation, scheduling, readiness, and their failures.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -13,7 +13,7 @@ use super::identity;
 use super::slot::{SlotNext, View};
 use super::swap;
 
-/// The most times that a new pod is created again after others deleted it.
+/// Maximum number of times that a new pod is created again after others deleted it.
 const MOST_LOSSES: i32 = 2;
 
 impl<'a> View<'a> {
@@ -54,7 +54,7 @@ impl<'a> View<'a> {
         }))
     }
 
-    /// Creates a new pod that others deleted again, under another name, at most [`MOST_LOSSES`] times.
+    /// Creates the new pod again under another name after others deleted it, at most [`MOST_LOSSES`] times.
     fn lost_replacement(&self) -> SlotNext {
         let why = "the new pod was deleted by somebody else";
         match &self.slot.replacement {
@@ -88,7 +88,7 @@ impl<'a> View<'a> {
         Some(self.next_node(Reason::NodeGone, &why))
     }
 
-    /// The target node, if it is gone: its pod stays Ready in the API until the garbage collector deletes it.
+    /// The target node, if it is gone. Its pod stays Ready in the API until the garbage collector deletes it.
     fn vanished_node(&self) -> Option<&'a str> {
         let name = &self.slot.replacement.as_ref()?.node;
         self.ctx.world.node(name).is_none().then_some(name.as_str())
@@ -103,7 +103,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// How long the new pod may wait for the scheduler. In a swap without room it waits until the others have left its node.
+    /// Maximum time for which the new pod waits for the scheduler. In a swap without room, it waits until the other
+    /// replicas have left its node.
     pub fn schedule_time(&self) -> SignedDuration {
         let others = if self.slot.break_first { swap::patience(self.ctx) } else { SignedDuration::ZERO };
         self.ctx.schedule_time() + others
@@ -171,7 +172,7 @@ impl<'a> View<'a> {
         }
         match self.ctx.work.verb {
             Verb::Create => self.scale(step, 1),
-            // Break before make: the old pod is gone already, and the set adopts the new one.
+            // Break before make: the old pod is already gone, and the set adopts the new one.
             Verb::Move if self.slot.evicting => self.take_in(step),
             Verb::Move | Verb::Delete => self.detach(step),
         }

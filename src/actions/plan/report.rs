@@ -42,7 +42,8 @@ pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, health: &Acti
     status
 }
 
-/// Why `ttlSecondsAfterFinished` is ignored, if it is: the object's manager would create it again.
+/// Why `ttlSecondsAfterFinished` is ignored: the object's manager would create the object again. None if it is not
+/// ignored.
 fn ttl_not_honored(ctx: &PlanContext) -> Option<String> {
     ctx.action.spec.ttl_seconds_after_finished?;
     let manager = super::origin::gitops_manager(&ctx.action.metadata)?;
@@ -61,7 +62,7 @@ pub fn summary(ctx: &PlanContext, status: &WorkloadActionStatus) -> Summary {
         (None, None) => None,
     };
     let nodes = |pod: fn(&Slot) -> Option<&PodOnNode>, asked: Option<String>| {
-        // A swap goes both ways: it is shown as the move of its first replica.
+        // A swap has two directions. It is shown as the move of its first replica.
         let shown = if work.swap.is_some() { slots.get(..1).unwrap_or_default() } else { slots };
         let mut names: Vec<&str> = shown.iter().filter_map(pod).map(|pod| pod.node.as_str()).collect();
         names.sort_unstable();
@@ -128,7 +129,7 @@ pub fn step_words(step: Step) -> &'static str {
     }
 }
 
-/// What the replica of a slot that has not started would do.
+/// The planned work of a slot that has not started.
 #[must_use]
 pub fn planned_replica(slot: &Slot) -> PlannedReplica {
     PlannedReplica {
@@ -138,7 +139,7 @@ pub fn planned_replica(slot: &Slot) -> PlannedReplica {
     }
 }
 
-/// What a slot does, or did, as text.
+/// The work of a slot as text; if `done`, in the past tense.
 fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
     let place = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.node.as_str()).to_owned();
     let name = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.name.as_str()).to_owned();
@@ -151,7 +152,7 @@ fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
     }
 }
 
-/// The state of an action with these slots at work: that of the slot that is furthest behind.
+/// The state of an action with these slots: that of the open slot that is furthest behind.
 #[must_use]
 pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
     let open = slots.iter().filter(|slot| !slot.step.is_end());
@@ -163,7 +164,7 @@ pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
     if slot.reason == Some(Reason::Suspended) {
         return Health::Suspended(Reason::Suspended, message);
     }
-    // For a slot that rolls back or is to be retried, the step says more than the reason.
+    // For a slot that rolls back or waits for a retry, the step says more than the reason.
     let shown = match slot.step {
         Step::RollingBack | Step::Queued => step,
         _ => slot.reason.unwrap_or(step),

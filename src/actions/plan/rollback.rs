@@ -1,7 +1,7 @@
-//! One slot, backwards: undoes the effects in an order that loses no replica, and ends the slot.
+//! One slot, backward: undoes the effects in an order that loses no replica, and ends the slot.
 //!
-//! The goal: the new pod deleted, the old one back in its set, `spec.replicas` as before, no mark left. As on the way
-//! forward, a pod is added to the set only when another of its pods is marked for deletion.
+//! The goal: the new pod is deleted, the old pod is back in its set, `spec.replicas` is restored, and no mark is left.
+//! As in the forward direction, a pod is added to the set only when another of its pods is marked for deletion.
 
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{Slot, Step};
@@ -15,7 +15,7 @@ use super::set::Pods;
 use super::slot::{SlotNext, View};
 use ganglion_core::facts::Ledger;
 
-/// The most retries of a slot after changes by others rolled it back.
+/// Maximum number of retries of a slot that was rolled back because of changes by others.
 const MOST_ATTEMPTS: i32 = 5;
 
 /// The next step of a slot that rolls back.
@@ -51,11 +51,11 @@ fn replacement_away(view: &View) -> Option<SlotNext> {
     Some(SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() }))
 }
 
-/// Adds the old pod to its set again, once another pod is marked for deletion in its place.
+/// Adds the old pod to its set again after another pod is marked for deletion in its place.
 fn victim_back(view: &View) -> Option<SlotNext> {
     let victim = view.victim.filter(|pod| pod.is_active() && view.is_out())?;
     let (Some(scope), Some(pods)) = (&view.scope, view.pods()) else {
-        // Its set is gone, and with the workload this pod would have been deleted, too.
+        // Its set is gone. Together with the workload, this pod would have been deleted, too.
         return Some(SlotNext::Do(Effect::DeletePod { pod: victim.id.clone() }));
     };
     if view.ctx.work.verb == Verb::Delete && view.scaled() {
@@ -67,7 +67,7 @@ fn victim_back(view: &View) -> Option<SlotNext> {
     Some(view.attach(victim, scope))
 }
 
-/// Marks the pod that the set deletes when the old pod is back: the new pod if the set has adopted it, else the
+/// Marks the pod that the set deletes when the old pod is back: the new pod if the set has adopted it, otherwise the
 /// surplus.
 fn substitute(view: &View, pods: &Pods) -> Option<SlotNext> {
     // Even if the surplus still exists: it may have become the substitute of another detached replica.
@@ -85,7 +85,7 @@ fn substitute(view: &View, pods: &Pods) -> Option<SlotNext> {
     if let Some(next) = view.mark_surplus(pods) {
         return Some(next);
     }
-    // The old pod still serves, so waiting is safe; without a substitute the set would choose the pod that it deletes.
+    // The old pod still serves, so waiting is safe. Without a substitute, the set would choose the pod that it deletes.
     (pods.is_to_make_one() || pods.may_let_more_go()).then(|| wait(view))
 }
 
@@ -95,7 +95,7 @@ fn replicas_back(view: &View) -> Option<SlotNext> {
     let pods = view.pods()?;
     match view.ctx.work.verb {
         Verb::Move => None,
-        // Others deleted the old pod; the replicas are restored nevertheless.
+        // Others deleted the old pod. The replicas are restored nevertheless.
         Verb::Delete => Some(unscale(view, scope, 1)),
         Verb::Create => {
             Some(calm(view, scope).or_else(|| substitute(view, &pods)).unwrap_or_else(|| unscale(view, scope, -1)))
@@ -103,8 +103,8 @@ fn replicas_back(view: &View) -> Option<SlotNext> {
     }
 }
 
-/// Waits before it lowers the replicas during a rollout, which may have unavailable replicas of its own, and after the
-/// watches broke. A rollout is waited for at most `drainSeconds`.
+/// Waits before the replicas are lowered: during a rollout, which may have unavailable replicas of its own, at most
+/// `drainSeconds`; and after the watches broke.
 fn calm(view: &View, scope: &Scope) -> Option<SlotNext> {
     let (step, timeout) = (Step::RollingBack, view.ctx.drain_time());
     if let Some(until) = view.catching_up(step) {
@@ -123,11 +123,11 @@ fn unscale(view: &View, scope: &Scope, by: i32) -> SlotNext {
     scale(view, scope, by, true, Vec::new())
 }
 
-/// Waits until the set deletes the pod that this slot marked; if the set keeps it, removes the mark.
+/// Waits until the set deletes the pod that this slot marked. If the set keeps it, removes the mark.
 fn marks_off(view: &View) -> Option<SlotNext> {
     if let Some((marked, pods)) = view.surplus() {
         return Some(match view.release(Step::RollingBack, marked, &pods) {
-            // The status keeps the reason of the roll-back.
+            // The status keeps the reason of the rollback.
             SlotNext::Wait(_) => wait(view),
             next => next,
         });
@@ -140,7 +140,7 @@ fn wait(view: &View) -> SlotNext {
     view.hold(Step::RollingBack, view.slot.reason, view.slot.message.clone(), None)
 }
 
-/// Ends the slot; a slot that rolled back because of a change by others is queued again.
+/// Ends the slot. A slot that was rolled back because of a change by others is queued again.
 fn ended(view: &View) -> Slot {
     let mut slot = view.slot.clone();
     let again = matches!(slot.reason, Some(Reason::RolloutStarted | Reason::WorkloadScaled | Reason::VictimGone));
@@ -157,8 +157,9 @@ fn ended(view: &View) -> Slot {
     slot
 }
 
-/// Whether another slot still needs its entry in the ledger: it is the only proof of its change of the replicas, or its
-/// exchange of pods is not over. Another change of the replicas would make the set create or delete a pod of no slot.
+/// Whether another slot still needs its entry in the ledger: the entry is the only proof of its change of the replicas,
+/// or its exchange of pods is not complete. Another change of the replicas would make the set create or delete a pod
+/// that belongs to no slot.
 pub fn ledger_is_taken(view: &View, scope: &Scope) -> bool {
     let Some(ledger) = scope.ledger().filter(|ledger| ledger.slot != view.slot.id) else { return false };
     let world = view.ctx.world;
@@ -171,7 +172,7 @@ pub fn ledger_is_taken(view: &View, scope: &Scope) -> bool {
     })
 }
 
-/// The effect that changes the replicas together with the ledger.
+/// The effect that changes replicas and ledger together.
 pub fn scale(view: &View, scope: &Scope, by: i32, undone: bool, peers: Vec<String>) -> SlotNext {
     let from = scope.replicas();
     let to = from.saturating_add(by).max(0);

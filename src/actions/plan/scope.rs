@@ -25,14 +25,14 @@ pub struct Stop {
 /// Whether the cause of a [`Stop`] may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlook {
-    /// It stays.
+    /// The cause is permanent.
     Final,
-    /// It may be a late watch, since the object may just have been created.
+    /// The cause may be a late watch, since the object may have been created just now.
     Late,
-    /// It is the load of nodes. While replicas of other actions are on their way, nodes have pods that are about to go: old ones,
-    /// and those that a ReplicaSet makes for a moment.
+    /// The cause is the load of nodes. While replicas of other actions are in motion, nodes have pods that will leave
+    /// soon: old pods, and pods that a ReplicaSet creates for a moment.
     Load,
-    /// It is this process, for a moment.
+    /// The cause is a temporary state of this process.
     Passing,
 }
 
@@ -50,7 +50,7 @@ impl Stop {
         Self::soon(reason, message).caused_by_load(reason == Reason::NodeFull)
     }
 
-    /// The same, where it is known whether the load of nodes is the cause.
+    /// The same stop, marked as caused by the load of nodes if `by_load` is true.
     pub fn caused_by_load(self, by_load: bool) -> Self {
         if by_load { Self { outlook: Outlook::Load, ..self } } else { self }
     }
@@ -65,7 +65,7 @@ impl Stop {
     }
 }
 
-/// A workload and the ReplicaSet, or StatefulSet, that has its pods.
+/// A workload and the ReplicaSet, or StatefulSet, that owns its pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     pub set: &'a SetFact,
@@ -131,7 +131,7 @@ impl<'a> Scope<'a> {
                 Ok((Self::of_set(world, set)?, pod))
             }
             Some(Owner { kind, name: set, uid }) if kind == "StatefulSet" => {
-                // Other projects have kinds of this name, too.
+                // Other projects also have kinds of this name.
                 let known = world.stateful_set(&Key::new(namespace, set)).filter(|known| known.id.uid == *uid);
                 let set = known.ok_or_else(|| {
                     Stop::soon(
@@ -204,7 +204,8 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Labels of the workload itself; those of its ReplicaSet stand for the labels of an object of another kind, which is not read.
+    /// Labels of the workload itself. An object of another kind is not read, so the labels of its ReplicaSet are used
+    /// instead.
     pub fn object_labels(&self) -> &'a BTreeMap<String, String> {
         match self.holder {
             Holder::Deployment(deployment) => &deployment.labels,
@@ -223,7 +224,7 @@ impl<'a> Scope<'a> {
         Some(Scalable { kind, id: id.clone() })
     }
 
-    /// The scale of the workload; of an object of another kind that was not read, that of its ReplicaSet.
+    /// Scale of the workload. For an object of another kind that was not read, the scale of its ReplicaSet.
     pub fn scale(&self) -> &'a ScaleFact {
         match self.holder {
             Holder::Deployment(deployment) => &deployment.scale,
@@ -260,7 +261,7 @@ impl<'a> Scope<'a> {
         labels
     }
 
-    /// The label whose removal detaches a pod from its set, and from no Service or budget.
+    /// The label whose removal detaches a pod from its set, but from no Service or budget.
     pub fn detach_label(&self, world: &World) -> Result<String, Stop> {
         if self.stateful().is_some() {
             let advice = "its pods keep their names, so move them one after the other, each with an action of its own";
@@ -275,8 +276,8 @@ impl<'a> Scope<'a> {
         let found = keys.get_key_value(&hash).map(|(key, _)| key).filter(free).or_else(|| keys.keys().find(free));
         found.cloned().ok_or_else(|| {
             let message = format!(
-                "every label in the selector of ReplicaSet {} is also selected by a Service or PodDisruptionBudget; add a \
-                 label of its own to its selector and template, or let a Deployment manage it",
+                "every label in the selector of ReplicaSet {} is also selected by a Service or PodDisruptionBudget; \
+                 add a label of its own to its selector and template, or let a Deployment manage it",
                 self.set.id.key.name
             );
             Stop::now(Reason::NoDetachLabel, message)
@@ -290,7 +291,7 @@ impl<'a> Scope<'a> {
             Holder::Deployment(deployment) => {
                 current_set(world, deployment).is_none_or(|current| current.id.uid != self.set.id.uid)
             }
-            // Which one is newer is not known: every kind has its own sign of it.
+            // It is unknown which set is newer: every kind marks it in its own way.
             Holder::Other(..) => self.other_set(world).is_some(),
         }
     }

@@ -1,6 +1,6 @@
-//! The arithmetic of one ReplicaSet: which of its pods is a surplus, for which slot, and whether adding a pod is safe.
+//! Pod arithmetic of one ReplicaSet: which of its pods is a surplus, for which slot, and whether adding a pod is safe.
 //!
-//! A ReplicaSet that has one pod too many chooses which one it deletes. The slot controls the choice as long as, at
+//! A ReplicaSet with one pod too many chooses the pod that it deletes. The slot controls the choice as long as, at
 //! every moment, at least as many pods are marked (lowest deletion cost) as the set has too many, and every other pod
 //! is Ready. Source: the victim order of kube-controller-manager (`ActivePodsWithRanks`), and trials on a real control
 //! plane.
@@ -16,11 +16,11 @@ use super::holder::Holder;
 use super::scope::Scope;
 use ganglion_core::facts::Ledger;
 
-/// How much older than the action a pod may be and still count as young. Covers differences between the clocks of
-/// several API servers, which write the creation times that are compared.
+/// A pod that is older than the action by at most this time still counts as young. This covers clock differences
+/// between API servers, which write the creation times that are compared.
 const YOUNG: SignedDuration = SignedDuration::from_secs(60);
 
-/// The most young pods listed by name: the list must fit into an annotation.
+/// Maximum number of young pods listed by name. The list must fit into an annotation.
 const MOST_PEERS: usize = 400;
 
 /// One ReplicaSet and its pods.
@@ -28,8 +28,8 @@ const MOST_PEERS: usize = 400;
 pub struct Pods<'a> {
     world: &'a World,
     set: &'a SetFact,
-    /// The least and the most pods that the set may have to keep: its own replicas, the workload's, and those of our
-    /// last change. They differ until the workload's controller has updated the set.
+    /// The minimum and maximum number of pods that the set may have to keep, from its own replicas, the workload's, and
+    /// those of our last change. They differ until the workload's controller has updated the set.
     least: i32,
     most: i32,
     /// The text of the workload's ledger.
@@ -52,22 +52,23 @@ impl<'a> Pods<'a> {
         Self { world, set: scope.set, least, most, ledger, behind }
     }
 
-    /// The pods that the set counts.
+    /// Pods that the set counts.
     pub fn active(&self) -> impl Iterator<Item = &'a PodFact> + use<'a> {
         self.world.pods_of(&self.set.id.uid).filter(|pod| pod.is_active())
     }
 
-    /// The most pods that the set may delete; negative if it has fewer than it wants in any case.
+    /// Maximum number of pods that the set may delete; negative if the set is short in any case.
     pub fn excess(&self) -> i64 {
         self.count() - i64::from(self.least)
     }
 
-    /// Whether the set may still make pods of its own.
+    /// Whether the set may still create pods.
     pub fn is_short(&self) -> bool {
         self.count() < i64::from(self.most)
     }
 
-    /// Whether the set is about to create a pod: an error from before it saw its current replicas does not count.
+    /// Whether the set is about to create a pod. A creation error from before the set saw its current replicas does not
+    /// count.
     pub fn is_to_make_one(&self) -> bool {
         self.is_short() && (self.behind || self.set.create_failure.is_none())
     }
@@ -86,12 +87,12 @@ impl<'a> Pods<'a> {
         self.active().find(|pod| pod.is_marked_by(slot))
     }
 
-    /// A pod without mark that is not Ready: the set would delete it rather than a marked pod that is Ready.
+    /// A pod without mark that is not Ready. The set would delete it before a marked pod that is Ready.
     pub fn unready(&self) -> Option<&'a PodFact> {
         self.active().find(|pod| pod.marks.slot.is_none() && !pod.is_ready())
     }
 
-    /// Names of the young pods that the set has, or had until a slot detached them: a pod that is created later is not
+    /// Names of the young pods that the set has, or had until a slot detached them. Pods that are created later are not
     /// among them.
     pub fn peers(&self, action_created: Timestamp) -> Vec<String> {
         let namespace = &self.set.id.key.namespace;
@@ -104,7 +105,7 @@ impl<'a> Pods<'a> {
         young.into_iter().take(MOST_PEERS).map(|pod| pod.id.key.name.clone()).collect()
     }
 
-    /// The pod for this slot to mark: one that the set created in place of a detached pod, or for one more replica.
+    /// The pod for this slot to mark: a pod that the set created in place of a detached pod, or for one more replica.
     /// Every slot without a surplus gets a different pod.
     pub fn unclaimed(&self, slot: &'a Slot) -> Option<&'a PodFact> {
         let known: Vec<&str> = self.world.slots_on(&self.set.id.uid).filter_map(known_victim).collect();
@@ -140,9 +141,9 @@ impl<'a> Pods<'a> {
         move |pod| created.is_none_or(|created| is_young(pod, created)) && !peers.contains(&pod.id.key.name)
     }
 
-    /// A marked pod whose slot does not need it any more, since the set deleted another marked pod in its place. A pod
-    /// of a slot whose recorded step is before the end of the exchange does not count: the set may be about to delete
-    /// it.
+    /// A marked pod that its slot does not need any more, since the set deleted another marked pod in its place. A pod
+    /// does not count while the recorded step of its slot is before the end of the exchange: the set may be about to
+    /// delete it.
     pub fn orphan(&self) -> Option<&'a PodFact> {
         self.marked().find(|pod| {
             let slot = pod.marks.slot.as_deref().unwrap_or_default();
@@ -163,9 +164,9 @@ impl<'a> Pods<'a> {
         match slot.step {
             Step::Succeeded | Step::RolledBack | Step::Failed | Step::Aborted | Step::Expired | Step::Queued => false,
             Step::RollingBack => out,
-            // The set makes no substitute before the old pod is gone.
+            // The set creates no substitute before the old pod is gone.
             _ if apart::goes_first(slot) => false,
-            // A delete (no replacement) needs none once the replicas are lowered: the set then deletes the surplus.
+            // A delete (no replacement) needs none after the replicas are lowered: the set then deletes the surplus.
             _ if slot.replacement.is_none() && slot.scaled => false,
             _ => !taken_in && (out || slot.evicting || slot.scaled),
         }
@@ -177,7 +178,7 @@ impl<'a> Pods<'a> {
         others.any(|other| self.needs_surplus(other) && self.surplus_of(&other.id).is_none())
     }
 
-    /// Whether the set, with one more pod, would delete marked pods only.
+    /// Whether the set, with one more pod, would delete only marked pods.
     pub fn may_take_in(&self) -> bool {
         self.excess() < i64::try_from(self.marked().count()).unwrap_or(i64::MAX)
     }
@@ -199,18 +200,18 @@ fn is_behind(scope: &Scope) -> bool {
     let deployment = match scope.holder {
         Holder::Deployment(deployment) => deployment,
         Holder::Set | Holder::Stateful(_) | Holder::Other(_, None) => return scope.set.behind,
-        // The ReplicaSet is read after its owner: one that the owner's controller has changed is known as it is.
+        // The ReplicaSet is read after its owner, so it includes what the owner's controller has changed.
         Holder::Other(_, Some(owner)) => return scope.set.behind || owner.observed_generation < owner.generation,
     };
-    // The Deployment controller copies the ledger to its newest set before it changes that set's replicas: a set
-    // without it is an older one, or our copy of it is stale. It never removes a copy, so a ledger that only the set
-    // has means nothing: it was removed from the Deployment.
+    // The Deployment controller copies the ledger to its newest set before it changes that set's replicas. A set
+    // without the ledger is an older one, or our copy of it is stale. The controller never removes a copy, so a ledger
+    // that only the set has means nothing: it was removed from the Deployment.
     let copied = deployment.scale.ledger.is_none() || scope.set.scale.ledger == deployment.scale.ledger;
     let is_old = scope.set.revision == deployment.revision && !copied;
     scope.set.behind || deployment.observed_generation < deployment.generation || is_old
 }
 
-/// Whether, by its recorded step, the slot's exchange of pods is not over.
+/// Whether the slot's exchange of pods is not complete, according to its recorded step.
 fn is_exchanging(step: Step) -> bool {
     match step {
         Step::Planned

@@ -1,8 +1,8 @@
-//! One slot: its step by the world, and how it waits, rolls back and ends.
+//! One slot: its step, derived from the world, and how it waits, rolls back and ends.
 //!
-//! The step is derived from the world, not from the recorded step: from labels and owners of the pods, the ledger, and
-//! two recorded facts (`evicting`, `scaled`). So a crash needs no recovery. The effects are in [`super::forward`],
-//! [`super::replacement`], [`super::eviction`] and [`super::apart`], undoing in [`super::rollback`].
+//! The step is derived from labels and owners of the pods, from the ledger, and from two recorded facts (`evicting`,
+//! `scaled`), not from the recorded step. So a crash needs no recovery. The effects are in [`super::forward`],
+//! [`super::replacement`], [`super::eviction`] and [`super::apart`], the rollback is in [`super::rollback`].
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -22,8 +22,8 @@ use super::set::Pods;
 use super::stateful;
 use super::swap;
 
-/// How long a step must have lasted before the status shows its obstacle: in a healthy cluster other controllers are a
-/// moment behind, and a reason that disappears at once is noise.
+/// Minimum duration of a step before the status shows its obstacle. In a healthy cluster other controllers lag by a
+/// moment, and a reason that disappears at once is noise.
 const NOTABLE: SignedDuration = SignedDuration::from_secs(2);
 
 /// The next step of a slot.
@@ -37,7 +37,7 @@ pub enum SlotNext {
     Wait(Hold),
 }
 
-/// Step, reason and message that a waiting slot shows, and its deadline.
+/// Step, reason and message of a waiting slot, and its deadline.
 #[derive(Debug)]
 pub struct Hold {
     pub step: Step,
@@ -46,7 +46,7 @@ pub struct Hold {
     pub until: Option<Timestamp>,
 }
 
-/// One slot and its objects.
+/// One slot with its objects.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     pub ctx: &'a PlanContext<'a>,
@@ -106,12 +106,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Why nothing is known of the object whose replicas the slot changes, where it is one that is not watched.
+    /// The problem of an owner of another kind whose replicas the slot changes: the owner was not read yet, is unfit or
+    /// is being deleted.
     fn owner_problem(&self) -> Option<Stop> {
         self.scope.filter(|_| self.ctx.work.verb.scales())?.with_owner(self.ctx.world).err()
     }
 
-    /// A new pod of an earlier attempt.
+    /// An existing new pod of an earlier attempt.
     fn leftover(&self) -> Option<&'a PodFact> {
         let current = self.slot.replacement.as_ref().map(|replacement| replacement.name.as_str());
         let mut marked = self.ctx.world.pods_marked(&self.slot.id);
@@ -142,7 +143,7 @@ impl<'a> View<'a> {
         self.victim.is_some_and(PodFact::is_active)
     }
 
-    /// Whether this slot has changed the workload's replicas, and not changed them back.
+    /// Whether this slot has changed the workload's replicas and has not restored them.
     pub fn scaled(&self) -> bool {
         match self.scope.and_then(|scope| scope.ledger()) {
             Some(ledger) if ledger.slot == self.slot.id => !ledger.undone,
@@ -150,7 +151,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether the slot is before its point of no return: no eviction was accepted, and no new replica adopted for
+    /// Whether the slot is before its point of no return: no eviction was accepted, and no new replica was adopted for
     /// good.
     pub fn can_go_back(&self) -> bool {
         if self.slot.is_stateful() {
@@ -176,7 +177,7 @@ impl<'a> View<'a> {
                     Step::Planned
                 }
             }
-            // Break before make: the old pod is gone, and the new one is not adopted yet.
+            // Except in break before make, when the old pod is gone and the new one is not adopted yet.
             Verb::Move
                 if self.slot.evicting && (self.victim.is_some() || self.taken_in() || !self.slot.break_first) =>
             {
@@ -207,19 +208,19 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether the pod is the old one of a StatefulSet, whose new one has the same name.
+/// Whether the pod is the old pod of a StatefulSet, whose new pod has the same name.
 fn is_old_stateful(slot: &Slot, pod: &PodFact) -> bool {
     slot.is_stateful() && slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid))
 }
 
 /// Waiting, rolling back and ending.
 impl View<'_> {
-    /// The deadline of this step; None if the step is not recorded yet, since its clock starts with the record.
+    /// The deadline of this step. None if the step is not recorded yet, since its clock starts with the record.
     pub fn deadline(&self, step: Step, timeout: SignedDuration) -> Option<Timestamp> {
         (self.slot.step == step).then(|| self.slot.since.0 + timeout)
     }
 
-    /// Whether this step's deadline has passed; None if its clock has not started.
+    /// Whether the deadline of this step has passed. None if its clock has not started.
     pub fn overdue(&self, step: Step, timeout: SignedDuration) -> Option<bool> {
         self.deadline(step, timeout).map(|deadline| self.ctx.clock >= deadline)
     }
@@ -239,7 +240,8 @@ impl View<'_> {
         self.hold(step, Some(Reason::Suspended), Some(message), None)
     }
 
-    /// Waits for something outside; shows the reason when the wait lasts, and rolls back after the timeout.
+    /// Waits for an external condition. The status shows the reason if the wait lasts. After the timeout, the slot
+    /// rolls back.
     pub fn hold_or_back(&self, step: Step, reason: Reason, message: String, timeout: SignedDuration) -> SlotNext {
         if self.overdue(step, timeout).unwrap_or(false) && (self.can_go_back() || self.slot.break_first) {
             return self.roll_back(reason, &message);

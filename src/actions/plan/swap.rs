@@ -1,9 +1,9 @@
-//! Swap: replicas on two nodes change places.
+//! Swap: replicas on two nodes exchange places.
 //!
-//! Each replica is moved by a slot of its own. What they have in common is here: they are chosen and admitted together; each
-//! waits for room, and for the others to be Ready before the first old pod is detached; and until the first old pod is gone, one
-//! that fails takes all of them back. Where neither node has room, `disruption: Allowed` lets the old pod of the first side go
-//! before its new one runs.
+//! Each replica is moved by a slot of its own. This module contains the rules that connect the slots: they are chosen
+//! and admitted together; each waits for room, and for the others' new pods to be Ready before the first old pod is
+//! detached; until the first old pod is gone, a slot that fails rolls all of them back. If neither node has room,
+//! `disruption: Allowed` lets the old pod of the first side leave before its new pod runs.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -25,7 +25,7 @@ use super::scope::{Scope, Stop};
 use super::slot::{SlotNext, View};
 use super::victims::{candidates, choice_of, is_in_use, refuse_budgets};
 
-/// One replica that changes places, and those that it may be.
+/// One replica of the swap, and the pods that it may be.
 struct Side<'a> {
     index: i32,
     attempt: i32,
@@ -34,17 +34,17 @@ struct Side<'a> {
     fit: Vec<&'a PodFact>,
 }
 
-/// A replica with the node that it goes to.
+/// A chosen pod and its target node.
 struct Pairing<'a, 's> {
     side: &'s Side<'a>,
     pod: &'a PodFact,
     to: &'a NodeFact,
 }
 
-/// Chooses for the slots with these indexes and attempts: all of the swap, or those that are tried again.
+/// Chooses for the slots with these indexes and attempts: all slots of the swap, or those that are tried again.
 pub fn choose(ctx: &PlanContext, swap: &Swap, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     if ctx.working().next().is_some() && !is_committed(ctx) {
-        let message = "the other replicas of the swap go back first".to_owned();
+        let message = "the other replicas of the swap are rolled back first".to_owned();
         return Ok(Choice::Wait { reason: Reason::VictimBusy, message });
     }
     let workloads = open.iter().map(|(index, _)| Ok(subject(ctx, side_of(swap, *index)?)?.0.workload()));
@@ -79,7 +79,7 @@ pub fn choose(ctx: &PlanContext, swap: &Swap, open: &[(i32, i32)]) -> Result<Cho
     Ok(admit(ctx, slots.collect(), plan))
 }
 
-/// All of the slots or none: a part of a swap would leave the others without room.
+/// Admits all slots or none: a part of a swap would leave the others without room.
 fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Choice {
     match admission::room(ctx, &slots) {
         (_, Some(limit)) if ctx.action.spec.mode == Mode::Execute => limit.into(),
@@ -98,7 +98,7 @@ fn subject<'a>(ctx: &PlanContext<'a>, asked: &SwapSide) -> Result<(Scope<'a>, Op
     }
 }
 
-/// The replicas that one side may be. The inner error is a wait.
+/// The pods that one side may be. The inner error is a wait.
 fn side<'a>(
     ctx: &PlanContext<'a>,
     swap: &'a Swap,
@@ -156,7 +156,7 @@ pub fn sides_words(swap: &Swap) -> String {
     }
 }
 
-/// Two nodes, and a replica for each side: the first on one of them, the others on the other.
+/// Two nodes, and a pod for each side: the first side on one node, the other sides on the other node.
 fn pair<'a, 's>(ctx: &PlanContext<'a>, sides: &'s [Side<'a>]) -> Option<Vec<Pairing<'a, 's>>> {
     let fixed = nodes_of_started(ctx);
     let on = |is_of: fn(&Side) -> bool| {
@@ -182,7 +182,7 @@ fn nodes_of_started<'a>(ctx: &PlanContext<'a>) -> Option<(&'a str, &'a str)> {
     Some(if slot.index == 0 { (home, target) } else { (target, home) })
 }
 
-/// Different replicas for the sides on these nodes. Those with the fewest candidates choose first.
+/// Different pods for the sides on these nodes. Sides with the fewest candidates choose first.
 fn assign<'a, 's>(
     ctx: &PlanContext<'a>,
     sides: &'s [Side<'a>],
@@ -218,7 +218,8 @@ fn no_pair(sides: &[Side]) -> Stop {
     )
 }
 
-/// Whether both nodes can take the replicas once the others have left, and at least one of them before.
+/// Whether both nodes can take the replicas after the others have left, and at least one node can take a replica
+/// before.
 fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Stop> {
     let key = ctx.id().key;
     let mut after = Nodes::new(ctx.world, ctx.now).without(&key);
@@ -245,11 +246,11 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sto
     let may_begin = fits || is_committed(ctx) || (ctx.may_disrupt() && is_apart(&sets));
     let Some(message) = full.filter(|_| !may_begin) else { return Ok(()) };
     let advice = if ctx.may_disrupt() {
-        "replicas of one workload do not change places where one of them would have to go first"
+        "replicas of one workload cannot be swapped if one of them must leave before its new pod runs"
     } else {
-        "apply a new action with disruption: Allowed to let the first replica go before its new pod runs"
+        "apply a new action with disruption: Allowed to evict the first replica before its new pod runs"
     };
-    Err(Stop::node((Reason::NodeFull, format!("neither node has room beside what is there: {message}; {advice}"))))
+    Err(Stop::node((Reason::NodeFull, format!("neither node has room for one more pod: {message}; {advice}"))))
 }
 
 fn assess(nodes: &mut Nodes, pair: &Pairing) -> Result<i64, NodeRefusal> {
@@ -269,7 +270,7 @@ pub fn is_committed(ctx: &PlanContext) -> bool {
     ctx.work.swap.is_some() && ctx.status.slots.iter().any(is_past)
 }
 
-/// Takes the slot back with another one of the swap that does not succeed.
+/// Rolls the slot back if another slot of the swap does not succeed.
 pub fn back_with_others(view: &View) -> Option<SlotNext> {
     let failed = |step: Step| match step {
         Step::RollingBack | Step::RolledBack | Step::Failed | Step::Aborted | Step::Expired | Step::Queued => true,
@@ -294,8 +295,8 @@ pub fn back_with_others(view: &View) -> Option<SlotNext> {
     Some(view.roll_back(other.reason.unwrap_or(Reason::RolledBack), &message))
 }
 
-/// Turns a slot forwards again that an abort has turned back, where the abort came too late: the API server marks a pod that it
-/// evicts before it deletes it, so that an accepted eviction looks for a moment like none.
+/// Continues a slot that an abort has rolled back too late. The API server marks a pod that it evicts before it deletes
+/// it, so an accepted eviction looks for a moment as if there were none.
 pub fn on_again(view: &View) -> Option<SlotNext> {
     let is_whole = view.scope.is_some() && view.replacement.is_some_and(PodFact::is_active);
     if view.slot.reason != Some(Reason::Aborted) || !is_whole || !is_committed(view.ctx) {
@@ -307,8 +308,8 @@ pub fn on_again(view: &View) -> Option<SlotNext> {
     Some(SlotNext::Record(slot))
 }
 
-/// Waits until the target node has room for the new pod. Where no replica of the swap has room, and the action may disrupt, the
-/// first goes on all the same: its pod waits for the scheduler, which lets its old pod go first.
+/// Waits until the target node has room for the new pod. If no replica of the swap has room and the action may disrupt,
+/// the first slot continues nevertheless: its pod waits for the scheduler, and so its old pod leaves first.
 pub fn until_there_is_room(view: &View) -> Option<SlotNext> {
     view.ctx.work.swap?;
     if has_room(view.ctx, view.slot) || goes_first(view) {
@@ -328,7 +329,7 @@ pub fn until_there_is_room(view: &View) -> Option<SlotNext> {
     Some(next)
 }
 
-/// Waits, with a new pod that is Ready, until those of all replicas of the swap are that have room.
+/// Waits, with a new pod that is Ready, until the other new pods of the swap that have room are Ready, too.
 pub fn until_all_are_ready(view: &View) -> Option<SlotNext> {
     let lagging = others(view)?.find(|other| !is_ready(view.ctx, other))?;
     if is_committed(view.ctx) {
@@ -339,7 +340,7 @@ pub fn until_all_are_ready(view: &View) -> Option<SlotNext> {
     Some(view.hold(Step::Readying, None, Some(message), None))
 }
 
-/// How much longer than a replica that is moved alone one may take that waits for the others.
+/// Additional time for a replica of a swap, since it waits for the others.
 pub fn patience(ctx: &PlanContext) -> SignedDuration {
     if ctx.work.swap.is_none() {
         return SignedDuration::ZERO;
@@ -347,14 +348,14 @@ pub fn patience(ctx: &PlanContext) -> SignedDuration {
     ctx.schedule_time() + ctx.ready_time() + ctx.stable_time() + ctx.drain_time()
 }
 
-/// The other slots of the swap; None if the action is none.
+/// The other slots of the swap; None if the action is no swap.
 fn others<'a>(view: &View<'a>) -> Option<impl Iterator<Item = &'a Slot> + use<'a>> {
     view.ctx.work.swap?;
     let index = view.slot.index;
     Some(view.ctx.status.slots.iter().filter(move |other| other.index != index))
 }
 
-/// Whether the new pod of the slot can be scheduled beside what is on its node. Other obstacles than room are those of any move.
+/// Whether the new pod of the slot fits beside the pods on its node. Obstacles other than room are those of any move.
 fn has_room(ctx: &PlanContext, slot: &Slot) -> bool {
     let node = slot.replacement.as_ref().and_then(|replacement| ctx.world.node(&replacement.node));
     let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot);
@@ -364,13 +365,13 @@ fn has_room(ctx: &PlanContext, slot: &Slot) -> bool {
     !matches!(nodes.assess(node, scope.set.template.as_deref()), Err((Reason::NodeFull, _)))
 }
 
-/// Whether the first replica's ReplicaSet has none of the others. Else they would wait for one another: no pod leaves a set in
-/// which a new pod waits for room.
+/// Whether the first replica's ReplicaSet owns none of the others. Otherwise they would wait for one another: no pod
+/// leaves a set in which a new pod waits for room.
 fn is_apart(sets: &[&str]) -> bool {
     sets.split_first().is_some_and(|(first, others)| !others.contains(first))
 }
 
-/// Whether the slot is the one that goes without room.
+/// Whether this slot is the one that continues without room.
 fn goes_first(view: &View) -> bool {
     let ctx = view.ctx;
     let waits = |slot: &Slot| !slot.step.is_end() && View::new(ctx, slot).replacement.is_none() && !has_room(ctx, slot);
@@ -383,13 +384,13 @@ fn goes_first(view: &View) -> bool {
         && waiting_pod(ctx).is_none()
 }
 
-/// A pod that waits for room: the scheduler would give it the place of the replica that goes first.
+/// A pod that waits for room. The scheduler would give it the place of the replica that leaves first.
 fn waiting_pod<'a>(ctx: &PlanContext<'a>) -> Option<&'a PodFact> {
     let mut pods = ctx.world.table::<PodFact>().values();
     pods.find(|pod| pod.is_active() && pod.node.is_none() && pod.unschedulable.is_some()).map(AsRef::as_ref)
 }
 
-/// Whether nothing speaks, for this slot, against the eviction of the others' old pods.
+/// Whether this slot allows the eviction of the others' old pods.
 fn is_ready(ctx: &PlanContext, slot: &Slot) -> bool {
     let view = View::new(ctx, slot);
     let runs = |pod: &PodFact| pod.ready_since.is_some_and(|since| ctx.now >= since + ctx.stable_time());

@@ -1,4 +1,4 @@
-//! The replicas that an action evicts: which fit, which are in use, and in which order they are chosen.
+//! The replicas that an action evicts: which of them fit, which are in use, and the order in which they are chosen.
 
 use std::collections::HashMap;
 
@@ -20,17 +20,16 @@ use super::stateful;
 /// The replicas for the slots that have not started.
 pub enum Victims<'a> {
     Found(FoundVictims<'a>),
-    /// Of `count: All`: none matches.
+    /// `count: All` matches no replica.
     None,
-    /// Others are at work on them.
+    /// Other actions use the replicas.
     Busy(String),
 }
 
-/// See [`Victims`].
 pub struct FoundVictims<'a> {
-    /// One for each slot, from the first; None for create.
+    /// One pod for each slot, from the first; None for create.
     pub pods: Vec<Option<&'a PodFact>>,
-    /// Of `count: All`: how many replicas the action is about, those included that have started.
+    /// Number of replicas of `count: All`, including those that have started.
     pub found: Option<i32>,
 }
 
@@ -83,14 +82,14 @@ pub fn pick<'a>(
     Err(Stop::soon(Reason::NotEnoughReplicas, too_few(ctx, scope, count, fit.len() + busy, plan)))
 }
 
-/// How many replicas `count: All` is about: those that have started and those that match now, at most as many as are asked for.
+/// Number of replicas of `count: All`: those that have started plus those that match now, at most as many as requested.
 fn found(ctx: &PlanContext, scope: &Scope, matching: usize, open: usize) -> Result<i32, Stop> {
     let started = ctx.status.slots.iter().filter(|slot| slot.step != Step::Queued).count();
     let bounded = ctx.work.bounded;
     if started == 0 && matching > open && !bounded {
         let message = format!(
-            "{matching} replicas of {} match, and an action changes at most {MOST_REPLICAS}; set upTo, or move them with \
-             moveApplication, which works in waves",
+            "{matching} replicas of {} match, and an action changes at most {MOST_REPLICAS}; set upTo, or move them \
+             with moveApplication, which works in waves",
             words(scope)
         );
         return Err(Stop::now(Reason::NotSupported, message));
@@ -98,7 +97,7 @@ fn found(ctx: &PlanContext, scope: &Scope, matching: usize, open: usize) -> Resu
     Ok(i32::try_from(started + matching.min(open)).unwrap_or(MOST_REPLICAS))
 }
 
-/// Stops where an eviction of the workload's pods is impossible.
+/// Stops the action if the workload's pods cannot be evicted.
 pub fn refuse_budgets(ctx: &PlanContext, scope: &Scope) -> Result<(), Stop> {
     if ctx.world.budgets_for(ctx.namespace(), &scope.labels()).count() < 2 {
         return Ok(());
@@ -108,7 +107,7 @@ pub fn refuse_budgets(ctx: &PlanContext, scope: &Scope) -> Result<(), Stop> {
     Err(Stop::now(Reason::BudgetsOverlap, message))
 }
 
-/// The message for a number of replicas that the workload does not have where the action takes them.
+/// Message for a workload that has fewer suitable replicas than requested.
 fn too_few(ctx: &PlanContext, scope: &Scope, count: usize, available: usize, plan: &Plan) -> String {
     let verb = if ctx.work.verb == Verb::Delete { "deleted" } else { "moved" };
     let asked =
@@ -124,7 +123,8 @@ fn too_few(ctx: &PlanContext, scope: &Scope, count: usize, available: usize, pla
     format!("{asked}: {why}{advice}; status.plan.pods lists each")
 }
 
-/// The replicas that fit, in the order in which they are chosen, and how many more would fit if no other action used them.
+/// The replicas that fit, in the order in which they are chosen, and the number of further replicas that would fit if
+/// no other action used them.
 pub fn candidates<'a>(
     ctx: &PlanContext<'a>,
     scope: &Scope<'a>,
@@ -135,7 +135,7 @@ pub fn candidates<'a>(
 ) -> Result<(Vec<&'a PodFact>, usize), Stop> {
     let source = Filter::source(ctx.world, from)?;
     let nodes = Nodes::new(ctx.world, ctx.now);
-    // The answer for each node: several of the pods may be on it.
+    // The result for each node, since several of the pods may be on it.
     let mut eligible: HashMap<&str, Result<(), String>> = HashMap::new();
     let (mut fit, mut busy) = (Vec::new(), 0);
     let mut refused = Vec::new();
@@ -169,7 +169,7 @@ pub fn candidates<'a>(
     Ok((fit, busy))
 }
 
-/// Whether the action tried this pod, and gave it up.
+/// Whether the action tried this pod and gave up.
 fn has_failed(ctx: &PlanContext, pod: &PodFact) -> bool {
     let ended = ctx.status.slots.iter().filter(|slot| slot.step.is_end());
     ended.filter_map(|slot| slot.victim.as_ref()).any(|victim| victim.uid.as_ref() == Some(&pod.id.uid))
@@ -192,7 +192,7 @@ fn may_leave(ctx: &PlanContext, nodes: &Nodes, node: &str, source: &Filter, targ
     if already { Err("already on a target node".into()) } else { Ok(()) }
 }
 
-/// The plan's entry for a pod.
+/// Entry of the plan for a pod.
 pub fn choice_of(pod: &PodFact, chosen: bool, message: &str) -> PodChoice {
     PodChoice { name: pod.id.key.name.clone(), node: pod.node.clone(), chosen, message: message.to_owned() }
 }

@@ -12,13 +12,13 @@ use ganglion_core::world::application_of;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 
-/// Replaces the status, only if the action still has the version that was planned on.
+/// Replaces the status if the action still has the version that was planned on.
 pub async fn record(ctx: &Context, action: &Identity, status: &WorkloadActionStatus) -> Result<Done, ActError> {
     let answer = ctx.writer.replace_status(marks::STATUS_MANAGER, action, status).await;
     written::<WorkloadAction, WorkloadAction>(ctx, action, answer)
 }
 
-/// Replaces the finalizers, only if the action still has the version that was planned on.
+/// Replaces the finalizers if the action still has the version that was planned on.
 pub async fn set_finalizers(ctx: &Context, action: &Identity, finalizers: &[String]) -> Result<Done, ActError> {
     let patch = json!({"metadata": {
         "uid": action.uid, "resourceVersion": action.version, "finalizers": finalizers,
@@ -26,7 +26,8 @@ pub async fn set_finalizers(ctx: &Context, action: &Identity, finalizers: &[Stri
     written::<WorkloadAction, WorkloadAction>(ctx, action, merge(ctx, action, &patch).await)
 }
 
-/// Makes a move of a moveApplication. One of that name counts as made if it belongs to it.
+/// Creates a move of a moveApplication. An existing action of this name counts as created if it belongs to the
+/// moveApplication and has the same `move`.
 pub async fn create_part(ctx: &Context, application: &Identity, part: &WorkloadAction) -> Result<Done, ActError> {
     let namespace = &application.key.namespace;
     let words = match ctx.writer.create::<WorkloadAction>(marks::MANAGER, namespace, part).await {
@@ -42,10 +43,9 @@ pub async fn create_part(ctx: &Context, application: &Identity, part: &WorkloadA
     if is_ours { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
 }
 
-/// Deletes the action.
 pub async fn delete(ctx: &Context, action: &Identity) -> Result<Done, ActError> {
     match ctx.writer.delete::<WorkloadAction>(action).await {
-        // Finalizers may keep it for now.
+        // Finalizers may delay the deletion.
         Ok(Some(left)) => Ok(changed(ctx, left)),
         Ok(None) | Err(Error::Gone(_)) => Ok(gone::<WorkloadAction>(ctx, action)),
         Err(error) => Err(error.into()),

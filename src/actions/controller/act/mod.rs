@@ -1,6 +1,6 @@
-//! Effects as requests: one small function for each, with its precondition and its timeout.
+//! Translates effects into requests: one small function per effect, with its precondition and its timeout.
 //!
-//! Owns the translation only. The planner decides what an answer means for the action.
+//! Owns the translation only. The planner decides what a response means for the action.
 
 mod actions;
 mod pods;
@@ -28,7 +28,7 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::{Class, Error};
 use ganglion_runtime::writer::Kube;
 
-/// The state of the object after an effect. The store has it already, and the objects that it concerns are requeued.
+/// State of the object after an effect. The store contains it already, and the affected objects are enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     /// The object exists.
@@ -37,19 +37,20 @@ pub enum Done {
     Gone,
 }
 
-/// Puts the object of an answer into the store.
+/// Stores the object of a response.
 fn changed<F: Indexed>(ctx: &Context, fact: F) -> Done {
     ctx.store.apply(fact, Origin::Own);
     Done::Changed
 }
 
-/// Removes an object that a request found gone from the store. Its identity has no version, since no watch reported it.
+/// Removes an object that a request did not find from the store. The identity has no version, since no watch reported
+/// the deletion.
 fn gone<F: Indexed>(ctx: &Context, id: &Identity) -> Done {
     ctx.store.remove::<F>(&Identity { version: String::new(), ..id.clone() });
     Done::Gone
 }
 
-/// Puts the result of a write into the store: the object, or its absence.
+/// Stores the result of a write: the object, or its absence.
 fn written<K: Kube, F: Indexed + From<K>>(
     ctx: &Context,
     id: &Identity,
@@ -61,7 +62,7 @@ fn written<K: Kube, F: Indexed + From<K>>(
     }
 }
 
-/// The effect's name in metrics and logs.
+/// Name of the effect in metrics and logs.
 pub fn name(effect: &Effect) -> &'static str {
     match effect {
         Effect::Record { .. } => "Record",
@@ -109,7 +110,7 @@ pub fn slot(effect: &Effect) -> Option<&str> {
     }
 }
 
-/// The object that the effect is about.
+/// The object that the effect changes.
 pub fn target(effect: &Effect) -> &Key {
     match effect {
         Effect::Record { action, .. }
@@ -129,10 +130,7 @@ pub fn target(effect: &Effect) -> &Key {
     }
 }
 
-/// Does it.
-///
-/// # Errors
-/// Whatever kept it from happening, classified.
+/// Performs the effect.
 pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
     let begun = Instant::now();
     let done = match effect {
@@ -172,9 +170,6 @@ pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
 }
 
 /// Reads the object of an effect again, after a conflict or an unknown outcome.
-///
-/// # Errors
-/// The read did not succeed.
 pub async fn look_again(ctx: &Context, effect: &Effect) -> Result<Done, Error> {
     let named = |key: &Key| Identity { key: key.clone(), ..Identity::default() };
     match effect {
@@ -205,9 +200,6 @@ pub async fn look_again(ctx: &Context, effect: &Effect) -> Result<Done, Error> {
 }
 
 /// Reads an object into the store.
-///
-/// # Errors
-/// The read did not succeed.
 pub async fn read<K: Kube, F: Indexed + From<K>>(ctx: &Context, id: &Identity) -> Result<Done, Error> {
     let found = ctx.writer.get::<K>(&id.key).await?;
     Ok(found.map_or_else(|| gone::<F>(ctx, id), |found| changed(ctx, F::from(found))))
@@ -217,7 +209,7 @@ fn api<K: Kube>(ctx: &Context, id: &Identity) -> Api<K> {
     ctx.writer.api(&id.key.namespace)
 }
 
-/// A merge patch by our field manager. Its body has uid and version, which the API server checks.
+/// Sends a merge patch under our field manager. Its body contains uid and version, which the API server checks.
 async fn merge<K: Kube>(ctx: &Context, id: &Identity, patch: &Value) -> Result<K, Error> {
     ctx.writer.patch(marks::MANAGER, &id.key, &Patch::Merge(patch)).await
 }

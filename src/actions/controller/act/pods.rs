@@ -1,4 +1,4 @@
-//! Writes to pods: creation of replacements, changes of labels and marks, eviction, deletion, release from our scheduling gate.
+//! Writes to pods: creates replacements, changes labels and marks, evicts, deletes, and removes our scheduling gate.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use ganglion_runtime::error::Error;
 use ganglion_runtime::eviction::{self, EvictionAnswer};
 use ganglion_runtime::writer::only;
 
-/// A pod as the API server sends it: its affinity is kept, fields unknown to us included.
+/// A pod as the API server sends it. Its spec stays JSON, so that fields of the affinity survive that this program does
+/// not know.
 #[derive(Resource, Deserialize, Clone, Debug)]
 #[resource(inherit = "k8s_openapi::api::core::v1::Pod")]
 struct GatedPod {
@@ -28,8 +29,8 @@ struct GatedPod {
     spec: Value,
 }
 
-/// Creates a replacement pod. An existing pod of that name with the slot's mark is ours: the answer to its creation was
-/// lost.
+/// Creates a replacement pod. An existing pod of this name with the slot's mark is ours: the response to its creation
+/// was lost.
 pub async fn create(ctx: &Context, new: &NewPod) -> Result<Done, ActError> {
     let pod = replacement::pod(&template(ctx, new).await?.json, new);
     let pod = pod.ok_or_else(|| Error::Malformed(format!("the pod template of ReplicaSet {}", new.set)))?;
@@ -47,7 +48,8 @@ pub async fn create(ctx: &Context, new: &NewPod) -> Result<Done, ActError> {
     if is_ours { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
 }
 
-/// The template of the ReplicaSet. The store does not keep that of a set scaled to zero, see [`SetFact`]: it is read.
+/// The template of the ReplicaSet. The store does not keep the template of a set scaled to zero (see [`SetFact`]); it
+/// is then read from the API server.
 async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<TemplateFact>, ActError> {
     let gone = || ActError::refused(RefusalKind::Gone, format!("ReplicaSet {} is gone", new.set));
     let known: Option<SetFact> = ctx.store.read(|world| world.set(&new.set).cloned());
@@ -59,7 +61,7 @@ async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<TemplateFact>, ActE
     found.and_then(|set| set.spec?.template).map(Arc::new).ok_or_else(gone)
 }
 
-/// Changes labels, owner and marks, only if the pod is still as it was planned on.
+/// Changes labels, owner and marks if the pod has not changed since the plan.
 pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result<Done, ActError> {
     let patch = match change.patch(pod) {
         Patch::Strategic(patch) => kube::api::Patch::Strategic(patch),
@@ -70,7 +72,7 @@ pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result
     written::<Pod, PodFact>(ctx, pod, ctx.writer.patch(marks::MANAGER, &pod.key, &patch).await)
 }
 
-/// Evicts the pod through the Eviction API, so that budgets hold, only if it still has this uid.
+/// Evicts the pod through the Eviction API, which respects budgets, if it still has this uid.
 pub async fn evict(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
     match eviction::evict(ctx, pod).await? {
         EvictionAnswer::Accepted => Ok(Done::Changed),
@@ -80,7 +82,7 @@ pub async fn evict(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
     }
 }
 
-/// Deletes the pod, only if it still has this uid.
+/// Deletes the pod if it still has this uid.
 pub async fn delete(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
     let api = api::<Pod>(ctx, pod);
     match ctx.writer.call(api.delete(&pod.key.name, &only(pod))).await {
@@ -93,11 +95,11 @@ pub async fn delete(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
     }
 }
 
-/// Releases the pod from our scheduling gate, only if it still has this uid, bound to a node if one is given.
+/// Removes our scheduling gate from the pod if it still has this uid. If a node is given, also pins the pod to it.
 pub async fn release(ctx: &Context, pod: &Identity, node: Option<&str>) -> Result<Done, ActError> {
     let Some(found) = ctx.writer.get::<GatedPod>(&pod.key).await? else { return Ok(gone::<PodFact>(ctx, pod)) };
     if found.metadata.uid.as_deref() != Some(&pod.uid) {
-        return Err(Error::Conflict(format!("pod {} is another one", pod.key.name)).into());
+        return Err(Error::Conflict(format!("another pod has the name {}", pod.key.name)).into());
     }
     let whole = json!({"metadata": {"uid": pod.uid}, "spec": found.spec});
     let Some(patch) = release_patch(&whole, node) else {

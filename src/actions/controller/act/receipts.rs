@@ -12,7 +12,8 @@ use ganglion_core::facts::{Identity, ReceiptFact};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 
-/// Creates the receipt. An existing one counts as created if it is of the same action; otherwise the action ran before.
+/// Creates the receipt. An existing receipt counts as created if it belongs to the same action; otherwise the action
+/// ran before.
 pub async fn write(ctx: &Context, new: &NewReceipt) -> Result<Done, ActError> {
     let NewReceipt { key, spec } = new;
     let receipt = WorkloadActionReceipt {
@@ -45,7 +46,6 @@ pub async fn fail(ctx: &Context, receipt: &Identity) -> Result<Done, ActError> {
     written::<WorkloadActionReceipt, ReceiptFact>(ctx, receipt, merge(ctx, receipt, &patch).await)
 }
 
-/// Deletes the receipt.
 pub async fn delete(ctx: &Context, receipt: &Identity) -> Result<Done, ActError> {
     match ctx.writer.delete::<WorkloadActionReceipt>(receipt).await {
         Ok(_) | Err(Error::Gone(_)) => Ok(gone::<ReceiptFact>(ctx, receipt)),

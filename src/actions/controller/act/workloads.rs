@@ -1,4 +1,4 @@
-//! Writes to Deployments, ReplicaSets, StatefulSets and owners of other kinds: replicas and ledger, always in one patch.
+//! Writes to Deployments, ReplicaSets, StatefulSets and owners of other kinds: replicas and ledger in one patch.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::DynamicObject;
@@ -15,14 +15,13 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::dynamic;
 use ganglion_runtime::error::Error;
 
-/// Writes replicas and ledger, only if the workload still has the version that was planned on.
+/// Writes replicas and ledger if the workload still has the version that was planned on.
 pub async fn scale(ctx: &Context, workload: &Scalable, replicas: i32, ledger: Option<&str>) -> Result<Done, ActError> {
     let mut patch = ledger_patch(workload, ledger);
     patch["spec"] = json!({ "replicas": replicas });
     write(ctx, workload, &patch).await
 }
 
-/// Removes the ledger.
 pub async fn clear_ledger(ctx: &Context, workload: &Scalable) -> Result<Done, ActError> {
     write(ctx, workload, &ledger_patch(workload, None)).await
 }

@@ -1,10 +1,11 @@
-//! Notifies receivers of the end of actions. Each attempt is made in a task of its own, so that a slow receiver delays no
-//! reconcile; reconciles begin the attempts that are due and record those that were made.
+//! Notifies receivers of the end of actions. Each attempt runs in its own task, so that a slow receiver delays no
+//! reconcile. Reconciles start due attempts and record finished ones.
 //!
-//! Owns the attempts under way and their number: fair by namespace, and apart from the requests of loops, which hanging
-//! receivers must not delay. What is not recorded when the process ends is made again.
+//! Owns the running attempts and their limits. The limits are fair by namespace and separate from the requests of
+//! loops, so that hanging receivers do not delay loops. If the process ends before an attempt is recorded, the attempt
+//! is made again.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `send` | one attempt: the Secret, the signature, the request |
 
@@ -25,16 +26,15 @@ use ganglion_outbound::fair_limit::FairLimit;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::metrics::{LimitLabel, ReasonLabel};
 
-/// Attempts at the same time; a quarter of it for one namespace.
+/// Maximum number of attempts at the same time. One namespace gets at most a quarter of it.
 const ATTEMPTS: usize = 32;
 
-/// The most attempts of one namespace that are made or wait for their turn. The others are begun later.
+/// Maximum number of attempts of one namespace that run or wait for their turn. Further attempts start later.
 const MOST: usize = 64;
 
-/// After which time the actions are reconciled again for which there was no room; once to twice that.
+/// Delay before an action is reconciled again if [`MOST`] is reached: once to twice this time.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// See the module.
 pub struct Notifier {
     ctx: Context,
     outbound: Arc<OutboundClient>,
@@ -45,21 +45,21 @@ pub struct Notifier {
 #[derive(Default)]
 struct Memory {
     actions: HashMap<Key, Notified>,
-    /// Attempts under way of each namespace.
+    /// Number of attempts of each namespace that run or wait for their turn.
     by_namespace: HashMap<String, usize>,
 }
 
-/// The attempts for one action.
+/// Attempts of one action.
 #[derive(Default)]
 struct Notified {
     uid: String,
     under_way: BTreeSet<AttemptId>,
-    /// Those that are not recorded yet.
+    /// Finished attempts that are not recorded yet.
     made: Vec<AttemptMade>,
 }
 
 impl Notifier {
-    /// Sends requests through this client.
+    /// Creates a notifier that sends requests through this client.
     #[must_use]
     pub fn new(ctx: Context, outbound: Arc<OutboundClient>) -> Arc<Self> {
         let full = ctx.metrics.outbound_full.get_or_create(&LimitLabel { limit: "notifications" }).clone();
@@ -70,7 +70,7 @@ impl Notifier {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes down the attempts that were made and are not recorded yet.
+    /// Returns the effect that records the finished attempts; None if the status contains them already.
     pub fn record(&self, action: &WorkloadAction) -> Option<Effect> {
         let id = Identity::from(&action.metadata);
         let mut memory = self.memory();
@@ -83,7 +83,7 @@ impl Notifier {
         status.map(|status: WorkloadActionStatus| Effect::Record { action: id, status: Box::new(status) })
     }
 
-    /// Begins the attempts that are due. Their end requeues the action.
+    /// Starts the attempts that are due. The end of an attempt enqueues the action.
     pub fn begin(self: &Arc<Self>, action: &Arc<WorkloadAction>) {
         let due = notify::due(action, self.ctx.now());
         if due.is_empty() {
@@ -114,12 +114,12 @@ impl Notifier {
         }
     }
 
-    /// Forgets a deleted action. Its attempts under way are made.
+    /// Forgets a deleted action. Its running attempts are completed.
     pub fn forget(&self, key: &Key) {
         self.memory().actions.remove(key);
     }
 
-    /// An attempt has ended.
+    /// Handles the end of an attempt.
     fn end(&self, action: &Identity, made: AttemptMade) {
         let mut memory = self.memory();
         let Memory { actions, by_namespace } = &mut *memory;
@@ -129,7 +129,7 @@ impl Notifier {
                 by_namespace.remove(&action.key.namespace);
             }
         }
-        // Forgotten, or of an earlier object of this name.
+        // The action was forgotten, or the attempt belongs to an earlier object of this name.
         let Some(known) = actions.get_mut(&action.key).filter(|known| known.uid == action.uid) else { return };
         known.under_way.remove(&made.id);
         known.made.push(made);
@@ -138,7 +138,7 @@ impl Notifier {
     }
 }
 
-/// An attempt under way. Dropped, it has ended.
+/// A running attempt. Dropping it ends the attempt.
 struct UnderWay {
     notifier: Arc<Notifier>,
     action: Identity,
@@ -161,11 +161,11 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         let result = self.result.take().unwrap_or_else(|| {
-            // A panic, or the end of the process. It counts, so that the attempts have an end.
-            error!(object = %self.action.key, "an attempt to notify a receiver was broken off");
+            // A panic, or the end of the process. It counts as an attempt, so that the number of attempts is bounded.
+            error!(object = %self.action.key, "an attempt to notify a receiver was interrupted");
             AttemptResult::Missed {
                 code: None,
-                message: "the attempt was broken off by a fault of the operator".into(),
+                message: "the attempt was interrupted by a fault of the operator".into(),
             }
         });
         let made = AttemptMade { id: self.attempt, at: self.notifier.ctx.now(), result };

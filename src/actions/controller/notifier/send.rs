@@ -1,4 +1,4 @@
-//! One attempt to notify a receiver: the Secret is read, the event signed and sent, at most once.
+//! One attempt to notify a receiver: reads the Secret, signs the event and sends it at most once.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use ganglion_outbound::client::{Behalf, OutboundClient, Outgoing};
 use ganglion_outbound::web::Call;
 use ganglion_runtime::context::Context;
 
-/// Longest time until a receiver has answered; less where the settings have a shorter timeout of requests.
+/// Maximum time until a receiver answers. A shorter request timeout in the settings wins.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Notifies one receiver. Returns the result, and its name in metrics.
+/// Notifies one receiver. Returns the name of the result in metrics, and the result.
 pub async fn send(
     ctx: &Context,
     outbound: &OutboundClient,
@@ -41,7 +41,7 @@ pub async fn send(
     let within = TIMEOUT.min(outbound.request_timeout);
     let request = Outgoing { url: &to.url, auth: None, ca: None, within };
     let call = match outbound.call(on, request, Duration::ZERO).await {
-        // A redirect could lead the event, and the network of the operator, to another server.
+        // A redirect could lead the event, and requests from the operator's network, to another server.
         Ok(call) => Call { redirects: false, ..call },
         Err(unanswered) => return ("Unfit", AttemptResult::Refused { code: None, message: unanswered.words }),
     };
@@ -49,7 +49,8 @@ pub async fn send(
     result(answer.and_then(|answer| answer.good().map(|_| answer.status)))
 }
 
-/// The headers of the request; with a signature where a Secret is named, or none of the request is sent.
+/// Headers of the request. If a Secret is named, they include the signature; without a signature the request is not
+/// sent.
 async fn headers(
     ctx: &Context,
     outbound: &OutboundClient,
@@ -69,7 +70,7 @@ async fn headers(
     Ok(headers)
 }
 
-/// What an answer means for the next attempt.
+/// Decides by the response whether another attempt may succeed. Also returns the name of the result in metrics.
 fn result(answer: Result<StatusCode, clients::Error>) -> (&'static str, AttemptResult) {
     let error = match answer {
         Ok(status) => return ("Accepted", AttemptResult::Accepted { code: status.as_u16() }),

@@ -1,4 +1,4 @@
-//! Attempts against servers on loopback: reconciles begin and record them, and wait for none.
+//! Attempts against servers on loopback: reconciles start and record attempts, and wait for none.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use ganglion_runtime::run::Action;
 
 const STATUS: &str = "/apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go/status";
 
-/// An action that has ended and is to notify these receivers.
+/// An action that has ended and must notify these receivers.
 fn ended(urls: &[String], secret: Option<&str>) -> WorkloadAction {
     let receiver = |url: &String| match secret {
         Some(name) => json!({"url": url, "secretRef": {"name": name}}),
@@ -36,12 +36,12 @@ fn knows(api: &Scripted, action: &WorkloadAction) {
     api.controller.ctx.store.write(|world| world.apply(action.clone(), Origin::Watch));
 }
 
-/// The API server refuses the status for good; its body is seen.
+/// The API server permanently refuses the status; the test reads the request body.
 fn refuses() -> (u16, Value) {
     status(422, "Invalid", "no")
 }
 
-/// Waits until no attempt is under way.
+/// Waits until no attempt is running.
 async fn made(api: &Scripted) {
     let none = async {
         while !api.controller.notifier.memory().by_namespace.is_empty() {

@@ -1,4 +1,4 @@
-//! Whatever the template: the pod differs from it in what it must, and in nothing else.
+//! For every template, the pod differs from it as required and in nothing else.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -21,7 +21,7 @@ fn new() -> NewPod {
     }
 }
 
-/// An object with these members, those that are there, and perhaps one that no version of Kubernetes has yet.
+/// An object with these members. Each may be missing, and a member may be added that no version of Kubernetes has yet.
 fn object(members: Vec<(&'static str, BoxedStrategy<Option<Value>>)>) -> BoxedStrategy<Value> {
     let newer = option::of(Just(json!({"newer": [1, {"a": null}]})));
     let known: Vec<_> = members
@@ -86,7 +86,7 @@ fn is_pin(field: &Value) -> bool {
     *field == json!({"key": "metadata.name", "operator": "In", "values": [NODE]})
 }
 
-/// The term without its pin, and how often it was pinned.
+/// The term without its pin, and the number of its pins.
 fn without_pin(mut term: Value) -> (Value, usize) {
     let Some(fields) = term.get_mut("matchFields").and_then(Value::as_array_mut) else { return (term, 0) };
     let before = fields.len();
@@ -95,7 +95,7 @@ fn without_pin(mut term: Value) -> (Value, usize) {
     (term, pins)
 }
 
-/// Both are equal but for members that are null or empty.
+/// Whether both are equal apart from members that are null or empty.
 fn alike(one: &Value, other: &Value) -> bool {
     bare(json!({ "a": one })) == bare(json!({ "a": other }))
 }

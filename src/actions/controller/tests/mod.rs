@@ -1,4 +1,4 @@
-//! The shell against a scripted API server: what is sent, in which order, and what follows from each answer.
+//! The controller against a scripted API server: the requests, their order, and the reaction to each response.
 
 pub mod scripted;
 
@@ -80,7 +80,7 @@ async fn an_answer_that_does_not_come_is_not_waited_for() {
 async fn what_an_unanswered_request_did_is_looked_up_before_anything_else_is_planned() {
     let read = "GET /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go";
     let lost = || status(504, "Timeout", "too slow");
-    // Nor is anything planned while that is not known.
+    // Nothing is planned while the outcome is unknown.
     let api = scripted([lost(), lost(), (200, ended("2"))]);
     api.knows_action(action("1"));
     for _ in 0..2 {
@@ -189,7 +189,7 @@ async fn a_replacement_that_exists_is_taken_if_it_is_ours_and_refused_if_not() {
         api.knows(set());
         let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
         assert!(matches!(&error, ActError::Refused(refusal) if refusal.kind == RefusalKind::Taken), "{error}");
-        assert!(api.pod().is_some(), "that it is there is known from now on");
+        assert!(api.pod().is_some(), "the store contains it from now on");
     }
 }
 
@@ -350,7 +350,7 @@ async fn a_receipt_that_exists_is_as_good_only_if_the_same_action_wrote_it() {
         let result = api.perform(&effect).await;
         assert_eq!(result.is_err(), taken);
         let known = api.controller.ctx.store.read(|world| world.receipt(&Key::new("shop", "go-1")).cloned());
-        assert_eq!(known.unwrap().action_uid, uid, "what is there is known either way");
+        assert_eq!(known.unwrap().action_uid, uid, "the store contains the existing receipt in both cases");
     }
 }
 
@@ -387,7 +387,7 @@ async fn an_answer_requeues_the_other_actions_that_it_concerns() {
     let api = scripted([(200, ended("2"))]);
     api.knows_action(action("1"));
     api.reconcile().await.unwrap();
-    // Ours is in there too: it was not being worked on as far as this queue knows.
+    // Our own action is enqueued, too: for this queue, nobody is reconciling it.
     assert!(!api.controller.ctx.store.queue::<WorkloadAction>().is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! An API server that follows a script, with a controller at it, and the objects that they speak of.
+//! An API server that follows a script, a controller that uses it, and the objects of both.
 
 use std::collections::VecDeque;
 use std::sync::Mutex as StdMutex;
@@ -26,14 +26,15 @@ use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::store::Store;
 use ganglion_runtime::writer::Writer;
 
-/// One request as it came: method, path with query, body.
+/// One received request: method, path with query, body.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub what: String,
     pub body: Value,
 }
 
-/// An API server that gives the answers of a script, in order, whatever is asked; past its end it is silent.
+/// An API server that returns the responses of a script in order, whatever the request is. After the last one it does
+/// not respond.
 pub struct Scripted {
     pub controller: Arc<WorkloadActionController>,
     pub leader: CancellationToken,

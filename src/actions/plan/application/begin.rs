@@ -1,4 +1,4 @@
-//! The beginning of a moveApplication: what is refused before anything moves, the plan, and the record that it begins.
+//! The start of a moveApplication: refusals before anything moves, the plan, and the record of the start.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -23,7 +23,7 @@ use super::progress::Progress;
 use super::survey::{self, Survey};
 use super::{Application, ending, wait};
 
-/// The first steps: what is refused, then the finalizer, then the record; after it the moves are made.
+/// The first steps: the refusals, then the finalizer, then the record. After the record, the moves are created.
 pub fn begin(ctx: &PlanContext, application: Application, survey: &Survey) -> Next {
     if let Some(next) = before(ctx) {
         return next;
@@ -76,7 +76,7 @@ fn finalizer(ctx: &PlanContext) -> Option<Effect> {
     (!has_it).then(|| Effect::AddFinalizer { action: ctx.id(), finalizers })
 }
 
-/// What is wrong with the spec, by what exists.
+/// Why the spec cannot be executed with the objects that exist.
 fn refusal(ctx: &PlanContext, application: Application, survey: &Survey) -> Result<(), Stop> {
     let spec = application.spec;
     if let Some(name) =
@@ -94,14 +94,15 @@ fn refusal(ctx: &PlanContext, application: Application, survey: &Survey) -> Resu
         return Ok(());
     }
     let message = format!(
-        "no workload of namespace {} has the labels {}; look at `kubectl get deployments,statefulsets,replicasets --show-labels`",
+        "no workload of namespace {} has the labels {}; look at \
+         `kubectl get deployments,statefulsets,replicasets --show-labels`",
         ctx.namespace(),
         labels_words(&spec.selector)
     );
     Err(Stop::soon(Reason::WorkloadNotFound, message))
 }
 
-/// What moves, as text.
+/// The replicas that move, as text.
 fn words(application: Application, survey: &Survey) -> String {
     let replicas: usize = survey.members.iter().map(|member| member.leaving.len()).sum();
     let from = source_words(&application.spec.from);
@@ -119,7 +120,7 @@ fn words(application: Application, survey: &Survey) -> String {
     format!("{} of {workloads} from {from}{stay}", counted(replicas as u64, "replica"))
 }
 
-/// The plan with the pods that stay: they come first, since a plan has room for some pods only.
+/// The plan with the pods that stay. They come first, since a plan lists only some pods.
 fn stays(survey: &Survey) -> Plan {
     let stay = survey.stay.iter().map(|(pod, why)| choice(pod, false, why.clone()));
     Plan { pods: stay.collect(), ..Plan::default() }
@@ -137,8 +138,8 @@ fn finished(mut plan: Plan) -> Plan {
     plan
 }
 
-/// A place for each replica, as they would be chosen now. Where one has none, nothing begins, unless the others are to move
-/// nevertheless.
+/// Chooses a node for each replica, as it would be chosen now. If a replica has none, nothing starts, unless the
+/// moveApplication continues on failures.
 fn place(ctx: &PlanContext, application: Application, survey: &Survey, plan: &mut Plan) -> Result<(), Stop> {
     let spec = application.spec;
     let filter = Filter::apart(ctx.world, spec.to.as_ref(), &spec.from)?;
@@ -169,7 +170,7 @@ fn place(ctx: &PlanContext, application: Application, survey: &Survey, plan: &mu
     Ok(())
 }
 
-/// Adds the replicas of a node to those that it gets of other workloads.
+/// Adds the replicas that a node gets to those that it gets from other workloads.
 fn add(all: &mut Vec<NodeChoice>, choice: NodeChoice) {
     match all.iter_mut().find(|known| known.name == choice.name) {
         Some(known) => (known.replicas, known.message) = (known.replicas + choice.replicas, choice.message),

@@ -1,8 +1,9 @@
 //! moveApplication: the replicas of several workloads leave some nodes, by one move of each workload at a time.
 //!
-//! Each move is a WorkloadAction of its own, which belongs to the moveApplication, and does to its replicas what any move does.
-//! Here it is decided which of them are made, and what follows from their results. Everything is derived from the moves and from
-//! where pods are: a crash needs no recovery, and a move has a name that only it can have, so that it is made once.
+//! Each move is a WorkloadAction of its own, which belongs to the moveApplication and treats its replicas like any
+//! other move. This module decides which moves are created, and what follows from their results. Everything is derived
+//! from the moves and from the nodes of pods, so a crash needs no recovery. The name of a move is unique to it, so a
+//! move is created only once.
 
 mod begin;
 mod part;
@@ -24,7 +25,7 @@ use progress::Progress;
 pub use progress::share;
 use survey::Survey;
 
-/// The most moves that are made at the same time.
+/// Maximum number of moves that are created at the same time.
 const MADE_AT_ONCE: usize = 8;
 
 /// A moveApplication with its moves.
@@ -46,7 +47,7 @@ impl<'a> Application<'a> {
         self.world.parts_of(uid).filter_map(|part| ApplicationPart::of(part))
     }
 
-    /// The move that failed first; one that ended since others failed only if there is no other.
+    /// The move that failed first. A move that ended because others failed is returned only if there is no other.
     fn failure(&self) -> Option<ApplicationPart<'a>> {
         let failed = self.parts().filter(|part| !part.is_back() && part.failed());
         failed.min_by_key(|part| (part.reason() == Reason::Aborted, part.finished_at()))
@@ -56,29 +57,29 @@ impl<'a> Application<'a> {
         self.spec.on_failure.unwrap_or_default()
     }
 
-    /// Whether replicas begin although others could not move.
+    /// Whether further replicas start although others could not move.
     pub fn goes_on(&self) -> bool {
         self.on_failure() == OnFailure::Continue
     }
 
-    /// Whether this move's replicas that have not begun stay where they are.
+    /// Whether the replicas of this move that have not started stay on their nodes.
     pub fn stops(&self, part: &WorkloadAction) -> bool {
         let has_ended = self.action.status.as_ref().is_some_and(|status| status.finished_at.is_some());
         let is_back = ApplicationPart::of(part).is_some_and(|part| part.is_back());
         has_ended || (!is_back && !self.goes_on() && self.failure().is_some())
     }
 
-    /// Whether this move's replicas that are on their way are undone, because another could not move.
+    /// Whether the replicas of this move that are in motion are undone because another move failed.
     pub fn undoes(&self, part: &WorkloadAction) -> bool {
         self.turns_back() && ApplicationPart::of(part).is_some_and(|part| !part.is_back())
     }
 
-    /// Whether the replicas that have moved go back.
+    /// Whether the replicas that have moved are moved back.
     fn turns_back(&self) -> bool {
         self.on_failure() == OnFailure::Rollback && self.failure().is_some()
     }
 
-    /// The most replicas that move at once, in all and of one workload.
+    /// Maximum number of replicas in motion: in total, and of one workload.
     pub fn limits(&self) -> (usize, usize) {
         let number =
             |asked: Option<i32>, default| asked.and_then(|asked| usize::try_from(asked).ok()).unwrap_or(default);
@@ -103,7 +104,7 @@ pub fn next(ctx: &PlanContext, application: Application) -> Next {
     {
         return Next::Do(Effect::WriteReceipt(receipt));
     }
-    // Which replicas have left is not known.
+    // It is unknown which replicas have left.
     if let Some(message) = usage_words(ctx).filter(|_| !ctx.aborted()) {
         let health = Health::working(Reason::UsageUnknown, message);
         return wait(ctx, report::status(ctx, ctx.status.clone(), &health), Some(ctx.now + QUEUE_PACE));
@@ -121,7 +122,7 @@ pub fn next(ctx: &PlanContext, application: Application) -> Next {
     wait(ctx, with_progress(ctx, &progress, &health(ctx, application, &progress)), None)
 }
 
-/// The moves to be made now: of the workloads in order, as many as the limits let begin.
+/// The moves to create now: the workloads in order, as many as the limits admit.
 fn due(ctx: &PlanContext, application: Application, progress: &Progress) -> Vec<Effect> {
     let (most, of_one) = application.limits();
     let wanted = if application.turns_back() {
@@ -149,7 +150,7 @@ fn with_progress(ctx: &PlanContext, progress: &Progress, health: &ActionHealth) 
     report::status(ctx, status, health)
 }
 
-/// The health while it is at work: what the first move waits for, if no replica is on its way.
+/// Health of a running moveApplication. If no replica is in motion, it shows the obstacle of the first move that waits.
 fn health(ctx: &PlanContext, application: Application, progress: &Progress) -> ActionHealth {
     let failure = application.failure().map(|part| format!("; {}", part.failure_words())).unwrap_or_default();
     let words = format!("{}{failure}", progress.words());
@@ -168,7 +169,7 @@ fn health(ctx: &PlanContext, application: Application, progress: &Progress) -> A
     }
 }
 
-/// The end, once all moves have ended and no other is to be made.
+/// Ends the moveApplication after all moves have ended and no other move is needed.
 fn conclude(ctx: &PlanContext, application: Application, progress: &Progress) -> Next {
     let words = progress.words();
     let health = match (application.failure(), progress.refilled()) {
@@ -178,7 +179,7 @@ fn conclude(ctx: &PlanContext, application: Application, progress: &Progress) ->
         }
         (Some(part), _) => Health::Stalled(part.reason(), format!("{words}; {}", part.failure_words())),
         (None, Some(workload)) => {
-            let message = format!("{words}; new replicas of {workload} keep coming to the nodes that they leave");
+            let message = format!("{words}; new replicas of {workload} keep appearing on the nodes that they leave");
             Health::Stalled(Reason::SourceRefilled, message)
         }
         (None, None) => Health::Good(Reason::Succeeded, words),
@@ -187,12 +188,12 @@ fn conclude(ctx: &PlanContext, application: Application, progress: &Progress) ->
     ending::finish(ctx, status, health)
 }
 
-/// The report where the API server refuses to make a move, which is tried again.
+/// The status if the API server refuses to create a move. The creation is retried.
 pub fn refused(ctx: &PlanContext, reason: Reason, words: &str) -> WorkloadActionStatus {
     let health = Health::Working {
         reason: Reason::Queued,
         cause: reason,
-        message: format!("a move cannot be made, and is tried again: {words}"),
+        message: format!("a move cannot be created, and is tried again: {words}"),
     };
     report::status(ctx, ctx.status.clone(), &health)
 }

@@ -1,4 +1,4 @@
-//! A move of a moveApplication: how it is made, and what is read of it.
+//! A move of a moveApplication: how it is created, and how its state is read.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ use super::super::explain::{cause, reason_of};
 use super::Application;
 use super::survey::Member;
 
-/// The longest value of a label.
+/// Maximum length of a label value.
 const LABEL: usize = 63;
 
-/// A move that a moveApplication has made.
+/// A move that a moveApplication has created.
 #[derive(Clone, Copy)]
 pub struct ApplicationPart<'a> {
     action: &'a WorkloadAction,
@@ -37,12 +37,12 @@ impl<'a> ApplicationPart<'a> {
         self.action.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Whether it takes a replica back.
+    /// Whether it moves a replica back.
     pub fn is_back(&self) -> bool {
         self.change.pod.is_some()
     }
 
-    /// The pod that it takes back.
+    /// The pod that it moves back.
     fn taken_back(&self) -> Option<&'a str> {
         self.change.pod.as_ref().map(|pod| pod.name.as_str())
     }
@@ -52,7 +52,7 @@ impl<'a> ApplicationPart<'a> {
         self.change.workload.as_ref() == Some(workload)
     }
 
-    /// Kind and name of what it moves.
+    /// Kind and name of the workload or pod that it moves.
     pub fn subject(&self) -> String {
         match (&self.change.workload, &self.change.pod) {
             (Some(workload), _) => format!("{}/{}", workload.kind, workload.name),
@@ -64,7 +64,7 @@ impl<'a> ApplicationPart<'a> {
         self.action.status.as_ref().map(|status| status.slots.as_slice()).unwrap_or_default()
     }
 
-    /// The number of its replicas; None before it is known.
+    /// Number of its replicas; None while it is unknown.
     pub fn replicas(&self) -> Option<usize> {
         usize::try_from(self.action.status.as_ref()?.replicas?).ok()
     }
@@ -73,7 +73,7 @@ impl<'a> ApplicationPart<'a> {
         self.slots().iter().filter(|slot| slot.step == Step::Succeeded).count()
     }
 
-    /// The number of its replicas that are on their way.
+    /// Number of its replicas in motion.
     pub fn at_work(&self) -> usize {
         self.slots().iter().filter(|slot| !slot.step.is_end() && slot.step != Step::Queued).count()
     }
@@ -97,26 +97,27 @@ impl<'a> ApplicationPart<'a> {
         self.cause().map_or(Reason::Queued, |(reason, _)| reason)
     }
 
-    /// Whether it waits, and its status says for what.
+    /// Whether it waits and its status says for what.
     pub fn waits(&self) -> bool {
         let conditions = self.action.status.iter().flat_map(|status| &status.conditions);
         conditions.into_iter().any(|one| one.type_ == "Ready" && one.reason == Reason::Queued.as_str())
     }
 
-    /// Why it is not further, or why it failed.
+    /// Why it has not progressed further, or why it failed.
     pub fn cause(&self) -> Option<(Reason, &'a str)> {
         let condition = cause(self.action.status.as_ref()?)?;
         Some((reason_of(&condition.reason), &condition.message))
     }
 
-    /// How it failed, as text.
+    /// The failure as text.
     pub fn failure_words(&self) -> String {
         let message = self.cause().map_or("no reason known", |(_, message)| message);
         format!("{} could not move (WorkloadAction {}): {message}", self.subject(), self.name())
     }
 }
 
-/// The next move of this workload's replicas: all that are there, or the first of more than an action can change.
+/// The next move of this workload's replicas: all of them, or the first ones if there are more than an action can
+/// change.
 pub fn forward(ctx: &PlanContext, application: Application, member: &Member) -> WorkloadAction {
     let WorkloadRef { kind, name, .. } = &member.workload;
     let name = free_name(ctx, name, &[kind, name]);
@@ -131,8 +132,8 @@ pub fn forward(ctx: &PlanContext, application: Application, member: &Member) -> 
     action(ctx, name, change)
 }
 
-/// The moves that take back what has moved, each with its number of replicas: what moved last goes first. None before all that
-/// was on its way has ended.
+/// The moves that move replicas back, each with its number of replicas. The replica that moved last goes back first.
+/// Empty until all forward moves have ended.
 pub fn back(ctx: &PlanContext, application: Application) -> Vec<(usize, WorkloadAction)> {
     let parts: Vec<ApplicationPart> = application.parts().collect();
     if parts.iter().any(|part| !part.is_back() && !part.has_ended()) {
@@ -157,15 +158,15 @@ pub fn back(ctx: &PlanContext, application: Application) -> Vec<(usize, Workload
     back.collect()
 }
 
-/// The nodes that a replica came from, its own first.
+/// The nodes that a replica came from as a target, its own node first.
 fn home_first(from: &NodeSource, home: &str) -> Target {
     let NodeSource { node_name, node_selector, condition } = from.clone();
     let own = NodePreference { node_selector: None, condition: Some(format!("node.name == {home:?}")) };
     Target { node_name, node_selector, condition, policy: None, preferences: Some(vec![own]) }
 }
 
-/// The name of the next move: the application's, the subject's, and what no other action of the namespace has. The same as long as
-/// the move is not made, so that it is made once.
+/// Name of the next move: the name of the application, the name of the subject, and a hash that no other action of the
+/// namespace has. The name stays the same until the move is created, so that it is created only once.
 fn free_name(ctx: &PlanContext, subject: &str, of: &[&str]) -> String {
     let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
     let (application, subject) = (cut(&ctx.id().key.name, 120), cut(subject, 120));

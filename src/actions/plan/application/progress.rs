@@ -1,4 +1,4 @@
-//! How far a moveApplication is, by its moves and by the replicas that are still on the nodes that it leaves.
+//! The progress of a moveApplication, from its moves and the replicas that are still on the nodes that it leaves.
 
 use std::collections::HashSet;
 
@@ -10,22 +10,22 @@ use ganglion_core::words::counted;
 use super::survey::{Member, Survey};
 use super::{Application, ApplicationPart};
 
-/// The most moves of one workload, those aside that have as many replicas as an action can change. If so many do not suffice, its
-/// replicas come back as fast as they leave: no node is cordoned, or another action moves them the other way.
+/// Maximum number of moves of one workload. Moves of the maximum number of replicas do not count. If these moves do not
+/// suffice, the workload's replicas come back as fast as they leave: no node is cordoned, or another action moves them
+/// in the opposite direction.
 const MOST_WAVES: usize = 10;
 
-/// The most moves of each kind that the status lists.
+/// Maximum number of running and of failed moves that the status lists.
 const LISTED: usize = 50;
 
-/// The longest message of a move in the status, in characters.
+/// Maximum length of a move's message in the status, in characters.
 const MESSAGE: usize = 256;
 
-/// See the module.
 pub struct Progress<'a, 's> {
     parts: Vec<ApplicationPart<'a>>,
     members: &'s [Member<'a>],
     turns_back: bool,
-    /// Replicas that have not begun, of workloads whose moves have not failed.
+    /// Replicas that have not started, of workloads whose moves have not failed.
     left: usize,
     /// Replicas that could not move.
     failed: usize,
@@ -58,7 +58,7 @@ impl<'a, 's> Progress<'a, 's> {
         self.of_workload(workload).filter(|part| part.replicas() != full).count() >= MOST_WAVES
     }
 
-    /// The workloads whose replicas may begin: no move of theirs runs or has failed.
+    /// The workloads whose replicas may start: no move of theirs is running or has failed.
     pub fn open(&self) -> impl Iterator<Item = &'s Member<'a>> {
         self.members.iter().filter(|member| {
             let workload = &member.workload;
@@ -72,7 +72,7 @@ impl<'a, 's> Progress<'a, 's> {
         Some(format!("{} {}", member.workload.kind, member.workload.name))
     }
 
-    /// How many replicas the moves that run have on their way, or will have, where one workload may have so many.
+    /// Number of replicas that running moves have in motion or will have, at most `of_one` per workload.
     pub fn taken(&self, of_one: usize) -> usize {
         let of_part = |part: &ApplicationPart| {
             let leaving = self.members.iter().find(|member| part.is_of(&member.workload));
@@ -83,7 +83,7 @@ impl<'a, 's> Progress<'a, 's> {
         self.parts.iter().filter(|part| !part.has_ended()).map(of_part).sum()
     }
 
-    /// How many replicas are on their way, forward or back.
+    /// Number of replicas in motion, forward or back.
     pub fn in_motion(&self) -> usize {
         self.parts.iter().map(ApplicationPart::at_work).sum()
     }
@@ -92,7 +92,7 @@ impl<'a, 's> Progress<'a, 's> {
         self.parts.iter().filter(|part| part.is_back() == back).map(ApplicationPart::done).sum()
     }
 
-    /// The workloads with replicas that move or have moved, and of these, those that have none left.
+    /// Number of workloads with replicas that move or have moved, and the number of them that have none left.
     fn workloads(&self) -> (usize, usize) {
         let mut all: Vec<String> =
             self.parts.iter().filter(|part| !part.is_back()).map(ApplicationPart::subject).collect();
@@ -111,7 +111,7 @@ impl<'a, 's> Progress<'a, 's> {
         self.done(false) + forward + self.left + self.failed
     }
 
-    /// As text.
+    /// The progress as text.
     pub fn words(&self) -> String {
         let total = counted(self.total() as u64, "replica");
         let moved =
@@ -122,7 +122,7 @@ impl<'a, 's> Progress<'a, 's> {
         moved + &parts.into_iter().flatten().collect::<String>()
     }
 
-    /// As the status has it.
+    /// The progress for the status.
     pub fn shown(&self) -> ApplicationProgress {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let (workloads, workloads_done) = self.workloads();
@@ -151,7 +151,8 @@ pub fn share(progress: &ApplicationProgress) -> String {
 
 fn shown(part: &ApplicationPart) -> ApplicationMove {
     let has_reason = part.cause().is_some();
-    // A replica on its way says in its own action how far it is, and would change this one at each step.
+    // The action of a replica in motion shows its own progress. If it were repeated here, this status would change at
+    // each step.
     let why = part.cause().filter(|_| part.failed() || part.at_work() == 0);
     ApplicationMove {
         action: part.name().to_owned(),

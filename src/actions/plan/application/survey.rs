@@ -1,4 +1,5 @@
-//! Which workloads an application has, which of their replicas are on the nodes that it leaves, and what stays there.
+//! The survey of an application: its workloads, their replicas on the nodes that it leaves, and the pods that stay
+//! there.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,34 +14,31 @@ use super::super::nodes::Nodes;
 use super::super::place::Filter;
 use super::super::scope::{Scope, Stop};
 
-/// What is found.
+/// Result of the survey.
 pub struct Survey<'a> {
-    /// The workloads, in the order in which they begin.
+    /// The workloads, in the order in which they start.
     pub members: Vec<Member<'a>>,
     /// The pods with the application's labels that stay, each with the reason.
     pub stay: Vec<(&'a PodFact, String)>,
-    /// Why a replica of the application's workloads stays: the action does not allow it to move, or nothing can give its pod a node.
-    /// The first such reason.
+    /// The first reason why a replica of the application's workloads stays: the action does not allow it to move, or
+    /// nothing can pin its pod to a node.
     pub held: Option<Stop>,
 }
 
-/// One workload.
+/// One workload of the application.
 pub struct Member<'a> {
     pub workload: WorkloadRef,
     uid: &'a str,
-    /// The replicas on the nodes that it leaves.
+    /// The replicas on the nodes that the application leaves.
     pub leaving: Vec<&'a PodFact>,
 }
 
 impl<'a> Survey<'a> {
-    /// The survey of now.
-    ///
-    /// # Errors
-    /// An expression cannot be used.
+    /// Surveys the current world. Fails if an expression cannot be used.
     pub fn of(ctx: &PlanContext<'a>, spec: &MoveApplication) -> Result<Self, Stop> {
         let (world, namespace) = (ctx.world, ctx.namespace());
         let source = Filter::source(world, Some(&spec.from))?;
-        // A target that cannot be used is told before anything moves.
+        // A target that cannot be used is reported before anything moves.
         Filter::target(world, spec.to.as_ref(), Some(&spec.from))?;
         let nodes = Nodes::new(world, ctx.now);
         let mut known: HashMap<&str, bool> = HashMap::new();
@@ -61,7 +59,7 @@ impl<'a> Survey<'a> {
             if !(is_member || selected(&pod.labels)) || pod.marks.role.is_some() || !leaves(pod) {
                 continue;
             }
-            // What cannot be moved without what the action does not allow stays, too.
+            // A replica also stays if its move requires something that the action does not allow.
             match scope.and_then(|scope| if is_member { way(ctx, &scope).map(|_| scope) } else { Ok(scope) }) {
                 Ok(scope) if is_member => {
                     let uid = scope.object_uid();

@@ -1,4 +1,4 @@
-//! The actions of a drain: their names, their labels and what they ask for.
+//! The actions of a drain: names, labels and specs.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::digest::digest;
 
-/// How long an action is kept after its end, in seconds: a day.
+/// Seconds for which an action is kept after its end: one day.
 const KEPT: i64 = 86_400;
 
-/// The longest label value.
+/// Maximum length of a label value.
 const LABEL: usize = 63;
 
 /// Value of the label [`marks::DRAIN`]: the node's name, or a hash of a longer one.
@@ -21,7 +21,7 @@ pub fn label(node: &str) -> String {
     if node.len() <= LABEL { node.to_owned() } else { digest(&[node], 40) }
 }
 
-/// The manifest of the action for these replicas. `seed` tells the runs of a drain apart, and its rounds.
+/// Manifest of the action for these replicas. `seed` distinguishes the runs of a drain, and its rounds.
 #[must_use]
 pub fn manifest(new: &NewMove, queue_seconds: i64, seed: &str) -> Value {
     let asked = new.of;
@@ -56,7 +56,7 @@ fn name(key: &MoveKey, seed: &str) -> String {
     format!("{}-{}", words.trim_end_matches(['-', '.']), digest(&[namespace, kind, name, node, seed], 8))
 }
 
-/// What an action of a drain moves; None for any other action.
+/// The workload and the node of an action of a drain; None for any other action.
 #[must_use]
 pub fn key_of(action: &WorkloadAction) -> Option<MoveKey> {
     let change = action.spec.move_.as_ref()?;
@@ -64,7 +64,7 @@ pub fn key_of(action: &WorkloadAction) -> Option<MoveKey> {
     Some(MoveKey::new(action.metadata.namespace.as_deref()?, workload, node))
 }
 
-/// Whether it has not ended.
+/// Whether the action has not ended.
 #[must_use]
 pub fn is_open(action: &WorkloadAction) -> bool {
     action.status.as_ref().is_none_or(|status| status.finished_at.is_none())

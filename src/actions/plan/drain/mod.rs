@@ -1,6 +1,6 @@
-//! Emptying nodes: which pods move, which are waited for and which stay, the actions that do it, and how far they are.
+//! Drains of nodes: which pods move, which are waited for and which stay, the actions that move them, and the progress.
 //!
-//! Pure. Reading the cluster, the cordon and the creation of actions are `app::drain`'s.
+//! Pure. `app::drain` reads the cluster, cordons the nodes and creates the actions.
 
 pub mod action;
 mod plan;
@@ -19,18 +19,18 @@ pub use pods::NodePod;
 pub use progress::{DrainProgress, NewMove};
 pub use text::{news, nodes_words, plan_text, report_text, stays_of_plan, tree};
 
-/// What the user wants of a drain.
+/// Options of a drain.
 #[derive(Clone, Debug, Default)]
 pub struct DrainWishes {
-    /// Move what cannot have its replacement first, or loses data.
+    /// Also moves pods whose replacement cannot run first, and pods that lose data.
     pub disruption: bool,
-    /// Pods of Jobs are not waited for.
+    /// Does not wait for pods of Jobs.
     pub leave_jobs: bool,
-    /// The most replicas of all actions that are in motion at once.
+    /// Maximum number of replicas in motion at once, over all actions.
     pub parallel: Option<usize>,
 }
 
-/// One action of a drain: the replicas of a workload on a node.
+/// One action of a drain: the replicas of one workload on one node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MoveKey {
     pub namespace: String,
@@ -68,7 +68,7 @@ pub enum StayCause {
     Refused,
     /// The action ended without success, or found nothing to move.
     NotMoved,
-    /// The drain ended before it was gone.
+    /// The drain ended before the pod was gone.
     NotYet,
 }
 
@@ -80,20 +80,20 @@ pub struct Stay {
     /// Kind and name of the pod or workload, such as `Deployment/web`.
     pub what: String,
     pub node: String,
-    /// Number of its pods there.
+    /// Number of its pods on the node.
     pub pods: usize,
     pub cause: StayCause,
-    /// Reason of the action, if one was made.
+    /// Reason of the action, if one was created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub message: String,
-    /// What the user can do.
+    /// Advice for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
 
 impl Stay {
-    /// Whether a node with it counts as empty.
+    /// Whether a node with this pod counts as empty.
     #[must_use]
     pub fn is_expected(&self) -> bool {
         match self.cause {
@@ -110,18 +110,18 @@ impl Stay {
     }
 }
 
-/// How a drain, or its plan, ends.
+/// Result of a drain, or of its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum DrainOutcome {
-    /// What can leave the nodes has left them: DaemonSets and static pods stay.
+    /// Only DaemonSets and static pods are left.
     Empty,
-    /// Something else stays, too.
+    /// Other pods stay, too.
     Stays,
-    /// The time was over before.
+    /// The time ran out before.
     TimedOut,
 }
 
-/// The end of a drain.
+/// Report at the end of a drain.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainReport {
@@ -132,12 +132,12 @@ pub struct DrainReport {
     /// The actions, as namespace and name.
     pub actions: Vec<String>,
     pub stays: Vec<Stay>,
-    /// Time that it took, such as `2m13s`.
+    /// Duration, such as `2m13s`.
     pub took: String,
 }
 
 impl DrainReport {
-    /// With the outcome that follows from what stays.
+    /// Sets the outcome according to the pods that stay.
     #[must_use]
     pub fn judged(self) -> Self {
         let is_empty = self.stays.iter().all(Stay::is_expected);

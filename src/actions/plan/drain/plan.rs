@@ -1,4 +1,4 @@
-//! What becomes of each pod on the nodes.
+//! The plan of a drain: what happens to each pod on the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use super::{MoveKey, Stay, StayCause};
 use ganglion_api::targets::WorkloadRef;
 use ganglion_core::facts::{ClaimFact, Key};
 
-/// What is known of the workloads and volumes of the pods. What may not be read is missing: the operator then decides.
+/// Facts about the workloads and volumes of the pods. Facts that may not be read are missing; the operator then
+/// decides.
 #[derive(Clone, Debug, Default)]
 pub struct PodSurroundings {
     /// The Deployments of ReplicaSets.
@@ -20,7 +21,7 @@ pub struct PodSurroundings {
     pub claims: BTreeMap<Key, ClaimFact>,
     /// PersistentVolumes whose data are on one node.
     pub local: BTreeSet<String>,
-    /// What may not be read, in the words of the API server.
+    /// Objects that may not be read, with the message of the API server.
     pub unread: BTreeSet<String>,
 }
 
@@ -32,7 +33,7 @@ pub struct WorkloadMove {
     pub workload: WorkloadRef,
     pub node: String,
     pub pods: Vec<String>,
-    /// Why the new pods cannot come first, or what is lost.
+    /// Why the new pods cannot run first, or which data are lost.
     pub hindrances: Vec<Hindrance>,
 }
 
@@ -61,24 +62,24 @@ impl WorkloadMove {
     }
 }
 
-/// What becomes of the pods on the nodes.
+/// The decisions about the pods on the nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainPlan {
-    /// By namespace, workload and node.
+    /// Sorted by namespace, workload and node.
     pub moves: Vec<WorkloadMove>,
-    /// Pods that stay whatever is done.
+    /// Pods that stay in any case.
     pub stays: Vec<Stay>,
     /// Pods of Jobs, which run to their end.
     pub jobs: Vec<Stay>,
-    /// Pods that are about to go: they terminate, or an action works on them.
+    /// Pods that leave soon: they terminate, or an action works on them.
     pub leaving: Vec<Stay>,
-    /// What is not known of them, as text.
+    /// Unknown facts about the pods, as text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// What becomes of one pod.
+/// The decision about one pod.
 enum Fate {
     Ignored,
     Moves(WorkloadRef),
@@ -173,7 +174,7 @@ fn moves(pod: &NodePod, around: &PodSurroundings, stay: impl Fn(StayCause, Strin
     });
     if let Some((claim, volume)) = volume {
         let message = format!("volume {volume} of claim {claim} is on this node only");
-        let advice = "Its pods cannot run elsewhere: move the data first, or delete claim and pod to begin anew.";
+        let advice = "Its pods cannot run elsewhere: move the data first, or delete claim and pod to start over.";
         return Fate::Stays(stay(StayCause::LocalVolume, message, Some(advice.to_owned())));
     }
     let key = Key::new(&pod.key.namespace, &owner.name);
@@ -186,7 +187,7 @@ fn hindrances(pod: &NodePod, workload: &WorkloadRef, around: &PodSurroundings) -
     let recreates = workload.kind == "Deployment" && around.recreating.contains(&key(&workload.name));
     let mut found: Vec<Hindrance> = recreates.then_some(Hindrance::Recreate).into_iter().collect();
     if workload.kind == "StatefulSet" {
-        // Whatever its volumes are.
+        // Independent of its volumes.
         found.push(Hindrance::SameName);
     } else {
         let claims = pod.volumes.claims.iter().filter_map(|claim| around.claims.get(&key(claim)));

@@ -1,4 +1,4 @@
-//! A pod on a node that is emptied.
+//! A pod on a node that is drained.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -6,7 +6,6 @@ use ganglion_api::marks;
 use ganglion_api::targets::WorkloadRef;
 use ganglion_core::facts::{Identity, Key, PodVolumes};
 
-/// See the module.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodePod {
     pub key: Key,
@@ -17,7 +16,7 @@ pub struct NodePod {
     pub terminating: bool,
     /// A static pod, which only its kubelet controls.
     pub mirror: bool,
-    /// An action works on it.
+    /// Whether an action works on the pod.
     pub in_motion: bool,
     pub volumes: PodVolumes,
 }

@@ -1,4 +1,4 @@
-//! How far a drain is: which actions are to be made next, whether it is over, and what stays.
+//! The progress of a drain: which actions are created next, whether the drain is over, and what stays.
 
 use std::collections::BTreeMap;
 
@@ -14,31 +14,32 @@ use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_core::duration;
 use ganglion_core::facts::Identity;
 
-/// A drain as it is now.
+/// The current state of a drain.
 #[derive(Clone, Copy, Debug)]
 pub struct DrainProgress<'a> {
     pub nodes: &'a [String],
     pub wishes: &'a DrainWishes,
     pub plan: &'a DrainPlan,
-    /// The actions of this run, and those of an interrupted one that it goes on with. Read before the pods.
+    /// The actions of this run, and the actions of an interrupted run that this run continues. They are read before the
+    /// pods.
     pub actions: &'a [WorkloadAction],
-    /// Actions that the API server refused, in its words.
+    /// Messages of the API server for the actions that it refused.
     pub refused: &'a BTreeMap<MoveKey, String>,
 }
 
-/// An action to be made.
+/// An action to create.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NewMove<'a> {
     pub of: &'a WorkloadMove,
-    /// The most replicas that it may move; None: all.
+    /// Maximum number of replicas that it may move; None for all.
     pub up_to: Option<i32>,
 }
 
-/// How the replicas of a workload on a node are.
+/// State of the replicas of a workload on a node.
 pub(super) enum MoveState<'a> {
-    /// An action is at work.
+    /// An action is running.
     Open(&'a WorkloadAction),
-    /// Its last action ended, and replicas are left that another one would not move.
+    /// The last action ended, and another one would not move the replicas that are left.
     Ended(&'a WorkloadAction),
     Refused(&'a str),
     NeedsDisruption,
@@ -54,7 +55,7 @@ fn done(action: &WorkloadAction) -> usize {
     slots(action).iter().filter(|slot| slot.step == Step::Succeeded).count()
 }
 
-/// How many replicas an open action has in motion, or will have.
+/// Number of replicas that an open action has in motion, or will have.
 fn in_motion(action: &WorkloadAction, there: usize) -> usize {
     let found = action.status.as_ref().and_then(|status| status.replicas);
     let asked = action.spec.move_.as_ref().and_then(|change| change.up_to);
@@ -81,7 +82,7 @@ impl<'a> DrainProgress<'a> {
         if may { MoveState::ToDo } else { MoveState::NeedsDisruption }
     }
 
-    /// The actions to be made now.
+    /// The actions to create now.
     #[must_use]
     pub fn next_moves(&self) -> Vec<NewMove<'a>> {
         let there = |action: &WorkloadAction| {
@@ -105,7 +106,7 @@ impl<'a> DrainProgress<'a> {
         new
     }
 
-    /// Whether nothing is to be done or waited for.
+    /// Whether there is nothing left to do and nothing left to wait for.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let waits = |asked: &WorkloadMove| matches!(self.state(asked), MoveState::Open(_) | MoveState::ToDo);
@@ -116,7 +117,7 @@ impl<'a> DrainProgress<'a> {
             || jobs_left)
     }
 
-    /// What is on the nodes and will not leave them; at the end of a drain, what is still there.
+    /// Pods on the nodes that will not leave; at the end of a drain, the pods that are still there.
     #[must_use]
     pub fn stays(&self) -> Vec<Stay> {
         let moves = self.plan.moves.iter().filter_map(|asked| self.stay(asked));
@@ -155,7 +156,7 @@ impl<'a> DrainProgress<'a> {
         format!("To move it, too ({how}): kubectl ganglion drain {} --disruption", self.nodes.join(" "))
     }
 
-    /// The end of the drain. `timed_out`: what is not gone yet stays, too.
+    /// Report at the end of the drain. If `timed_out`, pods that are not gone yet count as staying, too.
     #[must_use]
     pub fn report(&self, timed_out: bool, took: SignedDuration) -> DrainReport {
         let mut stays = self.stays();

@@ -31,7 +31,8 @@ fn with_volume(volume: Value) -> Value {
     json!({"spec": {"volumes": [volume]}})
 }
 
-/// ReplicaSet `web-1` is of Deployment `web`, ReplicaSet `old-1` of Deployment `old`, which recreates; claim `data` is of one node.
+/// ReplicaSet `web-1` belongs to Deployment `web`, ReplicaSet `old-1` to Deployment `old` with `strategy: Recreate`.
+/// Claim `data` can be mounted on one node only.
 fn around() -> PodSurroundings {
     let deployment =
         |name: &str| WorkloadRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: name.into() };
@@ -71,7 +72,7 @@ fn who_stays_says_why(#[case] owners: Value, #[case] more: Value, #[case] cause:
         assert_eq!(
             (stay.is_expected(), stay.advice.is_none()),
             (is_node_s, is_node_s),
-            "what stays against the wish has advice"
+            "a pod that should not stay has advice"
         );
     }
 }
@@ -124,12 +125,12 @@ impl Stage {
         DrainProgress { nodes, wishes, plan, actions, refused }
     }
 
-    /// Workload and upper bound of the actions that are due.
+    /// Workload and upper limit of the due actions.
     fn due(&self) -> Vec<(String, Option<i32>)> {
         self.progress().next_moves().iter().map(|new| (new.of.words(), new.up_to)).collect()
     }
 
-    /// Makes the first action that is due, with this status.
+    /// Creates the first due action, with this status.
     fn act(&mut self, status: Value) {
         let new = self.progress().next_moves();
         let mut object = manifest(&new[0], 60, &self.actions.len().to_string());
@@ -190,7 +191,7 @@ fn no_more_replicas_than_wished_are_in_motion() {
     stage.plan.moves[1].pods.truncate(1);
     assert_eq!(stage.due(), [("Deployment/web".to_owned(), None)], "another round");
     stage.act(ended("False", "BudgetBlocked", &[slot(0, "Succeeded"), slot(1, "RolledBack")]));
-    assert_eq!(stage.due(), [], "what failed is not tried again");
+    assert_eq!(stage.due(), [], "a failed move is not tried again");
     assert!(stage.progress().is_over());
 }
 
@@ -268,7 +269,7 @@ fn the_tree_shows_what_each_replica_waits_for_and_fits() {
         "      └─ web-1-1 → n2: waiting until the new pod is Ready (9s)",
     ];
     assert_eq!(lines, expected);
-    // An action works on the last pods: they are no part of the plan.
+    // An action works on the last pods, so they are not part of the plan.
     let plan = std::mem::take(&mut stage.plan);
     let lines = tree(&stage.progress(), since, now, (20, 200));
     assert_eq!(lines[2], "   └─ Deployment/web", "it is not done");

@@ -1,4 +1,4 @@
-//! A drain as text for a terminal: its plan, its live tree, its news line by line, its end.
+//! A drain as text for a terminal: its plan, its live tree, its progress line by line, its end.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use ganglion_core::facts::Identity;
 use ganglion_core::layout::{age, paragraph, table};
 use ganglion_core::words::counted;
 
-/// How many targets are named in a plan.
+/// Maximum number of target nodes named in a plan.
 const TARGETS: usize = 4;
 
-/// What a drain would do. `previews` are the operator's own plans, as far as they are known.
+/// Text of the plan of a drain. `previews` are the operator's own plans, as far as they are known.
 #[must_use]
 pub fn plan_text(progress: &DrainProgress, previews: &BTreeMap<MoveKey, ActionPreview>) -> String {
     let DrainProgress { nodes, plan, wishes, .. } = progress;
@@ -75,7 +75,7 @@ fn previewed(of: &WorkloadMove, preview: Option<&ActionPreview>) -> String {
     }
 }
 
-/// What stays of a plan, with those that the operator would not begin.
+/// Pods that stay according to the plan, including those whose action the operator would not start.
 #[must_use]
 pub fn stays_of_plan(progress: &DrainProgress, previews: &BTreeMap<MoveKey, ActionPreview>) -> Vec<Stay> {
     let would_end = |of: &&WorkloadMove| {
@@ -98,7 +98,7 @@ pub fn stays_of_plan(progress: &DrainProgress, previews: &BTreeMap<MoveKey, Acti
     progress.plan.moves.iter().filter(would_end).map(stay).chain(progress.stays()).collect()
 }
 
-/// A line with those below it.
+/// A line of the tree, with its children.
 struct Branch {
     line: String,
     below: Vec<Branch>,
@@ -119,7 +119,8 @@ impl Branch {
     }
 }
 
-/// The live tree: nodes, namespaces, workloads and replicas, with what each waits for. At most so many lines and columns.
+/// The live tree: nodes, namespaces, workloads and replicas, each with the obstacle that it waits for. It is cut to
+/// `rows` lines and `columns` columns.
 #[must_use]
 pub fn tree(
     progress: &DrainProgress,
@@ -194,7 +195,7 @@ fn workload(progress: &DrainProgress, key: &MoveKey, now: Timestamp) -> Branch {
     let unseen = || "the operator has not seen the action yet".to_owned();
     let state = progress.plan.moves.iter().find(|of| of.key() == *key).map(|of| (of, progress.state(of)));
     let line = match state {
-        // The pods that an action works on are no part of the plan.
+        // Pods that an action works on are not part of the plan.
         None if actions().any(is_open) => name,
         None => format!("{name}: done"),
         Some((_, MoveState::Open(action))) if below.is_empty() => {
@@ -223,7 +224,7 @@ fn slot_line(slot: &Slot, now: Option<Timestamp>) -> String {
     format!("{pod}{to}: {}{why}{}", step_words(slot.step), time.unwrap_or_default())
 }
 
-/// A line for each replica that has ended or, if all are asked for, as it is now.
+/// One line for each replica that has ended; if `all`, one line for each replica with its current step.
 #[must_use]
 pub fn news(progress: &DrainProgress, all: bool) -> Vec<String> {
     let line = |action: &WorkloadAction, slot: &Slot| {
@@ -233,7 +234,7 @@ pub fn news(progress: &DrainProgress, all: bool) -> Vec<String> {
     progress.actions.iter().flat_map(|action| slots(action).iter().filter_map(move |slot| line(action, slot))).collect()
 }
 
-/// The end of a drain, or of its plan where nothing has moved yet.
+/// Text of the report at the end of a drain. If `plan`, of the plan of a drain, before anything has moved.
 #[must_use]
 pub fn report_text(report: &DrainReport, plan: bool) -> String {
     let DrainReport { nodes, outcome, moved, stays, took, .. } = report;

@@ -1,7 +1,7 @@
-//! The story of an action: when it was made, what it waited for, what became of each replica and why, how it ended, and what its
-//! user can do.
+//! The story of an action: when it was created, what it waited for, what happened to each replica and why, how the
+//! action ended, and what its user can do.
 //!
-//! Reads the action and its receipt only. Decides nothing and sends no requests.
+//! Reads only the action and its receipt. Decides nothing and sends no requests.
 
 mod text;
 
@@ -23,14 +23,14 @@ use ganglion_core::layout::{age, clock};
 use ganglion_core::words::counted;
 use ganglion_core::world::{application_of, loop_of};
 
-/// The most pieces of advice.
+/// Maximum number of pieces of advice.
 const ADVICE: usize = 3;
 
-/// What is explained. The action's managedFields have its first manager only, as the world keeps them.
+/// The action to explain. Its managedFields contain only the first manager, as in the world.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainedAction<'a> {
     pub action: &'a WorkloadAction,
-    /// The receipt of the action's name and spec, if there is one; None if that is not known.
+    /// The receipt of the action's name and spec, if there is one. None if receipts are unknown.
     pub receipts: Option<&'a [WorkloadActionReceipt]>,
     pub now: Timestamp,
 }
@@ -43,31 +43,31 @@ pub struct ActionStory {
     pub name: String,
     /// Create, Delete, Move, Swap or MoveApplication.
     pub action: &'static str,
-    /// None before the operator has reconciled it.
+    /// None before the operator has reconciled the action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
-    /// What happened, the oldest first.
+    /// The events, oldest first.
     pub events: Vec<StoryEvent>,
     /// The replicas that have begun.
     pub replicas: Vec<StoryReplica>,
-    /// How far a moveApplication is.
+    /// Progress of a moveApplication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<ApplicationProgress>,
-    /// How it is now; None before the operator has reconciled it.
+    /// Current state; None before the operator has reconciled the action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<StoryState>,
-    /// What else is to be known, as text.
+    /// Further facts, as text.
     pub remarks: Vec<String>,
-    /// What would be done, with `mode: Plan`; why nothing could be done, if so.
+    /// The plan of an action with `mode: Plan`, or why nothing could be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
-    /// What the user can do.
+    /// Advice for the user.
     pub advice: Vec<&'static str>,
-    /// When the story was told.
+    /// Time at which the story was created.
     pub told_at: Time,
 }
 
-/// Something that happened to an action.
+/// One event in the life of an action.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoryEvent {
@@ -83,14 +83,14 @@ pub struct StoryReplica {
     pub step: Step,
     /// The step as text.
     pub words: &'static str,
-    /// When it reached the step.
+    /// Time at which the replica reached the step.
     pub since: Time,
-    /// The pod that leaves.
+    /// The old pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The pod that comes.
+    /// The new pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_pod: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,37 +98,38 @@ pub struct StoryReplica {
     /// Nodes on which the new pod failed before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tried: Vec<String>,
-    /// How often it was begun again.
+    /// Number of retries.
     pub attempt: i32,
-    /// Why it waits, or why it was undone.
+    /// Why the replica waits or was undone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// How an action is.
+/// State of an action.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoryState {
-    /// As text: `it waits`.
+    /// State as text, such as `it waits`.
     pub words: &'static str,
     pub since: Time,
     /// Reason of the condition Ready.
     pub reason: String,
-    /// Why it is not further; as `reason` where nothing else is in the way.
+    /// Why the action has not progressed further; same as `reason` if there is no other obstacle.
     pub cause: String,
     pub message: String,
 }
 
-/// Why an action is as it is: while it works, the reason of Reconciling says what it waits for.
+/// The condition that explains the state of an action: while the action works, the condition Reconciling says what it
+/// waits for; otherwise Ready.
 pub(super) fn cause(status: &WorkloadActionStatus) -> Option<&Condition> {
     let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
     let ready = condition("Ready")?;
     Some(condition("Reconciling").filter(|_| ready.status == "Unknown").unwrap_or(ready))
 }
 
-/// The reason that this word means.
+/// Parses the reason of a condition.
 pub(super) fn reason_of(word: &str) -> Reason {
     serde_json::from_value(word.into()).unwrap_or(Reason::Unknown)
 }
@@ -179,7 +180,7 @@ impl From<&Slot> for StoryReplica {
     }
 }
 
-/// What happened, with the times that the status has.
+/// The events, with the times in the status.
 fn events(action: &WorkloadAction, status: &WorkloadActionStatus) -> Vec<StoryEvent> {
     let (made, begun) = (action.metadata.creation_timestamp.as_ref(), status.started_at.as_ref());
     let after = |since: Option<&Time>, at: &Time, what: &str| {
@@ -201,7 +202,7 @@ fn events(action: &WorkloadAction, status: &WorkloadActionStatus) -> Vec<StoryEv
         event(status.queued_at.as_ref(), &|_| "began to wait for its admission".to_owned()),
         event(begun, &|at| format!("admitted{}", after(made, at, "it was made"))),
         event(status.suspended_at.as_ref(), &|_| "suspended; its timeouts do not run".to_owned()),
-        event(action.metadata.deletion_timestamp.as_ref(), &|_| "its deletion was asked for".to_owned()),
+        event(action.metadata.deletion_timestamp.as_ref(), &|_| "its deletion was requested".to_owned()),
         event(status.finished_at.as_ref(), &ended),
     ]
     .into_iter()
@@ -235,7 +236,7 @@ fn notified(status: &WorkloadActionStatus) -> Option<&Condition> {
     status.conditions.iter().find(|one| one.type_ == NOTIFIED)
 }
 
-/// The advice for the state, then that for replicas with other troubles and for receivers.
+/// Advice for the state, then for replicas with other problems, then for receivers.
 fn advice(status: &WorkloadActionStatus) -> Vec<&'static str> {
     let Some(cause) = cause(status) else {
         return vec!["Wait a moment. If nothing changes, check the operator: kubectl get pods -n ganglion-system"];
@@ -251,8 +252,8 @@ fn advice(status: &WorkloadActionStatus) -> Vec<&'static str> {
     all
 }
 
-/// What else is to be known: what the spec asks for besides, how many replicas have not begun, the receipt, the receivers, the
-/// deletion.
+/// Further facts: other settings of the spec, the number of replicas that have not begun, the receipt, the receivers,
+/// and the deletion.
 fn remarks(subject: ExplainedAction, status: &WorkloadActionStatus) -> Vec<String> {
     let spec = &subject.action.spec;
     let is_over = status.finished_at.is_some();
@@ -291,7 +292,7 @@ fn receipt(subject: ExplainedAction, status: &WorkloadActionStatus) -> Option<St
     }
     let name = identity::receipt_name(subject.action);
     let Some(receipt) = subject.receipts?.first() else {
-        let words = format!("Its receipt {name} is not there: nothing is left of what it did, or somebody deleted it.");
+        let words = format!("Its receipt {name} does not exist: all its changes were undone, or somebody deleted it.");
         return status.started_at.as_ref().map(|_| words);
     };
     let spec = &receipt.spec;

@@ -9,11 +9,11 @@ use ganglion_api::workload_action::status::Summary;
 use ganglion_core::layout::{age, clock, paragraph, table};
 use ganglion_core::words::counted;
 
-/// How many replicas in the same state are shown one by one.
+/// Maximum number of replicas in the same state that are shown one by one.
 const ALIKE: usize = 10;
 
 impl ActionStory {
-    /// For a terminal. Lines have at most 120 columns, except for long names.
+    /// Text for a terminal. Lines have at most 120 columns, except for long names.
     #[must_use]
     pub fn text(&self) -> String {
         let now = self.told_at.0;
@@ -90,13 +90,13 @@ fn group_text(group: &[&StoryReplica], now: Timestamp) -> String {
     text
 }
 
-/// Which pod, from where to where, and since when.
+/// Pod, source, target, and time of the step.
 fn replica_words(replica: &StoryReplica, now: Timestamp) -> String {
     let StoryReplica { pod, from, new_pod, to, tried, attempt, since, .. } = replica;
     let what = match (pod, new_pod) {
         (Some(pod), _) => pod.clone(),
         (None, Some(_)) => "a new replica".to_owned(),
-        // It begins anew.
+        // The slot was queued for a retry and has no pods.
         (None, None) => format!("replica {}", replica.index),
     };
     let part = |word: &str, name: &Option<String>| name.as_ref().map(|name| format!(" {word} {name}"));
@@ -107,7 +107,7 @@ fn replica_words(replica: &StoryReplica, now: Timestamp) -> String {
     format!("{what}{}, since {} ({} ago)", parts.collect::<String>(), clock(since.0), age(since.0, now))
 }
 
-/// The replicas that are not shown one by one.
+/// Summary of the replicas that are not shown one by one.
 fn rest_words(rest: &[&StoryReplica], now: Timestamp) -> String {
     let nodes = |word: &str, node: fn(&StoryReplica) -> Option<&String>| {
         let mut names: Vec<&String> = rest.iter().filter_map(|replica| node(replica)).collect();

@@ -10,21 +10,21 @@ use ganglion_api::{reasons::Reason, workload_action::WorkloadActionStatus};
 /// The media type of one event as JSON.
 pub const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
 
-/// Longest event, in bytes. Replicas that do not fit are left out.
+/// Maximum size of an event in bytes. Replicas that do not fit are omitted.
 pub const MAX_EVENT: usize = 64 << 10;
 
-/// The first part of an event's type; the outcome follows.
+/// Prefix of the event's type. The outcome follows.
 const TYPE: &str = "dev.ganglion.workloadaction";
 
 /// An event as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndEvent {
-    /// The same for each receiver and each attempt.
+    /// Identical for each receiver and each attempt.
     pub id: String,
     pub body: Vec<u8>,
 }
 
-/// How an action ended, in one word.
+/// Outcome of an action, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndOutcome {
     Succeeded,
@@ -37,7 +37,7 @@ pub enum EndOutcome {
 }
 
 impl EndOutcome {
-    /// The outcome of an action with this status, which has ended as its reason says.
+    /// The outcome of an action that has ended with this status and reason.
     #[must_use]
     pub fn of(status: &WorkloadActionStatus, reason: Reason) -> Self {
         let has = |step| status.slots.iter().any(|slot| slot.step == step);
@@ -45,7 +45,7 @@ impl EndOutcome {
             Reason::Succeeded => Self::Succeeded,
             Reason::AlreadyExecuted => Self::AlreadyExecuted,
             Reason::Planned => Self::Planned,
-            // What could not be undone counts before what was.
+            // A replica that could not be undone outweighs replicas that were undone.
             _ if has(Step::Failed) => Self::Failed,
             Reason::Aborted => Self::Aborted,
             Reason::Expired | Reason::QueueTimedOut => Self::Expired,
@@ -54,7 +54,7 @@ impl EndOutcome {
         }
     }
 
-    /// The last part of the event's type and id.
+    /// Suffix of the event's type and id.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -117,7 +117,7 @@ fn with_replicas(action: &WorkloadAction, status: &WorkloadActionStatus, shown: 
             "truncated": shown < status.slots.len(),
         },
     });
-    // An attribute has a value or is left out.
+    // A CloudEvents attribute has a value or is omitted.
     if let Some(subject) = status.summary.as_ref().and_then(|summary| summary.workload.as_ref()) {
         event["subject"] = json!(subject);
     }

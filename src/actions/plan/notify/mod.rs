@@ -1,9 +1,11 @@
-//! Notifications of an action's end: which attempt is due, and what is recorded of one that was made. The controller sends.
+//! Notifications of an action's end: which attempt is due, and how a finished attempt is recorded. The controller
+//! sends the events.
 //!
-//! The write that ends an action records one pending notification for each receiver, so that none is lost in a crash. An
-//! attempt is recorded after it was made: where the process ends in between, it is made again, with the same event.
+//! The write that ends an action records one pending notification for each receiver, so that a crash loses none. An
+//! attempt is recorded after it was made. If the process ends in between, the attempt is made again, with the same
+//! event.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `event` | the event: its attributes and data |
 //! | `signature` | the headers that sign it |
@@ -24,47 +26,47 @@ use ganglion_core::conditions::{self, Stamp};
 /// The condition about all notifications of an action.
 pub const NOTIFIED: &str = "Notified";
 
-/// The most attempts for one receiver. With their pauses they take at most 21 minutes.
+/// Maximum number of attempts for one receiver. With their pauses they take at most 21 minutes.
 pub const MAX_ATTEMPTS: i32 = 10;
 
-/// The pause after the first attempt; it doubles with each further one.
+/// Pause after the first attempt. It doubles with each further attempt.
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(2);
 
-/// Random part of a pause, so that the actions of one moment do not come back together.
+/// Random part of a pause, so that actions that ended at the same time do not retry together.
 const JITTER: f64 = 0.2;
 
-/// Longest URL that the status shows, in characters.
+/// Maximum length of a URL in the status, in characters.
 const SHOWN_URL: usize = 256;
 
-/// Longest message of an attempt, in characters.
+/// Maximum length of an attempt's message, in characters.
 const MAX_MESSAGE: usize = 512;
 
 /// One attempt to notify a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AttemptId {
-    /// Which receiver of `spec.notify`.
+    /// Index of the receiver in `spec.notify`.
     pub receiver: usize,
     /// Number of the attempt, from 1.
     pub number: i32,
 }
 
-/// An attempt that was made.
+/// A finished attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptMade {
     pub id: AttemptId,
-    /// When it ended.
+    /// Time at which the attempt ended.
     pub at: Timestamp,
     pub result: AttemptResult,
 }
 
-/// How an attempt ended.
+/// Result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptResult {
-    /// The receiver has accepted the event.
+    /// The receiver accepted the event.
     Accepted { code: u16 },
-    /// It was not accepted, and another attempt may succeed.
+    /// The event was not accepted. Another attempt may succeed.
     Missed { code: Option<u16>, message: String },
-    /// It was not accepted, and would not be the next time.
+    /// The event was not accepted, and another attempt would not succeed.
     Refused { code: Option<u16>, message: String },
 }
 
@@ -87,17 +89,17 @@ pub fn due(action: &WorkloadAction, now: Timestamp) -> Vec<AttemptId> {
     due.map(|(receiver, one)| AttemptId { receiver, number: one.attempts.saturating_add(1) }).collect()
 }
 
-/// When the next attempt is due that is not due yet.
+/// Time of the next attempt that is not due yet.
 #[must_use]
 pub fn next_due(status: &WorkloadActionStatus, now: Timestamp) -> Option<Timestamp> {
     let waiting = status.notifications.iter().filter(|one| is_open(one) && !is_due(one, now));
     waiting.filter_map(|one| Some(one.next_attempt_at.as_ref()?.0)).min()
 }
 
-/// Whether a receiver is still to be notified.
+/// Whether a receiver must still be notified.
 #[must_use]
 pub fn is_pending(action: &WorkloadAction) -> bool {
-    // Nobody could be sent to whom the spec does not name.
+    // A notification without a receiver in the spec cannot be sent.
     let receivers = action.spec.notify.as_ref().map_or(0, Vec::len);
     action.status.as_ref().is_some_and(|status| status.notifications.iter().take(receivers).any(is_open))
 }
@@ -139,7 +141,7 @@ pub fn recorded(
             changed = true;
         }
     }
-    // The other conditions speak of the generation that they were made for, and this one with them.
+    // The condition gets the generation of the other conditions.
     let stamp = Stamp { generation: status.observed_generation.unwrap_or(0), now };
     let notified = condition(&status.conditions, &status.notifications, stamp);
     status.conditions.retain(|one| one.type_ != NOTIFIED);
@@ -222,7 +224,7 @@ fn failure_words(one: &Notification) -> String {
     )
 }
 
-/// A URL without what may be secret in it: user, password, query and fragment.
+/// A URL without the parts that may be secret: user, password, query and fragment.
 fn shown_url(url: &str) -> String {
     let bare = url.split(['?', '#']).next().unwrap_or_default();
     let (scheme, rest) = bare.split_once("://").unwrap_or(("", bare));

@@ -1,4 +1,4 @@
-//! The signature of a notification, as Standard Webhooks has it: HMAC-SHA256 of id, time and body.
+//! The signature of a notification according to Standard Webhooks: HMAC-SHA256 of id, time and body.
 
 use base64::Engine;
 use base64::alphabet::STANDARD as ALPHABET;
@@ -7,13 +7,13 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use jiff::Timestamp;
 use ring::hmac;
 
-/// Key of the Secret that signs.
+/// Key in the Secret's data that contains the signing key.
 pub const SECRET_KEY: &str = "hmac";
 
-/// What a key in base64 begins with.
+/// Prefix of a signing key in base64.
 const PREFIX: &[u8] = b"whsec_";
 
-/// Base64 with or without padding: the libraries of receivers take both.
+/// Base64 with or without padding. The libraries of receivers accept both.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -22,10 +22,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The headers of a signed request: name and value.
 pub type SignatureHeaders = [(&'static str, String); 3];
 
-/// Signs an event with the value of a Secret's key.
-///
-/// # Errors
-/// The value is no key; the text says why, and nothing of it.
+/// Signs an event with the value of a Secret's key. If the value is no key, the error says why, without any part of the
+/// value.
 pub fn sign(value: &[u8], id: &str, at: Timestamp, body: &[u8]) -> Result<SignatureHeaders, &'static str> {
     let seconds = at.as_second().to_string();
     let mut signer = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &key(value)?));
@@ -36,9 +34,9 @@ pub fn sign(value: &[u8], id: &str, at: Timestamp, body: &[u8]) -> Result<Signat
     Ok([("webhook-id", id.to_owned()), ("webhook-timestamp", seconds), ("webhook-signature", signature)])
 }
 
-/// The key in a value, see `Notify::secret_ref`.
+/// The signing key in a value, see `Notify::secret_ref`.
 fn key(value: &[u8]) -> Result<Vec<u8>, &'static str> {
-    // Editors add line ends to texts; the last byte of a binary key may look like one.
+    // Editors append line ends to text. The last byte of a binary key may look like a line end.
     let value = match std::str::from_utf8(value) {
         Ok(text) => text.trim_end_matches(['\r', '\n']).as_bytes(),
         Err(_) => value,

@@ -1,4 +1,4 @@
-//! Which attempts are due, what is recorded of them, and what is sent: for all answers that receivers may give.
+//! Due attempts, the record of attempts, and the event that is sent, for all responses of receivers.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -11,7 +11,7 @@ use ganglion_api::workload_action::status::{Slot, Step};
 
 const START: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// An action that has ended and has this number of receivers.
+/// An action that has ended, with this number of receivers.
 fn ended(receivers: usize) -> WorkloadAction {
     let notify: Vec<Value> = (0..receivers).map(|at| json!({"url": format!("http://r{at}.example/hook")})).collect();
     let conditions = [json!({"type": "Ready", "status": "True", "reason": "Succeeded", "message": "moved web-a",
@@ -58,7 +58,7 @@ fn refused(code: u16) -> AttemptResult {
 
 const ACCEPTED: AttemptResult = AttemptResult::Accepted { code: 204 };
 
-/// Makes the attempt that is due for a receiver and records it.
+/// Makes the attempt that is due for a receiver, and records it.
 fn make(action: &mut WorkloadAction, receiver: usize, at: Timestamp, result: AttemptResult) {
     let id = due(action, at).into_iter().find(|one| one.receiver == receiver).expect("an attempt is due");
     let made = [AttemptMade { id, at, result }];
@@ -106,7 +106,7 @@ proptest! {
         let delivered = status(&action).notifications.iter().all(|one| one.outcome == NotificationOutcome::Delivered);
         prop_assert_eq!(notified(&action).0, if delivered { "True" } else { "False" });
 
-        // The action itself, and what is sent, are as before.
+        // The action itself and the event stay as before.
         prop_assert_eq!(event(&action), event(&before));
         let rest = |action: &WorkloadAction| {
             let mut action = action.clone();
@@ -158,9 +158,9 @@ fn nothing_is_due_before_the_end_nor_without_receivers() {
     assert!(status(&none).conditions.iter().all(|one| one.type_ != NOTIFIED));
     let mut fewer = ended(2);
     fewer.spec.notify.as_mut().unwrap().pop();
-    assert_eq!(due(&fewer, START).len(), 1, "nobody is asked whom the spec does not name");
+    assert_eq!(due(&fewer, START).len(), 1, "only receivers in the spec are notified");
     make(&mut fewer, 0, START, ACCEPTED);
-    assert!(!is_pending(&fewer), "it would wait for ever");
+    assert!(!is_pending(&fewer), "it would wait forever");
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn the_outcome_is_one_word(#[case] reason: Reason, #[case] steps: &[Step], #[cas
     assert_eq!(EndOutcome::of(&WorkloadActionStatus { slots, ..WorkloadActionStatus::default() }, reason), outcome);
 }
 
-/// As the library `standardwebhooks` of Python signs.
+/// The signature of the Python library `standardwebhooks`.
 #[rstest]
 #[case(b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", FIRST)]
 #[case(b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", FIRST)]

@@ -1,4 +1,4 @@
-//! One slot, from the departure of the old pod on: the new pod comes, on the node that is wanted, and becomes Ready.
+//! One slot, after the departure of the old pod: the new pod is created on the target node and becomes Ready.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -23,7 +23,7 @@ impl View<'_> {
         }
     }
 
-    /// Waits until the StatefulSet has made the new pod.
+    /// Waits until the StatefulSet has created the new pod.
     fn await_creation(&self) -> SlotNext {
         let step = Step::Creating;
         if self.scope.is_none() {
@@ -47,7 +47,7 @@ impl View<'_> {
         self.hold(step, None, None, self.deadline(step, timeout))
     }
 
-    /// Binds a gated pod to the node, and lets it go.
+    /// Pins a gated pod to the target node, and releases it.
     fn let_through(&self, pod: &PodFact) -> SlotNext {
         if let Some(next) = self.target_failure(Some(pod)) {
             return next;
@@ -59,7 +59,7 @@ impl View<'_> {
         let step = Step::Scheduling;
         if pod.pin.as_deref() != Some(self.target()) {
             return self.come_again(pod, self.target().to_owned(), None).unwrap_or_else(|| {
-                self.lost(Reason::PinMissed, "the new pod was not bound to the node that is wanted, again and again")
+                self.lost(Reason::PinMissed, "the new pod was repeatedly not pinned to its target node")
             });
         }
         if let Some(next) = self.target_failure(Some(pod)) {
@@ -81,7 +81,7 @@ impl View<'_> {
         self.hold(step, Some(Reason::Unschedulable), Some(why.clone()), self.deadline(step, timeout))
     }
 
-    /// The next step if the target node accepts no pod any more.
+    /// The next step if the target node does not accept pods any more.
     fn target_failure(&self, pod: Option<&PodFact>) -> Option<SlotNext> {
         let name = self.target();
         let why = match self.ctx.world.node(name) {
@@ -93,7 +93,7 @@ impl View<'_> {
         Some(self.other_node(pod, Reason::NodeGone, &why))
     }
 
-    /// Another node for the new pod. Without any the pod is let go, and the slot fails.
+    /// Chooses another node for the new pod. If there is none, the pod is released and the slot fails.
     fn other_node(&self, pod: Option<&PodFact>, reason: Reason, why: &str) -> SlotNext {
         let other = choose::another_node(self.ctx, self.slot).filter(|_| self.slot.attempt < MOST_ATTEMPTS);
         let Some(node) = other else { return self.lost(reason, why) };
@@ -104,7 +104,7 @@ impl View<'_> {
         }
     }
 
-    /// The same slot with this node.
+    /// The same slot with this node as the target.
     fn toward(&self, node: String, tried: Option<String>) -> Slot {
         let mut slot = self.slot.clone();
         slot.attempt += 1;
@@ -116,7 +116,8 @@ impl View<'_> {
         slot
     }
 
-    /// Has the pod come again, bound to this node: it is the old one now. None: it came too often.
+    /// Creates the pod again, pinned to this node: the current pod becomes the old one. None after [`MOST_ATTEMPTS`]
+    /// attempts.
     fn come_again(&self, pod: &PodFact, node: String, tried: Option<String>) -> Option<SlotNext> {
         if self.slot.attempt >= MOST_ATTEMPTS {
             return None;
@@ -125,12 +126,12 @@ impl View<'_> {
         let from = self.slot.victim.as_ref().map_or_else(|| self.target(), |victim| victim.node.as_str());
         let (name, uid) = (pod.id.key.name.clone(), Some(pod.id.uid.clone()));
         slot.victim = Some(PodOnNode { name, uid, node: from.to_owned() });
-        // A pod that runs leaves as budgets allow it.
+        // A pod that runs is evicted only as budgets allow it.
         (slot.evicting, slot.step) = if pod.node.is_some() { (false, Step::Planned) } else { (true, Step::Evicting) };
         Some(SlotNext::Record(slot))
     }
 
-    /// The new pod is on another node than the one that is wanted: an API server did not know the pin yet.
+    /// The new pod is on another node than the target: an API server did not see the pin yet.
     fn landed_elsewhere(&self, pod: &PodFact, node: &str) -> SlotNext {
         if self.may_stay(node) {
             let mut slot = self.slot.clone();
@@ -142,11 +143,11 @@ impl View<'_> {
         }
         self.come_again(pod, self.target().to_owned(), None).unwrap_or_else(|| {
             let name = &pod.id.key.name;
-            self.missed(pod, &format!("pod {name} came on another node than {} again and again", self.target()))
+            self.missed(pod, &format!("pod {name} was repeatedly scheduled to another node than {}", self.target()))
         })
     }
 
-    /// Whether the user's target allows this node, too.
+    /// Whether the user's target also allows this node.
     fn may_stay(&self, node: &str) -> bool {
         let (ctx, nodes) = (self.ctx, Nodes::new(self.ctx.world, self.ctx.now));
         let is_home = self.slot.victim.as_ref().is_some_and(|victim| victim.node == node);
@@ -156,7 +157,7 @@ impl View<'_> {
         !is_home && !by_policy && admits
     }
 
-    /// The end of a slot whose pod runs on another node than the one that is wanted.
+    /// Ends a slot whose pod runs on another node than the target.
     pub fn missed(&self, pod: &PodFact, why: &str) -> SlotNext {
         let node = pod.node.as_deref().unwrap_or("no node");
         let message = format!("{why}; pod {} runs on {node}", pod.id.key.name);
@@ -196,7 +197,8 @@ impl View<'_> {
         SlotNext::Record(slot)
     }
 
-    /// The new pod is where it is wanted and does not become Ready. A create is undone; the replica of a move is the set's.
+    /// The new pod is on the target node and does not become Ready. A create is undone. The replica of a move stays
+    /// with the set.
     fn not_ready(&self, reason: Reason, message: &str) -> SlotNext {
         match self.ctx.work.verb {
             Verb::Create => self.roll_back(reason, message),
@@ -204,7 +206,7 @@ impl View<'_> {
         }
     }
 
-    /// Gives up the node. The record drops the pin, so that the set has its full number of replicas again.
+    /// Gives up the target node. The record drops the pin, so that the set gets its full number of replicas again.
     fn lost(&self, reason: Reason, message: &str) -> SlotNext {
         self.roll_back(reason, message)
     }

@@ -1,4 +1,5 @@
-//! One slot, backwards: nothing has happened yet, or the new pod is let go without a pin, or the replicas are as before.
+//! One slot, backward: nothing has happened yet, or the new pod is released without a pin, or the replicas are
+//! restored.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -11,7 +12,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
 use ganglion_core::facts::{PodFact, pin_of};
 
-/// The next step of a slot that turns back. Its record has dropped the pin.
+/// The next step of a slot that rolls back. The record of the rollback has dropped the pin.
 pub fn next(view: &View) -> SlotNext {
     match view.ctx.work.verb {
         Verb::Move if can_go_back(view) => undone(view),
@@ -23,7 +24,7 @@ pub fn next(view: &View) -> SlotNext {
     }
 }
 
-/// Nothing was done.
+/// Ends a slot that has done nothing.
 fn undone(view: &View) -> SlotNext {
     let step = if view.slot.reason == Some(Reason::Aborted) { Step::Aborted } else { Step::RolledBack };
     SlotNext::Record(Slot { step, since: Time(view.ctx.now), scaled: false, ..view.slot.clone() })
@@ -43,7 +44,8 @@ fn wait(view: &View) -> SlotNext {
     view.hold(step, view.slot.reason, view.slot.message.clone(), view.deadline(step, timeout))
 }
 
-/// The old pod is gone and no node took the new one: the set has its full number of replicas when the pod may run anywhere.
+/// The old pod is gone and no node took the new one. The set has its full number of replicas again when the pod may run
+/// on any node.
 fn let_go(view: &View) -> SlotNext {
     let name = view.pod_name();
     if view.scope.is_none() || !view.is_kept() {
@@ -68,13 +70,13 @@ fn let_go(view: &View) -> SlotNext {
     }
 }
 
-/// Whether the pod is bound to a node, and not by its template.
+/// Whether the pod is pinned to a node, and not by its template.
 fn is_pinned(view: &View, pod: &PodFact) -> bool {
     let template = view.stateful().and_then(|set| pin_of(set.set.template.as_ref()?.node_affinity.as_ref()?));
     pod.pin.is_some() && pod.pin.as_deref() != template
 }
 
-/// Deletes a pod that no node takes, once it is recorded; within the limit.
+/// Deletes a pinned pod that no node takes, after it is recorded, within the limit.
 fn come_unpinned(view: &View, pod: &PodFact) -> SlotNext {
     let recorded = view.slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid));
     if recorded {
@@ -93,7 +95,7 @@ fn come_unpinned(view: &View, pod: &PodFact) -> SlotNext {
     SlotNext::Record(slot)
 }
 
-/// The replica of a create goes again: it has the highest ordinal, unless somebody has scaled the set since.
+/// Removes the replica of a create. It has the highest ordinal, unless somebody has scaled the set since.
 fn shrink_again(view: &View) -> SlotNext {
     let (Some(scope), true) = (&view.scope, view.scaled()) else { return undone(view) };
     let Some(ledger) = scope.ledger().filter(|ledger| ledger.slot == view.slot.id) else {

@@ -1,4 +1,4 @@
-//! What is refused before anything is done to a StatefulSet, and which of its replicas come first.
+//! Refusals before anything is done to a StatefulSet, and the order of its replicas.
 
 use crate::context::{PlanContext, Verb};
 use crate::nodes::Nodes;
@@ -11,13 +11,14 @@ use ganglion_api::workload_action::Mode;
 use ganglion_api::workload_action::status::{Plan, PodOnNode, Slot, Step};
 use ganglion_core::facts::{PodFact, StatefulSetFact};
 
-/// The label of the slots, which is none; or why the action is refused.
+/// The label of the slots. It is empty, since pods of a StatefulSet are not detached. The error says why the action is
+/// refused.
 pub fn label(ctx: &PlanContext, set: &StatefulSetFact) -> Result<String, Stop> {
     let name = &set.id.key.name;
     if ctx.work.verb == Verb::Move && !ctx.may_disrupt() {
         let message = format!(
-            "a replica of StatefulSet {name} keeps its name, so it stops before it starts on the other node; allow that with \
-             disruption: Allowed"
+            "a replica of StatefulSet {name} keeps its name, so it stops before it starts on the other node; allow \
+             that with disruption: Allowed"
         );
         return Err(Stop::now(Reason::DisruptionNeeded, message));
     }
@@ -32,7 +33,7 @@ pub fn label(ctx: &PlanContext, set: &StatefulSetFact) -> Result<String, Stop> {
     Ok(String::new())
 }
 
-/// Why the action has to wait: the replicas of a StatefulSet change one after the other.
+/// Why the action must wait: the replicas of a StatefulSet change one after the other.
 pub fn busy(ctx: &PlanContext, set: &StatefulSetFact) -> Option<String> {
     let slot = ctx.world.slots_on(&set.id.uid).find(|slot| slot.step != Step::Queued)?;
     let pods = [&slot.victim, &slot.replacement];
@@ -40,7 +41,7 @@ pub fn busy(ctx: &PlanContext, set: &StatefulSetFact) -> Option<String> {
     Some(format!("replica {pod} is at work; those of a StatefulSet change one after the other"))
 }
 
-/// The slots that start now: one, unless they are only shown. The replicas of a create are numbered.
+/// The slots that start now: one, or all with `mode: Plan`. The replicas of a create are numbered.
 pub fn in_order(ctx: &PlanContext, set: &StatefulSetFact, mut slots: Vec<Slot>) -> Vec<Slot> {
     let numbers = set.next_ordinal()..;
     for (slot, next) in slots.iter_mut().zip(numbers) {
@@ -55,13 +56,13 @@ pub fn in_order(ctx: &PlanContext, set: &StatefulSetFact, mut slots: Vec<Slot>) 
     slots
 }
 
-/// The name of the replica that one of these victims has, or that is made for one that there is not.
+/// Name of the replica at this index: that of its victim, or the next free one.
 pub fn name_of(set: &StatefulSetFact, victims: &[Option<&PodFact>], at: usize) -> String {
     let next = set.next_ordinal().saturating_add(i32::try_from(at).unwrap_or(0));
     victims.get(at).copied().flatten().map_or_else(|| set.pod_name(next), |pod| pod.id.key.name.clone())
 }
 
-/// Whether the action has moved this replica already.
+/// Whether the action has already moved this replica.
 pub fn is_done(ctx: &PlanContext, pod: &PodFact) -> bool {
     let is_it = |victim: &PodOnNode| victim.name == pod.id.key.name;
     ctx.status.slots.iter().any(|slot| slot.step == Step::Succeeded && slot.victim.as_ref().is_some_and(is_it))
@@ -72,7 +73,7 @@ pub fn rank_words(chosen: bool) -> &'static str {
     if chosen { "first in order: highest ordinal" } else { "later in order" }
 }
 
-/// The replicas that a delete removes: those with the highest ordinals, which must be the ones that are asked for.
+/// The replicas that a delete removes: those with the highest ordinals, which must be the requested ones.
 pub fn highest<'a>(
     ctx: &PlanContext<'a>,
     set: &'a StatefulSetFact,
@@ -90,7 +91,8 @@ pub fn highest<'a>(
         let last = top.first().map_or_else(String::new, |(ordinal, _)| set.pod_name(*ordinal));
         if pod.id.key.name != last {
             let message = format!(
-                "StatefulSet {name} loses {last} first, which has the highest ordinal: delete that one, or move {} to another node",
+                "StatefulSet {name} loses {last} first, which has the highest ordinal: delete that one, or move {} to \
+                 another node",
                 pod.id.key.name
             );
             return Err(Stop::now(Reason::NotHighestOrdinal, message));
@@ -138,8 +140,8 @@ pub fn highest<'a>(
 fn another_order(set: &StatefulSetFact, pod: &PodFact, ctx: &PlanContext) -> Stop {
     let from = ctx.work.from.map(source_words).unwrap_or_default();
     let message = format!(
-        "StatefulSet {} loses {} before the others, and it is on node {}, not on {from}: move replicas so that the highest ordinals \
-         are there, or leave `from` out",
+        "StatefulSet {} loses {} before the others, and it is on node {}, not on {from}: move replicas so that the \
+         highest ordinals are there, or leave `from` out",
         set.id.key.name,
         pod.id.key.name,
         pod.node.as_deref().unwrap_or("none"),

@@ -1,4 +1,4 @@
-//! One slot, forwards: up to the departure of the old pod, and the change of the replicas.
+//! One slot, forward: up to the departure of the old pod, and the change of the replicas.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -22,7 +22,8 @@ impl View<'_> {
         }
     }
 
-    /// The old pod leaves, the new one comes. A create has an old pod where its first did not come to the node.
+    /// Evicts the old pod and waits for the new one. A create has an old pod if its first pod did not land on the
+    /// target node.
     fn come_anew(&self) -> SlotNext {
         match self.victim {
             Some(old) if old.is_active() && !self.slot.evicting => self.begin_eviction(old),
@@ -59,7 +60,7 @@ impl View<'_> {
         SlotNext::Record(slot)
     }
 
-    /// Why no replica of the set may leave now: a rollout, or another one that is missing or not Ready.
+    /// Why no replica of the set may leave now: a rollout, or another replica that is missing or not Ready.
     fn stateful_unrest(&self, own: Option<&PodFact>) -> Option<(Reason, String)> {
         let (scope, set) = (self.scope.as_ref()?, self.stateful()?);
         if let Some(message) = scope.rollout(self.ctx.world) {
@@ -77,11 +78,11 @@ impl View<'_> {
 
     fn evict_stateful(&self, old: &PodFact) -> SlotNext {
         let (step, pod) = (Step::Evicting, old.id.clone());
-        // Budgets do not hold a pod that has not started.
+        // Budgets do not protect a pod that has not started.
         if old.node.is_none() {
             return SlotNext::Do(Effect::DeletePod { pod });
         }
-        // A grant has the name of a pod: that of its first life may still be there.
+        // A grant names a pod. After the first attempt, it may still be the grant of an earlier pod of this name.
         let granted = self.slot.attempt == 0 && self.is_granted(old);
         let over = self.overdue(step, self.ctx.drain_time()).unwrap_or(false);
         let blocked = self.budget(old).filter(|_| !granted);
@@ -113,7 +114,7 @@ impl View<'_> {
         self.hold(step, None, None, self.deadline(step, timeout))
     }
 
-    /// One more replica, whose node is recorded.
+    /// Adds one replica, whose node is recorded.
     fn grow(&self) -> SlotNext {
         let step = Step::Planned;
         let Some(set) = self.stateful() else { return self.hold(step, None, None, None) };
@@ -123,7 +124,7 @@ impl View<'_> {
         self.scale_stateful(1, None)
     }
 
-    /// One replica fewer: the highest ordinal goes.
+    /// Removes one replica: the highest ordinal goes.
     fn shrink(&self) -> SlotNext {
         let step = Step::Planned;
         let Some(set) = self.stateful() else { return self.hold(step, None, None, None) };
@@ -131,7 +132,7 @@ impl View<'_> {
         if set.ordinal(self.pod_name()) != Some(highest) {
             return self.roll_back(Reason::WorkloadScaled, "somebody scaled the workload");
         }
-        // A StatefulSet deletes pods without asking budgets.
+        // A StatefulSet deletes pods without checking budgets.
         if let Some((reason, message)) = self.victim.and_then(|old| self.budget(old)) {
             return self.hold_or_back(step, reason, message, self.ctx.drain_time());
         }

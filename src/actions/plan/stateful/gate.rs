@@ -1,5 +1,6 @@
-//! The pods of StatefulSets that the operator's scheduling gate holds: a slot that wants one binds and releases it; one that no
-//! slot wants is released at once, and one that is wanted after [`LONGEST_HOLD`] at the latest.
+//! Pods of StatefulSets with the operator's scheduling gate. A slot that wants such a pod pins and releases it. A pod
+//! that no slot wants is released at once, and a pod that a slot wants is released after [`LONGEST_HOLD`] at the
+//! latest.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -9,28 +10,28 @@ use ganglion_api::workload_action::status::Step;
 use ganglion_core::facts::{Identity, Key, PodFact};
 use ganglion_core::world::World;
 
-/// How long a gated pod is held at most while an operator runs, whatever a slot wants.
+/// Maximum time for which a pod stays gated while an operator runs, even if a slot wants it.
 pub const LONGEST_HOLD: SignedDuration = SignedDuration::from_secs(60);
 
-/// What to do about a gated pod.
+/// Decision about a gated pod.
 #[derive(Debug, PartialEq)]
 pub enum GateVerdict {
-    /// Nothing: it is not gated.
+    /// The pod is not gated.
     None,
-    /// A slot is about to release it; look again then.
+    /// A slot is about to release the pod; decide again at this time.
     Until(Timestamp),
-    /// Let it go, without a node.
+    /// Release the pod without a pin.
     Release(Identity),
 }
 
-/// Looks at one pod.
+/// Decides about one pod.
 #[must_use]
 pub fn hold(world: &World, key: &Key, now: Timestamp) -> GateVerdict {
     let Some(pod) = world.pod(key).filter(|pod| pod.gated && pod.is_active() && pod.node.is_none()) else {
         return GateVerdict::None;
     };
     let until = pod.created + LONGEST_HOLD;
-    // Its clock is the API server's, which may be ahead.
+    // The creation time is by the clock of the API server, which may be ahead.
     let until = until.min(now + LONGEST_HOLD);
     if is_wanted(world, pod) && now < until {
         return GateVerdict::Until(until);
@@ -38,19 +39,20 @@ pub fn hold(world: &World, key: &Key, now: Timestamp) -> GateVerdict {
     GateVerdict::Release(pod.id.clone())
 }
 
-/// Whether a slot at work wants to give this pod a node.
+/// Whether a running slot wants to pin this pod.
 fn is_wanted(world: &World, pod: &PodFact) -> bool {
     let Some(owner) = &pod.controller else { return false };
     world.slots_on(&owner.uid).any(|slot| {
         let is_it = slot.replacement.as_ref().is_some_and(|new| new.name == pod.id.key.name);
-        // The old one may be gated itself.
+        // The old pod may be gated itself.
         let is_old = slot.victim.as_ref().is_some_and(|old| old.uid.as_ref() == Some(&pod.id.uid));
         is_it && !is_old && !matches!(slot.step, Step::Queued | Step::RollingBack)
     })
 }
 
-/// The patch that lets a pod go, as the API server sent it, bound to this node if one is given: in every term of its required node
-/// affinity, since one is enough for the scheduler. None: the gate is not there any more.
+/// The patch that releases a pod, given as the API server sent it. If a node is given, the patch also pins the pod to
+/// it, in every term of its required node affinity, since the scheduler needs only one term to match. None if the gate
+/// is gone.
 #[must_use]
 pub fn release_patch(pod: &Value, node: Option<&str>) -> Option<Value> {
     let gates = pod.pointer("/spec/schedulingGates")?.as_array()?;

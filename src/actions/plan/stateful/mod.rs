@@ -1,22 +1,23 @@
-//! Replicas of StatefulSets: a pod keeps its name, so the old one leaves before the new one comes.
+//! Replicas of StatefulSets: a pod keeps its name, so the old pod leaves before the new one is created.
 //!
-//! The slot is the intent and the pin: while it is at work, every new pod of its name is bound to `replacement.node`. Two ways do
-//! that, and a StatefulSet that has neither is refused:
+//! The slot is the intent and the pin: while it is running, every new pod of its name is bound to `replacement.node`.
+//! There are two ways to bind it, and a StatefulSet with neither is refused:
 //!
-//! - the MutatingAdmissionPolicy of `kustomize/components/pin-statefulsets`, which reads the slot in the action's status when the
-//!   pod is created. An API server may see a status late, so the slot looks where the pod went, and repeats within a limit;
+//! - the MutatingAdmissionPolicy of `kustomize/components/pin-statefulsets`, which reads the slot in the action's
+//!   status when the pod is created. An API server may see a status late, so the slot checks the node of the pod, and
+//!   repeats within a limit;
 //! - the scheduling gate [`marks::GATE`](ganglion_api::marks::GATE) in the template: see [`gate`].
 //!
-//! A move: the intent is recorded, then the pod is evicted, comes again on the target, and becomes Ready. Before the eviction it is
-//! undone by the end of the slot alone; after it, a pod that no candidate takes is let go without a pin. Create and delete change
-//! `spec.replicas` with the ledger, at the highest ordinal.
+//! A move records the intent and evicts the pod; the StatefulSet creates the pod again on the target, where it becomes
+//! Ready. Before the eviction, the end of the slot alone undoes the move. After it, a pod that no candidate node takes
+//! is released without a pin. Create and delete change `spec.replicas` with the ledger, at the highest ordinal.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `choose` | what is refused before anything is done; the order of replicas |
 //! | `forward`, `arrival` | the next effect of a slot; from the new pod's creation on |
-//! | `back` | a slot that turns back |
-//! | `gate` | the pods that the gate holds |
+//! | `back` | a slot that rolls back |
+//! | `gate` | the pods with the scheduling gate |
 //! | `volumes` | the nodes that bound volumes allow |
 
 mod arrival;
@@ -35,7 +36,7 @@ use super::slot::{SlotNext, View};
 pub use choose::{busy, highest, in_order, is_done, label, name_of, rank_words};
 pub use volumes::refusal as volume_refusal;
 
-/// The most further pods that a slot has come: after so many misses or nodes without room it gives up.
+/// Maximum number of times that a slot creates its pod again. After so many misses or nodes without room, it gives up.
 const MOST_ATTEMPTS: i32 = 3;
 
 /// The next step of a slot of a StatefulSet.
@@ -54,7 +55,7 @@ pub fn next(view: &View) -> SlotNext {
     view.forward_stateful()
 }
 
-/// Whether everything can still be undone: no pod has left, and the replicas are as before or can be so again.
+/// Whether everything can still be undone: no pod has left, and the replicas are unchanged or can be restored.
 pub fn can_go_back(view: &View) -> bool {
     match view.ctx.work.verb {
         Verb::Move => view.slot.attempt == 0 && view.victim_runs(),
@@ -69,24 +70,24 @@ impl<'a> View<'a> {
         self.scope?.stateful()
     }
 
-    /// The name of the replica.
+    /// Name of the replica's pod.
     fn pod_name(&self) -> &str {
         let pods = [&self.slot.victim, &self.slot.replacement];
         pods.into_iter().flatten().next().map_or("", |pod| pod.name.as_str())
     }
 
-    /// Whether the set is to have this replica.
+    /// Whether the set keeps this replica.
     fn is_kept(&self) -> bool {
         let Some(set) = self.stateful() else { return false };
         set.ordinal(self.pod_name()).is_some_and(|ordinal| set.keeps(ordinal))
     }
 
-    /// The node that the new pod is to have.
+    /// The node to which the new pod is pinned.
     fn target(&self) -> &str {
         self.slot.replacement.as_ref().map_or("", |replacement| replacement.node.as_str())
     }
 
-    /// The new pod, if it exists and stays.
+    /// The new pod, if it exists and is not about to go.
     fn arrived(&self) -> Option<&'a PodFact> {
         self.replacement.filter(|pod| pod.is_active() && pod.is_of(&self.slot.replica_set.uid))
     }

@@ -40,7 +40,7 @@ fn none_is_a_success_with_nothing_to_do() {
     assert_eq!(summary.done, "0/0");
 }
 
-/// Of two, the limit admits one; the other is deleted by somebody while it waits.
+/// The limit admits one of two replicas; somebody deletes the other one while it waits.
 #[test]
 fn one_that_has_gone_by_itself_is_not_missed() {
     let mut stage = Stage::new();
@@ -115,7 +115,7 @@ fn preferred_nodes_are_first_and_others_when_they_are_full() {
     assert!(words("a").starts_with("meets no preference; "), "{}", words("a"));
 }
 
-/// A receipt would keep it from being carried out when there are replicas again.
+/// A receipt would prevent the action from running when there are replicas again.
 #[test]
 fn one_that_did_nothing_in_the_end_keeps_no_receipt() {
     let mut stage = Stage::new();

@@ -25,7 +25,7 @@ impl Stage {
         self.world.apply(deployment, Origin::Watch);
     }
 
-    /// Its pods share a claim with these access modes.
+    /// Makes its pods share a claim with these access modes.
     fn share_claim(&mut self, modes: &[&str]) {
         let mut set = self.world.set(&Key::new(NAMESPACE, "web-h1")).expect("it is there").clone();
         set.id.version = self.id("web-h1").version;
@@ -143,7 +143,7 @@ fn they_go_by_turns_unless_they_share_a_volume() {
         stage.act("go", off("a"));
         let Next::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("one is evicted") };
         assert_eq!(evicting(&stage), expected, "shared: {shared}");
-        // The next one waits for the pod that comes in place of the first.
+        // The next one waits for the successor of the first pod.
         stage.gone(&pod.key.name);
         let next = stage.settle("go");
         assert_eq!(matches!(next, Next::Do(Effect::Evict { .. })), shared, "{next:?}");
@@ -166,7 +166,7 @@ fn what_is_evicted_is_not_evicted_again_and_what_is_not_stays() {
     let (_, reason, message) = stage.ready("go");
     assert_eq!(reason, "BudgetBlocked", "{message}");
 
-    // The answer to the eviction was lost, and the action was aborted.
+    // The response to the eviction was lost, and the action was aborted.
     let mut stage = Stage::recreating();
     stage.act("go", off("a"));
     assert!(matches!(stage.settle("go"), Next::Do(Effect::Evict { .. })));

@@ -1,6 +1,6 @@
-//! The planner on hand-made worlds: the protocol step by step, what is refused and why, whose turn it is.
+//! The planner on hand-made worlds: the protocol step by step, the refusals and their reasons, and the order of turns.
 //!
-//! What only shows over time and under faults is the model's (`tests/model`).
+//! The model (`tests/model`) tests what only shows over time and under faults.
 
 mod all;
 mod apart;
@@ -39,7 +39,8 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const NAMESPACE: &str = "shop";
 const HASH: &str = "h1";
 
-/// A world in the making: a Deployment `web` of three replicas, on nodes a, b and c, each of which takes two pods more.
+/// A world under construction: a Deployment `web` with three replicas on nodes a, b and c. Each node takes two more
+/// pods.
 struct Stage {
     world: World,
     version: u64,
@@ -188,7 +189,7 @@ impl Stage {
         }
     }
 
-    /// The status by which its slots would begin, not carried out; None where they may not.
+    /// The status that would start its slots, not carried out; None if they may not start.
     fn settle_until_admitted(&mut self, name: &str) -> Option<WorkloadActionStatus> {
         loop {
             match self.next(name) {
@@ -203,7 +204,8 @@ impl Stage {
         }
     }
 
-    /// Carries out what concerns the action itself, as the API server would, until another effect is due or it waits.
+    /// Carries out the effects on the action itself, like the API server, until another effect is due or the action
+    /// waits.
     fn settle(&mut self, name: &str) -> Next {
         loop {
             let mut action = self.action(name);

@@ -1,4 +1,4 @@
-//! Notifications of the planner's actions: they begin with the end of an action, and only a deletion by ttl waits for them.
+//! Notifications of the planner's actions: they begin when an action ends, and only a deletion by ttl waits for them.
 
 use super::*;
 use crate::notify::{AttemptMade, AttemptResult, due, recorded};
@@ -21,7 +21,7 @@ fn fails(more: serde_json::Value) -> Stage {
     stage
 }
 
-/// All receivers answer the attempts that are due in this way.
+/// All receivers respond to the due attempts in this way.
 fn answer(stage: &mut Stage, result: &AttemptResult) {
     let mut action = stage.action("go");
     let made = |id| AttemptMade { id, at: stage.now, result: result.clone() };

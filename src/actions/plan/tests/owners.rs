@@ -14,7 +14,7 @@ fn more() -> serde_json::Value {
     json!({"create": {"workload": rollout(), "to": {"nodeName": "d"}}})
 }
 
-/// The stage, with a Rollout in place of the Deployment.
+/// The stage with a Rollout in place of the Deployment.
 fn stage() -> Stage {
     let mut stage = Stage::new();
     let gone = stage.id("web");
@@ -38,7 +38,7 @@ impl Stage {
         self.put(make, name);
     }
 
-    /// What was read of the Rollout.
+    /// Puts the reading of the Rollout.
     fn read_rollout(&mut self, change: impl FnOnce(&mut OwnerFact)) {
         let kind = OtherKind { api_version: ROLLOUT.into(), kind: "Rollout".into(), plural: "rollouts".into() };
         let mut fact = OwnerFact {
@@ -64,7 +64,7 @@ fn a_move_needs_nothing_of_the_owner() {
     assert_eq!((new.node.as_str(), new.set.name.as_str()), ("d", "web-h1"));
     let slot = stage.action("go").status.unwrap_or_default().slots.remove(0);
     assert_eq!(slot.workload, serde_json::from_value(rollout()).unwrap());
-    // Of a pod it is found by its set.
+    // For a pod, the owner is found by its ReplicaSet.
     stage.act("pod", json!({"move": {"pod": {"name": "web-b"}, "to": {"nodeName": "d"}}}));
     assert!(matches!(stage.settle("pod"), Next::Do(Effect::CreatePod(_))));
 }
@@ -152,7 +152,7 @@ fn a_create_waits_until_its_owner_is_read_and_writes_replicas_and_ledger_to_it()
     let ScalableKind::Other(kind) = &workload.kind else { panic!("{workload:?}") };
     assert_eq!((kind.plural.as_str(), workload.id.key.name.as_str(), replicas), ("rollouts", "web", 4));
 
-    // The Rollout has it, and its controller has not changed the set yet.
+    // The Rollout has the new number, and its controller has not changed the set yet.
     stage.read_rollout(|rollout| {
         (rollout.scale.replicas, rollout.scale.ledger, rollout.generation) = (4, ledger.clone(), 2);
     });
@@ -164,7 +164,7 @@ fn a_create_waits_until_its_owner_is_read_and_writes_replicas_and_ledger_to_it()
     stage.change_pod("web-more", |pod| {
         pod.marks = Marks { slot: Some(slot), role: Some(marks::ROLE_SURPLUS.into()), ..Marks::default() };
     });
-    // It may still be about to undo another change, for all that is known.
+    // For all that is known, it may still be about to undo another change.
     assert!(matches!(stage.settle("go"), Next::Wait { .. }), "the controller has not said that it has seen the change");
     stage.read_rollout(|rollout| {
         (rollout.scale.replicas, rollout.scale.ledger) = (4, ledger);

@@ -1,10 +1,10 @@
-//! What an action would do, as it is told before the action is made.
+//! Previews of actions before they are created.
 
 use super::*;
 use crate::identity::receipt_name;
 use crate::preview::{ActionPreview, PreviewOutcome, preview};
 
-/// An action that is not in the world.
+/// An action that does not exist in the world.
 fn asked(spec: serde_json::Value) -> WorkloadAction {
     let mut action = WorkloadAction::new("go", serde_json::from_value(spec).expect("a valid spec"));
     action.metadata.namespace = Some(NAMESPACE.into());
@@ -44,7 +44,7 @@ Not chosen, of the pods: 2
   web-c on c, web-d on d: already on a target node
 ";
     assert_eq!(found.text(), expected);
-    assert!(found.starts() && stage.world.actions().next().is_none(), "the world has the action still");
+    assert!(found.starts() && stage.world.actions().next().is_none(), "the world still contains the action");
     let again = previewed(&mut stage, &asked(many(2, json!({"where": "node.name in ['d', 'e', 'c']"}))));
     assert_eq!(again, found);
 }
@@ -116,13 +116,13 @@ fn an_action_that_there_is_already_is_refused_as_the_api_server_would() {
     let expected = "\
 WorkloadAction shop/go (Delete) would not start: the API server does not accept it.
 workloadactions.ganglion.dev \"go\" already exists
--> It was made before: ganglion explain wa go tells what became of it. A new decision needs a new name.
+-> It was made before: ganglion explain wa go shows its result. A new action needs a new name.
 ";
     assert_eq!((found.text().as_str(), found.outcome), (expected, PreviewOutcome::Refused));
     assert!(stage.action("go").spec.move_.is_some());
 }
 
-/// However many nodes and pods there are, the text has some of each kind, and counts the others.
+/// However many nodes and pods there are, the text lists some of each kind and counts the others.
 #[test]
 fn a_plan_over_many_nodes_is_short_and_counts_the_rest() {
     let mut stage = Stage::new();

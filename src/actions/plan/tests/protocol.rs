@@ -1,8 +1,8 @@
-//! The protocol: what is asked for at each state of the world, in this order.
+//! The protocol: the effects for each state of the world, in this order.
 
 use super::*;
 
-/// The protocol: what is asked for at each state of the world, in this order.
+/// The protocol: the effects for each state of the world, in this order.
 #[test]
 fn a_move_goes_step_by_step() {
     let mut stage = Stage::new();
@@ -75,7 +75,8 @@ fn evicting() -> Stage {
     stage
 }
 
-/// The API server counts an eviction in the budget before it deletes the pod; what ends it in between leaves the pod running.
+/// The API server counts an eviction in the budget before it deletes the pod. A failure in between leaves the pod
+/// running.
 #[test]
 fn an_eviction_that_was_granted_and_not_carried_out_is_completed() {
     let mut stage = evicting();
@@ -109,8 +110,8 @@ fn the_grant_for_another_pod_is_waited_for_by_name_and_time() {
     assert!(message.contains("web-b") && message.contains(&until.to_string()), "{message}");
 }
 
-/// The ReplicaSet controller hears of the lower number by one watch and of the mark by another: after an outage the
-/// number may be first, and it would choose for itself.
+/// The ReplicaSet controller receives the lower number and the mark by different watches. After an outage the number
+/// may arrive first, and the controller would choose the pod by itself.
 #[test]
 fn a_number_is_not_lowered_just_after_the_watches_broke_off() {
     let mut stage = Stage::new();

@@ -1,10 +1,10 @@
-//! Targets by policy: who is asked, when, and what follows.
+//! Targets by policy: which policies are asked, when, and the result.
 
 use super::*;
 use crate::nodes::Load;
 use crate::rank::{NodeRanking, RankError, RankedPod};
 
-/// Likes d best, then c, then b, each replica less; rejects a.
+/// Prefers d, then c, then b, with a lower score per assigned replica; rejects a.
 #[derive(Debug)]
 struct Likes;
 

@@ -1,4 +1,4 @@
-//! What cannot be done, and what is not done twice.
+//! Actions that cannot be carried out, and actions that are not carried out twice.
 
 use super::*;
 use ganglion_api::closed_loop::TargetRef;
@@ -76,7 +76,8 @@ fn what_needs_the_load_of_nodes_waits_while_it_is_unknown(#[case] spec: serde_js
     assert!(stage.world.knows_load());
 }
 
-/// The watch brought the action long after it was created, by the API server's clock; what it names may come a moment later.
+/// The watch delivered the action long after its creation by the API server's clock. An object that it names may arrive
+/// a moment later.
 #[test]
 fn an_action_that_was_noticed_late_waits_for_what_it_names() {
     let mut stage = Stage::new();
@@ -192,7 +193,7 @@ fn the_receipt_goes_beside_the_admission_and_is_taken_back_should_the_action_not
         let Effect::Admit { receipt: Some(receipt), .. } = stage.effect("go") else { panic!("no receipt") };
         let fact = |id| ReceiptFact { id, action_uid: receipt.spec.action_uid, executed_at: NOW, outcome: None };
         stage.put(fact, &receipt.key.name);
-        // The admission itself did not come about.
+        // The admission itself failed.
         assert!(matches!(stage.effect("go"), Effect::Admit { receipt: None, .. }));
         change(&mut action);
         stage.put_action(action);
@@ -239,7 +240,7 @@ fn the_identity_is_that_of_the_decision() {
     let mut each = one.clone();
     each.run_policy = RunPolicy::OncePerObject;
     assert_ne!(hash(&each, "x", None), hash(&each, "y", None));
-    // By default: each object that a person made, and one for all that a tool made.
+    // By default, each object of a person runs, but only one of those that a tool created.
     assert_ne!(hash(&one, "x", Some("kubectl-create")), hash(&one, "y", Some("kubectl-create")));
     assert_eq!(hash(&one, "x", Some("argocd-controller")), hash(&one, "y", Some("argocd-controller")));
     let mut once = one;

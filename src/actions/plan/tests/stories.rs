@@ -124,7 +124,7 @@ fn what_was_undone_says_why_and_what_is_left() {
   web-1 from a to d, as web-h1-1, after it failed on b, c, attempt 2, since 2026-11-21 10:02:25 (2m ago)
 
 1 replica not begun.
-Its receipt go-1 is not there: nothing is left of what it did, or somebody deleted it.
+Its receipt go-1 does not exist: all its changes were undone, or somebody deleted it.
 Now: it ended without success (ImagePullFailed), since 2026-11-21 10:02:25 (2m ago): 1 of 3 replicas done; rolled back:
      container main: ErrImagePull
 -> Repair the image or its pull secret, then apply a new action.
@@ -133,7 +133,8 @@ Now: it ended without success (ImagePullFailed), since 2026-11-21 10:02:25 (2m a
     assert!(text.ends_with(expected), "{text}");
 }
 
-/// A hundred replicas are as readable as three: those in the same state are together, and most of them are counted.
+/// A hundred replicas are as readable as three: replicas in the same state are shown together, and most of them are
+/// counted.
 #[test]
 fn a_hundred_replicas_are_grouped() {
     let step = |index| match index {

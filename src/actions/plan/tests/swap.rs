@@ -1,15 +1,16 @@
-//! Replicas that change places: together, one side first, or with the old pod of the first gone before.
+//! Replicas that exchange places: together, one side first, or with the old pod of the first side evicted before its
+//! new pod runs.
 
 use super::*;
 use ganglion_api::workload_action::status::PodOnNode;
 use ganglion_core::facts::Trouble;
 
-/// Replica `web-a` on a and `web-b` on b change places.
+/// Replica `web-a` on a and `web-b` on b exchange places.
 fn swap() -> serde_json::Value {
     json!({"swap": {"replica": {"pod": {"name": "web-a"}}, "with": [{"pod": {"name": "web-b"}}]}})
 }
 
-/// As many pods as nodes a and b take, those that are there included.
+/// Capacity of nodes a and b, in pods.
 fn with_capacity(a: i64, b: i64) -> Stage {
     let mut stage = Stage::new();
     stage.put_node("a", |node| node.pod_capacity = a);
@@ -105,7 +106,7 @@ fn without_room_it_is_refused_or_the_first_goes_before_its_new_pod_runs() {
     assert_eq!(slots(&stage).iter().map(|slot| slot.break_first).collect::<Vec<_>>(), [true, false]);
 }
 
-/// The two would wait for one another: the old pod does not leave its set while the other's new pod is not Ready.
+/// The two would wait for one another: an old pod does not leave its set while the new pod of the other is not Ready.
 #[test]
 fn replicas_of_one_workload_do_not_go_before_their_new_pods() {
     let mut stage = with_capacity(1, 1);
@@ -115,10 +116,10 @@ fn replicas_of_one_workload_do_not_go_before_their_new_pods() {
     stage.settle("go");
     let (_, reason, message) = stage.ready("go");
     assert_eq!(reason, "NodeFull");
-    assert!(message.contains("replicas of one workload do not change places"), "{message}");
+    assert!(message.contains("replicas of one workload cannot be swapped"), "{message}");
 }
 
-/// The scheduler would give it the room that is freed.
+/// The scheduler would give it the freed room.
 #[test]
 fn nobody_goes_first_while_another_pod_waits_for_room() {
     let mut stage = full_with_another_workload();
@@ -182,7 +183,7 @@ fn with_another_workload() -> Stage {
     stage
 }
 
-/// The same, where neither a nor b has room for more.
+/// The same without further room on a and b.
 fn full_with_another_workload() -> Stage {
     let mut stage = with_another_workload();
     stage.put_node("a", |node| node.pod_capacity = 1);
@@ -190,7 +191,7 @@ fn full_with_another_workload() -> Stage {
     stage
 }
 
-/// Replica `web-a` on a and `api-0` on b change places, and the first may go before its new pod runs.
+/// Replica `web-a` on a and `api-0` on b exchange places. The first may leave before its new pod runs.
 fn swap_first() -> serde_json::Value {
     json!({
         "swap": {"replica": {"pod": {"name": "web-a"}}, "with": [{"pod": {"name": "api-0"}}]},
@@ -198,7 +199,7 @@ fn swap_first() -> serde_json::Value {
     })
 }
 
-/// On one ReplicaSet an effect changes what the next one rests on.
+/// On one ReplicaSet, an effect changes the facts that the next effect depends on.
 #[test]
 fn what_concerns_different_workloads_is_done_at_once() {
     let mut stage = with_another_workload();
@@ -236,7 +237,7 @@ fn after_the_first_eviction_it_is_carried_through() {
     assert_eq!(second.node, "a");
 }
 
-/// An accepted eviction is seen a moment later than the abort.
+/// An accepted eviction becomes visible a moment after the abort.
 #[test]
 fn what_an_abort_has_turned_back_too_late_goes_on() {
     let mut stage = with_another_workload();
@@ -287,7 +288,7 @@ fn the_sides_meet_on_two_nodes() {
     assert!(message.contains("all others together on another"), "{message}");
 }
 
-/// All of a swap is admitted at once: more than a limit allows would wait for ever.
+/// All replicas of a swap are admitted at once. If there are more than a limit allows, the swap would wait forever.
 #[rstest]
 #[case::in_all(Limits { in_all: Some(2), ..Limits::default() }, "3 replicas at once, and the setting limits.inAll allows 2")]
 #[case::namespace(Limits { per_namespace: Some(2), ..Limits::default() }, "3 replicas at once, and the setting limits.perNamespace allows 2")]

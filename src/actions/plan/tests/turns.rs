@@ -1,4 +1,4 @@
-//! Which node is chosen, whose turn it is, and which actions are requeued.
+//! Which node is chosen, which action has the next turn, and which actions are requeued.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn within_a_namespace_the_turn_goes_by_priority_then_age_then_name() {
         stage.put_action(action);
         stage.settle(name);
     };
-    // In this order of names none of them is first by chance.
+    // The order of names puts none of them first by chance.
     for (name, priority, seconds) in [("d-late", 0, 10), ("c-old", 0, 20), ("b-same", 0, 20), ("z-urgent", 5, 5)] {
         put(name, priority, seconds);
     }
@@ -78,7 +78,7 @@ fn what_changes_the_number_waits_until_the_workload_is_left_alone() {
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     stage.act("one", move_web(json!({"nodeName": "d"})));
     stage.act("more", json!({"create": {"workload": web, "to": {"nodeName": "d"}}}));
-    // Also while the move is about to be recorded only.
+    // Also while the record of the move is still in progress.
     let begun = stage.settle_until_admitted("one").expect("nothing is in its way");
     stage.world.reserve(&Key::new(NAMESPACE, "one"), begun.slots);
     assert_eq!(stage.settle_until_admitted("more"), None);
@@ -164,7 +164,7 @@ fn an_action_that_its_workload_or_node_holds_uses_no_turn_of_others() {
     ] {
         let mut stage = Stage::new();
         stage.limits.in_all = Some(1);
-        // Its namespace had no turn yet.
+        // Its namespace has not had a turn yet.
         stage.world.reserve(&Key::new(NAMESPACE, "earlier"), Vec::new());
         stage.world.release(&Key::new(NAMESPACE, "earlier"));
         put_waiting(&mut stage, "bank", "theirs", limit);
@@ -195,10 +195,11 @@ fn turns_go_to_the_namespace_with_the_fewest_replicas_at_work_then_to_the_one_th
         put_waiting(&mut stage, "bank", name, Reason::LimitReached);
     }
     stage.act("ours", move_web(json!({"nodeName": "d"})));
-    // The four older ones of the other namespace do not come before it: of two turns, each namespace has one.
+    // The four older actions of the other namespace do not come first: of two turns, each namespace gets one.
     let slots = stage.settle_until_admitted("ours").expect("its namespace has a turn").slots;
     stage.limits.in_all = Some(1);
-    // Neither has a replica at work: the namespace that never had a turn, then the one whose turn was longer ago.
+    // Neither namespace has a replica in motion: first the namespace that never had a turn, then the one whose turn was
+    // longer ago.
     let turn = |stage: &mut Stage, namespace: &str| {
         stage.world.reserve(&Key::new(namespace, "any"), Vec::new());
         stage.world.release(&Key::new(namespace, "any"));
@@ -207,7 +208,7 @@ fn turns_go_to_the_namespace_with_the_fewest_replicas_at_work_then_to_the_one_th
     assert_eq!(stage.settle_until_admitted("ours"), None);
     turn(&mut stage, "bank");
     assert!(stage.settle_until_admitted("ours").is_some());
-    // One of ours is at work and none of theirs: the second turn is theirs.
+    // One replica of ours is in motion and none of theirs: the second turn is theirs.
     stage.limits.in_all = Some(2);
     stage.world.reserve(&Key::new(NAMESPACE, "ours"), slots);
     stage.act("more", move_web(json!({"nodeName": "d"})));
@@ -217,7 +218,7 @@ fn turns_go_to_the_namespace_with_the_fewest_replicas_at_work_then_to_the_one_th
     assert!(message.starts_with(expected), "{message}");
 }
 
-/// Otherwise moves, one by one, would take the places of a swap for as long as there are any.
+/// Otherwise moves would take the places of a swap one by one, as long as there are moves.
 #[rstest]
 #[case::of_its_namespace(NAMESPACE)]
 #[case::of_another_namespace("bank")]
@@ -260,7 +261,7 @@ fn a_suspended_or_stuck_replica_does_not_hold_the_clusters_limit() {
     suspended.spec.suspend = true;
     stage.put_action(suspended.clone());
     assert!(stage.settle_until_admitted("two").is_some());
-    // A deletion lets a suspended action go on.
+    // A deletion resumes a suspended action.
     suspended.metadata.deletion_timestamp = Some(Time(stage.now));
     stage.put_action(suspended);
     assert_eq!(stage.settle_until_admitted("two"), None);
@@ -274,7 +275,7 @@ fn a_suspended_or_stuck_replica_does_not_hold_the_clusters_limit() {
     assert_eq!(stage.settle_until_admitted("two"), None);
     stage.now += SignedDuration::from_secs(1);
     assert!(stage.settle_until_admitted("two").is_some());
-    // Its namespace's limit counts it all the same.
+    // The limit of its namespace counts it nevertheless.
     stage.limits.per_namespace = Some(1);
     assert_eq!(stage.settle_until_admitted("two"), None);
 }
@@ -297,7 +298,7 @@ fn a_node_is_evaluated_once_in_a_plan() {
     assert_eq!((plan.nodes_total, plan.truncated), (2004, true));
 }
 
-/// The substitute of a moved replica is on a node for a moment, and so is the old pod.
+/// The substitute of a moved replica is on a node for a moment, like the old pod.
 #[rstest]
 #[case::a_move(move_web(json!({"where": "node.pods < 1"})), "NoCandidateNode")]
 #[case::by_name(move_web(json!({"nodeName": "a"})), "NodeFull")]

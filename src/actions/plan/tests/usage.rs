@@ -11,7 +11,7 @@ fn calm() -> serde_json::Value {
 }
 
 impl Stage {
-    /// The usage of the processors of each node is read.
+    /// Puts the CPU usage of each node.
     fn measure(&mut self, nodes: &[(&str, f64)]) {
         let at = self.now;
         let usage = |cpu| NodeUse { cpu: Some(cpu), memory: Some(0.1), at };
@@ -50,7 +50,7 @@ fn an_action_waits_until_the_usage_is_read_and_again_when_it_is_too_old() {
     let mut stage = Stage::new();
     assert!(!stage.world.wants_usage());
     stage.act("go", calm());
-    assert!(stage.world.wants_usage(), "it is to be read");
+    assert!(stage.world.wants_usage(), "it must be read");
     stage.settle("go");
     assert_eq!(stage.cause("go"), "UsageUnknown");
     assert!(stage.ready("go").2.contains("metrics.k8s.io has not been read yet"), "{:?}", stage.ready("go"));
@@ -60,13 +60,13 @@ fn an_action_waits_until_the_usage_is_read_and_again_when_it_is_too_old() {
     assert_eq!(stage.target("go"), None);
     stage.measure(&[("a", 0.9), ("b", 0.9), ("c", 0.9), ("d", 0.3)]);
     assert_eq!(stage.target("go").as_deref(), Some("d"));
-    // A measurement of one node that is older than the others is none.
+    // A measurement that is too old does not count, even if it was read just now.
     let old = NodeUse { cpu: Some(0.1), memory: None, at: stage.now - SignedDuration::from_secs(151) };
     stage.world.put_usage(HashMap::from([("d".to_owned(), old)]), stage.now);
     assert_eq!(stage.target("go"), None);
     stage.settle("go");
     assert_eq!(stage.ready("go").1, "NoCandidateNode");
-    assert!(!stage.world.wants_usage(), "nobody asks for it any more");
+    assert!(!stage.world.wants_usage(), "nobody needs it any more");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn where_it_is_not_served_the_action_says_so_and_one_that_tests_for_it_goes_on()
     let either = "(!has(node.cpu.utilization) || node.cpu.utilization < 0.5) && node.name == 'd'";
     stage.act("either", move_web(json!({"where": either})));
     assert!(stage.target("either").is_some());
-    // A source reads it, too, and a preference.
+    // A source and a preference read it, too.
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     stage.act("from", json!({"delete": {"workload": web, "from": {"where": "node.memory.utilization > 0.9"}}}));
     stage.settle("from");

@@ -1,4 +1,4 @@
-//! What follows from moves that fail, and from an application that is aborted, suspended or gone.
+//! Results of moves that fail, and of an application that is aborted, suspended or gone.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn a_failure_stops_what_has_not_begun() {
     );
 }
 
-/// The second replica of the move that runs is not begun.
+/// The second replica of the running move is not started.
 #[test]
 fn a_failure_stops_the_other_moves_too() {
     let mut stage = shop();
@@ -67,7 +67,7 @@ fn a_failure_lets_the_others_go_on() {
     );
 }
 
-/// Within one move, too; the replica that could not move is not chosen again.
+/// The same within one move; the replica that could not move is not chosen again.
 #[test]
 fn a_replica_that_could_not_move_does_not_hold_its_workload() {
     let mut stage = shop();
@@ -97,7 +97,7 @@ fn a_failure_takes_all_back_to_where_they_were() {
     assert_eq!(stage.make_parts("go"), [""; 0], "first all that is on its way ends");
     assert_eq!(stage.ready("go").1, "RollingBack");
     stage.settle(&parts[1]);
-    assert_eq!(stage.action(&parts[1]).status.unwrap().slots[0].step, Step::Aborted, "what is on its way is undone");
+    assert_eq!(stage.action(&parts[1]).status.unwrap().slots[0].step, Step::Aborted, "replicas in motion are undone");
     let back = stage.make_parts("go");
     assert_eq!(back.iter().map(|part| stage.subject(part)).collect::<Vec<_>>(), ["api-a-new"]);
     let to = stage.change(&back[0]).to.unwrap();
@@ -151,7 +151,7 @@ fn suspended_it_begins_nothing_and_its_moves_stop() {
     stage.settle("go");
     assert_eq!(stage.ready("go").1, "Suspended");
     stage.settle(&part);
-    assert!(stage.action(&part).status.unwrap().suspended_at.is_some(), "its move stands still");
+    assert!(stage.action(&part).status.unwrap().suspended_at.is_some(), "its move is suspended");
     stage.end_part(&part, &[("api-a", DONE), ("api-c", DONE)]);
     assert_eq!(stage.make_parts("go"), [""; 0]);
     let mut action = stage.action("go");
@@ -160,7 +160,7 @@ fn suspended_it_begins_nothing_and_its_moves_stop() {
     assert_eq!(stage.make_parts("go").len(), 1);
 }
 
-/// Somebody made it again from a backup, or its application was deleted in haste.
+/// Somebody restored it from a backup, or its application was deleted without it.
 #[test]
 fn a_move_without_its_application_does_nothing() {
     let mut stage = shop();

@@ -1,4 +1,5 @@
-//! moveApplication: which moves are made and when, what follows from their results, and what is said before.
+//! moveApplication: which moves are created and when, what follows from their results, and the refusals before the
+//! start.
 
 mod failures;
 
@@ -49,7 +50,8 @@ fn off_a(more: serde_json::Value) -> serde_json::Value {
 }
 
 impl Stage {
-    /// Puts the moves that are made now into the world, until it waits or ends. Their names, in the order in which they were made.
+    /// Puts the moves that are created now into the world, until the application waits or ends. Returns their names in
+    /// the order of creation.
     fn make_parts(&mut self, name: &str) -> Vec<String> {
         let mut made = Vec::new();
         while let Next::DoAll(effects) = self.settle(name) {
@@ -71,13 +73,13 @@ impl Stage {
         self.action(part).spec.move_.unwrap()
     }
 
-    /// What the move is about.
+    /// The workload or pod that the move changes.
     fn subject(&self, part: &str) -> String {
         let change = self.change(part);
         change.workload.map(|workload| workload.name).or(change.pod.map(|pod| pod.name)).unwrap()
     }
 
-    /// Carries out a move of these pods: each goes to node d, or stays where it does not succeed.
+    /// Carries out a move of these pods: each pod goes to node d, or stays if the move fails.
     fn end_part(&mut self, part: &str, pods: &[(&str, Step)]) {
         self.now += SignedDuration::from_secs(1);
         let mut action = self.action(part);
@@ -177,7 +179,7 @@ fn as_many_moves_are_made_as_may_begin(#[case] more: serde_json::Value, #[case] 
     assert_eq!(parts.iter().map(|part| stage.subject(part)).collect::<Vec<_>>(), expected);
 }
 
-/// Each begins its replicas by itself; together they stay within the limits.
+/// Each move starts its replicas independently; together they stay within the limits.
 #[test]
 fn the_moves_together_stay_within_the_limits() {
     let mut stage = shop();
@@ -254,7 +256,7 @@ fn replicas_that_keep_coming_are_not_followed_for_ever() {
     assert!(stage.world.actions().count() < 110);
 }
 
-/// A pod of nobody, one of a DaemonSet, and one whose workload does not have the labels.
+/// A pod without owner, a pod of a DaemonSet, and a pod whose workload does not have the labels.
 #[test]
 fn what_stays_is_listed_before_anything_moves() {
     let mut stage = shop();

@@ -1,4 +1,4 @@
-//! One replica more and one fewer, at the highest ordinal.
+//! One replica more and one replica fewer, at the highest ordinal.
 
 use super::*;
 

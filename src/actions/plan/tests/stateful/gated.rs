@@ -1,4 +1,4 @@
-//! Pods that the gate holds, and what pins a pod to its node.
+//! Pods with the scheduling gate, and how a pod is pinned to its node.
 
 use super::*;
 use crate::stateful::gate::{GateVerdict, LONGEST_HOLD, hold, release_patch};

@@ -1,4 +1,4 @@
-//! Replicas of StatefulSets: what is refused before anything is done, the steps of a slot one by one, and the pods that the gate holds.
+//! Replicas of StatefulSets: the refusals before anything is done, the steps of a slot one by one, and the gated pods.
 
 mod counts;
 mod gated;
@@ -60,7 +60,7 @@ impl Stage {
         );
     }
 
-    /// Puts the pod of this name; another life of it has another uid.
+    /// Puts the pod of this name. Each life of the pod has its own uid.
     fn put_replica(&mut self, name: &str, life: &str, change: impl FnOnce(&mut PodFact)) {
         let id = self.id(name);
         let mut pod = PodFact {
@@ -203,7 +203,7 @@ fn where_no_node_takes_the_pod_it_is_let_go_without_a_pin() {
         nodes.push(target.clone());
         let mut next = stage.settle("go");
         if matches!(next, Next::Wait { .. }) {
-            // Of the last candidate the whole time is waited for.
+            // The last candidate gets the whole time.
             stage.now += SignedDuration::from_secs(121);
             next = stage.settle("go");
         }
