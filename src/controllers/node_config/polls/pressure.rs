@@ -1,4 +1,4 @@
-//! The differential pressure of one node, from a server of the DifferentialPressureAPI.
+//! Differential pressure of one node from a server of the DifferentialPressureAPI.
 
 use super::request::Request;
 use super::{PollTrouble, problem};
@@ -9,10 +9,7 @@ use crate::logic::facts::Key;
 use crate::logic::node_config::asked::Server;
 use crate::logic::node_config::readings::NodeSample;
 
-/// The pressure now.
-///
-/// # Errors
-/// There is none.
+/// Reads the current pressure.
 pub async fn poll(
     controller: &NodeConfigController,
     key: &Key,
