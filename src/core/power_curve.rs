@@ -1,9 +1,10 @@
-//! The predicted power of a node over its CPU usage: which curves a model is asked for, at which points, and the watts between
-//! them.
+//! Predicted power of a node as a function of its CPU usage: which curves are requested from a model, their points, and
+//! interpolation.
 //!
-//! The pods that will be placed are not known when predictions are fetched, so a curve covers all usages of a node. It stands in
-//! the status of the NodeConfig, from where every replica knows it. Nodes with about the same inlet temperature and pressure share
-//! a prediction. Between points it is linear: a pod that is smaller than the distance of two points still adds its part.
+//! The pods to be placed are unknown when predictions are fetched, so a curve covers all usages of a node. It is
+//! published in the status of the NodeConfig, where every replica reads it. Nodes with about the same inlet temperature
+//! and pressure share a prediction. Interpolation is linear: a pod that is smaller than the distance of two points
+//! still adds its share of the power.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,35 +15,36 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::node_config::status::PowerCurve;
 
-/// Number of points of a curve, from an idle node to a full one: one each 5 % of the node.
+/// Number of points of a curve, from an idle node to a fully used one: one point per 5 % of the node.
 pub const POINTS: usize = 21;
 
-/// Intervals between the points.
+/// Number of intervals between the points.
 const INTERVALS: f64 = 20.0;
 
-/// When a model is asked again for a curve.
+/// Time after which a curve is predicted again.
 pub const REFRESH: SignedDuration = SignedDuration::from_mins(30);
 
-/// How long a model is left alone that gave no valid curve.
+/// Pause after a failed prediction of a curve.
 const PAUSE: SignedDuration = SignedDuration::from_mins(5);
 
-/// Inlet temperatures are rounded to this, in degrees Celsius. Sensors of servers are no more exact than 1 °C, and most tell whole
-/// degrees.
+/// Step to which inlet temperatures are rounded, in degrees Celsius. Sensors of servers are accurate to 1 °C at best,
+/// and most report whole degrees.
 const INLET_STEP: f64 = 0.5;
 
-/// Differential pressures are rounded to steps of this ratio: from chassis to data hall they differ by orders of magnitude.
+/// Ratio between two steps of differential pressure. Steps are relative because pressures differ by orders of magnitude
+/// between a chassis and a data hall.
 const PRESSURE_RATIO: f64 = 1.05;
 
-/// Pressures below this count as none, in pascals.
+/// Pressures below this count as zero, in pascals.
 const LEAST_PRESSURE: f64 = 0.01;
 
-/// No temperature and no pressure has more steps than this.
+/// Maximum number of steps of a temperature or a pressure.
 const MOST_STEPS: f64 = 1e6;
 
-/// How far beyond its ends a curve is valid, in intervals: the noise of a division.
+/// Tolerance at the ends of a curve, in intervals, for the rounding error of a division.
 const NOISE: f64 = 1e-6;
 
-/// No node takes more watts. Also keeps differences of points finite.
+/// Maximum power of a node in watts. Also keeps differences of points finite.
 const MOST_WATTS: f64 = 1e9;
 
 /// Inlet temperature and differential pressure of a node, in steps.
@@ -52,55 +54,55 @@ struct Air {
     pressure: i32,
 }
 
-/// The unit of the usage, with the usage of the full node.
+/// Unit of the usage, and the usage of a fully used node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Full {
     /// 100 for every node: nodes of all sizes share their curves.
     Percent,
-    /// The capacity in millicores.
+    /// Capacity in millicores.
     Cores(u32),
 }
 
-/// What a curve is predicted for. Nodes with the same key share a curve of a model.
+/// Inputs of a curve other than the usage. Nodes with the same key share a curve of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CurveKey {
     air: Air,
     full: Full,
 }
 
-/// What the power of a node is predicted from.
+/// Inputs of one prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PowerInput {
-    /// Usage of the processors as the model takes it: in percent of all of them, or in cores.
+    /// CPU usage in the unit of the model: percent of all cores, or cores.
     pub usage: f64,
-    /// Temperature of the air that the node takes in, in degrees Celsius.
+    /// Temperature of the intake air in degrees Celsius.
     pub inlet_celsius: f64,
-    /// Differential pressure before and behind the node, in pascals.
+    /// Differential pressure between the front and the rear of the node in pascals.
     pub pascals: f64,
 }
 
-/// Watts over usage.
+/// Power in watts as a function of usage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     air: Air,
-    /// When it was predicted.
+    /// Time of the prediction.
     pub at: Timestamp,
     watts: [f64; POINTS],
 }
 
-/// A whole number of at most this size.
+/// Converts a number to an integer; None if its absolute value exceeds `most`.
 #[expect(clippy::cast_possible_truncation, reason = "in bounds")]
 fn whole(value: f64, most: f64) -> Option<i32> {
     (value.abs() <= most).then_some(value as i32)
 }
 
-/// A number as a status has it.
+/// Formats a number for the status, with two decimals.
 fn decimal(value: f64) -> String {
     // Adding zero turns -0 into 0.
     ((value * 100.0).round() / 100.0 + 0.0).to_string()
 }
 
-/// A pressure as a status has it: three significant digits tell each step from the next, however low it is.
+/// Formats a pressure for the status: three significant digits distinguish neighboring steps at any size.
 fn pressure(pascals: f64) -> String {
     let rounded: f64 = format!("{pascals:.2e}").parse().unwrap_or(pascals);
     rounded.to_string()
@@ -126,14 +128,15 @@ impl Air {
         }
     }
 
-    /// Whether they are no more than a step apart: values between two steps must not bring a request with each measurement.
+    /// Whether both differ by at most one step: a measurement that oscillates between two steps must not cause a
+    /// request each time.
     fn is_near(self, other: Self) -> bool {
         self.inlet.abs_diff(other.inlet) <= 1 && self.pressure.abs_diff(other.pressure) <= 1
     }
 }
 
-/// The usage as a model takes it, from percent of a node with this many cores; None if the model needs to know the cores and
-/// the node has none.
+/// Converts usage from percent of a node with this many cores to the unit of the model. None if the model needs the
+/// number of cores and the node has none.
 #[must_use]
 pub fn usage(format: CpuUsageFormat, percent: f64, cores: f64) -> Option<f64> {
     match format {
@@ -143,9 +146,10 @@ pub fn usage(format: CpuUsageFormat, percent: f64, cores: f64) -> Option<f64> {
 }
 
 impl CurveKey {
-    /// The key of a node with this many cores, at this temperature and pressure.
+    /// Key of a node with this many cores, at this temperature and pressure.
     ///
-    /// None if one of the numbers is not finite or not plausible, or if the model needs to know the cores and the node has none.
+    /// None if one of the numbers is not finite or not plausible, or if the model needs the number of cores and the
+    /// node has none.
     #[must_use]
     pub fn new(format: CpuUsageFormat, cores: f64, inlet_celsius: f64, pascals: f64) -> Option<Self> {
         let full = match format {
@@ -158,7 +162,7 @@ impl CurveKey {
         Some(Self { air: Air::new(inlet_celsius, pascals)?, full })
     }
 
-    /// The inputs of the predictions, in the order of the points: one for each of [`POINTS`].
+    /// Inputs of the predictions, one for each of the [`POINTS`], in their order.
     pub fn inputs(&self) -> impl Iterator<Item = PowerInput> + use<> {
         let top = match self.full {
             Full::Percent => 100.0,
@@ -174,14 +178,14 @@ impl CurveKey {
 }
 
 impl Curve {
-    /// The curve of a key, from the predicted watts in the order of [`CurveKey::inputs`]. None if there are more or fewer than
-    /// [`POINTS`], or if no node can have one of them.
+    /// Curve of a key, from the predicted watts in the order of [`CurveKey::inputs`]. None if the number of watts is
+    /// not [`POINTS`] or one of them is out of range.
     #[must_use]
     pub fn of(key: &CurveKey, watts: &[f64], at: Timestamp) -> Option<Self> {
         Self::valid(key.air, watts, at)
     }
 
-    /// The same, at this temperature and pressure.
+    /// Same as [`Self::of`], for a temperature and a pressure.
     #[must_use]
     pub fn at(inlet_celsius: f64, pascals: f64, watts: &[f64], at: Timestamp) -> Option<Self> {
         Self::valid(Air::new(inlet_celsius, pascals)?, watts, at)
@@ -192,7 +196,7 @@ impl Curve {
         watts.iter().all(|watts| watts.abs() <= MOST_WATTS).then_some(Self { air, at, watts })
     }
 
-    /// The watts at a usage, as a part of the node. None outside of 0 to 1.
+    /// Power in watts at a usage between 0 and 1 of the node; None outside of this range.
     #[must_use]
     pub fn watts(&self, part: f64) -> Option<f64> {
         let at = part * INTERVALS;
@@ -203,11 +207,11 @@ impl Curve {
         let (index, rest) = (usize::try_from(whole(at.floor(), INTERVALS)?).ok()?, at.fract());
         let low = *self.watts.get(index)?;
         let high = *self.watts.get(index.saturating_add(1)).unwrap_or(&low);
-        // In this form, equal points give exactly their value, and rounding never leads beyond the next point.
+        // This form returns equal points exactly, and never overshoots the next point through rounding.
         Some(low + (high - low) * rest)
     }
 
-    /// As a status has it.
+    /// Parses a curve from a status.
     #[must_use]
     pub fn read(status: &PowerCurve) -> Option<Self> {
         let number = |text: &String| text.parse().ok();
@@ -216,29 +220,29 @@ impl Curve {
         Self::at(inlet, number(status.differential_pressure.as_ref()?)?, &watts, status.predicted_at.as_ref()?.0)
     }
 
-    /// Whether it need not be predicted again for a node of this key.
+    /// Whether the curve is recent enough and close enough to this key.
     #[must_use]
     pub fn serves(&self, key: &CurveKey, now: Timestamp) -> bool {
         now.duration_since(self.at) < REFRESH && self.air.is_near(key.air)
     }
 }
 
-/// What is known of the curve of one node.
+/// State of the curve of one node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KnownCurve {
     pub last: Option<Arc<Curve>>,
-    /// Why the model gave no newer one, and when.
+    /// Reason and time of the last failed prediction, if it is newer than the curve.
     pub problem: Option<(String, Timestamp)>,
 }
 
 impl KnownCurve {
-    /// What an earlier process wrote.
+    /// Restores the curve that an earlier process wrote.
     #[must_use]
     pub fn restored(status: &PowerCurve) -> Self {
         Self { last: Curve::read(status).map(Arc::new), problem: None }
     }
 
-    /// As the status shows it; None if there is nothing to show yet.
+    /// Curve for the status; None if there is neither a curve nor a problem.
     #[must_use]
     pub fn shown(&self) -> Option<PowerCurve> {
         let problem = self.problem.as_ref().map(|(words, _)| words.clone());
@@ -254,7 +258,7 @@ impl KnownCurve {
         })
     }
 
-    /// Takes in what the model predicted.
+    /// Records the result of a prediction.
     pub fn take(&mut self, result: Result<Arc<Curve>, String>, now: Timestamp) {
         match result {
             Ok(curve) => *self = Self { last: Some(curve), problem: None },
@@ -262,7 +266,7 @@ impl KnownCurve {
         }
     }
 
-    /// Whether the model is to be asked for a node of this key.
+    /// Whether a curve must be requested for a node of this key.
     #[must_use]
     pub fn is_due(&self, key: &CurveKey, now: Timestamp) -> bool {
         let serves = self.last.as_ref().is_some_and(|curve| curve.serves(key, now));
@@ -271,24 +275,24 @@ impl KnownCurve {
     }
 }
 
-/// The curves of the nodes of one model.
+/// Curves of the nodes of one model.
 #[derive(Debug, Default)]
 pub struct Curves(BTreeMap<CurveKey, Arc<Curve>>);
 
 impl Curves {
-    /// Those of these nodes that serve them.
+    /// Collects the curves that can still be used for their nodes.
     pub fn of(nodes: impl IntoIterator<Item = (CurveKey, Arc<Curve>)>, now: Timestamp) -> Self {
         Self(nodes.into_iter().filter(|(key, curve)| curve.serves(key, now)).collect())
     }
 
-    /// What to ask the model for, at most this many curves, for nodes of these keys that are due.
+    /// Keys of at most `most` curves to request, for the nodes that are due.
     #[must_use]
     pub fn missing(&self, due: impl IntoIterator<Item = CurveKey>, most: usize) -> Vec<CurveKey> {
         let missing: BTreeSet<_> = due.into_iter().filter(|key| !self.0.contains_key(key)).collect();
         missing.into_iter().take(most).collect()
     }
 
-    /// The curve for a node of this key.
+    /// Curve for nodes of this key.
     #[must_use]
     pub fn get(&self, key: &CurveKey) -> Option<&Arc<Curve>> {
         self.0.get(key)

@@ -1,7 +1,8 @@
-//! The addresses that may be connected to.
+//! Addresses to which connections are allowed.
 //!
-//! The addresses of a name are checked when it is resolved for a connection, so that the name cannot change between check and
-//! connection. Concurrent lookups of one name share one resolution: a resolver that hangs blocks one thread per name.
+//! The addresses of a name are checked when it is resolved for a connection, so that the name cannot change between
+//! check and connection. Concurrent lookups of one name share one resolution: a resolver that hangs blocks one thread
+//! per name.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,25 +20,25 @@ use super::network::{HostPattern, Network};
 /// Maximum number of concurrent lookups; each blocks a thread.
 const LOOKUPS: usize = 128;
 
-/// Which addresses and hosts are asked. What is denied is refused. Of the rest, what is allowed is asked even where the
-/// built-in rules refuse it: loopback, link-local, metadata of clouds, translators. Everything else is asked unless
-/// `only_allowed`.
+/// Allowed and denied addresses and hosts. Deny rules win over allow rules. Allow rules win over the built-in rules,
+/// which refuse loopback, link-local, cloud metadata and translator addresses. Everything else is allowed unless
+/// `only_allowed` is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub denied_networks: Vec<Network>,
     pub denied_hosts: Vec<HostPattern>,
     pub allowed_networks: Vec<Network>,
-    /// These do not lift built-in rules: who writes a name's records is not who opens this host to it.
+    /// Names do not lift the built-in rules: the owner of a DNS name could otherwise open this host to requests.
     pub allowed_hosts: Vec<HostPattern>,
-    /// Refuses everything that is not allowed.
+    /// Refuses everything that is not explicitly allowed.
     pub only_allowed: bool,
-    /// Errors say why there is no connection for every host, not only for those on a list.
+    /// Errors show the cause of a failed connection for every host, not only for allowed hosts.
     pub show_causes: bool,
-    /// Host and port of the API server, which are refused whatever is allowed; none if they are not refused.
+    /// Host and port of the API server, which are refused even if they are allowed; None if they are not refused.
     pub api_server: Option<(String, u16)>,
 }
 
-/// An address that is refused, and why.
+/// Refused address, with the reason.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{address} is {kind}")]
 pub struct RefusedAddress {
@@ -45,7 +46,7 @@ pub struct RefusedAddress {
     kind: &'static str,
 }
 
-/// A name without an address.
+/// Name that does not resolve to an address.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Unresolved(pub String);
@@ -55,10 +56,8 @@ fn any(networks: &[Network], address: IpAddr) -> bool {
 }
 
 impl Rules {
-    /// Checks whether this address of this host may be asked; [`Names`] checks the API server's.
-    ///
-    /// # Errors
-    /// The address is refused.
+    /// Checks whether connections to this address of this host are allowed. [`Names`] checks the addresses of the API
+    /// server.
     pub fn check(&self, host: &str, address: IpAddr) -> Result<(), RefusedAddress> {
         let meant = meant(address);
         let kind = match address {
@@ -87,7 +86,8 @@ impl Rules {
         self.denied_hosts.iter().any(|pattern| pattern.matches(host))
     }
 
-    /// Whether errors say why there is no connection to this host, a name or an address: it is on a list of what is allowed.
+    /// Whether errors show the cause of a failed connection to this host, a name or an address. By default only for
+    /// hosts that are explicitly allowed.
     #[must_use]
     pub fn shows_cause(&self, host: &str) -> bool {
         if self.show_causes {
@@ -100,12 +100,12 @@ impl Rules {
     }
 }
 
-/// The address that a host in a URL is, unless it is a name.
+/// Parses the host of a URL as an address; None if it is a name.
 fn literal(host: &str) -> Option<IpAddr> {
     host.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
-/// The address that is actually reached: some IPv6 addresses embed an IPv4 address.
+/// Address that a connection actually reaches: some IPv6 addresses embed an IPv4 address.
 fn meant(address: IpAddr) -> IpAddr {
     let IpAddr::V6(six) = address else { return address };
     let tail = |high: u16, low: u16| {
@@ -122,7 +122,7 @@ fn meant(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Unspecified addresses, which reach this host, multicast and broadcast.
+/// Unspecified addresses, which reach this host, and multicast and broadcast addresses.
 fn is_nowhere(address: IpAddr) -> bool {
     let special = match address {
         IpAddr::V4(four) => four.octets()[0] == 0 || four.is_broadcast(),
@@ -138,7 +138,7 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Addresses of cloud metadata that are not link-local.
+/// Cloud metadata addresses that are not link-local.
 fn is_metadata(address: IpAddr) -> bool {
     match address {
         // Alibaba, Azure.
@@ -155,14 +155,14 @@ fn is_metadata(address: IpAddr) -> bool {
     }
 }
 
-/// Addresses that a translator turns into IPv4 addresses in a way that depends on its configuration: local-use NAT64
-/// (RFC 8215) and IPv4-translated (RFC 2765).
+/// Addresses that a translator maps to IPv4 addresses depending on its configuration: local-use NAT64 (RFC 8215) and
+/// IPv4-translated (RFC 2765).
 fn is_translated(address: IpAddr) -> bool {
     let IpAddr::V6(six) = address else { return false };
     matches!(six.segments(), [0x64, 0xff9b, 1, ..] | [0, 0, 0, 0, 0xffff, 0, ..])
 }
 
-/// The blocking resolver of the system.
+/// Blocking resolver of the system.
 pub type System = fn(&str) -> io::Result<Vec<IpAddr>>;
 
 type Found = Result<Vec<IpAddr>, Unresolved>;
@@ -175,12 +175,12 @@ pub struct Names {
     system: System,
     running: Arc<Mutex<HashMap<String, Lookup>>>,
     turns: Arc<Semaphore>,
-    /// The API server's own addresses, behind that of its Service.
+    /// Addresses of the API server behind its Service.
     endpoints: Arc<Mutex<Vec<SocketAddr>>>,
 }
 
 impl Names {
-    /// A resolver with these rules.
+    /// Creates a resolver with these rules.
     #[must_use]
     pub fn new(rules: Rules, system: System) -> Self {
         let turns = Arc::new(Semaphore::new(LOOKUPS));
@@ -195,18 +195,17 @@ impl Names {
         self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The rules.
     #[must_use]
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// From now on the API server has these addresses, too.
+    /// Sets the addresses of the API server behind its Service.
     pub fn guard(&self, endpoints: Vec<SocketAddr>) {
         *self.endpoints() = endpoints;
     }
 
-    /// This port, if the API server listens on it and is refused.
+    /// Returns the port if the API server listens on it and must not be reached.
     #[must_use]
     pub fn guarded(&self, port: u16) -> Option<u16> {
         let (_, api) = self.rules.api_server.as_ref()?;
@@ -214,10 +213,8 @@ impl Names {
         is_api.then_some(port)
     }
 
-    /// The allowed addresses of this name, or this address itself. `guarded`: see [`Self::guarded`].
-    ///
-    /// # Errors
-    /// There are none; a [`RefusedAddress`] if all were refused.
+    /// Resolves the allowed addresses of a name; an address resolves to itself. `guarded`: see [`Self::guarded`]. Fails
+    /// with a [`RefusedAddress`] if all addresses were refused.
     pub async fn allowed(
         &self,
         name: &str,
@@ -241,7 +238,7 @@ impl Names {
         }
     }
 
-    /// The addresses where the API server listens on this port.
+    /// Addresses at which the API server listens on this port.
     async fn api_addresses(&self, guarded: Option<u16>) -> Found {
         let (Some((host, api)), Some(port)) = (&self.rules.api_server, guarded) else { return Ok(Vec::new()) };
         let mut all = if *api == port { self.lookup(host).await? } else { Vec::new() };
@@ -249,7 +246,7 @@ impl Names {
         Ok(all)
     }
 
-    /// All addresses of this name; an address resolves to itself.
+    /// Resolves all addresses of a name; an address resolves to itself.
     async fn lookup(&self, name: &str) -> Found {
         if let Some(address) = literal(name) {
             return Ok(vec![address]);
@@ -264,7 +261,7 @@ impl Names {
         lookup.await
     }
 
-    /// Runs the lookup in a task of its own: a lookup of the system cannot be cancelled.
+    /// Starts the lookup in its own task: a lookup of the system cannot be cancelled.
     fn begin(&self, name: &str) -> Lookup {
         let (all, name) = (self.clone(), name.to_owned());
         let job = tokio::spawn(async move {
@@ -284,14 +281,11 @@ impl Names {
 }
 
 /// Resolves a name with the resolver of the system.
-///
-/// # Errors
-/// The name has no address.
 pub fn system(name: &str) -> io::Result<Vec<IpAddr>> {
     Ok((name, 0).to_socket_addrs()?.map(|address| address.ip()).collect())
 }
 
-/// The resolver of one HTTP client.
+/// Resolver of one HTTP client.
 pub struct Resolver {
     pub names: Names,
     /// See [`Names::guarded`].
@@ -303,7 +297,7 @@ impl Resolve for Resolver {
         let (names, guarded) = (self.names.clone(), self.guarded);
         Box::pin(async move {
             let allowed = names.allowed(name.as_str(), guarded).await?;
-            // Port 0 means the port of the request.
+            // Port 0 stands for the port of the request.
             let addresses: Addrs = Box::new(allowed.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(addresses)
         })

@@ -1,4 +1,4 @@
-//! Reads the body of an answer, bounded for itself and together with all others that are being read.
+//! Reads bodies of answers. Each body is bounded, and so is the total size of all bodies in memory.
 
 use bytes::Bytes;
 use http_body::Body;
@@ -6,10 +6,10 @@ use http_body_util::BodyExt;
 
 use super::fair_limit::{FairLimit, FairPermit};
 
-/// Bytes that a body takes of the limit at a time.
+/// Number of bytes that a body reserves from the shared limit at a time.
 const STEP: usize = 64 << 10;
 
-/// A body. It counts as in flight until it is dropped.
+/// Body of an answer. Its bytes count as in flight until it is dropped.
 pub struct Bounded {
     pub bytes: Vec<u8>,
     _permit: FairPermit,
@@ -18,7 +18,7 @@ pub struct Bounded {
 /// Why a body was not read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unread<E> {
-    /// It has more bytes than the limit.
+    /// The body is longer than the limit.
     TooLong,
     /// Too many bytes are in flight.
     Full,
@@ -26,10 +26,7 @@ pub enum Unread<E> {
     Broken(E),
 }
 
-/// Reads a body of at most `limit` bytes. The first part of it waits for its turn.
-///
-/// # Errors
-/// See [`Unread`].
+/// Reads a body of at most `limit` bytes. Waits until the first bytes can be reserved.
 pub async fn read<B>(body: B, limit: usize, in_flight: &FairLimit, tenant: &str) -> Result<Bounded, Unread<B::Error>>
 where
     B: Body<Data = Bytes>,

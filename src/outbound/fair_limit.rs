@@ -1,6 +1,6 @@
-//! A limit on what all use together: requests at the same time, or bytes in flight.
+//! Shared limit on concurrent requests or on bytes in flight.
 //!
-//! Each tenant (a namespace) may hold at most a part of it, so that none can keep the others waiting.
+//! Each tenant (a namespace) gets at most a share of the limit, so that none can starve the others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,34 +8,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One tenant may hold at most 1/SHARE of the limit.
+/// A tenant gets at most 1/SHARE of the limit.
 const SHARE: usize = 4;
 
-/// Number of tenants above which those without a permit are forgotten.
+/// Number of tenants above which those without a permit are dropped.
 const TENANTS: usize = 1024;
 
-/// A number of permits.
+/// Limited number of permits.
 pub struct FairLimit {
     all: Arc<Semaphore>,
     each: usize,
     tenants: Mutex<HashMap<String, Arc<Semaphore>>>,
-    /// Counts who found too little left.
+    /// Counts requests that found too few permits.
     full: Counter,
 }
 
-/// A part of a limit, until it is dropped.
+/// Permits, returned when dropped.
 pub struct FairPermit {
     all: OwnedSemaphorePermit,
     each: OwnedSemaphorePermit,
     full: Counter,
 }
 
-/// Too little is left of the limit.
+/// Too few permits are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
 impl FairLimit {
-    /// A limit of this size. The counter counts who had to wait or was refused.
+    /// Creates a limit of this size. The counter counts requests that had to wait or were refused.
     #[must_use]
     pub fn new(size: usize, full: Counter) -> Self {
         // The number of permits in one request is a u32.
@@ -43,17 +43,17 @@ impl FairLimit {
         Self { all: Arc::new(Semaphore::new(size)), each: size.div_ceil(SHARE), tenants: Mutex::default(), full }
     }
 
-    /// Waits for this amount; at most all that one tenant may hold.
+    /// Waits for this number of permits, at most the share of one tenant.
     pub async fn take(&self, tenant: &str, amount: usize) -> FairPermit {
         let own = self.of(tenant);
-        // At most the size, which is a u32.
+        // The share of a tenant fits in a u32.
         let amount = amount.min(self.each) as u32;
         let left = own.available_permits().min(self.all.available_permits());
         if left < amount as usize {
             self.full.inc();
         }
-        // The semaphores are never closed, so the first attempt succeeds. Waiting for the own part first keeps a tenant that
-        // used up its part out of the common queue.
+        // The semaphores are never closed, so the first attempt succeeds. Waiting for the tenant's own permits first
+        // prevents a tenant that used up its share from blocking the common queue.
         loop {
             if let (Ok(each), Ok(all)) =
                 (own.clone().acquire_many_owned(amount).await, self.all.clone().acquire_many_owned(amount).await)
@@ -73,10 +73,7 @@ impl FairLimit {
 }
 
 impl FairPermit {
-    /// Takes more, if that much is left. Never waits: two that hold a part and wait for more would wait for ever.
-    ///
-    /// # Errors
-    /// Too little is left.
+    /// Takes more permits if they are available. Never waits: two holders that wait for more would deadlock.
     pub fn grow(&mut self, amount: usize) -> Result<(), Full> {
         let grown = u32::try_from(amount).ok().and_then(|amount| {
             let each = self.each.semaphore().clone().try_acquire_many_owned(amount).ok()?;

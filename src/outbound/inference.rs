@@ -1,4 +1,4 @@
-//! The predicted power of nodes, from a server with the V2 inference protocol (KServe, MLServer, Triton).
+//! Predicted power of nodes, from a server with the V2 inference protocol (KServe, MLServer, Triton).
 
 use std::fmt;
 
@@ -14,23 +14,22 @@ use ganglion_core::amounts::or_default;
 use ganglion_core::document::parsed;
 use ganglion_core::power_curve::PowerInput;
 
-/// Content type of a request.
 pub const CONTENT_TYPE: &str = "application/json";
 
 /// Maximum number of nodes in one request.
 pub const MAX_ROWS: usize = 1000;
 
-/// The power that a node can take, in watts. A regression may give a little less than nothing for an idle node, which stays as it
-/// is: who compares two predictions needs their difference.
+/// Valid range of predicted power in watts. A regression may predict slightly negative power for an idle node. It is
+/// kept unchanged, because the difference between two predictions matters.
 const WATTS: std::ops::RangeInclusive<f64> = -1_000.0..=1_000_000.0;
 
-/// The name of the input, as WAO's models have it.
+/// Name of the input in WAO's models.
 const INPUT: &str = "predict-prob";
 
-const NO_MODEL: &str = "the address names no model: it must end with /v2/models/MODEL/infer or \
+const NO_MODEL: &str = "the address does not name a model: it must end with /v2/models/MODEL/infer or \
                         /v2/models/MODEL/versions/VERSION/infer";
 
-/// A model on a server.
+/// Model on a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InferenceModel {
     url: String,
@@ -39,10 +38,8 @@ pub struct InferenceModel {
 }
 
 impl InferenceModel {
-    /// The model that a URL names: `…/v2/models/NAME/infer` or `…/v2/models/NAME/versions/VERSION/infer`. `/infer` may be missing.
-    ///
-    /// # Errors
-    /// The URL is invalid or not allowed, or names no model.
+    /// Parses the URL of a model: `…/v2/models/NAME/infer` or `…/v2/models/NAME/versions/VERSION/infer`. `/infer` is
+    /// optional.
     pub fn parse(endpoint: &str) -> Result<Self, ValueError> {
         let mut url = parse(endpoint)?;
         let parts: Vec<_> = url.path().split('/').filter(|part| !part.is_empty()).collect();
@@ -62,19 +59,19 @@ impl InferenceModel {
         Ok(Self { url: url.into(), name, version })
     }
 
-    /// Where the model is asked.
+    /// URL for predictions.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The name of the model, as the URL has it.
+    /// Name of the model, as in the URL.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The version of the model, as the URL has it. None: the server's default.
+    /// Version of the model, as in the URL. None: the server's default.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
@@ -91,14 +88,12 @@ struct Input {
     name: &'static str,
     shape: [usize; 2],
     datatype: &'static str,
-    /// Row after row.
+    /// Row by row.
     data: Vec<f32>,
 }
 
-/// The body of a request for the power of these nodes.
-///
-/// # Errors
-/// There are none or more than [`MAX_ROWS`] of them, or an input is not a finite number: JSON has no other.
+/// Creates the body of a request for 1 to [`MAX_ROWS`] rows. Fails on inputs that are not finite: JSON cannot represent
+/// them.
 pub fn request(rows: &[PowerInput]) -> Result<Vec<u8>, ValueError> {
     if rows.is_empty() || rows.len() > MAX_ROWS {
         return Err(ValueError::Unfit(format!("a prediction is for 1 to {MAX_ROWS} nodes, not for {}", rows.len())));
@@ -114,7 +109,7 @@ pub fn request(rows: &[PowerInput]) -> Result<Vec<u8>, ValueError> {
     serde_json::to_vec(&Request { inputs: [input] }).map_err(|error| ValueError::Unfit(error.to_string()))
 }
 
-/// The answer of the server.
+/// Answer of the server.
 #[derive(Deserialize)]
 struct Reply {
     #[serde(default)]
@@ -127,18 +122,15 @@ struct Output {
     data: Predictions,
 }
 
-/// The predicted watts of this many nodes, in the order of the request. A prediction that no node can have is an error of its own
-/// node, not of the others.
-///
-/// # Errors
-/// There is no prediction for each node.
+/// Parses the predicted watts in the order of the request. Fails if the number of predictions is not `rows`. A
+/// prediction that is out of range is an error of its own row only.
 pub fn watts(status: StatusCode, body: &[u8], rows: usize) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
     match status {
         StatusCode::NOT_FOUND => {
             let words = format!("the server answers {status}: it has no model of this name and version");
             return Err(ValueError::NotFound(words));
         }
-        // MLServer answers 500 where the model fails on its input.
+        // MLServer answers 500 if the model fails on its input.
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::INTERNAL_SERVER_ERROR => {
             let words = format!(
                 "the server answers {status}: check that the model takes rows of processor usage, inlet temperature and \
@@ -170,8 +162,8 @@ pub fn watts(status: StatusCode, body: &[u8], rows: usize) -> Result<Vec<Result<
     Ok(checked.map(|one| one.map_err(ValueError::Invalid)).collect())
 }
 
-/// The first [`MAX_ROWS`] elements of a tensor, and how many there are. Models give `[a, b]`, `[[a], [b]]` or deeper lists for the
-/// same. None: not a number.
+/// First [`MAX_ROWS`] elements of a tensor, and the total number of elements. Servers return `[a, b]`, `[[a], [b]]` or
+/// deeper lists for the same tensor. An element is None if it is not a number.
 #[derive(Default)]
 struct Predictions {
     kept: Vec<Option<f64>>,
@@ -195,7 +187,7 @@ impl<'de> Deserialize<'de> for Predictions {
     }
 }
 
-/// Adds all elements of a list, and of the lists in it. The parser bounds the depth.
+/// Collects the elements of nested lists. The parser bounds the depth.
 struct Elements<'p>(&'p mut Predictions);
 
 impl<'de> DeserializeSeed<'de> for Elements<'_> {
@@ -257,7 +249,7 @@ impl<'de> Visitor<'de> for Elements<'_> {
 
 #[cfg(test)]
 mod tests {
-    //! What is asked, and what answers say.
+    //! Requests, and parsing of answers.
 
     use super::*;
     use proptest::prelude::*;
@@ -317,7 +309,7 @@ mod tests {
         let body: Value = serde_json::from_slice(&request(&[ROW, PowerInput { usage: 50.5, ..ROW }]).unwrap()).unwrap();
         let input = json!({"name": "predict-prob", "shape": [2, 3], "datatype": "FP32", "data": [10.0, 22.0, 0.2, 50.5, 22.0, 0.2]});
         let expected = json!({"inputs": [input]});
-        // The numbers have the precision of FP32, and are written with as few digits as that needs.
+        // Numbers have FP32 precision and are written with the fewest digits.
         assert_eq!(body.to_string(), expected.to_string());
     }
 

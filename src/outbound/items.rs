@@ -1,4 +1,4 @@
-//! A list in an answer, of which only the first items are kept in memory.
+//! Lists in answers; only the first items are stored.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 
-/// The first `KEPT` items of a list, and how many there are. Null is an empty list: servers written in Go write it so.
+/// First `KEPT` items of a list, and its length. Null counts as an empty list: servers written in Go encode it so.
 pub struct Items<T, const KEPT: usize> {
     pub kept: Vec<T>,
     pub count: usize,

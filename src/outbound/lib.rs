@@ -1,19 +1,19 @@
-//! Clients: requests to servers that users name, and the parsing of answers.
+//! Requests to servers that users name, and parsing of their answers.
 //!
-//! Owns the limits of a request: allowed addresses, timeout, size of the answer, bytes in flight. Knows neither Kubernetes nor
-//! our kinds, and keeps no secret beyond a request.
+//! Owns the limits of a request: allowed addresses, timeout, size of the answer, bytes in flight. Depends on neither
+//! Kubernetes nor our kinds, and stores no secret beyond a request.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `address`, `network` | allowed addresses, checked when a name is resolved |
-//! | `fair_limit`, `body` | what all share: requests and bytes in flight |
-//! | `sparse` | lines of the log that many requests could write |
-//! | `web` | one request, over kept connections |
-//! | `trust` | certificates of servers |
-//! | `prometheus`, `json` | one number from an answer |
-//! | `pressure`, `node_usage`, `inference` | values of nodes: what is asked, and what the answer says |
-//! | `value`, `items` | what these share: why there is no value; lists of which only the first items are kept |
-//! | `redfish` | temperature at the intake and power model, from a BMC |
+//! | `fair_limit`, `body` | shared limits on requests and bytes in flight |
+//! | `sparse` | rate limit for log lines |
+//! | `web` | a single request, over pooled connections |
+//! | `trust` | verification of server certificates |
+//! | `prometheus`, `json` | a number from an answer |
+//! | `pressure`, `node_usage`, `inference` | values of nodes: requests, and parsing of answers |
+//! | `value`, `items` | shared by these: errors, and lists that store only their first items |
+//! | `redfish` | intake temperature and power model, from a BMC |
 
 pub mod address;
 pub mod body;
@@ -42,33 +42,33 @@ use thiserror::Error;
 
 use trust::Distrust;
 
-/// Why there is no usable answer. The texts are shown in the status of an object: they contain no secret and nothing that the
-/// server answered, except its HTTP status.
+/// Why there is no usable answer. The texts appear in the status of an object: they contain no secret, and nothing that
+/// the server answered except its HTTP status.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
     /// The request was not sent: the address is not allowed.
     #[error("the address is refused: {0}")]
     Refused(String),
-    /// The request was not sent: its credentials or certificates cannot be used.
+    /// The request was not sent: its credentials or certificates are unusable.
     #[error("{0}")]
     Unfit(String),
-    /// The request was not sent: the name has no address.
+    /// The request was not sent: the name does not resolve to an address.
     #[error("{0}")]
     Unresolved(String),
-    /// The request was not sent: there is no connection. Only for hosts that the settings allow.
+    /// The request was not sent: the connection failed. Only for hosts that the settings allow.
     #[error("cannot connect: {0}")]
     Unreachable(String),
-    /// The request was not sent: the certificate of the server is not trusted. Told for every host, since a server that shows a
-    /// certificate answers.
+    /// The request was not sent: the certificate of the server is not trusted. Shown for every host, since a server
+    /// that presents a certificate is reachable anyway.
     #[error("the certificate of the server is not trusted: {0}")]
     Certificate(Distrust),
-    /// No answer arrived in time; the request may have been carried out.
+    /// No answer arrived in time; the request may have been executed.
     #[error("no answer within {}", seconds(.0))]
     Timeout(Duration),
-    /// The connection broke; the request may have been carried out. Only for hosts that the settings allow.
+    /// The connection broke; the request may have been executed. Only for hosts that the settings allow.
     #[error("the connection broke: {0}")]
     Broken(String),
-    /// There is no answer, for a reason that only the operator's log has; the request may have been carried out.
+    /// There is no answer; the cause is only in the operator's log. The request may have been executed.
     #[error("no answer from {0}; the operator's log says why")]
     NoAnswer(String),
     /// The answer is longer than the limit.
@@ -83,10 +83,10 @@ pub enum Error {
     /// The server answers with an error status.
     #[error("the server answers {0}")]
     Status(StatusCode),
-    /// A Prometheus server refuses the query, with this type of error.
+    /// A Prometheus server rejects the query with this type of error.
     #[error("the server answers {0} ({1}): check the query")]
     Query(StatusCode, &'static str),
-    /// The content of the answer is not as expected.
+    /// The content of the answer is invalid.
     #[error("{0}")]
     Answer(String),
 }
@@ -98,7 +98,7 @@ impl Error {
         matches!(self, Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
     }
 
-    /// Whether the same request may succeed later, or from another place.
+    /// Whether the same request may succeed later, or from another host.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
@@ -119,7 +119,7 @@ impl Error {
         }
     }
 
-    /// The name of the error in metrics.
+    /// Name of the error in metrics.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {

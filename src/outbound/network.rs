@@ -6,19 +6,19 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// A network such as `10.0.0.0/8`, or one address.
+/// Network such as `10.0.0.0/8`, or a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
     prefix: u32,
 }
 
-/// A text that is neither a network nor an address.
+/// The text is neither a network nor an address.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0:?} is not a network: write an address such as 10.1.2.3, or a network such as 10.0.0.0/8 or fd00::/8")]
 pub struct NoNetwork(String);
 
-/// Bits of an address, the first one at the top.
+/// Address bits, left-aligned, and their number.
 fn bits(address: IpAddr) -> (u128, u32) {
     match address {
         IpAddr::V4(four) => (u128::from(four.to_bits()) << 96, 32),
@@ -27,7 +27,7 @@ fn bits(address: IpAddr) -> (u128, u32) {
 }
 
 impl Network {
-    /// Whether the address is in the network. An IPv4 network has no IPv6 addresses.
+    /// Whether the network contains the address. An IPv4 network contains no IPv6 addresses.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let ((own, width), (other, others)) = (bits(self.address), bits(address));
@@ -44,7 +44,7 @@ impl FromStr for Network {
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let (bits, width) = bits(address);
         let prefix: u32 = prefix.map_or(Ok(width), str::parse).map_err(|_| wrong())?;
-        // Bits behind the prefix are a mistake: 10.1.2.3/8 may mean the host or the network.
+        // Bits after the prefix are a mistake: 10.1.2.3/8 may mean the host or the network.
         let behind = bits.checked_shl(prefix).unwrap_or(0);
         if prefix > width || behind != 0 {
             return Err(wrong());
@@ -59,14 +59,14 @@ impl fmt::Display for Network {
     }
 }
 
-/// A host such as `prometheus.monitoring.svc`, or all below a domain: `.example.com` or `*.example.com`.
+/// Host such as `prometheus.monitoring.svc`, or all hosts below a domain: `.example.com` or `*.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPattern {
     name: String,
     below: bool,
 }
 
-/// A text that is no host.
+/// The text is not a host.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
     "{0:?} is not a host: write a name such as a.example.com, or .example.com for all names below it; addresses are networks"
@@ -74,7 +74,7 @@ pub struct HostPattern {
 pub struct NoHost(String);
 
 impl HostPattern {
-    /// Whether this is the host. Upper and lower case are the same, and the dot at the end of a full name does not count.
+    /// Whether the pattern matches the host. Case and a trailing dot do not matter.
     #[must_use]
     pub fn matches(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
@@ -95,7 +95,7 @@ impl FromStr for HostPattern {
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         let may = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         let is_name = name.split('.').all(|label| !label.is_empty() && label.chars().all(may));
-        // URLs also read 127.1 and 2130706433 as addresses.
+        // URL parsers also accept 127.1 and 2130706433 as addresses.
         let is_number = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
         if !is_name || is_number {
             return Err(NoHost(text.to_owned()));

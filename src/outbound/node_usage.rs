@@ -1,6 +1,6 @@
-//! The usage of nodes: queries for a Prometheus server that scrapes node-exporter, and answers of the API metrics.k8s.io.
+//! Usage of nodes: queries for a Prometheus server that scrapes node-exporter, and answers of the API metrics.k8s.io.
 //!
-//! All nodes are asked for at once; each then finds its own numbers in the answer.
+//! One request covers all nodes; the numbers of each node are then looked up in the answer.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,42 +19,39 @@ use ganglion_core::document::parsed;
 use ganglion_core::names::is_label_name;
 use ganglion_core::quantity;
 
-/// The shortest time over which rates are taken. A rate needs two samples, and Prometheus takes one a minute unless it is told
-/// otherwise. A shorter window is widened to this.
+/// Minimum range of a rate. A rate needs two samples, and Prometheus takes one a minute by default. A shorter window is
+/// extended to this.
 const SHORTEST: Duration = Duration::from_secs(120);
 
-/// Number of points of a deviation, and the shortest time between two: more cost the server memory for each processor of each
-/// node, and there are no new samples more often.
+/// Number of points of a deviation, and the minimum time between two points. More points cost the server memory for
+/// each core of each node, and samples are not more frequent.
 const POINTS: u32 = 60;
 const SHORTEST_STEP: Duration = Duration::from_secs(15);
 
-/// By how many percent of the whole a usage may be beyond 0 and 100: sources relate amounts of work to times that they measure
-/// a little later or earlier.
+/// Accepted deviation from the range of 0 to 100 percent: sources divide amounts of work by times that they measure
+/// slightly earlier or later.
 const TOLERANCE: f64 = 10.0;
 
-/// A statistic of all nodes over a window, in percent of what each node has.
+/// Statistic of all nodes over a window, in percent of each node's total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UsageStatistic {
-    /// The mean of the time that processors are busy: neither idle nor waiting for a disk.
+    /// Mean fraction of time in which cores are busy: neither idle nor waiting for I/O.
     CpuMean,
-    /// The standard deviation of the same.
+    /// Standard deviation of the same.
     CpuDeviation,
-    /// The mean of the memory that is not available to new processes.
+    /// Mean fraction of memory that is not available to new processes.
     MemoryMean,
-    /// The standard deviation of the same.
+    /// Standard deviation of the same.
     MemoryDeviation,
 }
 
 impl UsageStatistic {
-    /// All statistics; each is a query of its own.
+    /// All statistics; each needs its own query.
     pub const ALL: [Self; 4] = [Self::CpuMean, Self::CpuDeviation, Self::MemoryMean, Self::MemoryDeviation];
 
-    /// The query for all nodes whose series have this label.
+    /// Query for all nodes whose series have this label. Fails if `label` is not a valid label name.
     ///
-    /// A node whose exporter is not scraped any more has no result: what is known of its past is not its usage.
-    ///
-    /// # Errors
-    /// It is not the name of a label.
+    /// A node whose exporter is no longer scraped has no result: past samples are not its usage.
     pub fn query(self, label: &str, window: Duration) -> Result<String, ValueError> {
         if !is_label_name(label) {
             return Err(ValueError::Unfit("nodeLabel is not the name of a label of Prometheus".to_owned()));
@@ -68,7 +65,7 @@ impl UsageStatistic {
         Ok(match self {
             Self::CpuMean => format!("100 * (1 - {})", idle(label, &cores, over)),
             Self::CpuDeviation => {
-                // Steps that are longer than the shortest rate leave no time out.
+                // Steps longer than the minimum range leave no gaps.
                 let idle = idle(label, &cores, step.max(SHORTEST).as_secs());
                 format!("100 * stddev_over_time(({idle})[{over}s:{each}s]) and {cores}")
             }
@@ -83,17 +80,18 @@ impl UsageStatistic {
     }
 }
 
-/// The share of its time in which a processor is idle or waits for a disk.
+/// Fraction of time in which a core is idle or waits for I/O.
 ///
-/// It relates to the time that was counted for the first processor in all of its modes, not to the range: a node that started, or
-/// was first scraped, within the range would otherwise look busy before it. All processors instead of the first would be right,
-/// too, and with many processors on thousands of nodes more than a server computes by default (50 million points).
+/// The denominator is the time that was counted for the first core in all modes, not the range: otherwise a node that
+/// started, or was first scraped, within the range would look busy before that. The time of all cores instead of the
+/// first would be equally correct, but with many cores on thousands of nodes it exceeds the default limit of a server
+/// (50 million points).
 fn idle(label: &str, cores: &str, range: u64) -> String {
     let rate = |of: &str| format!("sum by ({label}) (rate(node_cpu_seconds_total{{{of}}}[{range}s]))");
     format!("{} / ({} * {cores})", rate("mode=~\"idle|iowait\""), rate("cpu=\"0\""))
 }
 
-/// A host that a label names.
+/// Host in the value of a label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Host {
     Name(String),
@@ -136,10 +134,7 @@ pub struct NodeStatistic {
 }
 
 impl NodeStatistic {
-    /// Reads the answer to a query for all nodes, such as [`UsageStatistic::query`], with this label.
-    ///
-    /// # Errors
-    /// The answer is not a list of numbers, or no series has the label.
+    /// Parses the answer to a query by this label, such as [`UsageStatistic::query`]. Fails if no series has the label.
     pub fn parse(status: StatusCode, body: &[u8], label: &str) -> Result<Self, ValueError> {
         let series = by_label(status, body, label)?;
         let mut by_host = HashMap::<Host, Vec<usize>>::new();
@@ -156,18 +151,13 @@ impl NodeStatistic {
         Ok(Self { series, by_host })
     }
 
-    /// The number of the node with this name and these addresses, in percent.
-    ///
-    /// # Errors
-    /// There is none, or it is no percentage, or two series are of the node.
+    /// Percentage of the node with this name and these addresses. Fails unless exactly one series belongs to the node.
     pub fn of(&self, node: &str, addresses: &[IpAddr]) -> Result<f64, ValueError> {
         percent(self.number(node, addresses)?)
     }
 
-    /// The number of the node with this name and these addresses, as the server has it.
-    ///
-    /// # Errors
-    /// There is none, or two series are of the node.
+    /// Number of the node with this name and these addresses, unchanged. Fails unless exactly one series belongs to the
+    /// node.
     pub fn number(&self, node: &str, addresses: &[IpAddr]) -> Result<f64, ValueError> {
         let addresses = addresses.iter().copied().map(Host::address);
         let hosts = Host::parse(node).into_iter().chain(addresses);
@@ -188,7 +178,7 @@ impl NodeStatistic {
     }
 }
 
-/// A usage in percent of the whole.
+/// Checks that a usage is a percentage.
 fn percent(value: f64) -> Result<f64, ValueError> {
     if (-TOLERANCE..=100.0 + TOLERANCE).contains(&value) {
         Ok(value.clamp(0.0, 100.0))
@@ -197,7 +187,7 @@ fn percent(value: f64) -> Result<f64, ValueError> {
     }
 }
 
-/// The fields of a `NodeMetricsList` of metrics.k8s.io that are used here.
+/// Used fields of a `NodeMetricsList` of metrics.k8s.io.
 #[derive(Deserialize)]
 struct NodeMetricsList {
     #[serde(default)]
@@ -218,28 +208,22 @@ struct NodeMeta {
     name: String,
 }
 
-/// What one node uses, by the API metrics.k8s.io.
+/// Usage of one node from the API metrics.k8s.io.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredNode {
     pub name: String,
-    /// The end of the period of the measurement.
+    /// End of the measurement period.
     pub at: Option<Timestamp>,
     usage: Amounts,
 }
 
 impl MeasuredNode {
-    /// The usage of the processors, in percent of this many millicores.
-    ///
-    /// # Errors
-    /// The usage or the capacity is not known.
+    /// CPU usage in percent of this capacity in millicores.
     pub fn cpu_percent(&self, capacity_millis: i64) -> Result<f64, ValueError> {
         percent_of("cpu", self.usage.cpu.as_deref(), capacity_millis as f64 / 1000.0)
     }
 
-    /// The usage of the memory, in percent of this many bytes.
-    ///
-    /// # Errors
-    /// The usage or the capacity is not known.
+    /// Memory usage in percent of this capacity in bytes.
     pub fn memory_percent(&self, capacity_bytes: i64) -> Result<f64, ValueError> {
         percent_of("memory", self.usage.memory.as_deref(), capacity_bytes as f64)
     }
@@ -256,10 +240,7 @@ fn percent_of(name: &str, used: Option<&str>, capacity: f64) -> Result<f64, Valu
     percent(100.0 * used / capacity)
 }
 
-/// The nodes in a `NodeMetricsList`.
-///
-/// # Errors
-/// It is not one, or has more than [`MAX_SERIES`] nodes.
+/// Parses the nodes in a `NodeMetricsList`. Fails if there are more than [`MAX_SERIES`].
 pub fn measured_nodes(body: &[u8]) -> Result<Vec<MeasuredNode>, Error> {
     let list: NodeMetricsList = parsed(body).map_err(Error::Answer)?;
     if list.items.count > MAX_SERIES {

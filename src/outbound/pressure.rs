@@ -1,4 +1,4 @@
-//! The differential pressure of a node, from a server with WAO's DifferentialPressureAPI.
+//! Differential pressure of a node, from a server with WAO's DifferentialPressureAPI.
 
 use std::fmt;
 
@@ -13,18 +13,18 @@ use super::web::{good, parse};
 use ganglion_core::document::parsed;
 use ganglion_core::words::kind_of_text;
 
-/// The largest differential pressure of a node, in pascals, in either direction; fans make some tens.
+/// Maximum differential pressure in pascals, in either direction; fans cause some tens.
 const MAX_PASCALS: f64 = 10_000.0;
 
 /// Maximum number of sensors in an answer.
 const MAX_SENSORS: usize = 64;
 
-/// Which sensor is asked for.
+/// Sensor that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PressureSensor<'a> {
-    /// The one that the server assigns to the node of this name.
+    /// Sensor that the server assigns to the node of this name.
     OfNode(&'a str),
-    /// The one with this id.
+    /// Sensor with this id.
     Named(&'a str),
 }
 
@@ -37,15 +37,15 @@ impl fmt::Display for PressureSensor<'_> {
     }
 }
 
-/// The reading of a sensor.
+/// Reading of a sensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PressureReading {
     pub pascals: f64,
-    /// The sensor's id. None: the server gives none that may be shown.
+    /// Id of the sensor. None: the server returns no id that may be shown.
     pub sensor: Option<String>,
 }
 
-/// The answer of the server.
+/// Answer of the server.
 #[derive(Deserialize)]
 struct Reply {
     #[serde(default)]
@@ -72,7 +72,7 @@ impl Sensor {
     }
 }
 
-/// A number or a text. Servers differ in which of the two they write.
+/// Number or text. Servers differ in which of the two they return.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Loose {
@@ -82,7 +82,6 @@ enum Loose {
 }
 
 impl Loose {
-    /// The number.
     fn number(&self, field: &str) -> Result<f64, ValueError> {
         let kind = match self {
             Self::Number(number) => return Ok(*number),
@@ -96,16 +95,13 @@ impl Loose {
     }
 }
 
-/// The URL of a sensor. `endpoint` is the URL of the server, without `/api/sensor`.
-///
-/// # Errors
-/// The URL is invalid or not allowed, or the name cannot be a part of one.
+/// URL of a sensor. `endpoint` is the URL of the server, without `/api/sensor`.
 pub fn sensor_url(endpoint: &str, sensor: PressureSensor<'_>) -> Result<Url, ValueError> {
     let mut url = parse(endpoint)?;
     let (PressureSensor::OfNode(name) | PressureSensor::Named(name)) = sensor;
-    // Dots would be taken for a step in the path; parsers of URLs drop tabs and line ends.
+    // Dots would be interpreted as path steps; URL parsers drop tabs and line ends.
     if matches!(name, "" | "." | "..") || name.chars().any(char::is_control) {
-        return Err(ValueError::Unfit("the name of the node or sensor cannot be a part of an address".to_owned()));
+        return Err(ValueError::Unfit("the name of the node or sensor cannot be part of a URL path".to_owned()));
     }
     if let Ok(mut path) = url.path_segments_mut() {
         path.pop_if_empty().extend(["api", "sensor"]);
@@ -117,10 +113,7 @@ pub fn sensor_url(endpoint: &str, sensor: PressureSensor<'_>) -> Result<Url, Val
     Ok(url)
 }
 
-/// The reading in an answer for this sensor.
-///
-/// # Errors
-/// There is none, or several.
+/// Parses the reading of this sensor. Fails unless the answer contains exactly one.
 pub fn reading(status: StatusCode, body: &[u8], asked: PressureSensor<'_>) -> Result<PressureReading, ValueError> {
     if status == StatusCode::NOT_FOUND {
         let words = format!("the server answers {status}: it has no {asked}, or is no DifferentialPressureAPI");
@@ -143,8 +136,8 @@ pub fn reading(status: StatusCode, body: &[u8], asked: PressureSensor<'_>) -> Re
     Ok(PressureReading { pascals, sensor: shown.map(str::to_owned) })
 }
 
-/// The API repeats the HTTP status in its body, and some servers give an error there only. WAO ignores the code, so that it may
-/// be missing.
+/// The API repeats the HTTP status in the body, and some servers report errors only there. The code is optional, since
+/// WAO ignores it.
 fn check_code(code: Option<&Loose>, asked: PressureSensor<'_>) -> Result<(), ValueError> {
     let Some(code) = code else { return Ok(()) };
     match code.number("code")? {
@@ -157,7 +150,7 @@ fn check_code(code: Option<&Loose>, asked: PressureSensor<'_>) -> Result<(), Val
     }
 }
 
-/// The sensor that was asked for.
+/// Selects the requested sensor.
 fn only(found: Items<Sensor, MAX_SENSORS>, asked: PressureSensor<'_>) -> Result<Sensor, ValueError> {
     if found.count > MAX_SENSORS {
         let words = format!("the server answers with {} sensors, more than {MAX_SENSORS}", found.count);
@@ -165,7 +158,7 @@ fn only(found: Items<Sensor, MAX_SENSORS>, asked: PressureSensor<'_>) -> Result<
     }
     let mut sensors = found.kept;
     if let PressureSensor::Named(name) = asked {
-        // A server that does not repeat the id has been asked for one sensor only.
+        // A single sensor without an id is accepted: the request named only one.
         let unnamed = sensors.len() == 1;
         sensors.retain(|sensor| sensor.id().map_or(unnamed, |id| id == name));
     }
@@ -190,7 +183,7 @@ fn only(found: Items<Sensor, MAX_SENSORS>, asked: PressureSensor<'_>) -> Result<
 
 #[cfg(test)]
 mod tests {
-    //! What is asked, and what answers say.
+    //! Requests, and parsing of answers.
 
     use super::*;
     use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Numbers from a Prometheus server, or from one with the same API: one, or one for each value of a label.
+//! Numbers from a Prometheus server, or from one with the same API: a single number, or one number per label value.
 //!
 //! Texts of the server are not passed on: they may quote what only the server can see.
 
@@ -21,25 +21,25 @@ use ganglion_core::words::kind_of_text;
 /// Maximum number of series in the result of a query.
 pub const MAX_SERIES: usize = 20_000;
 
-/// The result of a query.
+/// Result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// A finite number.
+    /// Finite number.
     pub value: String,
-    /// The time of the value, by the server's clock.
+    /// Time of the value by the server's clock.
     pub at: Timestamp,
 }
 
-/// One series of the result of a query that aggregates by a label.
+/// Series in the result of a query that aggregates by a label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabelledNumber {
-    /// The value of the label. None: the series does not have the label.
+    /// Value of the label. None: the series does not have the label.
     pub label: Option<String>,
-    /// A finite number. None: it is NaN or infinite.
+    /// Finite number. None: the value is NaN or infinite.
     pub number: Option<f64>,
 }
 
-/// The answer of `/api/v1/query`. Its result is parsed once its type is known, without a tree.
+/// Answer of `/api/v1/query`. The result is parsed after its type is known, without building a tree.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Reply<'a> {
@@ -61,13 +61,13 @@ struct Data<'a> {
     result: &'a RawValue,
 }
 
-/// One series of a vector.
+/// Series of a vector.
 #[derive(Deserialize)]
 struct Series {
     value: Option<Sample>,
 }
 
-/// One series of a vector, with its labels.
+/// Series of a vector, with its labels.
 #[derive(Deserialize)]
 struct LabelledSeries {
     #[serde(default)]
@@ -77,10 +77,7 @@ struct LabelledSeries {
 
 type Sample = (f64, String);
 
-/// The URL of a query at the current time. `base` is the URL of the server, without `/api/v1`.
-///
-/// # Errors
-/// The URL is invalid or not allowed.
+/// URL of a query at the current time. `base` is the URL of the server, without `/api/v1`.
 pub fn query_url(base: &str, query: &str) -> Result<Url, Error> {
     let mut url = parse(base)?;
     if let Ok(mut path) = url.path_segments_mut() {
@@ -90,25 +87,20 @@ pub fn query_url(base: &str, query: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
-/// The result of a query.
-///
-/// # Errors
-/// It is not exactly one number.
+/// Parses the result of a query. Fails unless it is exactly one number.
 pub fn point(status: StatusCode, body: &[u8]) -> Result<Point, Error> {
     result(status, body, one)
 }
 
-/// The result of a query that aggregates by this label, in the order of the answer.
-///
-/// # Errors
-/// It is not a list of at most [`MAX_SERIES`] numbers.
+/// Parses the result of a query that aggregates by this label, in the order of the answer. Fails if there are more than
+/// [`MAX_SERIES`] series.
 pub fn by_label(status: StatusCode, body: &[u8], label: &str) -> Result<Vec<LabelledNumber>, Error> {
     result(status, body, |data| labelled(data, label))
 }
 
-/// What this function makes of the data of a successful query.
+/// Parses the answer to a query, and its data with `read`.
 fn result<T>(status: StatusCode, body: &[u8], read: impl FnOnce(&Data<'_>) -> Result<T, String>) -> Result<T, Error> {
-    // A refused query is explained in the body, whatever the HTTP status.
+    // The body explains a rejected query, regardless of the HTTP status.
     match (serde_json::from_slice::<Reply<'_>>(body), status) {
         (Ok(reply), status) if reply.status == "error" => Err(refused(status, &reply)),
         (Ok(reply), StatusCode::OK) if reply.status == "success" => data(&reply).and_then(read).map_err(Error::Answer),
@@ -122,7 +114,7 @@ fn result<T>(status: StatusCode, body: &[u8], read: impl FnOnce(&Data<'_>) -> Re
 const NOT_PROMETHEUS: &str = "the answer is not a Prometheus reply";
 const HISTOGRAM: &str = "the query gives a histogram, not a number";
 
-/// The types of errors are a closed set; of others only the HTTP status is passed on.
+/// The known error types are passed on. For any other type, only the HTTP status is passed on.
 fn refused(status: StatusCode, reply: &Reply<'_>) -> Error {
     let known =
         ["bad_data", "execution", "timeout", "canceled", "internal", "unavailable", "not_found", "not_acceptable"];

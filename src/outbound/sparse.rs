@@ -1,17 +1,17 @@
-//! Lines of the log that many requests could write.
+//! Rate limit for log lines that many requests could write.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Minimum time between two lines of the log about servers that do not answer.
+/// Minimum time between two log lines about servers that do not answer.
 const LOG_PAUSE: Duration = Duration::from_secs(1);
 
-/// Lets a line of the log pass at most once in [`LOG_PAUSE`].
+/// Allows at most one log line per [`LOG_PAUSE`].
 #[derive(Default)]
 pub struct Sparse(Mutex<(Option<Instant>, u64)>);
 
 impl Sparse {
-    /// Whether there may be a line now; then how many were left out before it.
+    /// Returns the number of suppressed lines if a line may be logged now.
     pub fn turn(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, left_out) = &mut *state;

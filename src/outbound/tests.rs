@@ -1,4 +1,4 @@
-//! Requests against servers that behave well, badly and not at all; addresses that must not be asked.
+//! Requests to servers that answer, fail or hang, and to addresses that are refused.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use super::{Error, json, prometheus};
 
 const LIMIT: usize = 64 << 10;
 
-/// Rules for tests: servers are on this host, and errors say why they do not answer.
+/// Rules for tests: servers are on this host, and errors show the cause.
 fn loopback() -> Rules {
     let allowed_networks = vec!["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()];
     let allowed_hosts = vec![".example".parse().unwrap(), "localhost".parse().unwrap()];
@@ -190,7 +190,7 @@ async fn what_is_wrong_with_a_certificate_is_told(
     let error = number(&web(), &call, "a").await.unwrap_err();
     assert_eq!(error, Error::Certificate(expected));
     assert_eq!(error.to_string(), format!("the certificate of the server is not trusted: {words}"));
-    // The certificate itself may be named: then it is that one and no other.
+    // If `ca` is the server certificate itself, exactly this certificate is trusted.
     let cert = std::fs::read(authority.files().0).unwrap();
     let call = Call { ca: Some(cert.into()), ..call };
     assert_eq!(number(&web(), &call, "a").await.as_deref(), Ok("1"));
@@ -215,7 +215,7 @@ async fn a_certificate_of_own_making_is_believed_where_it_is_named(#[case] days:
     }
     let insecure = Call { insecure: true, ..with(None, port) };
     assert_eq!(number(&web, &insecure, "a").await.as_deref(), Ok("1"));
-    // Who has seen the certificate can show it; only the machine has its key.
+    // Anyone who has seen the certificate can present it; only the machine has its key.
     let impostor = Server::impostor(manner, &bmc).await;
     let error = number(&web, &with(Some(bmc.pem()), impostor.address.port()), "a").await.unwrap_err();
     assert_eq!(error, Error::Certificate(Distrust::Unusable));
@@ -232,7 +232,8 @@ async fn a_certificate_is_told_of_hosts_that_are_not_listed() {
     assert!(begun.elapsed() < call.within, "{:?}", begun.elapsed());
 }
 
-/// A server that answers `/` with this status and head, where PORT is its port, and has a number for us at `/found`.
+/// Starts a server that answers `/` with this status and head, in which PORT is its port, and serves a number at
+/// `/found`.
 async fn moved(status: &str) -> Server {
     let server = says("204 No Content", "").await;
     let status = status.replace("PORT", &server.address.port().to_string()).leak();
@@ -287,7 +288,7 @@ async fn many_authorities_do_not_pile_up() {
     assert_eq!(web.kept(), 16);
 }
 
-/// A resolver of this one's own: the name says what it gives.
+/// Resolver for tests: the name determines the result.
 fn by_name(name: &str) -> io::Result<Vec<IpAddr>> {
     match name {
         "metadata.example" => Ok(vec!["169.254.169.254".parse().unwrap()]),
@@ -430,7 +431,7 @@ async fn a_query_that_gives_no_number_has_words(#[case] status: &'static str, #[
     assert_eq!(error.to_string(), words);
 }
 
-/// Each failure of a connection, to a host that the settings do not list.
+/// Each kind of failed connection, to a host that the settings do not list.
 #[rstest]
 #[case::closed(None)]
 #[case::hangs(Some(Manner::Hangs))]

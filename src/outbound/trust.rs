@@ -1,7 +1,9 @@
-//! Which certificates of servers are trusted where a request names authorities, and what is wrong with one that is not.
+//! Verification of server certificates for requests that name authorities, and the reason why a certificate is not
+//! trusted.
 //!
-//! A BMC usually shows a certificate that it made for itself: that of an authority, for another name, expired. Who names exactly
-//! this certificate trusts the server that holds its key, so none of that matters; webpki alone refuses it.
+//! A BMC usually presents a certificate that it issued itself: a CA certificate, for another name, or expired. A user
+//! who names exactly this certificate trusts the server that has its key, so none of that matters. webpki alone would
+//! reject it.
 
 use std::error::Error as StdError;
 use std::io;
@@ -15,37 +17,37 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use thiserror::Error;
 
-/// Maximum number of certificates that a request names.
+/// Maximum number of certificates in a request.
 const CERTIFICATES: usize = 512;
 
-/// TLS sessions that are kept for the next connection, over all servers of one set of authorities: 8 for a server.
+/// Number of cached TLS sessions over all servers of one set of authorities; 8 per server.
 const SESSIONS: usize = 64;
 
 /// Why the certificate of a server is not trusted.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Distrust {
-    /// It is issued by an authority that is not among the trusted ones, or by the server itself.
+    /// The issuer is not among the trusted authorities, or is the server itself.
     #[error("its issuer is unknown")]
     Issuer,
-    /// It is the certificate of an authority, as servers make it for themselves.
-    #[error("the server made it for itself")]
+    /// It is a CA certificate, as servers issue for themselves.
+    #[error("it is a CA certificate, probably self-signed")]
     OwnMaking,
-    /// It has another name than the server's.
+    /// It is for another name.
     #[error("it is for another name")]
     Name,
-    /// Its time is over.
+    /// It has expired.
     #[error("it has expired")]
     Expired,
-    /// Its time has not begun.
+    /// It is not valid yet.
     #[error("it is not valid yet")]
     NotYetValid,
-    /// It is damaged, revoked, for another purpose, or of a form that is not supported.
+    /// It is damaged, revoked, for another purpose, or of an unsupported form.
     #[error("it is not a valid certificate of a server")]
     Unusable,
 }
 
 impl Distrust {
-    /// What is wrong with the certificate, if that is why there is no connection.
+    /// Reason why the certificate is not trusted; None if the connection failed for another reason.
     #[must_use]
     pub fn of(error: &(dyn StdError + 'static)) -> Option<Self> {
         let tls = causes(error).find_map(|cause| cause.downcast_ref::<rustls::Error>())?;
@@ -55,14 +57,14 @@ impl Distrust {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Self::Name,
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Self::NotYetValid,
-            // webpki's own type is not public here; a test holds its name.
+            // webpki's own type is not public here; a test checks its name.
             CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => Self::OwnMaking,
             _ => Self::Unusable,
         })
     }
 }
 
-/// An error and its causes, outermost first, with those that errors of input and output wrap.
+/// The error and its causes, outermost first, including those wrapped in I/O errors.
 pub fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |&cause: &&'a (dyn StdError + 'static)| {
         match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
@@ -72,7 +74,8 @@ pub fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &
     })
 }
 
-/// TLS that trusts these authorities and these very certificates, PEM. None: there is none, or one cannot be read.
+/// TLS configuration that trusts these authorities and exactly these certificates, in PEM. None if there is no
+/// certificate or one is malformed.
 #[must_use]
 pub fn only(pem: &[u8]) -> Option<ClientConfig> {
     let provider = CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()));
@@ -92,7 +95,7 @@ pub fn only(pem: &[u8]) -> Option<ClientConfig> {
     Some(config)
 }
 
-/// Trusts the certificates that are named, and what webpki trusts with them as authorities.
+/// Trusts the named certificates, and certificates that webpki trusts with the named ones as authorities.
 #[derive(Debug)]
 struct Named {
     named: Vec<CertificateDer<'static>>,
@@ -108,13 +111,13 @@ impl ServerCertVerifier for Named {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // Whether the server has its key is verified with the handshake.
+        // The handshake verifies that the server has the key.
         if self.named.iter().any(|named| named.as_ref() == end_entity.as_ref()) {
             return Ok(ServerCertVerified::assertion());
         }
         let verified = self.authorities.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         verified.map_err(|error| match error {
-            // One of the named authorities has the issuer's name, but another key.
+            // A named authority has the name of the issuer, but another key.
             rustls::Error::InvalidCertificate(CertificateError::BadSignature) => CertificateError::UnknownIssuer.into(),
             error => error,
         })

@@ -1,35 +1,35 @@
-//! Why a server has no usable value of a node. Shared by the clients that read such values.
+//! Errors of the clients that read values of nodes.
 
 use super::Error;
 
-/// Longest name from an answer that is shown, in characters.
+/// Maximum length of a name from an answer that may be shown, in characters.
 const MAX_NAME: usize = 64;
 
-/// Why there is no usable value of a node. The texts are shown in the status of an object: they contain nothing that the server
-/// answered, except its HTTP status, numbers of items and names that [`is_plain_name`] lets pass.
+/// Why there is no usable value of a node. The texts appear in the status of an object: they contain nothing that the
+/// server answered, except its HTTP status, numbers of items, and names that [`is_plain_name`] accepts.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ValueError {
     /// There is no usable answer.
     #[error(transparent)]
     Client(#[from] Error),
-    /// The request was not sent: it cannot be made of its parameters.
+    /// The request was not sent: its parameters are invalid.
     #[error("{0}")]
     Unfit(String),
-    /// The server knows no such sensor, series or model.
+    /// The server has no such sensor, series or model.
     #[error("{0}")]
     NotFound(String),
-    /// The server has several values, and nothing says which is meant.
+    /// The server has several values and the request does not select one of them.
     #[error("{0}")]
     Ambiguous(String),
-    /// The server knows what is meant, and has no value of it at the moment.
+    /// The server has no value at the moment.
     #[error("{0}")]
     NoReading(String),
-    /// The value is not one that the quantity can have, or the answer is not as expected.
+    /// The value is out of range, or the answer is invalid.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// Whether a name from an answer may be shown: it consists of at most 64 letters, digits, blanks and `._-/`.
+/// Whether a name from an answer may be shown: at most 64 letters, digits, blanks and `._-/`.
 #[must_use]
 pub fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(is_plain)

@@ -1,12 +1,12 @@
-//! One request to a server: https or http, limits on time and size, over pooled connections. Redirects are followed only where
-//! a request asks for it, and never to another scheme, host or port.
+//! A single request to a server: https or http, bounded in time and size, over pooled connections. Redirects are
+//! followed only if the request allows it, and never to another scheme, host or port.
 //!
-//! Where the settings do not list a host, the author of an object does not learn from an error whether one of its ports is
-//! open: he could otherwise search networks that only the operator reaches. A refused connection, a timeout, a TLS failure and
-//! a reset are one error, which comes at the end of the time; the cause is in the operator's log. He does learn whether a
-//! server answers, since that is what the request is for: the HTTP status of one that answers HTTP, and what is wrong with the
-//! certificate of one that shows a certificate, which he needs to trust it. And he learns whether a name has an address, which
-//! the cluster's DNS tells any pod.
+//! If the settings do not list a host, errors do not show the author of an object whether one of its ports is open:
+//! otherwise authors could scan networks that only the operator reaches. A refused connection, a timeout, a TLS failure
+//! and a reset are the same error, which is returned at the end of the timeout; the cause is in the operator's log.
+//! Authors do see whether a server answers, since that is the purpose of the request: the HTTP status, and the problem
+//! with a certificate, which is needed to trust it. They also see whether a name resolves, which the cluster's DNS
+//! tells any pod.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,11 +25,11 @@ use super::fair_limit::FairLimit;
 use super::sparse::Sparse;
 use super::trust::{self, Distrust};
 
-/// Maximum number of HTTP clients, one for each set of certificate authorities; the least recently used is dropped. Each takes
-/// about 9 kB beside its connections; thousands of BMCs may each have a certificate of their own.
+/// Maximum number of HTTP clients, one for each set of certificate authorities; the least recently used is dropped.
+/// Each takes about 9 kB besides its connections; thousands of BMCs may each have their own certificate.
 const CLIENTS: usize = 8192;
 
-/// Time after which an HTTP client that was not used is dropped: longer than the pause between two polls.
+/// Time after which an unused HTTP client is dropped: longer than the pause between two polls.
 const UNUSED: Duration = Duration::from_secs(2 * 3600);
 
 /// Maximum number of idle connections per host.
@@ -38,12 +38,11 @@ const IDLE: usize = 32;
 /// Maximum number of redirects that one request follows.
 const REDIRECTS: usize = 3;
 
-/// HTTP/2: bytes that a server may send before they are read, for one answer and for a connection; bytes of a head.
+/// HTTP/2 flow control: bytes that a server may send ahead, per answer and per connection; maximum size of headers.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 const HEAD: u32 = 16 << 10;
 
-/// Credentials of a request.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
     Bearer(String),
@@ -56,32 +55,32 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A request.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// http or https.
+    /// http or https URL.
     pub url: String,
     pub auth: Option<Credentials>,
-    /// Certificate authorities for the server's certificate, or that certificate itself, PEM. None: the public ones.
+    /// Certificate authorities for the server's certificate, or that certificate itself, in PEM. None: the public
+    /// authorities.
     pub ca: Option<Arc<[u8]>>,
-    /// Any certificate is taken, and `ca` has no effect.
+    /// Skips certificate verification; `ca` has no effect.
     pub insecure: bool,
-    /// A GET request follows redirects that lead to the same scheme, host and port.
+    /// A GET request follows redirects to the same scheme, host and port.
     pub redirects: bool,
-    /// Timeout, up to the end of the answer.
+    /// Timeout, including the body of the answer.
     pub within: Duration,
-    /// Maximum size of the answer in bytes, which depends on what it is read for.
+    /// Maximum size of the answer in bytes, which depends on its purpose.
     pub limit: usize,
-    /// On whose account the answer's bytes are in flight.
+    /// Tenant to which the bytes of the answer are accounted.
     pub tenant: String,
 }
 
-/// An answer of a server, with any status.
+/// Answer of a server, with any status.
 pub struct Answer {
     pub status: StatusCode,
-    /// Where a redirect leads.
+    /// Target of a redirect.
     location: Option<HeaderValue>,
-    /// None if it was not read.
+    /// None if the body was not read.
     body: Option<Bounded>,
 }
 
@@ -92,25 +91,19 @@ impl fmt::Debug for Answer {
 }
 
 impl Answer {
-    /// The bytes that were read.
+    /// Body, as far as it was read.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         self.body.as_ref().map_or(&[], |body| &body.bytes)
     }
 
-    /// The bytes that were read, if the status is a success.
-    ///
-    /// # Errors
-    /// The status is a redirect or an error.
+    /// Body, if the status is a success.
     pub fn good(&self) -> Result<&[u8], Error> {
         good(self.status).map(|()| self.body())
     }
 }
 
-/// Checks that the status is a success.
-///
-/// # Errors
-/// It is a redirect or an error.
+/// Checks that the status is a success, neither a redirect nor an error.
 pub fn good(status: StatusCode) -> Result<(), Error> {
     match status {
         status if status.is_success() => Ok(()),
@@ -119,14 +112,14 @@ pub fn good(status: StatusCode) -> Result<(), Error> {
     }
 }
 
-/// Whether the body of an answer is read.
+/// Part of an answer that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Body,
     Status,
 }
 
-/// The properties that connections of one HTTP client share: trusted authorities, and the port where the API server is refused.
+/// Connection properties of an HTTP client: trusted authorities, and the port on which the API server is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Trust {
     guarded: Option<u16>,
@@ -142,10 +135,10 @@ enum TrustedAuthorities {
     Any,
 }
 
-/// Sends requests. One for the process.
+/// Sends requests. One instance per process.
 pub struct Web {
     names: Names,
-    /// Bytes of answers that are in memory at the same time.
+    /// Bytes of answers in memory at the same time.
     bytes: FairLimit,
     clients: Mutex<HashMap<Trust, (Instant, Client)>>,
     max_clients: usize,
@@ -153,24 +146,20 @@ pub struct Web {
 }
 
 impl Web {
-    /// A sender of requests that resolves hosts with these names and has at most so many bytes of answers in memory.
+    /// Creates a sender that resolves hosts with `names`. `bytes` limits the total size of answers in memory.
     #[must_use]
     pub fn new(names: Names, bytes: FairLimit) -> Self {
-        // An error means that another part of the process has installed one.
+        // An error means that another part of the process has installed a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self { names, bytes, clients: Mutex::default(), max_clients: CLIENTS, log: Sparse::default() }
     }
 
-    /// The limit on bytes of answers, for those that come over another connection.
+    /// Limit on bytes of answers, for answers that arrive over other connections.
     #[must_use]
     pub fn bytes(&self) -> &FairLimit {
         &self.bytes
     }
 
-    /// Sends a GET request.
-    ///
-    /// # Errors
-    /// There is no answer.
     pub async fn get(&self, call: &Call) -> Result<Answer, Error> {
         let end = tokio::time::Instant::now() + call.within;
         let mut url = parse(&call.url)?;
@@ -185,28 +174,22 @@ impl Web {
         }
     }
 
-    /// Sends a POST request with this body, at most once. Only the status of the answer is read.
-    ///
-    /// # Errors
-    /// There is no answer. The request may have arrived unless the error says that it was not sent.
+    /// Sends a POST request with this body, at most once. Reads only the status of the answer. On an error the request
+    /// may have arrived, unless the error says that it was not sent.
     pub async fn post(&self, call: &Call, content_type: &str, body: Vec<u8>) -> Result<Answer, Error> {
         self.send_body(call, content_type, body, Wanted::Status).await
     }
 
-    /// Sends a POST request with this body and these headers, at most once. Only the status of the answer is read.
-    ///
-    /// # Errors
-    /// There is no answer. The request may have arrived unless the error says that it was not sent.
+    /// Sends a POST request with this body and these headers, at most once. Reads only the status of the answer. On an
+    /// error the request may have arrived, unless the error says that it was not sent.
     pub async fn post_with(&self, call: &Call, headers: HeaderMap, body: Vec<u8>) -> Result<Answer, Error> {
         let end = tokio::time::Instant::now() + call.within;
         let with = |request: RequestBuilder| request.headers(headers).body(body);
         self.send(call, &parse(&call.url)?, end, Method::POST, Wanted::Status, with).await
     }
 
-    /// Sends a POST request with this body, at most once, and reads the answer.
-    ///
-    /// # Errors
-    /// There is no answer. The request may have arrived unless the error says that it was not sent.
+    /// Sends a POST request with this body, at most once, and reads the answer. On an error the request may have
+    /// arrived, unless the error says that it was not sent.
     pub async fn ask(&self, call: &Call, content_type: &str, body: Vec<u8>) -> Result<Answer, Error> {
         self.send_body(call, content_type, body, Wanted::Body).await
     }
@@ -237,7 +220,7 @@ impl Web {
             let response = with(request).send().await.map_err(|error| failure(&error))?;
             self.read(call, response, wanted).await
         };
-        // The pool retries only requests that were never written.
+        // The pool retries only requests of which no byte was written.
         let done = tokio::time::timeout_at(end, work).await.unwrap_or(Err(Error::Timeout(call.within)));
         match done {
             Err(error @ (Error::Unreachable(_) | Error::Broken(_) | Error::Timeout(_))) => {
@@ -263,7 +246,7 @@ impl Web {
         Ok(Answer { status, location, body })
     }
 
-    /// See the head of this file.
+    /// Hides the cause of a failed connection; see the documentation of this module.
     async fn hidden(&self, url: &Url, error: Error, end: tokio::time::Instant) -> Error {
         let host = url.host_str().unwrap_or_default();
         if self.names.rules().shows_cause(host) {
@@ -271,7 +254,7 @@ impl Web {
         }
         let port = url.port_or_known_default().unwrap_or_default();
         if let Some(suppressed) = self.log.turn(Instant::now()) {
-            warn!(host, port, %error, suppressed, "a server that a user names does not answer");
+            warn!(host, port, %error, suppressed, "no answer from a server that a user names");
         }
         sleep_until(end).await;
         Error::NoAnswer(format!("{host}:{port}"))
@@ -281,7 +264,7 @@ impl Web {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps at most this many HTTP clients.
+    /// Limits the number of HTTP clients.
     #[cfg(test)]
     pub(super) fn with_clients(self, max_clients: usize) -> Self {
         Self { max_clients, ..self }
@@ -293,13 +276,13 @@ impl Web {
         self.clients().len()
     }
 
-    /// The HTTP client for this URL and the authorities of the request.
+    /// HTTP client for this URL and the authorities of the request.
     async fn client(&self, url: &Url, call: &Call) -> Result<Client, Error> {
         let guarded = url.port_or_known_default().and_then(|port| self.names.guarded(port));
         if let Some(host) = url.host_str().filter(|host| self.names.rules().denies(host)) {
             return Err(Error::Refused(format!("{host} is denied (setting outbound.deniedHosts)")));
         }
-        // IP addresses are not resolved, so they are checked here; names are checked at the connection.
+        // Addresses are not resolved, so they are checked here; names are checked when the connection is made.
         if let Some(address) = url.host_str().filter(|_| url.domain().is_none()) {
             self.names.allowed(address, guarded).await.map_err(|why| Error::Refused(why.to_string()))?;
         }
@@ -327,7 +310,7 @@ impl Web {
     }
 
     fn build(&self, trust: &Trust) -> Result<Client, Error> {
-        // A proxy would resolve names without checking addresses.
+        // A proxy would resolve names without checking the addresses.
         let builder = Client::builder()
             .no_proxy()
             .redirect(redirect::Policy::none())
@@ -350,23 +333,20 @@ impl Web {
     }
 }
 
-/// The parser's own words may quote the Secret or ConfigMap.
-const NO_AUTHORITY: &str = "ca: there is no certificate in PEM that can be used";
+/// The parser's error text may quote the Secret or ConfigMap.
+const NO_AUTHORITY: &str = "ca: there is no usable certificate in PEM";
 
-/// Where an answer redirects to, if that is on the same server.
+/// Target of a redirect, if it is on the same server.
 fn next(url: &Url, answer: &Answer) -> Option<Url> {
     if !matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         return None;
     }
     let next = url.join(answer.location.as_ref()?.to_str().ok()?).ok()?;
-    // A user and password in it would be sent in place of ours.
+    // A user and password in the target would replace the request's credentials.
     parse(next.as_str()).ok().filter(|next| next.origin() == url.origin())
 }
 
-/// Parses a URL that a user wrote.
-///
-/// # Errors
-/// The URL is invalid or not allowed.
+/// Parses a URL from a user. Only http and https without user information are allowed.
 pub fn parse(text: &str) -> Result<Url, Error> {
     let url = Url::parse(text).map_err(|error| Error::Refused(format!("it cannot be read: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -391,7 +371,7 @@ fn failure(error: &reqwest::Error) -> Error {
         return Error::Certificate(why);
     }
     match error {
-        // Such as a line end in a token.
+        // For example a line end in a token.
         error if error.is_builder() => {
             Error::Unfit("the request cannot be made: check its address and credentials".to_owned())
         }
@@ -400,7 +380,7 @@ fn failure(error: &reqwest::Error) -> Error {
     }
 }
 
-/// The innermost cause: the outer ones repeat the address.
+/// Innermost cause: the outer ones repeat the address.
 fn root(error: &reqwest::Error) -> String {
     let words = trust::causes(error).skip(1).last().map(ToString::to_string);
     words.unwrap_or_else(|| "no cause is known".to_owned())

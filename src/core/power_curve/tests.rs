@@ -1,4 +1,4 @@
-//! What a model is asked for, and the watts between the points of a curve.
+//! Requests for curves, and interpolation between their points.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -93,7 +93,7 @@ fn it_is_known_within_the_node_only() {
     assert_eq!([-0.01, 1.01, f64::NAN, f64::INFINITY].map(|part| curve.watts(part)), [None; 4]);
 }
 
-/// Noise around a step must bring no request with each measurement.
+/// Noise around a step must not cause a request with each measurement.
 #[rstest]
 #[case(22.7, 10.0, 0, true)]
 #[case(23.3, 10.0, 0, false)]
@@ -166,17 +166,17 @@ proptest! {
         }
     }
 
-    /// An error of less than a twentieth, over all that sensors measure.
+    /// The rounding error is less than 5 % over the whole range of sensors.
     #[test]
     fn pressures_are_rounded_by_a_part(pascals in prop_oneof![-2000.0..2000.0_f64, -1.0..1.0_f64]) {
         for input in percent(22.0, pascals).inputs() {
-            // What is less than half a step above the least counts as none, too.
+            // Values less than half a step above the minimum count as zero, too.
             let bound = (0.03 * pascals.abs()).max(1.025 * LEAST_PRESSURE);
             prop_assert!((input.pascals - pascals).abs() <= bound, "{}", input.pascals);
         }
     }
 
-    /// What a status shows is what the next process, and placement, read of it.
+    /// The status restores the curve for the next process and for placement.
     #[test]
     fn a_status_keeps_a_curve(
         base in 0.0..2000.0_f64, slope in 0.0..20.0_f64, inlet in -20.0..60.0_f64,

@@ -1,22 +1,22 @@
-//! What a user can do about each reason.
+//! Advice for users, by reason.
 
 use super::asked::Question;
 use ganglion_api::node_config::reasons::NodeReason;
 
-/// What helps, beside the words of the problem; none where nothing is wrong, or where the words say it. `field` is the field of
-/// the spec that names the source.
+/// Advice that completes a problem text. None if nothing is wrong or the problem text already says what to do. `field`
+/// is the spec field of the source.
 #[must_use]
 pub fn advice(reason: NodeReason, field: &str) -> Option<String> {
     use NodeReason as R;
     let words = match reason {
         R::Sampled | R::NothingToMeasure | R::Waiting | R::Applied | R::Applying | R::Stale => return None,
-        // Their words name what to change.
+        // The problem text names what to change.
         R::InvalidObject | R::SpecInvalid | R::NamespaceRefused | R::SecretUnavailable | R::TemplateInvalid => {
             return None;
         }
         R::InputMissing | R::NoReading | R::NodesLeftOut | R::NodeConfigsNotReady => return None,
         R::Suspended => "set spec.suspend to false to resume".to_owned(),
-        R::NodeNotFound => "it is measured once there is one; else delete this NodeConfig".to_owned(),
+        R::NodeNotFound => "measurement starts when the node exists; otherwise delete this NodeConfig".to_owned(),
         R::NodeConflict => "delete one of the two".to_owned(),
         R::Unreachable => format!("check the machine or server, its network, and {field}.endpoint"),
         R::LoginRefused => "correct the user and password in the Secret, or the rights of that user".to_owned(),
@@ -26,7 +26,7 @@ pub fn advice(reason: NodeReason, field: &str) -> Option<String> {
         R::AddressRefused => {
             format!("change {field}.endpoint, or allow the address in the operator's settings (outbound)")
         }
-        // The words name the label of a series.
+        // The problem text names the label of the series.
         R::SensorNotFound | R::SensorAmbiguous if field == Question::Usage.field() => return None,
         R::SensorNotFound | R::SensorAmbiguous => format!("set {field}.sensor"),
         R::AnswerInvalid => format!("check that {field}.endpoint is a server of the type in {field}.type"),
@@ -38,7 +38,7 @@ pub fn advice(reason: NodeReason, field: &str) -> Option<String> {
     Some(words)
 }
 
-/// The words of a problem of this source, with what helps.
+/// Appends the advice for this source, if any, to a problem text.
 #[must_use]
 pub fn with_advice(question: Question, reason: NodeReason, words: &str) -> String {
     match advice(reason, question.field()) {

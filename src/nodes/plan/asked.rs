@@ -1,4 +1,4 @@
-//! The spec of a NodeConfig, parsed: which sources are asked for which values, and how often.
+//! Parsed spec of a NodeConfig: the source of each value, and its interval.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,28 @@ use ganglion_api::refs::CaRef;
 use ganglion_api::scalars::DurationText;
 use ganglion_core::duration;
 
-/// The interval of a source that names none.
+/// Interval of a source without `fetchInterval`.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
-/// The window of a Prometheus source that names none.
+/// Window of a Prometheus source without `window`.
 const WINDOW: SignedDuration = SignedDuration::from_secs(300);
 
-/// The label of node-exporter's series where none is named.
+/// Label of the node-exporter series that identifies the node, if `nodeLabel` is unset.
 const LABEL: &str = "instance";
 
-/// What is asked of a source; each is a field of the spec.
+/// A request to a source. Each variant corresponds to a field of the spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Question {
     InletTemperature,
     DifferentialPressure,
     Usage,
     Power,
-    /// Which model predicts the power.
+    /// The model that predicts the power.
     Model,
 }
 
 impl Question {
-    /// The field of the spec that names its source.
+    /// Spec field of the source.
     #[must_use]
     pub fn field(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Question {
         }
     }
 
-    /// The values that its answer gives.
+    /// Values that one answer contains.
     #[must_use]
     pub fn values(self) -> &'static [NodeValue] {
         match self {
@@ -57,7 +57,7 @@ impl Question {
         }
     }
 
-    /// The question whose answer gives this value.
+    /// Question whose answer contains this value.
     #[must_use]
     pub fn of(value: NodeValue) -> Self {
         match value {
@@ -68,7 +68,7 @@ impl Question {
         }
     }
 
-    /// The name of its polls in metrics.
+    /// Name of the polls in metrics.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -81,21 +81,21 @@ impl Question {
     }
 }
 
-/// A server, and how it is asked.
+/// Address, credentials and TLS settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
     pub url: String,
-    /// The Secret with user and password.
+    /// Name of the Secret with user and password.
     pub secret: Option<String>,
     pub ca: Option<CaRef>,
-    /// Takes any certificate.
+    /// Skips certificate verification.
     pub insecure: bool,
 }
 
-/// Where an answer comes from.
+/// Source of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ValueSource {
-    /// A fixed answer.
+    /// Fixed values, without a server.
     Fake,
     Redfish {
         server: Server,
@@ -115,18 +115,18 @@ pub enum ValueSource {
         server: Server,
         format: CpuUsageFormat,
     },
-    /// A model that another source names.
+    /// The model that the endpoint provider names.
     NamedModel,
 }
 
-/// One source.
+/// A source and its interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskedSource {
     pub source: ValueSource,
     pub interval: SignedDuration,
 }
 
-/// What a NodeConfig asks for.
+/// Requested measurements of a NodeConfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     pub node: String,
@@ -134,7 +134,7 @@ pub struct Asked {
     pub sources: BTreeMap<Question, AskedSource>,
 }
 
-/// A field of the spec that cannot be used. The schema refuses most of it; an object may be older than the schema.
+/// Invalid spec field. The schema rejects most of these; an object may be older than the schema.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("spec.{field}{member}: {problem}")]
 pub struct SpecProblem {
@@ -145,9 +145,6 @@ pub struct SpecProblem {
 
 impl Asked {
     /// Parses a spec.
-    ///
-    /// # Errors
-    /// A field cannot be used.
     pub fn parse(spec: &NodeConfigSpec) -> Result<Self, SpecProblem> {
         let nothing = (MetricsCollector::default(), Predictor::default());
         let collector = spec.metrics_collector.as_ref().unwrap_or(&nothing.0);
@@ -167,7 +164,7 @@ impl Asked {
         }
         let provider = sources.get(&Question::Model).cloned();
         if let Some(AskedSource { source, interval }) = provider {
-            // A fake provider names a fake model.
+            // A fake provider implies a fake model.
             let source = if source == ValueSource::Fake { source } else { ValueSource::NamedModel };
             sources.entry(Question::Power).or_insert(AskedSource { source, interval });
         }
@@ -178,24 +175,24 @@ impl Asked {
         Ok(Self { node: spec.node_name.clone(), suspended: spec.suspend.unwrap_or(false), sources })
     }
 
-    /// The values that are asked for, in the order of the status.
+    /// Requested values, in the order of the status.
     pub fn values(&self) -> impl Iterator<Item = NodeValue> + '_ {
         NodeValue::ALL.into_iter().filter(|value| self.sources.contains_key(&Question::of(*value)))
     }
 
-    /// The time between two measurements of this value; a default for one that is not asked for.
+    /// Interval between two measurements of this value; the default interval if the value is not requested.
     #[must_use]
     pub fn interval(&self, value: NodeValue) -> SignedDuration {
         self.sources.get(&Question::of(value)).map_or(INTERVAL, |asked| asked.interval)
     }
 
-    /// The longest time between two measurements of a value.
+    /// Longest interval between two measurements, over all sources.
     #[must_use]
     pub fn longest_interval(&self) -> SignedDuration {
         self.sources.values().map(|asked| asked.interval).max().unwrap_or(INTERVAL)
     }
 
-    /// The values that the prediction needs.
+    /// Values that the prediction needs.
     #[must_use]
     pub fn inputs(&self) -> &'static [NodeValue] {
         match self.sources.get(&Question::Power).map(|power| &power.source) {

@@ -1,7 +1,7 @@
-//! Explains what is known of a node, for a terminal: each value, from where it is and how old, and what is wrong.
-//! What helps stands in the words of the problems.
+//! Explains the state of a node for a terminal: each value with its source and age, and its problems. Advice is part of
+//! the problem texts.
 //!
-//! Reads the NodeConfigs of the node only.
+//! Reads only the NodeConfigs of the node.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -10,23 +10,23 @@ use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::status::{NodeReading, NodeValue, PowerCurve};
 use ganglion_core::layout::{age, paragraph, table};
 
-/// What is known of a node.
+/// Subject of the explanation.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainedNode<'a> {
     pub name: &'a str,
-    /// The NodeConfigs of the node, in all namespaces that could be read.
+    /// NodeConfigs of the node, from all namespaces that could be read.
     pub configs: &'a [NodeConfig],
     pub now: Timestamp,
 }
 
-/// The explanation. Lines have at most 120 columns, except for long names and commands.
+/// Returns the explanation. Lines have at most 120 columns, except for long names and commands.
 #[must_use]
 pub fn explain(subject: ExplainedNode) -> String {
     let ExplainedNode { name, configs, now } = subject;
     if configs.is_empty() {
         let words = format!("No NodeConfig describes node {name}.");
         return paragraph("", &words)
-            + &paragraph("-> ", "Make one, or a NodeConfigTemplate whose selector matches the node.");
+            + &paragraph("-> ", "Create one, or a NodeConfigTemplate whose selector matches the node.");
     }
     let parts: Vec<String> = configs.iter().map(|config| one(config, now)).collect();
     parts.join("\n")
@@ -35,8 +35,8 @@ pub fn explain(subject: ExplainedNode) -> String {
 fn one(config: &NodeConfig, now: Timestamp) -> String {
     let namespace = config.namespace().unwrap_or_default();
     let owner = config.owner_references().iter().find(|owner| owner.controller == Some(true));
-    let origin = owner.map(|owner| format!(", made by template {}", owner.name)).unwrap_or_default();
-    let head = format!("Node {}, as NodeConfig {namespace}/{} says{origin}:", config.spec.node_name, config.name_any());
+    let origin = owner.map(|owner| format!(", created by template {}", owner.name)).unwrap_or_default();
+    let head = format!("Node {}, from NodeConfig {namespace}/{}{origin}:", config.spec.node_name, config.name_any());
     let mut text = paragraph("", &head);
     let status = config.status.clone().unwrap_or_default();
     let known = NodeValue::ALL.iter().filter_map(|value| Some((*value, status.reading(*value)?)));
@@ -56,7 +56,7 @@ fn one(config: &NodeConfig, now: Timestamp) -> String {
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     match ready {
         None => text.push_str(&paragraph("", "The operator has not reconciled it yet.")),
-        // Its message has the same words.
+        // The Ready message repeats the problems.
         Some(_) if !problems.is_empty() => text.extend(problems),
         Some(ready) => text.push_str(&paragraph(&format!("{}: ", ready.reason), &ready.message)),
     }
@@ -97,7 +97,7 @@ mod tests {
         .unwrap();
         let now: Timestamp = "2026-11-21T10:00:12Z".parse().unwrap();
         let text = explain(ExplainedNode { name: "worker-0", configs: &[config], now });
-        let expected = "Node worker-0, as NodeConfig machines/fleet-worker-0 says, made by template fleet:\n\
+        let expected = "Node worker-0, from NodeConfig machines/fleet-worker-0, created by template fleet:\n\
                         VALUE             LAST        SAMPLED         FROM\n\
                         inletTemperature  23.5 °C     12s ago         /redfish/v1/Chassis/1/Sensors/Inlet\n\
                         cpu               40 ± 5.2 %  60m ago, stale  -\n\

@@ -1,16 +1,16 @@
-//! NodeConfigs: what is asked of machines and servers, what is known, and what the status says of it.
+//! NodeConfigs: parsed spec, cached values of a node, and status.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `asked` | the spec, parsed: the sources, with defaults |
-//! | `readings` | the values of one node, and why there is none; whether they are fresh |
-//! | `standing` | whether the NodeConfig may be measured at all: its namespace, its node, others of the same node |
-//! | `report` | the status |
-//! | `advice` | what a user can do, for each reason |
-//! | `explain` | what is known of a node, for a terminal |
+//! | `asked` | parsed spec: the sources, with defaults |
+//! | `readings` | values of one node, their freshness, and why a value is missing |
+//! | `standing` | whether the NodeConfig may be measured: its namespace, its node, other NodeConfigs of the node |
+//! | `report` | status |
+//! | `advice` | advice for users, by reason |
+//! | `explain` | explanation of a node for a terminal |
 //! | `news` | whether a status is worth a write |
-//! | `lockout` | when a refused login is tried again |
-//! | `template` | templates of NodeConfigs: rendering, plans, and how a template is |
+//! | `lockout` | pause after a refused login |
+//! | `template` | NodeConfigTemplates: rendering, plans, status |
 
 pub mod advice;
 pub mod asked;

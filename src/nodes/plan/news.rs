@@ -1,4 +1,5 @@
-//! Whether a status is worth a write. Each write costs the API server milliseconds, and values are measured every few seconds.
+//! Decides whether a status is worth a write. Each write costs the API server milliseconds, and values are measured
+//! every few seconds.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -7,41 +8,41 @@ use crate::readings::stale_at;
 use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_api::node_config::status::{NodeReading, NodeValue, PowerCurve};
 
-/// Shortest time between two writes that change nothing but texts: a server whose error changes with each poll.
+/// Minimum time between two writes that change only texts: some servers return a different error at each poll.
 const TEXTS: SignedDuration = SignedDuration::from_secs(30);
 
-/// How long a new generation that changes nothing else waits for what its polls say, to be in the same write; a changed template
-/// brings one for every node at once.
+/// Delay before a new generation is written if nothing else changed, so that the first poll results share the write. A
+/// changed template creates a new generation for every node at once.
 const GENERATION: SignedDuration = SignedDuration::from_secs(5);
 
-/// When a change is worth a write.
+/// Minimum change of each value that is worth a write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WriteRule {
-    /// By how much a value must differ from the written one.
+    /// Deadbands: minimum difference from the written value.
     pub celsius: f64,
     pub pascals: f64,
     pub percent: f64,
     pub watts: f64,
-    /// After which time newer samples are written though no value changed.
+    /// Interval at which newer samples are written although no value changed.
     pub heartbeat: SignedDuration,
 }
 
-/// When the status was last written, and since when the present spec applies.
+/// Times that delay a write.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusTimes {
-    /// When it was written, if that is known.
+    /// Time of the last write; None if unknown.
     pub written: Option<Timestamp>,
-    /// Since when machines and servers are polled by the present spec.
+    /// Time since which sources are polled by the current spec.
     pub asked: Timestamp,
 }
 
-/// Whether, and otherwise when, a status is written.
+/// Whether and when a status is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Worth {
     Now,
-    /// At this time, if it still differs.
+    /// At this time, if the status still differs.
     At(Timestamp),
-    /// Not as it is.
+    /// Not written: no relevant difference.
     Nothing,
 }
 
@@ -55,8 +56,8 @@ impl WriteRule {
         }
     }
 
-    /// Until when the values of a status that is written now can be relied on: a newer sample is written after the heartbeat,
-    /// and else they are marked stale after three intervals.
+    /// Time until which the values of a status written now can be used. Within the heartbeat a newer sample is written;
+    /// otherwise the values become stale three intervals later.
     #[must_use]
     pub fn valid_until(&self, status: &NodeConfigStatus, longest: SignedDuration, now: Timestamp) -> Option<Time> {
         status.sampled_at.as_ref()?;
@@ -64,7 +65,7 @@ impl WriteRule {
         Some(Time(stale_at(until, longest)))
     }
 
-    /// Whether `new` is worth a write over `written`.
+    /// Decides whether `new` is worth a write over `written`.
     #[must_use]
     pub fn worth(
         &self,
@@ -104,7 +105,7 @@ impl WriteRule {
             (None, None) => false,
             (Some(before), Some(after)) => {
                 let by = (after - before).abs();
-                // The numbers are rounded decimals, whose difference is not exact.
+                // Rounded decimals have inexact differences.
                 by > 0.0 && by + 1e-9 >= self.deadband(value)
             }
             _ => true,
@@ -115,7 +116,7 @@ impl WriteRule {
             || written.problem.is_some() != new.problem.is_some()
     }
 
-    /// Whether a curve differs at a point by as much as the power itself must.
+    /// Whether the curve differs at any point by at least the power deadband.
     fn is_new_curve(&self, written: Option<&PowerCurve>, new: Option<&PowerCurve>) -> bool {
         let nothing = PowerCurve::default();
         let (written, new) = (written.unwrap_or(&nothing), new.unwrap_or(&nothing));
@@ -137,12 +138,12 @@ impl WriteRule {
     }
 }
 
-/// What the conditions say, without their texts.
+/// Type, status and reason of each condition, without messages.
 fn verdicts(status: &NodeConfigStatus) -> Vec<[&str; 3]> {
     status.conditions.iter().map(|one| [one.type_.as_str(), &one.status, &one.reason]).collect()
 }
 
-/// All texts for people.
+/// All messages for users.
 fn texts(status: &NodeConfigStatus) -> Vec<&str> {
     let messages = status.conditions.iter().map(|one| one.message.as_str());
     let problem = |value: &NodeValue| status.reading(*value)?.problem.as_deref();

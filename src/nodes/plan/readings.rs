@@ -1,4 +1,4 @@
-//! The values of one node as they are known: the last of each, and why there is no newer one.
+//! Values of one node: the last sample of each, and why there is no newer one.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::status::NodeValue;
 
-/// After how many intervals without a newer value a value is stale.
+/// Number of intervals without a newer sample after which a value is stale.
 const STALE_AFTER: i32 = 3;
 
-/// A value, and where it is from.
+/// A sample and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeSample {
     pub value: f64,
-    /// Standard deviation, where the source knows it.
+    /// Standard deviation, if the source provides it.
     pub deviation: Option<f64>,
     pub at: Timestamp,
-    /// The sensor, server or model.
+    /// Sensor, server or model.
     pub source: String,
 }
 
-/// Why there is no value. The words are shown in a status: they contain no secret and nothing that a server answered.
+/// Why a value is missing. The text appears in a status: it contains no secret and nothing that a server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub reason: NodeReason,
@@ -31,40 +31,39 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem of this reason.
     #[must_use]
     pub fn new(reason: NodeReason, words: impl Into<String>) -> Self {
         Self { reason, words: words.into() }
     }
 }
 
-/// What is known of one value.
+/// State of one value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KnownValue {
     pub last: Option<NodeSample>,
-    /// The last value is from an earlier process: its source has not answered this one.
+    /// The last sample is from an earlier process: its source has not answered this process yet.
     pub restored: bool,
-    /// Why the last poll gave no value.
+    /// Why the last poll returned no value.
     pub problem: Option<Problem>,
 }
 
-/// What is known of a node.
+/// Values of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Readings(BTreeMap<NodeValue, KnownValue>);
 
-/// How much a value is worth.
+/// Freshness of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Age {
-    /// There is none.
+    /// No sample.
     Missing,
-    /// It is no older than three intervals.
+    /// Not older than three intervals.
     Fresh,
-    /// It is older, or from an earlier process.
+    /// Older than three intervals, or from an earlier process.
     Stale,
 }
 
 impl Readings {
-    /// The values that an earlier process wrote: known, but not fresh.
+    /// Restores the values that an earlier process wrote. They are not fresh.
     #[must_use]
     pub fn restored(status: &NodeConfigStatus) -> Self {
         let read = |value: NodeValue| {
@@ -81,13 +80,13 @@ impl Readings {
         Self(NodeValue::ALL.into_iter().filter_map(read).collect())
     }
 
-    /// What is known of this value.
+    /// State of this value.
     #[must_use]
     pub fn get(&self, value: NodeValue) -> Option<&KnownValue> {
         self.0.get(&value)
     }
 
-    /// Takes in the result of a poll.
+    /// Records the result of a poll.
     pub fn take(&mut self, value: NodeValue, result: Result<NodeSample, Problem>) {
         let reading = self.0.entry(value).or_default();
         match result {
@@ -96,7 +95,8 @@ impl Readings {
         }
     }
 
-    /// Forgets the values of sources that `after` does not ask, or asks elsewhere than `before`.
+    /// Removes the values of sources that `after` does not have or has at another place than `before`, and all values
+    /// if the node changed.
     pub fn keep(&mut self, before: &Asked, after: &Asked) {
         let source = |asked: &Asked, value| asked.sources.get(&Question::of(value)).map(|one| one.source.clone());
         let same_node = before.node == after.node;
@@ -106,7 +106,7 @@ impl Readings {
         });
     }
 
-    /// How old this value is.
+    /// Freshness of this value.
     #[must_use]
     pub fn age(&self, value: NodeValue, interval: SignedDuration, now: Timestamp) -> Age {
         match self.get(value) {
@@ -118,14 +118,14 @@ impl Readings {
         }
     }
 
-    /// The value, if it is fresh.
+    /// Last sample of this value, if it is fresh.
     #[must_use]
     pub fn fresh(&self, value: NodeValue, interval: SignedDuration, now: Timestamp) -> Option<&NodeSample> {
         let is_fresh = self.age(value, interval, now) == Age::Fresh;
         self.get(value).filter(|_| is_fresh).and_then(|reading| reading.last.as_ref())
     }
 
-    /// Whether every value that is asked for has had an answer or a problem.
+    /// Whether each requested value has a sample or a problem from this process.
     #[must_use]
     pub fn is_complete(&self, asked: &Asked) -> bool {
         let answered =
@@ -133,13 +133,13 @@ impl Readings {
         asked.values().all(|value| self.get(value).is_some_and(answered))
     }
 
-    /// Whether the last poll of a value that is asked for gave none.
+    /// Whether the last poll of a requested value failed.
     #[must_use]
     pub fn has_problem(&self, asked: &Asked) -> bool {
         asked.values().any(|value| self.get(value).is_some_and(|known| known.problem.is_some()))
     }
 
-    /// When the next of the fresh values becomes stale.
+    /// Time at which the first of the fresh values becomes stale.
     #[must_use]
     pub fn next_stale(&self, asked: &Asked, now: Timestamp) -> Option<Timestamp> {
         let stale = |value| {
@@ -150,7 +150,7 @@ impl Readings {
     }
 }
 
-/// When a value of this time becomes stale.
+/// Time at which a sample becomes stale.
 #[must_use]
 pub fn stale_at(at: Timestamp, interval: SignedDuration) -> Timestamp {
     at.checked_add(interval * STALE_AFTER).unwrap_or(Timestamp::MAX)

@@ -1,4 +1,4 @@
-//! The status of a NodeConfig.
+//! Status of a NodeConfig.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -13,29 +13,29 @@ use ganglion_api::node_config::status::{NodeReading, NodeValue};
 use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::power_curve::KnownCurve;
 
-/// The type of the condition that is true while a value is stale; it is removed when none is.
+/// Type of the condition that is true while a value is stale. The condition is removed when no value is stale.
 pub const STALE: &str = "Stale";
 
-/// What the status is made of.
+/// Input of the status.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     pub asked: Result<&'a Asked, &'a SpecProblem>,
     pub standing: &'a Standing,
     pub readings: &'a Readings,
     pub curve: &'a KnownCurve,
-    /// The conditions so far.
+    /// Conditions in the current status.
     pub old: &'a [Condition],
     pub stamp: Stamp,
 }
 
 impl Situation<'_> {
-    /// Whether machines and servers are asked.
+    /// Whether sources are polled.
     #[must_use]
     pub fn is_measured(&self) -> bool {
         *self.standing == Standing::Clear && self.asked.is_ok_and(|asked| !asked.suspended)
     }
 
-    /// The status.
+    /// Computes the status.
     #[must_use]
     pub fn status(&self) -> NodeConfigStatus {
         let Stamp { generation, now } = self.stamp;
@@ -60,7 +60,7 @@ impl Situation<'_> {
             .collect();
         status.conditions = conditions::summary(self.old, &self.health(&problems), self.stamp);
         if !stale.is_empty() {
-            let words = format!("these values must not be used as if they were fresh: {}", stale.join(", "));
+            let words = format!("these values are stale; do not use them as current: {}", stale.join(", "));
             let stamp = Stamp { generation, now };
             let reason = NodeReason::Stale.as_str();
             status.conditions.push(conditions::condition(self.old, STALE, "True", reason, &words, stamp));
@@ -68,7 +68,7 @@ impl Situation<'_> {
         status
     }
 
-    /// One value of the status; notes why it is not fresh.
+    /// Computes one value of the status. Adds the problem to `problems` if the value is not fresh.
     fn reading(
         &self,
         asked: &Asked,
@@ -82,7 +82,7 @@ impl Situation<'_> {
         if age != Age::Fresh && self.is_measured() {
             let why = known.and_then(|known| known.problem.clone()).unwrap_or_else(|| match age {
                 Age::Stale if known.is_some_and(|known| !known.restored) => {
-                    Problem::new(NodeReason::Stale, "no newer value came for three intervals")
+                    Problem::new(NodeReason::Stale, "no newer value for three intervals")
                 }
                 _ => Problem::new(NodeReason::Waiting, "the source has not answered yet"),
             });
@@ -115,7 +115,7 @@ impl Situation<'_> {
             (_, Ok(asked)) => asked,
         };
         if asked.suspended {
-            return Health::Suspended(R::Suspended, advised(R::Suspended, "nothing is asked"));
+            return Health::Suspended(R::Suspended, advised(R::Suspended, "measurement is suspended"));
         }
         match self.standing {
             Standing::Conflict(older) => {
@@ -129,20 +129,20 @@ impl Situation<'_> {
             Standing::Clear | Standing::NamespaceRefused(_) => {}
         }
         if asked.sources.is_empty() {
-            return Health::Good(R::NothingToMeasure, "the spec asks for no value".to_owned());
+            return Health::Good(R::NothingToMeasure, "the spec names no source".to_owned());
         }
         values(asked, problems)
     }
 }
 
-/// The health by what is wrong with values.
+/// Health of a measured NodeConfig, derived from the problems of its values.
 fn values(asked: &Asked, problems: &[(NodeValue, Problem)]) -> Health<NodeReason> {
     use NodeReason as R;
     if problems.is_empty() {
         let names: Vec<&str> = asked.values().map(NodeValue::as_str).collect();
         return Health::Good(R::Sampled, format!("fresh: {}", names.join(", ")));
     }
-    // What depends on another value comes last; what is only awaited does not count while something is wrong.
+    // A missing input is less important than its cause, and a pending value counts only if nothing is wrong.
     let rank = |reason: R| match reason {
         R::Waiting => 2,
         R::InputMissing => 1,
@@ -158,7 +158,7 @@ fn values(asked: &Asked, problems: &[(NodeValue, Problem)]) -> Health<NodeReason
     Health::Retrying(worst.reason, message)
 }
 
-/// What is wrong with each value; values of one source are told together.
+/// Lists the problem of each value. Values with the same problem share one entry.
 fn message(problems: &[(NodeValue, Problem)]) -> String {
     let mut told: Vec<(Vec<&str>, String)> = Vec::new();
     for (value, Problem { reason, words }) in problems {
@@ -172,7 +172,7 @@ fn message(problems: &[(NodeValue, Problem)]) -> String {
     told.join(". ")
 }
 
-/// The number as it stands in the status: as many decimals as the value is good for.
+/// Formats a number for the status, with the precision of the value.
 #[must_use]
 pub fn show(value: NodeValue, number: f64) -> String {
     let scale = match value {
@@ -183,7 +183,7 @@ pub fn show(value: NodeValue, number: f64) -> String {
     ((number * scale).round() / scale + 0.0).to_string()
 }
 
-/// The API server keeps whole seconds.
+/// Truncates to whole seconds, like the API server.
 fn whole_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }

@@ -1,4 +1,4 @@
-//! Whether a NodeConfig may be measured at all: its namespace, its node, and others of the same node.
+//! Whether a NodeConfig may be measured: its namespace, its node, and other NodeConfigs of the same node.
 
 use jiff::Timestamp;
 
@@ -6,22 +6,22 @@ use ganglion_api::node_config::NodeConfig;
 use ganglion_core::facts::{Identity, Key};
 use ganglion_core::namespaces::Namespaces;
 
-/// See the module.
+/// Whether a NodeConfig may be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It may.
+    /// The NodeConfig may be measured.
     Clear,
-    /// The settings exclude its namespace; the text says which.
+    /// The operator's settings exclude the namespace; the text names the setting.
     NamespaceRefused(String),
-    /// The cluster has no such node.
+    /// The cluster has no node of this name.
     NodeNotFound,
-    /// This older one describes the same node.
+    /// This older NodeConfig describes the same node.
     Conflict(Key),
 }
 
 impl Standing {
-    /// The standing of this NodeConfig beside all others of its node. Which of two wins does not depend on who asks: the older
-    /// one, then the first by namespace and name.
+    /// Compares this NodeConfig with all others of its node. The order is the same for each of them: the oldest
+    /// NodeConfig wins, ties are resolved by namespace and name.
     pub fn of<'a>(
         own: &NodeConfig,
         namespaces: Namespaces,
@@ -32,7 +32,7 @@ impl Standing {
         if let Some(words) = namespaces.refusal(&key.namespace) {
             return Self::NamespaceRefused(words);
         }
-        // One in an excluded namespace is never measured; one that is suspended still holds its node.
+        // A NodeConfig in an excluded namespace is never measured. A suspended one keeps its claim on the node.
         let others = others.into_iter().filter(|other| {
             other.spec.node_name == own.spec.node_name
                 && other.metadata.deletion_timestamp.is_none()
@@ -47,7 +47,7 @@ impl Standing {
     }
 }
 
-/// When it was made; one without a time counts as new.
+/// Creation time; an object without one counts as new.
 fn age(object: &NodeConfig) -> Timestamp {
     object.metadata.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0)
 }

@@ -1,5 +1,5 @@
-//! Requests as the operator itself to a server that may ask for a login: credentials and certificates are read again once where
-//! the server refuses them, and a refused login is not tried again for a while.
+//! Requests with the operator's own permissions to a server that may require a login. If the server refuses credentials
+//! or certificates, they are read again once. A refused login is not tried again for a while.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::web::{self, Call};
 use ganglion_api::refs::{Auth, CaRef};
 use ganglion_runtime::context::Context;
 
-/// How often a Secret is read again while it is missing or refused; nobody else is asked meanwhile.
+/// Interval at which an unusable Secret is read again. The server gets no requests meanwhile.
 pub const SECRET_PAUSE: Duration = Duration::from_secs(10);
 
-/// Who asks.
+/// Dependencies of a request.
 #[derive(Clone, Copy)]
 pub struct Asker<'a> {
     pub ctx: &'a Context,
@@ -25,29 +25,29 @@ pub struct Asker<'a> {
     pub logins: &'a Logins,
 }
 
-/// A server, and how it is asked.
+/// Address, credentials and limits of a server.
 pub struct AskedServer<'a> {
     pub url: &'a str,
-    /// The namespace of the Secrets and of the ConfigMap.
+    /// Namespace of the Secrets and of the ConfigMap.
     pub namespace: &'a str,
     pub auth: Option<Cow<'a, Auth>>,
     pub ca: Option<&'a CaRef>,
-    /// Takes any certificate.
+    /// Skips certificate verification.
     pub insecure: bool,
     /// Maximum size of an answer in bytes.
     pub limit: usize,
 }
 
-/// Why a server is not asked.
+/// Why no request is sent to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Withheld {
     pub why: WithheldWhy,
     pub words: String,
-    /// When it may be asked again.
+    /// Time until the next attempt.
     pub pause: Duration,
 }
 
-/// See [`Withheld`].
+/// Cause of [`Withheld`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithheldWhy {
     /// A Secret or a ConfigMap cannot be read.
@@ -62,17 +62,14 @@ pub struct Attempt<'a> {
     server: AskedServer<'a>,
     /// Host and port.
     pub host: String,
-    /// The request, with its credentials. Its URL may be changed.
+    /// Request with its credentials. Callers may change the URL.
     pub call: Call,
-    /// Whether the Secret was read again.
+    /// Whether the Secret was already read again.
     again: bool,
 }
 
 impl<'a> Attempt<'a> {
-    /// Prepares a request. Fails where the login was refused a while ago.
-    ///
-    /// # Errors
-    /// A Secret cannot be read, or its login must not be tried now.
+    /// Prepares a request. Fails if a Secret cannot be read or if the server refused its login recently.
     pub async fn prepare(asker: Asker<'a>, server: AskedServer<'a>) -> Result<Self, Withheld> {
         let host = host(server.url);
         let is_refused = server.login(&host).is_some_and(|login| asker.logins.is_refused(&login));
@@ -85,11 +82,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Takes in how the request ended, without an error of the request itself or with one; whether it is to be repeated, with a
-    /// newer Secret.
-    ///
-    /// # Errors
-    /// The server refuses the login.
+    /// Processes the result of a request: `error`, or None if the request itself succeeded. Returns whether the request
+    /// must be repeated with a newer Secret. Fails if the server refuses the login.
     pub async fn repeats(&mut self, error: Option<&clients::Error>) -> Result<bool, Withheld> {
         let login = self.server.login(&self.host);
         let Some(error) = error else {
@@ -137,7 +131,7 @@ impl<'a> Attempt<'a> {
 }
 
 impl AskedServer<'_> {
-    /// The Secret with the credentials.
+    /// Name of the Secret with the credentials.
     fn secret(&self) -> Option<&str> {
         let auth = self.auth.as_ref()?;
         let bearer = auth.bearer.as_ref().map(|key| key.name.as_str());
@@ -150,7 +144,7 @@ impl AskedServer<'_> {
     }
 }
 
-/// Whether the server's certificate is not trusted, for which a newer authority may help.
+/// Whether the certificate of the server is not trusted; a newer authority may help.
 fn is_distrust(error: &clients::Error) -> bool {
     matches!(error, clients::Error::Certificate(_))
 }
@@ -173,7 +167,7 @@ async fn call(asker: Asker<'_>, server: &AskedServer<'_>, age: Duration) -> Resu
     Ok(Call { limit: *limit, insecure: *insecure, ..call })
 }
 
-/// Host and port of a server: one machine, however its paths are written.
+/// Host and port of a URL. All URLs of one server have the same.
 #[must_use]
 pub fn host(url: &str) -> String {
     let parsed = web::parse(url).ok();

@@ -1,4 +1,5 @@
-//! For whom the API server is read: a loop, which has an account, or an object that has none.
+//! Identity with which objects are read from the API server: the account of a loop, or the operator for objects without
+//! an account.
 
 use http::Response;
 use kube::client::Body;
@@ -8,13 +9,13 @@ use ganglion_runtime::account::{Account, ObjectPath};
 use ganglion_runtime::error::Error;
 use ganglion_runtime::writer::Writer;
 
-/// See the module.
+/// Identity with which objects are read.
 #[derive(Clone, Copy)]
 pub enum Behalf<'a> {
-    /// A loop. ConfigMaps are read as its account.
+    /// Account of a loop, which reads ConfigMaps.
     Account(&'a Account),
-    /// An object without an account, in this namespace. ConfigMaps are read as the operator, where a RoleBinding of the namespace
-    /// lets it.
+    /// The operator, for an object without an account in this namespace. The operator reads ConfigMaps if a RoleBinding
+    /// of the namespace allows it.
     Operator { writer: &'a Writer, namespace: &'a str },
 }
 
@@ -25,7 +26,7 @@ impl<'a> From<&'a Account> for Behalf<'a> {
 }
 
 impl Behalf<'_> {
-    /// The namespace of the object.
+    /// Namespace of the object.
     #[must_use]
     pub fn namespace(&self) -> &str {
         match self {
@@ -34,10 +35,8 @@ impl Behalf<'_> {
         }
     }
 
-    /// Reads an object as the account, or as the operator where there is none; the body is left to the caller, who bounds it.
-    ///
-    /// # Errors
-    /// There is no answer. An error status is an answer.
+    /// Reads an object with the account if there is one, otherwise with the operator's own permissions. The caller
+    /// bounds the body. An HTTP error status is not an `Err`.
     pub async fn open(&self, path: ObjectPath<'_>) -> Result<Response<Body>, Error> {
         match self {
             Self::Account(account) => account.open(path).await,
@@ -45,10 +44,8 @@ impl Behalf<'_> {
         }
     }
 
-    /// Reads an object as the operator itself; the body is left to the caller, who bounds it.
-    ///
-    /// # Errors
-    /// There is no answer. An error status is an answer.
+    /// Reads an object with the operator's own permissions. The caller bounds the body. An HTTP error status is not an
+    /// `Err`.
     pub async fn open_as_operator(&self, path: ObjectPath<'_>) -> Result<Response<Body>, Error> {
         let writer = match self {
             Self::Account(account) => &account.writer,
@@ -57,7 +54,7 @@ impl Behalf<'_> {
         writer.send(path.request()?).await
     }
 
-    /// Explains why [`Self::open`] gave nothing to read.
+    /// Describes why an answer of [`Self::open`] was not read.
     #[must_use]
     pub fn words(&self, error: ReadError, what: &str) -> String {
         match self {

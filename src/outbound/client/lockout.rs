@@ -1,14 +1,14 @@
-//! When a refused login is tried again: many BMCs lock an account after a few wrong passwords.
+//! Pause after a refused login: many BMCs lock an account after a few wrong passwords.
 
 use std::time::Duration;
 
-/// First pause after a refusal; it doubles with each further one.
+/// Pause after the first refusal; it doubles with each further refusal.
 const FIRST: Duration = Duration::from_secs(300);
 
-/// Longest pause.
+/// Upper limit of the pause.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// How long the same credentials are not tried again, after this many refusals in a row.
+/// Time before the same credentials are tried again, after this many consecutive refusals.
 #[must_use]
 pub fn pause(refusals: u32) -> Duration {
     FIRST.saturating_mul(2_u32.saturating_pow(refusals.saturating_sub(1).min(8))).min(LONGEST)

@@ -1,4 +1,4 @@
-//! The logins that servers refused: not tried again with the same credentials for a while, by none of the polls of that server.
+//! Logins that servers refused: no poll of the server tries the same credentials again for a while.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use ganglion_core::digest::digest;
 /// Maximum number of entries; the oldest are dropped.
 const MOST: usize = 32_768;
 
-/// A login: namespace, host and port, Secret.
+/// Login: namespace, host and port, Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Login {
     pub namespace: String,
@@ -21,22 +21,22 @@ pub struct Login {
     pub secret: String,
 }
 
-/// See the module.
+/// Refused logins.
 #[derive(Default)]
 pub struct Logins(Mutex<HashMap<Login, Refused>>);
 
-/// The last refusal.
+/// Last refusal of a login.
 struct Refused {
-    /// Digest of the credentials, which are not kept themselves.
+    /// Digest of the credentials, which are not stored themselves.
     credentials: String,
-    /// Refusals in a row.
+    /// Consecutive refusals.
     count: u32,
     until: Instant,
-    /// The same, for people.
+    /// Wall-clock time of `until`, for messages.
     shown: Timestamp,
 }
 
-/// Until when a login is not tried.
+/// End of a lockout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockedUntil {
     pub at: Instant,
@@ -48,19 +48,19 @@ impl Logins {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the login was refused and not accepted since, with whatever credentials.
+    /// Whether the login was refused and not accepted since, with any credentials.
     pub fn is_refused(&self, login: &Login) -> bool {
         self.all().contains_key(login)
     }
 
-    /// Until when these credentials must not be tried, if they must not.
+    /// End of the lockout of these credentials; None if they may be tried.
     pub fn locked(&self, login: &Login, credentials: &Credentials) -> Option<LockedUntil> {
         let all = self.all();
         let refused = all.get(login).filter(|refused| refused.credentials == of(credentials))?;
         (refused.until > Instant::now()).then_some(LockedUntil { at: refused.until, shown: refused.shown })
     }
 
-    /// The server refused these credentials.
+    /// Records that the server refused these credentials.
     pub fn refuse(&self, login: Login, credentials: &Credentials, now: Timestamp) -> LockedUntil {
         let credentials = of(credentials);
         let mut all = self.all();
@@ -69,7 +69,7 @@ impl Logins {
             oldest.and_then(|oldest| all.remove(&oldest));
         }
         let before = all.get(&login).filter(|refused| refused.credentials == credentials);
-        // Another poll of this server may have been under way when it was refused: that is one refusal.
+        // Another poll of the server may have been in flight during the refusal: both count as one.
         if let Some(known) = before.filter(|refused| refused.until > Instant::now()) {
             return LockedUntil { at: known.until, shown: known.shown };
         }
@@ -81,7 +81,7 @@ impl Logins {
         LockedUntil { at: until, shown }
     }
 
-    /// The server accepted the login.
+    /// Records that the server accepted the login.
     pub fn accept(&self, login: &Login) {
         self.all().remove(login);
     }

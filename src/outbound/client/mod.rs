@@ -1,15 +1,16 @@
 //! Requests to servers that users name, and bounded reads of the API server's answers for loops.
 //!
-//! Limited in number and in bytes, fair by namespace. Secrets are read as the operator, where a RoleBinding of their namespace
-//! lets it. ConfigMaps and all other objects are read as the loop's account; for objects without an account as the operator.
+//! Bounded in number and in bytes, and fair between namespaces. Secrets are read with the operator's own permissions,
+//! which a RoleBinding of the Secret's namespace must grant. ConfigMaps and all other objects are read with the account
+//! of the loop, or with the operator's permissions for objects without an account.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `attempt` | requests as the operator itself to a server that may ask for a login |
-//! | `behalf` | for whom something is read: a loop's account, or an object without one |
-//! | `login` | the logins that servers refused |
-//! | `objects` | answers of the API server, bounded, and why there is none |
-//! | `secrets` | the Secrets that requests name, cached; and the ConfigMaps of objects without an account |
+//! | `attempt` | requests with the operator's own permissions to a server that may require a login |
+//! | `behalf` | identity for reads: the account of a loop, or the operator |
+//! | `login` | logins that servers refused |
+//! | `objects` | bounded answers of the API server, and why one was not read |
+//! | `secrets` | cache of Secrets, and of ConfigMaps of objects without an account |
 
 pub mod attempt;
 mod behalf;
@@ -35,30 +36,31 @@ use ganglion_runtime::account::{Account, ObjectPath};
 use objects::name;
 use secrets::{KeyedKind, SecretCache, WantedKeys};
 
-/// How long a Secret is used before it is read again.
+/// Maximum age of a cached Secret.
 pub const SECRET_AGE: Duration = Duration::from_secs(300);
 
-/// How old a Secret must be to be read again after a server refused it.
+/// Maximum age of a cached Secret after a server refused it.
 pub const REFUSED_SECRET_AGE: Duration = Duration::from_secs(10);
 
-/// How many Secrets are in memory: for the few servers of loops, and for the many machines of NodeConfigs.
+/// Maximum number of cached Secrets: for the few servers of loops, and for the many machines of NodeConfigs.
 const LOOP_SECRETS: usize = 256;
 const NODE_SECRETS: usize = 32_768;
 
-/// Longest value of a key of a Secret, in bytes.
+/// Maximum length of a key's value in a Secret, in bytes.
 const MAX_SECRET: usize = 32 << 10;
 
-/// Longest list of certificates in a ConfigMap, in bytes: a bundle of the public authorities is about 220 KiB.
+/// Maximum length of a list of certificates in a ConfigMap, in bytes: a bundle of the public authorities is about 220
+/// KiB.
 const MAX_AUTHORITIES: usize = 256 << 10;
 
-/// Maximum sizes of answers in bytes, by what they are read for.
+/// Maximum sizes of answers in bytes, by purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerLimits {
     /// One value of a loop.
     pub sample: usize,
     /// One object of the API server.
     pub object: usize,
-    /// The pods of a workload, and their metrics.
+    /// Pods of a workload, and their metrics.
     pub pods: usize,
     /// One document about a node.
     pub node: usize,
@@ -71,15 +73,15 @@ pub struct OutboundClient {
     web: Arc<Web>,
     /// Timeout of a request.
     pub request_timeout: Duration,
-    /// Requests at the same time.
+    /// Limit on concurrent requests.
     pub requests: FairLimit,
     pub limits: AnswerLimits,
     secrets: SecretCache,
-    /// Those of objects without an account.
+    /// Secrets of objects without an account.
     node_secrets: SecretCache,
 }
 
-/// A request as a user wrote it.
+/// Request as specified by a user.
 #[derive(Clone, Copy)]
 pub struct Outgoing<'a> {
     pub url: &'a str,
@@ -92,7 +94,7 @@ pub struct Outgoing<'a> {
 #[derive(Clone, Debug)]
 pub struct Unanswered {
     pub words: String,
-    /// There may be one later, or elsewhere, though no user changes anything.
+    /// The request may succeed later, or from another host, without a change by a user.
     pub passing: bool,
 }
 
@@ -109,23 +111,20 @@ impl From<String> for Unanswered {
 }
 
 impl OutboundClient {
-    /// A sender of requests.
     #[must_use]
     pub fn new(web: Arc<Web>, request_timeout: Duration, requests: FairLimit, limits: AnswerLimits) -> Self {
         let (secrets, node_secrets) = (SecretCache::new(LOOP_SECRETS), SecretCache::new(NODE_SECRETS));
         Self { web, request_timeout, requests, limits, secrets, node_secrets }
     }
 
-    /// Sends what [`Self::call`] has prepared.
+    /// Sender for requests prepared by [`Self::call`].
     #[must_use]
     pub fn web(&self) -> &Web {
         &self.web
     }
 
-    /// Fetches a loop's sample. A Secret that the server refuses is read again, and if it has changed, the request is repeated.
-    ///
-    /// # Errors
-    /// There is no answer.
+    /// Fetches a sample of a loop. If the server refuses the Secret, it is read again, and if it has changed, the
+    /// request is repeated.
     pub async fn get(&self, account: &Account, request: Outgoing<'_>) -> Result<Answer, Unanswered> {
         let call = self.call(account.into(), request, SECRET_AGE).await?;
         let mut answer = self.web.get(&call).await;
@@ -139,20 +138,14 @@ impl OutboundClient {
         answer.map_err(Unanswered::from)
     }
 
-    /// Checks the address of a request and reads its Secrets and its ConfigMap, as they are now.
-    ///
-    /// # Errors
-    /// The request could not be sent.
+    /// Checks the address of a request, and reads the current version of its Secrets and ConfigMap.
     pub async fn prepare(&self, account: &Account, request: Outgoing<'_>) -> Result<(), Unanswered> {
         web::parse(request.url).map_err(|error| error.to_string())?;
         self.call(account.into(), request, Duration::ZERO).await.map(drop)
     }
 
-    /// Sends an event, at most once, with Secrets as they are now: a request that was refused is not repeated. The outer error:
-    /// it was not sent.
-    ///
-    /// # Errors
-    /// A Secret, ConfigMap or key is missing or may not be read; the text says which.
+    /// Sends an event at most once, with the current version of its Secrets; a refused request is not repeated. The
+    /// outer error means that the event was not sent.
     pub async fn post(
         &self,
         account: &Account,
@@ -164,11 +157,8 @@ impl OutboundClient {
         Ok(self.web.post(&call, media, body).await)
     }
 
-    /// A request with credentials and certificate authorities from Secrets of at most this age. The answer may be as long as a
-    /// loop's sample.
-    ///
-    /// # Errors
-    /// A Secret, ConfigMap or key is missing or may not be read; the text says which.
+    /// Creates a request with credentials and certificate authorities from Secrets that are not older than `age`. The
+    /// maximum size of the answer is that of a loop's sample. Error texts name the missing or unreadable object or key.
     pub async fn call(&self, on: Behalf<'_>, request: Outgoing<'_>, age: Duration) -> Result<Call, Unanswered> {
         let auth = match request.auth {
             None => None,
@@ -202,16 +192,14 @@ impl OutboundClient {
         Ok(Call { url, auth, ca, insecure: false, redirects: false, within, limit, tenant })
     }
 
-    /// The value of one key of a Secret of at most this age.
-    ///
-    /// # Errors
-    /// The Secret or the key is missing or may not be read; the text says which.
+    /// Value of one key of a Secret that is not older than `age`. Error texts name the missing or unreadable object or
+    /// key.
     pub async fn key(&self, on: Behalf<'_>, secret: &str, key: &str, age: Duration) -> Result<Vec<u8>, Unanswered> {
         let [value] = self.secret(on, secret, [key], age).await?;
         Ok(value)
     }
 
-    /// Drops the Secrets that no request has named for as long as one is used.
+    /// Drops the Secrets that no request has used for [`SECRET_AGE`].
     pub fn drop_unused_secrets(&self) {
         self.secrets.drop_unused();
         self.node_secrets.drop_unused();
@@ -229,7 +217,7 @@ impl OutboundClient {
         }
     }
 
-    /// The values of these keys.
+    /// Values of these keys.
     async fn secret<const N: usize>(
         &self,
         on: Behalf<'_>,
@@ -244,13 +232,13 @@ impl OutboundClient {
             keys: keys.map(str::to_owned).to_vec(),
         };
         let values = self.cache(on).get(&wanted, age, self.read_secret(on, &wanted)).await?;
-        // There is a value for each key.
+        // The cache returns one value per key.
         values.as_slice().to_vec().try_into().map_err(|_| format!("Secret {name} cannot be read").into())
     }
 
-    /// Reads a Secret as the operator.
+    /// Reads a Secret with the operator's own permissions.
     async fn read_secret(&self, on: Behalf<'_>, wanted: &WantedKeys) -> Result<Vec<Vec<u8>>, Unanswered> {
-        /// The part of a Secret that is read.
+        /// Fields of a Secret that are used.
         #[derive(Deserialize)]
         struct Secret {
             #[serde(default)]
@@ -279,7 +267,8 @@ impl OutboundClient {
         Ok(values)
     }
 
-    /// The certificates in a ConfigMap. Those that an account may read are not kept for another one.
+    /// Certificates in a ConfigMap. Those read with an account are not cached, since other accounts may lack the
+    /// permission.
     async fn config(&self, on: Behalf<'_>, key: &KeyRef, age: Duration) -> Result<Vec<u8>, Unanswered> {
         if let Behalf::Account(_) = on {
             return self.read_config(on, key).await;
@@ -296,7 +285,7 @@ impl OutboundClient {
     }
 
     async fn read_config(&self, on: Behalf<'_>, key: &KeyRef) -> Result<Vec<u8>, Unanswered> {
-        /// The part of a ConfigMap that is read.
+        /// Fields of a ConfigMap that are used.
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct ConfigMap {
@@ -321,7 +310,7 @@ impl OutboundClient {
     }
 }
 
-/// Text from a Secret, without trailing line ends, which editors add.
+/// Decodes text from a Secret, without trailing line ends, which editors add.
 fn text(bytes: &[u8], secret: &str, key: &str) -> Result<String, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| format!("key {key} of Secret {secret} is not text"))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())

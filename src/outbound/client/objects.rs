@@ -1,7 +1,7 @@
-//! Reads objects and lists of the API server for loops: bounded in bytes like the answers of other servers.
+//! Reads objects and lists of the API server for loops, bounded in bytes like the answers of other servers.
 //!
-//! What an error says of an object is its kind and name, and what the API server's HTTP status says: its text may quote
-//! another server, and be of any kind.
+//! Errors contain the kind and name of the object and the HTTP status. They do not contain the text of the API server,
+//! which may quote another server.
 
 use http::{Response, StatusCode};
 use kube::client::Body;
@@ -13,7 +13,7 @@ use ganglion_core::names::is_name;
 use ganglion_runtime::account::{Account, binding_advice};
 use ganglion_runtime::error::{Class, Error};
 
-/// Maximum size of the API server's explanation of an error, in bytes.
+/// Maximum size of the API server's error text in bytes.
 const MAX_STATUS: usize = 64 << 10;
 
 /// Why an answer of the API server was not read.
@@ -24,10 +24,7 @@ pub enum ReadError {
 }
 
 impl OutboundClient {
-    /// Reads an answer for the loop's account.
-    ///
-    /// # Errors
-    /// There is no answer; the text says why.
+    /// Reads an answer for the account of a loop. The error text explains what to do.
     pub async fn read(
         &self,
         account: &Account,
@@ -42,9 +39,6 @@ impl OutboundClient {
     }
 
     /// Reads an answer of at most this many bytes.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
     pub async fn body(
         &self,
         namespace: &str,
@@ -68,7 +62,7 @@ impl OutboundClient {
 }
 
 impl ReadError {
-    /// Explains an error of the loop's account.
+    /// Describes an error of a read with the account of a loop.
     pub fn for_account(self, account: &Account, what: &str) -> String {
         match self {
             Self::Api(Error::Forbidden(refused)) => account.words(&refused),
@@ -76,7 +70,7 @@ impl ReadError {
         }
     }
 
-    /// Explains an error of the operator itself.
+    /// Describes an error of a read with the operator's own permissions.
     pub fn for_operator(self, namespace: &str, what: &str) -> String {
         match self {
             Self::Api(Error::Forbidden(refused)) => {
@@ -86,7 +80,7 @@ impl ReadError {
         }
     }
 
-    /// Whether the next try may succeed though no user changes anything.
+    /// Whether the next attempt may succeed without a change by a user.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Full => true,
@@ -109,7 +103,7 @@ impl ReadError {
     }
 }
 
-/// What is wrong, without the API server's own text.
+/// Describes an error without the text of the API server.
 pub fn api_words(error: &Error) -> String {
     match error {
         Error::Unavailable(cause) => match &**cause {
@@ -131,10 +125,7 @@ pub fn api_words(error: &Error) -> String {
     }
 }
 
-/// Checks a name that a user wrote before it becomes part of a URL path.
-///
-/// # Errors
-/// It is not a valid object name.
+/// Checks an object name from a user before it becomes part of a URL path.
 pub fn name(text: &str) -> Result<&str, String> {
     is_name(text).then_some(text).ok_or_else(|| format!("{text:?} is not a valid object name"))
 }

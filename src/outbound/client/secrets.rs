@@ -1,8 +1,9 @@
-//! The Secrets that requests name, kept for some minutes: a loop of one request a second costs the API server one read in
-//! five minutes, and one in ten seconds if the Secret cannot be read. ConfigMaps are kept in the same way.
+//! Cache of the Secrets that requests name: a loop with one request a second costs the API server one read in five
+//! minutes, or one in ten seconds if the Secret cannot be read. ConfigMaps are cached likewise.
 //!
-//! Bounded in number, for one namespace too. What nobody has used for as long is dropped with the next use of another Secret, or
-//! by `drop_unused`, which the owner calls once a minute: a value does not outlive its last use by more than some minutes.
+//! Bounded in number, also per namespace. Entries that were not used for [`SECRET_AGE`] are dropped when another Secret
+//! is used, or by `drop_unused`, which the owner calls once a minute: a value outlives its last use by a few minutes at
+//! most.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,22 +14,22 @@ use tokio::time::Instant;
 
 use super::{SECRET_AGE, Unanswered};
 
-/// How long an error is kept. It counts as read this long before the end of `SECRET_AGE`, so that requests that want a newer
-/// Secret, such as those after a refusal, never get it.
+/// Lifetime of a cached error. Its age starts at `SECRET_AGE` minus this time, so that requests that need a newer
+/// Secret, for example after a refusal, never get it.
 const FAILED_SECRET_AGE: Duration = Duration::from_secs(10);
 
-/// One namespace may have this part of the entries.
+/// A namespace gets at most 1/SHARE of the entries.
 const SHARE: usize = 4;
 
-/// Longest values that are kept for every entry, in bytes. Only the first entries of a namespace may have longer ones; those of
-/// the others are read for each request.
+/// Maximum size in bytes of the values that any entry may cache. Only the first entries of a namespace may cache larger
+/// values; larger values of the others are read for each request.
 const SMALL: usize = 8 << 10;
 const LARGE_ENTRIES: usize = 64;
 
-/// Shortest time between two searches for entries that nobody uses, which look at all of them.
+/// Minimum time between two scans for unused entries.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// The kind of an object whose keys are wanted.
+/// Kind of an object whose keys are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyedKind {
     Secret,
@@ -53,10 +54,10 @@ pub struct WantedKeys {
     pub keys: Vec<String>,
 }
 
-/// The values of the keys, in their order.
+/// Values of the keys, in their order.
 type Values = Arc<Vec<Vec<u8>>>;
 
-/// The Secrets that are in use.
+/// Secrets in use.
 pub struct SecretCache {
     /// Maximum number of entries.
     most: usize,
@@ -65,22 +66,22 @@ pub struct SecretCache {
 
 struct Kept {
     entries: HashMap<WantedKeys, Entry>,
-    /// The number of entries of each namespace.
+    /// Number of entries of each namespace.
     by_namespace: HashMap<String, usize>,
     swept: Instant,
 }
 
 struct Entry {
     used: Instant,
-    /// Whether it may have long values.
+    /// Whether the entry may cache large values.
     large: bool,
-    /// The last read. Locked while the Secret is being read, so that a Secret of many loops is read once.
+    /// Last read. Locked while the Secret is being read, so that concurrent requests share one read.
     read: Slot,
 }
 
 type Slot = Arc<AsyncMutex<Option<LastRead>>>;
 
-/// When a Secret was read, and the result.
+/// Time and result of the last read of a Secret.
 struct LastRead {
     at: Instant,
     result: Result<Values, Unanswered>,
@@ -91,7 +92,7 @@ impl LastRead {
         Some(Self { at: Instant::now(), result })
     }
 
-    /// How old the result counts as.
+    /// Age of the result; see [`FAILED_SECRET_AGE`] for errors.
     fn age(&self) -> Duration {
         let aged = if self.result.is_ok() { Duration::ZERO } else { SECRET_AGE - FAILED_SECRET_AGE };
         self.at.elapsed() + aged
@@ -108,7 +109,7 @@ impl Kept {
         self.by_namespace.get(namespace).copied().unwrap_or(0)
     }
 
-    /// Drops the entry that was not used for the longest time, of one namespace or of all.
+    /// Drops the least recently used entry of one namespace, or of all.
     fn drop_oldest(&mut self, namespace: Option<&str>) {
         let candidates =
             self.entries.iter().filter(|(key, _)| namespace.is_none_or(|namespace| key.namespace == namespace));
@@ -119,7 +120,7 @@ impl Kept {
         }
     }
 
-    /// Drops what nobody has used for as long as a Secret is used.
+    /// Drops entries that were not used for [`SECRET_AGE`].
     fn sweep(&mut self, now: Instant) {
         self.swept = now;
         let before = self.entries.len();
@@ -138,7 +139,7 @@ impl Kept {
 }
 
 impl SecretCache {
-    /// With at most this number of entries.
+    /// Creates a cache with at most this number of entries.
     #[must_use]
     pub fn new(most: usize) -> Self {
         let kept = Kept { entries: HashMap::new(), by_namespace: HashMap::new(), swept: Instant::now() };
@@ -149,10 +150,8 @@ impl SecretCache {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The values, if they were read within this time; otherwise they are read now.
-    ///
-    /// # Errors
-    /// The Secret cannot be read, or could not be read some seconds ago.
+    /// Returns the cached values if they are younger than `age`; otherwise reads them. An error is cached for some
+    /// seconds.
     pub async fn get(
         &self,
         wanted: &WantedKeys,
@@ -164,7 +163,7 @@ impl SecretCache {
         if let Some(known) = known.as_ref().filter(|known| known.age() < age) {
             return known.result.clone();
         }
-        // Remains if the caller does not wait for the end of the read.
+        // Remains if the caller is cancelled during the read.
         let words = format!("{} {} cannot be read: the last read took too long", wanted.kind.as_str(), wanted.name);
         *known = LastRead::now(Err(Unanswered { words, passing: true }));
         let result = read.await.map(Arc::new);
@@ -173,7 +172,7 @@ impl SecretCache {
         result
     }
 
-    /// Drops what nobody has used for as long as a Secret is used.
+    /// Drops entries that were not used for [`SECRET_AGE`].
     pub fn drop_unused(&self) {
         self.kept().sweep(Instant::now());
     }
@@ -183,7 +182,7 @@ impl SecretCache {
         self.kept().entries.len()
     }
 
-    /// The last read, and whether long values are kept.
+    /// Last read, and whether large values may be cached.
     fn slot(&self, wanted: &WantedKeys) -> (Slot, bool) {
         let now = Instant::now();
         let mut kept = self.kept();
@@ -218,7 +217,7 @@ mod tests {
         WantedKeys { namespace, kind: KeyedKind::Secret, name, keys: vec!["token".into()] }
     }
 
-    /// The value, and whether it was read now.
+    /// Returns whether the value was read now.
     async fn get(cache: &SecretCache, wanted: &WantedKeys, age: Duration) -> bool {
         let mut read = false;
         let reads = async {

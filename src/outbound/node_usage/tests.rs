@@ -1,4 +1,4 @@
-//! Queries, and which number of an answer is whose. `tests/peers` evaluates the queries.
+//! Queries, and mapping of the numbers in an answer to nodes. `tests/peers` evaluates the queries.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -176,7 +176,7 @@ fn a_list_of_another_form_has_words(#[case] body: &str, #[case] expected: Result
 }
 
 proptest! {
-    /// Whatever the port and the other hosts are, each host finds itself, and no other.
+    /// For any port and other hosts, each host finds its own series and no other.
     #[test]
     fn each_host_finds_itself(
         hosts in prop::collection::btree_map("[a-z]([a-z0-9.-]{0,9}[a-z0-9])?", any::<u32>(), 1..20), port in any::<u16>(), with in any::<bool>(),

@@ -4,14 +4,14 @@ use super::{Document, Fetch};
 use crate::Error;
 use crate::web::{Call, Web, parse};
 
-/// A BMC, asked over HTTP. It may redirect, on the same server.
+/// BMC over HTTP. Redirects on the same server are followed.
 pub struct Bmc<'a> {
     web: &'a Web,
     call: Call,
 }
 
 impl<'a> Bmc<'a> {
-    /// The BMC at the URL of this request, whose path has no meaning.
+    /// BMC at the host of this request; the path of its URL is ignored.
     #[must_use]
     pub fn new(web: &'a Web, call: Call) -> Self {
         Self { web, call: Call { redirects: true, ..call } }
@@ -22,7 +22,7 @@ impl Fetch for Bmc<'_> {
     async fn get(&self, path: &str) -> Result<Document, Error> {
         let mut url = parse(&self.call.url)?;
         let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
-        // Nothing in a path can name another host this way.
+        // A path cannot change the host this way.
         url.set_path(path);
         url.set_query(query);
         url.set_fragment(None);

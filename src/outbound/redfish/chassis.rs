@@ -1,4 +1,4 @@
-//! One chassis: what it links to, and its sensors, each list of them asked for once.
+//! Chassis: its links and its sensors. Each list of sensors is read once.
 
 use super::document::Object;
 use super::path::SensorPath;
@@ -6,28 +6,27 @@ use super::sensor::Sensor;
 use super::walk::Walk;
 use super::{Error, Fetch};
 
-/// Types of chassis that are parts of a machine: their intake is not the machine's.
+/// Chassis types that are components of a machine: their intake is not the machine's.
 const PARTS: [&str; 7] = ["Card", "Cartridge", "Component", "Expansion", "IPBasedDrive", "Module", "StorageEnclosure"];
 
-/// A chassis.
 pub(super) struct Chassis {
-    /// A part of a machine rather than the machine or what encloses it.
+    /// The chassis is a component of a machine, neither a machine nor an enclosure.
     pub is_part: bool,
-    /// The chassis that it is in.
+    /// Enclosing chassis.
     pub contained_by: Option<String>,
     thermal_subsystem: Option<String>,
     sensors: List,
     thermal: List,
 }
 
-/// Sensors, once they were asked for.
+/// List of sensors that is read on first use.
 enum List {
     Unread(Option<String>),
     Read(Vec<Sensor>),
 }
 
 impl Chassis {
-    /// The chassis that this document describes.
+    /// Parses a chassis.
     pub(super) fn of(object: Object<'_>) -> Self {
         let kind = object.text("ChassisType").unwrap_or_default();
         let link = |name| object.link(name).map(str::to_owned);
@@ -41,7 +40,7 @@ impl Chassis {
         }
     }
 
-    /// What ThermalMetrics says of the intake: the sensor that it was read from, else its own excerpt.
+    /// Intake sensor according to ThermalMetrics: the sensor that the summary refers to, otherwise the summary itself.
     pub(super) async fn summary<F: Fetch>(&self, walk: &mut Walk<'_, F>) -> Result<Option<Sensor>, Error> {
         let Some(subsystem) = &self.thermal_subsystem else { return Ok(None) };
         let subsystem = walk.get(subsystem).await?;
@@ -57,7 +56,7 @@ impl Chassis {
         Ok(source.filter(|source| source.is_present && source.is_temperature()).or(Some(summary)))
     }
 
-    /// The sensors of its collection Sensors.
+    /// Reads the sensors in the collection Sensors.
     pub(super) async fn sensors<F: Fetch>(
         &mut self,
         walk: &mut Walk<'_, F>,
@@ -73,7 +72,7 @@ impl Chassis {
         Ok(self.sensors.read())
     }
 
-    /// The temperatures of its resource Thermal, of services older than Sensors.
+    /// Reads the temperatures in the resource Thermal, which older services have instead of Sensors.
     pub(super) async fn temperatures<F: Fetch>(&mut self, walk: &mut Walk<'_, F>) -> Result<&[Sensor], Error> {
         if let List::Unread(path) = &self.thermal {
             let sensors = match path {
@@ -95,7 +94,7 @@ impl List {
     }
 }
 
-/// The sensor at this path, if it is there.
+/// Reads the sensor at this path. None if it does not exist.
 pub(super) async fn sensor<F: Fetch>(walk: &mut Walk<'_, F>, path: &SensorPath) -> Result<Option<Sensor>, Error> {
     Ok(walk.get(path.of_resource()).await?.and_then(|document| Sensor::at(&document, path)))
 }

@@ -1,19 +1,16 @@
-//! JSON documents of BMCs, read leniently.
+//! JSON documents of BMCs, parsed leniently.
 
 use serde_json::{Map, Value};
 
 use super::path::{is_resource, without_slash};
 use crate::Error;
 
-/// A document: a JSON object.
+/// Document: a JSON object.
 #[derive(Clone, Debug, Default)]
 pub struct Document(Map<String, Value>);
 
 impl Document {
-    /// Parses a document.
-    ///
-    /// # Errors
-    /// It is not a JSON object; nothing of it is quoted.
+    /// Parses a document. The error does not quote it.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         match serde_json::from_slice(bytes) {
             Ok(object) => Ok(Self(object)),
@@ -25,23 +22,23 @@ impl Document {
         }
     }
 
-    /// The document as an object like those within it.
+    /// The document as an [`Object`].
     pub(super) fn object(&self) -> Object<'_> {
         Object(&self.0)
     }
 }
 
-/// An object in a document.
+/// Object in a document.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Object<'a>(&'a Map<String, Value>);
 
 impl<'a> Object<'a> {
-    /// The value of a property, unless it is null.
+    /// Value of a property, unless it is null.
     pub(super) fn value(self, name: &str) -> Option<&'a Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    /// Whether there is a property of this name, null or not.
+    /// Whether the property exists, null or not.
     pub(super) fn has(self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -54,7 +51,7 @@ impl<'a> Object<'a> {
         self.value(name).and_then(Value::as_str)
     }
 
-    /// A text, or a number as a text.
+    /// Text, or a number as text.
     pub(super) fn word(self, name: &str) -> Option<String> {
         match self.value(name)? {
             Value::String(text) => Some(text.clone()),
@@ -63,7 +60,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A finite number, which may be written as a text.
+    /// Finite number, which may be encoded as text.
     pub(super) fn number(self, name: &str) -> Option<f64> {
         let number = match self.value(name)? {
             Value::Number(number) => number.as_f64(),
@@ -73,7 +70,7 @@ impl<'a> Object<'a> {
         number.filter(|number| number.is_finite())
     }
 
-    /// The objects of a list; a single object counts as a list of it.
+    /// Objects in a list; a single object counts as a list of one.
     pub(super) fn objects(self, name: &str) -> impl Iterator<Item = Object<'a>> {
         let value = self.value(name);
         let list = value.and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
@@ -81,17 +78,17 @@ impl<'a> Object<'a> {
         list.iter().chain(single).filter_map(Value::as_object).map(Object)
     }
 
-    /// The path of the resource that this object is or refers to.
+    /// Path of the resource that this object is or refers to.
     pub(super) fn id(self) -> Option<&'a str> {
         self.text("@odata.id").filter(|id| is_resource(id)).map(without_slash)
     }
 
-    /// The path of the resource that a property refers to.
+    /// Path of the resource that a property refers to.
     pub(super) fn link(self, name: &str) -> Option<&'a str> {
         self.object(name)?.id()
     }
 
-    /// What a JSON pointer such as `/Temperatures/0` leads to.
+    /// Object at a JSON pointer such as `/Temperatures/0`.
     pub(super) fn pointer(self, pointer: &str) -> Option<Object<'a>> {
         let mut steps = pointer.trim_start_matches('/').split('/');
         let first = self.value(steps.next()?)?;

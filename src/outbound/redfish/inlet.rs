@@ -1,7 +1,8 @@
-//! The temperature at the intake: polls the sensor that is known, finds it otherwise.
+//! Intake temperature: polls the known sensor, or searches for the sensor.
 //!
-//! The chassis of the machine itself are looked at first, then those around them (the intake of a blade is its enclosure's),
-//! then all others. Among chassis of one group, a mark of the standard comes before a name of a vendor.
+//! The search begins with the chassis of the machine itself. The enclosing chassis follow (a blade has its intake at
+//! the enclosure), then all others. Among chassis of one group, a mark of the standard takes precedence over a vendor's
+//! name.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +12,14 @@ use super::sensor::Sensor;
 use super::walk::{Walk, is_missing};
 use super::{Error, Fetch, SensorPaths};
 
-/// Maximum number of systems of a service, and of chassis of one group.
+/// Maximum number of systems of a service, and of chassis in a group.
 const SYSTEMS: usize = 8;
 const GROUP: usize = 32;
 
-/// Maximum number of chassis around each other.
+/// Maximum number of nested chassis.
 const DEPTH: usize = 4;
 
-/// A temperature, and the sensor that it was read from.
+/// Temperature, and the sensor from which it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inlet {
     /// Degrees Celsius.
@@ -26,11 +27,9 @@ pub struct Inlet {
     pub sensor: SensorPath,
 }
 
-/// The temperature of the air that the machine takes in. `known`: the sensor that an earlier answer for the same `wanted` has;
-/// while it is there, it is read by one request. `wanted`: path, Name or Id of the sensor, where a user names one.
-///
-/// # Errors
-/// See [`Error`].
+/// Reads the temperature of the air that the machine takes in. `known`: the sensor from an earlier result for the same
+/// `wanted`; as long as it exists, one request reads it. `wanted`: path, Name or Id of the sensor, if the user names
+/// one.
 pub async fn inlet<F: Fetch>(fetch: &F, known: Option<&SensorPath>, wanted: Option<&str>) -> Result<Inlet, Error> {
     if let Some(path) = wanted.filter(|wanted| wanted.starts_with('/')) {
         let path = path.parse().map_err(|_| Error::SensorNotFound)?;
@@ -46,7 +45,7 @@ pub async fn inlet<F: Fetch>(fetch: &F, known: Option<&SensorPath>, wanted: Opti
     Search { walk: Walk::new(fetch), wanted, silent: None }.run().await?.inlet()
 }
 
-/// The sensor at this path, if it is there.
+/// Reads the sensor at this path. None if it does not exist.
 async fn poll<F: Fetch>(fetch: &F, path: &SensorPath) -> Result<Option<Sensor>, Error> {
     match fetch.get(path.of_resource()).await {
         Ok(document) => Ok(Sensor::at(&document, path)),
@@ -55,16 +54,16 @@ async fn poll<F: Fetch>(fetch: &F, path: &SensorPath) -> Result<Option<Sensor>, 
     }
 }
 
-/// A search for the sensor.
+/// Search for the sensor.
 struct Search<'a, F> {
     walk: Walk<'a, F>,
-    /// Its Name or Id.
+    /// Name or Id of the sensor, if the user names one.
     wanted: Option<&'a str>,
-    /// A sensor at the intake that has no reading.
+    /// Intake sensor without a reading.
     silent: Option<Sensor>,
 }
 
-/// Where a sensor at the intake is looked for, the best place first.
+/// Places where the intake sensor is searched, best first.
 #[derive(Clone, Copy)]
 enum Place {
     Summary,
@@ -105,7 +104,7 @@ impl<F: Fetch> Search<'_, F> {
         }
     }
 
-    /// The chassis of the service's systems.
+    /// Paths of the chassis of all systems.
     async fn own_chassis(&mut self, systems: &str) -> Result<Vec<String>, Error> {
         let mut found = Vec::new();
         for system in self.walk.members(systems).await?.into_iter().take(SYSTEMS) {
@@ -117,7 +116,7 @@ impl<F: Fetch> Search<'_, F> {
         Ok(found)
     }
 
-    /// The sensor in one of these chassis, and the chassis around them. Parts of machines come last.
+    /// Finds the sensor in a group of chassis. Returns the enclosing chassis, too. Components of machines come last.
     async fn group(
         &mut self,
         paths: Vec<String>,
@@ -141,7 +140,7 @@ impl<F: Fetch> Search<'_, F> {
         Ok((None, around))
     }
 
-    /// The sensor in one of these chassis.
+    /// Finds the sensor in one of these chassis.
     async fn look(&mut self, all: &mut [Chassis]) -> Result<Option<Sensor>, Error> {
         if let Some(wanted) = self.wanted {
             let mut found = Vec::new();
@@ -166,7 +165,7 @@ impl<F: Fetch> Search<'_, F> {
         Ok(None)
     }
 
-    /// The sensors of a chassis that have this name; Thermal repeats those of Sensors.
+    /// Sensors of a chassis with this name. Thermal is used only if Sensors has none, since it repeats them.
     async fn named(&mut self, chassis: &mut Chassis, wanted: &str) -> Result<Vec<Sensor>, Error> {
         let is = |sensor: &&Sensor| sensor.is(wanted) && sensor.is_temperature();
         let found: Vec<Sensor> =
@@ -177,7 +176,7 @@ impl<F: Fetch> Search<'_, F> {
         Ok(chassis.temperatures(&mut self.walk).await?.iter().filter(is).cloned().collect())
     }
 
-    /// The sensors of a chassis that may be the one, by what is said at this place.
+    /// Sensors of a chassis that qualify at this place.
     async fn at(&mut self, place: Place, chassis: &mut Chassis) -> Result<Vec<Sensor>, Error> {
         let walk = &mut self.walk;
         let intakes = |sensors: &[Sensor]| sensors.iter().filter(|sensor| sensor.is_intake).cloned().collect();
@@ -189,7 +188,7 @@ impl<F: Fetch> Search<'_, F> {
                 let best = |sensors: &[Sensor]| sensors.iter().filter(is_candidate).filter_map(Sensor::rank).min();
                 let (sensors, thermal) =
                     (best(chassis.sensors(walk, None).await?), best(chassis.temperatures(walk).await?));
-                // Thermal repeats those of Sensors.
+                // Thermal repeats the entries of Sensors.
                 let repeats = sensors.is_some_and(|sensors| thermal.is_none_or(|thermal| sensors <= thermal));
                 let all = if repeats { chassis.sensors(walk, None).await? } else { chassis.temperatures(walk).await? };
                 all.iter().filter(|sensor| sensor.rank().is_some()).cloned().collect()
@@ -197,7 +196,8 @@ impl<F: Fetch> Search<'_, F> {
         })
     }
 
-    /// The one of these sensors, if there is one with a reading. Where there are several, the one with the best rank is it.
+    /// Selects the sensor with the best rank. Fails if several are equally good. None if there is no sensor or if it
+    /// has no reading.
     fn one(
         &mut self,
         mut found: Vec<Sensor>,
@@ -227,7 +227,8 @@ impl<F: Fetch> Search<'_, F> {
     }
 }
 
-/// Whether a sensor measures temperature and is there. One without a reading is: it may have one the next time.
+/// Whether a sensor measures temperature and is present. A sensor without a reading qualifies: it may have one at the
+/// next poll.
 fn is_candidate(sensor: &&Sensor) -> bool {
     sensor.is_present && sensor.is_temperature()
 }

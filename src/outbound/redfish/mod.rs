@@ -1,18 +1,18 @@
-//! What a BMC knows of its machine, by Redfish: the temperature of the air that the machine takes in, and its power model.
+//! Redfish client: intake temperature and power model of a machine, from its BMC.
 //!
-//! Owns where these are found: by what the standard marks, by names of vendors last, and never by a guess between sensors that
-//! cannot be told apart. Documents are read leniently, since few BMCs keep to the schema. A search makes a bounded number of
-//! requests. Texts of errors have paths of sensors only where they are plain, and nothing else that the BMC answered.
+//! Owns where these are found: marks of the standard first, names of vendors last, and never a guess between equally
+//! good sensors. Documents are parsed leniently, since few BMCs conform to the schema. A search makes a bounded number
+//! of requests. Error texts contain the paths of sensors if they are plain, and nothing else that the BMC answered.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `bmc` | requests to a BMC |
-//! | `document`, `path`, `sensor` | what is read off its documents |
-//! | `names` | names that vendors give the sensor |
+//! | `document`, `path`, `sensor` | parsing of documents |
+//! | `names` | vendors' names of the intake sensor |
 //! | `walk` | bounded requests, members of collections |
-//! | `chassis` | the sensors of one chassis |
-//! | `inlet` | finding the sensor, and polling it |
-//! | `model` | the power model |
+//! | `chassis` | sensors of one chassis |
+//! | `inlet` | search for the intake sensor, and its polls |
+//! | `model` | power model |
 
 mod bmc;
 mod chassis;
@@ -37,19 +37,17 @@ pub use inlet::{Inlet, inlet};
 pub use model::{ModelEndpoint, model};
 pub use path::SensorPath;
 
-/// Maximum number of sensors that an error names.
+/// Maximum number of sensors listed in an error.
 const NAMED: usize = 8;
 
-/// Answers requests for documents.
+/// Source of documents.
 pub trait Fetch: Sync {
-    /// The document at this path, which begins with `/redfish/` and may have a query.
-    ///
-    /// # Errors
-    /// There is no document. One that does not exist is [`crate::Error::Status`] with 404.
+    /// Returns the document at this path, which begins with `/redfish/` and may have a query. If it does not exist, the
+    /// error is [`crate::clients::Error::Status`] with 404.
     fn get(&self, path: &str) -> impl Future<Output = Result<Document, super::Error>> + Send;
 }
 
-/// Sensors that cannot be told apart.
+/// Equally good sensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SensorPaths(pub Vec<SensorPath>);
 
@@ -68,40 +66,40 @@ impl fmt::Display for SensorPaths {
 /// Why there is no temperature or no model.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
-    /// A request got no usable answer.
+    /// A request has no usable answer.
     #[error("{0}")]
     Request(#[from] super::Error),
     /// The server has no Redfish service.
     #[error("the server has no Redfish service at /redfish/v1/")]
     NoService,
-    /// A search would take more requests than allowed.
+    /// A search reached the maximum number of requests.
     #[error("the search took {} requests, the maximum: name the path of the sensor", walk::REQUESTS)]
     TooManyRequests,
-    /// The sensor that is named does not exist.
-    #[error("the machine has no temperature sensor of the path, Name or Id that sensor names")]
+    /// The sensor named by the user does not exist.
+    #[error("the machine has no temperature sensor with the path, Name or Id in sensor")]
     SensorNotFound,
-    /// No sensor is marked or named as the one at the intake.
-    #[error("no temperature sensor at the intake was found: name one in sensor")]
+    /// No sensor is marked or named as the intake sensor.
+    #[error("no intake temperature sensor was found: name one in sensor")]
     NoIntake,
-    /// Several sensors may be the one.
+    /// Several sensors are equally good.
     #[error("several sensors cannot be told apart, name the path of one in sensor: {0}")]
     Ambiguous(SensorPaths),
-    /// The sensor has no value, for example while the machine is off.
+    /// The sensor has no reading, for example while the machine is off.
     #[error("{0} has no reading")]
     NoReading(SensorPath),
-    /// The value is in another unit.
+    /// The reading is in another unit.
     #[error("the reading of {0} is not in degrees Celsius")]
     Unit(SensorPath),
-    /// The value cannot be that of air.
+    /// The reading is outside the range of air temperatures.
     #[error("the reading of {0} is not between {min} and {max} °C", min = sensor::COLDEST, max = sensor::HOTTEST)]
     OutOfRange(SensorPath),
-    /// The sensor that is named measures something else.
+    /// The sensor named by the user measures something else.
     #[error("{0} is not a temperature sensor")]
     NoTemperature(SensorPath),
     /// No system has a power model.
     #[error("the machine has no PowerConsumptionModel in Systems/ID/MachineLearningModel")]
     NoModel,
-    /// A property of the model is missing or wrong.
+    /// A property of the model is missing or invalid.
     #[error("{0} of the PowerConsumptionModel is missing or cannot be used")]
     Model(&'static str),
 }
@@ -113,7 +111,7 @@ impl Error {
         matches!(self, Self::Request(error) if error.is_refusal())
     }
 
-    /// The name of the error in metrics.
+    /// Name of the error in metrics.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {

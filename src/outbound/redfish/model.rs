@@ -1,4 +1,4 @@
-//! The power model of a machine, as the extension of WAO's Machine Learning Model Management names it.
+//! Power model of a machine, from WAO's extension Machine Learning Model Management.
 
 use reqwest::Url;
 
@@ -7,14 +7,14 @@ use super::walk::Walk;
 use super::{Error, Fetch};
 use crate::web::parse;
 
-/// Maximum number of systems that are looked at.
+/// Maximum number of systems that are searched.
 const SYSTEMS: usize = 8;
 
 /// Maximum lengths of the URL of a server, and of the name and the version of a model.
 const URL: usize = 1024;
 const NAME: usize = 128;
 
-/// A model on an inference server.
+/// Model on an inference server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelEndpoint {
     /// Protocol of the server, such as `V2InferenceProtocol`.
@@ -23,12 +23,12 @@ pub struct ModelEndpoint {
     pub url: Url,
     /// Name of the model.
     pub name: String,
-    /// Version of the model. None: the server's own choice.
+    /// Version of the model. None: the server's default.
     pub version: Option<String>,
 }
 
 impl ModelEndpoint {
-    /// Where predictions are asked for.
+    /// URL for predictions.
     #[must_use]
     pub fn infer_url(&self) -> Url {
         let mut url = self.url.clone();
@@ -41,13 +41,10 @@ impl ModelEndpoint {
     }
 }
 
-/// The power model of the first system that has one.
-///
-/// # Errors
-/// See [`Error`].
+/// Reads the power model of the first system that has one.
 pub async fn model<F: Fetch>(fetch: &F) -> Result<ModelEndpoint, Error> {
     let mut walk = Walk::new(fetch);
-    // Servers of models alone have no root.
+    // A server that only serves models may have no service root.
     let root = walk.root().await?;
     let systems = root.as_ref().and_then(|root| root.object().link("Systems")).unwrap_or("/redfish/v1/Systems");
     for path in walk.members(systems).await?.into_iter().take(SYSTEMS) {
@@ -78,7 +75,7 @@ fn read(model: Object<'_>) -> Result<ModelEndpoint, Error> {
     })
 }
 
-/// Whether a text is one segment of a path, and may be shown.
+/// Whether a text is a single path segment that may be shown.
 fn is_segment(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     text.len() <= NAME && text.chars().all(is_plain) && text.chars().any(|c| c != '.')

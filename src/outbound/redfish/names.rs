@@ -1,7 +1,8 @@
-//! Names that vendors give the sensor at the intake, for machines that do not mark it.
+//! Vendors' names of the intake sensor, for machines that do not mark it.
 
-/// Names of one rank each: those that say what is meant, those of the air before the machine, and one that is the board's
-/// on some machines (Supermicro). Only letters and digits count, in lower case, without digits at the ends.
+/// Names by rank: explicit names of the inlet, names of the ambient air in front of the machine, and a name that means
+/// the board on some machines (Supermicro). Comparison uses only letters and digits, in lower case, without leading and
+/// trailing digits.
 const NAMES: [&[&str]; 3] = [
     &[
         "inlet",
@@ -52,14 +53,15 @@ const NAMES: [&[&str]; 3] = [
     &["systemtemp"],
 ];
 
-/// The rank of a name, 0 the best; none if it is not the name of a sensor at the intake.
+/// Rank of a name, 0 is best. None if it is not a name of the intake sensor.
 pub(super) fn rank(name: &str) -> Option<usize> {
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let letters = letters.trim_matches(|c: char| c.is_ascii_digit()).to_ascii_lowercase();
     NAMES.iter().position(|names| names.contains(&letters.as_str()))
 }
 
-/// Whether the last part of a path looks as if it were worth a request, where a machine has too many sensors to ask for all.
+/// Whether the last segment of a path suggests an intake sensor. Used if a machine has too many sensors to read them
+/// all.
 pub(super) fn is_hint(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     ["inlet", "intake", "ambient", "front"].iter().any(|hint| last.contains(hint))

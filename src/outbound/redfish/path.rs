@@ -1,4 +1,5 @@
-//! Paths of resources and sensors. A path is followed only if it stays within the service, and shown only if it is plain.
+//! Paths of resources and sensors. A path is requested only if it stays within the service, and shown only if it is
+//! plain.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,48 +8,49 @@ use thiserror::Error;
 
 use crate::value::{is_plain, is_plain_name};
 
-/// Where every path begins.
+/// Prefix of every path.
 const SERVICE: &str = "/redfish/";
 
 /// Maximum length of the path of a resource, and of the name of a member in it.
 const LENGTH: usize = 256;
 const MEMBER: usize = 64;
 
-/// The path of a sensor: that of its resource, and for one among others in a resource `#` and its Name, its MemberId or a JSON
-/// pointer. As text: `/redfish/v1/Chassis/1/Sensors/Inlet`, `/redfish/v1/Chassis/1/Thermal#Inlet Temp`.
+/// Path of a sensor: the path of its resource. If the resource contains several sensors, `#` and the Name, MemberId or
+/// JSON pointer of the sensor follow. Examples: `/redfish/v1/Chassis/1/Sensors/Inlet`,
+/// `/redfish/v1/Chassis/1/Thermal#Inlet Temp`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SensorPath {
     resource: String,
     member: Option<String>,
 }
 
-/// A text that is not the path of a sensor.
+/// The text is not the path of a sensor.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("it is not the path of a sensor: write a path such as /redfish/v1/Chassis/1/Sensors/Inlet")]
 pub struct NoSensorPath;
 
 impl SensorPath {
-    /// A sensor that is a resource.
+    /// Sensor that is a resource of its own.
     pub(super) fn resource(path: &str) -> Self {
         Self { resource: path.to_owned(), member: None }
     }
 
-    /// A sensor in a resource.
+    /// Sensor within a resource.
     pub(super) fn member(path: &str, member: String) -> Self {
         Self { resource: path.to_owned(), member: Some(member) }
     }
 
-    /// The resource that is asked for.
+    /// Path of the resource.
     pub(super) fn of_resource(&self) -> &str {
         &self.resource
     }
 
-    /// The member in it.
+    /// Member within the resource.
     pub(super) fn of_member(&self) -> Option<&str> {
         self.member.as_deref()
     }
 
-    /// Whether it may be shown.
+    /// Whether the path may be shown.
     fn is_plain(&self) -> bool {
         self.resource.chars().all(is_plain) && self.member.as_deref().is_none_or(is_plain_name)
     }
@@ -82,7 +84,7 @@ impl fmt::Display for SensorPath {
     }
 }
 
-/// Whether a path may be asked for: it stays within the service, whatever a parser of URLs makes of it.
+/// Whether a path may be requested: it stays within the service under any URL parser.
 pub(super) fn is_resource(path: &str) -> bool {
     let is_dots = |part: &str| matches!(&*part.to_ascii_lowercase().replace("%2e", "."), "." | "..");
     path.starts_with(SERVICE)
@@ -91,13 +93,13 @@ pub(super) fn is_resource(path: &str) -> bool {
         && !path.split('/').any(is_dots)
 }
 
-/// Whether the path of a page of a collection may be asked for: it may have a query.
+/// Whether the path of a collection page may be requested. Unlike a resource it may have a query.
 pub(super) fn is_page(path: &str) -> bool {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     is_resource(path) && query.len() <= LENGTH && query.chars().all(|c| c.is_ascii_graphic() && c != '#')
 }
 
-/// Some BMCs end paths with a slash and some do not; to the server both are one.
+/// Removes a trailing slash: BMCs use both forms for the same resource.
 pub(super) fn without_slash(path: &str) -> &str {
     path.strip_suffix('/').unwrap_or(path)
 }

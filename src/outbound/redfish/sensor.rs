@@ -1,48 +1,47 @@
-//! One sensor: what a BMC says of it.
+//! Parsing of a sensor.
 
 use super::document::{Document, Object};
 use super::path::SensorPath;
 use super::{Error, Inlet, names};
 use crate::value::is_plain_name;
 
-/// The temperatures that air may have, in degrees Celsius.
+/// Range of air temperatures in degrees Celsius.
 pub(super) const COLDEST: f64 = -40.0;
 pub(super) const HOTTEST: f64 = 125.0;
 
-/// Maximum number of bytes of a name that is kept.
+/// Maximum length of a stored name.
 const NAME: usize = 256;
 
-/// The list of temperatures in a resource Thermal.
+/// Property of the resource Thermal that lists temperatures.
 const TEMPERATURES: &str = "Temperatures";
 
-/// A sensor.
 #[derive(Clone, Debug)]
 pub(super) struct Sensor {
     pub path: SensorPath,
     name: String,
-    /// Id, MemberId and SensorNumber, as far as there are.
+    /// Id, MemberId and SensorNumber, if present.
     ids: Vec<String>,
-    /// It is marked as the one at the intake.
+    /// The sensor is marked as the intake sensor.
     pub is_intake: bool,
-    /// It is not absent, disabled or offline.
+    /// The sensor is not absent, disabled or offline.
     pub is_present: bool,
     measure: Measure,
 }
 
-/// What a sensor measures, and its reading.
+/// Measured quantity and reading of a sensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Measure {
     Celsius(f64),
-    /// A temperature without a reading.
+    /// Temperature without a reading.
     Silent,
-    /// A temperature in a unit that is not known.
+    /// Temperature in an unknown unit.
     OtherUnit,
-    /// Something else.
+    /// Another quantity.
     NoTemperature,
 }
 
 impl Sensor {
-    /// The sensor that this object describes.
+    /// Parses a sensor.
     fn of(object: Object<'_>, path: SensorPath) -> Self {
         let name = object.text("Name").or_else(|| object.text("DeviceName")).unwrap_or_default();
         let ids = ["Id", "MemberId", "SensorNumber"].into_iter().filter_map(|id| object.word(id));
@@ -57,7 +56,7 @@ impl Sensor {
         }
     }
 
-    /// The sensor that a resource is. None: it is no sensor, or its path is none that may be asked for.
+    /// Parses a sensor resource. None if it is not a sensor or if its path must not be requested.
     pub(super) fn resource(object: Object<'_>) -> Option<Self> {
         Self::alone(object, SensorPath::resource(object.id()?))
     }
@@ -67,7 +66,7 @@ impl Sensor {
         is_sensor.then(|| Self::of(object, path))
     }
 
-    /// The temperatures in a resource Thermal. Each has the name that finds it again.
+    /// Parses the temperatures in a resource Thermal. Each gets a path by which it is found again.
     pub(super) fn temperatures(thermal: &Document, resource: &str) -> Vec<Self> {
         let all: Vec<Object<'_>> = thermal.object().objects(TEMPERATURES).collect();
         let count = |property: &str, word: &str| {
@@ -83,10 +82,10 @@ impl Sensor {
         all.iter().enumerate().map(of).collect()
     }
 
-    /// The sensor of this path in its resource.
+    /// Finds the sensor of this path in its resource.
     pub(super) fn at(document: &Document, path: &SensorPath) -> Option<Self> {
         let Some(member) = path.of_member() else { return Self::alone(document.object(), path.clone()) };
-        // A pointer to one of the temperatures moves when another one goes; its name does not.
+        // The index of a temperature changes if another one is removed; its name does not.
         let mut all = Self::temperatures(document, path.of_resource());
         let pointer = member.trim_start_matches('/');
         if let Some(nth) = pointer.strip_prefix(TEMPERATURES).and_then(|rest| rest.strip_prefix('/')) {
@@ -100,7 +99,7 @@ impl Sensor {
         same.next().filter(|_| same.next().is_none())
     }
 
-    /// The summary of the intake in a resource ThermalMetrics, and the sensor that it was read from.
+    /// Parses the intake summary in a resource ThermalMetrics, and the path of the sensor that it refers to.
     pub(super) fn summary(metrics: &Document, resource: &str) -> Option<(Self, Option<SensorPath>)> {
         let member = "/TemperatureSummaryCelsius/Intake";
         let excerpt = metrics.object().pointer(member)?;
@@ -108,7 +107,7 @@ impl Sensor {
         Some((Self::of(excerpt, SensorPath::member(resource, member.to_owned())), source))
     }
 
-    /// Whether this is its Name or one of its ids, or the last part of its path.
+    /// Whether `wanted` is its Name, one of its ids, or the last segment of its path.
     pub(super) fn is(&self, wanted: &str) -> bool {
         let last = self.path.of_resource().rsplit('/').next().filter(|_| self.path.of_member().is_none());
         let mut own = self.ids.iter().map(String::as_str).chain([self.name.as_str()]).chain(last);
@@ -128,7 +127,7 @@ impl Sensor {
         self.measure == Measure::Silent
     }
 
-    /// Its temperature.
+    /// Temperature of the sensor.
     pub(super) fn inlet(self) -> Result<Inlet, Error> {
         match self.measure {
             Measure::Celsius(celsius) if (COLDEST..=HOTTEST).contains(&celsius) => {
@@ -142,7 +141,7 @@ impl Sensor {
     }
 }
 
-/// Whether two names are the same but for case and spacing.
+/// Compares two names, ignoring case and spaces.
 fn same(one: &str, other: &str) -> bool {
     let letters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_ascii_lowercase();
     let one = letters(one);

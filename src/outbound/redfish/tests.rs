@@ -1,5 +1,5 @@
-//! Searches and polls over trees in memory: each place where a sensor can be, what vendors make of the schema, and documents
-//! that make no sense.
+//! Searches and polls in trees of documents: each place where a sensor can be, deviations of vendors from the schema,
+//! and nonsensical documents.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,11 +13,11 @@ use super::walk::REQUESTS;
 use super::{Document, Error, Fetch, Inlet, SensorPath, SensorPaths, inlet, model};
 use crate as clients;
 
-/// Documents by their paths, and the paths that were asked for.
+/// Documents by path, and the requested paths.
 #[derive(Default)]
 struct Tree {
     documents: BTreeMap<String, Value>,
-    /// Paths that answer with this error instead.
+    /// Paths that return this error instead.
     errors: BTreeMap<String, clients::Error>,
     asked: Mutex<Vec<String>>,
 }
@@ -45,7 +45,7 @@ fn members(paths: &[&str]) -> Value {
 }
 
 impl Tree {
-    /// A service with one system in chassis 1.
+    /// Service with one system in chassis 1.
     fn new() -> Self {
         Self::default()
             .with("/redfish/v1", json!({"Systems": id("/redfish/v1/Systems"), "Chassis": id("/redfish/v1/Chassis/")}))
@@ -74,7 +74,7 @@ impl Tree {
         self
     }
 
-    /// Gives a chassis these sensors.
+    /// Adds these sensors to a chassis.
     fn sensors(self, chassis: &str, sensors: &[(&str, Value)]) -> Self {
         let chassis = format!("/redfish/v1/Chassis/{chassis}");
         let paths: Vec<String> = sensors.iter().map(|(id, _)| format!("{chassis}/Sensors/{id}")).collect();
@@ -89,14 +89,14 @@ impl Tree {
         })
     }
 
-    /// Gives a chassis a resource Thermal with these temperatures.
+    /// Adds a resource Thermal with these temperatures to a chassis.
     fn thermal(self, chassis: &str, temperatures: Value) -> Self {
         let path = format!("/redfish/v1/Chassis/{chassis}");
         let thermal = format!("{path}/Thermal");
         self.and(&path, json!({"Thermal": id(&thermal)})).with(&thermal, json!({"Temperatures": temperatures}))
     }
 
-    /// Gives chassis 1 a summary of its intake.
+    /// Adds an intake summary to chassis 1.
     fn summary(self, intake: Value) -> Self {
         let subsystem = "/redfish/v1/Chassis/1/ThermalSubsystem";
         let metrics = format!("{subsystem}/ThermalMetrics");
@@ -135,7 +135,7 @@ async fn the_summary_comes_first_and_its_sensor_is_what_is_polled() {
     let sensors = [("In", sensor("In", "Intake", 25)), ("Too", sensor("Inlet Temp", "Intake", 30))];
     let tree = Tree::new().summary(intake.clone()).sensors("1", &sensors);
     assert_eq!(tree.find(None).await, found(25.0, "1/Sensors/In"));
-    // A sensor that is not there, or a service that names none: the summary itself.
+    // The referenced sensor does not exist, or the service references none: the summary itself is used.
     let metrics = "1/ThermalSubsystem/ThermalMetrics#/TemperatureSummaryCelsius/Intake";
     assert_eq!(Tree::new().summary(intake).find(None).await, found(24.5, metrics));
     let tree = Tree::new().summary(json!({"Reading": "24.5"}));
@@ -144,7 +144,7 @@ async fn the_summary_comes_first_and_its_sensor_is_what_is_polled() {
     let before = tree.requests();
     assert_eq!(inlet(&tree, Some(&first.sensor), None).await.unwrap(), first);
     assert_eq!(tree.requests() - before, 1, "one GET");
-    // A summary without a reading hides nothing.
+    // A summary without a reading does not hide other sensors.
     let tree = Tree::new().summary(json!({"Reading": null})).thermal("1", json!([temperature("Inlet Temp", 21)]));
     assert_eq!(tree.find(None).await, found(21.0, "1/Thermal#Inlet Temp"));
 }
@@ -167,7 +167,7 @@ async fn sensors_are_found(#[case] sensors: &[(&str, Value)], #[case] celsius: f
     let tree = Tree::new().sensors("1", sensors);
     let expected = found(celsius, &format!("1/Sensors/{path}"));
     assert_eq!(tree.find(None).await, expected);
-    // The same where the service expands members: one request for all of them.
+    // If the service expands members, one request reads all of them.
     let expand = json!({"ProtocolFeaturesSupported": {"ExpandQuery": {"NoLinks": true}}});
     let all: Vec<Value> =
         sensors.iter().map(|(id, _)| tree.documents[&format!("/redfish/v1/Chassis/1/Sensors/{id}")].clone()).collect();
@@ -207,7 +207,7 @@ async fn temperatures_are_found_and_found_again(#[case] all: Value, #[case] cels
     let tree = Tree::new().thermal("1", all);
     let first = inlet(&tree, None, None).await.unwrap();
     assert_eq!((first.celsius, first.sensor.to_string()), found(celsius, &format!("1/Thermal#{member}")).unwrap());
-    // From the status of an object, after a restart.
+    // Path from the status of an object, after a restart.
     let known: SensorPath = first.sensor.to_string().parse().unwrap();
     let before = tree.requests();
     assert_eq!(inlet(&tree, Some(&known), None).await.unwrap(), first);
@@ -220,11 +220,11 @@ async fn a_known_sensor_that_moved_or_went_is_found_anew() {
     let inlet_temp = json!({"Name": "Inlet Temp", "MemberId": "1", "ReadingCelsius": 20});
     let before = Tree::new().thermal("1", json!([other, inlet_temp]));
     let known = inlet(&before, None, None).await.unwrap().sensor;
-    // Other firmware: another order.
+    // Other firmware, with another order.
     let tree = Tree::new().thermal("1", json!([inlet_temp, other]));
     assert_eq!(inlet(&tree, Some(&known), None).await.unwrap(), Inlet { celsius: 20.0, sensor: known.clone() });
     assert_eq!(tree.requests(), 1);
-    // Another name, another resource, absent.
+    // Another name, another resource, an absent sensor.
     let renamed = Tree::new().thermal("1", json!([{"Name": "Front Intake", "ReadingCelsius": 21}]));
     let moved = Tree::new().sensors("1", &[("In", sensor("In", "Intake", 22))]);
     let absent = json!({"Name": "Inlet Temp", "ReadingCelsius": 20, "Status": {"State": "Absent"}});
@@ -237,11 +237,11 @@ async fn a_known_sensor_that_moved_or_went_is_found_anew() {
         let again = inlet(&tree, Some(&known), None).await.unwrap();
         assert_eq!((again.celsius, again.sensor.to_string()), found(celsius, path).unwrap());
     }
-    // A reading that is missing is no reason to search.
+    // A missing reading does not start a search.
     let tree = Tree::new().thermal("1", json!([{"Name": "Inlet Temp", "ReadingCelsius": null}]));
     assert_eq!(inlet(&tree, Some(&known), None).await, Err(Error::NoReading(known.clone())));
     assert_eq!(tree.requests(), 1);
-    // Nor is a refusal.
+    // A refusal does not, either.
     let tree = before.fails("/redfish/v1/Chassis/1/Thermal", 401);
     tree.asked.lock().unwrap().clear();
     assert!(inlet(&tree, Some(&known), None).await.unwrap_err().is_refusal());
@@ -257,17 +257,17 @@ async fn the_intake_of_a_blade_is_on_its_enclosure() {
         .thermal("2", json!([temperature("Ambient Temp", 18)]))
         .with("/redfish/v1/Chassis", members(&[]));
     assert_eq!(blade.find(None).await, found(18.0, "2/Thermal#Ambient Temp"));
-    // One of its own comes first, and so it does before any other chassis.
+    // Its own sensor takes precedence, even over a better name in another chassis.
     let own = Tree::new()
         .and("/redfish/v1/Chassis/1", links)
         .thermal("1", json!([temperature("System Temp", 24)]))
         .thermal("2", json!([temperature("Inlet Temp", 18)]));
     assert_eq!(own.find(None).await, found(24.0, "1/Thermal#System Temp"));
-    // No link to its chassis: all are looked at.
+    // Without a link to its chassis, all chassis are searched.
     let loose =
         Tree::new().thermal("2", json!([temperature("Inlet Temp", 18)])).with("/redfish/v1/Systems/1", json!({}));
     assert_eq!(loose.find(None).await, found(18.0, "2/Thermal#Inlet Temp"));
-    // Chassis in a circle.
+    // Cycle of chassis.
     let circle =
         Tree::new().and("/redfish/v1/Chassis/1", json!({"Links": {"ContainedBy": id("/redfish/v1/Chassis/1")}}));
     assert_eq!(circle.find(None).await, Err(Error::NoIntake));
@@ -295,7 +295,7 @@ async fn sensors_that_cannot_be_told_apart_are_named() {
         "several sensors cannot be told apart, name the path of one in sensor: \
          /redfish/v1/Chassis/1/Sensors/L, /redfish/v1/Chassis/1/Sensors/R"
     );
-    // Numbers at the end do not tell; a reading that is missing now does not either.
+    // Trailing digits do not distinguish sensors, nor does a reading that is missing at the moment.
     let numbered = [("1", sensor("Inlet Temp 1", "Intake", 20)), ("2", sensor("Inlet Temp 2", "Intake", json!(null)))];
     let error = Tree::new().sensors("1", &numbered).find(None).await.unwrap_err();
     assert!(matches!(&error, Error::Ambiguous(of) if of.0.len() == 2), "{error}");
@@ -339,7 +339,7 @@ async fn a_sensor_that_is_named_wins(#[case] wanted: &str, #[case] expected: Res
         .sensors("2", &sensors);
     assert_eq!(tree.find(Some(wanted)).await, expected);
     let Ok((celsius, path)) = expected else { return };
-    // The next polls are one request, and what an earlier name led to is not taken for this one.
+    // The next polls take one request, and the sensor of an earlier `wanted` is not used for another one.
     let known: SensorPath = path.parse().unwrap();
     tree.asked.lock().unwrap().clear();
     let again = inlet(&tree, Some(&known), Some(wanted)).await.unwrap();
@@ -405,7 +405,7 @@ async fn what_fails_beside_the_sensor_hides_nothing_and_a_refusal_ends_the_searc
         assert_eq!(tree.find(None).await, Err(Error::Request(error)));
         assert_eq!(tree.asked.lock().unwrap().last().map(String::as_str), Some(broken), "{status}: nothing after it");
     }
-    // What could not be read may have been the sensor.
+    // The unreadable document may have been the sensor.
     let error = tree().fails("/redfish/v1/Chassis/1/Sensors/In", 500).find(None).await;
     assert_eq!(error, Err(Error::Request(clients::Error::Status(StatusCode::INTERNAL_SERVER_ERROR))));
     assert_eq!(Tree::default().find(None).await, Err(Error::NoService));
@@ -422,7 +422,7 @@ async fn large_machines_are_searched_within_bounds() {
     assert!(tree.requests() < 10, "{}", tree.requests());
     assert_eq!(tree.find(Some("S299")).await, found(30.0, "1/Sensors/S299"));
     assert_eq!(tree.find(Some("Rear Temp")).await, Err(Error::TooManyRequests));
-    // Chassis without end.
+    // Excessive number of chassis.
     let mut tree = Tree::new();
     let paths: Vec<String> = (0..500).map(|nth| format!("/redfish/v1/Systems/{nth}")).collect();
     for path in &paths {
@@ -493,7 +493,7 @@ fn models(power: Value) -> Tree {
 async fn the_power_model_is_found(#[case] power: Value, #[case] url: &str) {
     let found = model(&models(power.clone())).await.unwrap();
     assert_eq!((found.type_.as_str(), found.infer_url().as_str()), ("V2InferenceProtocol", url));
-    // Where the system says it is, and where there is nothing but systems.
+    // At the path that the system refers to, and on a server that serves only systems.
     let elsewhere = Tree::new()
         .and("/redfish/v1/Systems/1", json!({"MachineLearningModel": id("/redfish/v1/Models")}))
         .with("/redfish/v1/Models", json!({"PowerConsumptionModel": power.clone()}));
@@ -521,7 +521,7 @@ async fn a_power_model_that_cannot_be_used(#[case] power: Value, #[case] expecte
     assert_eq!(model(&models(power)).await, Err(expected));
 }
 
-/// Values that a BMC might answer, of the words that the search looks at.
+/// Values that a BMC might return, built from the words that the search uses.
 fn anything() -> impl Strategy<Value = Value> {
     let paths = (0..6_u8).prop_map(|nth| json!(format!("/redfish/v1/{nth}")));
     let leaf = prop_oneof![
@@ -573,7 +573,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A temperature that may be the one at the intake, with a reading that may be one of air.
+/// Temperature that may be the intake sensor's, with a reading that may be an air temperature.
 fn any_temperature() -> impl Strategy<Value = Value> {
     let word = |words: &'static [&'static str]| prop::sample::select(words);
     let reading = prop_oneof![(-100..200_i32).prop_map(|number| json!(number)), anything()];
@@ -585,7 +585,7 @@ fn any_temperature() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever is answered: a bounded number of requests, a temperature that air may have, and nothing of it in an error.
+    /// For any answers: a bounded number of requests, a plausible air temperature, and no answer text in an error.
     #[test]
     fn no_answer_leads_astray(documents in prop::collection::vec(anything(), 8), temperatures in prop::collection::vec(any_temperature(), 0..3),
         known in 0..6_u8) {
@@ -604,7 +604,7 @@ proptest! {
             match run.block_on(inlet(&tree, known, wanted)) {
                 Ok(inlet) => {
                     prop_assert!((-40.0..=125.0).contains(&inlet.celsius));
-                    // What was found is found again.
+                    // A second search finds the same sensor.
                     let again = run.block_on(super::inlet(&tree, Some(&inlet.sensor), wanted));
                     prop_assert_eq!(again, Ok(inlet));
                 }

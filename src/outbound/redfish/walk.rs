@@ -1,4 +1,4 @@
-//! Requests of one search, bounded in number.
+//! Bounded number of requests for one search.
 
 use super::document::{Document, Object};
 use super::path::is_page;
@@ -9,23 +9,23 @@ use crate as clients;
 /// Maximum number of requests of one search.
 pub(super) const REQUESTS: usize = 128;
 
-/// Maximum number of members of a collection that are asked for one by one, unless a user names one of them.
+/// Maximum number of members of a collection that are read one by one, unless the user names one of them.
 const MEMBERS: usize = 64;
 
-/// Maximum number of members of a collection, and of pages that they come on.
+/// Maximum number of members of a collection, and of its pages.
 const LISTED: usize = 1024;
 const PAGES: usize = 8;
 
-/// How a service expands the members of a collection, the better way first: property of ExpandQuery, and the query.
+/// Query options that expand the members of a collection, best first: property of ExpandQuery, and the query.
 const EXPANSIONS: [(&str, &str); 2] = [("NoLinks", "?$expand=.($levels=1)"), ("ExpandAll", "?$expand=*($levels=1)")];
 
-/// The requests of one search.
+/// Requests of one search.
 pub(super) struct Walk<'a, F> {
     fetch: &'a F,
     left: usize,
-    /// The query that expands members, if the service says that it can.
+    /// Query that expands members, if the service supports it.
     expansion: Option<&'static str>,
-    /// Why a document that exists could not be read. It matters if nothing is found.
+    /// First error of an unreadable document. Returned if nothing is found.
     pub unread: Option<clients::Error>,
 }
 
@@ -34,13 +34,13 @@ impl<'a, F: Fetch> Walk<'a, F> {
         Self { fetch, left: REQUESTS, expansion: None, unread: None }
     }
 
-    /// The document at this path; none if there is none that can be read.
+    /// Reads a document. None if it does not exist or is unreadable.
     pub(super) async fn get(&mut self, path: &str) -> Result<Option<Document>, Error> {
         self.left = self.left.checked_sub(1).ok_or(Error::TooManyRequests)?;
         match self.fetch.get(path).await {
             Ok(document) => Ok(Some(document)),
             Err(error) if is_missing(&error) => Ok(None),
-            // One broken resource must not hide the others. Whoever refuses a login or is busy is not asked for more.
+            // One broken resource must not hide the others. If the BMC refuses the login or is busy, the search ends.
             Err(error @ (clients::Error::Answer(_) | clients::Error::TooLong(_))) => {
                 self.unread.get_or_insert(error);
                 Ok(None)
@@ -53,7 +53,7 @@ impl<'a, F: Fetch> Walk<'a, F> {
         }
     }
 
-    /// The service root, if there is one.
+    /// Reads the service root. None if it does not exist.
     pub(super) async fn root(&mut self) -> Result<Option<Document>, Error> {
         let root = self.get("/redfish/v1/").await?;
         let features = root.as_ref().and_then(|root| root.object().object("ProtocolFeaturesSupported"));
@@ -66,15 +66,15 @@ impl<'a, F: Fetch> Walk<'a, F> {
         Ok(root)
     }
 
-    /// The paths of the members of a collection.
+    /// Reads the paths of the members of a collection.
     pub(super) async fn members(&mut self, collection: &str) -> Result<Vec<String>, Error> {
         self.collect(collection.to_owned(), |member| member.id().map(str::to_owned)).await
     }
 
-    /// The sensors of a collection. `wanted`: one that is looked for, by name or id.
+    /// Reads the sensors of a collection. `wanted`: Name or Id of a single sensor to search.
     pub(super) async fn sensors(&mut self, collection: &str, wanted: Option<&str>) -> Result<Vec<Sensor>, Error> {
         if let Some(query) = self.expansion {
-            // Services that ignore the query answer with references, which are no sensors.
+            // Services that ignore the query return references, which do not parse as sensors.
             let sensors = self.collect(format!("{collection}{query}"), Sensor::resource).await?;
             if !sensors.is_empty() {
                 return Ok(sensors);
@@ -97,7 +97,7 @@ impl<'a, F: Fetch> Walk<'a, F> {
         Ok(sensors)
     }
 
-    /// What this reads off the members on the pages of a collection, of which one is in memory at a time.
+    /// Applies `read` to the members on all pages of a collection. Only one page is in memory at a time.
     async fn collect<T>(&mut self, first: String, read: fn(Object<'_>) -> Option<T>) -> Result<Vec<T>, Error> {
         let (mut found, mut next) = (Vec::new(), Some(first));
         for _ in 0..PAGES {
@@ -111,7 +111,6 @@ impl<'a, F: Fetch> Walk<'a, F> {
     }
 }
 
-/// Whether the resource does not exist.
 pub(super) fn is_missing(error: &clients::Error) -> bool {
     matches!(error, clients::Error::Status(status) if matches!(status.as_u16(), 404 | 410))
 }

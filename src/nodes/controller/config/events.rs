@@ -1,4 +1,4 @@
-//! Events of a NodeConfig whose values go or come back, on change only.
+//! Events of a NodeConfig when it becomes Ready or not Ready.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
@@ -6,12 +6,12 @@ use kube::Resource;
 use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
 use ganglion_runtime::events::{EventText, reference};
 
-/// The NodeConfig, as the subject of an event.
+/// Reference to the NodeConfig as the subject of an event.
 pub fn subject(object: &NodeConfig) -> ObjectReference {
     reference::<NodeConfig>(&object.meta().into())
 }
 
-/// The event for a status that is the first to report that the NodeConfig is not Ready, or is Ready again.
+/// Event for a status that is the first to report the NodeConfig as not Ready, or as Ready again.
 pub fn transition_event(before: &NodeConfigStatus, after: &NodeConfigStatus) -> Option<EventText> {
     let ready = |status: &NodeConfigStatus| status.conditions.iter().find(|one| one.type_ == "Ready").cloned();
     let (old, new) = (ready(before).map(|old| old.status), ready(after)?);

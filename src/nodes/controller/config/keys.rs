@@ -1,4 +1,4 @@
-//! The names of polls: what one NodeConfig asks alone, and what one answer tells of many nodes.
+//! Keys of polls: polls of one NodeConfig, and shared polls whose answer covers many nodes.
 
 use std::sync::Arc;
 
@@ -8,16 +8,17 @@ use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_core::facts::Key;
 use ganglion_nodes_plan::asked::{Question, Server};
 
-/// A poll.
+/// Key of a poll.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PollKey {
-    /// Of one NodeConfig.
+    /// Poll for one NodeConfig.
     Own(Question, Key),
-    /// Of all NodeConfigs that name this source.
+    /// Poll for all NodeConfigs that name this source.
     Shared(Arc<SharedSource>),
 }
 
-/// A source that is asked about many nodes at once. Those of another namespace may have other Secrets.
+/// Source whose answer covers many nodes. The namespace is part of the identity, since Secrets differ between
+/// namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SharedSource {
     Prometheus { namespace: String, server: Server, window: SignedDuration, label: String },
@@ -26,12 +27,12 @@ pub enum SharedSource {
 }
 
 impl PollKey {
-    /// Whether it asks a model for predictions.
+    /// Whether the poll requests predictions from a model.
     pub fn is_model(&self) -> bool {
         matches!(self, Self::Shared(source) if matches!(**source, SharedSource::Model { .. }))
     }
 
-    /// What it asks for.
+    /// Question of the poll.
     pub fn question(&self) -> Question {
         match self {
             Self::Own(question, _) => *question,

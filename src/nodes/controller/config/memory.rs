@@ -1,4 +1,4 @@
-//! What is kept of each NodeConfig between passes and polls. All of it may be lost.
+//! State of each NodeConfig between passes and polls. All of it may be lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,14 +18,14 @@ use ganglion_nodes_plan::standing::Standing;
 use ganglion_outbound::client::login::Logins;
 use ganglion_outbound::redfish::SensorPath;
 
-/// How long the first values of a NodeConfig are waited for before a status is written without them, beside the longest interval:
-/// so that a new NodeConfig costs one write, and a restart none.
+/// Added to the longest interval: time to wait for the first values of a NodeConfig before its status is written
+/// without them. A new NodeConfig then costs one write, and a restart none.
 const GRACE: SignedDuration = SignedDuration::from_secs(5);
 
-/// The longest interval that counts for that.
+/// Upper limit of the interval in this sum.
 const LONGEST: SignedDuration = SignedDuration::from_secs(30);
 
-/// See the module.
+/// State of all NodeConfigs, and of refused logins.
 #[derive(Default)]
 pub struct NodeConfigMemory {
     state: Mutex<State>,
@@ -35,11 +35,11 @@ pub struct NodeConfigMemory {
 #[derive(Default)]
 pub struct State {
     pub objects: HashMap<Key, Known>,
-    /// Who takes part in each shared poll, and how often each wants it.
+    /// Members of each shared poll, with the interval that each requests.
     pub groups: HashMap<Arc<SharedSource>, BTreeMap<Key, SignedDuration>>,
 }
 
-/// How a NodeConfig was seen in its last pass.
+/// NodeConfig as of its last pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenConfig {
     pub asked: Result<Asked, SpecProblem>,
@@ -47,38 +47,38 @@ pub struct SeenConfig {
 }
 
 impl SeenConfig {
-    /// What is asked, if it may be.
+    /// Parsed spec; None if the NodeConfig must not be measured.
     pub fn measured(&self) -> Option<&Asked> {
         let asked = self.asked.as_ref().ok().filter(|asked| !asked.suspended);
         asked.filter(|_| self.standing == Standing::Clear)
     }
 }
 
-/// One NodeConfig.
+/// State of one NodeConfig.
 pub struct Known {
     pub uid: String,
     pub watched: SeenConfig,
     pub readings: Readings,
-    /// The predicted power over the usage.
+    /// Predicted power as a function of usage.
     pub curve: KnownCurve,
-    /// The model that the provider names.
+    /// Model that the endpoint provider names.
     pub model: Option<Server>,
-    /// Why the provider names no model.
+    /// Why the endpoint provider names no model.
     pub model_problem: Option<Problem>,
-    /// Where Redfish found the sensor.
+    /// Path of the sensor that Redfish found.
     pub sensor: Option<SensorPath>,
-    /// The polls that it takes part in.
+    /// Polls of this NodeConfig, with their intervals.
     pub polls: HashMap<PollKey, SignedDuration>,
-    /// Since when it is asked as it is now.
+    /// Time since which the sources are polled by the current spec.
     pub since: Timestamp,
-    /// When its status was last written by this process.
+    /// Time of the last status write by this process.
     pub written_at: Option<Timestamp>,
 }
 
 impl Known {
     fn new(object: &NodeConfig, watched: SeenConfig, now: Timestamp) -> Self {
         let status = object.status.as_ref();
-        // The values of an earlier spec may be from another source.
+        // Values of an earlier generation may be from another source.
         let of_this = status.filter(|status| status.observed_generation == object.metadata.generation);
         Self {
             uid: object.metadata.uid.clone().unwrap_or_default(),
@@ -87,7 +87,7 @@ impl Known {
             curve: of_this.and_then(|status| status.power_curve.as_ref()).map(KnownCurve::restored).unwrap_or_default(),
             model: None,
             model_problem: None,
-            // That it is still the one shows at the first poll.
+            // The first poll checks that it is still the right sensor.
             sensor: of_this.and_then(|status| status.inlet_temperature.as_ref()?.source.as_ref()?.parse().ok()),
             polls: HashMap::new(),
             since: now,
@@ -95,7 +95,7 @@ impl Known {
         }
     }
 
-    /// The status as it is now. None while the first values are on their way.
+    /// Computes the status. None while the first values are pending.
     pub fn status(&self, old: &NodeConfigStatus, stamp: Stamp) -> Option<NodeConfigStatus> {
         if self.waits_until().is_some_and(|until| stamp.now < until) {
             return None;
@@ -104,7 +104,7 @@ impl Known {
         Some(Situation { asked: asked.as_ref(), standing, readings, curve, old: &old.conditions, stamp }.status())
     }
 
-    /// Until when the first values are waited for, if one is missing.
+    /// Deadline for the first values; None if no value is pending.
     pub fn waits_until(&self) -> Option<Timestamp> {
         let is_missing = |asked: &&Asked| !self.readings.is_complete(asked) || self.awaits_curve();
         let asked = self.watched.measured().filter(is_missing)?;
@@ -112,7 +112,7 @@ impl Known {
         self.since.checked_add(longest.min(LONGEST) + GRACE).ok()
     }
 
-    /// Whether the first curve is on its way: a model is asked for it once it has predicted the power.
+    /// Whether the first curve is pending. A curve is requested after the model has predicted the power.
     fn awaits_curve(&self) -> bool {
         let power = self.readings.get(NodeValue::Power);
         let is_predicted = |power: &KnownValue| power.problem.is_none() && power.last.is_some() && !power.restored;
@@ -120,8 +120,8 @@ impl Known {
         self.curve == KnownCurve::default() && power.is_some_and(is_predicted) && asks()
     }
 
-    /// The fresh values that the prediction needs; else the names of those that are missing, and whether one of them is only
-    /// awaited, so that it is too early to say what is missing.
+    /// Returns the inputs of the prediction if all are fresh. Otherwise returns the names of the missing ones, and
+    /// whether one of them is still pending, in which case it is too early to report a problem.
     pub fn inputs(&self, now: Timestamp) -> Result<[f64; 3], (Vec<&'static str>, bool)> {
         let fresh = |value: NodeValue| {
             let asked = self.watched.measured().ok_or(value)?;
@@ -146,7 +146,7 @@ impl NodeConfigMemory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes how the object is seen now; forgets what was learnt for another spec, node or object.
+    /// Records the current spec and standing. Discards the state that belongs to another spec, node or object.
     pub fn watch(&self, key: &Key, object: &NodeConfig, watched: SeenConfig, now: Timestamp) {
         let mut state = self.state();
         let is_same = |known: &mut Known| Some(&known.uid) == object.metadata.uid.as_ref();
@@ -173,7 +173,7 @@ impl NodeConfigMemory {
         known.watched = watched;
     }
 
-    /// Takes in the result of a poll. None if the object is gone, or does not ask for it any more.
+    /// Records the result of a poll. None if the object is deleted or no longer requests the value.
     pub fn take(&self, key: &Key, value: NodeValue, result: Result<NodeSample, Problem>) -> Option<Taken> {
         let mut state = self.state();
         let known = state.objects.get_mut(key)?;
@@ -194,20 +194,19 @@ impl NodeConfigMemory {
         Some(Taken { node, interval, sample, begins_to_fail, wakes })
     }
 
-    /// Forgets an object.
     pub fn forget(&self, key: &Key) {
         self.state().objects.remove(key);
     }
 }
 
-/// What a result means for others.
+/// Effects of a poll result.
 pub struct Taken {
     pub node: String,
     pub interval: SignedDuration,
     pub sample: Option<NodeSample>,
-    /// This is the first failure after a success.
+    /// First failure after a success.
     pub begins_to_fail: bool,
-    /// A poll that waited for it.
+    /// Poll that was waiting for this value.
     pub wakes: Option<PollKey>,
 }
 
@@ -220,7 +219,7 @@ mod tests {
     use ganglion_api::node_config::source::CpuUsageFormat;
     use ganglion_nodes_plan::asked::{Question, ValueSource};
 
-    /// A NodeConfig that has just got the first value of everything, the power from a model.
+    /// NodeConfig with a first value of each kind, and power from a model.
     fn predicted(now: Timestamp) -> Known {
         let term = |kind: &str, url: &str| json!({"type": kind, "endpoint": url, "fetchInterval": "10s"});
         let power = term("V2InferenceProtocol", "http://10.0.0.1:8080/v2/models/m/infer");
@@ -258,6 +257,6 @@ mod tests {
         assert_eq!(known.waits_until(), None);
         let mut known = predicted(now);
         known.readings.take(NodeValue::Power, Err(Problem::new(NodeReason::Unreachable, "gone")));
-        assert_eq!(known.waits_until(), None, "no curve is asked for without power");
+        assert_eq!(known.waits_until(), None, "no curve is requested without power");
     }
 }

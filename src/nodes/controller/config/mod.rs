@@ -1,14 +1,15 @@
-//! The NodeConfig controller: asks machines and servers about nodes, and reports what is known of each.
+//! NodeConfig controller: polls the sources of nodes, and reports the values in the status.
 //!
-//! | beat | what |
+//! | step | content |
 //! |---|---|
-//! | observe | the NodeConfig, its node, the other NodeConfigs of that node |
-//! | plan | `logic::node_config`: what is asked, whether it may be |
-//! | act | the polls that this needs (`polls`); nothing is asked within a pass |
-//! | beside the passes | polls, which put their results into the memory (`memory`) |
+//! | observe | the NodeConfig, its node, other NodeConfigs of that node |
+//! | plan | `logic::node_config`: parsed spec, and whether it may be measured |
+//! | act | registers the polls (`polls`); a pass itself sends no request |
+//! | background | polls, which put their results into the memory (`memory`) |
 //! | report | the status, if it is worth a write (`report`) |
 //!
-//! What is in memory may be lost: an earlier process's values are in the status, and are not fresh until they are measured again.
+//! The memory may be lost: the values of an earlier process are in the status, and are not fresh until they are
+//! measured again.
 
 mod events;
 mod keys;
@@ -39,7 +40,7 @@ pub use keys::PollKey;
 pub use memory::NodeConfigMemory;
 use memory::SeenConfig;
 
-/// The controller and its dependencies.
+/// Controller and its dependencies.
 pub struct NodeConfigController {
     pub ctx: Context,
     pub namespaces: Namespaces,
@@ -69,7 +70,7 @@ impl Controller for NodeConfigController {
     }
 }
 
-/// What a pass sees.
+/// Input of a pass.
 struct Observed {
     object: Arc<NodeConfig>,
     standing: Standing,
@@ -87,7 +88,7 @@ impl NodeConfigController {
         })
     }
 
-    /// Keeps the polls as the spec wants them, and reports. Returns when to reconcile again.
+    /// Updates the polls to match the spec, and reports. Returns the time of the next pass.
     async fn pass(&self, key: &Key, observed: &Observed) -> Result<Option<Timestamp>, Error> {
         let asked = Asked::parse(&observed.object.spec);
         let (node, shown) = shown(asked.as_ref().ok(), &observed.standing);
@@ -98,7 +99,7 @@ impl NodeConfigController {
         self.report(key, &observed.object).await
     }
 
-    /// Drops everything of an object that is gone, or does not parse.
+    /// Discards the state of an object that is deleted or invalid.
     fn forget(&self, key: &Key) {
         self.drop_polls(key);
         self.memory.forget(key);
@@ -106,13 +107,14 @@ impl NodeConfigController {
     }
 }
 
-/// The node and the values whose series are kept. Those of one that is suspended, or whose node is missing, become stale.
+/// Node and values whose metric series are kept. If the NodeConfig is suspended or its node is missing, the series
+/// become stale.
 fn shown<'a>(asked: Option<&'a Asked>, standing: &Standing) -> (&'a str, Vec<&'static str>) {
     let asked = asked.filter(|_| !matches!(standing, Standing::Conflict(_) | Standing::NamespaceRefused(_)));
     asked.map_or(("", Vec::new()), |asked| (asked.node.as_str(), asked.values().map(NodeValue::as_str).collect()))
 }
 
-/// Polls until the leader term ends.
+/// Runs the polls until the leader term ends.
 pub async fn run_polls(controller: Arc<NodeConfigController>, limits: PollLimits) {
     let (polls, ctx) = (Arc::clone(&controller.polls), controller.ctx.clone());
     let until = async {

@@ -1,4 +1,4 @@
-//! The status of a NodeConfig: written when it is worth a write. The results of polls come here, too.
+//! Writes the status of a NodeConfig if it is worth a write, and records the results of polls.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,15 +14,15 @@ use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::error::Error;
 use ganglion_runtime::metrics::NodeMeasurement;
 
-/// Within which time a poll follows whose inputs have come; those of other nodes may come in the meantime.
+/// Delay of a poll after its last missing input arrived: inputs of other nodes may arrive meanwhile.
 const SOON: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Added to the time after which a value is looked at for staleness while its polls succeed: a pass every three intervals of each
-/// node would cost more than the polls. The first failed poll brings a pass at once.
+/// Added to the time of the next staleness check while all polls succeed: a pass per node every three intervals would
+/// cost more than the polls. The first failed poll enqueues the object at once.
 const UNHEARD: SignedDuration = SignedDuration::from_secs(120);
 
 impl NodeConfigController {
-    /// Takes in the result of a poll, and has the object reconciled if its status is worth a write now.
+    /// Records the result of a poll. Enqueues the object if its status is worth a write.
     pub fn take(&self, key: &Key, values: &[NodeValue], result: &Result<Vec<NodeSample>, Problem>) {
         let (mut is_known, mut begins_to_fail) = (false, false);
         for (at, value) in values.iter().enumerate() {
@@ -42,14 +42,14 @@ impl NodeConfigController {
             }
         }
         if begins_to_fail {
-            // The pass finds out when the value becomes stale, which may be before the next poll.
+            // The pass schedules the staleness check, which may be due before the next poll.
             self.ctx.store.queue::<NodeConfig>().add([key.clone()]);
         } else if is_known {
             self.consider(key);
         }
     }
 
-    /// Has the object reconciled if its status is worth a write.
+    /// Enqueues the object if its status is worth a write.
     pub fn consider(&self, key: &Key) {
         let object = self.ctx.store.read(|world| world.node_config(key).cloned());
         if let Some((_, Worth::Now)) = object.and_then(|object| self.news(key, &object)) {
@@ -57,7 +57,7 @@ impl NodeConfigController {
         }
     }
 
-    /// The status as it is now, and whether it is worth a write.
+    /// Computes the status, and whether it is worth a write.
     fn news(&self, key: &Key, object: &NodeConfig) -> Option<(NodeConfigStatus, Worth)> {
         let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: self.ctx.now() };
         let nothing = NodeConfigStatus::default();
@@ -72,12 +72,9 @@ impl NodeConfigController {
         Some((status, worth))
     }
 
-    /// Writes the status if it is worth a write. Returns when to look again.
-    ///
-    /// # Errors
-    /// The write did not succeed.
+    /// Writes the status if it is worth a write. Returns the time of the next pass.
     pub async fn report(&self, key: &Key, object: &NodeConfig) -> Result<Option<Timestamp>, Error> {
-        // Before the write: what becomes stale while it lasts is not in it.
+        // Taken before the write: values that become stale during the write are not stale in it.
         let now = self.ctx.now();
         let Some((status, worth)) = self.news(key, object) else {
             return Ok(self.memory.state().objects.get(key).and_then(super::memory::Known::waits_until));

@@ -1,4 +1,5 @@
-//! Writes NodeConfigs: several at once, each with a precondition, so that one that somebody else made or changed is not touched.
+//! Writes NodeConfigs, several at once. Each write has a precondition, so that an object that somebody else created or
+//! changed meanwhile is not overwritten.
 
 use std::sync::Arc;
 
@@ -17,13 +18,10 @@ use ganglion_nodes_plan::template::plan::{Write, is_labelled};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 
-/// How many writes may be refused in one pass, each for a reason of its own, before the others are left to the next pass.
+/// Maximum number of rejected writes per pass before the rest is left to the next pass.
 const MAX_REFUSED: usize = 16;
 
-/// Performs the writes.
-///
-/// # Errors
-/// The first error. Those that say something of one NodeConfig only do not stop the others.
+/// Executes the writes. Returns the first error. An error that concerns a single NodeConfig does not stop the others.
 pub async fn write_all(
     ctx: &Context,
     template: &NodeConfigTemplate,
@@ -38,7 +36,7 @@ pub async fn write_all(
         let is_of_one = matches!(error, Error::Conflict(_) | Error::Exists(_) | Error::Gone(_) | Error::Denied(_));
         refused += 1;
         first.get_or_insert(error);
-        // What is under way is abandoned: the next pass finds out what became of it.
+        // Pending writes are dropped: the next pass reads their outcome from the store.
         if !is_of_one || refused >= MAX_REFUSED || ctx.is_over() {
             break;
         }
@@ -88,7 +86,7 @@ async fn change(
     ctx.write_own::<NodeConfigTemplate, NodeConfig>("ChangeNodeConfig", config, write).await
 }
 
-/// The patch that gives a NodeConfig this spec, and the template's label if it is missing.
+/// JSON patch that sets the spec, and the template's label if it is missing.
 fn change_of(template: &NodeConfigTemplate, config: &NodeConfig, spec: &NodeConfigSpec) -> Vec<Value> {
     let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": config.metadata.uid})];
     if config.spec != *spec {

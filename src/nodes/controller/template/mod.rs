@@ -1,14 +1,14 @@
-//! The controller of templates: keeps the NodeConfigs of a template as it says, and reports how they are.
+//! NodeConfigTemplate controller: creates, updates and deletes the NodeConfigs of a template, and reports their state.
 //!
-//! | beat | what |
+//! | step | content |
 //! |---|---|
-//! | observe | the nodes and NodeConfigs as stored; nothing where none of them changed since the last pass |
+//! | observe | nodes and NodeConfigs from the store; skipped if none of them changed since the last pass |
 //! | plan | `logic::node_config::template`: renders for the nodes that changed |
-//! | act | the NodeConfigs, some hundred in a pass, several at once (`act`) |
-//! | report | the template's own status, at most once a second (`report`) |
+//! | act | writes some hundred NodeConfigs per pass, several at once (`act`) |
+//! | report | status of the template, at most once a second (`report`) |
 //!
-//! Deletes no NodeConfig of a deleted template: the garbage collector does, by the owner references. Everything in memory may be
-//! lost in a crash.
+//! The garbage collector deletes the NodeConfigs of a deleted template through their owner references. All state in
+//! memory may be lost.
 
 mod act;
 mod report;
@@ -31,40 +31,40 @@ use ganglion_runtime::error::Error;
 use ganglion_runtime::invalid::{self, StatusWrite};
 use ganglion_runtime::run::{Controller, PassResult};
 
-/// The controller and its dependencies.
+/// Controller and its dependencies.
 pub struct NodeConfigTemplateController {
     pub ctx: Context,
     pub namespaces: Namespaces,
-    /// How many NodeConfigs of a template are written at the same time.
+    /// Maximum number of concurrent writes per template.
     pub concurrency: usize,
     pub memory: TemplateMemory,
 }
 
-/// State kept between two passes, by template.
+/// State between two passes, by template.
 #[derive(Default)]
 pub struct TemplateMemory(Mutex<HashMap<Key, Memory>>);
 
-/// The state of one template.
+/// State of one template.
 struct Memory {
-    /// uid and generation of the template that the rest was made from.
+    /// uid and generation of the template that the state belongs to.
     of: (Option<String>, Option<i64>),
     parsed: Result<Parsed, Refusal>,
     renders: Renders,
-    /// The last plan, and the edition that it was made from.
+    /// Last plan, and the edition of the store that it is based on.
     plan: Option<(Edition, TemplatePlan)>,
-    /// When the NodeConfigs were last counted for the status.
+    /// Time at which the NodeConfigs were last counted for the status.
     counted_at: Option<Timestamp>,
-    /// Since when there has been something to write.
+    /// Time since which writes are pending.
     busy_since: Option<Timestamp>,
 }
 
-/// A template that was read.
+/// Parsed template.
 struct Parsed {
     selector: Selector,
     compiled: Compiled,
 }
 
-/// Why nothing is done for a template.
+/// Why a template is rejected as a whole.
 #[derive(Clone)]
 struct Refusal {
     reason: NodeReason,
@@ -100,7 +100,7 @@ impl Controller for NodeConfigTemplateController {
 }
 
 impl NodeConfigTemplateController {
-    /// Reads a template that is new or was changed.
+    /// Parses a new or changed template.
     fn begin(&self, template: &NodeConfigTemplate) -> Memory {
         let namespace = template.metadata.namespace.as_deref().unwrap_or_default();
         let refused = |reason| move |message| Refusal { reason, message };
@@ -124,7 +124,7 @@ impl NodeConfigTemplateController {
         }
     }
 
-    /// One pass. Returns when the next is due.
+    /// Runs one pass. Returns the time of the next.
     async fn keep(&self, template: &Arc<NodeConfigTemplate>, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
         let parsed = match &memory.parsed {
             Ok(parsed) => parsed,
@@ -134,7 +134,7 @@ impl NodeConfigTemplateController {
             }
         };
         let uid = template.metadata.uid.as_deref().unwrap_or_default();
-        // Before the facts are read: what changes in the meantime brings another pass.
+        // Read before the facts: a change in between causes another pass.
         let edition = self.ctx.store.read(|world| world.edition(uid));
         let is_news = |(planned, plan): &(Edition, TemplatePlan)| is_news(*planned, edition, plan);
         if memory.plan.as_ref().is_none_or(is_news) {
@@ -152,17 +152,17 @@ impl NodeConfigTemplateController {
         memory.busy_since.get_or_insert(now);
         let failure = acted.as_ref().err().map(Error::reason);
         let reported = report::write(&self.ctx, template, memory, failure).await;
-        // Also where only the answers to the writes are new.
+        // Plan again even if the only changes are the answers to the writes.
         memory.plan = None;
         acted?;
         reported.map(|_| Some(now))
     }
 }
 
-/// Whether a plan of another edition may be different from this one.
+/// Whether a plan of the current edition may differ from `plan`.
 fn is_news(planned: Edition, now: Edition, plan: &TemplatePlan) -> bool {
     !plan.is_settled()
         || (planned.nodes, planned.configs) != (now.nodes, now.configs)
-        // A name that was taken may be free, and a NodeConfig of a deleted template of this name gone.
+        // A taken name may be free now, and a NodeConfig of a deleted template of the same name may be deleted.
         || (planned.names != now.names && plan.current < plan.nodes)
 }

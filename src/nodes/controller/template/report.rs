@@ -1,4 +1,4 @@
-//! The status of a template: written where it says something new, at most once a second.
+//! Status of a template: written on changes, at most once a second.
 
 use std::sync::Arc;
 
@@ -16,14 +16,11 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::{EventText, reference};
 
-/// Minimum time between two reports. The NodeConfigs are counted as often: they change with every machine.
+/// Minimum time between two reports and between two counts of the NodeConfigs, which change with every machine.
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
-/// Reports how the NodeConfigs are; when a report that was put off is due. While there is something to write, reports only
-/// progress that takes long.
-///
-/// # Errors
-/// The write did not succeed.
+/// Reports the state of the NodeConfigs. Returns the due time if the report is postponed. While writes are pending,
+/// reports progress only if they take longer than one second.
 pub async fn write(
     ctx: &Context,
     template: &Arc<NodeConfigTemplate>,
@@ -36,7 +33,7 @@ pub async fn write(
     if let Some(due) = since.and_then(|since| since.checked_add(PAUSE).ok()).filter(|due| *due > now) {
         return Ok(Some(due));
     }
-    // Only renders were made: how many NodeConfigs are current is not known yet.
+    // The pass only rendered: the number of up-to-date NodeConfigs is still unknown.
     if plan.more && plan.writes.is_empty() {
         return Ok(None);
     }
@@ -49,10 +46,7 @@ pub async fn write(
     record(ctx, template, &old, &status).await.map(|()| None)
 }
 
-/// Reports why nothing is done for the template.
-///
-/// # Errors
-/// The write did not succeed.
+/// Reports why the template is rejected.
 pub async fn refuse(
     ctx: &Context,
     template: &Arc<NodeConfigTemplate>,
@@ -86,7 +80,7 @@ async fn record(
     Ok(())
 }
 
-/// The event for a template that is stalled, if this status is the first to report it.
+/// Event for a stalled template, if this status is the first to report the reason.
 fn transition_event(before: &NodeConfigTemplateStatus, after: &NodeConfigTemplateStatus) -> Option<EventText> {
     let stalled = |status: &NodeConfigTemplateStatus| {
         let found = status.conditions.iter().find(|one| one.type_ == "Stalled" && one.status == "True");

@@ -1,4 +1,4 @@
-//! Whether what a template was rendered to can be a NodeConfig: a wrong value must not reach a machine.
+//! Checks that a rendered template is a valid NodeConfig: a wrong value must not reach a machine.
 
 use thiserror::Error;
 
@@ -7,38 +7,35 @@ use super::texts::TextField;
 use super::translate::is_template;
 use ganglion_api::node_config::source::{EndpointTerm, WITHOUT_ENDPOINT, types_of};
 
-/// The longest rendered text, in bytes.
+/// Maximum length of a rendered text in bytes.
 pub const MAX_RENDERED: usize = 2048;
 
-/// The longest `type` and `sensor`.
+/// Maximum length of `type` and `sensor` in bytes.
 const MAX_TEXT: usize = 512;
 
-/// The longest name of an object.
+/// Maximum length of an object name.
 const MAX_NAME: usize = 253;
 
-/// Why a rendered text is no valid value.
+/// Why a rendered text is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum InvalidValue {
     #[error("is longer than {0} bytes")]
     TooLong(usize),
-    #[error("is {found:?}, which has an expression: the result of an expression is not rendered again")]
+    #[error("is {found:?}, which still has an expression: a result is not rendered again")]
     Unrendered { found: String },
     #[error("is {found:?}, which must be one of {}", types.join(", "))]
     Type { found: String, types: &'static [&'static str] },
-    #[error("is missing, and type {0} needs it")]
+    #[error("is required for type {0}")]
     NoEndpoint(String),
-    #[error("is {found:?}, which is no http or https address: {problem}")]
+    #[error("is {found:?}, which is not an http or https address: {problem}")]
     Address { found: String, problem: &'static str },
-    #[error("is {found:?}, which is no name of an object: lower case letters, digits, - and . are allowed")]
+    #[error("is {found:?}, which is not a valid object name: only lower case letters, digits, - and . are allowed")]
     Name { found: String },
     #[error("is empty, or has control characters")]
     Text,
 }
 
-/// Checks every text of a rendered source, whose place in the spec is `term`.
-///
-/// # Errors
-/// The first field whose value is not valid.
+/// Checks each text of a rendered source. `term` is the spec field of the source.
 pub fn check(term: &'static str, source: &EndpointTerm) -> Result<(), (TextField, InvalidValue)> {
     texts(term, source).map_err(|(name, problem)| (TextField { term, name }, problem))
 }
@@ -66,7 +63,7 @@ fn texts(term: &str, source: &EndpointTerm) -> Result<(), (&'static str, Invalid
     source.sensor.as_deref().map_or(Ok(()), sensor).map_err(|problem| ("sensor", problem))
 }
 
-/// Long enough for a value that somebody wrote, and no more.
+/// Checks the length and that no expression is left.
 fn rendered(text: &str) -> Result<(), InvalidValue> {
     if text.len() > MAX_RENDERED {
         return Err(InvalidValue::TooLong(MAX_RENDERED));
@@ -77,7 +74,7 @@ fn rendered(text: &str) -> Result<(), InvalidValue> {
     Ok(())
 }
 
-/// An http or https address with a host, and without a user.
+/// Checks for an http or https URL with a host and without user information.
 fn address(text: &str) -> Result<(), InvalidValue> {
     rendered(text)?;
     let wrong = |problem| InvalidValue::Address { found: text.chars().take(MAX_TEXT).collect(), problem };
@@ -93,21 +90,21 @@ fn address(text: &str) -> Result<(), InvalidValue> {
         return Err(wrong("it has no host"));
     }
     if authority.as_str().len() != host.len() && authority.port_u16().is_none() {
-        return Err(wrong("its port is no number up to 65535"));
+        return Err(wrong("its port is not a number up to 65535"));
     }
     let is_numeric = host.chars().all(|c| c.is_ascii_digit() || c == '.');
     if is_numeric && octets(host).is_none() {
-        return Err(wrong("the numbers of its host are no IPv4 address"));
+        return Err(wrong("its host is not a valid IPv4 address"));
     }
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let is_ipv6 = host.starts_with('[') && host.ends_with(']') && host.contains(':');
     if !is_ipv6 && !host.chars().all(is_name) {
-        return Err(wrong("its host has a character that no name has"));
+        return Err(wrong("its host has a character that is not allowed in a host name"));
     }
     Ok(())
 }
 
-/// A name as Secrets and ConfigMaps have it: a DNS subdomain.
+/// Checks for a DNS subdomain, the form of Secret and ConfigMap names.
 fn object_name(text: &str) -> Result<(), InvalidValue> {
     let is_label = |label: &str| {
         let may = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

@@ -1,16 +1,16 @@
-//! What the expressions of a template can name of a node.
+//! Variables of template expressions.
 
 use minijinja::Value;
 
 use ganglion_core::facts::NodeFact;
 
-/// Kubernetes' label with the name that the machine calls itself by.
+/// Well-known label with the hostname that the machine reports.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// Names of the numbers of an IPv4 address.
+/// Names of the octets of an IPv4 address.
 pub const OCTETS: [&str; 4] = ["octet1", "octet2", "octet3", "octet4"];
 
-/// The values for one node. What it does not have is undefined.
+/// Variables for one node. Missing properties are undefined.
 #[must_use]
 pub fn context(node: &NodeFact) -> Value {
     let name = node.id.key.name.as_str();
@@ -30,19 +30,19 @@ fn ipv4(node: &NodeFact) -> Value {
     Value::from_pairs(octets.chain([("address", Value::from(address))]))
 }
 
-/// The first internal IPv4 address, and its numbers.
+/// First internal IPv4 address, and its octets.
 #[must_use]
 pub fn ipv4_of(node: &NodeFact) -> Option<(&str, [u8; 4])> {
     node.addresses.iter().find_map(|address| Some((address.as_str(), octets(address)?)))
 }
 
-/// The first internal IPv6 address.
+/// First internal IPv6 address.
 #[must_use]
 pub fn ipv6_of(node: &NodeFact) -> Option<&str> {
     node.addresses.iter().map(String::as_str).find(|address| address.contains(':'))
 }
 
-/// The numbers of an IPv4 address; None if it is none.
+/// Octets of an IPv4 address; None if the text is not one.
 #[must_use]
 pub fn octets(address: &str) -> Option<[u8; 4]> {
     let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());

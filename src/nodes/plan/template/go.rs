@@ -1,9 +1,9 @@
-//! The actions of Go's text/template with sprig's functions, as WAO's templates have them: read, so that plain fields can be
+//! Parses actions of Go's text/template with sprig functions, as in WAO's templates, so that plain fields can be
 //! translated and an error can show the equivalent of everything else.
 //!
 //! Evaluates nothing.
 
-/// WAO's fields and what they are here.
+/// WAO's fields and their names in the template language of this operator.
 const FIELDS: [(&str, &str); 6] = [
     ("Hostname", "hostname"),
     ("IPv4.Address", "ipv4.address"),
@@ -13,35 +13,35 @@ const FIELDS: [(&str, &str); 6] = [
     ("IPv4.Octet4", "ipv4.octet4"),
 ];
 
-/// Words that begin an action of Go's.
+/// Keywords that begin a Go action.
 const KEYWORDS: [&str; 10] = ["if", "else", "end", "range", "with", "define", "template", "block", "break", "continue"];
 
-/// Deepest nesting of parentheses that is read.
+/// Maximum nesting of parentheses.
 const MAX_DEPTH: usize = 16;
 
-/// A piece of an action.
+/// Token of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
     /// `.IPv4.Address`, without the first dot; empty for a lone dot.
     Field(String),
-    /// A name, such as a function.
+    /// Name, such as a function.
     Word(String),
-    /// The value of a literal in quotes.
+    /// Value of a quoted literal.
     Text(String),
     Number(String),
-    /// Anything else, by its first character.
+    /// Any other character.
     Symbol(char),
 }
 
 impl Token {
-    /// What it is called in the template language, if it is one of WAO's fields.
+    /// Name in the template language, if the token is one of WAO's fields.
     #[must_use]
     pub fn field(&self) -> Option<&'static str> {
         let Self::Field(name) = self else { return None };
         FIELDS.iter().find(|(go, _)| go == name).map(|(_, ours)| *ours)
     }
 
-    /// The field, if it is none of WAO's.
+    /// Name of the field, if it is not one of WAO's.
     #[must_use]
     pub fn unknown_field(&self) -> Option<&str> {
         match self {
@@ -51,11 +51,12 @@ impl Token {
     }
 }
 
-/// The pieces of the inside of an action, without its trim markers.
+/// Splits the content of an action, without trim markers, into tokens.
 #[must_use]
 pub fn tokens(inside: &str) -> Vec<Token> {
     let mut rest = inside.trim_start();
-    // What stands directly before the rest: a dot after a name or a parenthesis begins no field.
+    // Whether the previous token ends directly before `rest`: a dot after a name or a closing bracket does not begin a
+    // field.
     let mut attached = false;
     let mut found = Vec::new();
     while let Some(first) = rest.chars().next() {
@@ -94,7 +95,7 @@ fn field(rest: &str) -> (Token, usize) {
     (Token::Field(rest[..length].trim_matches('.').to_owned()), length)
 }
 
-/// A literal; an unclosed one reaches to the end.
+/// Reads a literal; an unclosed literal extends to the end.
 fn text(rest: &str, quote: char) -> (Token, usize) {
     let (mut value, mut escaped) = (String::new(), false);
     for (at, character) in rest.char_indices().skip(1) {
@@ -115,8 +116,7 @@ fn text(rest: &str, quote: char) -> (Token, usize) {
     (Token::Text(value), rest.len())
 }
 
-/// Whether an action with these pieces is Go's: it has a field, a variable or a keyword, or it calls a function as Go does, with
-/// the arguments behind its name.
+/// Whether the tokens form a Go action: a field, a variable, a keyword, or a function followed by its arguments.
 #[must_use]
 pub fn is_go(tokens: &[Token]) -> bool {
     let has_field = tokens.iter().any(|token| matches!(token, Token::Field(_) | Token::Symbol('$')));
@@ -131,20 +131,20 @@ pub fn is_go(tokens: &[Token]) -> bool {
         }
 }
 
-/// An action that was read.
+/// Parsed action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expr {
-    /// A field, by its name here.
+    /// Field, by its name in the template language.
     Field(&'static str),
     Text(String),
     Number(String),
-    /// A function and its arguments; the value of a pipe is the last.
+    /// Function and its arguments. The input of a pipe is the last argument.
     Call(String, Vec<Expr>),
-    /// One member of a value, such as `._0`.
+    /// Member of a value, such as `._0`.
     Member(Box<Expr>, String),
 }
 
-/// Reads a pipeline; None for what is not one, or has an unknown field.
+/// Parses a pipeline. None if the tokens are not a pipeline or contain an unknown field.
 #[must_use]
 pub fn parse(tokens: &[Token]) -> Option<Expr> {
     let mut reader = Reader { rest: tokens, depth: 0 };

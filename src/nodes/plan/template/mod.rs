@@ -1,16 +1,16 @@
-//! Templates of NodeConfigs: compiled once, rendered for each node, and what follows for the NodeConfigs.
+//! NodeConfigTemplates: compiled once, rendered for each node, and the resulting plan for the NodeConfigs.
 //!
-//! | file | what it owns |
+//! | file | content |
 //! |---|---|
-//! | `translate`, `go`, `sprig` | WAO's plain fields, and the errors for other Go constructs |
-//! | `texts` | which texts of a template are rendered |
-//! | `context` | what expressions can name |
-//! | `check` | which rendered values are valid |
-//! | `selector`, `name` | which nodes, and the names of their NodeConfigs |
-//! | `plan`, `state` | which NodeConfigs to write; how the template is |
+//! | `translate`, `go`, `sprig` | WAO's plain fields, and errors for other Go constructs |
+//! | `texts` | texts of a template that are rendered |
+//! | `context` | variables of expressions |
+//! | `check` | validation of rendered values |
+//! | `selector`, `name` | node selector, and names of the NodeConfigs |
+//! | `plan`, `state` | NodeConfigs to write; status of the template |
 //!
-//! Nothing half-rendered leaves this folder: a result is a whole spec that passed `check`, or an error. Rendering is bounded: the
-//! engine has fuel for each text, no files and no time.
+//! A result is either a complete spec that passed `check`, or an error: nothing half-rendered leaves this folder.
+//! Rendering is bounded: the engine has fuel for each text, and access to neither files nor the clock.
 
 mod check;
 mod context;
@@ -39,10 +39,10 @@ use ganglion_core::facts::NodeFact;
 use texts::{TextField, terms, visit};
 use translate::{KNOWN, SyntaxError, is_template, translate};
 
-/// What one text may cost: instructions, and 64 bytes of values for each. An expression takes some dozens.
+/// Maximum cost of one text: instructions, and 64 bytes of values for each. A typical expression takes some dozens.
 const FUEL: u64 = 5_000;
 
-/// A text of a template that is wrong for every node.
+/// Text of a template that is wrong for every node.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("template.{field}: {problem}")]
 pub struct CompileError {
@@ -50,38 +50,38 @@ pub struct CompileError {
     problem: SyntaxError,
 }
 
-/// Why there is no NodeConfig for a node.
+/// Why a node has no NodeConfig.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RenderError {
-    /// The text is wrong, whatever the node is.
+    /// The text is wrong for any node.
     #[error("template.{field}: {problem}")]
     Text { field: TextField, problem: String },
-    /// The node does not have what the text names.
+    /// The node lacks a property that the text uses.
     #[error("template.{field}: {problem}")]
     Node { field: TextField, problem: String },
-    /// The result is not valid.
+    /// The rendered value is invalid.
     #[error("template.{field} {problem}")]
     Value { field: TextField, problem: InvalidValue },
 }
 
-/// A template whose texts were compiled.
+/// Template with compiled texts.
 #[derive(Debug)]
 pub struct Compiled {
     template: NodeTemplate,
     engine: Environment<'static>,
-    /// The texts with expressions, and what the engine knows them by.
+    /// Texts with expressions, by the name under which the engine stores them.
     compiled: BTreeMap<TextField, String>,
 }
 
-/// The engine without includes, macros and files, with the filters that it brings and those of sprig that it lacks.
+/// Template engine without includes, macros and files. Adds the filters of sprig that minijinja lacks.
 fn engine() -> Environment<'static> {
     let mut engine = Environment::new();
-    // Names what is undefined in errors.
+    // Errors name the undefined variable.
     engine.set_debug(true);
     engine.set_fuel(Some(FUEL));
     engine.set_undefined_behavior(UndefinedBehavior::Strict);
     engine.set_auto_escape_callback(|_| AutoEscape::None);
-    // As in Go, the text around expressions stays as it is.
+    // Like Go, keeps the text around expressions unchanged.
     if let Ok(syntax) = SyntaxConfig::builder().keep_trailing_newline(true).build() {
         engine.set_syntax(syntax);
     }
@@ -98,10 +98,7 @@ fn engine() -> Environment<'static> {
     engine
 }
 
-/// Compiles the texts of a template.
-///
-/// # Errors
-/// A text is no template: it has an error of syntax, a construct of Go other than a plain field, or an unknown name.
+/// Compiles the texts of a template. Fails on syntax errors, unknown names, and Go constructs other than plain fields.
 pub fn compile(template: &NodeTemplate) -> Result<Compiled, CompileError> {
     let mut template = template.clone();
     let (mut engine, mut compiled) = (engine(), BTreeMap::new());
@@ -127,7 +124,7 @@ fn add(engine: &mut Environment<'static>, field: TextField, text: &str) -> Resul
     }
 }
 
-/// Whether expressions can name this.
+/// Whether expressions can use this name.
 fn is_known(name: &str) -> bool {
     let (first, rest) = name.split_once('.').unwrap_or((name, ""));
     match first {
@@ -139,15 +136,12 @@ fn is_known(name: &str) -> bool {
     }
 }
 
-/// The engine's words about an error, without the place, which is a name of ours.
+/// Error text of the engine without the location, which is an internal name.
 fn words(error: &minijinja::Error) -> String {
     error.detail().map_or_else(|| error.kind().to_string(), |detail| format!("{}: {detail}", error.kind()))
 }
 
-/// The NodeConfig of a node.
-///
-/// # Errors
-/// A text cannot be rendered for this node, or not to a valid value.
+/// Renders the NodeConfig of a node.
 pub fn render(compiled: &Compiled, node: &NodeFact) -> Result<NodeConfigSpec, RenderError> {
     let mut template = compiled.template.clone();
     if !compiled.compiled.is_empty() {
@@ -166,10 +160,10 @@ pub fn render(compiled: &Compiled, node: &NodeFact) -> Result<NodeConfigSpec, Re
     Ok(NodeConfigSpec { node_name: node.id.key.name.clone(), suspend, metrics_collector, predictor })
 }
 
-/// Whether the node or the text is to blame.
+/// Classifies an error of the engine: caused by the node or by the text.
 fn failure(field: TextField, error: &minijinja::Error, node: &NodeFact) -> RenderError {
     let problem = words(error);
-    // Also where an operator or a filter is the first to notice.
+    // An operator or a filter may also be the first to report an undefined value.
     if problem.contains("is undefined") || error.kind() == ErrorKind::UndefinedError {
         let lacks = |name: &str, there: bool| problem.contains(&format!("`{name}")) && !there;
         let missing = match () {
@@ -182,10 +176,10 @@ fn failure(field: TextField, error: &minijinja::Error, node: &NodeFact) -> Rende
     }
     match error.kind() {
         ErrorKind::OutOfFuel => {
-            let problem = "it takes too long: its loops must be short, and its values small".to_owned();
+            let problem = "rendering takes too long: shorten its loops and values".to_owned();
             RenderError::Text { field, problem }
         }
-        // Of a value that this node has and another may not.
+        // The value of another node may be valid.
         ErrorKind::InvalidOperation | ErrorKind::BadSerialization | ErrorKind::CannotUnpack => {
             RenderError::Node { field, problem }
         }

@@ -2,16 +2,16 @@
 
 use ganglion_core::digest::digest;
 
-/// The longest name of an object.
+/// Maximum length of an object name.
 const MAX_NAME: usize = 253;
 
-/// How many characters of a digest end a name that was cut.
+/// Number of digest characters at the end of a truncated name.
 const DIGEST: usize = 10;
 
-/// The longest value of a label.
+/// Maximum length of a label value.
 const MAX_LABEL: usize = 63;
 
-/// `<template>-<node>`. One that is too long is cut, and ends with a digest of both names.
+/// Returns `<template>-<node>`. A name that is too long is truncated and ends with a digest of both names.
 #[must_use]
 pub fn of(template: &str, node: &str) -> String {
     let name = format!("{template}-{node}");
@@ -22,7 +22,7 @@ pub fn of(template: &str, node: &str) -> String {
     format!("{}-{}", kept.trim_end_matches(['-', '.']), digest(&[template, node], DIGEST))
 }
 
-/// The template's name as the value of a label, if it fits.
+/// Name of the template as a label value; None if it is too long.
 #[must_use]
 pub fn label(template: &str) -> Option<&str> {
     (template.len() <= MAX_LABEL).then_some(template)

@@ -1,16 +1,16 @@
-//! Which NodeConfigs of a template to create, change and delete.
+//! Plans which NodeConfigs of a template to create, change and delete.
 //!
-//! | node | its NodeConfig | what is done |
+//! | node | its NodeConfig | action |
 //! |---|---|---|
-//! | matches and is rendered | none | create |
-//! | | the template's, and different | change |
-//! | | the template's, being deleted, or of a deleted template of this name | wait until it is gone |
-//! | | somebody else's | left out |
-//! | matches and cannot be rendered | any | left out; it stays as it is |
-//! | left, or does not match | the template's | delete |
+//! | matches, rendering succeeded | none | create |
+//! | | owned by the template, and different | change |
+//! | | owned by the template and being deleted, or by a deleted template of the same name | wait until it is gone |
+//! | | owned by somebody else | leave the node out |
+//! | matches, rendering failed | any | leave the node out; the NodeConfig is unchanged |
+//! | deleted, or does not match | owned by the template | delete |
 //!
-//! A template that is wrong for every node writes nothing. What was rendered is kept, so that a pass renders only for nodes that
-//! changed.
+//! A template that is wrong for every node writes nothing. Rendered specs are cached, so that a pass renders only for
+//! nodes that changed.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -25,19 +25,19 @@ use ganglion_api::node_config::{NodeConfig, NodeConfigSpec};
 use ganglion_core::facts::{Key, NodeFact, Owner, Selector};
 use ganglion_core::world::World;
 
-/// The most writes of one pass: then its progress can be reported.
+/// Maximum number of writes per pass, so that progress can be reported in between.
 pub const MAX_WRITES: usize = 256;
 
-/// The most nodes that one pass renders for: it holds up others that long.
+/// Maximum number of nodes rendered per pass: rendering delays other work.
 const MAX_RENDERS: usize = 512;
 
-/// The most nodes that the status lists as left out.
+/// Maximum number of left-out nodes in the status.
 const MAX_LEFT_OUT: usize = 10;
 
-/// The longest message about a node that is left out, in characters.
+/// Maximum length of the message about a left-out node, in characters.
 const MAX_MESSAGE: usize = 400;
 
-/// A node that the selector matches, and what has the name of its NodeConfig.
+/// Node that the selector matches, and the object with the name of its NodeConfig, if one exists.
 #[derive(Clone, Debug)]
 pub struct Match {
     node: Arc<NodeFact>,
@@ -45,16 +45,16 @@ pub struct Match {
     found: Option<Arc<NodeConfig>>,
 }
 
-/// What a plan is made from.
+/// Input of a plan.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// By name.
+    /// Sorted by name.
     matches: Vec<Match>,
-    /// The template's NodeConfigs of no node that matches.
+    /// NodeConfigs of the template without a matching node.
     surplus: Vec<Arc<NodeConfig>>,
 }
 
-/// Reads nodes and NodeConfigs.
+/// Reads nodes and NodeConfigs from the store.
 #[must_use]
 pub fn observe(world: &World, template: &NodeConfigTemplate, selector: &Selector) -> Observed {
     let (namespace, own) = (template.namespace().unwrap_or_default(), template.name_any());
@@ -72,7 +72,7 @@ pub fn observe(world: &World, template: &NodeConfigTemplate, selector: &Selector
     Observed { matches, surplus }
 }
 
-/// One write to a NodeConfig.
+/// Write to a NodeConfig.
 #[derive(Clone, Debug)]
 pub enum Write {
     Create { name: String, spec: Arc<NodeConfigSpec> },
@@ -80,18 +80,18 @@ pub enum Write {
     Delete { config: Arc<NodeConfig> },
 }
 
-/// What was rendered for a node, and the node as it was then.
+/// Render result, and the node that it was computed for.
 #[derive(Debug)]
 struct Rendered {
     node: Arc<NodeFact>,
     result: Result<Arc<NodeConfigSpec>, RenderError>,
 }
 
-/// What was rendered, by the name of the node. It may be lost.
+/// Cache of render results, by node name. It may be lost.
 #[derive(Debug, Default)]
 pub struct Renders {
     known: HashMap<String, Rendered>,
-    /// How often a template was rendered.
+    /// Number of renders since the cache was created.
     count: usize,
 }
 
@@ -107,7 +107,7 @@ impl Renders {
             Entry::Occupied(known) => {
                 let known = known.into_mut();
                 if is_same(&known.node, node) {
-                    // The older fact is freed.
+                    // Frees the older fact.
                     known.node = Arc::clone(node);
                 } else {
                     *known = rendered();
@@ -118,7 +118,7 @@ impl Renders {
         &known.result
     }
 
-    /// How often a template was rendered.
+    /// Number of renders since the cache was created.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
@@ -132,13 +132,13 @@ impl Renders {
     }
 }
 
-/// Nodes without a NodeConfig as the template says.
+/// Nodes without an up-to-date NodeConfig.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LeftOuts {
-    /// The first by name.
+    /// First nodes by name.
     pub listed: Vec<LeftOut>,
     pub count: usize,
-    /// How many of them because the name is taken.
+    /// Number of nodes that are left out because the name of their NodeConfig is taken.
     pub taken: usize,
 }
 
@@ -152,33 +152,32 @@ impl LeftOuts {
     }
 }
 
-/// What a pass found out and is to do.
+/// Plan of one pass.
 #[derive(Clone, Debug, Default)]
 pub struct TemplatePlan {
     pub writes: Vec<Write>,
-    /// There is more to do than this pass does.
+    /// More work remains than fits in this pass.
     pub more: bool,
-    /// Why the template is wrong for every node; nothing is written then.
+    /// Why the template is wrong for every node. If set, nothing is written.
     pub invalid: Option<String>,
-    /// How many nodes the selector matches.
+    /// Number of nodes that the selector matches.
     pub nodes: usize,
-    /// How many of them have a NodeConfig as the template says.
+    /// Number of matching nodes whose NodeConfig is up to date.
     pub current: usize,
     pub left_out: LeftOuts,
-    /// Names of the template's NodeConfigs that are not as it says.
+    /// Names of the template's NodeConfigs that are not up to date.
     pub outdated: BTreeSet<String>,
     pub preview: Option<NodePreview>,
 }
 
 impl TemplatePlan {
-    /// Whether all NodeConfigs were looked at and nothing is to be written.
+    /// Whether all NodeConfigs were checked and no write is needed.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.writes.is_empty() && !self.more
     }
 }
 
-/// Plans one pass.
 #[must_use]
 pub fn plan(
     template: &NodeConfigTemplate,
@@ -230,7 +229,7 @@ pub fn plan(
     plan
 }
 
-/// What to do for a node that the template was rendered for.
+/// Plans the action for a node whose rendering succeeded.
 fn consider(plan: &mut TemplatePlan, template: &NodeConfigTemplate, one: &Match, spec: &Arc<NodeConfigSpec>) {
     let Some(config) = &one.found else {
         plan.writes.push(Write::Create { name: one.name.clone(), spec: Arc::clone(spec) });
@@ -260,13 +259,13 @@ fn consider(plan: &mut TemplatePlan, template: &NodeConfigTemplate, one: &Match,
     }
 }
 
-/// Whether the NodeConfig has the label with the template's name, if that fits.
+/// Whether the NodeConfig has the label with the template's name; true if the name is too long for a label.
 #[must_use]
 pub fn is_labelled(config: &NodeConfig, template: &str) -> bool {
     name::label(template).is_none_or(|label| config.labels().get(marks::TEMPLATE).is_some_and(|found| found == label))
 }
 
-/// Whether a template is rendered to the same for both.
+/// Whether a template renders to the same result for both.
 fn is_same(one: &Arc<NodeFact>, other: &Arc<NodeFact>) -> bool {
     Arc::ptr_eq(one, other) || (one.labels == other.labels && one.addresses == other.addresses)
 }

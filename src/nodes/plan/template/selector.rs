@@ -1,14 +1,11 @@
-//! Which nodes a template is for.
+//! Node selector of a template.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use ganglion_core::facts::Selector;
 
-/// The parsed selector.
-///
-/// # Errors
-/// The message for a term that matches no node whatever its labels are: by such a mistake the template would lose all of its
-/// NodeConfigs.
+/// Parses the selector. Rejects terms that match no node regardless of its labels: such a mistake would delete all
+/// NodeConfigs of the template.
 pub fn parse(selector: &LabelSelector) -> Result<Selector, String> {
     for (at, term) in selector.match_expressions.iter().flatten().enumerate() {
         let path = format!("nodeSelector.matchExpressions[{at}]");

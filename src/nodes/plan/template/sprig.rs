@@ -1,8 +1,9 @@
-//! What the functions of sprig and of Go's text/template are in the template language here: for errors that show the equivalent.
+//! Equivalents of sprig and Go text/template functions in the template language, for errors.
 
 use super::go::Expr;
 
-/// How tightly an expression binds. Where two of different kinds meet, the weaker gets parentheses, also where it would need none.
+/// Binding strength of an expression. If two kinds are combined, the weaker gets parentheses, even where they are
+/// optional.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Binding {
     Logic,
@@ -14,13 +15,13 @@ enum Binding {
     Atom,
 }
 
-/// An expression of the template language.
+/// Expression in the template language.
 struct Shown {
     text: String,
     binding: Binding,
 }
 
-/// Functions whose one argument becomes the value of a filter, and the filter.
+/// Functions with one argument, and the filter that replaces them.
 const FILTERS: [(&str, &str); 12] = [
     ("upper", "upper"),
     ("lower", "lower"),
@@ -36,7 +37,7 @@ const FILTERS: [(&str, &str); 12] = [
     ("toString", "string"),
 ];
 
-/// Functions whose last argument becomes the value of a filter, and the others its arguments.
+/// Functions whose last argument becomes the input of a filter and whose other arguments become the filter's arguments.
 const WITH_ARGUMENTS: [(&str, usize, &str); 6] = [
     ("trimPrefix", 1, "trim_prefix"),
     ("trimSuffix", 1, "trim_suffix"),
@@ -82,7 +83,7 @@ const OTHERS: [&str; 22] = [
     "regexFind",
 ];
 
-/// Whether Go or sprig has a function of this name, among the usual ones, and the template language has no operator of it.
+/// Whether this is a common function of Go or sprig that is not an operator of the template language.
 #[must_use]
 pub fn is_function(name: &str) -> bool {
     if name == "not" {
@@ -95,7 +96,7 @@ pub fn is_function(name: &str) -> bool {
         || OTHERS.contains(&name)
 }
 
-/// The expression in the template language; None if it has no equivalent.
+/// Translates an expression; None if it has no equivalent.
 #[must_use]
 pub fn equivalent(expr: &Expr) -> Option<String> {
     show(expr).map(|shown| shown.text)
@@ -171,12 +172,12 @@ fn atom(text: impl Into<String>) -> Shown {
     Shown { text: text.into(), binding: Binding::Atom }
 }
 
-/// The text, in parentheses where it binds less than this.
+/// Adds parentheses if the expression binds weaker than `least`.
 fn within(shown: &Shown, least: Binding) -> String {
     if shown.binding < least { format!("({})", shown.text) } else { shown.text.clone() }
 }
 
-/// `a + b`. Operators of one kind are read from the left.
+/// `a + b`. Operators of one kind are left-associative.
 fn between(left: &Shown, sign: &str, right: &Shown, binding: Binding) -> Shown {
     let chains = left.binding == binding && binding != Binding::Compare;
     let left = if chains { left.text.clone() } else { within(left, Binding::Filter) };
@@ -191,7 +192,7 @@ fn filter(name: &str, value: &Expr, arguments: &[Expr]) -> Option<Shown> {
     Some(Shown { text: format!("{value} | {name}{list}"), binding: Binding::Filter })
 }
 
-/// sprig takes texts as numbers.
+/// Adds the filter `int`: sprig accepts texts as numbers.
 fn numbers(arguments: &[Expr], sign: &str, binding: Binding) -> Option<Shown> {
     let number = |expr: &Expr| match expr {
         Expr::Number(number) => Some(atom(number.clone())),
@@ -220,7 +221,7 @@ fn joined(values: &[Expr]) -> Option<Shown> {
     others.iter().try_fold(show(first)?, |sum, one| Some(between(&sum, " ~ ", &show(one)?, Binding::Join)))
 }
 
-/// The filter `format` knows no `%v`.
+/// The filter `format` does not support `%v`.
 fn printf(format: &str, values: &[Expr]) -> Option<Shown> {
     let values: Option<Vec<String>> = values.iter().map(|one| Some(show(one)?.text)).collect();
     let text = format!("{} | format({})", quoted(&format.replace("%v", "%s")), values?.join(", "));

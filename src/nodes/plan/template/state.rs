@@ -1,4 +1,4 @@
-//! How a template is: its status, from the last plan and the conditions of its NodeConfigs.
+//! Status of a template, derived from the last plan and the conditions of its NodeConfigs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::template::NodeConfigTemplateStatus;
 use ganglion_core::conditions::{self, Health, Stamp};
 
-/// How the NodeConfigs of a template are, those aside that are not as the template says.
+/// Counts of the template's NodeConfigs by state. NodeConfigs that are not up to date are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     ready: usize,
@@ -19,7 +19,7 @@ pub struct Tally {
     /// Without a value yet.
     waiting: usize,
     failing: usize,
-    /// The first that fails: its name, and the reason.
+    /// First NodeConfig that fails: name and reason.
     first: Option<(String, String)>,
 }
 
@@ -51,12 +51,12 @@ fn ready(conditions: &[Condition]) -> Option<&Condition> {
 #[must_use]
 pub fn health(plan: &TemplatePlan, tally: &Tally, failure: Option<&str>) -> Health<NodeReason> {
     let TemplatePlan { nodes, current, left_out, .. } = plan;
-    let progress = || format!("{current} of {nodes} NodeConfigs are as the template says");
+    let progress = || format!("{current} of {nodes} NodeConfigs are up to date");
     if let Some(problem) = &plan.invalid {
-        return Health::Stalled(NodeReason::TemplateInvalid, format!("{problem}; the NodeConfigs stay as they are"));
+        return Health::Stalled(NodeReason::TemplateInvalid, format!("{problem}; existing NodeConfigs are unchanged"));
     }
     if let Some(failure) = failure {
-        let message = format!("{}; the API server did not take the others: {failure}", progress());
+        let message = format!("{}; the API server rejected a write: {failure}", progress());
         return Health::Retrying(NodeReason::Applying, message);
     }
     if !plan.is_settled() {
@@ -75,7 +75,7 @@ pub fn health(plan: &TemplatePlan, tally: &Tally, failure: Option<&str>) -> Heal
     of_configs(plan, tally)
 }
 
-/// Health of a template whose NodeConfigs are as it says.
+/// Health of a template whose NodeConfigs are all up to date.
 fn of_configs(plan: &TemplatePlan, tally: &Tally) -> Health<NodeReason> {
     let nodes = plan.nodes;
     if nodes == 0 {
@@ -96,7 +96,7 @@ fn of_configs(plan: &TemplatePlan, tally: &Tally) -> Health<NodeReason> {
     Health::Good(NodeReason::Applied, format!("{nodes} NodeConfigs are Ready"))
 }
 
-/// The status of a template with this health.
+/// Status of a template.
 #[must_use]
 pub fn status(
     old: &NodeConfigTemplateStatus,
@@ -117,7 +117,7 @@ pub fn status(
     }
 }
 
-/// The status of a template that nothing is done for.
+/// Status of a template that is rejected as a whole.
 #[must_use]
 pub fn refused(
     old: &NodeConfigTemplateStatus,

@@ -1,16 +1,16 @@
-//! Which texts of a template are rendered.
+//! Texts of a template that are rendered.
 
 use std::fmt;
 
 use ganglion_api::node_config::source::EndpointTerm;
 use ganglion_api::node_config::template::NodeTemplate;
 
-/// A field of a template, such as `metricsCollector.inletTemp.endpoint`.
+/// Field of a template, such as `metricsCollector.inletTemp.endpoint`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TextField {
-    /// The source that it belongs to, such as `metricsCollector.inletTemp`.
+    /// Field of its source, such as `metricsCollector.inletTemp`.
     pub term: &'static str,
-    /// Its name in the source, such as `endpoint`.
+    /// Name within the source, such as `endpoint`.
     pub name: &'static str,
 }
 
@@ -20,7 +20,7 @@ impl fmt::Display for TextField {
     }
 }
 
-/// Every source of a template, with its place in the spec.
+/// Sources of a template, with their spec fields.
 pub fn terms(template: &mut NodeTemplate) -> impl Iterator<Item = (&'static str, &mut EndpointTerm)> {
     let collector = template.metrics_collector.iter_mut().flat_map(|collector| {
         [
@@ -38,10 +38,7 @@ pub fn terms(template: &mut NodeTemplate) -> impl Iterator<Item = (&'static str,
     collector.chain(predictor).filter_map(|(term, source)| Some((term, source.as_mut()?)))
 }
 
-/// Visits every text that may have expressions, until one of them is an error.
-///
-/// # Errors
-/// The error of a visit.
+/// Visits each text that may contain expressions. Stops at the first error.
 pub fn visit<E>(
     template: &mut NodeTemplate,
     mut visit: impl FnMut(TextField, &mut String) -> Result<(), E>,

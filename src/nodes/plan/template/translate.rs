@@ -1,26 +1,26 @@
-//! The text of a template, from the language that users write into that of the engine: WAO's plain fields are translated, and any
-//! other Go construct is an error that shows the equivalent.
+//! Translates template texts into the language of the engine: WAO's plain fields are translated, and any other Go
+//! construct is an error that shows the equivalent.
 
 use thiserror::Error;
 
 use super::go::{self, Token};
 use super::sprig;
 
-/// The most pieces that the expressions of one text may have. The engine's compiler uses stack for each.
+/// Maximum number of tokens in the expressions of one text. The engine's compiler uses stack for each.
 const MAX_TOKENS: usize = 256;
 
-/// How deep brackets may be nested. The engine's parser bounds that of plain parentheses only, and overflows the stack of a thread
+/// Maximum nesting of brackets. The engine's parser limits only plain parentheses, and overflows the stack of a thread
 /// at some hundred nested calls.
 const MAX_DEPTH: usize = 16;
 
-/// What an expression can name.
+/// Variables of expressions, for error texts.
 pub const KNOWN: &str =
     "hostname, node.name, node.labels[\"…\"], ipv4.address, ipv4.octet1 to ipv4.octet4, ipv6.address";
 
-/// Filters of Go's pipes that are called the same here and take no argument.
+/// Filters without arguments that have the same name in Go and in the engine.
 const SAME_FILTERS: [&str; 3] = ["upper", "lower", "trim"];
 
-/// Why a text is no template.
+/// Why a text is not a valid template.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SyntaxError {
     #[error("`{opening}` at character {at} is not closed by `{closing}`")]
@@ -43,16 +43,14 @@ pub enum SyntaxError {
     Engine(String),
 }
 
-/// Whether the text has an expression or another construct of the template language.
+/// Whether the text contains an expression or another construct of the template language.
 #[must_use]
 pub fn is_template(text: &str) -> bool {
     ["{{", "{%", "{#"].iter().any(|opening| text.contains(opening))
 }
 
-/// The text in the language of the engine.
-///
-/// # Errors
-/// It has something that is not closed, or a Go construct other than a plain field.
+/// Translates a text into the language of the engine. Fails on unclosed constructs and on Go constructs other than
+/// plain fields.
 pub fn translate(text: &str) -> Result<String, SyntaxError> {
     let (mut out, mut at, mut pieces) = (String::with_capacity(text.len()), 0, 0);
     while let Some((start, opening, closing)) = next_opening(text, at) {
@@ -88,7 +86,7 @@ pub fn translate(text: &str) -> Result<String, SyntaxError> {
     Ok(out)
 }
 
-/// How deep brackets are nested.
+/// Maximum nesting of brackets in the tokens.
 fn depth(tokens: &[Token]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for token in tokens {
@@ -102,7 +100,7 @@ fn depth(tokens: &[Token]) -> usize {
     deepest
 }
 
-/// The next construct: where it is, how it begins, how it ends.
+/// Finds the next construct: its start, its opening and its closing delimiter.
 fn next_opening(text: &str, from: usize) -> Option<(usize, &'static str, &'static str)> {
     let found = [("{{", "}}"), ("{%", "%}"), ("{#", "#}")]
         .into_iter()
@@ -110,7 +108,7 @@ fn next_opening(text: &str, from: usize) -> Option<(usize, &'static str, &'stati
     found.min_by_key(|(start, _, _)| *start)
 }
 
-/// Where the construct ends: not within a literal in quotes, nor within braces.
+/// Finds the end of the construct. Delimiters within quoted literals and within braces do not count.
 fn closing_of(text: &str, from: usize, closing: &str) -> Option<usize> {
     let (mut quote, mut escaped, mut depth) = (None, false, 0_usize);
     for (offset, character) in text[from..].char_indices() {
@@ -129,7 +127,7 @@ fn closing_of(text: &str, from: usize, closing: &str) -> Option<usize> {
     None
 }
 
-/// The inside of an action in the language of the engine.
+/// Translates the content of an action.
 fn action(content: &str, start: usize, text: &str) -> Result<String, SyntaxError> {
     let (left, inner, right) = trim_markers(content);
     if inner.is_empty() {
@@ -150,8 +148,7 @@ fn action(content: &str, start: usize, text: &str) -> Result<String, SyntaxError
     }
 }
 
-/// The markers that trim the text around an action, and what is between them. In Go a marker is set off by a space; `{{-1}}` is
-/// a number there.
+/// Splits the trim markers from the content of an action. In Go a marker needs a space: `{{-1}}` is a number there.
 fn trim_markers(content: &str) -> (&str, &str, &str) {
     let left = if content.starts_with('-') { "-" } else { "" };
     let inner = &content[left.len()..];
@@ -159,7 +156,7 @@ fn trim_markers(content: &str) -> (&str, &str, &str) {
     (left, inner[..inner.len() - right.len()].trim(), right)
 }
 
-/// A field, perhaps with filters that are called the same here.
+/// Translates a field with optional filters of the same name; None for anything else.
 fn plain(tokens: &[Token]) -> Option<String> {
     let (first, rest) = tokens.split_first()?;
     let mut translated = first.field()?.to_owned();
@@ -173,7 +170,7 @@ fn plain(tokens: &[Token]) -> Option<String> {
     Some(translated)
 }
 
-/// The error for an action of Go's that is more than a field.
+/// Error for a Go action that is not a plain field.
 fn refused(found: String, inner: &str, tokens: &[Token]) -> SyntaxError {
     if let Some(field) = tokens.iter().find_map(Token::unknown_field) {
         return SyntaxError::Unknown { found: format!(".{field}") };
@@ -196,7 +193,7 @@ fn refused(found: String, inner: &str, tokens: &[Token]) -> SyntaxError {
     }
 }
 
-/// An expression that is not Go's except for its fields: with those of the template language in their place.
+/// Replaces WAO's fields in an expression that is otherwise valid in the template language.
 fn renamed(inner: &str, tokens: &[Token]) -> Option<String> {
     let calls_as_go =
         matches!(tokens, [Token::Word(_), Token::Text(_) | Token::Number(_) | Token::Word(_) | Token::Field(_), ..]);
@@ -209,6 +206,6 @@ fn renamed(inner: &str, tokens: &[Token]) -> Option<String> {
             text = text.replacen(&format!(".{go}"), ours, 1);
         }
     }
-    // Only what the engine can read is worth showing.
+    // Shows only what the engine can parse.
     minijinja::Environment::empty().compile_expression(&text).is_ok().then_some(text)
 }

@@ -1,4 +1,4 @@
-//! The spec, parsed.
+//! Parsing of specs.
 
 use rstest::rstest;
 

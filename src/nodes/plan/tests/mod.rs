@@ -1,4 +1,4 @@
-//! Tables and properties of NodeConfigs' statuses.
+//! Table and property tests of NodeConfig statuses.
 
 mod asked;
 mod news;
@@ -26,7 +26,7 @@ fn spec(value: Value) -> NodeConfigSpec {
     serde_json::from_value(value).unwrap()
 }
 
-/// A node with all values, each measured every ten seconds.
+/// Spec with all values, each measured every ten seconds.
 fn full() -> Value {
     let term = |kind: &str, endpoint: &str| json!({"type": kind, "endpoint": endpoint, "fetchInterval": "10s"});
     json!({
@@ -76,7 +76,7 @@ fn status(readings: &Readings, now: i64) -> NodeConfigStatus {
     status_of(&asked(), &Standing::Clear, readings, &NodeConfigStatus::default(), now)
 }
 
-/// Status and reason of a condition, and its message.
+/// Status, reason and message of a condition.
 fn condition(status: &NodeConfigStatus, kind: &str) -> Option<(String, String, String)> {
     let found = status.conditions.iter().find(|one| one.type_ == kind)?;
     Some((found.status.clone(), found.reason.clone(), found.message.clone()))

@@ -1,4 +1,4 @@
-//! What is worth a write.
+//! Changes that are worth a write.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn one(value: f64, second: i64) -> NodeConfigStatus {
     status(&readings, second)
 }
 
-/// Written at this second, and asked since long ago.
+/// Written at this second; polled by the current spec since long before.
 fn times(written: i64) -> StatusTimes {
     StatusTimes { written: Some(at(written)), asked: at(-1000) }
 }
@@ -96,7 +96,7 @@ proptest! {
         }
         let status = status(&readings, now);
         prop_assert_eq!(worth(&status, &status), Worth::Nothing);
-        // As it comes back from the API server.
+        // Round trip through the API server.
         let text = serde_json::to_string(&status).unwrap();
         let read: NodeConfigStatus = serde_json::from_str(&text).unwrap();
         prop_assert_eq!(worth(&read, &status), Worth::Nothing);

@@ -1,4 +1,4 @@
-//! What the status says.
+//! Content of the status.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -72,10 +72,10 @@ fn what_another_value_lacks_is_not_the_first_reason() {
 fn values_of_one_source_have_one_text() {
     let mut readings = Readings::default();
     for value in asked().values() {
-        readings.take(value, problem(NodeReason::NoMetricsServer, "the API metrics.k8s.io is not there"));
+        readings.take(value, problem(NodeReason::NoMetricsServer, "the API metrics.k8s.io is not available"));
     }
     let message = condition(&status(&readings, 0), "Ready").unwrap().2;
-    assert!(message.contains("cpu, memory: the API metrics.k8s.io is not there; install metrics-server"), "{message}");
+    assert!(message.contains("cpu, memory: the API metrics.k8s.io is not available; install "), "{message}");
 }
 
 #[rstest]

@@ -1,4 +1,4 @@
-//! Two NodeConfigs of one node, and where nothing is measured.
+//! Several NodeConfigs of one node, and NodeConfigs that must not be measured.
 
 use proptest::prelude::*;
 

@@ -1,16 +1,16 @@
-//! The polls of NodeConfigs: which of them there are, and what each asks. A poll puts its result into the memory, and has the
-//! NodeConfigs reconciled whose status is worth a write.
+//! Polls of NodeConfigs. A poll puts its result into the memory, and enqueues the NodeConfigs whose status is worth a
+//! write.
 //!
-//! What one answer tells of many nodes is one poll for all of them: a query of one Prometheus server, the list of metrics.k8s.io,
-//! a batch of one model.
+//! Nodes that one answer covers share a poll: a query of one Prometheus server, the list of metrics.k8s.io, a batch of
+//! one model.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `redfish`, `pressure`, `usage`, `power` | what each kind of source is asked |
-//! | `shared` | polls of many nodes: whom the answer concerns |
-//! | `register` | the polls that a NodeConfig takes part in |
-//! | `request` | the requests of a poll, and their troubles in the words of NodeConfigs |
-//! | `problem` | why there is no value, from the errors of the clients |
+//! | `redfish`, `pressure`, `usage`, `power` | requests to each kind of source |
+//! | `shared` | shared polls: members, and distribution of the results |
+//! | `register` | registration of the polls of a NodeConfig |
+//! | `request` | requests of a poll, and conversion of their errors |
+//! | `problem` | reason and text for each error of the clients |
 
 mod power;
 mod pressure;
@@ -36,25 +36,25 @@ use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::metrics::PollLabels;
 use ganglion_runtime::polls::{BrokenOff, PollOutcome, Poller};
 
-/// WAO's fake values: degrees Celsius, pascals and watts.
+/// Fake values of WAO: degrees Celsius, pascals and watts.
 const FAKE_INLET: f64 = 15.5;
 const FAKE_PRESSURE: f64 = 7.5;
 #[expect(clippy::approx_constant, reason = "it is 3.14 W, whatever the circle is like")]
 const FAKE_POWER: f64 = 3.14;
 
-/// Why a poll gave no values, and when it is tried again where that is not left to the engine.
+/// Why a poll returned no values, and the time of the next attempt unless the poll engine decides it.
 pub struct PollTrouble {
     pub problem: Problem,
     pub again: Option<Instant>,
 }
 
 impl PollTrouble {
-    /// A failure, which leads to backoff.
+    /// Failure; the poll backs off.
     fn failed(problem: Problem) -> Self {
         Self { problem, again: None }
     }
 
-    /// Nobody was asked: it may be asked after this time.
+    /// No request was sent; the next attempt is after this pause.
     fn waits(problem: Problem, pause: Duration) -> Self {
         Self { problem, again: Some(Instant::now() + pause) }
     }
@@ -109,7 +109,7 @@ impl NodeConfigController {
         self.ctx.metrics.node_polls.get_or_create(&labels).inc();
     }
 
-    /// What this NodeConfig asks, if it is still measured, and its node.
+    /// Source for this question and name of the node; None if it is no longer measured.
     fn source(&self, question: Question, key: &Key) -> Option<(ValueSource, String)> {
         let state = self.memory.state();
         let asked = state.objects.get(key)?.watched.measured()?;
@@ -132,7 +132,7 @@ impl NodeConfigController {
                 return redfish::poll_model(self, key, server).await;
             }
             ValueSource::Redfish { server, sensor } => redfish::poll(self, key, server, sensor.as_deref()).await,
-            // They are polled for many nodes at once.
+            // Shared polls cover these.
             ValueSource::Prometheus { .. }
             | ValueSource::MetricsServer
             | ValueSource::V2Inference { .. }
@@ -143,14 +143,14 @@ impl NodeConfigController {
         self.end(key, question, result)
     }
 
-    /// Takes in the result of a poll of one NodeConfig.
+    /// Records the result of a poll of one NodeConfig.
     fn end(&self, key: &Key, question: Question, result: Result<Vec<NodeSample>, PollTrouble>) -> PollOutcome {
         let outcome = result.as_ref().map_or_else(PollTrouble::outcome, |_| PollOutcome::Ok);
         self.take(key, question.values(), &result.map_err(|trouble| trouble.problem));
         outcome
     }
 
-    /// The same power at any usage.
+    /// Sets a curve with the same power at each usage.
     fn take_fake_curve(&self, key: &Key) {
         let now = self.ctx.now();
         if let Some(known) = self.memory.state().objects.get_mut(key)
@@ -161,7 +161,7 @@ impl NodeConfigController {
         }
     }
 
-    /// The fixed values of the type Fake.
+    /// Fixed values of the type Fake.
     fn fake(&self, question: Question) -> Vec<NodeSample> {
         let values: &[f64] = match question {
             Question::InletTemperature => &[FAKE_INLET],

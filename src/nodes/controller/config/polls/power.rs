@@ -1,4 +1,4 @@
-//! The predicted power of many nodes, from one model: as they are now, and over their usage.
+//! Predicted power of many nodes from one model: at the current usage, and curves over all usages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,21 +22,21 @@ use ganglion_outbound::inference::{CONTENT_TYPE, InferenceModel, MAX_ROWS, reque
 use ganglion_outbound::value::{ValueError, is_plain_name};
 use ganglion_runtime::polls::PollOutcome;
 
-/// When a model is asked again that could be asked about no node.
+/// Pause of a model poll when no node has all inputs.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// How many curves a model is asked for in one poll.
+/// Maximum number of curves requested in one poll.
 const MAX_CURVES: usize = 94;
 
-/// After this many curves that failed a poll asks for no more: most likely the others would fail, too. Those that failed pause, so
-/// that the next poll comes to others.
+/// Number of failed curves after which a poll requests no more: the others would most likely fail, too. Failed curves
+/// pause, so that the next poll tries others.
 const MAX_FAILURES: usize = 3;
 
-/// A node whose inputs are fresh.
+/// Node whose inputs are fresh.
 struct Row {
     key: Key,
     input: PowerInput,
-    /// None: its inputs are not plausible.
+    /// None if the inputs are not plausible.
     curve: Option<CurveKey>,
 }
 
@@ -44,12 +44,12 @@ struct Row {
 struct Model<'a> {
     controller: &'a NodeConfigController,
     request: Request<'a>,
-    /// The name of the model.
+    /// Name of the model.
     source: String,
 }
 
 impl NodeConfigController {
-    /// Predicts the power of those whose inputs are fresh, and the curves that are due.
+    /// Predicts the power of the members whose inputs are fresh, and the curves that are due.
     pub async fn predict(
         &self,
         members: Vec<Key>,
@@ -71,15 +71,15 @@ impl NodeConfigController {
         let answer = model.samples(&inputs).await;
         let is_answered = answer.is_ok();
         let outcome = self.hand_out(&members, Question::Power, answer).await;
-        // Afterwards: the power of now neither waits for curves nor fails with them.
+        // Curves come last, so that they neither delay nor fail the current power.
         if is_answered {
             self.predict_curves(&mut model, &rows).await;
         }
         outcome
     }
 
-    /// Gives each node the curve that another one has, then asks for those that are due, one in a request: a model may take only
-    /// few rows at once, and a curve that fails leaves the others as they are. What is left is asked for in the next poll.
+    /// Reuses curves of other nodes, then requests the missing ones, each in its own request: a model may accept only
+    /// few rows, and a failed curve does not affect the others. The rest is left to the next poll.
     async fn predict_curves(&self, model: &mut Model<'_>, rows: &[Row]) {
         let now = self.ctx.now();
         let (curves, due) = self.curves(rows, now);
@@ -93,7 +93,7 @@ impl NodeConfigController {
             let result = model.curve(&key).await.map(Arc::new);
             if let Err(problem) = &result {
                 if failures == 0 {
-                    info!(host = model.request.host, problem, "curve of predicted power not known");
+                    info!(host = model.request.host, problem, "power curve not predicted");
                 }
                 failures += 1;
             }
@@ -102,7 +102,7 @@ impl NodeConfigController {
         }
     }
 
-    /// For how long a poll begins to ask for curves: the next one must not be late, nor this one be broken off.
+    /// Time during which a poll starts requests for curves: neither the next poll is delayed nor this one cancelled.
     fn patience(&self, rows: &[Row]) -> Duration {
         let state = self.memory.state();
         let interval = |row: &Row| Some(state.objects.get(&row.key)?.watched.measured()?.interval(NodeValue::Power));
@@ -110,12 +110,12 @@ impl NodeConfigController {
         shortest.unwrap_or_default().min(self.outbound.request_timeout)
     }
 
-    /// What the model is asked about a node; none if an input is missing, which its status says then.
+    /// Inputs of a node; None if an input is missing, which is then reported in the status.
     fn row(&self, key: Key, format: CpuUsageFormat, now: Timestamp) -> Option<Row> {
         let inputs = self.memory.state().objects.get(&key)?.inputs(now);
         let [cpu_percent, inlet_celsius, pascals] = match inputs {
             Ok(inputs) => inputs,
-            // Whoever takes the last of them wakes this poll.
+            // The last missing value wakes this poll.
             Err((_, true)) => return None,
             Err((missing, false)) => return self.lacks(&key, &missing.join(", ")),
         };
@@ -133,7 +133,7 @@ impl NodeConfigController {
         None
     }
 
-    /// The cores of the node that a NodeConfig describes; 0 if they are not known.
+    /// Number of cores of the node that a NodeConfig describes; 0 if unknown.
     fn cores(&self, key: &Key) -> f64 {
         self.ctx.store.read(|world| {
             let node = world.node_config(key).and_then(|config| world.node(&config.spec.node_name));
@@ -141,7 +141,7 @@ impl NodeConfigController {
         })
     }
 
-    /// The curves that nodes of this model have, and those that the model is to be asked for.
+    /// Usable curves of the nodes of this model, and the keys of the curves to request.
     fn curves(&self, rows: &[Row], now: Timestamp) -> (Curves, Vec<CurveKey>) {
         let state = self.memory.state();
         let known = || rows.iter().filter_map(|row| Some((row.curve?, &state.objects.get(&row.key)?.curve)));
@@ -151,7 +151,7 @@ impl NodeConfigController {
         (curves, asked)
     }
 
-    /// Gives the nodes whose curve is due what is known of it now. Returns those that it was news for.
+    /// Records curves or problems for the nodes whose curve is due. Returns the NodeConfigs that changed.
     fn take_curves(
         &self,
         rows: &[Row],
@@ -193,7 +193,7 @@ impl<'a> Model<'a> {
         Ok(Self { controller, request, source: name(&model) })
     }
 
-    /// The power of each of these inputs, asked for in batches.
+    /// Predicts the power for each of these inputs, in batches.
     async fn samples(&mut self, inputs: &[PowerInput]) -> Result<Vec<Result<Vec<NodeSample>, Problem>>, PollTrouble> {
         let mut all = Vec::with_capacity(inputs.len());
         for batch in inputs.chunks(MAX_ROWS) {
@@ -204,24 +204,24 @@ impl<'a> Model<'a> {
         Ok(all.into_iter().map(|watts| watts.map(sample)).collect())
     }
 
-    /// The curve of this key, or why there is none.
+    /// Predicts the curve of this key, or returns why there is none.
     async fn curve(&mut self, key: &CurveKey) -> Result<Curve, String> {
         let inputs: Vec<PowerInput> = key.inputs().collect();
         let watts = self.watts(&inputs).await.map_err(|trouble| trouble.problem.words)?;
         let watts: Result<Vec<f64>, Problem> = watts.into_iter().collect();
         let watts = watts.map_err(|problem| problem.words)?;
         let curve = Curve::of(key, &watts, self.controller.ctx.now());
-        curve.ok_or_else(|| "the model predicts what no node can take".to_owned())
+        curve.ok_or_else(|| "the model predicts power out of range for a node".to_owned())
     }
 
-    /// The watts of each of these inputs, by one request.
+    /// Predicts the power for each of these inputs in one request.
     async fn watts(&mut self, batch: &[PowerInput]) -> Result<Vec<Result<f64, Problem>>, PollTrouble> {
         let answer = loop {
             let got = ask(self.controller, &self.request, batch).await;
             if self.request.repeats(got.as_ref().err().and_then(problem::client)).await? {
                 continue;
             }
-            // That there is no such model is no matter of sensors.
+            // A missing model must not be reported as a missing sensor.
             let got = got.map_err(|error| match error {
                 ValueError::NotFound(words) => ValueError::Invalid(words),
                 error => error,
@@ -242,7 +242,7 @@ async fn ask(
     watts(answer.status, answer.body(), batch.len())
 }
 
-/// The model, as the status names it; one that a BMC names may be called anything.
+/// Name of the model for the status. A BMC can name a model arbitrarily, so other than plain names are left out.
 fn name(model: &InferenceModel) -> String {
     let parts: Vec<&str> = [Some(model.name()), model.version()].into_iter().flatten().collect();
     if parts.iter().all(|part| is_plain_name(part)) { parts.join("/") } else { String::new() }

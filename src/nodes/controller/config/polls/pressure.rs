@@ -1,4 +1,4 @@
-//! The differential pressure of one node, from a server of the DifferentialPressureAPI.
+//! Differential pressure of one node from a server of the DifferentialPressureAPI.
 
 use super::request::Request;
 use super::{PollTrouble, problem};
@@ -9,10 +9,7 @@ use ganglion_nodes_plan::readings::NodeSample;
 use ganglion_outbound::pressure::{PressureReading, PressureSensor, reading, sensor_url};
 use ganglion_outbound::value::ValueError;
 
-/// The pressure now.
-///
-/// # Errors
-/// There is none.
+/// Reads the current pressure.
 pub async fn poll(
     controller: &NodeConfigController,
     key: &Key,

@@ -1,4 +1,4 @@
-//! Why there is no value, from the errors of the clients: the reason and words that a status shows.
+//! Converts errors of the clients into the reason and text of a status.
 
 use reqwest::StatusCode;
 
@@ -7,11 +7,11 @@ use ganglion_nodes_plan::readings::Problem;
 use ganglion_outbound::value::ValueError;
 use ganglion_outbound::{Error, redfish};
 
-/// The problem of a request to this host.
+/// Problem of a request to this host.
 #[must_use]
 pub fn of_client(host: &str, error: &Error) -> Problem {
     let words = match error {
-        // It names the host itself.
+        // The error text contains the host.
         Error::NoAnswer(_) | Error::Refused(_) => error.to_string(),
         Error::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             format!("{host} refuses the request: {error}")
@@ -21,7 +21,7 @@ pub fn of_client(host: &str, error: &Error) -> Problem {
     Problem::new(reason(error), words)
 }
 
-/// The problem of a value that this host was asked for.
+/// Problem of a value from this host.
 #[must_use]
 pub fn of_value(host: &str, error: &ValueError) -> Problem {
     let reason = match error {
@@ -35,7 +35,7 @@ pub fn of_value(host: &str, error: &ValueError) -> Problem {
     Problem::new(reason, format!("{host}: {error}"))
 }
 
-/// The problem of a BMC.
+/// Problem of a BMC.
 #[must_use]
 pub fn of_redfish(host: &str, error: &redfish::Error) -> Problem {
     use redfish::Error as R;
@@ -49,7 +49,7 @@ pub fn of_redfish(host: &str, error: &redfish::Error) -> Problem {
     Problem::new(reason, format!("{host}: {error}"))
 }
 
-/// The error of the request itself, if it is one.
+/// Error of the HTTP request, if that is the cause.
 #[must_use]
 pub fn client(error: &ValueError) -> Option<&Error> {
     match error {

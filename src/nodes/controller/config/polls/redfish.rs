@@ -1,4 +1,4 @@
-//! What a BMC says: the temperature at the intake, and which model predicts the power of its node.
+//! Polls of a BMC: temperature of the intake air, and the model that predicts the power of its node.
 
 use std::time::Duration;
 
@@ -17,16 +17,13 @@ use ganglion_outbound::client::attempt::host;
 use ganglion_outbound::redfish::{self, Bmc, Inlet, ModelEndpoint};
 use ganglion_runtime::polls::PollOutcome;
 
-/// The type of a model that can be asked.
+/// Only supported type of model.
 const V2: &str = "V2InferenceProtocol";
 
-/// When a machine that has named a model is asked again.
+/// Interval at which a machine that has named a model is polled again.
 const MODEL_PAUSE: Duration = Duration::from_secs(600);
 
-/// The temperature now. The sensor is remembered.
-///
-/// # Errors
-/// There is none.
+/// Reads the current temperature, and caches the path of the sensor.
 pub async fn poll(
     controller: &NodeConfigController,
     key: &Key,
@@ -60,7 +57,7 @@ fn client<T>(got: &Result<T, redfish::Error>) -> Option<&ganglion_outbound::Erro
     }
 }
 
-/// Asks which model predicts the power; a model that was named once is kept while the machine does not answer.
+/// Reads which model predicts the power. If the machine stops answering, the last model remains in use.
 pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &Server) -> PollOutcome {
     let asked = ask_model(controller, key, server).await;
     let outcome = match &asked {
@@ -86,7 +83,7 @@ pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &S
         known.model_problem.clone().filter(|_| is_only && known.model.is_none())
     };
     controller.keep_polls(key);
-    // Nobody else says why there is no prediction.
+    // No other poll reports why there is no prediction.
     if let Some(problem) = power {
         controller.take(key, &[NodeValue::Power], &Err(problem));
     }
@@ -111,8 +108,8 @@ async fn ask_model(controller: &NodeConfigController, key: &Key, server: &Server
     }
 }
 
-/// The server of a model that a machine names. It gets what `powerConsumption` says of certificates; and its password only where
-/// it is the same server: the machine could otherwise have it sent anywhere.
+/// Server of a model that a machine names. It inherits the TLS settings of `powerConsumption`. It inherits the
+/// credentials only if it is the same server: otherwise the machine could have them sent anywhere.
 fn named(controller: &NodeConfigController, key: &Key, url: &str) -> Server {
     let state = controller.memory.state();
     let asked = state.objects.get(key).and_then(|known| known.watched.measured());

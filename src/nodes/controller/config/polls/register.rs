@@ -1,4 +1,4 @@
-//! The polls that a NodeConfig takes part in, registered with the engine and taken away again.
+//! Registers and unregisters the polls of a NodeConfig with the poll engine.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use ganglion_nodes_plan::asked::{Question, Server, ValueSource};
 use ganglion_outbound::client::attempt::host;
 use ganglion_runtime::polls::PollTarget;
 
-/// How many requests a BMC gets at the same time; and a server that is asked about many nodes.
+/// Maximum number of concurrent requests to a BMC, and to a server for many nodes.
 const BMC: usize = 1;
 const SERVER: usize = 8;
 
-/// Longest time of a poll, as a multiple of that of a request: one that is refused is repeated with a newer Secret.
+/// Timeout of a poll in request timeouts: a refused request is repeated with a newer Secret.
 const REQUESTS: u32 = 3;
 
-/// The same for Redfish, which looks for its sensor first, and for models, whose nodes are asked for in batches.
+/// Same for Redfish, which may search for the sensor first, and for models, which are requested in batches.
 const MANY_REQUESTS: u32 = 12;
 
-/// Within which time the first answer comes to who joins a shared poll.
+/// Delay of the first answer for a new member of a shared poll.
 const JOIN: Duration = Duration::from_secs(1);
 
 impl NodeConfigController {
-    /// Registers the polls that this NodeConfig needs, and takes away those that it does not need any more.
+    /// Registers the polls that this NodeConfig needs, and unregisters those that it no longer needs.
     pub fn keep_polls(&self, key: &Key) {
         let mut state = self.memory.state();
         let Some(known) = state.objects.get_mut(key) else { return };
@@ -48,7 +48,7 @@ impl NodeConfigController {
         }
     }
 
-    /// Takes away all polls of this NodeConfig.
+    /// Unregisters all polls of this NodeConfig.
     pub fn drop_polls(&self, key: &Key) {
         let mut state = self.memory.state();
         let Some(known) = state.objects.get_mut(key) else { return };
@@ -129,7 +129,7 @@ impl NodeConfigController {
     }
 }
 
-/// The polls of this NodeConfig, and how often it wants each.
+/// Polls that this NodeConfig needs, with their intervals.
 fn wanted(key: &Key, known: &Known) -> HashMap<PollKey, SignedDuration> {
     let Some(asked) = known.watched.measured() else { return HashMap::new() };
     let namespace = || key.namespace.clone();
@@ -147,7 +147,7 @@ fn wanted(key: &Key, known: &Known) -> HashMap<PollKey, SignedDuration> {
             shared(SharedSource::Prometheus { namespace: namespace(), server, window, label })
         }
         ValueSource::MetricsServer => shared(SharedSource::MetricsServer),
-        // The model that the provider names goes before the one of the spec.
+        // The model of the endpoint provider takes precedence over the one in the spec.
         ValueSource::V2Inference { server, format } => model(known.model.as_ref().unwrap_or(server), *format),
         ValueSource::NamedModel => known.model.as_ref().and_then(|server| model(server, CpuUsageFormat::Percent)),
     };

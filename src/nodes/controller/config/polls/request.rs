@@ -1,4 +1,4 @@
-//! The requests of a poll: an attempt at a server of a NodeConfig, and its troubles in the words of NodeConfigs.
+//! Requests of a poll to a server of a NodeConfig, and conversion of their errors.
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -14,14 +14,12 @@ use ganglion_outbound::client::attempt::{AskedServer, Asker, Attempt, SECRET_PAU
 use ganglion_outbound::redfish;
 use ganglion_outbound::value::ValueError;
 
-/// A poll of one server.
+/// Requests to one server.
 pub struct Request<'a>(Attempt<'a>);
 
 impl<'a> Request<'a> {
-    /// Prepares a request with an answer of at most so many bytes. Fails where the login was refused a while ago.
-    ///
-    /// # Errors
-    /// A Secret cannot be read, or its login must not be tried now.
+    /// Prepares a request with an answer of at most `limit` bytes. Fails if a Secret cannot be read or if the server
+    /// refused its login recently.
     pub async fn prepare(
         controller: &'a NodeConfigController,
         namespace: &'a str,
@@ -37,19 +35,16 @@ impl<'a> Request<'a> {
     }
 
     /// See [`Attempt::repeats`].
-    ///
-    /// # Errors
-    /// The server refuses the login.
     pub async fn repeats(&mut self, error: Option<&clients::Error>) -> Result<bool, PollTrouble> {
         Ok(self.0.repeats(error).await?)
     }
 
-    /// The trouble of an error that was not repeated.
+    /// Trouble for an error that was not repeated.
     pub fn trouble_of_value(&self, error: &ValueError) -> PollTrouble {
         trouble(problem::of_value(&self.host, error))
     }
 
-    /// The same for a BMC.
+    /// Same as [`Self::trouble_of_value`], for a BMC.
     pub fn trouble_of_bmc(&self, error: &redfish::Error) -> PollTrouble {
         trouble(problem::of_redfish(&self.host, error))
     }
@@ -79,7 +74,7 @@ impl From<Withheld> for PollTrouble {
     }
 }
 
-/// Whoever needs a Secret that cannot be used waits for it, and asks no server.
+/// If a Secret is unusable, the poll waits for it instead of sending requests.
 fn trouble(problem: Problem) -> PollTrouble {
     match problem.reason {
         NodeReason::SecretUnavailable => PollTrouble::waits(problem, SECRET_PAUSE),

@@ -1,4 +1,4 @@
-//! Polls of many nodes at once: whom the answer concerns, and who gets which part of it.
+//! Shared polls: their members, and distribution of the results.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::polls::PollOutcome;
 use usage::Machine;
 
-/// After how many results the others of the process have their turn.
+/// Number of results after which the task yields to others.
 pub const TURN: usize = 64;
 
 impl NodeConfigController {
-    /// The NodeConfigs that take part in a shared poll.
+    /// NodeConfigs that are members of a shared poll.
     pub fn members(&self, source: &Arc<SharedSource>) -> Vec<Key> {
         let state = self.memory.state();
         state.groups.get(source).map(|members| members.keys().cloned().collect()).unwrap_or_default()
@@ -40,7 +40,7 @@ impl NodeConfigController {
         }
     }
 
-    /// Gives each its result.
+    /// Records the result of each member.
     pub async fn hand_out(
         &self,
         members: &[Key],
@@ -64,7 +64,7 @@ impl NodeConfigController {
         outcome
     }
 
-    /// These NodeConfigs, with their nodes as the cluster knows them.
+    /// Looks up the nodes of these NodeConfigs. Drops NodeConfigs that no longer exist.
     fn machines(&self, members: Vec<Key>) -> (Vec<Key>, Vec<Machine>) {
         self.ctx.store.read(|world| {
             let machine = |key: Key| {

@@ -1,4 +1,5 @@
-//! The usage of many nodes at once: from a Prometheus server, or from metrics.k8s.io as the operator.
+//! Usage of many nodes at once, from a Prometheus server or from metrics.k8s.io. The latter is read with the operator's
+//! own permissions.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,26 +22,23 @@ use ganglion_outbound::value::ValueError;
 use ganglion_outbound::web::Call;
 use ganglion_runtime::error::Error;
 
-/// The list of the usage of nodes.
+/// Path of the list of node usages.
 const NODES: &str = "/apis/metrics.k8s.io/v1beta1/nodes";
 
-/// How old a measurement of metrics-server may be. It measures every 15 s, or once a minute where it is told so.
+/// Maximum age of a measurement of metrics-server, which measures every 15 s, or every minute if so configured.
 const OLDEST: SignedDuration = SignedDuration::from_secs(150);
 
-/// A node, as a source must know it to find its numbers.
+/// Properties of a node by which its numbers are found in an answer.
 pub struct Machine {
     pub name: String,
     pub addresses: Vec<IpAddr>,
     pub allocatable: Requests,
 }
 
-/// Processor usage and memory usage of each of these nodes.
+/// CPU usage and memory usage of each node.
 pub type UsageOfNodes = Vec<Result<Vec<NodeSample>, Problem>>;
 
-/// The usage over a window, by Prometheus.
-///
-/// # Errors
-/// Nothing is known of any node.
+/// Reads the usage over a window from Prometheus. An `Err` applies to all nodes.
 pub async fn prometheus(
     controller: &NodeConfigController,
     namespace: &str,
@@ -89,10 +87,7 @@ async fn ask(
     NodeStatistic::parse(answer.status, answer.body(), label)
 }
 
-/// The usage now, by metrics.k8s.io.
-///
-/// # Errors
-/// Nothing is known of any node.
+/// Reads the current usage from metrics.k8s.io. An `Err` applies to all nodes.
 pub async fn metrics_server(
     controller: &NodeConfigController,
     machines: &[Machine],
@@ -136,10 +131,10 @@ fn unread(error: ReadError) -> PollTrouble {
     let unreachable = |words: String| Problem::new(NodeReason::Unreachable, words);
     let problem = match &error {
         ReadError::Api(Error::Gone(_)) => {
-            Problem::new(NodeReason::NoMetricsServer, "the API metrics.k8s.io is not there")
+            Problem::new(NodeReason::NoMetricsServer, "the API metrics.k8s.io is not available")
         }
         ReadError::Api(Error::Forbidden(_)) => {
-            unreachable("the operator may not list nodes in metrics.k8s.io: grant it this right".to_owned())
+            unreachable("the operator may not list nodes in metrics.k8s.io: grant it this permission".to_owned())
         }
         ReadError::Api(error) => unreachable(format!("metrics.k8s.io cannot be read: {}", api_words(error))),
         ReadError::TooLong(limit) => Problem::new(

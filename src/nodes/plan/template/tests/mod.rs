@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use ganglion_core::facts::{Identity, Key};
 
-/// A node with this name, addresses and labels.
+/// Creates a node with this name, addresses and labels.
 fn node(name: &str, addresses: &[&str], labels: &[(&str, &str)]) -> NodeFact {
     NodeFact {
         id: Identity { key: Key::new("", name), uid: name.into(), version: "1".into() },
@@ -28,7 +28,7 @@ fn template(inlet_temp: Value) -> NodeTemplate {
     serde_json::from_value(json!({"metricsCollector": {"inletTemp": inlet_temp}})).expect("a template")
 }
 
-/// The text rendered as the name of a sensor, where nearly everything is valid.
+/// Renders the text as the name of a sensor, where nearly everything is valid.
 fn sensor_of(text: &str, node: &NodeFact) -> Result<String, String> {
     let compiled = compile(&template(json!({"type": "Fake", "sensor": text}))).map_err(|error| error.to_string())?;
     let spec = render(&compiled, node).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Plans and states, over a world that carries them out.
+//! Plans and statuses of templates, over a simulated world that executes the plans.
 
 use kube::ResourceExt;
 
@@ -12,7 +12,7 @@ use ganglion_core::conditions::Health;
 use ganglion_core::facts::Selector;
 use ganglion_core::world::{Origin, World};
 
-/// A world in which the writes of plans succeed.
+/// World in which the writes of plans succeed.
 struct Scene {
     world: World,
     version: u64,
@@ -70,7 +70,7 @@ impl Scene {
         plan(&self.template, &observed, &self.compiled, &mut self.renders)
     }
 
-    /// Carries out a pass; the names and kinds of its writes.
+    /// Executes a pass. Returns the kinds and names of its writes.
     fn pass(&mut self) -> Vec<String> {
         let plan = self.plan();
         plan.writes.iter().map(|write| self.perform(write)).collect()
@@ -167,7 +167,7 @@ fn a_pass_is_bounded_and_the_next_goes_on() {
     (0..600).for_each(|number| scene.node(&format!("n{number:04}"), &[], "c"));
     assert_eq!(scene.pass().len(), MAX_WRITES);
     assert_eq!(scene.pass().len() + scene.pass().len(), 600 - MAX_WRITES);
-    // After a restart nothing is known and nothing to be written.
+    // After a restart the cache is empty and nothing needs a write.
     let mut scene = Scene::new(ENDPOINT, 600);
     while !scene.pass().is_empty() {}
     scene.renders = Renders::default();

@@ -1,4 +1,4 @@
-//! Texts of all kinds: nothing panics, hangs or stays half rendered, and WAO's plain fields give what WAO gives.
+//! Random texts: no panic, no hang, no half-rendered result; WAO's plain fields render as in WAO.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Pieces of both languages, in any order.
+/// Tokens of both languages, in any order.
 fn soup() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "{{",
@@ -72,10 +72,11 @@ fn soup() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..80).prop_map(|pieces| pieces.concat())
 }
 
-/// Text, and the field behind it if there is one: whether it trims what is before, its number, whether it trims what is behind.
+/// Text, and an optional field after it: whether it trims the text before it, its number, whether it trims the text
+/// after it.
 type Piece = (String, Option<(bool, usize, bool)>);
 
-/// Text, and WAO's fields with the markers that trim what is around them.
+/// Texts and WAO's fields with trim markers.
 fn plain() -> impl Strategy<Value = Vec<Piece>> {
     let field = (any::<bool>(), 0..6_usize, any::<bool>());
     prop::collection::vec(("[a-z/: .-]{0,6}", prop::option::of(field)), 1..8)
@@ -90,7 +91,7 @@ const FIELDS: [(&str, &str); 6] = [
     (".IPv4.Octet4", "7"),
 ];
 
-/// The text as WAO has it, and what Go makes of it.
+/// Template text of WAO, and the result that Go renders.
 fn wao(pieces: &[Piece]) -> (String, String) {
     let (mut text, mut result, mut trims) = ("x".to_owned(), "x".to_owned(), false);
     for (words, field) in pieces {
@@ -133,7 +134,7 @@ proptest! {
     }
 }
 
-/// The longest expressions that the schema lets through, on the stack of a worker thread.
+/// Longest expressions that the schema allows, on the stack of a worker thread.
 #[test]
 fn deep_and_long_expressions_end_in_time_and_on_the_stack() {
     let inside = [

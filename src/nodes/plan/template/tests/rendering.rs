@@ -1,4 +1,4 @@
-//! Single texts: what they are rendered to, and the errors of those that are wrong.
+//! Single texts: rendered results, and errors of invalid texts.
 
 use rstest::rstest;
 
@@ -29,7 +29,7 @@ fn a_text_is_rendered(#[case] text: &str, #[case] expected: &str) {
     assert_eq!(sensor_of(text, &worker()).as_deref(), Ok(expected));
 }
 
-/// sprig's functions and Go's constructs: the error shows what to write.
+/// sprig functions and Go constructs: the error shows the equivalent.
 #[rstest]
 #[case("{{ trimSuffix \"-a\" .Hostname }}", "{{ hostname | trim_suffix(\"-a\") }}")]
 #[case("{{ .Hostname | trimPrefix \"worker-\" }}", "{{ hostname | trim_prefix(\"worker-\") }}")]
@@ -128,7 +128,7 @@ fn what_a_node_lacks_is_its_error(#[case] text: &str, #[case] addresses: &[&str]
 #[case::type_("https://a", json!({"type": "{{ hostname }}"}), "type is \"worker-0\", which must be one of Redfish, Fake")]
 #[case::no_url("{{ hostname }}", json!({}), "must begin with http")]
 #[case::no_host("http://{{ '' }}/a", json!({}), "host")]
-#[case::octet("https://10.0.0.{{ ipv4.octet4 | int + 300 }}", json!({}), "no IPv4 address")]
+#[case::octet("https://10.0.0.{{ ipv4.octet4 | int + 300 }}", json!({}), "not a valid IPv4 address")]
 #[case::space("https://{{ hostname }} b", json!({}), "must be escaped")]
 #[case::port("https://a:{{ ipv4.octet4 | int + 70000 }}", json!({}), "port")]
 #[case::user("https://{{ hostname }}:secret@a", json!({}), "basicAuthSecret")]
