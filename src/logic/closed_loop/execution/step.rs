@@ -5,7 +5,7 @@ use super::{begin, end, resume};
 use crate::api::decision::Chosen;
 use crate::logic::closed_loop::proposal;
 
-/// The next step.
+/// Returns the next step.
 #[must_use]
 pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     if let Some(claim) = &context.status.claim {
