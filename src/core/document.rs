@@ -1,7 +1,7 @@
-//! Numbers from JSON documents and Kubernetes objects: the number at a path, or a condition as 1 or 0.
+//! Reads numbers from JSON documents and Kubernetes objects: the number at a path, or a condition as 1 or 0.
 //!
-//! Reads the bytes without a tree of the document, which takes many times their memory: everything beside the path is skipped.
-//! Errors name paths and kinds of values, never a value, since a document may hold secrets.
+//! Does not build a tree of the document, which would take many times its memory: everything off the path is skipped.
+//! Errors contain paths and kinds of values, never a value, since a document may hold secrets.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,20 +14,17 @@ use serde_json::value::RawValue;
 use crate::quantity;
 use crate::words::kind_of_text;
 
-/// How a string in a document is read.
+/// Interpretation of strings in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Text {
-    /// Not as a number: JSON has numbers.
+    /// Strings are not numbers: JSON has numbers of its own.
     Never,
-    /// As a Kubernetes quantity, such as `250m`.
+    /// A string may be a Kubernetes quantity, such as `250m`.
     Quantity,
 }
 
-/// The number at this path: names and indexes separated by dots. Of several members with one name the last one counts.
-///
-/// # Errors
-///
-/// There is no number; the message says why.
+/// Returns the number at this path: names and indexes separated by dots. If a name occurs several times in an object,
+/// the last one counts.
 pub fn number(document: &[u8], path: &str, text: Text) -> Result<String, String> {
     let raw = at(document, path)?;
     let kind = match raw.as_bytes().first() {
@@ -47,11 +44,7 @@ pub fn number(document: &[u8], path: &str, text: Text) -> Result<String, String>
     Err(format!("{path} is {kind}, not a number"))
 }
 
-/// The JSON text at this path.
-///
-/// # Errors
-///
-/// It is no JSON document, or nothing is at the path.
+/// Returns the JSON text at this path.
 pub fn at<'a>(document: &'a [u8], path: &str) -> Result<&'a str, String> {
     let parts: Vec<&str> = path.split('.').collect();
     let mut deserializer = serde_json::Deserializer::from_slice(document);
@@ -67,15 +60,11 @@ pub fn at<'a>(document: &'a [u8], path: &str) -> Result<&'a str, String> {
 }
 
 /// Parses a JSON text.
-///
-/// # Errors
-///
-/// It has another form; the message says where.
 pub fn parsed<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(text).map_err(|error| malformed(&error))
 }
 
-/// Only the place of the error: its text may quote the document.
+/// Contains only the position of the error, since its text may quote the document.
 fn malformed(error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     if error.is_data() {
@@ -85,12 +74,12 @@ fn malformed(error: &serde_json::Error) -> String {
     }
 }
 
-/// Nothing is at the path; so many of its parts were left, the missing one included.
+/// Nothing is at the path. `after` is the number of its parts that were left, including the missing one.
 struct Lost {
     after: usize,
 }
 
-/// Goes down a path and skips everything else. Its depth is that of the path.
+/// Follows a path and skips everything else. The recursion is as deep as the path.
 struct Walk<'p>(&'p [&'p str]);
 
 impl<'de> DeserializeSeed<'de> for Walk<'_> {
@@ -170,7 +159,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the name of a member is this one, escapes resolved.
+/// Matches the name of an object member, with escapes resolved.
 struct Is<'p>(&'p str);
 
 impl<'de> DeserializeSeed<'de> for Is<'_> {
@@ -193,7 +182,7 @@ impl Visitor<'_> for Is<'_> {
     }
 }
 
-/// One condition of an object.
+/// Condition of an object.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct OneCondition {
@@ -203,7 +192,7 @@ struct OneCondition {
     observed_generation: Option<i64>,
 }
 
-/// The first condition of this type in a list.
+/// Finds the first condition of this type in a list.
 struct First<'k>(&'k str);
 
 impl<'de> Visitor<'de> for First<'_> {
@@ -222,11 +211,8 @@ impl<'de> Visitor<'de> for First<'_> {
     }
 }
 
-/// 1 if this condition of an object is True, 0 if it is False.
-///
-/// # Errors
-///
-/// It is neither, or was observed for an older generation; the message says why.
+/// Returns 1 if this condition of an object is True, 0 if it is False. Fails if the condition is neither, or was
+/// observed for an older generation.
 pub fn condition(object: &[u8], kind: &str) -> Result<String, String> {
     let none = || format!("there is no condition {kind}");
     let list = at(object, "status.conditions").map_err(|_| none())?;

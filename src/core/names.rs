@@ -1,6 +1,7 @@
-//! Names that users write and that become part of a URL of the API server: none may address something else.
+//! Checks of names that users write and that become part of a URL of the API server, so that no name addresses anything
+//! else.
 
-/// The service account of a loop whose spec names none: the default one of its namespace.
+/// Service account of a loop whose spec names none: the default one of its namespace.
 pub const DEFAULT_ACCOUNT: &str = "default";
 
 /// Whether an object can have this name.
@@ -10,7 +11,7 @@ pub fn is_name(text: &str) -> bool {
     text.chars().all(may) && !text.trim_matches('.').is_empty()
 }
 
-/// Whether this is an API version, with or without a group: names separated by slashes.
+/// Whether the text is an API version, with or without a group: names separated by slashes.
 #[must_use]
 pub fn is_api_version(text: &str) -> bool {
     text.split('/').all(is_name)

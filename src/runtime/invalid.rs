@@ -1,4 +1,5 @@
-//! The status of an object that does not parse. Its kind's controller does nothing else with it.
+//! Writes the status of an object that does not parse. The controller of its kind does nothing else with such an
+//! object.
 
 use serde_json::json;
 
@@ -11,17 +12,18 @@ use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::facts::Key;
 use ganglion_core::world::{Indexed, Origin};
 
-/// How the status of a kind is written. Its members that do not concern the conditions are written as they are.
+/// Method by which the status of a kind is written. All status fields except `observedGeneration` and `conditions` keep
+/// their stored values.
 #[derive(Clone, Copy, Debug)]
 pub enum StatusWrite {
-    /// By an update of the whole status.
+    /// Updates the whole status.
     Update,
-    /// By server-side apply, without the members that others own.
+    /// Uses server-side apply, without the fields that others own.
     Apply { others: &'static [&'static str] },
 }
 
-/// The whole pass over an object that does not parse; None if it does. `reason` is the word of its kind, `manager` the field
-/// manager of its status.
+/// Reconciles an object that does not parse; returns None if the object parses. `reason` is the reason of the
+/// condition, `manager` the field manager of the status.
 pub async fn pass<K: Kube + Indexed>(
     ctx: &Context,
     key: &Key,
@@ -60,7 +62,7 @@ fn keep<K: Kube + Indexed>(ctx: &Context, Guard(answer): Guard<K>) -> Option<jif
     None
 }
 
-/// The watch reports a version that is newer than the one planned on.
+/// Ignores the error if the object has changed or no longer exists: the watch reports the newer version.
 fn ignore_newer(error: Error) -> Result<Option<jiff::Timestamp>, Error> {
     match error {
         Error::Conflict(_) | Error::Gone(_) => Ok(None),

@@ -1,6 +1,7 @@
-//! A status that is newer than the stored one but not worth a write. The controller keeps it between reconciles.
+//! Cache for a status that is newer than the stored one but not worth a write. The controller keeps it between
+//! reconciles.
 //!
-//! It may be lost. It is used only while the stored status is the one it was derived from.
+//! The cache may be lost. It is valid only while the stored status is the one from which it was derived.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use kube::core::object::HasStatus;
 use ganglion_api::monitoring::Monitoring;
 use ganglion_loops_plan::monitoring::tag;
 
-/// The current status, and the stored object it was derived from.
+/// Current status, and the stored object from which it was derived.
 #[derive(Debug)]
 pub struct StatusCache<K: HasStatus> {
     stored: Option<Arc<K>>,
@@ -24,7 +25,7 @@ impl<K: HasStatus<Status: Default>> Default for StatusCache<K> {
 }
 
 impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> StatusCache<K> {
-    /// The current status: the unwritten one, unless somebody has written another one since.
+    /// Returns the current status: the unwritten one, unless somebody has written another one since.
     pub fn of(&self, object: &Arc<K>) -> Arc<K::Status> {
         match object.status() {
             Some(_) if self.grew_from(object) => Arc::clone(&self.now),
@@ -36,25 +37,26 @@ impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> StatusCach
         self.stored.as_ref().is_some_and(|stored| same(stored, object))
     }
 
-    /// Sets the current status; none if it equals the stored one.
+    /// Sets the current status. None stands for the status of `object`.
     pub fn keep(&mut self, object: &Arc<K>, now: Option<Arc<K::Status>>) {
         let now = now.unwrap_or_else(|| Arc::new(object.status().cloned().unwrap_or_default()));
         *self = Self { stored: Some(Arc::clone(object)), now };
     }
 
-    /// The object that the current status was derived from.
+    /// Object from which the current status was derived.
     pub fn stored(&self) -> Option<&Arc<K>> {
         self.stored.as_ref()
     }
 
-    /// The current status.
+    /// Current status.
     pub fn now(&self) -> &Arc<K::Status> {
         &self.now
     }
 }
 
 impl StatusCache<Monitoring> {
-    /// Whether the stored status belongs to another sample than the last one known here: somebody has restored an old status.
+    /// Whether somebody has restored an old status: the stored one belongs to another sample than the cached one, and
+    /// is not newer.
     pub fn is_ahead_of(&self, object: &Arc<Monitoring>) -> bool {
         let is_this = self.stored.as_ref().is_some_and(|stored| stored.metadata.uid == object.metadata.uid);
         let (known, stored) = (self.now.tag.as_ref(), object.status.as_ref().and_then(|status| status.tag.as_ref()));

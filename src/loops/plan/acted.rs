@@ -1,4 +1,4 @@
-//! Texts about an action that was done: what changed, and which alarm caused it. For columns and events.
+//! Texts about an action that was carried out: its change, and the alarm that caused it. For columns and events.
 
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::metric::{Metric, Side};
@@ -7,7 +7,7 @@ use ganglion_api::decision::{DecisionStatus, Entry};
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_api::scalars::Number;
 
-/// What the last action changed, such as `replicas 3 → 4`; None unless the Execution's last decision was carried out.
+/// Describes the last change, such as `replicas 3 → 4`; None unless the Execution's last decision was carried out.
 #[must_use]
 pub fn change(execution: &ExecutionStatus, decision: &DecisionStatus) -> Option<String> {
     let after = execution.after.as_deref().filter(|_| execution.state == Some(ExecutionState::Done))?;
@@ -17,14 +17,15 @@ pub fn change(execution: &ExecutionStatus, decision: &DecisionStatus) -> Option<
     Some(format!("{dimension}{before} → {after}"))
 }
 
-/// The alarm that the Execution's last decision serves, such as `cpu 2 is below 5`.
+/// Describes the alarm that the Execution's last decision serves, such as `cpu 2 is below 5`.
 #[must_use]
 pub fn cause(execution: &ExecutionStatus, decision: &DecisionStatus, metrics: &[Metric]) -> Option<String> {
     let Entry { metric, side, value, .. } = decision.history.iter().rfind(|entry| Some(entry.seq) == execution.seq)?;
     alarm_words(metric, *side, value.as_ref().map(Number::as_str), metrics)
 }
 
-/// An alarm with its value and its level, such as `cpu 2 is below 5`; none for an alarm that the metrics do not have.
+/// Describes an alarm with its value and level, such as `cpu 2 is below 5`; None if the metrics do not define the
+/// alarm.
 #[must_use]
 pub fn alarm_words(metric: &str, side: Side, value: Option<&str>, metrics: &[Metric]) -> Option<String> {
     let levels = metrics.iter().find(|known| known.name == metric)?;
@@ -38,7 +39,7 @@ pub fn alarm_words(metric: &str, side: Side, value: Option<&str>, metrics: &[Met
     Some(format!("{metric}{value} {level}"))
 }
 
-/// The reason of the event for a rung that was carried out.
+/// Reason of the event for a rung that was carried out.
 #[must_use]
 pub fn event_reason(rung: &Rung) -> LoopReason {
     if rung.scale.is_some() {

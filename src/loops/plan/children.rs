@@ -7,7 +7,7 @@ use ganglion_api::decision::DecisionSpec;
 use ganglion_api::execution::ExecutionSpec;
 use ganglion_api::monitoring::MonitoringSpec;
 
-/// The specs of the three children.
+/// Specs of the three children.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Children {
     /// Without `sample`, which belongs to the sender.
@@ -16,8 +16,8 @@ pub struct Children {
     pub execution: ExecutionSpec,
 }
 
-/// The specs of the children. `blocked` is the reason why the loop may not act; none if it may. `approval` is the digest that
-/// the user approved.
+/// Computes the specs of the children. `blocked` is the reason why the loop may not act; None if it may. `approval` is
+/// the digest that the user approved.
 #[must_use]
 pub fn children(
     spec: &ClosedLoopSpec,

@@ -9,21 +9,21 @@ use ganglion_api::scalars::{DurationText, Number};
 use ganglion_core::duration;
 use ganglion_core::quantity;
 
-/// The longest time between two writes of a status that does not change. The writes show that the loop is alive.
+/// Maximum time between two writes of a status that does not change. The writes show that the loop is alive.
 pub const HEARTBEAT: SignedDuration = SignedDuration::from_mins(5);
 
-/// When a spec is parsed again that this process could not parse for a passing reason.
+/// Delay before a spec is parsed again that this process could not parse for a temporary reason.
 pub const PARSE_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 
-/// A field of a spec with a value that the schema accepts and the operator cannot use.
+/// Field of a spec with a value that the schema accepts and the operator cannot use.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{field}: {problem}")]
 pub struct FieldError {
     /// Path of the field.
     pub field: String,
-    /// What is wrong, and what would be right.
+    /// Description of the problem, and of a valid value.
     pub problem: String,
-    /// The field may be right: this process could not read it at the moment.
+    /// The field may be valid: this process could not read it at the moment.
     pub passing: bool,
 }
 
@@ -35,32 +35,24 @@ impl FieldError {
 }
 
 /// Parses a number of the spec.
-///
-/// # Errors
-///
-/// The text is not a number.
 pub fn number(field: &str, text: &Number) -> Result<f64, FieldError> {
     quantity::number(text.as_str()).map_err(|error| FieldError::new(field, error))
 }
 
 /// Parses a duration of the spec. Unset is zero.
-///
-/// # Errors
-///
-/// The text is not a duration.
 pub fn duration(field: &str, text: Option<&DurationText>) -> Result<SignedDuration, FieldError> {
     text.map_or(Ok(SignedDuration::ZERO), |text| {
         duration::parse(text.as_str()).map_err(|error| FieldError::new(field, error))
     })
 }
 
-/// The field of the action on this alarm: `actions[Low cpu]`.
+/// Name of the field of the action on this alarm, such as `actions[Low cpu]`.
 #[must_use]
 pub fn action_field(when: &Alarm) -> String {
     format!("actions[{} {}]", when.side, when.metric)
 }
 
-/// Adds a duration to a time; at most the end of time.
+/// Adds a duration to a time; at most `Timestamp::MAX`.
 #[must_use]
 pub fn later(time: Timestamp, duration: SignedDuration) -> Timestamp {
     time.checked_add(duration).unwrap_or(Timestamp::MAX)
@@ -72,13 +64,13 @@ pub fn elapsed(then: &MicroTime, now: Timestamp) -> SignedDuration {
     now.duration_since(then.0)
 }
 
-/// The time as an API object stores it, in microseconds. A stage that reads it back gets the same time.
+/// Truncates the time to microseconds, as API objects store it. A stage that reads it back gets the same time.
 #[must_use]
 pub fn micro_time(time: Timestamp) -> MicroTime {
     MicroTime(Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
 }
 
-/// A number for a status or a message: at most three decimals, without trailing zeros.
+/// Formats a number for a status or a message: at most three decimals, without trailing zeros.
 #[must_use]
 pub fn number_text(value: f64) -> Number {
     // A number in a status has at most this many digits.
@@ -90,13 +82,22 @@ pub fn number_text(value: f64) -> Number {
     Number(if text == "-0" { "0".into() } else { text.into() })
 }
 
-/// A time for a message.
+/// Describes a text that others wrote, for a message. Shows only its length, since the text may be a secret.
+#[must_use]
+pub fn kind_of_text(text: &str) -> String {
+    match text.chars().count() {
+        1 => "a text of 1 character".to_owned(),
+        count => format!("a text of {count} characters"),
+    }
+}
+
+/// Formats a time for a message.
 #[must_use]
 pub fn time_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The time at which something opens, for a message: without the day if it is within a day.
+/// Formats the time at which a window opens, for a message. Leaves out the day if the window opens within 24 hours.
 #[must_use]
 pub fn opening_text(time: Timestamp, now: Timestamp) -> String {
     let soon = time.duration_since(now) <= SignedDuration::from_hours(24);

@@ -1,9 +1,9 @@
 //! The decisions of closed loops: monitoring, decision and execution as pure stages, and the tuning that links loops.
 //!
-//! Each stage is a total function. Its inputs are its policy (parsed once), the status that it wrote last, the new
-//! input and the time. Its outputs are the next status and whether that status is worth a write. A stage keeps no state
-//! between two calls: after a crash between any two writes, the operator calls the stage again. State that must survive
-//! a crash is in a status before the stage relies on it.
+//! Each stage is a total function. Its inputs are its policy (parsed once), its last status, the new input, and the
+//! time. Its outputs are the next status and whether that status is worth a write. A stage keeps no state between two
+//! calls: after a crash between any two writes, the operator calls the stage again. State that must survive a crash is
+//! written to a status before the stage relies on it.
 //!
 //! | folder or file | content |
 //! |---|---|
@@ -12,27 +12,28 @@
 //! | `execution/` | the target value, and the next step, so that each decision has at most one effect |
 //! | `tuning/` | how a slow loop finds what to tune in a fast loop, and which tuned policy is in effect |
 //! | `sources/` | how a value is read from a JSON document or from pod metrics |
-//! | `check/` | the report of `ganglion check`, and what a loop would do on given values |
+//! | `check/` | the report of `ganglion check`, and a forecast of the loop's decision on given values |
 //! | `explain/` | the text of `ganglion explain` |
-//! | `validate/` | whether the loop may act: its spec, conflicts with others on the target, chains of loops |
+//! | `validate/` | whether the loop may act: its spec, conflicts on the target, chains of loops, preflights |
 //! | `children` | the specs of the loop's three children |
-//! | `proposal` | what an approval names |
-//! | `acted` | texts about an action that was done |
-//! | `common`, `conditions`, `rung` | helpers that several folders use |
+//! | `proposal` | the digest of a proposal, to which an approval refers |
+//! | `acted` | texts about an action that was carried out |
+//! | `common`, `rung` | helpers that several folders use |
 //!
 //! No two of these folders use each other in both directions, and neither do two files of one folder; `tests/rooms.rs`
 //! checks it.
 //!
 //! # Terms of the API
 //!
-//! - *Hop*: one stage as an object: Monitoring, Decision or Execution. A hop reads the status of the hop before it.
-//! - *Tag*: time and sequence number of a sample. Each hop copies the tag of the sample that it worked on.
+//! - *Hop*: a stage as an API object: Monitoring, Decision or Execution. Each stage reads the status of the stage
+//!   before it.
+//! - *Tag*: time and sequence number of a sample. Each stage copies the tag of the sample that it processed.
 //! - *Alarm*: a metric is beyond a level. It is *raised* once the value has been beyond `raise` for the time `for`. It
 //!   is *cleared* once the value is back at `clear`. Between the two the alarm keeps its state (hysteresis).
 //! - *Ladder*: the actions that are declared for an alarm. A *rung* is one of them. The next rung is tried when the
 //!   current one reached its bounds, failed, or did not improve the value within `settle`.
 //! - *Rank*: the order of the metrics by importance.
-//! - *Dwell*: the least time between two actions. *Budget*: the most actions in a period.
+//! - *Dwell*: minimum time between two actions. *Budget*: maximum number of actions in a period.
 //! - *Claim*: the record of an action in the status of an Execution, written before the action is carried out.
 
 pub mod acted;

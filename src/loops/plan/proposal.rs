@@ -1,16 +1,16 @@
-//! The digest of a proposal: what an approval names.
+//! The digest of a proposal, to which an approval refers.
 //!
-//! A number would approve whatever decision has it by then. The digest changes with everything that the user was shown: the
-//! decision, its action and its target.
+//! The number of a decision would not do: by the time of the approval, another decision may have it. The digest changes
+//! with everything that the user was shown: the decision, its action and its target.
 
 use ganglion_api::closed_loop::{LoopMode, TargetRef};
 use ganglion_api::decision::Chosen;
 use ganglion_core::digest::digest;
 
-/// Longest approval that is passed on, in characters; digests are shorter.
+/// Maximum length of an approval, in characters; digests are shorter. Longer ones are ignored.
 pub const MAX_APPROVAL: usize = 64;
 
-/// The digest of this decision on this target; 10 hex digits.
+/// Returns the digest of this decision on this target: 10 hex digits.
 #[must_use]
 pub fn digest_of(chosen: &Chosen, target: &TargetRef) -> String {
     // A Rung is plain data: its serialization does not fail, and its fields always have the same order.

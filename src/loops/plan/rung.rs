@@ -6,7 +6,8 @@ use ganglion_api::decision::Direction;
 use ganglion_api::scalars::Number;
 use ganglion_core::quantity;
 
-/// Where the rung stands in the spec; `index` counts from 0: `rung 1 on Low cpu (scale by 1, at most 9)`.
+/// Describes the position of the rung in the spec, such as `rung 1 on Low cpu (scale by 1, at most 9)`. `index` counts
+/// from 0.
 #[must_use]
 pub fn place(rung: &Rung, index: usize, side: Side, metric: &str) -> String {
     format!("rung {} on {side} {metric} ({})", index + 1, words(rung))
@@ -57,7 +58,7 @@ fn ratio(factor: Option<&Number>) -> Direction {
         .map_or(Direction::Neither, |factor| sign(factor - 1.0))
 }
 
-/// The field or quantity that the rung changes. Two rungs of the same dimension can undo each other.
+/// Returns the field or quantity that the rung changes. Two rungs of the same dimension can undo each other.
 #[must_use]
 pub fn dimension(rung: &Rung) -> String {
     if let Some(resize) = &rung.resize {
@@ -78,7 +79,7 @@ pub fn dimension(rung: &Rung) -> String {
     "replicas".into()
 }
 
-/// Text of the rung: `scale by 1, at most 10`.
+/// Describes the rung, such as `scale by 1, at most 10`.
 #[must_use]
 pub fn words(rung: &Rung) -> String {
     if let Some(scale) = &rung.scale {

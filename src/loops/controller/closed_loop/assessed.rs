@@ -14,7 +14,7 @@ use ganglion_loops_plan::validate::chain::LoopLink;
 use ganglion_loops_plan::validate::conflict::{Claimant, ClaimantKind, dimensions};
 use ganglion_runtime::context::Context;
 
-/// An assessment with its inputs.
+/// Assessment with its inputs.
 #[derive(Debug)]
 pub struct Assessed {
     neighbours: Neighbours,
@@ -22,7 +22,7 @@ pub struct Assessed {
     pub assessment: Assessment,
 }
 
-/// The inputs of an assessment: the loop, the loops and autoscalers around it, and whether the operator may act here.
+/// Inputs of an assessment: the loop, related loops and autoscalers, and whether the operator may act in the namespace.
 #[derive(Debug)]
 struct Neighbours {
     parent: Arc<ClosedLoop>,
@@ -53,8 +53,8 @@ impl Neighbours {
 }
 
 impl Assessed {
-    /// The cached assessment, if its inputs are unchanged and no tuning has expired. Most reconciles are caused by a sample, which
-    /// is not an input.
+    /// Returns the cached assessment if its inputs are unchanged and no tuning has expired; otherwise assesses the loop
+    /// again. Most reconciles are caused by a sample, which is not an input.
     pub fn of(
         ctx: &Context,
         key: &Key,
@@ -82,7 +82,7 @@ impl Assessed {
     }
 }
 
-/// The inputs in the form that the assessment takes.
+/// Inputs, converted to the types that the assessment takes.
 #[derive(Debug)]
 pub struct LoopRelations {
     links: BTreeMap<String, LoopLink>,

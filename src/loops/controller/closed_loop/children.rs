@@ -1,7 +1,7 @@
 //! Creates the children of a loop and keeps their specs up to date.
 //!
-//! An object with a child's name that the loop does not own is left alone. Never writes `Monitoring.spec.sample` or the loop's
-//! spec.
+//! Leaves an object alone if it has the name of a child and another owner. Never writes `Monitoring.spec.sample` or the
+//! loop's spec.
 
 use std::sync::Arc;
 
@@ -25,10 +25,8 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::writer::Kube;
 
-/// Creates or updates the children. Returns the objects with their names that the loop does not own.
-///
-/// # Errors
-/// A write did not succeed.
+/// Creates or updates the children. If the loop does not own an object with the name of a child, returns a message that
+/// names the object.
 pub async fn keep(ctx: &Context, key: &Key, family: &Family, assessment: &Assessment) -> Result<Option<String>, Error> {
     if !assessment.can_have_children(&key.name) || (family.is_childless() && !assessment.creates_children()) {
         return Ok(None);
@@ -45,7 +43,7 @@ trait Child: Kube + Indexed + Serialize + HasSpec<Spec: Serialize + Clone + Part
     /// Name of its writes in metrics and logs.
     const EFFECT: &'static str;
     fn make(name: &str, spec: Self::Spec) -> Self;
-    /// The fields of the spec that the loop owns.
+    /// Fields of the spec that the loop owns.
     fn ours(&self) -> Self::Spec {
         self.spec().clone()
     }
@@ -87,7 +85,7 @@ impl Child for Execution {
     }
 }
 
-/// Creates or updates one child. Returns why it cannot.
+/// Creates or updates one child. If the loop does not own the object, returns a message that names it.
 async fn child<K: Child>(
     ctx: &Context,
     parent: &ClosedLoop,
@@ -121,7 +119,7 @@ async fn child<K: Child>(
         "spec": spec,
     });
     patch(ctx, &**found, &Patch::Apply(body)).await?;
-    // An apply does not remove fields that other managers added, so a merge patch removes them.
+    // Server-side apply does not remove fields that other managers added, so a merge patch removes them.
     let Some(applied) = ctx.store.read(|world| world.table::<K>().get(&found.id().key).cloned()) else {
         return Ok(None);
     };
@@ -146,12 +144,12 @@ async fn patch<K: Child>(ctx: &Context, child: &K, patch: &Patch<Value>) -> Resu
     ctx.write_own::<ClosedLoop, K>(K::EFFECT, child, write).await
 }
 
-/// Whether it belongs to a deleted loop of this name; the garbage collector deletes it.
+/// Whether the owner is a deleted loop of the same name. The garbage collector deletes such an object.
 fn is_orphan(owners: &[OwnerReference], name: &str) -> bool {
     owners.iter().any(|owner| owner.kind == ClosedLoop::kind(&()) && owner.name == name)
 }
 
-/// The merge patch that turns one JSON value into the other; none if they are equal.
+/// Returns the JSON merge patch that turns `from` into `to`; None if they are equal.
 fn difference(from: &Value, to: &Value) -> Option<Value> {
     match (from, to) {
         (Value::Object(from), Value::Object(to)) => {

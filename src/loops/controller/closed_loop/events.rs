@@ -1,4 +1,4 @@
-//! Events of a loop that stops acting, on change only.
+//! Events about a loop that stops acting. Published only on change.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -7,12 +7,12 @@ use kube::Resource;
 use ganglion_api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use ganglion_runtime::events::{EventText, reference};
 
-/// The loop, as the subject of an event.
+/// Reference to the loop, for events.
 pub fn subject(parent: &ClosedLoop) -> ObjectReference {
     reference::<ClosedLoop>(&parent.meta().into())
 }
 
-/// The event for a loop that does not act, if this status is the first to report it.
+/// Event for a loop that does not act, if this status is the first to report it.
 pub fn transition_event(before: &ClosedLoopStatus, after: &ClosedLoopStatus) -> Option<EventText> {
     let found = |status: &ClosedLoopStatus| {
         let stops = |one: &&Condition| {

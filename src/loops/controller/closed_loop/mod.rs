@@ -1,14 +1,14 @@
 //! The closed-loop controller: maintains the three children of a loop and reports the loop's state.
 //!
-//! | beat | what |
+//! | step | content |
 //! |---|---|
-//! | observe | the loop, its children as stored, the loops and autoscalers around it |
+//! | observe | the loop, its cached children, related loops and autoscalers |
 //! | plan | `logic::closed_loop::validate` (`assessed`) |
-//! | act | the children's specs (`children`) |
-//! | beside the passes | the target and the rights of the account (`preflight`) |
-//! | report | the loop's own status (`report`) |
+//! | act | the specs of the children (`children`) |
+//! | in the background | checks of the target and of the account's permissions (`preflight`) |
+//! | report | the status of the loop (`report`) |
 //!
-//! The controllers of the children watch, decide and act. Everything in memory may be lost in a crash.
+//! The controllers of the children measure, decide and act. Everything in memory may be lost in a crash.
 
 mod assessed;
 mod children;
@@ -41,7 +41,7 @@ use ganglion_runtime::invalid::{self, StatusWrite};
 use ganglion_runtime::run::{Controller, PassResult};
 use preflight::Preflights;
 
-/// The controller and its dependencies.
+/// Controller and its dependencies.
 pub struct ClosedLoopController {
     pub ctx: Context,
     pub namespaces: Namespaces,
@@ -51,21 +51,21 @@ pub struct ClosedLoopController {
     pub memory: ClosedLoopMemory,
 }
 
-/// State kept between two reconciles.
+/// In-memory state between reconciles.
 #[derive(Default)]
 pub struct ClosedLoopMemory {
     objects: Mutex<HashMap<Key, Memory>>,
     preflights: Preflights,
 }
 
-/// The state of one loop.
+/// In-memory state of one loop.
 #[derive(Default)]
 struct Memory {
-    /// The last assessment.
+    /// Last assessment.
     assessed: Option<Arc<Assessed>>,
-    /// When the loop's own status was last written.
+    /// Time of the last write of the loop's status.
     reported_at: Option<Timestamp>,
-    /// When the next summary of decisions is written.
+    /// Time at which the next summary of decisions is written.
     summary_due: Option<Timestamp>,
 }
 
@@ -100,7 +100,7 @@ impl Controller for ClosedLoopController {
 }
 
 impl ClosedLoopController {
-    /// Assesses the loop, maintains its children, and writes its status. Returns when to reconcile again.
+    /// Assesses the loop, maintains its children, and writes its status. Returns the time of the next reconcile.
     async fn keep(
         self: &Arc<Self>,
         key: &Key,
@@ -121,7 +121,7 @@ impl ClosedLoopController {
         Ok(reported?.into_iter().chain(until).chain(again).chain(asked_again).chain(checked_again).min())
     }
 
-    /// Whether the operator may act in the loop's namespace, and when to ask again.
+    /// Checks whether the operator may act in the loop's namespace. Also returns the time of the next check.
     async fn access(&self, key: &Key, parent: &ClosedLoop) -> Result<(NamespaceAccess, Option<Timestamp>), Error> {
         if let Some(message) = self.namespaces.refusal(&key.namespace) {
             return Ok((NamespaceAccess::Refused(message), None));
@@ -132,7 +132,7 @@ impl ClosedLoopController {
             name: parent.spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned()),
             manager: marks::LOOP_MANAGER,
         };
-        // The assessment says what is wrong with the name.
+        // The assessment reports an invalid name.
         if !is_name(&account.name) {
             return Ok((NamespaceAccess::Granted, None));
         }

@@ -1,9 +1,9 @@
-//! Preflights: whether the target, the rights of the account and the Secrets of webhooks allow the loop's actions, before there
-//! is anything to do.
+//! Preflights: check in advance whether the target, the account's permissions and the Secrets of webhooks allow the
+//! loop's actions.
 //!
-//! One task per loop looks, as the loop's account, when the loop changes and at each heartbeat; sooner while it fails. A task
-//! stores its verdict here and requeues the loop, so that a slow API server delays no other loop. A verdict may be lost; the
-//! loop's status has the last one.
+//! One background task per loop runs the check as the loop's account: when the loop changes, at each heartbeat, and
+//! more often while the check fails. The task stores its verdict here and enqueues the loop, so that a slow API server
+//! delays no other loop. A verdict may be lost in a crash; the loop's status contains the last one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,11 +26,11 @@ use ganglion_loops_plan::execution::Trial;
 use ganglion_loops_plan::validate::preflight::{Preflight, PreflightQuestion};
 use ganglion_runtime::error::Error;
 
-/// How many loops are checked at the same time.
+/// Maximum number of concurrent checks.
 const AT_ONCE: usize = 8;
 
-/// Pause before a refusal is confirmed: an API server that has just started refuses until it has loaded its roles, and a role
-/// that has just been made takes effect a little later.
+/// Delay before a refusal is checked again. An API server that has just started refuses requests until it has loaded
+/// its roles, and a new role takes effect with a short delay.
 const DOUBT_PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
 /// The preflights of all loops.
@@ -49,13 +49,13 @@ impl Default for Preflights {
 struct Check {
     question: Arc<PreflightQuestion>,
     verdict: Preflight,
-    /// When the last task began.
+    /// Start of the last check.
     asked: Timestamp,
-    /// When the next one begins.
+    /// Start of the next check.
     due: Timestamp,
-    /// Checks in a row that did not pass.
+    /// Number of consecutive checks that did not pass.
     failures: u32,
-    /// Since when a right is missing.
+    /// Time when a permission was first found missing.
     doubt: Option<Timestamp>,
     task: Option<JoinHandle<()>>,
 }
@@ -69,8 +69,9 @@ impl Drop for Check {
 }
 
 impl Check {
-    /// The preflight of a loop that this process does not know yet, or whose question is another one. The verdict of an
-    /// earlier process stands until its heartbeat; the loops of a new leader spread over that time.
+    /// Creates the check of a loop that is new to this process or whose question has changed. A verdict that an earlier
+    /// process stored in the loop's status stays valid until its next check. A new leader spreads these checks over a
+    /// heartbeat.
     fn of(question: PreflightQuestion, parent: &ClosedLoop, now: Timestamp) -> Self {
         let conditions = parent.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let verdict = Preflight::stored(conditions, parent.metadata.generation.unwrap_or(0));
@@ -86,7 +87,7 @@ impl Check {
         self.task.as_ref().is_some_and(|task| !task.is_finished())
     }
 
-    /// Takes in the result of a task.
+    /// Records the result of a task.
     fn end(&mut self, result: Result<Preflight, Error>, doubt: Option<Timestamp>, now: Timestamp) {
         (self.task, self.doubt) = (None, doubt);
         match result {
@@ -103,7 +104,7 @@ impl Check {
         self.due = part_of(later(now, pause * 9 / 10), pause / 5);
     }
 
-    /// What may pass by itself changes no verdict.
+    /// Records a check that returned no verdict: a temporary problem does not change the last verdict.
     fn learn_nothing(&mut self, why: Option<String>) {
         self.failures = self.failures.saturating_add(1);
         if let Preflight::Pending(known) = &mut self.verdict {
@@ -112,7 +113,7 @@ impl Check {
     }
 }
 
-/// A random time from now on within this span.
+/// Returns a random time within `span` from now.
 fn part_of(now: Timestamp, span: SignedDuration) -> Timestamp {
     later(now, SignedDuration::from_secs_f64(span.as_secs_f64() * fastrand::f64()))
 }
@@ -127,7 +128,8 @@ impl Preflights {
         self.all().remove(key);
     }
 
-    /// The verdict on this loop, and when to ask again; starts the check that is due. None for a loop that may not act.
+    /// Returns the verdict on this loop and the time of the next check. Starts the check if it is due. Returns None for
+    /// a loop that may not act.
     pub fn turn(
         &self,
         controller: &Arc<ClosedLoopController>,
@@ -150,7 +152,7 @@ impl Preflights {
             return (Some(check.verdict.clone()), None);
         }
         if check.due <= now || (matches!(check.verdict, Preflight::Failed(..)) && has_acted(family, check.asked)) {
-            // Until the task says otherwise.
+            // The task sets the actual time when it ends.
             (check.asked, check.due) = (now, later(now, HEARTBEAT));
             let (question, doubt) = (Arc::clone(&check.question), check.doubt);
             check.task = Some(tokio::spawn(run(Arc::clone(controller), key, question, doubt)));
@@ -159,7 +161,7 @@ impl Preflights {
     }
 }
 
-/// Whether the loop has acted since: then something has changed for the better.
+/// Whether the loop has carried out an action since then. If so, a failed verdict may be out of date.
 fn has_acted(family: &Family, since: Timestamp) -> bool {
     let executed = family.execution.as_ref().and_then(|execution| execution.status.as_ref());
     executed.is_some_and(|executed| {
@@ -167,7 +169,7 @@ fn has_acted(family: &Family, since: Timestamp) -> bool {
     })
 }
 
-/// Checks a loop and requeues it.
+/// Checks a loop, stores the verdict, and enqueues the loop.
 async fn run(
     controller: Arc<ClosedLoopController>,
     key: Key,
@@ -201,7 +203,7 @@ async fn run(
     }
 }
 
-/// Tries the rungs in order, up to the first that could not be carried out.
+/// Tries the rungs in order and stops at the first that could not be carried out.
 async fn check(
     controller: &ClosedLoopController,
     actor: &mut Actor,
@@ -226,7 +228,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    /// Seconds until the next check, at the least and at the most.
+    /// Asserts that the next check is due in `least` to `most` seconds.
     fn waits(check: &Check, now: i64, least: i64, most: i64) {
         let seconds = check.due.duration_since(at(now)).as_secs_f64();
         assert!((least as f64..=most as f64).contains(&seconds), "{seconds} s is not {least} to {most} s");
@@ -243,7 +245,7 @@ mod tests {
         check.end(Ok(Preflight::Passed), None, at(10));
         assert_eq!(check.verdict, Preflight::Passed);
         waits(&check, 10, 270, 330);
-        // No answer, and a refusal that is not confirmed yet.
+        // An error or an unconfirmed refusal does not change the verdict.
         check.end(Err(Error::Broken), None, at(400));
         assert_eq!(check.verdict, Preflight::Passed);
         waits(&check, 400, 4, 6);

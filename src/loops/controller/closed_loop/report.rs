@@ -1,4 +1,4 @@
-//! The loop's own status: how it is, and the last decision in short.
+//! Writes the status of the loop: its conditions, and a summary of the last decision.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -15,19 +15,16 @@ use ganglion_loops_plan::validate::preflight::Preflight;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 
-/// Minimum time between two writes of the loop's status that change only the summary of decisions; the hops record each
-/// decision. A random time of up to the same length is added, so that loops that started together are not all written in the
-/// same second.
+/// Minimum time between two writes of the loop's status that change only the summary of decisions; the children record
+/// each decision. A random time of up to the same length is added, so that loops that started together do not all write
+/// in the same second.
 const SUMMARY: SignedDuration = SignedDuration::from_secs(15);
 
-/// Minimum time between a decision and its summary: the outcome usually follows within that time, so that one write covers
-/// both. A random time of up to three times this length is added.
+/// Minimum time between a decision and the write of its summary. The outcome usually follows within that time, so that
+/// one write covers both. A random time of up to three times this length is added.
 const OUTCOME: SignedDuration = SignedDuration::from_secs(1);
 
-/// Writes how the loop is, where that is news; when a summary that was put off is due.
-///
-/// # Errors
-/// The write did not succeed.
+/// Writes the status of the loop if it changed. Returns the time at which a postponed summary is due.
 pub async fn write(
     ctx: &Context,
     key: &Key,
@@ -35,7 +32,7 @@ pub async fn write(
     (not_owned, preflight): (Option<&str>, Option<&Preflight>),
     memory: &mut Memory,
 ) -> Result<Option<Timestamp>, Error> {
-    // The children as they are now: this pass may have made them.
+    // Reads the children again: this reconcile may have created them.
     let Some(family) = ctx.store.read(|world| world.family(key)).map(Family::own) else { return Ok(None) };
     let parent = &family.parent;
     let stored = ClosedLoopStatus { tuning: Vec::new(), ..parent.status.clone().unwrap_or_default() };
@@ -65,7 +62,7 @@ pub async fn write(
     if let Some(problem) = assessment.problem.as_ref().map(LoopProblem::message).filter(|_| edge) {
         tracing::info!(problem, "loop does not act");
     }
-    // Others write here, too: each its tuning.
+    // Uses server-side apply, since other loops write their tunings into the same status.
     let id = parent.id();
     let write = ctx.writer.apply_status::<ClosedLoop>(marks::LOOP_STATUS_MANAGER, &id, &status);
     ctx.write_own::<ClosedLoop, ClosedLoop>("RecordClosedLoop", &**parent, write).await?;
@@ -73,13 +70,13 @@ pub async fn write(
     if let Some(event) = events::transition_event(&stored, &status) {
         ctx.events.publish(events::subject(parent), event);
     }
-    // Another loop may have tuned this one between our reading and our writing.
+    // If another loop tuned this one between the read and the write, reconcile again at once.
     let tuning = |object: &ClosedLoop| object.status.as_ref().map(|status| status.tuning.clone());
     let written = ctx.store.read(|world| world.table::<ClosedLoop>().get(key).and_then(|object| tuning(object)));
     Ok((written.unwrap_or_default() != tuning(parent).unwrap_or_default()).then_some(now))
 }
 
-/// When to write a change of the summary that was first seen now; `last` is the last write of the status.
+/// Returns when to write a summary that has changed now. `last` is the time of the last status write.
 fn summary_due(last: Option<Timestamp>, now: Timestamp) -> Timestamp {
     let after = |time: Timestamp, least: SignedDuration, more: f64| {
         let wait = least.saturating_add(SignedDuration::from_secs_f64(least.as_secs_f64() * more * fastrand::f64()));

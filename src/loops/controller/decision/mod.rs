@@ -1,11 +1,11 @@
-//! The decision controller, the second hop of a loop: it turns alarms into at most one decision, which takes effect once it is
-//! written.
+//! The decision controller, the second stage of a loop: it turns alarms into at most one decision. A decision takes
+//! effect once it is written.
 //!
-//! | beat | what |
+//! | step | content |
 //! |---|---|
-//! | observe | the Decision, and the loop's Monitoring and Execution as stored |
+//! | observe | the Decision, and the cached Monitoring and Execution of the loop |
 //! | plan | `logic::closed_loop::decision` |
-//! | act | nothing: execution acts |
+//! | act | nothing: the execution controller acts |
 //! | report | `Decision.status`, with the resourceVersion that was read |
 //!
 //! Everything in memory may be lost in a crash.
@@ -29,23 +29,23 @@ use ganglion_runtime::error::Error;
 use ganglion_runtime::invalid::{self, StatusWrite};
 use ganglion_runtime::run::{Controller, PassResult};
 
-/// The controller and its dependencies.
+/// Controller and its dependencies.
 pub struct DecisionController {
     pub ctx: Context,
     pub memory: DecisionMemory,
 }
 
-/// State kept between two reconciles.
+/// In-memory state between reconciles.
 #[derive(Default)]
 pub struct DecisionMemory(Mutex<HashMap<Key, Memory>>);
 
-/// The state of one Decision.
+/// In-memory state of one Decision.
 #[derive(Default)]
 struct Memory {
     status: StatusCache<Decision>,
     /// uid of the Monitoring whose samples the status refers to.
     monitoring: Option<String>,
-    /// The last parsed spec, with its rules or why it has none.
+    /// Last parsed spec, with its rules or the error.
     rules: Option<(DecisionSpec, Result<Arc<DecisionRules>, FieldError>)>,
 }
 
@@ -75,8 +75,8 @@ impl Controller for DecisionController {
 }
 
 impl DecisionController {
-    /// Decides on the values that monitoring wrote, and takes over the outcome of the last decision. An outcome alone causes no
-    /// write.
+    /// Decides on the alarms that monitoring wrote, and records the outcome of the last decision. An outcome alone
+    /// causes no write.
     async fn decide(&self, family: Family, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
         let (Some(object), Some(monitoring)) = (family.decision, family.monitoring) else { return Ok(None) };
         let Some(seen) = monitoring.status.as_ref() else { return Ok(None) };
@@ -89,7 +89,8 @@ impl DecisionController {
             return Ok(None);
         }
         if memory.monitoring != monitoring.metadata.uid {
-            // A re-created Monitoring restarts its sequence from the stored status; an unwritten status would look newer.
+            // A recreated Monitoring continues its sequence numbers from the stored status, so an unwritten status
+            // would look newer.
             memory.status = StatusCache::default();
             memory.monitoring.clone_from(&monitoring.metadata.uid);
         }
@@ -109,7 +110,7 @@ impl DecisionController {
             let write = self.ctx.writer.replace_status::<Decision>(marks::DECISION_STATUS_MANAGER, &id, &status);
             self.ctx.write_own::<Decision, Decision>("RecordDecision", &*object, write).await?;
         }
-        // The answer may be a newer version, or another object if the Decision was re-created.
+        // The store may hold a newer version, or another object if the Decision was recreated.
         let stored = self.ctx.store.read(|world| world.table::<Decision>().get(&object.id().key).cloned());
         match stored {
             Some(stored) if write => memory.status.keep(&stored, None),
@@ -120,7 +121,7 @@ impl DecisionController {
     }
 }
 
-/// The rules of this spec.
+/// Returns the rules of this spec, cached until the spec changes. Temporary errors are not cached.
 fn rules(spec: &DecisionSpec, memory: &mut Memory) -> Result<Arc<DecisionRules>, FieldError> {
     if let Some((_, rules)) = memory.rules.as_ref().filter(|(known, _)| known == spec) {
         return rules.clone();

@@ -1,4 +1,4 @@
-//! Events of an execution: how each decision ended. On change only.
+//! Events about the end of each decision. Published only on change.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
@@ -8,13 +8,13 @@ use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_loops_plan::acted;
 use ganglion_runtime::events::{EventText, reference};
 
-/// The loop, as the subject of an event.
+/// Reference to the loop, for events.
 pub fn subject(parent: &ClosedLoop) -> ObjectReference {
     reference::<ClosedLoop>(&parent.meta().into())
 }
 
-/// The event for a finished decision, if this status is the first to report it. There is none for a target at its bound, or
-/// for a repeated failure. `done` says what was changed and why.
+/// Event for a finished decision, if this status is the first to report it. There is none for a target at its bound, or
+/// for a repeated failure. `done` describes the change and its cause.
 pub fn transition_event(
     before: &ExecutionStatus,
     after: &ExecutionStatus,

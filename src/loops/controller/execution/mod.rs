@@ -1,11 +1,11 @@
-//! The execution controller, the third hop of a loop: it claims a decision, carries it out, and records the result.
+//! The execution controller, the third stage of a loop: it claims a decision, carries it out, and records the result.
 //!
-//! | beat | what |
+//! | step | content |
 //! |---|---|
-//! | observe | the Execution, and the loop's Decision as written in this leader term |
+//! | observe | the Execution, and the loop's Decision if it was written in this leader term |
 //! | plan | `logic::closed_loop::execution` |
-//! | act | the claim, then the effect (`controllers::target`), as the loop's account; webhooks in separate tasks (`webhooks`) |
-//! | report | `Execution.status`, with the resourceVersion that was read: of two processes only one claims a decision |
+//! | act | the claim, then the effect as the loop's account (`controllers::target`); webhooks in tasks (`webhooks`) |
+//! | report | `Execution.status`, with the resourceVersion that was read: only one of two processes claims a decision |
 //!
 //! Everything in memory may be lost in a crash.
 
@@ -38,16 +38,16 @@ use ganglion_runtime::invalid::{self, StatusWrite};
 use ganglion_runtime::run::{Controller, PassResult};
 use webhooks::Webhooks;
 
-/// Maximum number of steps in one reconcile; then other objects get their turn.
+/// Maximum number of steps in one reconcile, so that other objects get their turn.
 const STEPS: usize = 16;
 
-/// Pause after repeated conflicts on the target.
+/// Delay before the next reconcile after the maximum number of steps, such as after repeated conflicts on the target.
 const RESTLESS: SignedDuration = SignedDuration::from_secs(1);
 
-/// Minimum time between two events about successful decisions; the Decision's history lists all.
+/// Minimum time between two events about successful decisions. The Decision's history lists all decisions.
 const EVENTS: SignedDuration = SignedDuration::from_mins(1);
 
-/// The controller and its dependencies.
+/// Controller and its dependencies.
 pub struct ExecutionController {
     pub ctx: Context,
     pub outbound: Arc<OutboundClient>,
@@ -55,19 +55,19 @@ pub struct ExecutionController {
     pub memory: ExecutionMemory,
 }
 
-/// State kept between two reconciles.
+/// In-memory state between reconciles.
 #[derive(Default)]
 pub struct ExecutionMemory {
     objects: Mutex<HashMap<Key, Memory>>,
     webhooks: Webhooks,
 }
 
-/// The state of one Execution.
+/// In-memory state of one Execution.
 #[derive(Default)]
 struct Memory {
-    /// When the last event about a successful decision was sent.
+    /// Time of the last event about a successful decision.
     last_event_at: Option<Timestamp>,
-    /// Since when a right is missing.
+    /// Time when a permission was first found missing.
     forbidden: Option<Timestamp>,
 }
 
@@ -77,7 +77,7 @@ impl ExecutionMemory {
     }
 }
 
-/// An Execution with its loop and Decision.
+/// Execution with its loop and Decision.
 struct Owned {
     parent: Arc<ClosedLoop>,
     execution: Arc<Execution>,
@@ -85,7 +85,7 @@ struct Owned {
 }
 
 impl Owned {
-    /// What a decision that was carried out changed, and which alarm it serves.
+    /// Describes the change of a decision that was carried out, and the alarm that caused it.
     fn done(&self, status: &ExecutionStatus) -> Option<String> {
         let decision = self.decision_status()?;
         let change = acted::change(status, decision)?;
@@ -93,7 +93,7 @@ impl Owned {
         Some(cause.map_or_else(|| change.clone(), |cause| format!("{change}: {cause}")))
     }
 
-    /// The loop's Decision, as last written.
+    /// Status of the loop's Decision, as last written.
     fn decision_status(&self) -> Option<&DecisionStatus> {
         self.decision.as_ref()?.status.as_ref()
     }
@@ -124,14 +124,14 @@ impl Controller for ExecutionController {
 }
 
 impl ExecutionController {
-    /// The Execution of this name, if its loop owns it and is not being deleted.
+    /// Returns the Execution of this name, if its loop owns it and is not being deleted.
     fn owned(&self, key: &Key) -> Option<Owned> {
         let family = self.ctx.store.read(|world| world.family(key))?.own();
         let alive = family.parent.metadata.deletion_timestamp.is_none();
         Some(Owned { parent: family.parent, execution: family.execution?, decision: family.decision }).filter(|_| alive)
     }
 
-    /// Takes steps until there is nothing to do. Returns when to reconcile again.
+    /// Takes steps until there is nothing to do. Returns the time of the next reconcile.
     async fn carry_on(self: &Arc<Self>, key: &Key, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
         let mut seen: Option<TargetState> = None;
         let mut sent = Sent::Maybe;
@@ -157,10 +157,10 @@ impl ExecutionController {
                     let before = std::mem::replace(&mut sent, Sent::Maybe);
                     let result = self.act(&owned, memory, &effect).await?;
                     if result == EffectResult::Conflict {
-                        // The API server has refused it: what the target is like by now is the work of others.
+                        // The API server refused the write, so any change of the target since then was made by others.
                         sent = before;
                     }
-                    // Limits count from the time of the change, and the answer may have been slow.
+                    // Limits count from the time of the change, so the clock is read again after the request.
                     after_effect(&ExecutionContext { now: self.ctx.now(), ..context }, &effect, &result)
                 }
                 step => step,
@@ -173,10 +173,10 @@ impl ExecutionController {
                     self.record(&owned, memory, &new).await?;
                     sent = if claims { Sent::NotYet } else { Sent::Maybe };
                     if claims {
-                        // The decision may have been withdrawn in the meantime, so it is read again.
+                        // Reads the decision again: it may have been withdrawn in the meantime.
                         self.ctx.refresh::<Decision>(&owned.execution.id()).await?;
                     } else {
-                        // The target is as the last claim has left it, and not as it was seen before: the next claim looks anew.
+                        // The finished claim may have changed the target, so it is read again before the next claim.
                         seen = None;
                     }
                 }
@@ -197,7 +197,7 @@ impl ExecutionController {
         sent: Sent,
     ) -> ExecutionContext<'a> {
         let metadata = &owned.execution.metadata;
-        // A decision of an earlier term is carried out only once the decision controller has confirmed it.
+        // A decision of an earlier leader term is carried out only after the decision controller has confirmed it.
         let decision = owned.decision_status().filter(|decision| decision.term.as_deref() == Some(&*self.ctx.term));
         ExecutionContext {
             spec: &owned.execution.spec,
@@ -256,7 +256,7 @@ impl ExecutionController {
     }
 }
 
-/// The rung that is claimed, or decided.
+/// Returns the rung of the claim, or of the decision if there is no claim.
 fn rung(owned: &Owned, status: &ExecutionStatus) -> Option<Rung> {
     let claimed = status.claim.as_ref().map(|claim| &claim.action);
     let decided = || Some(&owned.decision_status()?.chosen.as_ref()?.action);

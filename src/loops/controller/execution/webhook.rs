@@ -11,13 +11,14 @@ use ganglion_loops_plan::rung;
 use ganglion_outbound as clients;
 use ganglion_outbound::client::Outgoing;
 
-/// The kind of event.
+/// CloudEvents type of the events.
 const TYPE: &str = "dev.ganglion.closedloop.decision";
 
-/// The media type of one event as JSON.
+/// Media type of one CloudEvent as JSON.
 const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
 
-/// Sends the event with Secrets of the loop's namespace. Without an answer it is unknown whether the event arrived.
+/// Sends the event, with Secrets of the loop's namespace. Without an answer it is unknown whether the event was
+/// received.
 pub async fn act(
     controller: &ExecutionController,
     (actor, decision): (&Actor, &DecisionStatus),

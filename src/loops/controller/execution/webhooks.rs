@@ -1,7 +1,7 @@
-//! Sends CloudEvents: each in a task of its own, so that a slow receiver delays no other loop.
+//! Sends each CloudEvent in a task of its own, so that a slow receiver delays no other loop.
 //!
-//! Later reconciles read here whether an event is being sent, or its result. If the process ends in between, the claim remains
-//! and the next process cannot know whether the event was sent.
+//! Later reconciles read here whether an event is being sent, or its result. If the process ends before the result is
+//! recorded, the claim remains, and the next process cannot find out whether the event was sent.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,11 +15,11 @@ use ganglion_api::execution::{Execution, ExecutionStatus};
 use ganglion_core::facts::Key;
 use ganglion_loops_plan::execution::{EffectResult, ExecutionEffect};
 
-/// The events in progress, by Execution.
+/// Events in progress, by Execution.
 #[derive(Default)]
 pub struct Webhooks(Mutex<HashMap<Key, Sending>>);
 
-/// One event.
+/// Event that is being sent, or whose result is not recorded yet.
 struct Sending {
     /// Number of the decision.
     seq: i64,
@@ -41,13 +41,13 @@ impl Webhooks {
     pub fn is_under_way(&self, key: &Key, status: &ExecutionStatus) -> bool {
         let mut all = self.all();
         if all.get(key).is_some_and(|sending| Some(sending.seq) != claimed(status)) {
-            // The result of the previous event is recorded.
+            // The result of the previous event is already recorded.
             all.remove(key);
         }
         all.get(key).is_some_and(|sending| sending.result.is_none())
     }
 
-    /// The result of the claimed event. It is kept until it is recorded.
+    /// Returns the result of the claimed event. The result stays here until it is recorded.
     pub fn answer(&self, key: &Key, status: &ExecutionStatus) -> Option<(ExecutionEffect, EffectResult)> {
         let all = self.all();
         let sending = all.get(key).filter(|sending| Some(sending.seq) == claimed(status))?;
@@ -60,7 +60,7 @@ impl Webhooks {
     }
 }
 
-/// Sends the claimed event. The end of the task requeues the Execution.
+/// Starts to send the claimed event. When the task ends, it enqueues the Execution.
 pub fn send(
     controller: &Arc<ExecutionController>,
     key: &Key,
@@ -69,7 +69,7 @@ pub fn send(
     effect: ExecutionEffect,
 ) {
     let (ExecutionEffect::Send { id, webhook }, Some(seq)) = (effect.clone(), claimed(status)) else { return };
-    // Locked until the entry exists, since the task updates it at its end.
+    // Keeps the lock until the entry exists, since the task updates the entry when it ends.
     let mut all = controller.memory.webhooks.all();
     let (sender, whose) = (Arc::clone(controller), key.clone());
     let task = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! The source `loop`: reads another loop's decisions from its objects.
+//! The source `loop`: reads another loop's decisions from its cached objects.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use ganglion_loops_plan::monitoring::{Measurement, SourceResult};
 use ganglion_loops_plan::tuning::{effective_policy, last_served};
 use ganglion_runtime::context::Context;
 
-/// Evaluates the sources `loop` of the metrics; none if no metric has one.
+/// Evaluates the sources `loop` of the metrics; None if no metric has one.
 pub fn asked(ctx: &Context, object: &Monitoring, before: &MonitoringStatus) -> Option<Measurement> {
     let metrics = object.spec.metrics.iter();
     let sources: Vec<(&String, &LoopHistory)> =
@@ -43,7 +43,8 @@ pub fn asked(ctx: &Context, object: &Monitoring, before: &MonitoringStatus) -> O
     Some(Measurement { pushed: None, values, last_served: found })
 }
 
-/// The counters of a loop and its effective rank, which includes tuning that the loop may not have applied yet.
+/// Returns the effective rank of a loop and the status of its Decision. The rank includes tuning that the loop may not
+/// have applied yet.
 fn decided(family: Family, now: Timestamp) -> Option<(Vec<String>, DecisionStatus)> {
     let family = family.own();
     let decision = family.decision?;

@@ -1,14 +1,15 @@
-//! The monitoring controller, the first hop of a loop: it turns pushed samples, answers of sources, and decisions of other loops
-//! into alarms.
+//! The monitoring controller, the first stage of a loop: it turns pushed samples, answers of sources, and decisions of
+//! other loops into alarms.
 //!
-//! | beat | what |
+//! | step | content |
 //! |---|---|
-//! | observe | the Monitoring, the answers of its sources (`sources/`, polled in separate tasks), other loops' decisions (`loops`), the statuses of NodeConfigs (`nodes`) |
+//! | observe | the Monitoring, the answers of its sources (`sources/`, polled in separate tasks) |
+//! | | the decisions of other loops (`loops`), the statuses of NodeConfigs (`nodes`) |
 //! | plan | `logic::closed_loop::monitoring` |
 //! | act | nothing |
 //! | report | `Monitoring.status`, if it is still the status that was read; senders write the spec at the same time |
 //!
-//! Values that are not worth a write are kept in memory; they may be lost in a crash.
+//! A status that is not worth a write stays in memory and may be lost in a crash.
 
 mod loops;
 mod nodes;
@@ -42,14 +43,14 @@ use nodes::NodeAnswer;
 pub use sources::{PollRequest, Sources};
 use sources::{PollState, Polls};
 
-/// The controller and its dependencies.
+/// Controller and its dependencies.
 pub struct MonitoringController {
     pub ctx: Context,
     pub sources: Sources,
     pub memory: MonitoringMemory,
 }
 
-/// State kept between two reconciles.
+/// In-memory state between reconciles.
 #[derive(Default)]
 pub struct MonitoringMemory {
     objects: Mutex<HashMap<Key, Memory>>,
@@ -57,19 +58,19 @@ pub struct MonitoringMemory {
     node_access: NodeAccess,
 }
 
-/// The state of one Monitoring.
+/// In-memory state of one Monitoring.
 #[derive(Default)]
 struct Memory {
     status: StatusCache<Monitoring>,
-    /// The last sample that was accepted or refused.
+    /// Last sample that was accepted or refused.
     sample: Option<Sample>,
-    /// The spec at the last evaluation of the levels.
+    /// Spec, without the sample, at the last evaluation of the levels.
     watched: Option<MonitoringSpec>,
-    /// When the levels were last evaluated.
+    /// Time of the last evaluation of the levels.
     observed: Option<Timestamp>,
-    /// When the sources' interval last began.
+    /// Start of the current interval of the sources.
     looked: Option<Timestamp>,
-    /// The last values of the sources `nodeConfig`.
+    /// Last values of the sources `nodeConfig`.
     nodes: BTreeMap<String, SourceResult>,
 }
 
@@ -109,8 +110,8 @@ impl Controller for MonitoringController {
 }
 
 impl MonitoringController {
-    /// Evaluates new values and writes the status if it is worth a write. Returns when to reconcile again. Writes nothing until
-    /// the sources have answered for the first time, since there is nothing to decide on.
+    /// Evaluates new values and writes the status if it is worth a write. Returns the time of the next reconcile.
+    /// Writes nothing until the sources have answered for the first time, since there is nothing to decide on.
     async fn observe(
         self: &Arc<Self>,
         rules: &MonitoringRules,
@@ -134,7 +135,7 @@ impl MonitoringController {
                 memory.status.keep(&object, Some(before));
                 return Ok(Some(later(Some(now), rules.interval)));
             }
-            // An answer requeues the loop; the pause covers a missing answer.
+            // An answer enqueues the loop. The longer pause covers a missing answer.
             PollState::Goes(answer) => (answer, rules.interval * 2),
             PollState::NoSources => {
                 let ticked = later(memory.looked, rules.interval) <= now;
@@ -159,7 +160,7 @@ impl MonitoringController {
         }
         memory.watched = Some(watched);
         memory.sample = sample.or(memory.sample.take());
-        // A sample also triggers the evaluation of the levels, but polled sources keep their interval however many samples arrive.
+        // A sample triggers the evaluation of the levels, but does not restart the interval of polled sources.
         let only_pushed = object.spec.metrics.iter().all(|metric| metric.source.push.is_some());
         if ticked || (only_pushed && !triggers.is_empty()) || memory.looked.is_none() {
             memory.looked = Some(now);
@@ -169,8 +170,8 @@ impl MonitoringController {
         Ok(rules.next_look(memory.status.now(), written, now).into_iter().chain([again]).chain(ask_again).min())
     }
 
-    /// Replaces the status of this version of the object. If a sender wrote another sample in the meantime (409), a JSON patch
-    /// follows, which only requires that the status is still the one that was read; it costs the API server more.
+    /// Replaces the status of this version of the object. If a sender wrote another sample in the meantime (409),
+    /// retries with a JSON patch that only requires the status that was read. The patch costs the API server more.
     async fn write(&self, object: &Monitoring, id: &Identity, status: &MonitoringStatus) -> Result<Monitoring, Error> {
         let (writer, manager) = (&self.ctx.writer, marks::MONITORING_STATUS_MANAGER);
         match writer.replace_status(manager, id, status).await {
@@ -179,7 +180,7 @@ impl MonitoringController {
         }
     }
 
-    /// Writes the status if it is worth a write, and keeps it in memory in either case.
+    /// Writes the status if it is worth a write, and caches it in either case.
     async fn keep(
         &self,
         object: &Arc<Monitoring>,
@@ -201,7 +202,7 @@ impl MonitoringController {
     }
 }
 
-/// The values of all sources but pushed ones, as of now; none if no metric has such a source.
+/// Returns the current values of all sources except pushed ones; None if no metric has such a source.
 pub async fn answered(
     ctx: &Context,
     access: &NodeAccess,
@@ -226,7 +227,7 @@ fn merged(
     Some(all)
 }
 
-/// Applies all changes in order. Returns the resulting status and whether it is worth a write.
+/// Applies all triggers in order. Returns the resulting status and whether it is worth a write.
 fn observe_all(
     rules: &MonitoringRules,
     before: Arc<MonitoringStatus>,
@@ -242,7 +243,8 @@ fn observe_all(
     seen.map_or((before, false), |seen| (Arc::new(seen.status), seen.write))
 }
 
-/// Replaces the status if it still has the tag that was read: a late request of a process that has ended may have changed it.
+/// Returns a JSON patch that replaces the status if it still has the tag that was read. A late request of a process
+/// that has ended may have changed it.
 fn patch(object: &Monitoring, status: &MonitoringStatus) -> Result<Vec<serde_json::Value>, Error> {
     use serde_json::json;
     let malformed = |error: serde_json::Error| Error::Malformed(error.to_string());
@@ -257,7 +259,7 @@ fn patch(object: &Monitoring, status: &MonitoringStatus) -> Result<Vec<serde_jso
     Ok(vec![uid, unchanged, json!({"op": "add", "path": "/status", "value": value})])
 }
 
-/// The stored objects of the loop's hops.
+/// Returns the stored state of the loop's children that the stage depends on.
 fn context<'a>(
     ctx: &'a Context,
     written: &'a MonitoringStatus,
@@ -270,8 +272,8 @@ fn context<'a>(
     ObserveContext { last: last_tag(family), written, awaited, term: &ctx.term, now }
 }
 
-/// The pushed sample, if it was not accepted or refused before. After a restart the tags decide: a sample that is not newer has
-/// been handled.
+/// Returns the pushed sample if it was not accepted or refused before. After a restart the tags decide: a sample that
+/// is not newer has been handled.
 fn new_sample(
     memory: &Memory,
     object: &Monitoring,
@@ -286,12 +288,12 @@ fn new_sample(
     object.spec.sample.as_ref().filter(is_new).cloned()
 }
 
-/// This time plus the duration; now if there was no such time.
+/// Adds the duration to the time. Returns `Timestamp::MIN`, which is always due, if there is no time.
 fn later(time: Option<Timestamp>, duration: SignedDuration) -> Timestamp {
     time.and_then(|time| time.checked_add(duration).ok()).unwrap_or(Timestamp::MIN)
 }
 
-/// The newest tag that a later hop of the loop has recorded.
+/// Returns the newest tag that a later stage of the loop has recorded.
 fn last_tag(family: &Family) -> Option<&Tag> {
     let decided = family.decision.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
     let done = family.execution.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());

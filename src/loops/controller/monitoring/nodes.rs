@@ -1,7 +1,8 @@
-//! The source `nodeConfig`: reads the status of NodeConfigs from the store. A change of one requeues the loops that read it.
+//! The source `nodeConfig`: reads the status of NodeConfigs from the store. A change of a NodeConfig enqueues the loops
+//! that read it.
 //!
-//! In another namespace than the loop's its account must be allowed to list NodeConfigs; the API server is asked, and its answer
-//! kept for some minutes.
+//! For NodeConfigs of another namespace, the loop's account must be allowed to list them there. The answer of the API
+//! server is cached for some minutes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,21 +23,23 @@ use ganglion_runtime::account::Account;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 
-/// How long an answer is relied on: yes, and no, since somebody may just be making the binding.
+/// Lifetime of a cached permission.
 const GRANTED: SignedDuration = SignedDuration::from_mins(5);
+
+/// Lifetime of a cached refusal. It is short, since somebody may be creating the role binding.
 const REFUSED: SignedDuration = SignedDuration::from_secs(10);
 
-/// Capacity, in answers.
+/// Maximum number of cached answers. A full cache is emptied.
 const MOST: usize = 4096;
 
-/// Which accounts may list the NodeConfigs of which other namespaces.
+/// Cache of the permissions of accounts to list the NodeConfigs of other namespaces.
 #[derive(Default)]
 pub struct NodeAccess(Mutex<HashMap<AccessKey, Answer>>);
 
-/// An account, and the namespace that it asks for.
+/// Account, and the namespace whose NodeConfigs it reads.
 type AccessKey = (Key, String);
 
-/// Why the account may not, if it may not, and until when that is relied on.
+/// Reason why the account lacks the permission, if so, and the time at which this answer expires.
 type Answer = (Option<String>, Timestamp);
 
 impl NodeAccess {
@@ -44,7 +47,8 @@ impl NodeAccess {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the loop of this Monitoring may not read the NodeConfigs of this namespace, if it may not, and when to ask again.
+    /// Returns why the loop of this Monitoring may not read the NodeConfigs of this namespace, if so, and until when
+    /// the answer is valid.
     async fn refusal(&self, ctx: &Context, object: &Monitoring, namespace: &str) -> Answer {
         let own = object.id().key.namespace;
         if namespace == own {
@@ -68,20 +72,21 @@ impl NodeAccess {
     }
 }
 
-/// The answer after this reply. What may pass by itself, such as a restart of the API server, takes no right back.
+/// Returns the answer to cache. If the reply is an error, such as during a restart of the API server, the cached answer
+/// stays in effect.
 fn answer(reply: Result<Option<String>, Error>, known: Option<Answer>, now: Timestamp) -> Answer {
     match (reply, known) {
         (Ok(None), _) => (None, now + GRANTED),
         (Ok(refused), _) => (refused, now + REFUSED),
         (Err(_), Some((known, _))) => (known, now + REFUSED),
         (Err(error), None) => {
-            let words = format!("whether the loop may read NodeConfigs of that namespace is not known yet: {error}");
+            let words = format!("it is not known yet whether the loop may read NodeConfigs of that namespace: {error}");
             (Some(words), now + REFUSED)
         }
     }
 }
 
-/// Why this account may not list the NodeConfigs of this namespace, if it may not.
+/// Returns why this account may not list the NodeConfigs of this namespace, if so.
 async fn ask(account: &Account, namespace: &str) -> Result<Option<String>, Error> {
     let attributes = ResourceAttributes {
         verb: Some("list".to_owned()),
@@ -93,7 +98,8 @@ async fn ask(account: &Account, namespace: &str) -> Result<Option<String>, Error
     match account.may(attributes).await {
         Ok(true) => Ok(None),
         Ok(false) => Ok(Some(format!(
-            "service account {} of namespace {} may not list nodeconfigs in namespace {namespace}: grant it the role view there",
+            "service account {} of namespace {} may not list nodeconfigs in namespace {namespace}: \
+             grant it the role view there",
             account.name, account.namespace
         ))),
         Err(Error::Forbidden(refused)) => Ok(Some(account.words(&refused))),
@@ -101,18 +107,18 @@ async fn ask(account: &Account, namespace: &str) -> Result<Option<String>, Error
     }
 }
 
-/// The metrics with a source `nodeConfig`.
+/// Metrics with a source `nodeConfig`.
 fn sources(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &NodeConfigField)> {
     let all = spec.metrics.iter().filter(|_| !spec.paused);
     all.filter_map(|metric| Some((&metric.name, metric.source.node_config.as_ref()?)))
 }
 
-/// What the sources `nodeConfig` of a loop give.
+/// Result of the sources `nodeConfig` of a loop.
 #[derive(Default)]
 pub struct NodeAnswer {
-    /// The values; empty if no metric has such a source.
+    /// Values by metric; empty if no metric has such a source.
     pub values: BTreeMap<String, SourceResult>,
-    /// When to ask again whether the account may read them, which no change of a NodeConfig tells.
+    /// Time at which the permissions are checked again. No change of a NodeConfig triggers that.
     pub again: Option<Timestamp>,
 }
 
@@ -139,7 +145,7 @@ fn read(world: &World, source: &NodeConfigField, namespace: &str, now: Timestamp
     let known = named.chain(all).map(|node| {
         let name = node.id.key.name.as_str();
         let here = world.node_configs_of(name).filter(|config| config.metadata.namespace.as_deref() == Some(namespace));
-        // Of two for one node the younger has no values.
+        // If two NodeConfigs are for one node, only the older one has values.
         let status = here.filter_map(|config| config.status.as_ref()).max_by_key(|status| status.sampled_at.as_ref());
         KnownNode { name, labels: &node.labels, status }
     });

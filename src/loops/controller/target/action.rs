@@ -19,17 +19,14 @@ use ganglion_core::world::loops::is_owned;
 use ganglion_loops_plan::execution::{ActionProgress, TargetState};
 use ganglion_runtime::error::Error;
 
-/// The progress of the claimed action. Without a claim there is no action.
-///
-/// # Errors
-/// It could not be read.
+/// Returns the progress of the claimed action. Without a claim there is no action.
 pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
     let Some(name) = claim.and_then(|claim| claim.goal.workload_action.as_ref()) else {
         return Ok(TargetState::WorkloadAction(None));
     };
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let known = targets.ctx.store.read(|world| world.action(&key).cloned());
-    // The watch may lag behind, so a missing action is looked up.
+    // The watch may lag behind, so a missing action is read from the API server.
     let found = match known {
         Some(known) => known,
         None => match targets.ctx.writer.get::<WorkloadAction>(&key).await? {
@@ -44,7 +41,8 @@ pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Re
     Ok(TargetState::WorkloadAction(Some(end(&found))))
 }
 
-/// The state of the workload before there is an action, from the cache: the account needs no right to read it.
+/// Returns the state of the workload before the action exists. Reads the cache, so that the account needs no permission
+/// for it.
 pub fn look_ahead(targets: &Targets, actor: &Actor, template: &ActionTemplate) -> TargetState {
     let TargetRef { api_version, kind, name } = &actor.target;
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
@@ -67,9 +65,9 @@ pub fn look_ahead(targets: &Targets, actor: &Actor, template: &ActionTemplate) -
 }
 
 fn end(action: &WorkloadAction) -> ActionProgress {
-    let Some(status) = &action.status else { return ActionProgress::Running("was made".to_owned()) };
+    let Some(status) = &action.status else { return ActionProgress::Running("was created".to_owned()) };
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
-    let words = ready.map_or_else(|| "was made".to_owned(), |ready| format!("{}: {}", ready.reason, ready.message));
+    let words = ready.map_or_else(|| "was created".to_owned(), |ready| format!("{}: {}", ready.reason, ready.message));
     match (&status.finished_at, ready) {
         (None, _) => ActionProgress::Running(words),
         (Some(_), Some(ready)) if ready.status == "True" => ActionProgress::Succeeded(words),
@@ -77,10 +75,7 @@ fn end(action: &WorkloadAction) -> ActionProgress {
     }
 }
 
-/// Creates the action. It is deleted together with the Execution.
-///
-/// # Errors
-/// The action was not created, one of that name exists, or the outcome is unknown.
+/// Creates the action. The garbage collector deletes it together with the Execution.
 pub async fn act(
     targets: &Targets,
     actor: &Actor,
@@ -102,7 +97,7 @@ pub async fn act(
     Ok(None)
 }
 
-/// Stores the API server's answer at once, which also requeues the action.
+/// Stores the API server's answer at once, which also enqueues the action.
 fn take_in(targets: &Targets, action: WorkloadAction) -> Arc<WorkloadAction> {
     targets.ctx.store.apply(action.clone(), Origin::Own);
     Arc::new(action)

@@ -1,9 +1,9 @@
-//! The target of a loop: read and changed as the loop's account, so that a loop can do no more than its account may.
+//! Reads and changes the target of a loop as the loop's account, so that a loop can do no more than its account may.
 //!
-//! Execution acts here, and the preflight of the closed-loop controller looks.
+//! Used by the execution controller, which acts, and by the preflight of the closed-loop controller, which only reads.
 //!
-//! Owns only the translation of requests and answers. Tuning another loop is the exception: the operator itself writes it, since
-//! that loop's `tunable` authorizes the writer.
+//! Owns only the translation of requests and answers. Tuning another loop is the exception: the operator itself writes
+//! it, since that loop's `tunable` authorizes the writer.
 
 mod action;
 mod patch;
@@ -32,37 +32,37 @@ use ganglion_runtime::discovery::{DiscoveredKind, Discovery};
 use ganglion_runtime::error::Error;
 pub use try_rung::Trials;
 
-/// How long a right must be missing before it is reported: an API server that has just started answers before it has loaded
-/// its roles.
+/// Time for which a permission must be missing before it is reported. An API server that has just started refuses
+/// requests until it has loaded its roles.
 const DOUBT: SignedDuration = SignedDuration::from_secs(5);
 
-/// After this time a missing right counts as newly missing.
+/// Time after which a missing permission counts as newly missing.
 const BELIEF: SignedDuration = SignedDuration::from_mins(10);
 
-/// What reading and changing targets needs. Cheap to clone.
+/// Dependencies of reading and changing targets. Cheap to clone.
 #[derive(Clone)]
 pub struct Targets {
     pub ctx: Context,
     pub discovery: Arc<Discovery>,
-    /// The kinds whose fields may be changed, as `group/Kind`.
+    /// Kinds whose fields may be changed, as `group/Kind`.
     pub patchable: Arc<[String]>,
 }
 
-/// A loop and its target.
+/// Loop and its target.
 #[derive(Clone)]
 pub struct Actor {
-    /// The loop's key.
+    /// Key of the loop.
     pub loop_key: Key,
     /// uid of its Execution, which owns the WorkloadActions that it creates.
     uid: String,
     pub target: TargetRef,
     pub account: Account,
-    /// Since when a right is missing.
+    /// Time when a permission was first found missing.
     pub doubt: Option<Timestamp>,
 }
 
 impl Actor {
-    /// The loop of this name, as an Execution or the loop's spec describes it.
+    /// Actor for the loop of this name. `target` and `account` come from the spec of its Execution or of the loop.
     pub fn of(targets: &Targets, loop_key: &Key, target: &TargetRef, account: Option<&str>) -> Self {
         let account = Account {
             writer: targets.ctx.writer.clone(),
@@ -73,18 +73,18 @@ impl Actor {
         Self { loop_key: loop_key.clone(), uid: String::new(), target: target.clone(), account, doubt: None }
     }
 
-    /// The same for its Execution.
+    /// Sets the uid of the Execution, and the time when a permission was first found missing.
     pub fn executing(self, uid: String, doubt: Option<Timestamp>) -> Self {
         Self { uid, doubt, ..self }
     }
 
-    /// The same, for a command that ends before a refusal could be confirmed: it believes the first one.
+    /// Reports the first refusal at once. For a command that ends before a refusal could be confirmed.
     #[must_use]
     pub fn without_doubt(self, now: Timestamp) -> Self {
         Self { doubt: now.checked_sub(DOUBT).ok(), ..self }
     }
 
-    /// The state of a target that does not exist.
+    /// State of a target that does not exist.
     fn not_found(&self) -> TargetState {
         let TargetRef { kind, name, .. } = &self.target;
         let namespace = &self.loop_key.namespace;
@@ -93,10 +93,7 @@ impl Actor {
         ))
     }
 
-    /// The message for a missing right.
-    ///
-    /// # Errors
-    /// The right has not been missing for long enough.
+    /// Returns the message for a missing permission; an error until the permission has been missing for `DOUBT`.
     pub fn forbidden(&mut self, now: Timestamp, refused: &str) -> Result<String, Error> {
         let since = self.doubt.filter(|since| now.duration_since(*since) < BELIEF).unwrap_or(now);
         self.doubt = Some(since);
@@ -112,12 +109,12 @@ pub async fn find(targets: &Targets, target: &TargetRef) -> Result<Option<Discov
     targets.discovery.find(&targets.ctx, &target.api_version, &target.kind).await
 }
 
-/// The state of a target of an unknown kind.
+/// State of a target of an unknown kind.
 fn unknown_kind(target: &TargetRef) -> TargetState {
     TargetState::NotFound(unknown_words(target))
 }
 
-/// The error for an effect on a target of an unknown kind.
+/// Error for an effect on a target of an unknown kind.
 fn no_such_kind(target: &TargetRef) -> Error {
     Error::Gone(unknown_words(target))
 }
@@ -126,10 +123,7 @@ fn unknown_words(target: &TargetRef) -> String {
     format!("the API server does not know kind {} in {}: correct spec.target", target.kind, target.api_version)
 }
 
-/// Looks whether the rung could begin now.
-///
-/// # Errors
-/// The target could not be read now.
+/// Reads the state of the target that decides whether the rung could begin now.
 async fn look_ahead(targets: &Targets, actor: &mut Actor, rung: &Rung) -> Result<TargetState, Error> {
     match &rung.workload_action {
         Some(template) => Ok(action::look_ahead(targets, actor, template)),
@@ -137,10 +131,7 @@ async fn look_ahead(targets: &Targets, actor: &mut Actor, rung: &Rung) -> Result
     }
 }
 
-/// Reads the state of the target that the rung needs. `claim`: the recorded intent, if any.
-///
-/// # Errors
-/// The target could not be read now.
+/// Reads the state of the target that the rung needs. `claim` is the recorded intent, if any.
 pub async fn look(
     targets: &Targets,
     actor: &mut Actor,
@@ -166,7 +157,7 @@ pub async fn look(
         ))
     };
     match looked {
-        // A successful read says nothing about the right to change the target, so `missing` stays.
+        // A successful read does not show that the account may change the target, so `doubt` stays.
         Ok(seen) => Ok(seen),
         Err(Error::Forbidden(refused)) => actor.forbidden(targets.ctx.now(), &refused).map(TargetState::Forbidden),
         Err(Error::Gone(_)) => Ok(actor.not_found()),
@@ -174,7 +165,7 @@ pub async fn look(
     }
 }
 
-/// The parts of an object that preconditions need.
+/// Returns the parts of an object that preconditions need.
 fn thing(meta: &ObjectMeta) -> ObjectVersion {
     ObjectVersion {
         uid: meta.uid.clone().unwrap_or_default(),
@@ -184,16 +175,14 @@ fn thing(meta: &ObjectMeta) -> ObjectVersion {
     }
 }
 
-/// The `test` operations of a JSON patch that changes only this generation of the object.
+/// Returns the `test` operations of a JSON patch that changes only this generation of the object.
 fn tests_of(thing: &ObjectVersion) -> Vec<Value> {
     let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
     vec![test("/metadata/uid", json!(thing.uid)), test("/metadata/generation", json!(thing.generation))]
 }
 
-/// Carries out the effect.
-///
-/// # Errors
-/// A right is missing, not yet for long enough to be reported.
+/// Carries out the effect. Returns an error if this process lost the lease, or if a permission has not been missing for
+/// `DOUBT` yet.
 pub async fn act(targets: &Targets, actor: &mut Actor, effect: &ExecutionEffect) -> Result<EffectResult, Error> {
     let writer = &targets.ctx.writer;
     let done = match effect {
@@ -215,7 +204,7 @@ pub async fn act(targets: &Targets, actor: &mut Actor, effect: &ExecutionEffect)
         ExecutionEffect::Patch { target, path, value } => {
             writer.counted("PatchField", patch::act(targets, actor, target, path, value)).await
         }
-        // Webhooks are sent in tasks of their own, not here.
+        // Webhooks are sent in separate tasks, not here.
         ExecutionEffect::Send { .. } => return Ok(EffectResult::Unclear("it was not sent".to_owned())),
     };
     let result = match done {

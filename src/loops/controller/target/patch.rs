@@ -1,4 +1,4 @@
-//! One field of the target's spec, for kinds that the operator's settings allow.
+//! Reads and sets one field of the target, for kinds that the operator's settings allow.
 
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -11,10 +11,7 @@ use ganglion_loops_plan::execution::{ObjectVersion, TargetState, value_text};
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
 
-/// The field's value.
-///
-/// # Errors
-/// It could not be read.
+/// Reads the value of the field.
 pub async fn look(targets: &Targets, actor: &Actor, path: &str) -> Result<TargetState, Error> {
     let target = &actor.target;
     if !is_allowed(targets, target) {
@@ -51,21 +48,18 @@ fn is_allowed(targets: &Targets, target: &TargetRef) -> bool {
     targets.patchable.contains(&name)
 }
 
-/// `apps/Deployment`; a kind of the core group is `/Service`.
+/// Name of the kind as in the settings, such as `apps/Deployment`; a kind of the core group is `/Service`.
 fn name(target: &TargetRef) -> String {
     let group = target.api_version.rsplit_once('/').map_or("", |(group, _)| group);
     format!("{group}/{}", target.kind)
 }
 
-/// The JSON pointer of a dotted path.
+/// Returns the JSON pointer of a dotted path.
 fn pointer(path: &str) -> String {
     path.split('.').map(|part| format!("/{}", part.replace('~', "~0").replace('/', "~1"))).collect()
 }
 
 /// Sets the field if the target still has this generation.
-///
-/// # Errors
-/// The field was not set, or the outcome is unknown.
 pub async fn act(
     targets: &Targets,
     actor: &Actor,

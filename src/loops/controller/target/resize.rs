@@ -1,4 +1,4 @@
-//! Requests and limits of one container: in the workload's pods, in place, and in its pod template.
+//! Requests and limits of one container, in the workload's running pods and in its pod template.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,7 @@ use ganglion_loops_plan::execution::{
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
 
-/// The workload's pods that have the container.
-///
-/// # Errors
-/// They could not be read.
+/// Reads the workload's pods that have the container.
 pub async fn look(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
     let target = &actor.target;
     let Some(found) = find(targets, target).await? else { return Ok(unknown_kind(target)) };
@@ -56,7 +53,7 @@ fn pods_url(actor: &Actor) -> String {
     format!("/api/v1/namespaces/{}/pods", actor.loop_key.namespace)
 }
 
-/// The pod selector of the workload, in either form: that of a ReplicationController is a plain map.
+/// Returns the pod selector of the workload. A ReplicationController has a plain map of labels as its selector.
 fn selector(workload: &DynamicObject) -> Option<String> {
     let value = workload.data.pointer("/spec/selector")?;
     let plain: Option<BTreeMap<String, String>> = serde_json::from_value(value.clone()).ok();
@@ -66,7 +63,7 @@ fn selector(workload: &DynamicObject) -> Option<String> {
     selector.map(|selector| selector.to_string()).filter(|text| !text.is_empty())
 }
 
-/// The pod, if it runs and has the container.
+/// Returns the resources of the container, if the pod is running and has the container.
 fn pod_seen(pod: &Pod, resize: &Resize) -> Option<PodResources> {
     let spec = pod.spec.as_ref()?;
     let status = pod.status.as_ref()?;
@@ -110,9 +107,6 @@ fn template(workload: &DynamicObject, resize: &Resize) -> Option<(usize, Quantit
 }
 
 /// Resizes the pods one after another; stops at the first pod that has changed since it was read.
-///
-/// # Errors
-/// A pod was not resized, or the outcome is unknown.
 pub async fn act(
     actor: &Actor,
     pods: &[PodResize],
@@ -130,9 +124,6 @@ pub async fn act(
 }
 
 /// Writes the pod template.
-///
-/// # Errors
-/// The template was not written, or the outcome is unknown.
 pub async fn act_on_template(
     targets: &Targets,
     actor: &Actor,
@@ -151,7 +142,7 @@ pub async fn act_on_template(
     Ok(None)
 }
 
-/// The JSON patch for one container, which tests the generation that was read.
+/// Returns the JSON patch for one container. It tests the generation that was read.
 fn patch(
     thing: &ObjectVersion,
     at: &str,

@@ -1,4 +1,4 @@
-//! The replicas of the target, through the scale subresource.
+//! Reads and sets the replicas of the target, through the scale subresource.
 
 use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::api::DynamicObject;
@@ -14,13 +14,10 @@ use ganglion_loops_plan::execution::{ObjectVersion, TargetState};
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
 
-/// How often the target and its scale are read until both have the same resourceVersion.
+/// Maximum number of attempts to read the target and its scale with the same resourceVersion.
 const READS: usize = 5;
 
-/// The target's replicas. Without a claim the cached Deployment is used, since the write tests its resourceVersion.
-///
-/// # Errors
-/// They could not be read.
+/// Reads the target's replicas. Without a claim, the cached Deployment is used: the write tests its resourceVersion.
 pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
     let target = &actor.target;
     if let Some(known) = known(targets, actor).filter(|_| claim.is_none()) {
@@ -66,7 +63,7 @@ pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Re
     Err(Error::Conflict(format!("{} {} keeps changing", target.kind, target.name)))
 }
 
-/// The target from the cache; only Deployments are cached with all fields that are needed.
+/// Returns the target from the cache. Only Deployments are cached with all fields that are needed.
 fn known(targets: &Targets, actor: &Actor) -> Option<DeploymentFact> {
     let TargetRef { api_version, kind, name, .. } = &actor.target;
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
@@ -89,9 +86,6 @@ fn replicas(object: &DynamicObject) -> i32 {
 }
 
 /// Sets the replicas if the target still has this resourceVersion.
-///
-/// # Errors
-/// The replicas were not set, or the outcome is unknown.
 pub async fn act(
     targets: &Targets,
     actor: &Actor,

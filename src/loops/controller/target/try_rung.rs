@@ -1,4 +1,4 @@
-//! What each rung of a loop would do to its target, found out without a change: for preflights and for `ganglion check`.
+//! Tries the rungs of a loop without changing the target, for preflights and for `ganglion check`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,8 @@ use ganglion_loops_plan::validate::preflight::{AccessRight, TargetResource, need
 use ganglion_outbound::client::{OutboundClient, Outgoing};
 use ganglion_runtime::error::Error;
 
-/// Tries the rungs of one loop as its account. Rungs of one dimension share a look at the target, and a right is asked once.
+/// Tries the rungs of one loop as its account. Rungs of one dimension share one read of the target, and each granted
+/// permission is checked once.
 pub struct Trials<'a> {
     targets: &'a Targets,
     outbound: &'a OutboundClient,
@@ -29,9 +30,6 @@ impl<'a> Trials<'a> {
     }
 
     /// Tries a rung.
-    ///
-    /// # Errors
-    /// The target or the rights could not be read now.
     pub async fn of(&mut self, rung: &Rung) -> Result<Trial, Error> {
         let dimension = (rung.workload_action.is_some(), rung::dimension(rung));
         let state = match self.seen.get(&dimension) {
@@ -57,13 +55,13 @@ impl<'a> Trials<'a> {
         })
     }
 
-    /// The API server's words for the rights that the account lacks.
+    /// Returns a message about the permissions that the account lacks; None if it has all of them.
     async fn missing_rights(&mut self, rung: &Rung) -> Result<Option<String>, Error> {
         if !needs_rights(rung) {
             return Ok(None);
         }
         let (target, account) = (&self.actor.target, &self.actor.account);
-        // A kind that nobody knows was found out by the look at the target.
+        // An unknown kind was already reported when the target was read.
         let Some(found) = find(self.targets, target).await? else { return Ok(None) };
         let kind = TargetResource { plural: &found.plural, reads_scale: !found.replicas_in_spec };
         let mut missing = Vec::new();

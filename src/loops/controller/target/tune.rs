@@ -1,4 +1,4 @@
-//! Tuning of another loop: writes this loop's entry in the `status.tuning` of that loop.
+//! Tunes another loop: writes this loop's entry in the `status.tuning` of that loop.
 
 use jiff::SignedDuration;
 use kube::ResourceExt;
@@ -15,10 +15,7 @@ use ganglion_loops_plan::execution::{TargetState, TunedLoop};
 use ganglion_loops_plan::tuning::effective_policy;
 use ganglion_runtime::error::Error;
 
-/// The loop that is tuned.
-///
-/// # Errors
-/// It could not be read.
+/// Reads the loop that is tuned.
 pub async fn look(targets: &Targets, actor: &Actor) -> Result<TargetState, Error> {
     let other = {
         let api = targets.ctx.writer.api::<ClosedLoop>(&actor.loop_key.namespace);
@@ -53,10 +50,8 @@ fn ttl(tuned: &ClosedLoop) -> SignedDuration {
     tunable.and_then(|tunable| effective_policy::ttl(tunable).ok()).unwrap_or(effective_policy::DEFAULT_TTL)
 }
 
-/// Writes this loop's entry, after it has removed the obsolete ones: the list is short. The tuned loop is requeued and applies it at once.
-///
-/// # Errors
-/// The entry was not written, or the outcome is unknown.
+/// Removes obsolete entries, since the list is short, and writes this loop's entry. The tuned loop is enqueued and
+/// applies it at once.
 pub async fn act(targets: &Targets, actor: &Actor, uid: &str, tuning: &Tuning) -> Result<Option<String>, Error> {
     let key = Key::new(actor.loop_key.namespace.clone(), actor.target.name.clone());
     let manager = format!("{}/{}", marks::EXECUTION_MANAGER, actor.loop_key.name);
@@ -68,8 +63,8 @@ pub async fn act(targets: &Targets, actor: &Actor, uid: &str, tuning: &Tuning) -
     Ok(None)
 }
 
-/// Removes the entries that have expired, and those of loops that went or may not tune any more. Nobody else removes them: each belongs to the
-/// field manager of its loop.
+/// Removes entries that have expired, and entries of loops that no longer exist or may no longer tune. Nobody else
+/// removes them, since each entry belongs to the field manager of its loop.
 async fn make_room(targets: &Targets, key: &Key, uid: &str, manager: &str) -> Result<(), Error> {
     let now = targets.ctx.now();
     let found = targets.ctx.store.read(|world| {

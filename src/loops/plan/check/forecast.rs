@@ -1,4 +1,4 @@
-//! What a loop without a history would do on given values: the same stages as in the operator, one after the other.
+//! Forecasts the decision of a loop without a history on given values. Runs the same stages as the operator.
 
 use jiff::Timestamp;
 
@@ -15,7 +15,7 @@ use ganglion_api::scalars::Number;
 /// Name of the leader term in the statuses.
 const TERM: &str = "check";
 
-/// What would be done.
+/// Result of a forecast.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forecast {
     /// Nothing, for this reason.
@@ -23,20 +23,20 @@ pub enum Forecast {
     Act(ProposedRung),
 }
 
-/// The rung that would be carried out.
+/// Rung that would be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedRung {
     pub metric: String,
     pub side: Side,
-    /// Place of the rung on the ladder, from 0.
+    /// Index of the rung on the ladder, from 0.
     pub rung: usize,
     /// The alarm, such as `cpu 2 is below 5`.
     pub cause: String,
-    /// The alarm has to stand for some time first.
+    /// The alarm is raised only after the time `for` of its level.
     pub pending: bool,
 }
 
-/// What the loop would decide on this measurement. An alarm that is raised after some time counts as raised.
+/// Forecasts the decision on this measurement. A pending alarm counts as raised.
 #[must_use]
 pub fn forecast(
     (watches, decides): (&MonitoringRules, &DecisionRules),

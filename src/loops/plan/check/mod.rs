@@ -1,33 +1,33 @@
 //! The report of `ganglion check`: whether a loop would work, point by point, and what it would do now.
 //!
-//! Must not know how the points are found out.
+//! Must not know how the points are checked.
 
 mod forecast;
 
 pub use forecast::{Forecast, ProposedRung, forecast};
 use ganglion_core::layout::paragraph;
 
-/// How a point came out.
+/// Result of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckState {
     Passed,
     Failed,
-    /// It cannot be told from here, or it is worth a look.
+    /// Not verifiable from here, or worth a closer look.
     Unsure,
 }
 
-/// The report on one loop.
+/// Report on one loop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// The loop, as `namespace/name`.
     pub subject: String,
     points: Vec<(CheckState, String)>,
-    /// What would be done now.
+    /// Action that the loop would carry out now.
     pub now: Option<String>,
 }
 
 impl CheckReport {
-    /// An empty report.
+    /// Creates an empty report.
     #[must_use]
     pub fn on(subject: String) -> Self {
         Self { subject, ..Self::default() }
@@ -51,7 +51,7 @@ impl CheckReport {
         self.points.iter().filter(|(of, _)| *of == state).count()
     }
 
-    /// The report for a terminal: the points in the order in which they were found out.
+    /// Returns the report for a terminal, with the points in the order in which they were added.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("ClosedLoop {}\n", self.subject);

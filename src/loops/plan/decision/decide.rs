@@ -1,8 +1,8 @@
 //! The next status of a Decision: at most one action, and a reason for each alarm that is rejected.
 //!
 //! Each iteration chooses the first alarm in order that has a rung left and that no limit blocks. A new sample starts
-//! an iteration, and so does the end of a limit that blocked a raised alarm. While a decision is being carried out
-//! there is no other one. The status contains everything that later decisions need. Must not know the target, nor carry
+//! an iteration, and so does the end of a limit that blocked a raised alarm. While a decision is being carried out, no
+//! other is made. The status contains everything that later decisions need. Must neither read the target nor carry
 //! anything out.
 
 use jiff::{SignedDuration, Timestamp};
@@ -30,18 +30,18 @@ use ganglion_core::conditions::{self, Health, Stamp};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
     pub status: DecisionStatus,
-    /// The status is worth a write. A choice counts only once it is written.
+    /// The status is worth a write. A choice takes effect only once it is written.
     pub write: bool,
-    /// When the next time-based rejection expires.
+    /// Time at which the next time-based rejection expires.
     pub again: Option<Timestamp>,
 }
 
-/// Monitoring has written in this leader term: nothing is decided on what another leader saw.
+/// Whether Monitoring has written in this leader term. A status of another leader causes no decision.
 fn is_of_this_term(input: DecisionInput) -> bool {
     input.monitoring.term.as_deref() == Some(input.term)
 }
 
-/// What monitoring wrote still holds.
+/// Whether the status of Monitoring is still valid.
 fn is_valid(input: DecisionInput) -> bool {
     is_of_this_term(input) && input.monitoring.valid_until.as_ref().is_none_or(|until| input.now < until.0)
 }
@@ -59,7 +59,7 @@ impl DecisionRules {
             status.message = Some("Paused".into());
             status.rejected.clear();
         } else if !is_valid(input) {
-            // Monitoring looks at it again at this very time.
+            // At this time, Monitoring evaluates its levels again.
         } else if fresh || self.released(&status, input) {
             self.iterate(&mut status, input);
             status.tag.clone_from(&input.monitoring.tag);
@@ -74,7 +74,7 @@ impl DecisionRules {
         let traced = fresh && self.trace == Trace::EverySample;
         let rested = before.heartbeat.as_ref().is_none_or(|last| elapsed(last, input.now) >= HEARTBEAT);
         let late = rested && counts(input.written) != counts(&status);
-        // One that another leader made is carried out once it is confirmed.
+        // A decision of another leader is carried out only after this leader has confirmed it.
         let unconfirmed = is_of_this_term(input)
             && awaits_execution(&status, input.executor)
             && input.written.term.as_deref() != Some(input.term);
@@ -102,8 +102,8 @@ impl DecisionRules {
         }
     }
 
-    /// Removes the oldest counters of metrics that the spec does not have, if there are too many. They are not removed at once,
-    /// since whoever edits the Decision itself changes its spec only until the loop's controller has restored it.
+    /// Removes the oldest counters of metrics that are not in the spec, if there are too many. They are not removed at
+    /// once: if somebody edits the Decision itself, its spec differs only until the loop's controller restores it.
     fn forget_counters(&self, counters: &mut Vec<Counter>) {
         while counters.len() > COUNTERS_LIMIT {
             let Some(oldest) = counters.iter().position(|counter| !self.rank.contains(&counter.metric)) else { return };
@@ -149,7 +149,7 @@ impl DecisionRules {
         }
     }
 
-    /// Records the choice, with everything that later decisions need of it.
+    /// Records the choice, and everything that later decisions need to know about it.
     fn choose(
         &self,
         status: &mut DecisionStatus,
@@ -240,7 +240,7 @@ fn keep_last<T>(list: &mut Vec<T>, most: usize) {
     list.drain(..surplus);
 }
 
-/// The part of a status that is written as soon as it changes: the decision, its withdrawal, the rejections.
+/// Returns the part of a status that is written as soon as it changes: the decision, its withdrawal, the rejections.
 fn edges(status: &DecisionStatus) -> impl PartialEq + '_ {
     let rejected: Vec<(&str, Side, LoopReason)> =
         status.rejected.iter().map(|one| (one.metric.as_str(), one.side, one.reason)).collect();
@@ -249,7 +249,7 @@ fn edges(status: &DecisionStatus) -> impl PartialEq + '_ {
     (status.seq, withdrawn, rejected, idle, status.observed_generation)
 }
 
-/// The part of a status that is written with the next decision or heartbeat: outcomes, counters, ladders.
+/// Returns the part of a status that is written with the next decision or heartbeat: outcomes, counters, ladders.
 fn counts(status: &DecisionStatus) -> impl PartialEq + '_ {
     (status.chosen.as_ref().map(|chosen| chosen.outcome), &status.counters, &status.ladders)
 }

@@ -1,4 +1,4 @@
-//! Which rung an alarm gets, or why it is rejected and until when.
+//! Chooses the rung for an alarm, or rejects the alarm.
 //!
 //! A time-based rejection expires without a new sample. If another rule then rejects the alarm, that rule is reported.
 
@@ -18,18 +18,18 @@ use ganglion_api::decision::{Chosen, DecisionStatus, Direction, LadderState, Rej
 use ganglion_api::marks;
 use ganglion_api::monitoring::AlarmState;
 
-/// Why an alarm is rejected.
+/// Reason why an alarm is rejected.
 pub struct Rejection {
     pub reason: LoopReason,
     pub message: String,
-    /// It counts as limited.
+    /// The rejection counts as limited.
     pub limit: bool,
-    /// When the rejection expires, if time alone ends it.
+    /// Time at which the rejection expires, if it is time-based.
     pub until: Option<Timestamp>,
 }
 
 impl Rejection {
-    /// The rejection as the status shows it.
+    /// Converts the rejection for the status.
     pub fn reported(self, alarm: &AlarmState) -> Rejected {
         Rejected { metric: alarm.metric.clone(), side: alarm.side, reason: self.reason, message: self.message }
     }
@@ -41,13 +41,13 @@ impl DecisionRules {
         self.held_back(status, input).any(|(_, evaluated)| evaluated.is_ok())
     }
 
-    /// When the next time-based rejection expires.
+    /// Returns when the next time-based rejection expires.
     pub(super) fn next_release(&self, status: &DecisionStatus, input: DecisionInput) -> Option<Timestamp> {
         self.held_back(status, input).filter_map(|(_, evaluated)| evaluated.err()?.until).min()
     }
 
-    /// Updates the reasons of rejected alarms: the first reason may have expired while another one applies. This is no
-    /// iteration: it counts and chooses nothing. An alarm that was served waits for the next sample.
+    /// Updates the reasons of rejected alarms: the first reason may have expired while another one applies. Counts
+    /// nothing and chooses nothing. An alarm that was served waits for the next sample.
     pub(super) fn update_reasons(&self, status: &mut DecisionStatus, input: DecisionInput) {
         let still = |(alarm, evaluated): (&AlarmState, Result<usize, Rejection>)| {
             let rejection = evaluated.err().filter(|rejection| may_expire(rejection.reason))?;
@@ -66,13 +66,13 @@ impl DecisionRules {
         }
     }
 
-    /// The alarms that were rejected at the last iteration and may be served without a new sample, evaluated again.
+    /// Evaluates again the alarms that were rejected at the last iteration and may be served without a new sample.
     fn held_back<'a>(
         &'a self,
         status: &'a DecisionStatus,
         input: DecisionInput<'a>,
     ) -> impl Iterator<Item = (&'a AlarmState, Result<usize, Rejection>)> + 'a {
-        // The status was computed from another sample.
+        // If the status was computed from another sample, its rejections do not apply.
         let same = status.tag == input.monitoring.tag && self.mode != LoopMode::Paused;
         let alarms = if same { input.monitoring.alarms.as_slice() } else { &[] };
         let known = self.order_context(&status.counters, input);
@@ -86,7 +86,8 @@ impl DecisionRules {
             .map(move |candidate| (candidate.alarm, self.evaluate(status, candidate, false, known, input)))
     }
 
-    /// The rung to take for this alarm, or why there is none.
+    /// Returns the rung to take for this alarm, or why the alarm is rejected. `taken`: another alarm was chosen in this
+    /// iteration.
     pub(super) fn evaluate(
         &self,
         status: &DecisionStatus,
@@ -115,7 +116,7 @@ impl DecisionRules {
             return Err(in_flight(open));
         }
         if let Some(claim) = input.executor.and_then(|executor| executor.status.claim.as_ref()) {
-            // A claim of a Decision that was deleted.
+            // The claim belongs to a Decision that was deleted.
             return refuse(LoopReason::InFlight, &format!("decision {} is being carried out", claim.seq));
         }
         if let Some(seq) = without_effect(status, input) {
@@ -155,13 +156,13 @@ impl DecisionRules {
     }
 }
 
-/// The message if no alarm was chosen.
+/// Message if no alarm was chosen.
 pub fn hold_message(rejected: &[Rejected]) -> String {
     rejected.first().map_or_else(|| "No Event".into(), |first| format!("Hold {}: {}", first.metric, first.message))
 }
 
-/// Whether a rejection with this reason can end without a new sample. Alarms that were outranked, or that came while a
-/// decision was being carried out, wait for the next sample, which shows the effect.
+/// Whether a rejection with this reason can end without a new sample. An alarm that was outranked, or that came while a
+/// decision was being carried out, waits for the next sample, which shows the effect.
 fn may_expire(reason: LoopReason) -> bool {
     matches!(
         reason,
@@ -199,10 +200,11 @@ fn in_flight(open: &Chosen) -> Rejection {
     Rejection { reason, message, limit: false, until: None }
 }
 
-/// Number of the last decision, where a new sample was received before its execution ended and so does not show its effect.
+/// Returns the number of the last decision if the new sample does not show its effect: the sample was received before
+/// the execution ended.
 fn without_effect(status: &DecisionStatus, input: DecisionInput) -> Option<i64> {
     if status.tag == input.monitoring.tag {
-        // The sample was looked at already; only time lets an alarm through.
+        // This sample was evaluated before; only the end of a time-based limit can serve an alarm now.
         return None;
     }
     let (chosen, executor) = (status.chosen.as_ref()?, input.executor?);

@@ -1,13 +1,13 @@
-//! The past actions of a loop, as its limits count them.
+//! Past actions of a loop, as the limits count them.
 //!
-//! A Decision stores only the actions that its limits need. If the policy was changed and needs more of them, they are
-//! taken from the history of decisions.
+//! A Decision stores only the actions that its limits need. If a changed policy needs more of them, they are taken from
+//! the history of decisions.
 
 use super::rules::DecisionRules;
 use crate::rung;
 use ganglion_api::decision::{Act, DecisionStatus, Entry, Outcome};
 
-/// The past actions, the oldest first.
+/// Returns the past actions, the oldest first.
 #[must_use]
 pub fn action_history(rules: &DecisionRules, status: &DecisionStatus) -> Vec<Act> {
     let is_kept = |entry: &Entry| status.acts.iter().any(|act| act.seq == entry.seq);
@@ -18,7 +18,7 @@ pub fn action_history(rules: &DecisionRules, status: &DecisionStatus) -> Vec<Act
     actions
 }
 
-/// The action of a history entry. If its rung was removed from the spec, direction and dimension are unknown.
+/// Returns the action of a history entry. If its rung was removed from the spec, direction and dimension are unknown.
 fn act(rules: &DecisionRules, entry: &Entry) -> Act {
     let rung = usize::try_from(entry.rung).ok().and_then(|index| rules.rung(&entry.metric, entry.side, index));
     Act {

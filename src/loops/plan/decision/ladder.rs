@@ -30,7 +30,7 @@ pub enum LadderStep {
 /// The properties of a ladder that its steps depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
-    /// The number of rungs.
+    /// Number of rungs.
     pub rungs: usize,
     /// The time after which an effect can be judged.
     pub settle: SignedDuration,
@@ -64,7 +64,7 @@ impl Ladder {
         match (before, value, self.side) {
             (Some(before), Some(value), Side::Low) => value > before,
             (Some(before), Some(value), Side::High) => value < before,
-            // The alarm is still raised, or the ladder would not be asked.
+            // The alarm is still raised; otherwise the ladder would not be evaluated.
             (Some(_), Some(_), Side::Equal | Side::Missing) => false,
             (None, _, _) | (_, None, _) => true,
         }

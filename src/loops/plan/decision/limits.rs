@@ -1,6 +1,6 @@
 //! The limits of a policy: dwell, budgets, and the reaction to oscillation.
 //!
-//! They depend on the list of past actions alone. The list is written with each decision, so it is kept as short as the
+//! They depend only on the list of past actions. The list is written with each decision, so it is kept as short as the
 //! limits allow.
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,8 +11,8 @@ use ganglion_api::closed_loop::policy::{self, Calm, Oscillation, Policy};
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::{Act, Direction, LimitState};
 
-/// The number of actions that are kept whatever their age: the last one, and the one before if the last comes to
-/// nothing.
+/// Number of actions that are stored regardless of their age: the last one, and the one before it in case the last one
+/// has no effect.
 const LAST_FEW: usize = 2;
 
 /// The parsed limits of a policy.
@@ -45,21 +45,17 @@ struct OscillationLimit {
     then: Calm,
 }
 
-/// Why an action is blocked.
+/// Reason why an action is blocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitHold {
     pub reason: LoopReason,
     pub message: String,
-    /// When that ends, if it is known.
+    /// Time at which the block ends, if it is known.
     pub until: Option<Timestamp>,
 }
 
 impl PolicyLimits {
     /// Parses the policy.
-    ///
-    /// # Errors
-    ///
-    /// A duration or window cannot be parsed.
     pub fn parse(policy: &Policy) -> Result<Self, FieldError> {
         let mut all = vec![Limit {
             name: String::new(),
@@ -83,7 +79,7 @@ impl PolicyLimits {
         Ok(Self { all, oscillation: policy.oscillation.as_ref().map(OscillationLimit::parse).transpose()? })
     }
 
-    /// The limit that blocks an action of this direction; none if the action is allowed.
+    /// Returns the limit that blocks an action of this direction; None if the action is allowed.
     #[must_use]
     pub fn held(&self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<LimitHold> {
         let restless = self.oscillation.and_then(|oscillation| oscillation.held(acts, direction, now));
@@ -108,8 +104,8 @@ impl PolicyLimits {
     }
 
     /// Removes the actions that no limit needs: all that are older than the longest period. The last action of each
-    /// dimension is kept, since the next one may be its reversal. If the policy is changed and needs more, `history`
-    /// takes them from the history of decisions.
+    /// dimension stays, since the next one may be its reversal. If a changed policy needs more actions, `history` takes
+    /// them from the history of decisions.
     pub fn forget(&self, acts: &mut Vec<Act>, now: Timestamp) {
         let durations = self.all.iter().flat_map(|limit| [Some(limit.dwell), limit.budget.map(|budget| budget.per)]);
         let longest = durations.chain([self.oscillation.map(|oscillation| oscillation.per)]).flatten().max();
@@ -135,7 +131,7 @@ impl PolicyLimits {
 }
 
 impl Limit {
-    /// Why no action is allowed now. `ends` is when the limit ceases to apply.
+    /// Returns why no action is allowed now, if so. `ends` is when the limit ceases to apply.
     fn held(&self, acts: &[Act], now: Timestamp, ends: Timestamp) -> Option<LimitHold> {
         let whose = if self.name.is_empty() { String::new() } else { format!(" (limit {})", self.name) };
         if let Some(until) = self.dwells(acts, now).map(|until| until.min(ends)) {
@@ -166,7 +162,7 @@ impl Budget {
         self.max.saturating_sub(self.recent(acts, now).count())
     }
 
-    /// When the oldest action leaves the period, so that the budget allows another one.
+    /// Returns when the oldest action leaves the period, so that the budget allows another one.
     fn until(self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
         let mut recent: Vec<Timestamp> = self.recent(acts, now).collect();
         recent.sort_unstable();
@@ -205,7 +201,7 @@ impl OscillationLimit {
         Some(LimitHold { reason, message, until: Some(until) })
     }
 
-    /// When there are no longer too many reversals.
+    /// Returns when the number of reversals in the period falls below the limit; None if it is below.
     fn until(self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
         let mut recent: Vec<Timestamp> =
             reversals(acts).into_iter().filter(|at| now.duration_since(*at) < self.per).collect();
@@ -215,7 +211,7 @@ impl OscillationLimit {
     }
 }
 
-/// The times of actions whose direction is opposite to the one before them on the same dimension.
+/// Returns the times of actions whose direction is opposite to the previous action on the same dimension.
 fn reversals(acts: &[Act]) -> Vec<Timestamp> {
     let mut found = Vec::new();
     for (index, act) in acts.iter().enumerate() {

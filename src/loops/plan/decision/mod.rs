@@ -1,14 +1,14 @@
-//! The second hop: alarms in, at most one decision out, and the reason for each alarm that is rejected.
+//! The second stage: reads alarms; returns at most one decision, and a reason for each rejected alarm.
 //!
 //! | file | content |
 //! |---|---|
 //! | `rules` | the parsed spec of a Decision; types that the other files share |
-//! | `order` | which alarm is first |
-//! | `ladder` | which rung of a ladder is next |
+//! | `order` | the order of alarms |
+//! | `ladder` | the next rung of a ladder |
 //! | `limits` | whether a dwell, a budget or oscillation blocks an action |
 //! | `schedule` | the time windows of actions and limits |
-//! | `history` | which past actions the limits count |
-//! | `evaluate` | which rung an alarm gets, or why it is rejected and until when |
+//! | `history` | the past actions that the limits count |
+//! | `evaluate` | the rung for an alarm, or why the alarm is rejected and until when |
 //! | `settlement` | the outcome of the last decision |
 //! | `decide` | the next status |
 

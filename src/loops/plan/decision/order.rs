@@ -10,7 +10,7 @@ use ganglion_api::monitoring::{AlarmState, Reading};
 use ganglion_core::expression::{Concern, MetricView, Score};
 use ganglion_core::quantity;
 
-/// How alarms are ordered.
+/// Method of ordering alarms.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selection {
     /// By rank.
@@ -31,10 +31,6 @@ pub struct Candidate<'a> {
 
 impl Selection {
     /// Parses the policy.
-    ///
-    /// # Errors
-    ///
-    /// A weight or the expression cannot be parsed.
     pub fn parse(policy: &Policy) -> Result<Self, FieldError> {
         match policy.select.unwrap_or_default() {
             Select::Rank => Ok(Self::Rank),
@@ -57,7 +53,7 @@ impl Selection {
     }
 }
 
-/// What the order depends on besides the alarms.
+/// Inputs of the order, besides the alarms.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderContext<'a> {
     /// All metrics, the most important first.
@@ -105,7 +101,7 @@ pub fn order<'a>(selection: &Selection, alarms: &'a [AlarmState], known: OrderCo
     scored.into_iter().map(|(score, alarm)| Candidate { alarm, refused: score.is_none() }).collect()
 }
 
-/// The highest score first, no score last.
+/// Orders the highest score first, no score last.
 fn descending(a: Option<f64>, b: Option<f64>) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) => b.total_cmp(&a),

@@ -17,7 +17,7 @@ use ganglion_api::decision::{Counter, DecisionSpec, DecisionStatus};
 use ganglion_api::execution::{Execution, ExecutionStatus};
 use ganglion_api::monitoring::MonitoringStatus;
 
-/// The length of the history if the spec has none.
+/// Length of the history if the spec does not set it.
 const HISTORY: i32 = 10;
 
 /// The parsed spec of a Decision.
@@ -46,7 +46,7 @@ pub(super) struct AlarmAction {
 #[derive(Clone, Copy, Debug)]
 pub struct Executor<'a> {
     pub uid: &'a str,
-    /// What it acts on.
+    /// Target of the Execution.
     pub target: &'a TargetRef,
     pub status: &'a ExecutionStatus,
 }
@@ -60,29 +60,25 @@ impl<'a> Executor<'a> {
     }
 }
 
-/// The input of the stage besides the status.
+/// Input of the stage, besides its last status.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionInput<'a> {
     /// The status of the Monitoring.
     pub monitoring: &'a MonitoringStatus,
-    /// The next hop, if it exists and its controller has written its status.
+    /// The Execution, if it exists and its controller has written its status.
     pub executor: Option<Executor<'a>>,
-    /// The status of the Decision as it was last written.
+    /// Status of the Decision as last written.
     pub written: &'a DecisionStatus,
     /// Generation of the Decision.
     pub generation: i64,
-    /// This leader term.
+    /// Current leader term.
     pub term: &'a str,
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
 }
 
 impl DecisionRules {
     /// Parses the spec.
-    ///
-    /// # Errors
-    ///
-    /// A number, duration, window or expression cannot be parsed.
     pub fn parse(spec: &DecisionSpec) -> Result<Self, FieldError> {
         let policy = spec.policy.clone().unwrap_or_default();
         let mut actions = Vec::new();

@@ -1,6 +1,7 @@
-//! Time windows: when one begins, by cron fields in a time zone, and how long it lasts.
+//! Time windows: cron fields in a time zone define when a window begins, a duration how long it lasts.
 //!
-//! This is the only file that uses chrono, which the cron library requires; all other code uses jiff, as k8s-openapi does. The time zones are compiled in, so that the result does not depend on the machine. Has no clock.
+//! This is the only file that uses chrono, which the cron library requires; all other code uses jiff, as k8s-openapi
+//! does. Time zones are compiled in, so that the result does not depend on the machine. Does not read the clock.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::common::{FieldError, duration, later};
 use ganglion_api::closed_loop::policy::Window;
 
-/// The longest time between two begins of a window, in days: five years.
+/// Maximum time between two begins of a window, in days: five years.
 const LONGEST_PAUSE: u64 = 5 * 366;
 
 /// A parsed window.
@@ -22,25 +23,21 @@ pub struct Calendar {
     cron: Cron,
     zone: Tz,
     duration: SignedDuration,
-    /// The phase that was asked for last. A search in the calendar costs far more than a pass that asks for it.
+    /// Last computed phase. A search in the calendar costs far more than the rest of a reconcile.
     last: Arc<Mutex<Option<Phase>>>,
 }
 
-/// A time for which the window stays open, or stays closed.
+/// Period during which the window stays open, or stays closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
     pub open: bool,
     pub begin: Timestamp,
-    /// Does not belong to the phase.
+    /// Exclusive end.
     pub end: Timestamp,
 }
 
 impl Calendar {
-    /// Parses a window.
-    ///
-    /// # Errors
-    ///
-    /// The fields, the zone or the duration cannot be parsed, or the window does not open within five years.
+    /// Parses a window. Fails if the window does not open within five years.
     pub fn parse(field: &str, window: &Window) -> Result<Self, FieldError> {
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
         let cron = parser.parse(&window.cron).map_err(|error| {
@@ -92,12 +89,12 @@ impl Calendar {
         }
     }
 
-    /// The last begin, at this time at the latest.
+    /// Returns the last begin at or before this time.
     fn last_begin(&self, now: Timestamp) -> Option<Timestamp> {
         instant(&self.cron.find_previous_occurrence(&self.civil(now)?, true).ok()?)
     }
 
-    /// The next begin after this time.
+    /// Returns the next begin after this time.
     fn next_begin(&self, now: Timestamp) -> Option<Timestamp> {
         instant(&self.cron.find_next_occurrence(&self.civil(now)?, false).ok()?)
     }
@@ -111,10 +108,10 @@ fn instant(time: &DateTime<Tz>) -> Option<Timestamp> {
     Timestamp::from_second(time.timestamp()).ok()
 }
 
-/// Whether each day of a pattern comes within five years of the one before. The search of the cron library goes on day by
-/// day to the year 1 or 5000 if there is none, such as the 30th of February, so it is not asked before that is known. The
-/// calendar repeats itself after the 28 years that are looked at: the result depends on nothing but the pattern, and a valid
-/// spec stays valid.
+/// Whether each day of a pattern comes within five years of the previous one. If a pattern has no day, such as the 30th
+/// of February, the cron library searches day by day up to the year 1 or 5000, so it is called only after this check.
+/// The calendar repeats after the 28 years that are checked: the result depends only on the pattern, and a valid spec
+/// stays valid.
 fn has_day_in_time(cron: &Cron) -> bool {
     let is_day = |day: &NaiveDate| {
         let weekday = Weekday::from_days_from_sunday(day.weekday().num_days_from_sunday());
@@ -123,7 +120,7 @@ fn has_day_in_time(cron: &Cron) -> bool {
     };
     let mut last = NaiveDate::from_ymd_opt(2024, 1, 1).unwrap_or_default();
     while last.year() < 2052 {
-        // The latest one: a pattern with many days needs few steps.
+        // Takes the latest day in range, so that a pattern with many days needs few steps.
         let mut days = (1..=LONGEST_PAUSE).rev().filter_map(|days| last.checked_add_days(Days::new(days)));
         let Some(next) = days.find(is_day) else { return false };
         last = next;
@@ -131,7 +128,7 @@ fn has_day_in_time(cron: &Cron) -> bool {
     true
 }
 
-/// Whether a pattern has a time of day that exists: a change of the clocks may leave out the only one.
+/// Whether a pattern has a time of day that exists: a clock change may skip the only one.
 fn has_time(cron: &Cron, zone: Tz) -> bool {
     let Some(first) = zone.with_ymd_and_hms(2024, 1, 1, 0, 0, 0).earliest() else { return false };
     let next = cron.find_next_occurrence(&first, true);
@@ -145,16 +142,13 @@ fn zone(name: &str) -> Option<Tz> {
 }
 
 /// Parses several windows.
-///
-/// # Errors
-///
-/// One of them cannot be parsed.
 pub fn parse(field: &str, windows: Option<&Vec<Window>>) -> Result<Vec<Calendar>, FieldError> {
     let windows = windows.into_iter().flatten().enumerate();
     windows.map(|(index, window)| Calendar::parse(&format!("{field}[{index}]"), window)).collect()
 }
 
-/// The phase of several windows together, which are open while one of them is. No windows at all are always open.
+/// Returns the phase of several windows together, which are open while at least one of them is. Without windows, the
+/// phase is always open.
 #[must_use]
 pub fn phase(windows: &[Calendar], now: Timestamp) -> Phase {
     let always = Phase { open: true, begin: Timestamp::MIN, end: Timestamp::MAX };
@@ -182,7 +176,7 @@ mod tests {
     #[case("2026-11-23T16:59:59Z", true)]
     #[case("2026-11-23T17:00:00Z", false)]
     #[case("2026-11-22T12:00:00Z", false)] // a Sunday
-    #[case("2026-07-20T06:00:00Z", true)] // in summer eight o'clock is earlier
+    #[case("2026-07-20T06:00:00Z", true)] // in summer, 8:00 in Berlin is 6:00 UTC
     #[case("2026-07-20T05:59:59Z", false)]
     fn a_window_is_open_in_its_own_zone(#[case] now: &str, #[case] expected: bool) {
         for zone in ["Europe/Berlin", "europe/berlin"] {
@@ -212,12 +206,12 @@ mod tests {
     // The begin does not exist: the window opens after the gap.
     #[case("30 2 * * *", "Europe/Berlin", "2026-03-29T03:00:00Z", "2026-03-29T01:00:00Z")]
     #[case("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T20:00:00Z", "2026-10-03T15:30:00Z")]
-    // The begin comes twice: a fixed time counts once, the first time, and what comes every hour both times.
+    // The begin occurs twice: a fixed time counts only the first time, an hourly pattern both times.
     #[case("30 2 * * *", "Europe/Berlin", "2026-10-25T01:45:00Z", "2026-10-25T00:30:00Z")]
     #[case("30 * * * *", "Europe/Berlin", "2026-10-25T01:45:00Z", "2026-10-25T01:30:00Z")]
     #[case("30 * * * *", "Europe/Berlin", "2026-10-25T01:29:59Z", "2026-10-25T00:30:00Z")]
     #[case("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T15:20:00Z", "2026-04-04T14:45:00Z")]
-    // The day after, all is as ever.
+    // The next day is a normal day.
     #[case("30 2 * * *", "Europe/Berlin", "2026-03-30T00:30:00Z", "2026-03-30T00:30:00Z")]
     #[case("30 2 * * *", "Europe/Berlin", "2026-10-26T01:30:00Z", "2026-10-26T01:30:00Z")]
     fn a_window_begins_once_when_the_clocks_change(
@@ -284,7 +278,7 @@ mod tests {
     #[case("0 0 30 2 +MON")]
     #[case("0 0 31 2,4,6,9,11 *")]
     #[case("0 0 29 2 +THU")] // in 2024 and 2052 only
-    #[case("*/30 2 * 3 SUN#L")] // then the clocks go from 2 to 3
+    #[case("*/30 2 * 3 SUN#L")] // on that day the clocks go from 2 to 3
     fn a_time_that_does_not_come_is_refused(#[case] cron: &str) {
         let error = Calendar::parse("w", &window(cron, Some("Europe/Berlin"), "1h")).unwrap_err();
         assert_eq!(error.to_string(), format!("w.cron: {cron:?} names a time that does not come within five years"));
@@ -293,7 +287,7 @@ mod tests {
     #[rstest]
     #[case("0 0 29 2 *", "2024-02-29T00:00:00Z")]
     #[case("0 0 31 * *", "2026-10-31T00:00:00Z")]
-    #[case("0 0 30 2 MON", "2026-02-23T00:00:00Z")] // that day of the month or that weekday
+    #[case("0 0 30 2 MON", "2026-02-23T00:00:00Z")] // cron: the day of the month or the weekday
     #[case("0 0 L 2 *", "2026-02-28T00:00:00Z")]
     #[case("0 0 * * FRI#5", "2026-10-30T00:00:00Z")]
     fn a_rare_day_is_accepted(#[case] cron: &str, #[case] begin: &str) {

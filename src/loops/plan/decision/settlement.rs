@@ -1,9 +1,8 @@
-//! The outcome of the last decision: it is read from the Execution, counted and recorded. Decisions that nobody has
+//! Outcome of the last decision: read from the Execution, counted and recorded. A decision that the Execution has not
 //! begun can be withdrawn.
 //!
-//! An outcome is counted once. It is not worth a write of its own: until the next decision is written, it can be read
-//! from the Execution again. An action counts as served only if it was done; one that a bound blocked counts as
-//! limited.
+//! An outcome is counted once. It causes no write of its own: until the next write, it can be read from the Execution
+//! again. An action counts as served only if it was carried out; an action that a bound blocked counts as limited.
 
 use jiff::Timestamp;
 
@@ -17,8 +16,8 @@ use ganglion_api::decision::{Act, Chosen, Counter, DecisionStatus, Direction, En
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_api::monitoring::AlarmState;
 
-/// The status with the outcome of the last decision, read from the Execution. Every reader of a Decision needs it,
-/// since the status is only written with the next decision or heartbeat. The function is idempotent.
+/// Returns the status with the outcome of the last decision, read from the Execution. Every reader of a Decision needs
+/// it, since the status is written only with the next decision or heartbeat. The function is idempotent.
 #[must_use]
 pub fn with_outcome(status: &DecisionStatus, executor: Option<Executor>, now: Timestamp) -> DecisionStatus {
     let mut status = status.clone();
@@ -41,8 +40,9 @@ pub fn settle(rules: &DecisionRules, status: &mut DecisionStatus, executor: Opti
     }
 }
 
-/// A recreated Decision continues with the number, the sample and the time of the last action of the Execution. If the
-/// last decision changed nothing, the last action was an earlier one; its time is unknown, and not later than this.
+/// Initializes a recreated Decision from the Execution: with the number, the sample and the time of its last action. If
+/// the last decision changed nothing, the last action was an earlier one; its time is unknown, but not later than the
+/// recorded time.
 pub fn recover(status: &mut DecisionStatus, executor: Option<Executor>) {
     let done = executor.map(|executor| executor.status).filter(|done| done.claim.is_none());
     let Some(done) = done.filter(|_| status.seq == 0) else { return };
@@ -55,7 +55,7 @@ pub fn recover(status: &mut DecisionStatus, executor: Option<Executor>) {
     }
 }
 
-/// How and when a decision ended.
+/// End of a decision.
 struct Conclusion {
     chosen: Chosen,
     outcome: Outcome,
@@ -67,7 +67,7 @@ fn take_outcome(status: &mut DecisionStatus, executor: Option<Executor>, now: Ti
     let chosen = status.chosen.clone()?;
     match chosen.outcome {
         None => {}
-        // It was begun while it was being withdrawn: it counts.
+        // The Execution began it while it was being withdrawn, so it counts.
         Some(Outcome::Withdrawn) if executor.is_some_and(|executor| is_taken_up(&chosen, executor)) => {
             mark(status, chosen.seq, None);
         }
@@ -86,19 +86,19 @@ fn take_outcome(status: &mut DecisionStatus, executor: Option<Executor>, now: Ti
     Some(Conclusion { chosen, outcome, at })
 }
 
-/// The last decision is open, and its Execution has not taken it up.
+/// Whether the last decision is open and its Execution has not taken it up.
 #[must_use]
 pub fn awaits_execution(status: &DecisionStatus, executor: Option<Executor>) -> bool {
     let open = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none());
     open.is_some_and(|chosen| !executor.is_some_and(|executor| is_taken_up(chosen, executor)))
 }
 
-/// The Execution has taken up this decision.
+/// Whether the Execution has taken up this decision.
 pub fn is_taken_up(chosen: &Chosen, executor: Executor) -> bool {
     executor.uid == chosen.executor && executor.status.seq == Some(chosen.seq)
 }
 
-/// The outcome of the decision; none while it is running.
+/// Returns the outcome of the decision; None while it is running.
 fn outcome(chosen: &Chosen, executor: Executor) -> Option<Outcome> {
     if executor.uid != chosen.executor {
         return Some(Outcome::Lost);
@@ -159,7 +159,7 @@ fn conclude(
     at
 }
 
-/// Limits count from the time of the effect, which may be long after the decision.
+/// Dates the action to the time of its effect, which may be long after the decision. Limits count from that time.
 fn date_actions(status: &mut DecisionStatus, chosen: &Chosen, at: Timestamp) {
     for act in status.acts.iter_mut().filter(|act| act.seq == chosen.seq) {
         act.at = micro_time(at);
@@ -181,8 +181,8 @@ fn entry(status: &mut DecisionStatus, seq: i64) -> Option<&mut Entry> {
     status.history.iter_mut().find(|entry| entry.seq == seq)
 }
 
-/// Withdraws a decision that nobody has begun and that is no longer wanted: its alarm was cleared, its rung was
-/// removed, or the mode was changed.
+/// Withdraws a decision that the Execution has not begun and that is no longer wanted: its alarm was cleared, its rung
+/// was removed, or the mode was changed.
 pub fn withdraw(
     rules: &DecisionRules,
     status: &mut DecisionStatus,
@@ -199,12 +199,12 @@ pub fn withdraw(
     let there = rules.rung(&chosen.metric, chosen.side, rung).is_some_and(|rung| *rung == chosen.action);
     let mode = rules.mode == chosen.mode && rules.mode != LoopMode::Paused;
     if !(stands && there && mode) {
-        // The action stays in the list of the limits: it may be begun at this moment.
+        // The action stays in the list of the limits: the Execution may be beginning it right now.
         mark(status, chosen.seq, Some(Outcome::Withdrawn));
     }
 }
 
-/// The counter of a metric.
+/// Returns the counter of a metric; creates it if it does not exist.
 pub fn counter<'a>(counters: &'a mut Vec<Counter>, metric: &str) -> &'a mut Counter {
     let index = counters.iter().position(|counter| counter.metric == metric).unwrap_or_else(|| {
         counters.push(Counter { metric: metric.to_owned(), ..Counter::default() });

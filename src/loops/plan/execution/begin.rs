@@ -18,13 +18,13 @@ use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{Claim, ClaimedPod, ExecutionState, ExecutionStatus, Goal, Quantities};
 use ganglion_api::scalars::Number;
 
-/// The time after which an effect that is not accepted fails.
+/// Timeout of an effect that is not accepted.
 const EFFECT_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
-/// The time after which a WorkloadAction that has not ended fails.
+/// Timeout of a WorkloadAction that does not end.
 const ACTION_TIMEOUT: SignedDuration = SignedDuration::from_hours(1);
 
-/// What the claim will contain.
+/// Content of the claim to be written.
 pub struct ClaimPlan {
     goal: Goal,
     pub before: Option<String>,
@@ -175,7 +175,7 @@ fn tuned(context: &ExecutionContext, chosen: &Chosen, tune: &Tune, other: &Tuned
         let goal = effective_policy::stepped(tunable, path, &now, &threshold.by)
             .map_err(|fault| NoPlan::Failed(LoopReason::SpecInvalid, fault.to_string()))?;
         if same(&goal, &now) {
-            return Err(NoPlan::Limited(format!("{path} is at {}, as far as it may go", now.as_str())));
+            return Err(NoPlan::Limited(format!("{path} is at {}, the limit of its bounds", now.as_str())));
         }
         let (before, after) = (now.0, goal.0.clone());
         return Ok(plan(Goal { threshold: Some(goal), ..Goal::default() }, before, after));

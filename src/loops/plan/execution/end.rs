@@ -1,4 +1,4 @@
-//! The statuses of an Execution: the first one, the result of an effect, and the end of a decision.
+//! Statuses of an Execution: the first one, the result of an effect, and the end of a decision.
 
 use jiff::SignedDuration;
 
@@ -10,15 +10,15 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::{ExecutionState, ExecutionStatus, Left};
 use ganglion_core::conditions::{self, Health, Stamp};
 
-/// The delay before an effect with an unclear result is tried again.
+/// Delay before an effect with an unclear result is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(2);
 
-/// The step after an effect of this claim.
+/// Returns the step after an effect of this claim.
 #[must_use]
 pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted: &EffectResult) -> ExecutionStep {
     let seq = context.status.claim.as_ref().map(|claim| claim.seq).or(context.status.seq).unwrap_or(0);
     match (acted, effect) {
-        // These effects only start something. The end is observed on the target.
+        // These effects only start a change. Its end is observed on the target.
         (
             EffectResult::Done(_),
             ExecutionEffect::Create { .. } | ExecutionEffect::Resize { .. } | ExecutionEffect::Template { .. },
@@ -56,7 +56,7 @@ pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted:
     }
 }
 
-/// The first status of an Execution. From then on, decisions can be addressed to it.
+/// Records the first status of an Execution. From then on, decisions can be addressed to it.
 pub fn first(context: &ExecutionContext) -> ExecutionStep {
     let status = ExecutionStatus {
         seq: Some(0),
@@ -69,7 +69,7 @@ pub fn first(context: &ExecutionContext) -> ExecutionStep {
     record(context, status)
 }
 
-/// Reports once why no decision is begun.
+/// Reports once why no decision is carried out.
 pub fn blocked(context: &ExecutionContext, why: &str) -> ExecutionStep {
     if context.status.reason == Some(LoopReason::Blocked) && context.status.message.as_deref() == Some(why) {
         return ExecutionStep::Nothing;
@@ -120,7 +120,7 @@ fn end(
     }
 }
 
-/// The values before and after the change, for fields that others may change back.
+/// Returns the values before and after the change, for fields that others may change back.
 fn left(context: &ExecutionContext) -> Option<Left> {
     let action = &context.status.claim.as_ref()?.action;
     let kept = action.scale.is_some() || action.patch.is_some();

@@ -1,4 +1,4 @@
-//! The absolute value that the target is to have, computed from the current value and the rung.
+//! Computes the goal: the absolute value for the target, from the current value and the rung.
 //!
 //! A rung that raises never returns less than the current value nor more than its max; a rung that lowers never returns
 //! more than the current value nor less than its min. A decision on an unknown value never lowers. Must not know how a
@@ -13,10 +13,10 @@ use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
 use ganglion_core::quantity;
 
-/// Larger amounts are not exact as floats. In bytes it is 8 PiB.
+/// Maximum amount: larger ones are not exact as floats. In bytes, it is 8 PiB.
 const MOST: i64 = 1 << 53;
 
-/// Why there is no goal.
+/// Reason why there is no goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoGoal {
     /// Min, max or an unknown value leave nothing to do.
@@ -25,7 +25,7 @@ pub enum NoGoal {
     Impossible(String),
 }
 
-/// The bounds of a change.
+/// Bounds of a change.
 #[derive(Clone, Copy, Debug)]
 struct NumberBounds {
     min: Option<f64>,
@@ -34,7 +34,7 @@ struct NumberBounds {
 }
 
 impl NumberBounds {
-    /// The value between `now` and `want` that the bounds allow. An unset bound is the current value.
+    /// Returns the value between `now` and `want` that the bounds allow. An unset bound is the current value.
     fn bound(self, now: f64, want: f64) -> f64 {
         if want > now {
             let floor = self.min.unwrap_or(want);
@@ -62,11 +62,7 @@ impl NumberBounds {
     }
 }
 
-/// The number of replicas.
-///
-/// # Errors
-///
-/// There is nothing to do, or the rung cannot be parsed.
+/// Computes the number of replicas.
 pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoGoal> {
     let have = f64::from(now);
     let want = match (scale.by, &scale.factor) {
@@ -86,11 +82,7 @@ fn round_away(have: f64, want: f64) -> f64 {
     if want > have { want.ceil() } else { want.floor() }
 }
 
-/// The requests and limits.
-///
-/// # Errors
-///
-/// There is nothing to do, or a quantity cannot be parsed.
+/// Computes the requests and limits.
 pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Quantities, NoGoal> {
     let factor = read("factor", &resize.factor)?;
     if factor <= 0.0 {
@@ -134,25 +126,17 @@ pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Qu
 }
 
 /// Whether the rung raises.
-///
-/// # Errors
-///
-/// The factor cannot be parsed.
 pub fn raises(resize: &Resize) -> Result<bool, NoGoal> {
     Ok(read("factor", &resize.factor)? > 1.0)
 }
 
-/// The amount in millicores or bytes, to sort pods; 0 if unset.
-///
-/// # Errors
-///
-/// The quantity cannot be parsed.
+/// Returns the amount in millicores or bytes, to sort pods; 0 if unset.
 pub fn amount_or_zero(resize: &Resize, text: Option<&Number>) -> Result<i64, NoGoal> {
     text.map_or(Ok(0), |text| amount(resize.resource, &resize.container, text))
 }
 
-/// The quantities of a pod that has `now` while the workload goes from `was` to `goal`. They are never lower than `now`
-/// when the workload goes up, and never higher when it goes down.
+/// Returns the quantities of a pod that has `now` while the workload goes from `was` to `goal`. They are never lower
+/// than `now` when the workload goes up, and never higher when it goes down.
 #[must_use]
 pub fn moved_toward(resource: ResourceName, now: &Quantities, was: &Quantities, goal: &Quantities) -> Quantities {
     let part = |now: &Option<Number>, was: &Option<Number>, goal: &Option<Number>| {
@@ -181,7 +165,7 @@ pub fn same_quantities(resource: ResourceName, a: &Quantities, b: &Quantities) -
     same(&a.request, &b.request) && same(&a.limit, &b.limit)
 }
 
-/// The API server refuses a request above its limit; this gives a better message.
+/// The API server refuses a request above its limit; this check returns a better message.
 fn check_request_within_limit(resource: ResourceName, goal: &Quantities) -> Result<(), NoGoal> {
     let (Some(request), Some(limit)) = (&goal.request, &goal.limit) else { return Ok(()) };
     if amount(resource, "requests", request)? > amount(resource, "limits", limit)? {
@@ -191,7 +175,7 @@ fn check_request_within_limit(resource: ResourceName, goal: &Quantities) -> Resu
     Ok(())
 }
 
-/// Millicores or bytes.
+/// Parses an amount, in millicores or bytes.
 fn amount(resource: ResourceName, field: &str, text: &Number) -> Result<i64, NoGoal> {
     let amount = match resource {
         ResourceName::Cpu => quantity::cpu_millis(text.as_str()),
@@ -204,7 +188,7 @@ fn amount(resource: ResourceName, field: &str, text: &Number) -> Result<i64, NoG
     }
 }
 
-/// The amount in the largest unit of which it is a multiple, as people write it.
+/// Formats the amount in the largest unit of which it is a multiple, as people write it.
 fn amount_text(resource: ResourceName, amount: i64) -> Number {
     let (units, rest): (&[(i64, &str)], &str) = match resource {
         ResourceName::Cpu => (&[(1000, "")], "m"),
@@ -214,11 +198,7 @@ fn amount_text(resource: ResourceName, amount: i64) -> Number {
     Number(whole.map_or_else(|| format!("{amount}{rest}"), |(size, unit)| format!("{}{unit}", amount / size)))
 }
 
-/// The value of the field.
-///
-/// # Errors
-///
-/// There is nothing to do, or a value cannot be parsed.
+/// Computes the value of the field.
 pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<Value, NoGoal> {
     if let Some(to) = &patch.to {
         let goal: Value = serde_json::from_str(to)

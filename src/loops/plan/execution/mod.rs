@@ -1,20 +1,20 @@
-//! The third hop: one decision in, at most one effect out, whatever process is killed when.
+//! The third stage: each decision has at most one effect, no matter which process is killed when.
 //!
 //! The goal is recorded as an absolute value before it is written to the target. After a crash, the target is read
-//! before anything is repeated. Its generation shows whether we or somebody else changed it since the claim: as long as
-//! it is the same, nobody did. An effect that cannot be verified (an event that was sent) is never repeated. Must not
-//! know how the target is read or written.
+//! before any effect is repeated. Its generation shows whether anybody, including us, has changed its spec since the
+//! claim: while it is the same, nobody has. An effect that cannot be verified (an event that was sent) is never
+//! repeated. Must not know how the target is read or written.
 //!
 //! | file | content |
 //! |---|---|
 //! | `types` | types that the other files share: input, target state, effects, steps |
 //! | `step` | the next step |
 //! | `begin` | the claim of a decision |
-//! | `goal` | the absolute value that the target is to have |
+//! | `goal` | the absolute value for the target |
 //! | `resume` | the next step of a claim |
 //! | `end` | the result of an effect, and the end of a decision |
-//! | `resize` | which pods are resized, and their progress |
-//! | `trial` | what would become of a rung, without a decision |
+//! | `resize` | the choice of pods to resize, and their progress |
+//! | `trial` | the result of a rung if it were carried out, without a decision |
 //! | `undone` | whether somebody else undoes the changes of this loop |
 //! | `identity`, `texts` | names of created objects; texts of messages |
 

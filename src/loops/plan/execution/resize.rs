@@ -1,7 +1,7 @@
-//! Resizes the pods of a workload: which of them are resized by how much, and their progress.
+//! Resizes the pods of a workload: chooses the pods and their resources, and observes their progress.
 //!
 //! The claim contains the pods with their generations. While the generation of a pod is that of the claim, nobody has
-//! written its spec since. A pod that somebody sets back is therefore never resized twice by the same decision.
+//! written its spec since. A pod that somebody changes back is therefore never resized twice by the same decision.
 
 use super::goal;
 use super::texts::{quantities_text, target_text};
@@ -13,7 +13,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::{CLAIMED_PODS, Claim, ClaimedPod, Quantities};
 use ganglion_api::scalars::Number;
 
-/// The resources of the pod that is furthest behind, its goal, and the pods to resize.
+/// Resources of the pod that is furthest behind, the goal, and the pods to resize.
 pub struct ResizePlan {
     pub was: Quantities,
     pub goal: Quantities,
@@ -54,7 +54,7 @@ pub fn plan(
     Ok(ResizePlan { was, goal, pods })
 }
 
-/// The quantity by which pods are sorted.
+/// Returns the quantity by which pods are sorted.
 fn chosen<'a>(resize: &Resize, quantities: &'a Quantities) -> Option<&'a Number> {
     match resize.what.unwrap_or(Bounds::Both) {
         Bounds::Requests => quantities.request.as_ref(),
@@ -63,7 +63,7 @@ fn chosen<'a>(resize: &Resize, quantities: &'a Quantities) -> Option<&'a Number>
     }
 }
 
-/// The change of this pod; none if it has reached the goal.
+/// Returns the change of this pod; None if it has reached the goal.
 fn change(resize: &Resize, pod: &PodResources, was: &Quantities, goal: &Quantities) -> Option<PodResize> {
     let to = goal::moved_toward(resize.resource, &pod.wants, was, goal);
     (!goal::same_quantities(resize.resource, &pod.wants, &to)).then(|| PodResize {
@@ -75,7 +75,7 @@ fn change(resize: &Resize, pod: &PodResources, was: &Quantities, goal: &Quantiti
     })
 }
 
-/// The progress of the claim.
+/// Returns the progress of the claim.
 pub fn progress(context: &ExecutionContext, claim: &Claim, resize: &Resize, seen: &ResizeTarget) -> ClaimProgress {
     let (Some(goal), Some(was)) = (&claim.goal.quantities, &claim.was) else { return ClaimProgress::tampered() };
     if claim.uid.as_deref() != Some(&seen.target.uid) {
@@ -118,7 +118,7 @@ pub fn progress(context: &ExecutionContext, claim: &Claim, resize: &Resize, seen
     kubelet_progress(context, resize, &done, &changed_by_others, was, goal)
 }
 
-/// The progress of the kubelets.
+/// Returns the progress of the kubelets.
 fn kubelet_progress(
     context: &ExecutionContext,
     resize: &Resize,

@@ -1,4 +1,4 @@
-//! The next step of a claim: the effect, if it has not happened; the end, if it has.
+//! Next step of a claim: the effect if it has not happened yet, or the end if it has.
 
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -18,14 +18,14 @@ use ganglion_api::execution::{Claim, ExecutionState, ExecutionStatus};
 use ganglion_api::targets::WorkloadRef;
 use ganglion_api::workload_action::{Create, Delete, Move, ReplicaCount, WorkloadActionSpec};
 
-/// The interval at which pods are read until their kubelets have resized them.
+/// Interval at which pods are read until their kubelets have resized them.
 const POLL: SignedDuration = SignedDuration::from_secs(1);
 
-/// Seconds for which a WorkloadAction is kept after its end. At least the timeout of a claim, so that a deleted
+/// Lifetime of a WorkloadAction after its end, in seconds. At least the timeout of a claim, so that a deleted
 /// WorkloadAction is never mistaken for one that was never created.
 const ACTION_TTL: i32 = 3600;
 
-/// The next step of this claim.
+/// Returns the next step of this claim.
 pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
     let end = |state, reason, message: &str| ended(context, claim.seq, state, reason, message);
     if cannot_be_verified(&claim.action) && context.sent == Sent::Maybe {
@@ -57,7 +57,7 @@ pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
     }
 }
 
-/// Whether the stored decision still stands: it may have been withdrawn while it was being claimed.
+/// Whether the stored decision is still wanted: it may have been withdrawn while it was being claimed.
 fn is_wanted(context: &ExecutionContext, claim: &Claim) -> bool {
     let stands = context.chosen.is_some_and(|chosen| chosen.seq == claim.seq && chosen.outcome.is_none());
     stands && !context.spec.paused && context.spec.blocked.is_none()
@@ -125,8 +125,8 @@ fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> Cl
     }
 }
 
-/// While the generation is that of the claim, nobody has written the spec since. A later one is the work of this claim only where
-/// the claim may have been sent.
+/// Returns the progress by the generation of the target. While the generation is that of the claim, nobody has written
+/// the spec since. A later generation is the work of this claim only if the claim may have been sent.
 fn by_generation(
     context: &ExecutionContext,
     claim: &Claim,
@@ -141,7 +141,7 @@ fn by_generation(
     if claim.generation == Some(thing.generation) {
         return ClaimProgress::NotStarted(effect);
     }
-    // Where nothing was sent, others have changed it, and to the same: the decision rested on an older state.
+    // If nothing was sent, others made the same change, and the decision was based on an older state.
     if reached && context.sent == Sent::Maybe {
         return ClaimProgress::Done(done_text(context));
     }
@@ -172,7 +172,7 @@ fn action(
     }
 }
 
-/// The spec of the WorkloadAction of a rung; it acts on the loop's target.
+/// Returns the spec of the WorkloadAction of a rung. It acts on the loop's target.
 fn action_spec(context: &ExecutionContext, template: &ActionTemplate) -> WorkloadActionSpec {
     let target = &context.spec.target;
     let workload =
@@ -234,12 +234,12 @@ fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLo
     ClaimProgress::NotStarted(ExecutionEffect::Tune { uid: other.uid.clone(), tuning })
 }
 
-/// `Increase rank memory`.
+/// Message of a tuning, such as `Increase rank memory`.
 fn tuning_text(claim: &Claim, tune: &Tune, context: &ExecutionContext) -> String {
     if let Some(threshold) = &tune.threshold {
         return format!("Change {} to {}", threshold.path, context.status.after.as_deref().unwrap_or_default());
     }
-    // The raised metric is the first one at a new place.
+    // The raised metric is the first one whose place has changed.
     let before: Vec<&str> = context.status.before.as_deref().unwrap_or_default().split(',').collect();
     let rank = claim.goal.rank.as_deref().unwrap_or_default();
     let raised = rank.iter().zip(before).find(|(now, before)| now.as_str() != *before).map(|(now, _)| now.as_str());

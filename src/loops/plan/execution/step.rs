@@ -5,7 +5,7 @@ use super::{begin, end, resume};
 use crate::proposal;
 use ganglion_api::decision::Chosen;
 
-/// The next step.
+/// Returns the next step.
 #[must_use]
 pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     if let Some(claim) = &context.status.claim {

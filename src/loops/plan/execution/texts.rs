@@ -9,12 +9,12 @@ use ganglion_api::scalars::Number;
 use ganglion_core::quantity;
 use ganglion_core::words::kind_of_text;
 
-/// `Deployment/web`.
+/// Name of the target, such as `Deployment/web`.
 pub fn target_text(target: &TargetRef) -> String {
     format!("{}/{}", target.kind, target.name)
 }
 
-/// `changed Deployment/web from 3 to 4`.
+/// Message of a change, such as `changed Deployment/web from 3 to 4`.
 pub fn done_text(context: &ExecutionContext) -> String {
     let after = context.status.after.as_deref().unwrap_or("what was decided");
     match &context.status.before {
@@ -23,8 +23,8 @@ pub fn done_text(context: &ExecutionContext) -> String {
     }
 }
 
-/// The value of a field, for a status: a number, a quantity, true or false as JSON; of all else only the kind, since a field may
-/// hold a secret.
+/// Formats the value of a field for a status: numbers, quantities, booleans and null as JSON; of any other value only
+/// its kind, since a field may hold a secret.
 #[must_use]
 pub fn value_text(value: Option<&Value>) -> String {
     match value {
@@ -37,7 +37,7 @@ pub fn value_text(value: Option<&Value>) -> String {
     }
 }
 
-/// `request 512Mi, limit 1Gi`.
+/// Formats quantities, such as `request 512Mi, limit 1Gi`.
 pub fn quantities_text(quantities: &Quantities) -> String {
     let part = |name: &str, value: &Option<Number>| value.as_ref().map(|value| format!("{name} {}", value.as_str()));
     let parts: Vec<String> =

@@ -1,4 +1,4 @@
-//! Whether a rung could be carried out on its target as it is, and what it would change, without a decision.
+//! Tries a rung: whether it could be carried out on the current target, and what it would change, without a decision.
 
 use jiff::Timestamp;
 
@@ -12,20 +12,20 @@ use ganglion_api::closed_loop::{LoopMode, TargetRef};
 use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionSpec, ExecutionStatus};
 
-/// What would become of a rung.
+/// Result of a trial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// The value before, if the rung has one, and the value after.
+    /// The value before the change, if the rung has one, and the value after it.
     Possible { before: Option<String>, after: String },
     /// The target is at the bound of the rung.
     Limited(String),
-    /// Each decision on the rung would fail for this reason.
+    /// Each decision on the rung would fail, for this reason.
     Impossible(LoopReason, String),
-    /// It could not be found out now.
+    /// The result could not be determined now.
     Unknown(String),
 }
 
-/// Plans the rung as for a decision of the loop.
+/// Plans the rung as if the loop had decided on it.
 #[must_use]
 pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetState) -> Trial {
     if let Some((reason, message)) = lookup_failure(seen) {
@@ -68,7 +68,7 @@ pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetStat
     }
 }
 
-/// A workload that has no pods yet is judged by its template.
+/// Uses the template in place of a pod if the workload has no pods yet.
 fn with_template_as_pod(rung: &Rung, seen: &TargetState) -> TargetState {
     let (RungAction::Resize(_), TargetState::Resources(target)) = (RungAction::from(rung), seen) else {
         return seen.clone();

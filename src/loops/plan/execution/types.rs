@@ -14,7 +14,7 @@ use ganglion_api::execution::{ExecutionSpec, ExecutionStatus, Quantities};
 use ganglion_api::sample::Tag;
 use ganglion_api::workload_action::WorkloadActionSpec;
 
-/// The input of a step.
+/// Input of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutionContext<'a> {
     pub spec: &'a ExecutionSpec,
@@ -24,11 +24,11 @@ pub struct ExecutionContext<'a> {
     pub generation: i64,
     /// Name of the loop.
     pub loop_name: &'a str,
-    /// The last decision, as it was written.
+    /// Last decision, as it was written.
     pub chosen: Option<&'a Chosen>,
-    /// The tag of the sample of that decision.
+    /// Tag of the sample of that decision.
     pub tag: Option<&'a Tag>,
-    /// The target, if it was read after the status.
+    /// State of the target, if it was read after the status.
     pub seen: Option<&'a TargetState>,
     /// Whether the claim in the status may have been carried out.
     pub sent: Sent,
@@ -40,7 +40,7 @@ pub struct ExecutionContext<'a> {
 pub enum Sent {
     /// This process wrote the claim, and none of its requests was accepted since.
     NotYet,
-    /// This process or another one may have.
+    /// This process or another one may have sent the request.
     Maybe,
 }
 
@@ -56,7 +56,7 @@ pub struct ObjectVersion {
     pub written_by: Option<String>,
 }
 
-/// The state of the target, as the rung needs it.
+/// State of the target, as the rung needs it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TargetState {
     /// It does not exist; the message says so.
@@ -122,7 +122,7 @@ pub struct PodResize {
     pub to: Quantities,
 }
 
-/// The progress of a WorkloadAction.
+/// Progress of a WorkloadAction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActionProgress {
     Running(String),
@@ -130,34 +130,34 @@ pub enum ActionProgress {
     Failed(String),
 }
 
-/// A loop that is tuned.
+/// Loop that is tuned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TunedLoop {
     pub uid: String,
     pub tunable: Option<Tunable>,
-    /// The effective rank and metrics.
+    /// Effective rank and metrics.
     pub rank: Vec<String>,
     pub metrics: Vec<Metric>,
     /// The earlier tuning of this loop, if it has not expired.
     pub mine: Option<Tuning>,
 }
 
-/// The next step.
+/// Next step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExecutionStep {
     /// Nothing until something changes.
     Nothing,
-    /// Read the target and ask again.
+    /// Read the target and call `next_step` again.
     Look,
-    /// Write this status, with the resourceVersion that was read as precondition, and ask again.
+    /// Write this status, with the resourceVersion that was read as precondition, and call `next_step` again.
     Record(Box<ExecutionStatus>),
     /// Carry out this effect and pass its result to `after_effect`.
     Act(Box<ExecutionEffect>),
-    /// Ask again at this time.
+    /// Call `next_step` again at this time.
     Wait(Timestamp),
 }
 
-/// One change outside of the loop's own status. Each has a precondition or is idempotent.
+/// A change outside of the Execution's status. Each one has a precondition or is idempotent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExecutionEffect {
     /// Sets the replicas of exactly this version of the target.
@@ -175,7 +175,7 @@ pub enum ExecutionEffect {
     },
     /// Sets the field of exactly this version of the target.
     Patch { target: ObjectVersion, path: String, value: Value },
-    /// Creates a WorkloadAction; one that exists already is as good.
+    /// Creates a WorkloadAction. An existing one of that name counts as created if the Execution owns it.
     Create { name: String, spec: Box<WorkloadActionSpec> },
     /// Sends an event, once.
     Send { id: String, webhook: Webhook },
@@ -186,7 +186,7 @@ pub enum ExecutionEffect {
 /// Result of an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EffectResult {
-    /// It was accepted; with the new value, if it is known.
+    /// It was accepted. Contains the new value, if it is known.
     Done(Option<String>),
     /// Its precondition failed.
     Conflict,
@@ -200,7 +200,7 @@ pub enum EffectResult {
     Unclear(String),
 }
 
-/// Why a decision is not claimed.
+/// Reason why a decision is not claimed.
 pub enum NoPlan {
     Limited(String),
     Failed(LoopReason, String),
@@ -217,7 +217,7 @@ impl From<NoGoal> for NoPlan {
     }
 }
 
-/// The progress of a claim, compared with the target.
+/// Progress of a claim, judged by the state of the target.
 pub enum ClaimProgress {
     /// The target is unchanged.
     NotStarted(ExecutionEffect),
@@ -236,13 +236,13 @@ pub enum ClaimProgress {
 }
 
 impl ClaimProgress {
-    /// The result for a claim that somebody has edited so that it has no goal.
+    /// Result for a claim that has no goal because somebody edited it.
     pub fn tampered() -> Self {
         Self::Lost("its claim was changed by somebody else".into())
     }
 }
 
-/// Why the target could not be read.
+/// Returns why the target could not be read.
 pub fn lookup_failure(seen: &TargetState) -> Option<(LoopReason, &str)> {
     match seen {
         TargetState::NotFound(message) => Some((LoopReason::TargetNotFound, message)),
@@ -257,7 +257,7 @@ pub fn lookup_failure(seen: &TargetState) -> Option<(LoopReason, &str)> {
     }
 }
 
-/// The action of a rung.
+/// Action of a rung.
 pub enum RungAction<'a> {
     Scale(&'a Scale),
     Resize(&'a Resize),

@@ -1,5 +1,5 @@
-//! Detects that somebody else undoes the changes of this loop. After three times within ten minutes the loop stops and
-//! names the other one.
+//! Detects that somebody else undoes the changes of this loop. After three undone changes within ten minutes, the loop
+//! stops and names the other field manager.
 
 use jiff::SignedDuration;
 
@@ -10,13 +10,13 @@ use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionStatus, Left, Undone};
 use ganglion_core::quantity;
 
-/// The number of undone changes that stops the loop.
+/// Number of undone changes that stops the loop.
 const MOST: usize = 3;
 
-/// The period in which they are counted.
+/// Period in which undone changes are counted.
 const WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// The status with a change that was undone since the last step; old entries are removed.
+/// Returns the status with the change that was undone since the last step, if any, and without old entries.
 pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStatus {
     let mut status = context.status.clone();
     status.undone.retain(|undone| elapsed(&undone.at, context.now) < WITHIN);
@@ -37,7 +37,7 @@ pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetSt
     status
 }
 
-/// Whether the value went back at least a part of the way; without numbers, whether it is another one.
+/// Whether the value went back at least part of the way. Without numbers: whether the value differs.
 fn is_reverted(left: &Left, now: &str) -> bool {
     let number = |text: &str| quantity::number(text.trim_matches('"')).ok();
     match (number(&left.before), number(&left.after), number(now)) {
@@ -47,12 +47,12 @@ fn is_reverted(left: &Left, now: &str) -> bool {
     }
 }
 
-/// Why the loop stops, if enough changes were undone.
+/// Returns why the loop stops, if enough changes were undone.
 pub fn conflict(status: &ExecutionStatus, target: &str) -> Option<String> {
     let last = status.undone.last().filter(|_| status.undone.len() >= MOST)?;
     Some(format!(
-        "{} undid what this loop did to {target} {MOST} times within ten minutes: have it leave the field alone, or take away \
-         this loop's rung",
+        "{} undid what this loop did to {target} {MOST} times within ten minutes: configure it to leave the field alone, \
+         or remove this loop's rung",
         last.by
     ))
 }

@@ -1,4 +1,4 @@
-//! What the user of a loop can do now.
+//! Advice for the user of a loop.
 
 use kube::ResourceExt;
 
@@ -13,7 +13,7 @@ use ganglion_api::decision::{Outcome, Rejected};
 use ganglion_api::marks;
 use ganglion_core::names;
 
-/// What can be done, and the command that does it.
+/// One piece of advice, with the command that carries it out.
 pub struct Advice {
     pub words: String,
     pub command: Option<String>,
@@ -27,7 +27,7 @@ fn run(words: impl Into<String>, command: String) -> Advice {
     Advice { words: words.into(), command: Some(command) }
 }
 
-/// The advice, the most important first; at least one.
+/// Returns the advice, the most important first; at least one.
 pub fn advice(subject: &ExplainedLoop) -> Vec<Advice> {
     let mut all: Vec<Advice> = reason(subject).and_then(|reason| remedy(subject, reason)).into_iter().collect();
     let (name, namespace) = names(subject);
@@ -55,16 +55,16 @@ pub fn advice(subject: &ExplainedLoop) -> Vec<Advice> {
     all
 }
 
-/// A decision that waits for its approval.
+/// Decision that waits for approval.
 pub struct Proposal {
     pub seq: i64,
-    /// What the approval names.
+    /// Digest to approve.
     pub digest: String,
-    /// What would be done, and why.
+    /// Action that would be carried out, and its cause.
     pub words: String,
 }
 
-/// The proposal that waits for approval.
+/// Returns the proposal that waits for approval.
 #[must_use]
 pub fn proposal(subject: &ExplainedLoop) -> Option<Proposal> {
     let chosen = subject.decided()?.chosen.as_ref()?;
@@ -78,7 +78,7 @@ pub fn proposal(subject: &ExplainedLoop) -> Option<Proposal> {
     (open && !is_approved).then_some(Proposal { seq: chosen.seq, digest, words })
 }
 
-/// The reason of the condition `Ready`.
+/// Returns the reason of the condition `Ready`.
 fn reason(subject: &ExplainedLoop) -> Option<LoopReason> {
     Some(LoopReason::of(&subject.condition("Ready")?.reason))
 }
@@ -87,7 +87,8 @@ fn names(subject: &ExplainedLoop) -> (String, String) {
     (subject.parent.name_any(), subject.parent.namespace().unwrap_or_default())
 }
 
-/// What helps a rejected alarm; none if it waits for a sample or for time, or if the condition Ready says it.
+/// Returns advice about a rejected alarm. None if the alarm waits for a sample or for time, or if the condition `Ready`
+/// covers it.
 fn rejected(passed: &Rejected) -> Option<String> {
     let alarm = format!("{} {}", passed.side, passed.metric);
     match passed.reason {
@@ -100,7 +101,8 @@ fn rejected(passed: &Rejected) -> Option<String> {
     }
 }
 
-/// What helps with the reason of the condition Ready; none if nothing is wrong, or if the mode needs other advice.
+/// Returns advice about the reason of the condition `Ready`. None if nothing is wrong, or if the mode needs other
+/// advice.
 fn remedy(subject: &ExplainedLoop, reason: LoopReason) -> Option<Advice> {
     let (name, namespace) = names(subject);
     let spec = &subject.parent.spec;
@@ -124,7 +126,8 @@ fn remedy(subject: &ExplainedLoop, reason: LoopReason) -> Option<Advice> {
     })
 }
 
-/// The words of the advice for every reason: a new one does not compile without. None if nothing is wrong.
+/// Returns the text of the advice for each reason; None if nothing is wrong. The match is total, so that a new reason
+/// does not compile without a text.
 fn words(reason: LoopReason) -> Option<&'static str> {
     use LoopReason as R;
     Some(match reason {
@@ -164,16 +167,16 @@ fn words(reason: LoopReason) -> Option<&'static str> {
             "The loop continues with the next decision. If this happens again, check the target."
         }
         R::NoAction => "Add an action for the alarm in spec.actions.",
-        R::NotSelected => "policy.expression must give a number above 0 for an alarm that is to be served.",
+        R::NotSelected => "policy.expression must return a number above 0 for each alarm that should be served.",
         R::OutsideWindow => "Wait until the window opens, or change during of the action.",
         R::Damped | R::Frozen => "Wait, or move the levels of the metric further apart.",
-        R::Outranked | R::Dwell | R::Budget | R::Settling => "Wait: the loop goes on by itself.",
-        R::InFlight | R::Claimed | R::Executing | R::Withdrawn => "Wait: the loop goes on with the next sample.",
+        R::Outranked | R::Dwell | R::Budget | R::Settling => "Wait: the loop continues by itself.",
+        R::InFlight | R::Claimed | R::Executing | R::Withdrawn => "Wait: the loop continues with the next sample.",
         R::Unknown => "Use the ganglion program of the operator's version.",
     })
 }
 
-/// How the first sample comes.
+/// Returns advice on how to send the first sample.
 fn sample(subject: &ExplainedLoop, words: &str) -> Advice {
     let (name, namespace) = names(subject);
     let metrics = subject.parent.spec.metrics.iter();
@@ -185,7 +188,7 @@ fn sample(subject: &ExplainedLoop, words: &str) -> Advice {
     run(words, format!("ganglion push {name} -n {namespace} {}", values.join(" ")))
 }
 
-/// The key of a pushed metric in a sample.
+/// Returns the key of a pushed metric in a sample.
 fn key<'a>(metric: &'a Metric, push: &'a Push) -> &'a str {
     push.key.as_deref().unwrap_or(&metric.name)
 }

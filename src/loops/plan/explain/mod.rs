@@ -22,7 +22,7 @@ use ganglion_core::layout::{clock, paragraph, table};
 use ganglion_core::names;
 pub use subject::ExplainedLoop;
 
-/// The explanation. Lines have at most 120 columns, except for long names and commands.
+/// Returns the explanation. Lines have at most 120 columns, except for long names and commands.
 #[must_use]
 pub fn explain(subject: &ExplainedLoop) -> String {
     let settled = settled_decision(subject);
@@ -79,7 +79,7 @@ fn head(subject: &ExplainedLoop) -> String {
     text
 }
 
-/// The history of decisions, the newest last.
+/// Formats the history of decisions, the newest last.
 fn history(subject: &ExplainedLoop) -> String {
     let history = subject.decided().map(|decided| decided.history.as_slice()).unwrap_or_default();
     if history.is_empty() {
@@ -103,7 +103,7 @@ fn row(subject: &ExplainedLoop, entry: &Entry) -> [String; 8] {
     ]
 }
 
-/// The Decision with the outcome of the last decision, which may so far be in the Execution only.
+/// Returns the Decision with the outcome of the last decision, which so far may be only in the Execution.
 fn settled_decision(subject: &ExplainedLoop) -> Option<Decision> {
     let mut decision = subject.decision?.clone();
     let executor = subject.execution.and_then(Executor::of);
@@ -111,7 +111,7 @@ fn settled_decision(subject: &ExplainedLoop) -> Option<Decision> {
     Some(decision)
 }
 
-/// What a decision without an outcome is waiting for.
+/// Describes the state of a decision without an outcome.
 fn waiting(subject: &ExplainedLoop, seq: i64) -> String {
     if proposal(subject).is_some_and(|proposal| proposal.seq == seq) {
         "proposed".to_owned()
@@ -120,7 +120,7 @@ fn waiting(subject: &ExplainedLoop, seq: i64) -> String {
     }
 }
 
-/// The effective level of an alarm: `under 5`.
+/// Returns the effective level of an alarm, such as `under 5`.
 fn level(metrics: &[Metric], name: &str, side: Side) -> Option<String> {
     let metric = metrics.iter().find(|metric| metric.name == name)?;
     match side {
@@ -131,7 +131,7 @@ fn level(metrics: &[Metric], name: &str, side: Side) -> Option<String> {
     }
 }
 
-/// What each hop did with the last sample.
+/// Describes the result of each stage for the last sample.
 fn last_sample(subject: &ExplainedLoop) -> String {
     let Some(watched) = subject.watched().filter(|watched| watched.tag.is_some()) else {
         return paragraph("", "No sample has been received yet.");
@@ -180,7 +180,7 @@ fn alarms(subject: &ExplainedLoop, alarms: &[AlarmState]) -> String {
     if alarms.is_empty() { "none".to_owned() } else { alarms.iter().map(words).collect::<Vec<_>>().join(", ") }
 }
 
-/// A newer pushed sample that is not in the status.
+/// Describes a newer pushed sample that is not in the status.
 fn newer(subject: &ExplainedLoop, watched: &MonitoringStatus) -> Option<String> {
     let sample = subject.monitoring?.spec.sample.as_ref()?;
     let seen = watched.tag.as_ref().map(|tag| tag.time.0);
@@ -189,7 +189,7 @@ fn newer(subject: &ExplainedLoop, watched: &MonitoringStatus) -> Option<String> 
         .then(|| format!("the sample of {} changed nothing: {}", sample.time, values.join(", ")))
 }
 
-/// The number of refused samples by reason.
+/// Describes the number of refused samples by reason.
 fn refused(refused: &RefusedSamples) -> Option<String> {
     let counts = [
         (refused.out_of_order, "older than the sample before"),
@@ -202,7 +202,7 @@ fn refused(refused: &RefusedSamples) -> Option<String> {
     (!words.is_empty()).then(|| format!("{} (since the loop was created)", words.join(", ")))
 }
 
-/// The limits that block the loop now.
+/// Describes the limits that block the loop now.
 fn limits(subject: &ExplainedLoop) -> String {
     let Some(limits) = subject.decided().and_then(|decided| decided.limits.as_ref()) else { return String::new() };
     let LimitState { dwell_until, budget_left, damped_until, frozen_until } = limits;
@@ -222,7 +222,7 @@ fn limits(subject: &ExplainedLoop) -> String {
     if words.is_empty() { String::new() } else { paragraph("  limits       ", &words.join("; ")) }
 }
 
-/// The state of the loop.
+/// Describes the state of the loop.
 fn now(subject: &ExplainedLoop) -> String {
     let Some(ready) = subject.condition("Ready") else {
         return paragraph("", "Now: the operator has not reconciled this loop yet.");

@@ -1,4 +1,4 @@
-//! The input of an explanation: a loop and its children, as they were read.
+//! Input of an explanation: a loop and its children, as read from the API server.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -9,7 +9,7 @@ use ganglion_api::decision::{Decision, DecisionStatus};
 use ganglion_api::execution::{Execution, ExecutionStatus};
 use ganglion_api::monitoring::{Monitoring, MonitoringStatus};
 
-/// A loop and those of its children that exist.
+/// A loop and its existing children.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainedLoop<'a> {
     pub parent: &'a ClosedLoop,
@@ -32,7 +32,7 @@ impl ExplainedLoop<'_> {
         self.execution?.status.as_ref()
     }
 
-    /// The metrics with their effective levels: the Monitoring contains the tuned ones.
+    /// Returns the metrics with their effective levels: the Monitoring contains the tuned ones.
     pub fn metrics(&self) -> &[Metric] {
         self.monitoring.map_or(&self.parent.spec.metrics, |monitoring| &monitoring.spec.metrics)
     }

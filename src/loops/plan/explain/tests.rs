@@ -1,4 +1,4 @@
-//! The explanation of a loop, as its user reads it.
+//! Tests of the explanation of a loop, as its user reads it.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

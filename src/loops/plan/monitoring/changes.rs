@@ -1,4 +1,4 @@
-//! When a status of a Monitoring is worth a write, and which of its changes need a decision.
+//! Decides whether a status of a Monitoring is worth a write, and whether it needs a decision.
 
 use jiff::SignedDuration;
 
@@ -9,7 +9,7 @@ use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::monitoring::{MonitoringStatus, UnknownMetric};
 use ganglion_core::conditions;
 
-/// The least time between two writes that only change the reason of a missing value: the texts of a server may differ
+/// Minimum time between two writes that change only the reason of a missing value. A server may return a different text
 /// each time.
 const REASON_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
@@ -27,7 +27,7 @@ impl MonitoringRules {
             Trace::EverySample => fresh,
             Trace::OnChange => false,
         };
-        // A time ahead of ours is of a clock that was set back since.
+        // A time in the future comes from before the clock was set back.
         let rested = |duration| {
             let since = before.heartbeat.as_ref().map(|last| elapsed(last, now));
             since.is_none_or(|since| !(SignedDuration::ZERO..duration).contains(&since))
@@ -39,21 +39,22 @@ impl MonitoringRules {
             || edges(before) != edges(after)
             || !conditions::alike(&before.conditions, &after.conditions)
             || ranks_found(before) != ranks_found(after)
-            // A flood of refused samples is reported, but at most once in each interval.
+            // Refused samples are reported at most once per interval, so that a flood of them causes no flood of
+            // writes.
             || (before.refused != after.refused && rested(self.interval))
             || (reasons(before) != reasons(after) && (first_reason(before, after) || rested(REASON_INTERVAL)))
             || rested(HEARTBEAT)
     }
 }
 
-/// The part of a status that is written as soon as it changes: alarms and missing values.
+/// Returns the part of a status that is written as soon as it changes: alarms and missing values.
 fn edges(status: &MonitoringStatus) -> impl PartialEq + '_ {
     let pending: Vec<(&str, Side)> = status.pending.iter().map(|alarm| (alarm.metric.as_str(), alarm.side)).collect();
     let unknown: Vec<&str> = status.unknown.iter().map(|unknown| unknown.metric.as_str()).collect();
     (alarm_states(status), pending, unknown, status.message.as_deref())
 }
 
-/// The reason of each missing value.
+/// Returns the reason of each missing value.
 fn reasons(status: &MonitoringStatus) -> Vec<&str> {
     status.unknown.iter().map(|unknown| unknown.message.as_str()).collect()
 }
@@ -67,7 +68,7 @@ fn first_reason(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
     })
 }
 
-/// The part of a status that a decision depends on.
+/// Returns the part of a status that a decision depends on.
 pub(super) fn alarm_states(status: &MonitoringStatus) -> Vec<(&str, Side, bool, bool)> {
     let alarms = status.alarms.iter();
     alarms.map(|alarm| (alarm.metric.as_str(), alarm.side, alarm.unknown, alarm.held)).collect()

@@ -1,4 +1,4 @@
-//! Levels of a metric: when a value raises an alarm, when it clears it, and what happens while the value is missing.
+//! Levels of a metric: when a value raises or clears an alarm, and the behavior while the value is missing.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -8,17 +8,17 @@ use ganglion_api::closed_loop::metric::{Equal, Level, Metric, MissingThen, Side}
 /// For a level smaller than this, the excess is absolute and not relative to the level.
 const SMALL: f64 = 1e-9;
 
-/// The parsed levels of one metric.
+/// Parsed levels of one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Levels {
     bounds: Vec<Bound>,
-    /// The largest age of a value.
+    /// Maximum age of a value.
     pub after: SignedDuration,
-    /// What happens when the value is older.
+    /// Behavior when the value is older.
     pub then: WhenMissing,
 }
 
-/// What happens while the value is missing.
+/// Behavior while a value is missing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WhenMissing {
     /// The alarm keeps its state.
@@ -38,7 +38,7 @@ struct Bound {
     lasting: SignedDuration,
 }
 
-/// The state of a metric's value.
+/// State of a metric's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricState {
     /// The value is known.
@@ -51,7 +51,7 @@ pub enum MetricState {
     Missing,
 }
 
-/// The stage of an alarm.
+/// Stage of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlarmStage {
     /// Not raised.
@@ -64,10 +64,6 @@ pub enum AlarmStage {
 
 impl Levels {
     /// Parses the levels of a metric; `interval` is the interval of the loop.
-    ///
-    /// # Errors
-    ///
-    /// A number or duration cannot be parsed.
     pub fn parse(metric: &Metric, interval: SignedDuration) -> Result<Self, FieldError> {
         let name = &metric.name;
         let mut bounds = Vec::new();
@@ -97,13 +93,13 @@ impl Levels {
         Ok(Self { bounds, after, then })
     }
 
-    /// The sides on which an alarm can be raised, in the order of the status.
+    /// Returns the sides on which an alarm can be raised, in the order of the status.
     pub fn sides(&self) -> impl Iterator<Item = Side> {
         let missing = (self.then == WhenMissing::Alarm).then_some(Side::Missing);
         self.bounds.iter().map(|bound| bound.side).chain(missing)
     }
 
-    /// The next stage of the alarm on this side.
+    /// Returns the next stage of the alarm on this side.
     #[must_use]
     pub fn step(&self, side: Side, before: AlarmStage, value: MetricState, now: Timestamp) -> AlarmStage {
         let bound = self.bounds.iter().find(|bound| bound.side == side);
@@ -122,13 +118,13 @@ impl Levels {
         }
     }
 
-    /// When an alarm that is pending since this time is raised.
+    /// Returns when an alarm that is pending since this time is raised.
     #[must_use]
     pub fn raises_at(&self, side: Side, since: Timestamp) -> Option<Timestamp> {
         self.bounds.iter().find(|bound| bound.side == side).map(|bound| later(since, bound.lasting))
     }
 
-    /// How far the value is beyond the level, relative to the level. None for an alarm without a measure.
+    /// Returns how far the value is beyond the level, relative to the level. None for an alarm without a measure.
     #[must_use]
     pub fn excess(&self, side: Side, value: MetricState) -> Option<f64> {
         let bound = self.bounds.iter().find(|bound| bound.side == side)?;

@@ -1,13 +1,13 @@
-//! The first hop: what was measured in, alarms out.
+//! The first stage: turns measured values into alarms.
 //!
-//! | file | what it decides |
+//! | file | content |
 //! |---|---|
-//! | `tag` | which sample counts |
-//! | `level` | which alarm a value raises |
-//! | `rules` | what is watched, read from the spec; the types that the other files share |
+//! | `tag` | which samples are accepted |
+//! | `level` | which alarms a value raises |
+//! | `rules` | the parsed spec of a Monitoring; types that the other files share |
 //! | `observe` | the next status |
-//! | `changes` | whether that is worth a write |
-//! | `status_texts` | its message and conditions |
+//! | `changes` | whether the next status is worth a write |
+//! | `status_texts` | the message and the conditions of the status |
 
 mod changes;
 pub mod level;

@@ -1,6 +1,6 @@
-//! The next status of a Monitoring: accepts or refuses a sample, stores its values, and raises and clears alarms.
+//! Next status of a Monitoring: accepts or refuses a sample, stores its values, and raises and clears alarms.
 //!
-//! Must not know what is done about an alarm, nor from where a value came.
+//! Must not know what an alarm causes, nor where a value comes from.
 
 use jiff::Timestamp;
 
@@ -19,7 +19,7 @@ use ganglion_core::conditions::Health;
 use ganglion_core::quantity;
 use ganglion_core::words::kind_of_text;
 
-/// The longest reason of a missing value, in characters.
+/// Maximum length of the reason of a missing value, in characters.
 const MAX_WHY: usize = 400;
 
 impl MonitoringRules {
@@ -37,7 +37,7 @@ impl MonitoringRules {
                 None => Some((measurement, tag::for_polled(last, context.now))),
                 Some(time) => match tag::for_pushed(last, time, self.delivery, context.now) {
                     Ok(tag) => Some((measurement, tag)),
-                    // The later hops have this tag, but our status was not written before the process ended.
+                    // The later stages have this tag, but the process ended before this status was written.
                     Err(SampleRefusal::Repeated) if tag::is_after(last, before.tag.as_ref()) => {
                         last.map(|last| (measurement, last.clone()))
                     }
@@ -76,7 +76,7 @@ impl MonitoringRules {
             status.term = Some(context.term.to_owned());
             status.heartbeat = Some(micro_time(context.now));
         } else {
-            // A reason that was not written must count as a change the next time.
+            // A reason that was not written must count as a change next time.
             for old in &before.unknown {
                 status.unknown.iter_mut().filter(|new| new.metric == old.metric).for_each(|new| *new = old.clone());
             }
@@ -132,7 +132,7 @@ impl MonitoringRules {
         status.unknown.sort_by_key(|unknown| place(&unknown.metric));
     }
 
-    /// What the spec says to assume of the metrics without a value.
+    /// Returns the values that the spec assumes for metrics without a value.
     fn assumptions(&self, status: &MonitoringStatus, now: Timestamp) -> Assumptions<'_> {
         let watched = self.metrics.iter();
         let values = watched.map(|(metric, levels)| {
@@ -178,7 +178,7 @@ impl MonitoringRules {
     }
 }
 
-/// The state of a metric's value.
+/// Returns the state of a metric's value.
 fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestamp) -> MetricState {
     let reading = status.values.iter().find(|reading| reading.metric == metric);
     let lost = status.unknown.iter().find(|unknown| unknown.metric == metric);
@@ -187,7 +187,7 @@ fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestam
             quantity::number(reading.value.as_str()).map_or(MetricState::Unknown, MetricState::Known)
         }
         (lost, reading) => {
-            // A metric that never had a value is missing since it was first found missing.
+            // A metric that never had a value counts as missing from the time when that was first noticed.
             let from = reading.map(|reading| &reading.at).or(lost.map(|lost| &lost.since));
             let over = from.is_some_and(|from| elapsed(from, now) > levels.after);
             match levels.then {
@@ -199,11 +199,8 @@ fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestam
     }
 }
 
-/// A number in the format of a status.
-///
-/// # Errors
-///
-/// The text is not a number, or the number is too large. The message leaves the text out, since a source may have answered it.
+/// Converts a number to the format of a status. Error messages leave the text out, since it may be the answer of a
+/// source.
 fn stored_number(text: &str) -> Result<Number, String> {
     let number = quantity::number(text).map_err(|_| format!("{}, not a number", kind_of_text(text)))?;
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();

@@ -13,13 +13,13 @@ use ganglion_api::monitoring::{LastServed, MonitoringSpec, MonitoringStatus};
 use ganglion_api::sample::{Sample, Tag};
 use ganglion_core::quantity;
 
-/// The interval of polls if the spec has none.
+/// Interval of polls if the spec does not set it.
 const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
-/// The reason of a missing value that never came and for which no source has reported an error.
+/// Reason of a missing value that was never received, if no source has reported an error.
 pub(super) const NOT_YET: &str = "no value has been received yet";
 
-/// The reason of a missing value that is too old and for which no source has reported an error.
+/// Reason of a missing value that is too old, if no source has reported an error.
 pub(super) const NO_MORE: &str = "the last value is too old";
 
 /// The parsed spec of a Monitoring.
@@ -29,13 +29,13 @@ pub struct MonitoringRules {
     /// Metric name and key in a pushed sample, for each pushed metric.
     keys: Vec<(String, String)>,
     pub(super) delivery: Delivery,
-    /// The interval of polls.
+    /// Interval of polls.
     pub interval: SignedDuration,
     pub(super) trace: Trace,
     pub(super) paused: bool,
 }
 
-/// The result for one metric: a value, or why there is none.
+/// Result for one metric: a value, or why there is none.
 pub type SourceResult = Result<SourceValue, String>;
 
 /// A value as its source delivered it.
@@ -43,7 +43,7 @@ pub type SourceResult = Result<SourceValue, String>;
 pub struct SourceValue {
     /// The value.
     pub value: String,
-    /// When it was measured, if the source says so. Default: the time of the measurement.
+    /// Time of the measurement, if the source reports it. Default: the time of the poll or sample.
     pub at: Option<Timestamp>,
 }
 
@@ -53,10 +53,10 @@ impl From<String> for SourceValue {
     }
 }
 
-/// What was measured at one time: for each requested metric, its value or why there is none.
+/// Values that were measured at one time: for each requested metric, its value or why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measurement {
-    /// The sender's time, RFC 3339. None: the values were polled now.
+    /// Time of the sender, RFC 3339. None: the values were polled now.
     pub pushed: Option<String>,
     /// Results by metric. A metric that was not requested is not in the map and keeps its last value until that is too
     /// old.
@@ -65,7 +65,7 @@ pub struct Measurement {
     pub last_served: Vec<(String, LastServed)>,
 }
 
-/// Why the stage is called.
+/// Reason for calling the stage.
 #[derive(Clone, Copy, Debug)]
 pub enum ObserveTrigger<'a> {
     /// Something was measured.
@@ -81,28 +81,28 @@ pub struct Observation {
     pub status: MonitoringStatus,
     /// The status is worth a write.
     pub write: bool,
-    /// There is something new to decide on.
+    /// The status contains news to decide on.
     pub fresh: bool,
 }
 
-/// What is written of the loop's hops, this one included.
+/// Stored state of the loop's children, including this Monitoring.
 #[derive(Clone, Copy, Debug)]
 pub struct ObserveContext<'a> {
-    /// The last tag that any later hop of the loop has seen: a hop that forgot takes up there.
+    /// Last tag that a later stage of the loop has recorded. A stage that lost its state continues from there.
     pub last: Option<&'a Tag>,
-    /// The status as it is stored: what was not worth a write is not in it.
+    /// Stored status. It does not contain changes that were not worth a write.
     pub written: &'a MonitoringStatus,
-    /// A decision is open that this leader can only confirm on what is written in its term.
+    /// A decision is open, and this leader can confirm it only after this status is written in its term.
     pub awaited: bool,
-    /// This leader term.
+    /// Current leader term.
     pub term: &'a str,
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
 }
 
 #[cfg(test)]
 impl<'a> ObserveContext<'a> {
-    /// What is written is of this leader term; of no sample.
+    /// Context with a status that was written in this leader term and has no sample.
     pub fn of(last: Option<&'a Tag>, now: Timestamp) -> Self {
         static WRITTEN: std::sync::LazyLock<MonitoringStatus> =
             std::sync::LazyLock::new(|| MonitoringStatus { term: Some("term".into()), ..MonitoringStatus::default() });
@@ -110,19 +110,15 @@ impl<'a> ObserveContext<'a> {
     }
 }
 
-/// The least time between two writes that only show another sample while an alarm stands. Somewhat less than a second: a
-/// sender of one sample a second is early by a moment now and then, and would otherwise be held back more with each sample.
+/// Minimum time between two writes that only show another sample while an alarm is raised. Slightly less than a second:
+/// a sender of one sample per second is sometimes a moment early, and each sample would otherwise be delayed more.
 pub(super) const SAMPLE_INTERVAL: SignedDuration = SignedDuration::from_millis(900);
 
-/// Values expire just after their last moment.
+/// A value expires this long after its maximum age.
 const MICROSECOND: SignedDuration = SignedDuration::from_micros(1);
 
 impl MonitoringRules {
     /// Parses the spec.
-    ///
-    /// # Errors
-    ///
-    /// A number or duration cannot be parsed.
     pub fn parse(spec: &MonitoringSpec) -> Result<Self, FieldError> {
         let interval = match &spec.interval {
             Some(interval) => duration("interval", Some(interval))?,
@@ -140,11 +136,11 @@ impl MonitoringRules {
         Ok(Self { metrics, keys, delivery, interval, trace: spec.trace, paused: spec.paused })
     }
 
-    /// The measurement of a pushed sample: it requests every pushed metric.
+    /// Returns the measurement of a pushed sample. It requests every pushed metric.
     #[must_use]
     pub fn pushed(&self, sample: &Sample) -> Measurement {
         let value = |key: &str| match sample.values.get(key) {
-            // Senders see their own text; texts of other sources are left out where the value is stored.
+            // A sender may see its own text. Texts of other sources are removed where the value is stored.
             Some(value) => match quantity::number(value) {
                 Ok(_) => Ok(SourceValue::from(value.clone())),
                 Err(error) => Err(error.to_string()),
@@ -158,8 +154,8 @@ impl MonitoringRules {
         }
     }
 
-    /// Whether a pushed sample may be new, compared with the stored status and the latest tag of any hop. For a process
-    /// that has just started; a running process knows the sample that it handled last.
+    /// Whether a pushed sample may be new, compared with the stored status and the latest tag of any stage. For a
+    /// process that has just started; later, the process remembers the sample that it handled last.
     #[must_use]
     pub fn may_be_news(&self, stored: &MonitoringStatus, sample: &Sample, context: ObserveContext) -> bool {
         let last = tag::latest([stored.tag.as_ref(), context.last]);
@@ -170,7 +166,8 @@ impl MonitoringRules {
         }
     }
 
-    /// When there is something to look at, or to write, after this time though nothing new comes.
+    /// Returns the next time after `after` at which the levels must be evaluated, or a postponed sample written, even
+    /// if nothing new arrives.
     #[must_use]
     pub fn next_look(
         &self,
@@ -183,8 +180,8 @@ impl MonitoringRules {
         postponed.chain(self.next_change(status, after)).min()
     }
 
-    /// When time alone changes something, after this time: an alarm that is pending is raised, a value expires or is replaced
-    /// by what is assumed.
+    /// Returns the next time after `after` at which time alone changes something: a pending alarm is raised, or a value
+    /// expires or is replaced by the assumed one.
     #[must_use]
     pub fn next_change(&self, status: &MonitoringStatus, after: Timestamp) -> Option<Timestamp> {
         let levels = |name: &str| self.metrics.iter().find(|(metric, _)| metric == name).map(|(_, levels)| levels);
@@ -197,7 +194,7 @@ impl MonitoringRules {
     }
 }
 
-/// A sample that should be shown while an alarm stands is not written yet.
+/// Whether a sample that should be shown while an alarm is raised is not written yet.
 pub(super) fn is_postponed(status: &MonitoringStatus, written: &MonitoringStatus) -> bool {
     !status.alarms.is_empty() && status.tag != written.tag
 }

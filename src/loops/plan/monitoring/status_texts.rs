@@ -1,4 +1,4 @@
-//! The message and the conditions of a Monitoring.
+//! Message and conditions of a Monitoring.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -8,7 +8,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::monitoring::{AlarmState, MonitoringStatus};
 use ganglion_core::conditions::{self, Health, Stamp};
 
-/// `Low cpu,Low memory`, or `No Event`.
+/// Message that lists the alarms, such as `Low cpu,Low memory`, or `No Event`.
 pub(super) fn message(alarms: &[AlarmState]) -> String {
     if alarms.is_empty() {
         return "No Event".into();
@@ -17,7 +17,7 @@ pub(super) fn message(alarms: &[AlarmState]) -> String {
     words.join(",")
 }
 
-/// What the spec says to assume of a metric without a value.
+/// Value that the spec assumes for a metric without a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Assumption {
     Never,
@@ -27,10 +27,11 @@ pub(super) enum Assumption {
     Now(f64),
 }
 
-/// Of each metric, in the order of the spec.
+/// Assumption for each metric, in the order of the spec.
 pub(super) type Assumptions<'a> = Vec<(&'a str, Assumption)>;
 
-/// The health of the hop. A metric for which the user said what to assume is no trouble once it had a value or one is assumed.
+/// Health of the stage. A missing value is no problem if the spec assumes one: as soon as the assumption is in effect,
+/// or before that if the metric once had a value.
 pub(super) fn health(status: &MonitoringStatus, assumptions: &Assumptions) -> Health<LoopReason> {
     let (mut lost, mut assumed) = (Vec::new(), Vec::new());
     for unknown in &status.unknown {
@@ -57,7 +58,7 @@ pub(super) fn health(status: &MonitoringStatus, assumptions: &Assumptions) -> He
     }
 }
 
-/// The summary conditions, without a generation: see [`MonitoringStatus`].
+/// Returns the summary conditions, without a generation: see [`MonitoringStatus`].
 pub(super) fn summary(before: &MonitoringStatus, health: &Health<LoopReason>, now: Timestamp) -> Vec<Condition> {
     let mut all = conditions::summary(&before.conditions, health, Stamp { generation: 0, now });
     all.iter_mut().for_each(|condition| condition.observed_generation = None);

@@ -10,10 +10,10 @@ use crate::common::{later, micro_time};
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::sample::Tag;
 
-/// A sample may lie this far in the future, since clocks differ.
+/// Maximum time that a sample may lie in the future, since clocks differ.
 pub const MAX_SKEW: SignedDuration = SignedDuration::from_secs(10);
 
-/// Why a sample is refused.
+/// Reason why a sample is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleRefusal {
     /// It is older than the last sample.
@@ -27,7 +27,7 @@ pub enum SampleRefusal {
 }
 
 impl SampleRefusal {
-    /// The reason in the status.
+    /// Returns the reason for the status.
     #[must_use]
     pub fn reason(self) -> LoopReason {
         match self {
@@ -39,7 +39,7 @@ impl SampleRefusal {
     }
 }
 
-/// How the values of a loop are delivered.
+/// Delivery of a loop's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// All are pushed, or all are polled.
@@ -48,11 +48,7 @@ pub enum Delivery {
     Mixed,
 }
 
-/// The tag of a pushed sample; `last` is the tag before it.
-///
-/// # Errors
-///
-/// The sample is refused.
+/// Returns the tag of a pushed sample, or why the sample is refused. `last` is the previous tag.
 pub fn for_pushed(last: Option<&Tag>, time: &str, delivery: Delivery, now: Timestamp) -> Result<Tag, SampleRefusal> {
     let time: Timestamp = time.parse().map_err(|_| SampleRefusal::Unreadable)?;
     let time = micro_time(time);
@@ -69,14 +65,14 @@ pub fn for_pushed(last: Option<&Tag>, time: &str, delivery: Delivery, now: Times
     }
 }
 
-/// The tag of a polled sample. It is always accepted: we poll one sample after the other.
+/// Returns the tag of a polled sample. It is always accepted, since samples are polled one after another.
 #[must_use]
 pub fn for_polled(last: Option<&Tag>, now: Timestamp) -> Tag {
     Tag { time: micro_time(now), sequence: after(last), pushed: last.and_then(|last| last.pushed.clone()) }
 }
 
-/// The tag of a change without a sample, such as a value that is missing. Its time is just after the last tag, or,
-/// without one, as far in the past as clocks may differ: the next sample is then accepted even if its sender's clock is
+/// Returns the tag of a change without a sample, such as a value that is missing. Its time is just after the last tag.
+/// Without a last tag, it is `MAX_SKEW` in the past, so that the next sample is accepted even if its sender's clock is
 /// slow.
 #[must_use]
 pub fn without_sample(last: Option<&Tag>, now: Timestamp) -> Tag {
@@ -91,7 +87,7 @@ fn after(last: Option<&Tag>) -> i64 {
     last.map_or(1, |last| last.sequence.saturating_add(1))
 }
 
-/// When the last pushed sample was measured, if the tag contains it.
+/// Returns when the last pushed sample was measured, if the tag contains that time.
 fn last_push(last: &Tag, delivery: Delivery) -> Option<&MicroTime> {
     match delivery {
         Delivery::Uniform => Some(last.pushed.as_ref().unwrap_or(&last.time)),
@@ -99,7 +95,7 @@ fn last_push(last: &Tag, delivery: Delivery) -> Option<&MicroTime> {
     }
 }
 
-/// The latest of several tags. A hop that was lost or recreated continues there.
+/// Returns the latest of several tags. A stage that was lost or recreated continues from there.
 #[must_use]
 pub fn latest<'a>(tags: impl IntoIterator<Item = Option<&'a Tag>>) -> Option<&'a Tag> {
     tags.into_iter().flatten().max_by_key(|tag| tag.sequence)

@@ -1,4 +1,4 @@
-//! A value of one node, or of several, from the status of their NodeConfigs.
+//! Value of one node, or aggregate of several, from the status of their NodeConfigs.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,17 @@ use ganglion_api::closed_loop::source::{NodeAggregate, NodeConfigField};
 use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_core::node_values::{fresh, means};
 
-/// A node that the source may mean.
+/// Node that the source may select.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownNode<'a> {
     pub name: &'a str,
     pub labels: &'a BTreeMap<String, String>,
-    /// The status of its NodeConfig in the namespace that the source names; none if it has none there.
+    /// Status of its NodeConfig in the namespace that the source names; None if there is no NodeConfig.
     pub status: Option<&'a NodeConfigStatus>,
 }
 
-/// The value. Nodes whose value is not known or not fresh do not count, but in a sum, which would be too low without them.
-///
-/// # Errors
-/// There is no such node, or no fresh value; the text says why, of the first node by name.
+/// Computes the value. Nodes without a fresh value are ignored, except in a sum, which would be too low without them.
+/// An error names the first such node by name.
 pub fn amount<'a>(
     source: &NodeConfigField,
     nodes: impl IntoIterator<Item = KnownNode<'a>>,
@@ -54,7 +52,7 @@ pub fn amount<'a>(
     Ok(number_text(value).0.into())
 }
 
-/// Why the source means no node.
+/// Message if the source selects no node.
 fn nobody(source: &NodeConfigField) -> String {
     match &source.node_name {
         Some(name) => format!("there is no node {name}"),
@@ -69,8 +67,8 @@ mod tests {
 
     use super::*;
 
-    /// Three nodes in row a, of which one is stale, one in row b, one in row c without a NodeConfig, and one in row d that is
-    /// stale.
+    /// Evaluates the source on six nodes: three in row a, of which one is stale; one in row b; one in row c without a
+    /// NodeConfig; and a stale one in row d.
     fn found(source: Value) -> Result<String, String> {
         let source: NodeConfigField = serde_json::from_value(source).unwrap();
         let status = |value: &str, stale: bool| -> NodeConfigStatus {

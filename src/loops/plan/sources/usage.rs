@@ -13,7 +13,7 @@ use ganglion_core::words::kind_of_text;
 /// The fields of a `PodMetricsList` of metrics.k8s.io that are used here.
 #[derive(Debug, Default, Deserialize)]
 pub struct PodMetricsList {
-    /// One for each measured pod.
+    /// One item per measured pod.
     #[serde(default, deserialize_with = "or_default")]
     pub items: Vec<PodMetrics>,
 }
@@ -43,7 +43,7 @@ pub struct PodList {
     pub items: Vec<MeasuredPod>,
 }
 
-/// A pod, to compare its usage with.
+/// Pod whose requests are compared with its usage.
 #[derive(Debug, Deserialize)]
 pub struct MeasuredPod {
     metadata: PodMeta,
@@ -96,12 +96,8 @@ pub fn needs_pods(source: &ResourceUse) -> bool {
     source.unit == Some(UseUnit::Utilization) || source.of == Some(Aggregate::Sum)
 }
 
-/// The usage of the pods as one number, with the time of the oldest measurement. Pods without a measurement are
+/// Returns the usage of the pods as one number, with the time of the oldest measurement. Pods without a measurement are
 /// ignored, except that a sum needs all of them.
-///
-/// # Errors
-///
-/// There is no such number; the message says why.
 pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[MeasuredPod]) -> Result<SourceValue, String> {
     let of = source.of.unwrap_or_default();
     if of == Aggregate::Sum
@@ -137,7 +133,7 @@ pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[MeasuredPod])
     Ok(SourceValue { value: value.to_string(), at: oldest })
 }
 
-/// It is running and not being deleted.
+/// Whether the pod is running and not being deleted.
 fn runs(pod: &MeasuredPod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && pod.status.phase.as_deref() == Some("Running")
 }
@@ -163,7 +159,7 @@ fn value(source: &ResourceUse, used: &PodMetrics, pods: &[MeasuredPod]) -> Resul
     }
 }
 
-/// The sum of the requests of the selected containers of a pod, including sidecars.
+/// Returns the sum of the requests of the selected containers of a pod, including sidecars.
 fn requested(
     resource: ResourceName,
     pod: &str,

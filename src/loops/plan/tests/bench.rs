@@ -1,4 +1,4 @@
-//! A whole loop in memory: the stages one after another, with a target that counts what is done to it.
+//! Simulates a whole loop in memory: the stages one after another, with a target that counts the effects on it.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub fn demo(policy: Value) -> ClosedLoopSpec {
     }))
 }
 
-/// Raises where load is high, lowers where it is low.
+/// A loop that raises while load is high, and lowers while it is low.
 pub fn up_and_down(policy: Value) -> Loop {
     Loop::new(
         "fast",
@@ -81,12 +81,12 @@ pub struct Loop {
     pub execution: ExecutionStatus,
     pub replicas: i32,
     pub generation: i64,
-    /// Every effect that there was, with the decision's number.
+    /// All effects, each with the number of its decision.
     pub effects: Vec<(i64, ExecutionEffect)>,
     pub writes: usize,
-    /// What was written of the first two hops: all that is left after a crash.
+    /// Stored statuses of the first two stages: all that survives a crash.
     pub stored: (MonitoringStatus, DecisionStatus),
-    /// When time alone lets something through.
+    /// Time at which the next time-based rejection expires.
     pub again: Option<Timestamp>,
     /// The digest that the user approved.
     pub approval: Option<String>,
@@ -118,7 +118,7 @@ impl Loop {
         children(&self.spec, &policy, None, self.approval.as_deref())
     }
 
-    /// One sample through all hops.
+    /// Sends one sample through all stages.
     pub fn push(&mut self, now: Timestamp, values: &[(&str, &str)]) {
         let children = self.children(now);
         let watch = MonitoringRules::parse(&children.monitoring).unwrap();
@@ -126,14 +126,14 @@ impl Loop {
         self.hop(&children, &watch, ObserveTrigger::Measured(&measurement), now, None);
     }
 
-    /// Time passes, and no sample comes.
+    /// Advances the time without a sample.
     pub fn wait(&mut self, now: Timestamp) {
         let children = self.children(now);
         let watch = MonitoringRules::parse(&children.monitoring).unwrap();
         self.hop(&children, &watch, ObserveTrigger::Time, now, None);
     }
 
-    /// One interval of a slow loop.
+    /// Runs one interval of a slow loop.
     pub fn look(&mut self, now: Timestamp, fast: &mut Loop) {
         let children = self.children(now);
         let watch = MonitoringRules::parse(&children.monitoring).unwrap();
@@ -170,7 +170,7 @@ impl Loop {
         self.execute(children, now, below);
     }
 
-    /// What was decided, with what became of it.
+    /// Returns the status of the Decision with the outcome of the last decision.
     pub fn status_at(&self, now: Timestamp) -> DecisionStatus {
         settlement::with_outcome(
             &self.decision,
@@ -199,12 +199,12 @@ impl Loop {
         self.again = decided.again;
     }
 
-    /// The operator is killed and starts again.
+    /// Kills the operator and starts it again.
     pub fn crash(&mut self) {
         (self.monitoring, self.decision) = self.stored.clone();
     }
 
-    /// Runs execution until it has nothing to do.
+    /// Runs the execution stage until there is nothing to do.
     pub fn execute(&mut self, children: &Children, now: Timestamp, mut below: Option<&mut Loop>) {
         let mut sent = Sent::Maybe;
         for _ in 0..20 {
@@ -240,7 +240,7 @@ impl Loop {
                 }
             }
         }
-        panic!("execution does not come to rest");
+        panic!("the execution stage does not come to rest");
     }
 
     pub fn thing(&self) -> ObjectVersion {
@@ -283,13 +283,13 @@ impl Loop {
                 below.tuning.retain(|old| old.by != tuning.by);
                 below.tuning.push(tuning.clone());
             }
-            other => panic!("nothing here does {other:?}"),
+            other => panic!("unexpected effect: {other:?}"),
         }
         self.effects.push((seq, effect.clone()));
         EffectResult::Done(None)
     }
 
-    /// The metrics in the order in which they were served.
+    /// Returns the metrics in the order in which they were served.
     pub fn served(&self) -> Vec<&str> {
         self.decision.history.iter().map(|entry| entry.metric.as_str()).collect()
     }

@@ -20,7 +20,7 @@ fn each_gets_the_policy_that_holds() {
     assert_eq!(all.decision.rank, ["cpu", "memory"]);
     let decides = all.decision.policy.as_ref().unwrap();
     assert_eq!((decides.rank.clone(), decides.dwell.clone()), (None, Some("60s".into())));
-    assert_eq!(all.monitoring.sample, None, "the sender's own");
+    assert_eq!(all.monitoring.sample, None, "belongs to the sender");
     assert_eq!(all.execution.approve.as_deref(), Some("1a2b"));
     assert_eq!(all.execution.blocked.as_ref().map(String::len), Some(1024));
     assert_eq!(all.decision.blocked, all.execution.blocked);

@@ -1,4 +1,4 @@
-//! Tests of the stages together: what a user reads, and what holds whatever happens. The tests of one stage stand with it.
+//! Tests of all stages together: the messages for users, and properties. The tests of one stage are in its folder.
 
 pub mod bench;
 mod children;

@@ -1,4 +1,4 @@
-//! The demo that closed loops come from: its messages, and the sequence that its slow loop makes.
+//! Parity with the demo from which closed loops originate: its messages, and the sequence that its slow loop causes.
 
 use rstest::rstest;
 use serde_json::json;
@@ -11,12 +11,12 @@ use ganglion_api::execution::ExecutionState;
 #[case(&[("cpu", "20"), ("memory", "40")], "Low memory", "React to memory", 1)]
 #[case(&[("cpu", "2"), ("memory", "51.2")], "Low cpu", "React to cpu", 1)]
 #[case(&[("cpu", "20"), ("memory", "60")], "No Event", "No Event", 0)]
-// What the demo got wrong: it read all of these as low.
+// The demo read all of these as low, which is wrong.
 #[case(&[("cpu", "7.9"), ("memory", "60")], "No Event", "No Event", 0)]
 #[case(&[("cpu", "n/a"), ("memory", "60")], "No Event", "No Event", 0)]
 #[case(&[("memory", "60")], "No Event", "No Event", 0)]
 #[case(&[("cpu", "NaN"), ("memory", "")], "No Event", "No Event", 0)]
-// And this is low after all, being less than one.
+// This one is low: it is below 1.
 #[case(&[("cpu", "900m"), ("memory", "60")], "Low cpu", "React to cpu", 1)]
 fn says_what_the_demo_says(
     #[case] values: &[(&str, &str)],
@@ -64,7 +64,7 @@ fn slow() -> Loop {
     )
 }
 
-/// Runs both loops, the slow one after each sample, and says who was served.
+/// Runs both loops, the slow one after each sample. Returns the served metrics.
 fn together(first: &[(&str, &str)], samples: i64) -> (Loop, Vec<String>) {
     let (mut fast, mut slow) =
         (Loop::new("fast", demo(json!({"rank": ["cpu", "memory"], "historyLimit": 64}))), slow());

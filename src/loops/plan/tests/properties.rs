@@ -1,4 +1,4 @@
-//! What holds whatever comes: any samples, any policy, any text.
+//! Properties that hold for any samples, any policy and any text.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -57,7 +57,7 @@ proptest! {
             let (before, effects) = (this.decision.clone(), this.effects.len());
             this.push(at(now), &[("a", &a), ("b", &b)]);
             prop_assert!((1..=8).contains(&this.replicas));
-            prop_assert!(this.effects.len() <= effects + 1, "one action for each iteration");
+            prop_assert!(this.effects.len() <= effects + 1, "one action per iteration");
             if this.effects.len() > effects {
                 prop_assert!(done.last().is_none_or(|last| now - last >= dwell), "dwell");
                 done.push(now);
@@ -71,12 +71,12 @@ proptest! {
             prop_assert!(this.decision.seq >= before.seq);
             prop_assert!(this.decision.history.len() <= 10 && this.decision.acts.len() <= 64);
             let served: i64 = this.status_at(at(now)).counters.iter().map(|counter| counter.served).sum();
-            prop_assert_eq!(usize::try_from(served).unwrap(), this.effects.len(), "served is what was done");
+            prop_assert_eq!(usize::try_from(served).unwrap(), this.effects.len(), "served counts the effects");
         }
         let mut numbers: Vec<i64> = this.effects.iter().map(|(seq, _)| *seq).collect();
         let all = numbers.len();
         numbers.dedup();
-        prop_assert_eq!(numbers.len(), all, "one effect for each number");
+        prop_assert_eq!(numbers.len(), all, "one effect per decision number");
     }
 
     #[test]
@@ -106,7 +106,7 @@ proptest! {
             status = watch.observe(&status, ObserveTrigger::Measured(&measured), ObserveContext::of(None, at(second))).status;
             let stands = !status.alarms.is_empty();
             if (40..60).contains(&value) {
-                prop_assert_eq!(stands, stood, "between the levels nothing changes");
+                prop_assert_eq!(stands, stood, "between the levels the alarm keeps its state");
             } else {
                 prop_assert_eq!(stands, value < 40);
             }

@@ -1,5 +1,5 @@
-//! The effective policy of a loop that other loops tune: within the bounds of `tunable`, one step at a time, until it
-//! expires.
+//! Effective policy of a loop that other loops tune: within the bounds of `tunable`, one step at a time, until the
+//! tuning expires.
 //!
 //! Nobody writes a user's spec: tunings are in the status and are merged with the spec here. A tuning that is not
 //! allowed is left out and reported.
@@ -14,31 +14,32 @@ use ganglion_api::closed_loop::tunable::{Tunable, TunableThreshold, TunedThresho
 use ganglion_api::scalars::Number;
 use ganglion_core::quantity;
 
-/// The lifetime of a tuning if the spec has none.
+/// Lifetime of a tuning if the spec does not set it.
 pub const DEFAULT_TTL: SignedDuration = SignedDuration::from_hours(24);
 
 /// Tolerance for rounding when steps are compared.
 const SLACK: f64 = 1e-9;
 
-/// The effective policy.
+/// Effective policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EffectivePolicy {
     /// All metrics, the most important first.
     pub rank: Vec<String>,
     /// The metrics, with the effective levels.
     pub metrics: Vec<Metric>,
-    /// The same, for the status.
+    /// Effective policy, in the form of the status.
     pub shown: Effective,
 }
 
-/// All metrics in the order of the spec's rank; metrics that are not in the rank follow in the order of the spec.
+/// Returns all metrics in the order of the spec's rank. Metrics that are not in the rank follow in the order of the
+/// spec.
 #[must_use]
 pub fn declared_rank(spec: &ClosedLoopSpec) -> Vec<String> {
     let rank = spec.policy.as_ref().and_then(|policy| policy.rank.as_deref()).unwrap_or_default();
     complete_rank(rank, spec)
 }
 
-/// The rank with every metric of the spec exactly once.
+/// Returns the rank with every metric of the spec exactly once.
 fn complete_rank(rank: &[String], spec: &ClosedLoopSpec) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let declared = || spec.metrics.iter().map(|metric| &metric.name);
@@ -50,7 +51,7 @@ fn complete_rank(rank: &[String], spec: &ClosedLoopSpec) -> Vec<String> {
     all
 }
 
-/// The policy without tunings.
+/// Returns the policy without tunings.
 #[must_use]
 pub fn declared(spec: &ClosedLoopSpec) -> EffectivePolicy {
     let rank = declared_rank(spec);
@@ -58,11 +59,7 @@ pub fn declared(spec: &ClosedLoopSpec) -> EffectivePolicy {
     EffectivePolicy { rank, metrics: spec.metrics.clone(), shown }
 }
 
-/// The effective policy now. `before` is the last effective policy, from which steps are measured.
-///
-/// # Errors
-///
-/// `tunable` of the spec cannot be parsed.
+/// Returns the effective policy now. `before` is the last effective policy, from which steps are measured.
 pub fn effective(
     spec: &ClosedLoopSpec,
     tuning: &[Tuning],
@@ -111,17 +108,13 @@ pub fn effective(
     Ok(policy)
 }
 
-/// The lifetime of a tuning.
-///
-/// # Errors
-///
-/// It cannot be parsed.
+/// Returns the lifetime of a tuning.
 pub fn ttl(tunable: &Tunable) -> Result<SignedDuration, FieldError> {
     tunable.ttl.as_ref().map_or(Ok(DEFAULT_TTL), |ttl| duration("tunable.ttl", Some(ttl)))
 }
 
-/// The places of the tunings that have no effect any more: those that have expired, those of loops that went, and those of
-/// loops that may not tune any more. `tunable`: of the tuned loop.
+/// Returns the indexes of the tunings without effect: those that have expired, those of loops that no longer exist, and
+/// those of loops that may no longer tune. `tunable` belongs to the tuned loop.
 #[must_use]
 pub fn obsolete(
     tunable: Option<&Tunable>,
@@ -135,7 +128,7 @@ pub fn obsolete(
     tuning.iter().enumerate().filter(|(_, tuning)| is_obsolete(tuning)).map(|(place, _)| place).collect()
 }
 
-/// Applies one tuned level to the policy; false if a loop with priority has set it already.
+/// Applies one tuned level to the policy. Returns false if a loop with priority has already set it.
 fn apply_threshold(
     policy: &mut EffectivePolicy,
     spec: &ClosedLoopSpec,
@@ -152,7 +145,7 @@ fn apply_threshold(
     let from = held.map_or(&declared, |held| &held.value);
     let (value, from) = (read(&tuned.value)?, [read(from)?, read(&declared)?]);
     check_bounds(bounds, from, value)?;
-    // A level falls back to the declared one when its tuning ends, and may be a step from there at once.
+    // When its tuning ends, a level falls back to the declared one, so a step from the declared one is also allowed.
     let step = read(&bounds.max_step)? + SLACK;
     if from.iter().all(|from| (value - from).abs() > step) {
         return Err(format!(
@@ -173,8 +166,8 @@ fn apply_threshold(
     Ok(true)
 }
 
-/// A level that is declared outside of its bounds may return step by step, and may not go further out. A tuned level that
-/// narrower bounds have excluded is refused.
+/// A level that is declared outside of its bounds may return step by step, but not move further out. A tuned level that
+/// narrower bounds now exclude is refused.
 fn check_bounds(bounds: &TunableThreshold, from: [f64; 2], value: f64) -> Result<(), String> {
     let (min, max) = (read(&bounds.min)?, read(&bounds.max)?);
     let outside = |value: f64| (min - value).max(value - max).max(0.0);
@@ -189,11 +182,7 @@ fn check_bounds(bounds: &TunableThreshold, from: [f64; 2], value: f64) -> Result
     Ok(())
 }
 
-/// The level after a change by `by`: at most one step, and within the bounds or on the way back to them.
-///
-/// # Errors
-///
-/// The level is not tunable, or a number cannot be parsed.
+/// Returns the level after a change by `by`: at most one step, and within the bounds or on the way back to them.
 pub fn stepped(tunable: &Tunable, path: &str, now: &Number, by: &Number) -> Result<Number, FieldError> {
     let field = |name: &str| format!("tunable.thresholds[{path}].{name}");
     let bounds = bounds(tunable, path).ok_or_else(|| FieldError::new(path, "it is not tunable"))?;
@@ -204,13 +193,13 @@ pub fn stepped(tunable: &Tunable, path: &str, now: &Number, by: &Number) -> Resu
     Ok(number_text((now + by).min(max).max(min).min(now + step).max(now - step)))
 }
 
-/// The bounds of a tunable level.
+/// Returns the bounds of a tunable level.
 #[must_use]
 pub fn bounds<'a>(tunable: &'a Tunable, path: &str) -> Option<&'a TunableThreshold> {
     tunable.thresholds.iter().flatten().find(|bounds| bounds.path == path)
 }
 
-/// The level at `path`, such as `cpu.low.raise`. An unset clear is the same as raise.
+/// Returns the level at `path`, such as `cpu.low.raise`. An unset clear is the same as raise.
 #[must_use]
 pub fn level(metrics: &[Metric], path: &str) -> Option<Number> {
     let (name, side, part) = parts(path)?;

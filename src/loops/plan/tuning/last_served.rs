@@ -1,16 +1,17 @@
-//! The rule LastServed of a slow loop: it finds the metric that was served least, which then goes up one rank.
+//! The rule LastServed of a slow loop: it finds the metric that was served least, which then moves up one place in the
+//! rank.
 //!
 //! It uses the counters of the fast loop since its rank last changed. The counters only grow, so samples that the slow
 //! loop missed are not lost. Once a metric was served `window` times, the rule finds the least served of the metrics
-//! below it, among those that were wanted at all. Metrics that were never served count too, so that none starves.
+//! below it, among those that were wanted at all. Metrics that were never served also count, so that none starves.
 
 use ganglion_api::decision::{Counter, DecisionStatus};
 use ganglion_api::monitoring::{LastServed, Share};
 
-/// The window if the spec has none.
+/// Window if the spec does not set it.
 pub const DEFAULT_WINDOW: i64 = 10;
 
-/// The result of the rule; `before` is its last result, `other` the status of the fast loop's Decision.
+/// Returns the result of the rule. `before` is its last result, `other` the status of the fast loop's Decision.
 #[must_use]
 pub fn find_least_served(
     metric: &str,
@@ -25,7 +26,7 @@ pub fn find_least_served(
     let least = least_served(rank, &shares, &other.counters, window);
     let found = match (&least, before) {
         (None, _) => Vec::new(),
-        // The period after a change begins when the change was found to be due, not when it happened.
+        // After a rank change, the period begins when the change was found to be due, not when it happened.
         (Some(least), Some(before)) if before.rank == rank && before.least_served.as_ref() == Some(least) => {
             before.found.clone()
         }
@@ -34,7 +35,7 @@ pub fn find_least_served(
     LastServed { metric: metric.to_owned(), rank: rank.to_vec(), base, shares, least_served: least, found }
 }
 
-/// How far the least served metric is behind; 0 if nothing is to change.
+/// Returns how far the least served metric is behind; 0 if nothing should change.
 #[must_use]
 pub fn imbalance(found: &LastServed) -> i64 {
     let Some(least) = &found.least_served else { return 0 };
@@ -44,7 +45,7 @@ pub fn imbalance(found: &LastServed) -> i64 {
     most.saturating_sub(own)
 }
 
-/// The rank with this metric one place higher; none if it is the first or not in the rank.
+/// Returns the rank with this metric one place higher; None if it is the first or not in the rank.
 #[must_use]
 pub fn raise_rank(rank: &[String], metric: &str) -> Option<Vec<String>> {
     let place = rank.iter().position(|name| name == metric)?;
@@ -54,18 +55,18 @@ pub fn raise_rank(rank: &[String], metric: &str) -> Option<Vec<String>> {
     Some(rank)
 }
 
-/// The counters at the beginning of the period of the current rank.
+/// Returns the counters at the beginning of the period of the current rank.
 fn base(before: Option<&LastServed>, rank: &[String], counters: &[Counter]) -> Vec<Share> {
     match before {
         Some(before) if before.rank == rank => restarted(&before.base, counters),
         Some(before) if !before.found.is_empty() => restarted(&before.found, counters),
         Some(_) => totals(rank, counters),
-        // The first time, the period includes everything that the fast loop did.
+        // On the first call, the period includes everything that the fast loop did.
         None => Vec::new(),
     }
 }
 
-/// Counters that decreased belong to a recreated Decision: the period begins anew.
+/// Starts a new period if a counter decreased: it belongs to a recreated Decision.
 fn restarted(base: &[Share], counters: &[Counter]) -> Vec<Share> {
     let went_back = |share: &Share| {
         let now = counters.iter().find(|counter| counter.metric == share.metric);
@@ -89,10 +90,10 @@ fn since_base(name: &str, base: &[Share], counters: &[Counter]) -> Share {
     }
 }
 
-/// The metric that is to go up: the least served of the metrics that are below one that was served `window` times, that
-/// were wanted, and that were served less. Of several, the one served longest ago, then the one with the highest rank.
-/// The same metric is found again until it is served, so that it reaches the top. If the lowest of several were chosen,
-/// two metrics that were never served would swap places for ever.
+/// Returns the metric to raise: the least served of the metrics that rank below one that was served `window` times,
+/// that were wanted, and that were served less. If several are equal, the one that was served longest ago, then the one
+/// with the highest rank. The same metric is found again until it is served, so that it reaches the top. If the lowest
+/// of several were chosen, two metrics that were never served would swap places forever.
 fn least_served(rank: &[String], shares: &[Share], counters: &[Counter], window: i64) -> Option<String> {
     let full = shares.iter().position(|share| share.served >= window)?;
     let most = shares.get(full)?.served;

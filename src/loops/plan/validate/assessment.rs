@@ -1,7 +1,7 @@
-//! The assessment of a loop as a whole: its effective policy, the specs of its children, whether it may act, and its
+//! Assessment of a loop as a whole: its effective policy, the specs of its children, whether it may act, and its
 //! status.
 //!
-//! A loop with a problem has children too. They report why nothing is done, and continue once the problem is solved.
+//! A loop with a problem also has children. They report why nothing is done, and continue once the problem is solved.
 //! Must not know how children are written.
 
 use std::collections::BTreeMap;
@@ -27,25 +27,25 @@ use ganglion_api::monitoring::MonitoringStatus;
 use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::names;
 
-/// The longest name of a loop: its children carry it in a label.
+/// Maximum length of a loop's name: its children have the name in a label.
 const MAX_NAME: usize = 63;
 
-/// The message before the first verdict.
+/// Message before the first verdict of the preflight.
 const CHECKING: &str = "checking the target and the rights";
 
-/// A loop, and the other loops and autoscalers of its namespace.
+/// Input of an assessment: a loop, and the other loops and autoscalers of its namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct AssessmentInput<'a> {
     pub name: &'a str,
     pub spec: &'a ClosedLoopSpec,
     pub status: &'a ClosedLoopStatus,
-    /// Every loop of the namespace, including this one.
+    /// All loops of the namespace, including this one.
     pub links: &'a BTreeMap<String, LoopLink>,
     /// This loop as a claimant of its target.
     pub me: &'a Claimant,
     /// Other claimants in the namespace.
     pub others: &'a [Claimant],
-    /// The digest that the user approved.
+    /// Digest that the user approved.
     pub approval: Option<&'a str>,
     pub access: &'a NamespaceAccess,
     pub now: Timestamp,
@@ -62,7 +62,7 @@ pub enum NamespaceAccess {
     NotBound(String),
 }
 
-/// Why a loop does not act.
+/// Reason why a loop does not act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoopProblem {
     /// The spec has to be changed.
@@ -81,11 +81,11 @@ pub enum LoopProblem {
 #[derive(Clone, Debug)]
 pub struct Assessment {
     pub children: Children,
-    /// The parsed rules of the first two stages; none if the spec cannot be parsed.
+    /// Parsed rules of the first two stages; None if the spec cannot be parsed.
     pub stages: Option<(MonitoringRules, DecisionRules)>,
     pub effective: Effective,
     pub problem: Option<LoopProblem>,
-    /// Why the interval is too short for the loop that it tunes.
+    /// Message if the interval is too short for the loop that this loop tunes.
     pub overlap: Option<String>,
 }
 
@@ -146,7 +146,7 @@ fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Optio
     Some(LoopProblem::Conflict(reason_of(&conflict), conflict.to_string()))
 }
 
-/// The first name that no object can have: in a URL it would address something else.
+/// Returns the first name that no object can have: in a URL it would address something else.
 fn misnamed(spec: &ClosedLoopSpec) -> Option<FieldError> {
     let target = &spec.target;
     let account = spec.service_account_name.as_deref().unwrap_or(names::DEFAULT_ACCOUNT);
@@ -164,7 +164,7 @@ fn reason_of(conflict: &Conflict) -> LoopReason {
 }
 
 impl Assessment {
-    /// The inputs of the assessment say nothing about when it would be another one.
+    /// Whether the result may change although its inputs stay the same.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         matches!(self.problem, Some(LoopProblem::Passing(_)))
@@ -172,7 +172,7 @@ impl Assessment {
 }
 
 impl LoopProblem {
-    /// What is wrong.
+    /// Returns the message.
     #[must_use]
     pub fn message(&self) -> &str {
         match self {
@@ -185,19 +185,19 @@ impl LoopProblem {
     }
 }
 
-/// The statuses of the children that exist.
+/// Statuses of the existing children.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChildStatuses<'a> {
     pub monitoring: Option<&'a MonitoringStatus>,
     pub decision: Option<&'a DecisionStatus>,
     pub execution: Option<&'a ExecutionStatus>,
-    /// Objects with the names of the children that do not belong to the loop; the message names one.
+    /// Message if the loop does not own an object with the name of a child.
     pub not_owned: Option<&'a str>,
-    /// Whether the loop could act; none while it is not checked.
+    /// Result of the preflight; None while the loop is not checked.
     pub preflight: Option<&'a Preflight>,
 }
 
-/// The next status of the loop, without `tuning`, which other loops write.
+/// Returns the next status of the loop, without `tuning`, which other loops write.
 #[must_use]
 pub fn status(
     case: &AssessmentInput,
@@ -231,7 +231,7 @@ pub fn status(
     }
 }
 
-/// The standing alarms, and the last action that was done, for the columns.
+/// Returns the raised alarms and the last action, for the columns.
 fn last_action(case: &AssessmentInput, hops: ChildStatuses) -> LoopSummary {
     let before = case.status.summary.clone().unwrap_or_default();
     let alarms = hops.monitoring.filter(|monitoring| monitoring.tag.is_some()).map(|monitoring| {
@@ -302,7 +302,7 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
     }
 }
 
-/// Why there is no value yet, and how to push a sample if samples are pushed.
+/// Returns why there is no value yet, and how to push a sample if samples are pushed.
 fn no_sample_message(case: &AssessmentInput, message: &str) -> String {
     let key = |metric: &Metric| {
         let push = metric.source.push.as_ref()?;
@@ -321,7 +321,7 @@ pub fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
     let messages = |status: &ClosedLoopStatus| -> Vec<String> {
         status.conditions.iter().map(|condition| condition.message.clone()).collect()
     };
-    // That there is a decision at all is an edge; which one it is, is not.
+    // The first decision is an edge; later ones are not.
     let summary = |status: &ClosedLoopStatus| {
         status.summary.as_ref().map(|summary| (summary.target.clone(), summary.decision.is_some()))
     };

@@ -8,29 +8,29 @@ use crate::common::{FieldError, action_field, duration};
 use ganglion_api::closed_loop::ClosedLoopSpec;
 use ganglion_core::duration::show;
 
-/// The most loops in a chain.
+/// Maximum number of loops in a chain.
 pub const MAX_DEPTH: usize = 3;
 
-/// The interval of a slow loop must be at least this many times the dwell and settle of the fast one.
+/// Minimum ratio of a slow loop's interval to the dwell plus settle of the fast one.
 const SLOWER: i32 = 5;
 
-/// The properties of a loop that matter in a chain.
+/// Properties of a loop that matter in a chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoopLink {
     /// Name of the loop that it tunes.
     pub tunes: Option<String>,
     pub interval: SignedDuration,
     pub dwell: SignedDuration,
-    /// The longest settle of its actions.
+    /// Longest settle of its actions.
     pub settle: SignedDuration,
 }
 
-/// Why a loop may not act.
+/// Reason why a chain is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChainError {
     /// It tunes itself, directly or through others: the names of the circle.
     Circle(Vec<String>),
-    /// The number of loops in the chain below it, including itself.
+    /// The chain that begins with this loop has this many loops.
     TooDeep(usize),
 }
 
@@ -46,11 +46,7 @@ impl std::fmt::Display for ChainError {
 }
 
 impl LoopLink {
-    /// The link of this loop.
-    ///
-    /// # Errors
-    ///
-    /// A duration cannot be parsed.
+    /// Returns the link of this loop.
     pub fn of(spec: &ClosedLoopSpec) -> Result<Self, FieldError> {
         let mut settle = SignedDuration::ZERO;
         for action in spec.actions.iter().flatten() {
@@ -67,18 +63,14 @@ impl LoopLink {
     }
 }
 
-/// Checks the chain below this loop; `loops` are all loops of its namespace.
-///
-/// # Errors
-///
-/// The chain is a circle or too deep.
+/// Checks the chain that begins with this loop. `loops` are all loops of its namespace.
 pub fn check(name: &str, loops: &BTreeMap<String, LoopLink>) -> Result<(), ChainError> {
     let mut way = vec![name.to_owned()];
     let mut at = name;
     while let Some(next) = loops.get(at).and_then(|link| link.tunes.as_deref()) {
         let met = way.iter().any(|passed| passed == next);
         way.push(next.to_owned());
-        // A loop above a circle may not act either.
+        // A loop that tunes into a circle may not act either.
         if met {
             return Err(ChainError::Circle(way));
         }
@@ -92,7 +84,7 @@ pub fn check(name: &str, loops: &BTreeMap<String, LoopLink>) -> Result<(), Chain
     if way.len() > MAX_DEPTH { Err(ChainError::TooDeep(way.len())) } else { Ok(()) }
 }
 
-/// Why this loop is too fast for the loop that it tunes.
+/// Returns why this loop is too fast for the loop that it tunes, if so.
 #[must_use]
 pub fn overlap(name: &str, loops: &BTreeMap<String, LoopLink>) -> Option<String> {
     let slow = loops.get(name)?;
@@ -101,7 +93,8 @@ pub fn overlap(name: &str, loops: &BTreeMap<String, LoopLink>) -> Option<String>
     let least = fast.dwell.saturating_add(fast.settle).saturating_mul(SLOWER);
     (slow.interval < least).then(|| {
         format!(
-            "interval is {}; must be at least {} ({SLOWER} × (dwell + settle) of {below}): it would judge before effects are visible",
+            "interval is {}; must be at least {} ({SLOWER} × (dwell + settle) of {below}): it would judge before effects \
+             are visible",
             show(slow.interval),
             show(least)
         )

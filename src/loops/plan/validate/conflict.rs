@@ -1,7 +1,7 @@
 //! Conflicts on a target: the later of two loops does not act, and no loop acts on the target of an autoscaler.
 //!
-//! An autoscaler does not read our conditions. If it was created later, it would act anyway, and both would change the
-//! same number. So the loop stops, whichever was first.
+//! An autoscaler does not read our conditions. Even if it was created later, it would act, and both would change the
+//! same number. So the loop stops, regardless of which was first.
 
 use jiff::Timestamp;
 
@@ -18,11 +18,11 @@ pub struct Claimant {
     pub created: Timestamp,
     /// The target.
     pub target: TargetRef,
-    /// The dimensions that it changes: `replicas`, `app/memory`; see [`rung::dimension`].
+    /// Dimensions that it changes, such as `replicas` or `app/memory`; see [`rung::dimension`].
     pub dimensions: Vec<String>,
 }
 
-/// The kind of a claimant.
+/// Kind of a claimant.
 // Conflicts are reported in this order: a ScaledObject before the HorizontalPodAutoscaler that it creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClaimantKind {
@@ -44,7 +44,7 @@ impl ClaimantKind {
         }
     }
 
-    /// Whether it scales by itself and does not read our conditions.
+    /// Whether it acts without reading our conditions.
     #[must_use]
     pub fn is_autoscaler(self) -> bool {
         match self {
@@ -65,14 +65,14 @@ impl From<AutoscalerKind> for ClaimantKind {
 }
 
 impl Claimant {
-    /// An autoscaler as a claimant of those of the dimensions that it changes.
+    /// Returns an autoscaler as a claimant of those of the dimensions that it controls.
     #[must_use]
     pub fn autoscaler(fact: &AutoscalerFact, dimensions: &[String]) -> Self {
         Self {
             kind: fact.kind.into(),
             name: fact.id.key.name.clone(),
             uid: fact.id.uid.clone(),
-            // Its age does not matter.
+            // The age of an autoscaler does not matter.
             created: Timestamp::UNIX_EPOCH,
             target: fact.target.clone(),
             dimensions: dimensions.iter().filter(|one| fact.controls.holds(one)).cloned().collect(),
@@ -80,7 +80,7 @@ impl Claimant {
     }
 }
 
-/// Why a loop may not act.
+/// Reason why a loop may not act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     pub with: ClaimantKind,
@@ -95,7 +95,7 @@ impl std::fmt::Display for Conflict {
     }
 }
 
-/// The dimensions that a loop changes; none if it does not act.
+/// Returns the dimensions that a loop changes; none if it does not act.
 #[must_use]
 pub fn dimensions(spec: &ClosedLoopSpec) -> Vec<String> {
     match spec.mode {
@@ -110,7 +110,7 @@ pub fn dimensions(spec: &ClosedLoopSpec) -> Vec<String> {
     all
 }
 
-/// The first claimant with precedence over this loop on the same dimension of the same target.
+/// Returns the first claimant with precedence over this loop on the same dimension of the same target.
 #[must_use]
 pub fn find(me: &Claimant, others: &[Claimant]) -> Option<Conflict> {
     let mut before: Vec<&Claimant> = others

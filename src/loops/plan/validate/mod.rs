@@ -2,11 +2,11 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `names` | which names of users may be part of a URL of the API server |
+//! | `names` | checks of names that become part of a URL of the API server |
 //! | `chain` | chains of loops that tune each other |
 //! | `conflict` | other loops and autoscalers on the same target |
-//! | `preflight` | whether the target and the rights of the account allow the loop's actions |
-//! | `assessment` | all of these; the effective policy, the children, and the loop's own status |
+//! | `preflight` | whether the target and the permissions of the account allow the loop's actions |
+//! | `assessment` | all of these together; the effective policy, the children, and the loop's status |
 
 pub mod assessment;
 pub mod chain;

@@ -1,6 +1,6 @@
-//! Whether a loop could act, found out before it has to: its target, and the rights of its account.
+//! Preflight: checks in advance whether a loop could act: its target, and the permissions of its account.
 //!
-//! Owns which rights a rung needs, and the words of the verdict. Must not know how the target is read.
+//! Owns the list of permissions that a rung needs, and the text of the verdict. Must not know how the target is read.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -12,20 +12,20 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{ClosedLoopSpec, TargetRef};
 use ganglion_core::conditions::{self, Stamp};
 
-/// The type of the condition.
+/// Type of the condition.
 const CONDITION: &str = "Preflight";
 
-/// Pause after the first check that failed; it doubles with each further one, up to the heartbeat. Objects that are applied
-/// together exist within seconds.
+/// Delay after the first failed check. It doubles with each further failure, up to the heartbeat. Objects that are
+/// applied together exist within seconds.
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 
-/// Longest pause while there is no verdict.
+/// Maximum delay while there is no verdict.
 const PAUSE_WITHOUT_VERDICT: SignedDuration = SignedDuration::from_secs(10);
 
-/// What the check of a loop has found.
+/// Verdict on a loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Preflight {
-    /// No verdict yet; why the check did not succeed, if it was tried.
+    /// No verdict yet. The text is the reason if a check was tried.
     Pending(Option<String>),
     /// Every rung could be carried out.
     Passed,
@@ -34,7 +34,7 @@ pub enum Preflight {
 }
 
 impl Preflight {
-    /// The verdict that the loop's status has for this generation of its spec.
+    /// Returns the verdict in the loop's status, if it was made for this generation of the spec.
     #[must_use]
     pub fn stored(conditions: &[Condition], generation: i64) -> Self {
         let stored = conditions.iter().find(|one| one.type_ == CONDITION);
@@ -45,7 +45,7 @@ impl Preflight {
         }
     }
 
-    /// The condition of the loop; none before the first verdict.
+    /// Returns the condition of the loop; None before the first verdict.
     #[must_use]
     pub fn condition(&self, old: &[Condition], stamp: Stamp) -> Option<Condition> {
         let (status, reason, message) = match self {
@@ -56,7 +56,7 @@ impl Preflight {
         Some(conditions::condition(old, CONDITION, status, reason.as_str(), message, stamp))
     }
 
-    /// The pause until the next check, after this many checks in a row that did not pass.
+    /// Returns the delay until the next check, after this many consecutive checks that did not pass.
     #[must_use]
     pub fn pause(&self, failures: u32) -> SignedDuration {
         let most = match self {
@@ -68,7 +68,7 @@ impl Preflight {
     }
 }
 
-/// The parts of a loop that the verdict depends on.
+/// Parts of a loop that the verdict depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PreflightQuestion {
     pub uid: String,
@@ -77,11 +77,11 @@ pub struct PreflightQuestion {
     pub rungs: Vec<PlacedRung>,
 }
 
-/// A rung of the spec.
+/// Rung of the spec.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacedRung {
     pub rung: Rung,
-    /// Where it stands: `rung 1 on Low cpu (scale by 1, at most 9)`.
+    /// Position in the spec, such as `rung 1 on Low cpu (scale by 1, at most 9)`.
     pub place: String,
 }
 
@@ -100,26 +100,26 @@ impl PreflightQuestion {
 }
 
 impl PlacedRung {
-    /// The verdict that this rung could not be carried out.
+    /// Returns the verdict that this rung could not be carried out.
     #[must_use]
     pub fn fails(&self, reason: LoopReason, problem: &str) -> Preflight {
         Preflight::Failed(reason, format!("{}: {problem}", self.place))
     }
 }
 
-/// A right in the loop's namespace.
+/// Permission in the loop's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AccessRight {
     pub verb: &'static str,
     pub group: String,
     pub resource: String,
     pub subresource: Option<&'static str>,
-    /// One object; none for all.
+    /// Name of one object; None for all objects.
     pub name: Option<String>,
 }
 
 impl AccessRight {
-    /// The API server's words where the right is missing.
+    /// Returns the message of the API server for a missing permission.
     #[must_use]
     pub fn refusal(&self, namespace: &str, account: &str) -> String {
         let Self { verb, group, resource, subresource, .. } = self;
@@ -131,22 +131,22 @@ impl AccessRight {
     }
 }
 
-/// How the API server serves the kind of a target.
+/// API resource of a target's kind.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetResource<'a> {
-    /// The plural.
+    /// Plural name.
     pub plural: &'a str,
-    /// Reading the replicas takes its scale subresource.
+    /// Whether reading the replicas needs the scale subresource.
     pub reads_scale: bool,
 }
 
-/// Whether the account needs rights for the rung: tuning and events are the operator's own requests.
+/// Whether the account needs permissions for the rung. Tuning and events are requests of the operator itself.
 #[must_use]
 pub fn needs_rights(rung: &Rung) -> bool {
     rung.tune.is_none() && rung.webhook.is_none()
 }
 
-/// The rights that the account needs for the rung.
+/// Returns the permissions that the account needs for the rung.
 #[must_use]
 pub fn rights(rung: &Rung, target: &TargetRef, kind: TargetResource) -> Vec<AccessRight> {
     let group = target.api_version.rsplit_once('/').map_or("", |(group, _)| group);
@@ -171,7 +171,7 @@ pub fn rights(rung: &Rung, target: &TargetRef, kind: TargetResource) -> Vec<Acce
         Rung { patch: Some(_), .. } => vec![of_target("get", None), of_target("patch", None)],
         Rung { workload_action: Some(template), .. } => {
             let own = right("create", "ganglion.dev", "workloadactions", None, None);
-            // The admission policy asks them of the author of an action.
+            // The admission policy requires them of the author of an action.
             let evicts = right("create", "", "pods", Some("eviction"), None);
             let scales = template.move_.is_none().then(|| of_target("patch", Some("scale")));
             [own, evicts].into_iter().chain(scales).collect()

@@ -1,7 +1,8 @@
 //! Polls the sources of loops: one task per loop queries all its sources.
 //!
-//! A poll stores its answers here and requeues the loop, so that a slow source delays no other loop. One poll per loop at a time.
-//! The stored answers may be lost. Each source has a file of its own and gives a value, or a text that says why there is none.
+//! A poll stores its answers here and enqueues the loop, so that a slow source delays no other loop. Each loop has at
+//! most one poll at a time. The stored answers may be lost in a crash. Each kind of source has its own file and returns
+//! a value, or a message that says why there is none.
 
 mod object;
 mod resource;
@@ -31,22 +32,22 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::metrics::SourceLabels;
 
-/// What a request to a server may take longer than its own timeout, whose message names the server.
+/// Added to the timeout of a source, so that a request to a server times out first: its message names the server.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// The answers of a poll, by metric.
+/// Answers of a poll, by metric.
 type Answer = BTreeMap<String, SourceResult>;
 
-/// The polls of all loops.
+/// Polls of all loops.
 #[derive(Default)]
 pub struct Polls(Mutex<HashMap<Key, Poll>>);
 
-/// The polling task of one loop and its answers.
+/// Polling task of one loop, and its answers.
 struct Poll {
     question: Arc<PollRequest>,
     task: JoinHandle<()>,
     answer: Option<Answer>,
-    /// Whether there has been an answer.
+    /// Whether the sources have answered at least once.
     known: bool,
 }
 
@@ -56,14 +57,14 @@ impl Drop for Poll {
     }
 }
 
-/// What reading sources needs.
+/// Dependencies of reading sources.
 pub struct Sources {
     pub ctx: Context,
     pub outbound: Arc<OutboundClient>,
     pub discovery: Arc<Discovery>,
 }
 
-/// The query of a poll: sources, account, interval.
+/// Query of a poll: sources, account, interval.
 pub struct PollRequest {
     key: Key,
     metrics: Vec<(String, Source)>,
@@ -72,17 +73,17 @@ pub struct PollRequest {
     interval: SignedDuration,
 }
 
-/// The state of a loop's sources.
+/// State of a loop's sources.
 pub enum PollState {
     /// The loop has no polled sources.
     NoSources,
-    /// No answer yet since the loop or its sources changed; earlier values must not lead to decisions.
+    /// No answer since the loop or its sources changed; earlier values must not lead to decisions.
     Waits,
     /// New answers, if any.
     Goes(Option<Answer>),
 }
 
-/// The metrics with a polled source.
+/// Metrics with a polled source.
 fn asked(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &Source)> {
     let all = spec.metrics.iter().filter(|_| !spec.paused);
     let asks = |source: &Source| {
@@ -92,7 +93,7 @@ fn asked(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &Source)> {
 }
 
 impl PollRequest {
-    /// The query for this Monitoring.
+    /// Query for this Monitoring.
     #[must_use]
     pub fn of(key: Key, spec: &MonitoringSpec, interval: SignedDuration) -> Self {
         Self {
@@ -104,7 +105,7 @@ impl PollRequest {
         }
     }
 
-    /// The timeout of its requests, if a request may take this long.
+    /// Timeout of a request: `timeout`, but at most the interval.
     fn within(&self, timeout: Duration) -> Duration {
         Duration::try_from(self.interval).map_or(timeout, |interval| interval.min(timeout))
     }
@@ -127,7 +128,7 @@ impl Polls {
         self.all().remove(key);
     }
 
-    /// Takes the new answers of this Monitoring's sources. The first call starts the polling.
+    /// Returns the new answers of this Monitoring's sources. The first call starts the polling.
     pub fn turn(
         &self,
         controller: &Arc<MonitoringController>,
@@ -153,7 +154,8 @@ impl Polls {
     }
 }
 
-/// Queries, stores the answers, and waits for the next interval, until the query changes or the leader term ends.
+/// Queries the sources, stores the answers, and waits for the next interval, until the query changes or the leader term
+/// ends.
 async fn poll(controller: Arc<MonitoringController>, question: Arc<PollRequest>) {
     let sources = &controller.sources;
     let interval = Duration::try_from(question.interval).unwrap_or(sources.outbound.request_timeout);
@@ -231,7 +233,7 @@ fn word(source: &Source) -> &'static str {
     }
 }
 
-/// Reads sources: the operator itself, and for Kubernetes objects the loop's account.
+/// Reads sources as the operator itself, and Kubernetes objects as the loop's account.
 pub struct SourceReader<'a> {
     pub sources: &'a Sources,
     pub account: Account,

@@ -9,7 +9,7 @@ use ganglion_outbound::body::Bounded;
 use ganglion_outbound::client::objects::{ReadError, name};
 use ganglion_runtime::account::ObjectPath;
 
-/// The value.
+/// Reads the value.
 pub async fn read(reader: &SourceReader<'_>, source: &ObjectField) -> SourceResult {
     let ObjectField { api_version, kind, name: object, .. } = source;
     let id = TargetRef { api_version: api_version.clone(), kind: kind.clone(), name: object.clone() };
@@ -23,10 +23,10 @@ pub async fn read(reader: &SourceReader<'_>, source: &ObjectField) -> SourceResu
 }
 
 impl SourceReader<'_> {
-    /// Any object of the loop's namespace that holds no secrets.
+    /// Reads any object of the loop's namespace except Secrets.
     pub async fn object(&self, id: &TargetRef) -> Result<Bounded, String> {
         let TargetRef { api_version, kind, name: object } = id;
-        // The schema refuses it, too; an object that is older than this rule of the schema is still read.
+        // The schema refuses Secrets too, but a spec may be older than this rule of the schema.
         if kind == "Secret" {
             return Err("a Secret is no source: its values would be shown in a status".to_owned());
         }

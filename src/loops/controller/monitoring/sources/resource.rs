@@ -13,10 +13,10 @@ use ganglion_core::document::{at, parsed};
 use ganglion_loops_plan::monitoring::SourceResult;
 use ganglion_loops_plan::sources::usage::{self, PodList, PodMetricsList};
 
-/// Longest selector of a workload, in bytes.
+/// Maximum length of a workload's selector, in bytes.
 const MAX_SELECTOR: usize = 16 << 10;
 
-/// The value.
+/// Reads the value.
 pub async fn read(reader: &SourceReader<'_>, source: &ResourceUse, target: Option<&TargetRef>) -> SourceResult {
     let selector = match (&source.pod_labels, target) {
         (Some(labels), _) => labels.clone().into_iter().collect(),
@@ -37,7 +37,7 @@ pub async fn read(reader: &SourceReader<'_>, source: &ResourceUse, target: Optio
 }
 
 impl SourceReader<'_> {
-    /// The objects with these labels.
+    /// Lists the objects with these labels.
     async fn list<T: DeserializeOwned>(&self, what: &str, url: &str, labels: &str) -> Result<T, String> {
         let outbound = &self.sources.outbound;
         let opened = self.account.open_list(url, labels).await;
@@ -46,7 +46,7 @@ impl SourceReader<'_> {
     }
 }
 
-/// The selector of the target's pods, in either form: that of a ReplicationController is a plain map.
+/// Returns the selector of the target's pods. A ReplicationController has a plain map of labels as its selector.
 fn selector(target: &TargetRef, object: &[u8]) -> Result<Selector, String> {
     let found = at(object, "spec.selector").ok().filter(|found| found.len() <= MAX_SELECTOR).and_then(|found| {
         let plain = parsed::<BTreeMap<String, String>>(found.as_bytes()).ok();

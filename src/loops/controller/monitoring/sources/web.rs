@@ -10,7 +10,7 @@ use ganglion_outbound::{json, prometheus as client};
 
 type WebResult = Result<SourceValue, Unanswered>;
 
-/// The value of a query.
+/// Queries Prometheus.
 pub async fn prometheus(reader: &SourceReader<'_>, source: &Prometheus, within: Duration) -> WebResult {
     let url = client::query_url(&source.url, &source.query)?;
     let request = Outgoing { url: url.as_str(), auth: source.auth.as_ref(), ca: source.ca.as_ref(), within };
@@ -19,7 +19,7 @@ pub async fn prometheus(reader: &SourceReader<'_>, source: &Prometheus, within: 
     Ok(SourceValue { value: found.value, at: Some(found.at) })
 }
 
-/// A number in a document.
+/// Reads a number in a JSON document.
 pub async fn http(reader: &SourceReader<'_>, source: &Http, within: Duration) -> WebResult {
     let request = Outgoing { url: &source.url, auth: source.auth.as_ref(), ca: source.ca.as_ref(), within };
     let answer = reader.sources.outbound.get(&reader.account, request).await?;

@@ -1,4 +1,4 @@
-//! The second hop: who is served, who is passed over and why, and what is remembered.
+//! Tests of decisions: the chosen alarm, the reasons of rejected ones, and the state that is stored.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use rstest::rstest;
@@ -47,7 +47,7 @@ fn a_held_loop_writes_only_edges() {
     for second in 2..200 {
         this.push(at(second), &LOW);
     }
-    assert_eq!(this.writes - writes, 198, "each sample is shown while the alarm stands, and nothing else is written");
+    assert_eq!(this.writes - writes, 198, "while the alarm is raised, each sample is written, and nothing else");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn what_became_of_a_choice_is_written_with_the_next_or_after_a_while() {
     let calm = [("cpu", "20"), ("memory", "60")];
     this.push(at(2), &calm);
     let (writes, status) = (this.writes, this.status_at(at(2)));
-    // A restart tells the same again.
+    // A restart causes no further write, and the same status.
     this.crash();
     for second in 3..301 {
         this.push(at(second), &calm);
@@ -129,14 +129,14 @@ fn a_ladder_is_climbed_when_a_rung_had_no_effect() {
     this.push(at(0), &[("cpu", "2")]);
     this.push(at(89), &[("cpu", "2")]);
     assert_eq!(reasons(&this), [("cpu", LoopReason::Settling)]);
-    assert_eq!(counters(&this, "cpu").2, 0, "to wait for an effect is no limit");
+    assert_eq!(counters(&this, "cpu").2, 0, "waiting for an effect does not count as limited");
     this.push(at(90), &[("cpu", "2")]);
     assert_eq!(this.replicas, 6, "no effect: the second rung");
     this.push(at(180), &[("cpu", "3")]);
     assert_eq!(this.replicas, 8, "it helped: the same rung");
     this.push(at(200), &[("cpu", "9")]);
     this.push(at(201), &[("cpu", "2")]);
-    assert_eq!(this.decision.history.last().unwrap().rung, 0, "the alarm was over: from the beginning");
+    assert_eq!(this.decision.history.last().unwrap().rung, 0, "the alarm was cleared: the ladder starts again");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_rung_that_is_exhausted_gives_way_and_counts_as_limited() {
     assert_eq!(this.execution.message.as_deref(), Some("it is at 4, and max is 4"));
     assert_eq!(counters(&this, "cpu"), (1, 0, 1));
     this.push(at(1), &[("cpu", "2")]);
-    assert_eq!(this.replicas, 6, "what did nothing starts no dwell");
+    assert_eq!(this.replicas, 6, "an action without an effect starts no dwell");
 }
 
 #[test]
@@ -169,7 +169,8 @@ fn a_sample_from_before_the_end_of_the_last_decision_is_not_decided_about() {
     let mut this = monitored(0);
     let mut execution = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
     alone(&mut this, &execution, "exe", 0);
-    // It came while the decision was being carried out, and is all that a process knows that starts after its end.
+    // The sample came while the decision was being carried out. A process that starts after its end has no other
+    // sample.
     this.monitoring.tag.as_mut().unwrap().sequence += 1;
     this.monitoring.valid_until = None;
     (execution.seq, execution.state, execution.since) = (Some(1), Some(ExecutionState::Done), Some(MicroTime(at(50))));
@@ -230,10 +231,10 @@ fn what_failed_is_not_tried_again_at_once() {
         alone(this, execution, "exe", second);
         this.decision.seq
     };
-    assert_eq!(again(&mut this, &execution, 1), 2, "memory's turn");
+    assert_eq!(again(&mut this, &execution, 1), 2, "memory is next");
     execution.seq = Some(2);
     execution.state = Some(ExecutionState::Overtaken);
-    assert_eq!(again(&mut this, &execution, 2), 3, "who was overtaken looks again");
+    assert_eq!(again(&mut this, &execution, 2), 3, "an overtaken decision is tried again at once");
     assert_eq!(this.decision.chosen.as_ref().unwrap().metric, "memory");
     execution.seq = Some(3);
     assert_eq!(again(&mut this, &execution, 61), 4);
@@ -282,12 +283,12 @@ fn a_proposal_waits_for_its_approval() {
     assert_eq!(reasons(&this)[0], ("cpu", LoopReason::AwaitsApproval));
     this.approval = Some("1".into());
     this.push(at(2), &LOW);
-    assert!(this.effects.is_empty(), "the number of the decision is no approval");
+    assert!(this.effects.is_empty(), "the number of the decision is not an approval");
     this.approval = this.decision.chosen.as_ref().and_then(|chosen| chosen.digest.clone());
     this.push(at(3), &LOW);
     assert_eq!((this.effects.len(), this.decision.history.len()), (1, 2));
     this.push(at(4), &LOW);
-    assert_eq!(this.effects.len(), 1, "each proposal needs an approval of its own");
+    assert_eq!(this.effects.len(), 1, "each proposal needs its own approval");
 }
 
 #[test]
@@ -300,7 +301,7 @@ fn a_proposal_whose_alarm_is_over_is_taken_back() {
     assert_eq!(this.decision.history[0].outcome, Some(Outcome::Withdrawn));
     this.approval = this.decision.chosen.as_ref().and_then(|chosen| chosen.digest.clone());
     this.push(at(2), &[("cpu", "20"), ("memory", "60")]);
-    assert!(this.effects.is_empty(), "the approval comes too late");
+    assert!(this.effects.is_empty(), "the approval came too late");
 }
 
 #[test]
@@ -349,5 +350,5 @@ fn an_unknown_value_lowers_nothing() {
     assert_eq!(reasons(&this), [("load", LoopReason::UnknownValue)]);
     this.spec.metrics[0].missing = serde_json::from_value(json!({"then": "Assume", "value": "99"})).unwrap();
     this.push(at(120), &[("load", "n/a")]);
-    assert_eq!(this.messages().1, "React to load", "to raise is safe");
+    assert_eq!(this.messages().1, "React to load", "raising is safe");
 }

@@ -1,4 +1,4 @@
-//! What holds a loop back, and what is remembered for it.
+//! Tests of the limits of a policy, and of the actions that are stored for them.
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
@@ -38,7 +38,7 @@ fn limits(dwell: i64, max: i64, per: i64, reversals: i64, calm: i64) -> PolicyLi
 }
 
 proptest! {
-    /// What is forgotten is missed at no time to come.
+    /// Removing actions never changes a later result of the limits.
     #[test]
     fn what_is_forgotten_is_not_missed(
         list in prop::collection::vec((0_i64..60, 0_usize..3, any::<bool>()), 0..30),
@@ -110,14 +110,14 @@ fn a_loop_that_undoes_itself_is_calmed(#[case] then: &str, #[case] reason: LoopR
     for (second, value) in (0..).zip(["95", "5", "95", "5", "95", "5"]) {
         this.push(at(second), &[("load", value)]);
     }
-    // Up, down, up, down: three reversals. Then raising goes on only where it is damped.
+    // Up, down, up, down: three reversals. If it is damped, raising continues.
     assert_eq!(this.effects.len(), effects);
     assert_eq!(reasons(&this), [("load", reason)]);
     this.push(at(2 * 900), &[("load", "5")]);
-    assert_eq!(this.effects.len(), effects + 1, "it is forgotten after a while");
+    assert_eq!(this.effects.len(), effects + 1, "reversals expire");
 }
 
-/// Acts five times without a limit, a second apart, and then has one.
+/// Acts five times without a limit, one second apart; then a limit is added.
 #[rstest]
 #[case(json!({"dwell": "10s"}), LoopReason::Dwell, 14)]
 #[case(json!({"budget": {"max": 3, "per": "10s"}}), LoopReason::Budget, 12)]
@@ -131,7 +131,7 @@ fn a_limit_that_is_added_counts_what_was_done_before(
     for (second, value) in (0..).zip(["95", "5", "95", "5", "95"]) {
         this.push(at(second), &[("load", value)]);
     }
-    assert_eq!((this.effects.len(), this.decision.acts.len()), (5, 2), "no more is kept than is asked for");
+    assert_eq!((this.effects.len(), this.decision.acts.len()), (5, 2), "only the needed actions are stored");
     this.spec.policy = Some(serde_json::from_value(policy).unwrap());
     for second in 5..free {
         this.push(at(second), &[("load", "5")]);

@@ -1,4 +1,4 @@
-//! Tests of the second hop, and the helpers that they share.
+//! Tests of the second stage, and the helpers that they share.
 
 mod decide;
 mod limits;
@@ -24,7 +24,7 @@ fn counters(this: &Loop, metric: &str) -> (i64, i64, i64) {
     (counter.wanted, counter.served, counter.limited)
 }
 
-/// A Decision alone, with an Execution that is what the test says.
+/// Runs only the decision stage, with this status of the Execution.
 fn alone(this: &mut Loop, execution: &ExecutionStatus, uid: &str, second: i64) {
     let children = this.children(at(second));
     let rules = DecisionRules::parse(&children.decision).unwrap();

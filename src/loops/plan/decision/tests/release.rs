@@ -1,4 +1,4 @@
-//! What is held back by time alone is let through by it, with no new sample, as long as what is known is not stale.
+//! Tests of time-based rejections: they expire without a new sample, as long as the values are not stale.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn reasons(this: &Loop) -> Vec<LoopReason> {
     this.decision.rejected.iter().map(|one| one.reason).collect()
 }
 
-/// The demo's loop, whose values are known for so long.
+/// The demo's loop, with values that are valid for this long.
 fn known_for(policy: Value, after: &str) -> Loop {
     let mut spec = demo(policy);
     for metric in &mut spec.metrics {
@@ -33,7 +33,7 @@ fn a_standing_alarm_is_served_when_what_holds_it_ends(
 ) {
     let mut this = known_for(policy, "1h");
     this.push(at(0), &LOW);
-    assert_eq!(this.again, None, "what was served waits for the next sample");
+    assert_eq!(this.again, None, "an alarm that was served waits for the next sample");
     this.push(at(1), &LOW);
     assert_eq!((reasons(&this), this.again), (vec![reason; 2], Some(at(end))));
     this.wait(at(end - 1));
@@ -44,7 +44,7 @@ fn a_standing_alarm_is_served_when_what_holds_it_ends(
     for second in end..end * 5 {
         this.wait(at(second));
     }
-    assert_eq!(this.effects.len(), 2, "one action for one sample that was held back");
+    assert_eq!(this.effects.len(), 2, "one action per sample");
     assert_eq!(this.again, None);
 }
 
@@ -145,12 +145,12 @@ fn what_holds_an_alarm_back_next_is_said_when_the_first_is_over() {
     assert_eq!(this.decision.counters, counters, "a sample is counted once");
     this.crash();
     this.wait(at(92));
-    assert_eq!(this.writes, writes + 1, "who starts finds it said");
+    assert_eq!(this.writes, writes + 1, "after a restart, the status already shows it");
 }
 
 #[test]
 fn who_was_served_is_not_served_again_when_another_is_held_back_by_something_else() {
-    // Its time of the day ends at 20 s, before its settle.
+    // The window of memory's action closes at 20 s, before its settle ends.
     let mut this = known_for(json!({"rank": ["memory", "cpu"]}), "1h");
     let window = json!([{"cron": "6 11 * * *", "duration": "1m"}]);
     let actions = this.spec.actions.as_mut().unwrap();

@@ -1,4 +1,4 @@
-//! What holds whatever is killed when: limits are remembered, and each decision has at most one effect.
+//! Properties under crashes: limits are remembered, and each decision has at most one effect.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ proptest! {
     }
 }
 
-/// An API server and a target, with two processes of ours that may both believe they act.
+/// An API server and a target, with two operator processes that may both believe they are the leader.
 struct World {
     status: ExecutionStatus,
     version: u64,
@@ -107,7 +107,7 @@ impl World {
                 self.target += 1;
             }
             ExecutionEffect::Send { .. } => {}
-            other => panic!("nothing here does {other:?}"),
+            other => panic!("unexpected effect: {other:?}"),
         }
         self.effects.push((seq, Direction::Raise));
         EffectResult::Done(None)
@@ -124,7 +124,7 @@ impl World {
         true
     }
 
-    /// One step of one process; `lost` loses the answer to an effect, as a crash does.
+    /// Takes one step of one process. `lost` drops the answer to an effect, as a crash does.
     fn step(&mut self, process: &mut Process, now: i64, lost: bool) {
         let (status, version) = process.status.get_or_insert_with(|| (self.status.clone(), self.version)).clone();
         let chosen = process.chosen.get_or_insert_with(|| self.chosen.clone()).clone();
@@ -174,7 +174,7 @@ impl World {
 enum Happens {
     Step(bool, bool),
     Crash(bool),
-    /// Looks at the status anew, and keeps what was seen of the target before.
+    /// Reads the status again, but keeps the earlier state of the target.
     Reread(bool),
     ForeignScale(i32),
     ForeignStatus,
@@ -226,7 +226,7 @@ proptest! {
             numbers.dedup();
             prop_assert_eq!(numbers.len(), all, "{:?}", world.effects);
         }
-        // When it is calm, what was begun comes to an end.
+        // Without further faults, every claim comes to an end.
         let mut process = Process::default();
         for second in 200..260 {
             world.step(&mut process, second, false);

@@ -1,4 +1,4 @@
-//! What the target is to be.
+//! Tests of the goals of rungs.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -16,12 +16,12 @@ fn scale(value: Value) -> Scale {
 #[case(json!({"by": 1, "max": 10}), 3, Some(4))]
 #[case(json!({"by": 5, "max": 10}), 8, Some(10))]
 #[case(json!({"by": 1, "max": 10}), 10, None)]
-#[case(json!({"by": 1, "max": 10}), 12, None)] // to raise never lowers
+#[case(json!({"by": 1, "max": 10}), 12, None)] // raising never lowers
 #[case(json!({"by": 1, "min": 5, "max": 10}), 2, Some(5))]
-#[case(json!({"by": 1}), 3, None)] // no max: no more than there are
+#[case(json!({"by": 1}), 3, None)] // without max, the number does not rise
 #[case(json!({"by": -1, "min": 2}), 3, Some(2))]
 #[case(json!({"by": -5, "min": 2}), 3, Some(2))]
-#[case(json!({"by": -1, "min": 2}), 1, None)] // to lower never raises
+#[case(json!({"by": -1, "min": 2}), 1, None)] // lowering never raises
 #[case(json!({"by": -1, "min": 0}), 0, None)]
 #[case(json!({"factor": "1.5", "min": 1, "max": 10}), 3, Some(5))]
 #[case(json!({"factor": "1.01", "min": 1, "max": 10}), 3, Some(4))]

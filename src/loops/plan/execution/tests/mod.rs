@@ -1,4 +1,4 @@
-//! Tests of the third hop.
+//! Tests of the third stage.
 
 mod crashes;
 mod goal;

@@ -1,4 +1,4 @@
-//! Pods that get other resources: which, how far, and never twice by one decision.
+//! Tests of resizes: the chosen pods, their resources, and that no decision resizes a pod twice.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ impl Stage {
         self.seen.pods.iter_mut().find(|pod| pod.name == name).unwrap()
     }
 
-    /// Somebody, or we, write this pod's spec; its kubelet follows.
+    /// Writes the spec of this pod, as we or somebody else would; its kubelet follows.
     fn write(&mut self, name: &str, wants: &str) {
         let pod = self.pod(name);
         pod.thing.generation += 1;
@@ -93,7 +93,7 @@ impl Stage {
         step
     }
 
-    /// The next effect, after as many records as it takes.
+    /// Returns the next effect, after all records before it.
     #[track_caller]
     fn effect(&mut self) -> ExecutionEffect {
         for _ in 0..3 {
@@ -140,7 +140,7 @@ fn who_lowers_begins_with_the_largest() {
     assert_eq!(stage.names(), ["a 256Mi", "c 256Mi"]);
 }
 
-/// The weak spot of going by values alone.
+/// A comparison of values alone would miss this case.
 #[test]
 fn a_pod_that_was_set_back_is_not_resized_again() {
     let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi")]);
@@ -197,7 +197,7 @@ fn asked_for_is_not_given() {
     stage.pod("a").has = Some(memory("256Mi"));
     let message = stage.ends(ExecutionState::Executing, LoopReason::Executing);
     assert!(message.contains("0 of 1 pods are resized; pod a is not yet"), "{message}");
-    assert_eq!(stage.step(1, None), ExecutionStep::Wait(at(2)), "nobody tells, so it asks");
+    assert_eq!(stage.step(1, None), ExecutionStep::Wait(at(2)), "no watch reports pods, so they are polled");
     stage.pod("a").pending = Some(PendingResize { refused: false, message: "node is full".into() });
     assert!(stage.ends(ExecutionState::Executing, LoopReason::Executing).contains("node is full"));
     let mut late = stage.status.clone();

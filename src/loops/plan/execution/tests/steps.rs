@@ -1,4 +1,4 @@
-//! The third hop: what is done for each kind of rung, and what is not done twice.
+//! Tests of the steps for each kind of rung, and that nothing is done twice.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ impl Bench {
         self.status = *status;
     }
 
-    /// Claims, and gives the effect.
+    /// Claims the decision and returns the effect.
     #[track_caller]
     fn effect(&mut self, seen: &TargetState) -> ExecutionEffect {
         let claim = self.next(seen);
@@ -120,14 +120,14 @@ fn after_a_crash_the_target_is_looked_at() {
         bench.effect(&TargetState::Scale(thing(1), 3));
         bench
     };
-    // Nothing happened; its status alone changed meanwhile.
+    // The effect has not happened; only the status of the target changed.
     let seen = TargetState::Scale(ObjectVersion { version: "99".into(), ..thing(1) }, 3);
     let ExecutionStep::Act(effect) = claimed().next(&seen) else { panic!("no effect") };
     assert!(
         matches!(*effect, ExecutionEffect::Scale { target: ObjectVersion { ref version, .. }, replicas: 4 } if version == "99")
     );
     claimed().ends(&TargetState::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
-    // It happened, and somebody set it back: it is not done again.
+    // The effect happened, and somebody changed the value back: it is not repeated.
     claimed().ends(&TargetState::Scale(thing(3), 3), ExecutionState::Overtaken, LoopReason::Overtaken);
     claimed().ends(&TargetState::Scale(thing(2), 7), ExecutionState::Overtaken, LoopReason::Overtaken);
     let anew = TargetState::Scale(ObjectVersion { uid: "other".into(), ..thing(1) }, 3);
@@ -135,7 +135,7 @@ fn after_a_crash_the_target_is_looked_at() {
     claimed().ends(&TargetState::NotFound("gone".into()), ExecutionState::Failed, LoopReason::TargetNotFound);
 }
 
-/// The claim rested on an older state; others have changed the target to the same value.
+/// The claim was based on an older state; others have changed the target to the same value.
 #[test]
 fn what_others_did_before_anything_was_sent_is_not_taken_for_its_own() {
     let mut bench = Bench::new(up());
@@ -301,11 +301,11 @@ fn a_loop_is_tuned_with_absolute_values() {
     assert_eq!(tuning.message.as_deref(), Some("Increase rank memory"));
     bench.ends(&TargetState::Loop(Box::new(other(Some(tuning.clone())))), ExecutionState::Done, LoopReason::Done);
     assert_eq!(bench.status.message.as_deref(), Some("Increase rank memory"));
-    // What an Execution before this one tuned is not taken for this one's.
+    // The tuning of an earlier Execution does not count as that of this one.
     let mut bench = Bench::new(json!({"tune": {"raiseRank": "LeastServed"}}));
     let before = Tuning { uid: "before".into(), seq: 17, ..tuning.clone() };
     assert!(matches!(bench.effect(&TargetState::Loop(Box::new(other(Some(before))))), ExecutionEffect::Tune { .. }));
-    // A level beside it keeps the rank.
+    // Tuning a level keeps the tuned rank.
     let mut bench = Bench::new(json!({"tune": {"threshold": {"path": "cpu.low.raise", "by": "3"}}}));
     bench.chosen.seq = 2;
     let ExecutionEffect::Tune { tuning, .. } = bench.effect(&TargetState::Loop(Box::new(other(Some(tuning))))) else {
@@ -353,7 +353,7 @@ fn names_are_of_one_decision() {
     assert!(action_name(&"a".repeat(253), UID, i64::MAX).len() <= 253);
 }
 
-/// Each round the loop raises 3 to 4, and somebody sets it back.
+/// In each round the loop raises 3 to 4, and somebody sets it back.
 fn rounds(by: Option<&str>, pause: i64) -> Vec<Option<LoopReason>> {
     let mut bench = Bench::new(up());
     let mut generation = 1;
@@ -380,8 +380,8 @@ fn rounds(by: Option<&str>, pause: i64) -> Vec<Option<LoopReason>> {
 fn what_is_undone_three_times_within_ten_minutes_stops_the_loop() {
     let (done, stop) = (Some(LoopReason::Done), Some(LoopReason::FieldConflict));
     assert_eq!(rounds(Some("flux"), 10), [done, done, done, stop, stop]);
-    assert_eq!(rounds(Some("flux"), 400), [done; 5], "not so often");
-    assert_eq!(rounds(None, 10), [done; 5], "by nobody who can be named");
+    assert_eq!(rounds(Some("flux"), 400), [done; 5], "too seldom");
+    assert_eq!(rounds(None, 10), [done; 5], "the other writer is unknown");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Trials: what a decision on a rung would come to is known before there is one.
+//! Tests of trials: the result of a rung is known before there is a decision.
 
 use rstest::rstest;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Tests of the first hop.
+//! Tests of the first stage.
 
 mod observe;
 mod sources;

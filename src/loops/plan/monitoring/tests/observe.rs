@@ -1,4 +1,4 @@
-//! The first hop: samples, levels, what is unknown.
+//! Tests of samples, levels and unknown values.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ fn an_alarm_has_to_stand_for_a_while() {
     assert_eq!(bench.message(0, Some("90")), "No Event");
     assert_eq!(bench.status.pending.len(), 1);
     assert_eq!(bench.message(20, Some("90")), "No Event");
-    assert_eq!(bench.message(25, Some("70")), "No Event", "it begins anew");
+    assert_eq!(bench.message(25, Some("70")), "No Event", "the time `for` starts again");
     assert_eq!(bench.message(26, Some("90")), "No Event");
     assert_eq!(bench.message(55, Some("90")), "No Event");
     let seen = bench.step(56, None);
@@ -94,9 +94,9 @@ fn what_is_no_number_is_unknown_and_changes_nothing(#[case] value: &str) {
     assert_eq!(bench.message(0, Some("2")), "Low cpu");
     let seen = bench.step(1, Some(value));
     assert_eq!(seen.status.message.as_deref(), Some("Low cpu"));
-    assert!(seen.status.alarms[0].held, "nothing is done because of it");
+    assert!(seen.status.alarms[0].held, "no action is taken on it");
     assert_eq!(seen.status.unknown[0].metric, "cpu");
-    assert_eq!(seen.status.values[0].value.as_str(), "2", "the last that was known");
+    assert_eq!(seen.status.values[0].value.as_str(), "2", "the last known value");
     assert_eq!(bench.message(2, Some("20")), "No Event");
     assert!(bench.status.unknown.is_empty());
 }
@@ -123,7 +123,7 @@ fn what_stays_away_is_dealt_with(
     assert_eq!(first.is_some_and(|alarm| alarm.unknown), unknown);
     assert_eq!(first.is_some_and(|alarm| alarm.held), held);
     if let Some(missing) = seen.status.alarms.get(1) {
-        assert!(missing.unknown && !missing.held, "something may be done about it");
+        assert!(missing.unknown && !missing.held, "an action may be taken on it");
     }
     assert_eq!(bench.message(47, Some("20")), "No Event");
 }
@@ -145,7 +145,7 @@ fn samples_that_do_not_count_are_counted() {
     assert!(!push(&mut bench, &at(-1).to_string(), 1), "out of order");
     assert!(!push(&mut bench, &at(100).to_string(), 1), "from the future");
     assert!(!push(&mut bench, "yesterday", 1), "unreadable");
-    assert!(push(&mut bench, &at(10).to_string(), 1), "within what clocks differ by");
+    assert!(push(&mut bench, &at(10).to_string(), 1), "within the allowed clock skew");
     let refused = bench.status.refused.clone().unwrap();
     assert_eq!((refused.repeated, refused.out_of_order, refused.from_future, refused.unreadable), (1, 1, 1, 1));
     assert_eq!(bench.status.tag.as_ref().unwrap().sequence, 2);
@@ -186,7 +186,7 @@ fn a_flood_of_bad_samples_is_not_written_at_its_own_pace() {
 fn a_calm_loop_writes_a_heartbeat_and_no_more() {
     let mut bench = Bench::new(json!({"low": {"raise": "5"}}));
     let writes: usize = (0..=600).map(|second| usize::from(bench.step(second, Some("20")).write)).sum();
-    assert_eq!(writes, 3, "the first, and one each five minutes");
+    assert_eq!(writes, 3, "the first, and one every five minutes");
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn a_hop_that_forgot_goes_on_where_the_others_are() {
     );
 }
 
-/// A Monitoring that was deleted is made anew, while the Decision knows of its last sample.
+/// A Monitoring is deleted and recreated, while the Decision has recorded its last sample.
 #[test]
 fn a_sample_that_was_decided_about_is_known_again_where_the_monitoring_is_made_anew() {
     let mut this = Loop::new("fast", demo(json!({})));
@@ -229,7 +229,7 @@ fn a_sample_that_was_decided_about_is_known_again_where_the_monitoring_is_made_a
     assert_eq!(this.effects.len(), effects, "no second decision about it");
 }
 
-/// While an alarm stands the newest sample is written at a bounded rate; a calm one is not.
+/// While an alarm is raised, the newest sample is written at a bounded rate. Without an alarm, it is not.
 #[test]
 fn samples_are_shown_at_a_bounded_rate_while_an_alarm_stands() {
     let mut this = Loop::new("fast", demo(json!({"dwell": "1h"})));
@@ -240,7 +240,7 @@ fn samples_are_shown_at_a_bounded_rate_while_an_alarm_stands() {
     for tenth in 2..9 {
         this.push(millis(100 * tenth), &[("cpu", "2"), ("memory", "60")]);
     }
-    assert_eq!(this.writes, writes, "not once for each");
+    assert_eq!(this.writes, writes, "not every sample");
     let due = watch_of(&mut this).next_look(&this.monitoring, &this.stored.0, millis(800));
     assert_eq!(due, Some(millis(900)));
     this.wait(millis(900));
@@ -248,10 +248,10 @@ fn samples_are_shown_at_a_bounded_rate_while_an_alarm_stands() {
     this.push(millis(1100), &[("cpu", "50"), ("memory", "60")]);
     let writes = this.writes;
     this.push(millis(9000), &[("cpu", "51"), ("memory", "60")]);
-    assert_eq!(this.writes, writes, "a calm sample is no news");
+    assert_eq!(this.writes, writes, "without an alarm, a sample causes no write");
 }
 
-/// A sample each second that comes a little early is written as it comes, after one that was late as well.
+/// A sample per second that comes a little early is written at once, also after a late one.
 #[test]
 fn a_sample_each_second_is_never_postponed() {
     let mut this = Loop::new("fast", demo(json!({"dwell": "1h"})));
@@ -268,7 +268,7 @@ fn watch_of(this: &mut Loop) -> MonitoringRules {
     MonitoringRules::parse(&this.children(at(0)).monitoring).unwrap()
 }
 
-/// A value expires at its time, though no sample and no interval comes.
+/// A value expires at its time, even if no sample comes and no interval ends.
 #[test]
 fn the_next_change_is_told() {
     let mut bench = Bench::new(json!({"low": {"raise": "5"}, "missing": {"after": "45s"}}));

@@ -1,4 +1,4 @@
-//! Loops with pushed and polled metrics: the order and the age of each, and why a value is unknown.
+//! Tests of loops with pushed and polled metrics: the order and the age of each value, and why a value is unknown.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::monitoring::{
 use crate::tests::bench::{at, sample};
 use ganglion_api::monitoring::{MonitoringSpec, MonitoringStatus};
 
-/// A loop to which cpu is pushed, and which asks for memory.
+/// A loop with a pushed metric, cpu, and a polled one, memory.
 struct Both {
     watch: MonitoringRules,
     status: MonitoringStatus,
@@ -31,7 +31,7 @@ impl Both {
         seen
     }
 
-    /// A sample of then, which comes now.
+    /// Pushes a sample of an earlier time now.
     fn push(&mut self, then: i64, now: i64, cpu: &str) -> Observation {
         let measured = self.watch.pushed(&sample(at(then), &[("cpu", cpu)]));
         self.take(&measured, now)
@@ -50,11 +50,11 @@ fn point(value: &str) -> SourceResult {
 #[test]
 fn what_is_pushed_and_what_is_asked_for_have_an_order_each() {
     let mut both = Both::new();
-    // The sender's clock is late.
+    // The sender's clock is slow.
     assert!(both.push(-20, 0, "2").fresh);
     assert_eq!(both.ask(1, point("40")).status.message.as_deref(), Some("Low cpu,Low memory"));
     assert_eq!(both.status.tag.as_ref().unwrap().time, micro_time(at(1)));
-    assert!(both.push(-18, 2, "20").fresh, "it is younger than the last one that was pushed");
+    assert!(both.push(-18, 2, "20").fresh, "it is newer than the last pushed sample");
     assert_eq!(both.status.message.as_deref(), Some("Low memory"));
     assert_eq!(both.status.tag.as_ref().map(|tag| (&tag.time, tag.sequence)), Some((&micro_time(at(-18)), 3)));
 }
@@ -68,7 +68,7 @@ fn each_keeps_its_own_age() {
     }
     assert_eq!(both.status.message.as_deref(), Some("Low cpu,Low memory"));
     let unknown: Vec<&str> = both.status.unknown.iter().map(|one| one.metric.as_str()).collect();
-    assert_eq!(unknown, ["cpu"], "nobody pushes any more");
+    assert_eq!(unknown, ["cpu"], "no sample is pushed any more");
     assert!(both.status.alarms[0].held && !both.status.alarms[1].held);
 }
 
@@ -81,7 +81,7 @@ fn after_a_restart_a_pushed_sample_is_not_taken_twice() {
     let fresh = |seconds| both.watch.may_be_news(&both.status, &sample(at(seconds), &[]), around);
     assert!(!fresh(-60) && !fresh(-61) && fresh(-59), "{:?}", both.status.tag);
     assert_eq!(both.push(-60, 2, "2").status.refused.unwrap().repeated, 1);
-    // What was asked for counts though the clock was set back.
+    // A polled value counts even if the clock was set back.
     let seen = both.ask(-100, point("60"));
     assert!(seen.fresh && seen.status.tag.unwrap().sequence == 3);
     assert_eq!(both.push(-61, 2, "2").status.refused.unwrap().out_of_order, 1);
@@ -94,7 +94,7 @@ fn a_source_says_how_old_its_value_is() {
     both.ask(0, old(0));
     assert!(both.status.unknown.iter().all(|one| one.metric == "cpu"), "{:?}", both.status.unknown);
     both.ask(46, old(0));
-    assert!(both.status.unknown.iter().any(|one| one.metric == "memory"), "a stale value is none");
+    assert!(both.status.unknown.iter().any(|one| one.metric == "memory"), "a stale value does not count");
     both.ask(61, old(100));
     assert_eq!(both.status.values[0].at, micro_time(at(61)), "no value comes from the future");
 }
@@ -103,10 +103,10 @@ fn a_source_says_how_old_its_value_is() {
 fn why_a_value_is_unknown_is_told_at_once_and_then_at_its_own_pace() {
     let mut both = Both::new();
     assert!(both.push(0, 0, "20").write);
-    assert!(both.ask(1, Err("first words".into())).write, "nobody had said why");
+    assert!(both.ask(1, Err("first words".into())).write, "it is the first reason");
     assert!(!both.ask(30, Err("first words".into())).write);
     assert!(both.ask(31, Err("other words".into())).write);
-    assert!(!both.ask(32, Err("third words".into())).write, "a server may say something else each time");
+    assert!(!both.ask(32, Err("third words".into())).write, "a server may return a different text each time");
     assert!(both.ask(46, Err("third words".into())).write);
     assert_eq!(both.status.unknown[1].message, "third words");
 }
@@ -120,7 +120,7 @@ fn what_a_source_answered_is_not_shown() {
         assert!(!format!("{:?}", seen.status).contains("hunter2"), "{:?}", seen.status);
         assert!(unknown.message.contains("a text of"), "{}", unknown.message);
     }
-    // A sender may see what it sent.
+    // A sender may see its own text.
     let seen = both.push(2, 2, "two");
     assert!(seen.status.unknown[0].message.contains("\"two\" is not a quantity"), "{:?}", seen.status.unknown);
 }
@@ -143,6 +143,6 @@ fn an_assumed_value_is_no_trouble() {
     assert_eq!((status.as_str(), write), ("True", true), "{message}");
     assert_eq!(message, "0 of 1 metrics have a value; assumed: memory is 60 (gives nothing)");
     assert_eq!(ready(46, point("70")).0, "True");
-    assert_eq!(ready(61, Err("gives nothing".into())).0, "True", "it is assumed soon");
+    assert_eq!(ready(61, Err("gives nothing".into())).0, "True", "a value will soon be assumed");
     assert!(!ready(76, Err("gives nothing".into())).2, "nothing has changed");
 }

@@ -1,4 +1,4 @@
-//! What holds of a policy that was tuned.
+//! Tests of policies that were tuned.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ fn the_strongest_decides_and_all_expires() {
         tuning("strong", 0, Some(&["cpu", "disk"]), json!([])),
     ];
     let policy = effective(&spec, &all, None, at(1)).unwrap();
-    assert_eq!(policy.rank, ["cpu", "memory"], "what is no metric is left out, what is left out follows");
+    assert_eq!(policy.rank, ["cpu", "memory"], "unknown metrics are dropped, missing ones are appended");
     assert_eq!(policy.shown.until, Some(micro_time(at(3600))));
     assert_eq!(effective(&spec, &all, None, at(3600)).unwrap().rank, ["memory", "cpu"]);
 }
@@ -82,7 +82,7 @@ fn steps_are_measured_from_what_held_before() {
     let all = [tuning("strong", 0, None, json!([{"path": "cpu.low.raise", "value": "7.5"}]))];
     let policy = effective(&spec, &all, Some(&before), at(1)).unwrap();
     assert_eq!(policy.shown.thresholds[0].value.as_str(), "7.5");
-    // And what holds goes on holding.
+    // The level in effect stays in effect.
     assert_eq!(effective(&spec, &all, Some(&policy.shown), at(2)).unwrap(), policy);
 }
 
@@ -98,12 +98,12 @@ fn a_level_declared_outside_its_bounds_comes_back_step_by_step() {
             || level(&now.metrics, "cpu.low.raise").unwrap(),
             |held: &Effective| held.thresholds[0].value.clone(),
         );
-        // In whichever direction the slow loop means to go.
+        // The direction of the slow loop does not matter.
         let goal = stepped(&tunable, "cpu.low.raise", &value, &"1".into()).unwrap();
         let all = [tuning("strong", second, None, json!([{"path": "cpu.low.raise", "value": goal}]))];
         let policy = effective(&spec, &all, held.as_ref(), at(second)).unwrap();
         assert_eq!(policy.shown.refused, [""; 0]);
-        assert_eq!(effective(&spec, &all, Some(&policy.shown), at(second)).unwrap(), policy, "and holds");
+        assert_eq!(effective(&spec, &all, Some(&policy.shown), at(second)).unwrap(), policy, "and stays in effect");
         ways.push(level(&policy.metrics, "cpu.low.raise").unwrap().0);
         held = Some(policy.shown);
     }
@@ -121,7 +121,7 @@ fn levels_do_not_cross() {
     assert!(policy.shown.refused[0].contains("cross"));
 }
 
-/// What is in effect: the rank, and the level `cpu.low.raise`.
+/// Returns the effective rank and the effective level `cpu.low.raise`.
 fn in_effect(policy: &EffectivePolicy) -> (String, String) {
     (policy.rank.join(","), level(&policy.metrics, "cpu.low.raise").unwrap().0)
 }
@@ -201,7 +201,7 @@ fn levels_are_found_by_their_path() {
     let text = |path| level(&spec.metrics, path).map(|number| number.0);
     assert_eq!(text("cpu.low.raise").as_deref(), Some("5"));
     assert_eq!(text("cpu.low.clear").as_deref(), Some("8"));
-    assert_eq!(text("memory.low.clear").as_deref(), Some("50"), "clear is raise where it is not set");
+    assert_eq!(text("memory.low.clear").as_deref(), Some("50"), "an unset clear is the same as raise");
     for path in ["cpu.high.raise", "disk.low.raise", "cpu.low", "cpu.low.raise.x", ""] {
         assert_eq!(text(path), None, "{path}");
     }

@@ -1,4 +1,4 @@
-//! The slow loop's rule: who fell behind.
+//! Tests of the rule LastServed.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -14,7 +14,7 @@ fn rank(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Counters by metric: wanted, served, and when last.
+/// Counters by metric: wanted, served, and time of the last service.
 fn decided(counters: &[(&str, i64, i64, Option<i64>)]) -> DecisionStatus {
     let counter = |(metric, wanted, served, last): &(&str, i64, i64, Option<i64>)| Counter {
         metric: (*metric).into(),
@@ -31,9 +31,9 @@ fn decided(counters: &[(&str, i64, i64, Option<i64>)]) -> DecisionStatus {
 #[case(&[("a", 10, 10, Some(9)), ("b", 10, 0, None)], Some("b"))]
 #[case(&[("a", 10, 10, Some(9)), ("b", 0, 0, None)], None)] // nobody wanted it
 #[case(&[("a", 10, 10, Some(9))], None)]
-#[case(&[("a", 9, 1, Some(1)), ("b", 10, 10, Some(9))], None)] // who stands above needs no help
+#[case(&[("a", 9, 1, Some(1)), ("b", 10, 10, Some(9))], None)] // a metric that ranks above needs no help
 #[case(&[("a", 20, 10, Some(9)), ("b", 20, 3, Some(8)), ("c", 20, 2, Some(1))], Some("c"))]
-#[case(&[("a", 20, 10, Some(9)), ("b", 20, 2, Some(3)), ("c", 20, 2, Some(1))], Some("c"))] // longest ago
+#[case(&[("a", 20, 10, Some(9)), ("b", 20, 2, Some(3)), ("c", 20, 2, Some(1))], Some("c"))] // served longest ago
 #[case(&[("a", 20, 10, Some(9)), ("b", 20, 0, None), ("c", 20, 0, None)], Some("b"))]
 #[case(&[("a", 20, 12, Some(9)), ("b", 20, 12, Some(8))], None)]
 fn finds_who_fell_behind(#[case] counters: &[(&str, i64, i64, Option<i64>)], #[case] expected: Option<&str>) {
@@ -77,7 +77,7 @@ fn a_rank_is_raised_by_one() {
 }
 
 proptest! {
-    /// All metrics are always wanted, and the first in rank is served: whoever waits comes to the top.
+    /// All metrics are always wanted, and the first in rank is served: each metric reaches the top at some time.
     #[test]
     fn nobody_starves(metrics in 2..6_usize, window in 1..8_i64, pace in 1..12_i64) {
         let mut names: Vec<String> = (0..metrics).map(|index| format!("m{index}")).collect();

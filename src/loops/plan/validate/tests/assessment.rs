@@ -1,4 +1,4 @@
-//! A loop as a whole: what is not possible is named, whoever is in the way is named, and the children say so.
+//! Tests of the assessment: invalid fields and conflicting objects are named, also by the children.
 
 use std::collections::BTreeMap;
 
@@ -28,12 +28,12 @@ fn claimant(name: &str, spec: &ClosedLoopSpec) -> Claimant {
     }
 }
 
-/// Assesses the loop `web`, and says how it is once its children are as given.
+/// Assesses the loop `web`, and returns its status with these children.
 fn judged(spec: &ClosedLoopSpec, others: &[Claimant], hops: ChildStatuses) -> (Assessment, ClosedLoopStatus) {
     judged_where(spec, others, hops, &NamespaceAccess::Granted)
 }
 
-/// The same, where the operator has this access to the namespace.
+/// The same, with this access of the operator to the namespace.
 fn judged_where(
     spec: &ClosedLoopSpec,
     others: &[Claimant],
@@ -64,7 +64,7 @@ fn words(status: &ClosedLoopStatus) -> Vec<(&str, &str, &str)> {
     conditions.map(|one| (one.type_.as_str(), one.status.as_str(), one.reason.as_str())).collect()
 }
 
-/// The fields that the schema lets through and that cannot be used. The second item of each list is wrong.
+/// Fields that the schema accepts and the operator cannot use. The second item of each list is wrong.
 #[rstest]
 #[case("/metrics/1/low/for", json!("999999h"), "metrics[memory].low.for: \"999999h\" is longer")]
 #[case("/metrics/1/missing", json!({"after": "999999h"}), "metrics[memory].missing.after: \"999999h\" is longer")]
@@ -131,7 +131,7 @@ fn an_autoscaler_is_in_the_way_and_named() {
     let why = assessment.children.execution.blocked.unwrap();
     assert!(why.contains("HorizontalPodAutoscaler hpa acts on replicas"), "{why}");
     assert!(words(&status).contains(&("Conflict", "True", "AutoscalerConflict")), "{status:?}");
-    assert!(assessment.stages.is_some(), "it goes on watching");
+    assert!(assessment.stages.is_some(), "monitoring continues");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Loops above loops, and who else acts on a target.
+//! Tests of chains of loops, and of conflicts on a target.
 
 use std::collections::BTreeMap;
 

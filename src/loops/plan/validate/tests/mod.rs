@@ -1,4 +1,4 @@
-//! Tests of what holds of a loop as a whole.
+//! Tests of the validation of a loop as a whole.
 
 mod assessment;
 mod chain;

@@ -1,4 +1,5 @@
-//! Preflights: which rights a rung needs, how a missing one reads, and when the next check is due.
+//! Tests of preflights: the permissions that a rung needs, the message for a missing one, and the time of the next
+//! check.
 
 use jiff::{SignedDuration, Timestamp};
 use rstest::rstest;
