@@ -35,7 +35,7 @@ check_rust() {
   wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
   have=$(rustc --version | awk '{ print $2 }')
   if [[ $(printf '%s\n%s\n' "$wanted" "${have%%-*}" | sort -V | head -n 1) != "$wanted" ]]; then
-    tell "$SELF" "rustc is $have, and $wanted or newer is needed (rustup update, or https://rustup.rs)"
+    tell "$SELF" "rustc is $have, but $wanted or newer is needed (rustup update, or https://rustup.rs)"
     exit 1
   fi
 }

@@ -106,7 +106,7 @@ async fn play(play: Play, screen: &Screen, stage: &mut Stage) -> Result<bool> {
     }
 }
 
-/// Commands to try on what is left running; `-n NS` stands for the namespace.
+/// Commands to try on what still runs; `-n NS` stands for the namespace.
 fn hints(play: Play) -> &'static [&'static str] {
     match play {
         Play::Moves => &[

@@ -195,7 +195,7 @@ impl Stage {
         cluster.kubectl(&[&["-n", namespace], args].concat(), None).await
     }
 
-    /// Prints commands for what is left running. NS in the hints stands for the namespace.
+    /// Prints commands for what still runs. NS in the hints stands for the namespace.
     pub fn leave(&self, screen: &Screen, hints: &[&str]) {
         let (Some(cluster), Some(namespace)) = (&self.cluster, &self.namespace) else { return };
         screen.say("\nThe control plane and the operator are still running. To look around:\n");

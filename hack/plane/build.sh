@@ -178,7 +178,7 @@ build() {
   mkdir -p "$BIN"
   exec {BUILD_LOCK}>"$BIN/../lock"
   if ! flock -n "$BUILD_LOCK"; then
-    say "another build is under way; waiting for it"
+    say "waiting for another build that is in progress"
     flock "$BUILD_LOCK"
   fi
   if ! all_built; then

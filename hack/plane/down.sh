@@ -26,7 +26,7 @@ down() {
 down_one() {
   use_plane "$1"
   if [[ ! -d $DIR ]]; then
-    say "plane '$PLANE' is not there"
+    say "plane '$PLANE' does not exist"
     return
   fi
   lock_plane
@@ -67,7 +67,7 @@ watch() {
   done
   lock_plane
   still_ours "$id" || return 0
-  say "the owner of plane '$PLANE', process $owner, is gone: taking the plane down"
+  say "the owner of plane '$PLANE', process $owner, has ended: stopping the plane"
   tear_down from-watchdog
   drop_lock
 }

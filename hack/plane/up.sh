@@ -68,7 +68,7 @@ up() {
 }
 
 up_failed() {
-  say "plane '$PLANE' did not come up; taking down what was begun"
+  say "plane '$PLANE' did not start; removing its remains"
   tear_down
   drop_lock
   exit $(($1 == 0 ? 1 : $1))

@@ -221,7 +221,7 @@ async fn judge(world: &World, act: &Act, foreign: Foreign, action: EndOfAction) 
     );
     // If a new pod is deleted after its move was verified, the ReplicaSet replaces it on any node.
     if act.verb == Verb::Move && matches!(foreign, Foreign::VictimDeleted) && succeeded {
-        ensure!(verdict.came.iter().any(|(_, node)| *node == act.node), "nobody is on {}: {verdict:?}", act.node);
+        ensure!(verdict.came.iter().any(|(_, node)| *node == act.node), "no new pod on {}: {verdict:?}", act.node);
     }
     Ok(())
 }

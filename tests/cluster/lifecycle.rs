@@ -106,7 +106,7 @@ fn an_abort_before_the_first_eviction_undoes_everything() {
             write.is_on("pods") && write.body.pointer("/metadata/labels/pod-template-hash").is_some()
         });
         world.act("go", move_pod(&pod, &node)).await?;
-        held.reached().await.context("nobody was detached")?;
+        held.reached().await.context("no pod was released")?;
         world.patch_action("go", json!({"spec": {"abort": true}})).await?;
         held.release();
         let action = world.ends("go", ("False", "Aborted")).await?;
@@ -124,7 +124,7 @@ fn an_abort_after_the_first_eviction_changes_nothing() {
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
         let mut held = world.proxy.hold(1, When::After, is_eviction);
         world.act("go", move_pod(&pod, &node)).await?;
-        held.reached().await.context("nobody was evicted")?;
+        held.reached().await.context("no pod was evicted")?;
         world.patch_action("go", json!({"spec": {"abort": true}})).await?;
         held.release();
         world.ends("go", DONE).await?;

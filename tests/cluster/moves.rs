@@ -92,7 +92,7 @@ fn a_target_is_chosen_by_labels_and_by_load() {
         world.act("by-load", move_from("web", json!({"nodeSelector": {"disk": "ssd"}}), to)).await?;
         world.ends("by-load", DONE).await?;
         let verdict = scene.at_rest(world, 1).await?;
-        let node = verdict.came.first().map(|(_, node)| node.as_str()).context("nobody came")?;
+        let node = verdict.came.first().map(|(_, node)| node.as_str()).context("no new pod")?;
         ensure!([first, other, last].contains(&node), "{verdict:?}");
         scene.moved(world, &[&scene.pod(0).0], &[node]).await.map(drop)
     });

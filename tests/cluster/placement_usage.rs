@@ -231,7 +231,7 @@ async fn refused(scene: &Scene<'_>, prometheus: &Prometheus) -> Result<()> {
     // Exponential backoff would exceed the maximum age by then.
     for _ in 0..350 {
         let node = scene.api().get(second).await?;
-        ensure!(is_annotated(&node), "the annotations of {second} were taken away");
+        ensure!(is_annotated(&node), "the annotations of {second} were removed");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {

@@ -77,7 +77,7 @@ pub enum Phase {
     Failed,
 }
 
-/// What the kubelet will make of a pod; hidden from all other parts.
+/// Behavior of a pod on its node; hidden from all other parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
     #[default]
