@@ -1,11 +1,12 @@
 # shellcheck shell=bash
-# What hack/demo and hack/bench share: looks whether the machine has what is
-# needed, and builds it, with progress on standard error.
+# Functions that hack/demo and hack/bench share: they check the tools on this
+# machine, and build, with progress on standard error.
 
-# tell NAME TEXT…: a message of a command.
+# tell NAME TEXT…: prints a message of a command.
 tell() { printf '%s: %s\n' "$1" "${*:2}" >&2; }
 
-# has TOOL PACKAGE HINT: names what brings a missing tool, and counts it.
+# has TOOL PACKAGE HINT: if the tool is missing, names the package that provides
+# it, and counts it.
 MISSING=0
 has() {
   command -v "$1" >/dev/null 2>&1 && return 0
@@ -13,7 +14,7 @@ has() {
   MISSING=$((MISSING + 1))
 }
 
-# Everything that is missing is named at once, before the minutes of a build.
+# Reports all missing tools at once, before a build that takes minutes.
 check_machine() {
   has cargo cargo 'or from https://rustup.rs, which has newer ones'
   has cc gcc
@@ -34,14 +35,14 @@ check_rust() {
   wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
   have=$(rustc --version | awk '{ print $2 }')
   if [[ $(printf '%s\n%s\n' "$wanted" "${have%%-*}" | sort -V | head -n 1) != "$wanted" ]]; then
-    tell "$SELF" "rustc is $have, and $wanted or newer is needed (rustup update, or https://rustup.rs)"
+    tell "$SELF" "rustc is $have, but $wanted or newer is needed (rustup update, or https://rustup.rs)"
     exit 1
   fi
 }
 
-# build_rust CARGO-ARGUMENT…: cargo shows its progress itself.
+# build_rust CARGO-ARGUMENT…: builds; cargo shows its own progress.
 build_rust() {
   cargo build --locked "$@" >&2 || { tell "$SELF" "the build failed"; exit 1; }
-  # On a terminal, its last line ("Finished …") is of no interest.
+  # Removes cargo's last line ("Finished …") on a terminal.
   if [[ -t 2 ]]; then printf '\033[1A\033[2K' >&2; fi
 }

@@ -1,6 +1,6 @@
 //! The health scripts for Argo CD (config/argocd), run on every state that the operator writes.
 //!
-//! Argo CD runs them in its own Lua 5.1, without libraries that open files or run programs; they use none here.
+//! Argo CD runs them in its own Lua 5.1, without libraries that open files or run programs; the scripts use none.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use rstest::rstest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The kinds whose objects have a status. A receipt has none: it is healthy as it is.
+/// Kinds with a status. A receipt has none; it is always healthy.
 const KINDS: [&str; 9] = [
     "WorkloadAction",
     "ClosedLoop",
@@ -37,11 +37,11 @@ fn scripts() -> BTreeMap<String, String> {
     settings.data
 }
 
-/// Health and message of this object by the script of this kind.
+/// Health and message of this object, from the script of this kind.
 fn health(kind: &str, object: &Value) -> (String, String) {
     let script = &scripts()[&format!("resource.customizations.health.ganglion.dev_{kind}")];
     let lua = Lua::new();
-    // Argo CD hands objects over as plain tables, where null is nil.
+    // Argo CD passes objects as plain tables, where null is nil.
     let object = lua
         .to_value_with(
             object,
@@ -75,7 +75,7 @@ fn every_state_has_its_health(#[case] state: Health<LoopReason>, #[case] expecte
     for kind in KINDS {
         let told = health(kind, &object(&json!({"mode": "Auto"}), seen(2, &state)));
         assert_eq!(told, (expected.to_owned(), message.to_owned()), "{kind}");
-        // What is said of an older generation is not said of this one.
+        // A status of an older generation does not count for this one.
         let (told, _) = health(kind, &object(&json!({}), seen(1, &state)));
         assert_eq!(told, "Progressing", "{kind}");
     }
@@ -107,7 +107,7 @@ fn a_pause_is_no_trouble_and_a_failure_is_even_in_a_pause() {
     let mut ended = seen(2, &Health::Good(LoopReason::Done, text()));
     ended["finishedAt"] = json!("2026-11-22T00:00:00Z");
     assert_eq!(health("WorkloadAction", &object(&json!({"suspend": true}), ended)).0, "Healthy");
-    // Resumed, and the operator has not written since.
+    // Resumed, but the operator has not updated the status yet.
     assert_eq!(health("WorkloadAction", &object(&json!({"suspend": false}), suspended)).0, "Progressing");
 }
 

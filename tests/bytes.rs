@@ -1,8 +1,8 @@
-//! What users, senders and servers write is parsed without a panic and in bounded time, whatever its bytes are; what is written
-//! again is read again.
+//! Input of users, senders and servers is parsed without a panic and in bounded time, whatever its bytes. Output of a
+//! parser's value is parsed again to the same value.
 //!
 //! Each test mutates valid input and adds arbitrary input, for `GANGLION_FUZZ_SECONDS` (default: 1), with the seed
-//! `GANGLION_FUZZ_SEED` (default: 0). A failure is shrunk and shown.
+//! `GANGLION_FUZZ_SEED` (default: 0). A failing input is shrunk and shown.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
@@ -28,13 +28,13 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use serde_json::Value;
 
-/// Cases between two looks at the clock.
+/// Number of cases between two checks of the clock.
 const ROUND: u32 = 32;
 
-/// Longest time of one case, in a debug build on a busy machine.
+/// Maximum time of one case, in a debug build on a busy machine.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// A word in the input that must not come back in an error.
+/// A word in the input that must not appear in an error.
 const SECRET: &str = "hunter2";
 
 /// Bytes that are shown as text.
@@ -48,14 +48,14 @@ impl Debug for Input {
 
 type Checked = Result<(), TestCaseError>;
 
-/// A change of valid input.
+/// A mutation of valid input.
 #[derive(Clone, Debug)]
 enum Mutation {
     Set(usize, u8),
     Insert(usize, Vec<u8>),
     Remove(usize, usize),
     Repeat(usize, usize, usize),
-    /// Inserts a part of the input of this number.
+    /// Inserts a part of the input with this index.
     Splice(usize, usize, usize),
 }
 
@@ -126,7 +126,7 @@ fn feed(seeds: &[&'static str], check: impl Fn(&[u8]) -> Checked) {
     println!("{} cases", round * u64::from(ROUND));
 }
 
-/// A runner counts its cases over all its runs, so each round has one of its own.
+/// A runner limits its cases over all runs, so each round uses a new one.
 fn runner(seed: u64, round: u64) -> TestRunner {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -135,7 +135,7 @@ fn runner(seed: u64, round: u64) -> TestRunner {
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
-/// As [`feed`], for parsers of texts.
+/// Like [`feed`], for parsers of text.
 fn feed_texts(seeds: &[&'static str], check: impl Fn(&str) -> Checked) {
     feed(seeds, |bytes| check(&String::from_utf8_lossy(bytes)));
 }
@@ -147,7 +147,7 @@ fn hides<T: Debug>(found: &Result<T, impl ToString>) -> Checked {
     Ok(())
 }
 
-/// The number at a path of a tree: what the reader that builds no tree must find, too.
+/// The number at a path of a parsed tree, which the reader without a tree must find as well.
 fn in_tree(document: &Value, path: &str) -> Option<String> {
     let found = path.split('.').try_fold(document, |at, part| match at {
         Value::Object(members) => members.get(part),
@@ -233,7 +233,7 @@ fn pressures() {
     });
 }
 
-/// As [`hides`], where the names of sensors are shown: the word with a sign behind it is not one.
+/// Like [`hides`], for results that show names of sensors: the word followed by a punctuation mark is not a name.
 fn hides_all_but_names<T: Debug>(found: &Result<T, impl ToString>) -> Checked {
     if let Err(error) = found {
         prop_assert!(!error.to_string().contains("hunter2!"), "{}", error.to_string());
@@ -426,7 +426,7 @@ fn sample_times() {
     });
 }
 
-/// A line that was read and written is read and written again as it is.
+/// A line that was parsed and formatted must be parsed and formatted to the same line again.
 fn lines<T: std::str::FromStr<Err: Debug> + ToString>(line: &str) -> Checked {
     if let Ok(found) = line.parse::<T>() {
         let written = found.to_string();

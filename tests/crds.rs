@@ -1,5 +1,5 @@
-//! The manifests in `crds/` are what the types say: drift fails here, not at a user's. And the types read whatever the schemas
-//! let through.
+//! The manifests in `crds/` match the types, and the types can parse everything that the schemas accept. Drift fails
+//! here instead of at a user's site.
 
 mod schema;
 
@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use testkit::wrong_loops::{WrongLoop, wrong_loops};
 
-/// Objects of each kind that are tried.
+/// Number of objects per kind.
 const OBJECTS: usize = 300;
 
 #[test]
@@ -41,7 +41,7 @@ fn the_manifests_are_what_the_types_say() {
     }
 }
 
-/// What of a spec has no maximum: lists, maps and strings, by their path.
+/// Lists, maps and strings of a spec without a maximum, by their path.
 fn unbounded(schema: &Value, path: &str, found: &mut Vec<String>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         unbounded(field, &format!("{path}.{name}"), found);
@@ -61,7 +61,7 @@ fn unbounded(schema: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The API server adds up what a rule may cost at worst, and refuses a CRD whose rules look at what has no bound.
+/// The API server estimates the worst-case cost of a rule, and rejects a CRD whose rules read unbounded values.
 #[test]
 fn everything_that_users_write_is_bounded() {
     for crd in ganglion_api::all() {
@@ -87,7 +87,7 @@ fn parse<K: DeserializeOwned>(object: &Value) -> Result<(), String> {
     read.map(drop).map_err(|error| error.to_string())
 }
 
-/// An object that the API server accepts and the operator cannot read would get no status.
+/// An object that the API server accepts but the operator cannot parse would get no status.
 #[test]
 fn every_spec_that_the_schema_accepts_can_be_read() {
     let mut found = BTreeSet::new();
@@ -122,7 +122,7 @@ fn every_spec_that_the_schema_accepts_can_be_read() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The API server's evaluator says the same, see the story of the refused loops on the control plane.
+/// The API server's evaluator agrees; see the story of the rejected loops on the control plane.
 #[test]
 fn a_rule_names_what_breaks_it() {
     let mut bad = Vec::new();

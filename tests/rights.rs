@@ -1,5 +1,6 @@
-//! The operator's roles are what it uses: each right is used by some story of the suite `cluster`, and no request was refused for a
-//! right that is missing. Runs after that suite, on the audit logs of its planes; fails where there are none.
+//! The operator's roles are exactly what it uses: each permission is used by a story of the suite `cluster`, and no
+//! request was rejected for a missing permission. Runs after that suite, on the audit logs of its planes; fails if
+//! there are none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use testkit::plane::audit::{Request, read_kept};
 /// API group, resource, verb.
 type Right = (String, String, String);
 
-/// Rights that no request uses, and why they are there.
+/// Permissions that no request uses, with the reason for each.
 const UNUSED: &[(&str, &str, &str, &str)] = &[
     ("apps", "replicasets/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
     ("ganglion.dev", "workloadactions/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
@@ -23,8 +24,8 @@ const UNUSED: &[(&str, &str, &str, &str)] = &[
     ("ganglion.dev", "swarmpools/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
 ];
 
-/// Rights that are used only where a watch is lost just after a write, or a write meets a newer object: what is known of such an
-/// object is read again, and no story makes it happen for each kind.
+/// Permissions that are used only if a watch is lost just after a write, or a write meets a newer object: the object is
+/// then read again. No story causes that for each kind.
 const SELDOM: &[(&str, &str, &str)] = &[
     ("apps", "statefulsets", "get"),
     ("ganglion.dev", "closedloops", "get"),
@@ -36,7 +37,8 @@ const SELDOM: &[(&str, &str, &str)] = &[
     ("ganglion.dev", "swarmpools", "get"),
 ];
 
-/// Requests that stories let be refused: in a namespace without its binding, and without the components publish-usage and rollouts.
+/// Requests whose rejection some stories expect: in a namespace without its binding, and without the components
+/// publish-usage and rollouts.
 const REFUSED: &[(&str, &str, &str)] =
     &[("", "secrets", "get"), ("", "configmaps", "list"), ("", "nodes", "patch"), ("argoproj.io", "rollouts", "get")];
 
@@ -56,7 +58,7 @@ fn expand(rules: Vec<PolicyRule>) -> BTreeSet<Right> {
     all
 }
 
-/// What the operator's roles in kustomize/base allow.
+/// Permissions that the operator's roles in kustomize/base grant.
 fn granted() -> BTreeSet<Right> {
     let text = std::fs::read_to_string(testkit::root().join("kustomize/base/rbac.yaml")).unwrap();
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
@@ -77,7 +79,7 @@ fn roles_have_no_wildcards() {
     assert!(granted().iter().all(|(group, resource, verb)| ![group, resource, verb].contains(&&"*".to_owned())));
 }
 
-/// An object that was written and then deleted, while the watch was lost, is known to be gone only by reading it.
+/// If an object is written, and then deleted while the watch is lost, only a read reveals that it is gone.
 #[test]
 fn what_is_watched_and_written_may_be_read() {
     let granted = granted();
@@ -101,7 +103,7 @@ fn each_right_is_used_and_none_is_missing() {
     {
         let right =
             if *impersonates { right("", "serviceaccounts", "impersonate") } else { right(group, resource, verb) };
-        // In another's name, it is the other who is refused.
+        // If the operator impersonates an account, the rejection concerns that account.
         let count = if *forbidden && !impersonates { &mut refused } else { &mut used };
         *count.entry(right).or_default() += 1;
     }
@@ -118,7 +120,7 @@ fn each_right_is_used_and_none_is_missing() {
         .filter(|right| used.contains_key(*right))
         .chain(idle.union(&seldom).filter(|right| !granted.contains(*right)))
         .collect();
-    // An API server that has just started refuses what it allows as soon as it has read the roles.
+    // An API server that has just started rejects requests that it allows as soon as it has loaded the roles.
     let is_missing = |right: &Right| !expected.contains(right) && !granted.contains(right);
     let missing: Vec<(&Right, &usize)> = refused.iter().filter(|(right, _)| is_missing(right)).collect();
     assert!(unused.is_empty(), "no story uses {unused:?}: take the right away, or list it in UNUSED with the reason");

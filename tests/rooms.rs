@@ -1,11 +1,11 @@
-//! The rooms keep to themselves: which may use which, which crates stay out of which, and that no folders or files use each
-//! other in a circle. All of it is read off the sources.
+//! Boundaries of the source folders ("rooms"): which rooms may use which, which crates each room must not use, and that
+//! no folders or files depend on each other in a cycle. Everything is derived from the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A room, the rooms of ours that it may name, and the crates that it must not.
+/// A room, the rooms that it may use, and the crates that it must not use.
 struct Rule {
     room: &'static str,
     may_use: &'static [&'static str],
@@ -124,7 +124,7 @@ fn room(name: &str) -> Vec<PathBuf> {
     all
 }
 
-/// The code of a file: without comments, and without its tests, which may use what they like.
+/// Code of a file, without comments and without its tests, which may use anything.
 fn code(path: &Path) -> String {
     if path.file_name() == Some("tests.rs".as_ref()) || path.components().any(|part| part.as_os_str() == "tests") {
         return String::new();
@@ -134,7 +134,7 @@ fn code(path: &Path) -> String {
     text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a path of this crate or module is named: at the border of a word, followed by `::`, `;` or the like.
+/// Whether the code names a path of this crate or module: at a word boundary, followed by `::`, `;` or similar.
 fn names(code: &str, path: &str) -> bool {
     let is_word = |character: char| character.is_alphanumeric() || character == '_' || character == ':';
     code.match_indices(path).any(|(at, _)| {
@@ -145,14 +145,14 @@ fn names(code: &str, path: &str) -> bool {
     })
 }
 
-/// The rooms of ours that a file names.
+/// Rooms that a file names.
 fn used_rooms(code: &str) -> Vec<String> {
     let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     code.match_indices("crate::")
         .flat_map(|(at, found)| {
             let rest = &code[at + found.len()..];
             match rest.strip_prefix('{') {
-                // use crate::{a, b::c}; nothing here nests deeper.
+                // use crate::{a, b::c}; deeper nesting does not occur.
                 Some(list) => {
                     list.split('}').next().unwrap_or_default().split(',').map(|part| word(part.trim())).collect()
                 }
@@ -162,20 +162,20 @@ fn used_rooms(code: &str) -> Vec<String> {
         .collect()
 }
 
-/// Folders of `src/logic` that every other folder of it may use, and that must use none of the others.
+/// Folders of `src/logic` that every other folder there may use, and that must use none of the others.
 const SHARED_LOGIC: [&str; 3] = ["facts", "world", "expression"];
 
-/// What the runtime may use of the logic: it knows no kind of ours.
+/// Folders of the logic that the runtime may use: the runtime is independent of our kinds.
 const RUNTIME_LOGIC: [&str; 2] = ["facts", "world"];
 
-/// Uses of folders and files: who uses whom, with a file that shows it.
+/// Dependencies between folders and files, each with a file that shows it.
 type Uses = BTreeMap<String, BTreeMap<String, PathBuf>>;
 
 fn idents(path: &str) -> Vec<String> {
     path.split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
 }
 
-/// The paths of a `use`, braces resolved: `a::{b, c::{d, e}}` is three paths.
+/// Paths of a `use` with braces resolved: `a::{b, c::{d, e}}` is three paths.
 fn use_paths(tree: &str) -> Vec<Vec<String>> {
     let Some((head, rest)) = tree.split_once('{') else {
         return vec![idents(tree.split(" as ").next().unwrap_or_default())];
@@ -198,7 +198,7 @@ fn use_paths(tree: &str) -> Vec<Vec<String>> {
     nested.map(|path| idents(head).into_iter().chain(path).collect()).collect()
 }
 
-/// Every path of the code: those of each `use`, and those that stand in expressions and types.
+/// All paths in the code: those of each `use`, and those in expressions and types.
 fn paths(code: &str) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     for (at, _) in code.match_indices("use ") {
@@ -213,7 +213,7 @@ fn paths(code: &str) -> Vec<Vec<String>> {
     all
 }
 
-/// The module of a file, from the crate on.
+/// Module path of a file, starting at the crate.
 fn module(path: &Path) -> Vec<String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let inside = path.strip_prefix(source).unwrap().with_extension("");
@@ -227,7 +227,7 @@ fn has_child(module: &[String], child: &str) -> bool {
     folder.join(format!("{child}.rs")).is_file() || folder.join(child).join("mod.rs").is_file()
 }
 
-/// A path of a file, from the crate on; none where it leads to another crate, or to something that a `use` has brought in.
+/// Full path, starting at the crate; None if it leads to another crate, or to something that a `use` imported.
 fn resolved(file: &[String], path: &[String]) -> Option<Vec<String>> {
     match path.first()?.as_str() {
         "crate" => Some(path.to_vec()),
@@ -241,13 +241,13 @@ fn resolved(file: &[String], path: &[String]) -> Option<Vec<String>> {
     }
 }
 
-/// Which child of this module a path leads to; `mod` where it is something of the module itself.
+/// Child of this module to which a path leads; `mod` for items of the module itself.
 fn child(parent: &[String], path: &[String]) -> Option<String> {
     let rest = path.strip_prefix(parent)?;
     Some(rest.first().filter(|child| has_child(parent, child)).map_or("mod", String::as_str).to_owned())
 }
 
-/// Who uses whom among the folders and files directly within this folder of `src`.
+/// Dependencies among the folders and files directly within this folder of `src`.
 fn uses_within(folder: &str) -> Uses {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder);
     let parent: Vec<String> = std::iter::once("crate").chain(folder.split('/')).map(str::to_owned).collect();
@@ -264,7 +264,7 @@ fn uses_within(folder: &str) -> Uses {
     uses
 }
 
-/// Names on a way from this one back to itself, if there is one.
+/// Names on a cycle, if there is one.
 fn circle(uses: &Uses) -> Option<Vec<String>> {
     fn walk(uses: &Uses, way: &mut Vec<String>, done: &mut BTreeSet<String>) -> bool {
         let at = way.last().cloned().unwrap();
@@ -346,7 +346,7 @@ fn nothing_of_closed_loop_uses_each_other_in_a_circle() {
     assert!(count >= 7, "only {count} folders were looked at");
 }
 
-/// Crates that only one file may name: whatever leaves it has another form.
+/// Crates that only one file may use; its interface hides their types.
 const BEHIND_A_BORDER: [(&str, &str); 3] = [
     ("chrono", "src/logic/closed_loop/decision/schedule.rs"),
     ("chrono_tz", "src/logic/closed_loop/decision/schedule.rs"),
@@ -437,7 +437,7 @@ fn every_file_says_what_it_owns() {
     }
 }
 
-/// The public structs, enums and traits that this code declares.
+/// Public structs, enums and traits that this code declares.
 fn declared_types(code: &str) -> Vec<String> {
     let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     code.lines()
@@ -452,7 +452,7 @@ fn declared_types(code: &str) -> Vec<String> {
 fn a_type_name_means_one_thing() {
     let mut files = BTreeMap::<String, BTreeSet<PathBuf>>::new();
     for path in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
-        // Each module has its own `Error`.
+        // Each module may have its own `Error`.
         for name in declared_types(&code(&path)).into_iter().filter(|name| name != "Error") {
             files.entry(name).or_default().insert(path.clone());
         }

@@ -1,5 +1,5 @@
-//! The samples are what they claim to be: each parses into its kind with nothing lost, obeys the kind's rules, and together
-//! they show every field and every action.
+//! The samples are valid: each is parsed into its kind without loss and obeys the kind's rules. Together they show
+//! every field and every action.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("samples")
 }
 
-/// Every document of every sample below this directory, with its file's name.
+/// All documents of all samples below this directory, with the file name.
 fn samples(below: &str) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     collect(&root().join(below), &mut found);
@@ -51,7 +51,7 @@ fn collect(path: &Path, found: &mut Vec<(String, Value)>) {
     found.extend(documents.into_iter().map(|document| (path.display().to_string(), document)));
 }
 
-/// Reads the document as its kind, and fails if the kind has no place for something in it.
+/// Parses the document as its kind, and fails if the kind does not have one of its fields.
 fn read<K: DeserializeOwned + Serialize>(file: &str, document: &Value) -> K {
     let object: K = serde_json::from_value(document.clone()).unwrap_or_else(|error| panic!("{file}: {error}"));
     let back = serde_json::to_value(&object).unwrap();
@@ -86,7 +86,7 @@ fn every_action_parses_whole_and_obeys_the_rules() {
     }
 }
 
-/// Every sample of a loop.
+/// All samples of loops.
 fn loops() -> Vec<(String, ClosedLoop)> {
     let all = samples("closedloop").into_iter().filter(|(_, document)| document["kind"] == "ClosedLoop");
     all.map(|(file, document)| (file.clone(), read(&file, &document))).collect()
@@ -141,7 +141,7 @@ fn the_accounts_beside_the_loops_parse_whole_and_are_theirs() {
     }
 }
 
-/// Edits a sample so that it breaks a rule, and says whether the rule was looked at.
+/// Edits a sample so that it breaks a rule, and checks that the rule rejects it.
 #[track_caller]
 fn refused(file: &str, edit: impl FnOnce(&mut Value), expected: &str) {
     let (file, mut document) = samples(&format!("closedloop/{file}")).remove(0);
@@ -343,7 +343,7 @@ fn the_workload_parses_whole() {
     }
 }
 
-/// Paths of all fields that a schema has, below `spec`.
+/// Paths of all fields of a schema, below `spec`.
 fn fields(schema: &Value, path: &str, all: &mut BTreeSet<String>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
@@ -368,7 +368,7 @@ fn set(document: &Value, path: &str, all: &mut BTreeSet<String>) {
     }
 }
 
-/// What of a source of a NodeConfig this is; all sources have the same fields.
+/// Path within a source of a NodeConfig; all sources have the same fields.
 fn of_source(path: &str) -> Option<&str> {
     let sources = ["inletTemp", "deltaP", "usage", "powerConsumption", "powerConsumptionEndpointProvider"];
     sources.iter().find_map(|source| path.split_once(&format!(".{source}.")).map(|(_, field)| field))
@@ -396,7 +396,7 @@ fn together_they_show_every_field() {
         let (mut there, mut shown) = (BTreeSet::new(), BTreeSet::new());
         fields(schema, "", &mut there);
         samples(&below).iter().for_each(|(_, document)| set(&document["spec"], "", &mut shown));
-        // Where a part is shown once, its other uses need not show it again.
+        // If a part is shown once, its other uses need not be shown.
         let mut anywhere = shown.clone();
         samples("workloadaction").iter().for_each(|(_, document)| set(&document["spec"], "", &mut anywhere));
         let common = |path: &&String| {

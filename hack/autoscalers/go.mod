@@ -1,4 +1,4 @@
-// Whose CRDs the tests install, at which version. Nothing of it is compiled.
+// Pins the modules whose CRDs the tests install. Nothing in them is compiled.
 module ganglion.dev/hack/autoscalers
 
 go 1.26.0

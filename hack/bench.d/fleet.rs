@@ -1,4 +1,4 @@
-//! Fleets: many Deployments with budgets, spread over many nodes, and actions on them.
+//! Fleets: many Deployments with budgets on many nodes, and actions on them.
 
 use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -16,10 +16,10 @@ use testkit::verdict::APP;
 use super::TIMEOUT;
 use super::frame::Progress;
 
-/// How many requests are under way at once while a fleet is made.
+/// Number of concurrent requests while a fleet is created.
 const WRITERS: usize = 16;
 
-/// A namespace in which pods can be made.
+/// Creates a namespace, and waits until pods can be created in it.
 pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
     Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
@@ -29,7 +29,7 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A Service for the pods of the Deployment of this name.
+/// Creates a Service for the pods of the named Deployment.
 pub async fn service(client: &Client, namespace: &str, name: &str) -> Result<()> {
     let service: Service = serde_json::from_value(json!({
         "metadata": {"name": name}, "spec": {"selector": {APP: name}, "ports": [{"port": 80}]},
@@ -38,7 +38,7 @@ pub async fn service(client: &Client, namespace: &str, name: &str) -> Result<()>
     Ok(())
 }
 
-/// One Deployment, and a budget that allows no replica fewer.
+/// Creates a Deployment, and a budget that allows no disruption.
 pub async fn deployment(client: &Client, namespace: &str, name: &str, replicas: usize) -> Result<()> {
     let create = PostParams::default();
     let labels = json!({APP: name});
@@ -64,14 +64,14 @@ pub async fn deployment(client: &Client, namespace: &str, name: &str, replicas: 
     Ok(())
 }
 
-/// The namespace of the Deployment of this number: dealt out in turn.
+/// Returns the namespace of the Deployment with this index (round robin).
 pub fn home_of(namespaces: &[String], index: usize) -> &str {
     &namespaces[index % namespaces.len()]
 }
 
-/// Makes these namespaces, and in them Deployments `d-0` … of so many replicas each, all Ready. Without Services: the
-/// endpoints of hundreds of pods, written anew at each change of one, would be a third of what a control plane's controllers
-/// do, and nothing here waits for them.
+/// Creates the namespaces, and Deployments `d-0`, `d-1` … in them with the given number of replicas, and waits until
+/// all are Ready. Creates no Services: rewriting the endpoints of hundreds of pods at each change would be a third of
+/// the work of the control plane's controllers, and nothing here depends on endpoints.
 pub async fn deployments(client: &Client, namespaces: &[String], count: usize, replicas: usize) -> Result<()> {
     let all = count * replicas;
     let progress = Progress::count(&format!("making {all} pods"), all);
@@ -94,14 +94,17 @@ pub async fn deployments(client: &Client, namespaces: &[String], count: usize, r
         }
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
-    // Asked of the pods themselves once, as a status may lag.
+    // Counts the pods themselves once, because a status may lag.
     let pods: Api<Pod> = Api::all(client.clone());
-    anyhow::ensure!(pods.list_metadata(&ListParams::default()).await?.items.len() == all, "there are not {all} pods");
+    anyhow::ensure!(
+        pods.list_metadata(&ListParams::default()).await?.items.len() == all,
+        "expected {all} pods, but found another number"
+    );
     progress.end();
     Ok(())
 }
 
-/// A move of this pod to this node.
+/// Builds an action that moves this pod to this node.
 pub fn move_pod(namespace: &str, name: &str, pod: &str, node: &str) -> Result<WorkloadAction> {
     Ok(serde_json::from_value(json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
@@ -110,7 +113,7 @@ pub fn move_pod(namespace: &str, name: &str, pod: &str, node: &str) -> Result<Wo
     }))?)
 }
 
-/// Reason and message of an action's `Ready`, once it has ended.
+/// Reason and message of an action's `Ready` condition, once the action has ended.
 pub fn ended<'a>(seen: &'a Seen, action: &str) -> Option<(&'a str, &'a str)> {
     let status = seen.actions.get(action)?.status.as_ref()?;
     status.finished_at.as_ref()?;
@@ -118,7 +121,7 @@ pub fn ended<'a>(seen: &'a Seen, action: &str) -> Option<(&'a str, &'a str)> {
     Some((ready.reason.as_str(), ready.message.as_str()))
 }
 
-/// Makes them all, some requests at a time.
+/// Creates all actions, some requests at a time.
 pub async fn apply_all(client: &Client, actions: &[WorkloadAction]) -> Result<()> {
     stream::iter(actions)
         .map(|action| async move {

@@ -1,4 +1,4 @@
-//! The frame of every bench: progress while it runs, a table at its end, the same figures as JSON.
+//! Common parts of every bench: progress while it runs, a table at its end, and the same figures as JSON.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use testkit::operator::Operator;
 use testkit::plane::audit::Audit;
 use testkit::plane::cluster::{Cluster, Wanted};
 
-/// How long an operator that has nothing to do is watched.
+/// Observation time of an idle operator.
 const AT_REST: Duration = Duration::from_secs(60);
 
-/// What a figure must be.
+/// Bound of a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
     Below(f64),
@@ -53,7 +53,7 @@ struct Figure {
 }
 
 impl Figure {
-    /// None where nothing is asked of it.
+    /// Whether the bound holds; None if the figure has none.
     fn holds(&self) -> Option<bool> {
         self.bound.map(|bound| bound.holds(self.value))
     }
@@ -64,29 +64,29 @@ pub struct Bench {
     figures: Vec<Figure>,
     only: String,
     home: PathBuf,
-    /// Where nothing is to be kept: gone when the run is over.
+    /// Temporary directory, if the logs are not kept; deleted when the run is over.
     _passing: Option<TempDir>,
 }
 
 impl Bench {
-    /// With only these parts; audit and operator logs are kept in this directory, if there is one.
+    /// Runs only parts whose names contain `only`. Keeps audit and operator logs in directory `keep`, if set.
     pub fn new(only: &str, keep: Option<&Path>) -> Result<Self> {
         let passing = if keep.is_none() { Some(TempDir::with_prefix("ganglion-bench-")?) } else { None };
         let home = keep.or(passing.as_ref().map(TempDir::path)).map(std::path::absolute).transpose()?;
         Ok(Self { figures: Vec::new(), only: only.to_owned(), home: home.unwrap_or_default(), _passing: passing })
     }
 
-    /// Whether this part is wanted.
+    /// Whether this part runs.
     pub fn wants(&self, part: &str) -> bool {
         part.contains(&self.only)
     }
 
-    /// A figure of interest, of which nothing is asked.
+    /// Adds a figure without a bound.
     pub fn note(&mut self, name: &str, value: f64, unit: &str) {
         self.figures.push(Figure { name: name.to_owned(), value, unit: unit.to_owned(), bound: None });
     }
 
-    /// A figure and what it must be.
+    /// Adds a figure with a bound.
     pub fn claim(&mut self, name: &str, value: f64, unit: &str, bound: Bound) {
         self.figures.push(Figure { name: name.to_owned(), value, unit: unit.to_owned(), bound: Some(bound) });
     }
@@ -95,14 +95,14 @@ impl Bench {
         self.figures.iter().all(|figure| figure.holds() != Some(false))
     }
 
-    /// A directory for the files of this part.
+    /// Creates a directory for the files of this part.
     pub fn home(&self, part: &str) -> Result<PathBuf> {
         let home = self.home.join(part);
         std::fs::create_dir_all(&home)?;
         Ok(home)
     }
 
-    /// A control plane for this part; it ends with this process, or by `down`.
+    /// Starts a control plane for this part. It ends with this process, or by `down`.
     pub async fn plane(&self, part: &str, nodes: usize, more: &[String]) -> Result<Cluster> {
         let progress = Progress::spin(&format!("starting a control plane with {nodes} nodes"));
         let name = format!("bench-{}-{part}", std::process::id());
@@ -111,7 +111,7 @@ impl Bench {
         Ok(cluster)
     }
 
-    /// The table, on standard output.
+    /// Prints the table to standard output.
     pub fn show(&self) {
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY);
@@ -148,7 +148,7 @@ impl Bench {
     }
 }
 
-/// Three digits that count are enough.
+/// Rounds to three significant digits.
 fn rounded(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
@@ -157,11 +157,11 @@ fn rounded(value: f64) -> String {
     }
 }
 
-/// What is going on, on standard error while it lasts.
+/// Current activity, shown on standard error while it lasts.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Something whose end cannot be foretold.
+    /// An activity of unknown length.
     pub fn spin(what: &str) -> Self {
         let bar = ProgressBar::new_spinner().with_message(what.to_owned());
         bar.enable_steady_tick(Duration::from_millis(120));
@@ -169,7 +169,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Something of so many steps.
+    /// An activity with a known number of steps.
     pub fn count(what: &str, steps: usize) -> Self {
         let bar = ProgressBar::new(u64::try_from(steps).unwrap_or(u64::MAX)).with_message(what.to_owned());
         let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {elapsed}");
@@ -178,7 +178,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Where there is no terminal, a line must do.
+    /// Prints a line if there is no terminal.
     fn announce(what: &str, bar: &ProgressBar) {
         if bar.is_hidden() {
             eprintln!("{what}");
@@ -200,13 +200,13 @@ impl Drop for Progress {
     }
 }
 
-/// Options of a plane whose components collect garbage as they do by default: Go's GOGC where it is unset. Planes are started
-/// with less collection otherwise.
+/// Options of a plane whose components collect garbage with Go's default GOGC. By default, planes start with less
+/// frequent collections.
 pub fn default_garbage() -> [String; 2] {
     ["--gogc", "100"].map(String::from)
 }
 
-/// The operator with these further options, ready.
+/// Starts the operator with these further options, and waits until it is ready.
 pub async fn operator(bench: &Bench, part: &str, cluster: &Cluster, more: &[&str]) -> Result<Operator> {
     let home: &Path = &bench.home(part)?;
     let mut operator = Operator::installed(cluster, home, more).await?;
@@ -215,10 +215,10 @@ pub async fn operator(bench: &Bench, part: &str, cluster: &Cluster, more: &[&str
     Ok(operator)
 }
 
-/// Watches an operator that has nothing to do: it must write nothing.
+/// Watches an idle operator, which must write nothing.
 pub async fn at_rest(bench: &mut Bench, audit: &Audit, operator: &Operator, title: &str) -> Result<()> {
     let progress = Progress::spin(&format!("watching: {title}"));
-    // What came before has to settle.
+    // Lets the previous part settle.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let (from, begun) = (Timestamp::now(), operator.processor_seconds()?);
     tokio::time::sleep(AT_REST).await;
@@ -232,7 +232,7 @@ pub async fn at_rest(bench: &mut Bench, audit: &Audit, operator: &Operator, titl
     Ok(())
 }
 
-/// The value below which this share of the values lies; 0 if there are none.
+/// Quantile of the values: this share of them lies below it; 0 without values.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

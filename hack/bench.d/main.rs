@@ -1,8 +1,8 @@
-//! The benches: each on control planes of its own, its figures as a table on the terminal and as JSON.
+//! The benches. Each runs on its own control planes, and reports its figures as a table on the terminal and as JSON.
 //!
-//! Started by `hack/bench`, which builds first, in release mode. A new bench is a module here and a line in [`Name`].
-//! What has a bound is a ratio to something measured in the same run, such as a bare program that makes the same writes, since
-//! machines and their neighbours differ.
+//! `hack/bench` builds everything in release mode and starts this program. A new bench is a module here and a line in
+//! [`Name`]. Machines and their load differ, so each bound limits a ratio to something measured in the same run, such
+//! as a bare program that makes the same writes.
 
 mod actions;
 mod fleet;
@@ -25,14 +25,14 @@ use clap::{Parser, ValueEnum};
 
 use frame::Bench;
 
-/// How long anything may take that should come by itself.
+/// Maximum time to wait for any event that should happen by itself.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Measures the operator on control planes of its own.
+/// Measures the operator on local control planes.
 #[derive(Parser, Debug)]
 #[command(name = "hack/bench")]
 struct Options {
-    /// What to measure.
+    /// Bench to run.
     name: Name,
     /// Also write the figures to this file: [{"name", "value", "unit", "bound", "holds"}].
     #[arg(long, value_name = "FILE")]
@@ -40,7 +40,7 @@ struct Options {
     /// Exit with 1 if a bound does not hold.
     #[arg(long)]
     strict: bool,
-    /// Only the parts of the bench whose name holds this.
+    /// Run only the parts whose names contain this text.
     #[arg(long, value_name = "PART", default_value = "")]
     only: String,
     /// Keep the API server's audit log and the operator's log of each part in this directory.
@@ -65,25 +65,26 @@ struct ProcessOptions {
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
-    /// Moves: time, the operator's own share, requests, many at once, memory, start, idleness.
+    /// Moves: time, the operator's own share, requests, many at once, memory, start, idle operator.
     Actions,
-    /// Closed loops: samples back to back and many with one a second, beside a bare program; loops that act; calm loops.
+    /// Closed loops: samples back to back, and many loops with one per second, compared with a bare program; loops that
+    /// act; calm loops.
     Loops,
-    /// Node configs: one template over many nodes, beside a bare program; polls of many machines, beside a bare loop.
+    /// Node configs: one template for many nodes, and polls of many machines, each compared with a bare program.
     Nodes,
-    /// The latency of the controllers' queue, beside that of kube's applier.
+    /// Latency of the controllers' queue, compared with kube's applier.
     Queue,
-    /// Placement: requests of kube-scheduler for filters and scores, beside a handler that only reads them.
+    /// Placement: filter and score requests of kube-scheduler, compared with a handler that only reads them.
     Placement,
-    /// Swarm pools: the deal of a million jobs, beside a sort of their names.
+    /// Swarm pools: the assignment of a million jobs, compared with a sort of their names.
     Swarm,
     /// A process that the actions bench starts.
     #[value(hide = true)]
     Watchers,
-    /// A process that the bench of node configs starts.
+    /// A process that the nodes bench starts.
     #[value(hide = true)]
     BarePolls,
-    /// A process that the bench of placement starts.
+    /// A process that the placement bench starts.
     #[value(hide = true)]
     PlacementServer,
 }
@@ -107,7 +108,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Whether all bounds hold.
+/// Runs the bench. Returns whether all bounds hold.
 async fn measure(options: &Options) -> Result<bool> {
     let process = &options.process;
     let mut bench = Bench::new(&options.only, options.logs.as_deref())?;
@@ -135,6 +136,6 @@ async fn measure(options: &Options) -> Result<bool> {
     if let Some(file) = &options.json {
         std::fs::write(file, bench.json()?).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    // After the figures that there are: they may tell what went wrong.
+    // Returns an error only after the figures are shown: they may explain it.
     measured.map(|()| bench.all_hold())
 }

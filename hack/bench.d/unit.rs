@@ -1,5 +1,5 @@
-//! The unit of time: one server-side apply of the status of a WorkloadAction, as the operator sends it, on a plane that has
-//! nothing else to do.
+//! The unit of time: one server-side apply of the status of a WorkloadAction, as the operator sends it, on an otherwise
+//! idle plane.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use serde_json::json;
 
 use super::frame::{median, millis};
 
-/// How long the plane is left alone before it counts as idle.
+/// Time without requests after which the plane counts as idle.
 const CALM: Duration = Duration::from_millis(400);
 
-/// Measures the unit, at several moments of one run.
+/// Measures the unit at several moments of one run.
 pub struct Unit {
     actions: Api<WorkloadAction>,
     writes: u64,
@@ -22,7 +22,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// In a namespace that no operator watches.
+    /// Uses a namespace that no operator watches.
     pub async fn new(client: &Client, namespace: &str) -> Result<Self> {
         let actions: Api<WorkloadAction> = Api::namespaced(client.clone(), namespace);
         let action: WorkloadAction = serde_json::from_value(json!({
@@ -31,13 +31,13 @@ impl Unit {
         }))?;
         actions.create(&PostParams::default(), &action).await?;
         let mut unit = Self { actions, writes: 0, times: Vec::new() };
-        // The first ones meet cold connections and caches.
+        // Warms up connections and caches.
         unit.write(50).await?;
         unit.times.clear();
         Ok(unit)
     }
 
-    /// Measures so many writes, after a moment of calm.
+    /// Measures this number of writes, once the plane is idle.
     pub async fn measure(&mut self, writes: usize) -> Result<()> {
         tokio::time::sleep(CALM).await;
         self.write(writes).await
@@ -55,7 +55,8 @@ impl Unit {
         Ok(())
     }
 
-    /// About as much as the operator writes of a move under way; never the same twice, as that would be no write.
+    /// Status of about the size of a running move's. It differs each time, because an unchanged status would not be
+    /// written.
     fn status(&self) -> serde_json::Value {
         let message = format!("web-1 from node-1 to node-2: waiting until the new pod is Ready ({})", self.writes);
         let time = "2026-01-01T00:00:00Z";

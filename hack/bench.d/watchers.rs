@@ -1,7 +1,7 @@
-//! The bare watchers: a process with one `kube::runtime::watcher` for each kind that the operator watches, which drops what it
-//! is given. What the start of the operator is compared with.
+//! The bare watchers, with which the start of the operator is compared: a process with one `kube::runtime::watcher` for
+//! each kind that the operator watches, which drops all events.
 //!
-//! Client, types and page size are the operator's. `/readyz` says yes when each watcher has delivered its first list.
+//! Client, types and page size are the operator's. `/readyz` succeeds when each watcher has received its first list.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -37,19 +37,19 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 
-/// As in `runtime::watch`.
+/// Page size, as in `runtime::watch`.
 const PAGE: u32 = 250;
 
-/// Pause before a kind that is not installed is looked for again, as in `runtime::watch`.
+/// Pause before a kind that is not installed is retried, as in `runtime::watch`.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// Pause after another error.
+/// Pause after other errors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The watchers of one process.
 struct Watchers {
     client: Client,
-    /// How many have not delivered their first list.
+    /// Number of watchers without a complete first list.
     missing: Arc<AtomicUsize>,
 }
 
@@ -71,7 +71,7 @@ pub async fn run(kubeconfig: PathBuf, bind: SocketAddr) -> Result<()> {
 }
 
 impl Watchers {
-    /// The kinds of `ganglion::operator::kinds`.
+    /// Starts a watcher for each kind in `ganglion::caches`.
     fn start_all(&self) {
         self.start::<Node>();
         self.start::<Pod>();
@@ -124,7 +124,7 @@ impl Watchers {
     }
 }
 
-/// A kind that the API server does not have counts as listed, as it does for the operator.
+/// A kind that the API server does not have counts as listed, as for the operator.
 fn is_not_installed(error: &Error) -> bool {
     matches!(error, Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }

@@ -1,4 +1,4 @@
-//! The acts: what a user does, and what is promised of it.
+//! The acts of the demo: each is one user request, with the result that the demo promises.
 
 use anyhow::{Context, Result};
 use kube::ResourceExt;
@@ -7,18 +7,17 @@ use testkit::eye::Seen;
 use super::judge::{Came, Died, Promise};
 use super::scene::{APP, REPLICAS, Scene, replicas};
 
-/// One act.
 pub struct Act {
     pub title: String,
     pub deed: Deed,
     pub promise: Promise,
 }
 
-/// What the user does.
+/// User request of an act.
 pub enum Deed {
-    /// Applies this manifest of an action.
+    /// Applies the manifest of a WorkloadAction.
     Apply(String),
-    /// Empties this node.
+    /// Drains the node, then uncordons it.
     Drain(String),
 }
 
@@ -30,12 +29,12 @@ fn workload() -> String {
     format!("    workload: {{apiVersion: apps/v1, kind: Deployment, name: {APP}}}\n")
 }
 
-/// A replica leaves one node for another.
+/// Moves a replica to another node.
 pub fn move_one(scene: &Scene, seen: &Seen) -> Result<Act> {
     let (_, from) = replicas(seen).into_iter().next().context("there is no replica to move")?;
     let to = scene.free_node(seen, &[&from])?;
     let manifest = format!(
-        "{}  move:\n{}    from: {{nodeName: {from}}}   # off this node\n    to: {{nodeName: {to}}}     # to this one\n",
+        "{}  move:\n{}    from: {{nodeName: {from}}}   # leaves this node\n    to: {{nodeName: {to}}}     # for this one\n",
         head("move-one"),
         workload()
     );
@@ -46,7 +45,7 @@ pub fn move_one(scene: &Scene, seen: &Seen) -> Result<Act> {
     })
 }
 
-/// Two replicas change places.
+/// Swaps the nodes of two replicas.
 pub fn swap_two(_: &Scene, seen: &Seen) -> Result<Act> {
     let all = replicas(seen);
     let (one, here) = all.first().cloned().context("there is no replica to swap")?;
@@ -66,7 +65,7 @@ pub fn swap_two(_: &Scene, seen: &Seen) -> Result<Act> {
     })
 }
 
-/// The whole application leaves the nodes that it is on, two replicas at a time.
+/// Moves the whole application off its nodes, two replicas at a time.
 pub fn move_application(scene: &Scene, seen: &Seen) -> Result<Act> {
     let mut old: Vec<String> = replicas(seen).into_iter().map(|(_, node)| node).collect();
     old.dedup();
@@ -75,7 +74,7 @@ pub fn move_application(scene: &Scene, seen: &Seen) -> Result<Act> {
     let named: Vec<String> = old.iter().map(|node| format!("'{node}'")).collect();
     let manifest = format!(
         "{}  moveApplication:\n    selector: {{part-of: shop}}\n    from: {{where: \"node.name in [{}]\"}}\n    to: {{nodeName: \
-         {to}}}\n    maxParallel: 2         # replicas on their way at once\n",
+         {to}}}\n    maxParallel: 2         # replicas moved at the same time\n",
         head("move-application"),
         named.join(", ")
     );
@@ -86,7 +85,7 @@ pub fn move_application(scene: &Scene, seen: &Seen) -> Result<Act> {
     })
 }
 
-/// One replica more, on a node of our choice.
+/// Adds a replica on a chosen node.
 pub fn create_one(scene: &Scene, seen: &Seen) -> Result<Act> {
     let to = scene.free_node(seen, &[])?;
     let manifest = format!(
@@ -101,13 +100,13 @@ pub fn create_one(scene: &Scene, seen: &Seen) -> Result<Act> {
     })
 }
 
-/// One replica fewer, and this one.
+/// Deletes a chosen replica.
 pub fn delete_one(_: &Scene, seen: &Seen) -> Result<Act> {
-    // Neither the oldest nor the youngest: no rule of the ReplicaSet's own would choose it.
+    // Picks neither the oldest nor the youngest pod: no rule of the ReplicaSet would choose it.
     let mut pods: Vec<_> = seen.pods.values().collect();
     pods.sort_by_key(|pod| (pod.creation_timestamp(), pod.name_any()));
     let pod = pods.get(1).context("there is no replica to delete")?.name_any();
-    let manifest = format!("{}  delete:\n    pod: {{name: {pod}}}   # this one and no other\n", head("delete-one"));
+    let manifest = format!("{}  delete:\n    pod: {{name: {pod}}}   # this pod and no other\n", head("delete-one"));
     Ok(Act {
         title: format!("delete replica {pod}"),
         deed: Deed::Apply(manifest),
@@ -119,13 +118,13 @@ pub fn delete_one(_: &Scene, seen: &Seen) -> Result<Act> {
     })
 }
 
-/// A node is emptied, and opened again.
+/// Drains a node, then uncordons it.
 pub fn drain_node(_: &Scene, seen: &Seen) -> Result<Act> {
     let all = replicas(seen);
     let (_, node) = all.first().cloned().context("there is no replica")?;
     let there = all.iter().filter(|(_, on)| *on == node).count();
     Ok(Act {
-        title: format!("empty {node}, and open it again"),
+        title: format!("drain {node}, then uncordon it"),
         promise: Promise {
             died: Died::OnAny(vec![node.clone()]),
             came: Came::Off(node.clone(), there),

@@ -1,4 +1,4 @@
-//! The judgement: what was promised of an act, held against what the independent watch saw.
+//! Compares the promise of an act with what the independent watch saw.
 
 use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadAction;
@@ -9,29 +9,29 @@ use testkit::verdict::Verdict;
 use super::scene::REPLICAS;
 use super::screen::Screen;
 
-/// What an act promises.
+/// Expected result of an act.
 pub struct Promise {
     pub died: Died,
     pub came: Came,
-    /// `spec.replicas` before and, if it is to change, after.
+    /// `spec.replicas` before the act and, if the act changes it, after.
     pub replicas: Vec<usize>,
 }
 
-/// Who is to die.
+/// Pods that the act should terminate.
 pub enum Died {
     Nobody,
-    /// One pod that ran on this node.
+    /// One pod on this node.
     On(String),
-    /// All that ran on any of these nodes.
+    /// All pods on any of these nodes.
     OnAny(Vec<String>),
     Named(Vec<String>),
 }
 
-/// Where new replicas are to come.
+/// Nodes on which new replicas should start.
 pub enum Came {
-    /// On these nodes, one for each time that a node is named.
+    /// One replica per listed node; a node listed twice gets two.
     On(Vec<String>),
-    /// So many, anywhere but on this node.
+    /// This number of replicas, on any node except this one.
     Off(String, usize),
 }
 
@@ -52,13 +52,13 @@ impl Came {
 }
 
 impl Promise {
-    /// The number of Ready replicas must not fall below this.
+    /// Minimum number of Ready replicas during the act.
     pub fn least(&self) -> usize {
         self.replicas.iter().copied().min().unwrap_or(REPLICAS)
     }
 }
 
-/// Tells what was seen, line by line, in green or red; how much was not as promised.
+/// Prints each check in green or red. Returns the number of failed checks.
 pub fn judge(
     promise: &Promise,
     verdict: &Verdict,
@@ -74,22 +74,22 @@ pub fn judge(
     screen.say("\n  What an independent watch saw:\n");
     let (ready, message) = outcome(action);
     say(
-        "the action ended as",
+        "result of the action",
         if message.is_empty() { ready.clone() } else { format!("{ready}: {message}") },
         ready == "Succeeded",
     );
     let least = promise.least();
     say(
         "lowest number of Ready replicas",
-        format!("{} (asked for: {least})", verdict.lowest_ready),
+        format!("{} (at least {least} expected)", verdict.lowest_ready),
         verdict.lowest_ready >= least,
     );
-    say("died", names(&verdict.died), died_as_promised(promise, verdict, seen));
+    say("terminated pods", names(&verdict.died), died_as_promised(promise, verdict, seen));
     let came: Vec<String> = verdict.came.iter().map(|(pod, node)| format!("{pod} on {node}")).collect();
     say("new replicas", names(&came), promise.came.is(&verdict.came));
     let replicas: Vec<usize> = verdict.replicas.iter().filter_map(|number| usize::try_from(*number).ok()).collect();
     let moves = promise.replicas.len() > 1;
-    let as_meant = if moves { "as asked" } else { "untouched" };
+    let as_meant = if moves { "as requested" } else { "unchanged" };
     let path: Vec<String> = replicas.iter().map(ToString::to_string).collect();
     let good = replicas == promise.replicas;
     say(
@@ -98,15 +98,15 @@ pub fn judge(
         good,
     );
     let changes = verdict.generations.saturating_sub(1);
-    // A Deployment's generation counts changes of annotations, too.
+    // Changes of annotations also increase a Deployment's generation.
     let words = match changes {
-        0 => "untouched".to_owned(),
-        2 if moves => "moved twice: with spec.replicas, and as the ledger annotation went".to_owned(),
-        some => format!("moved {some} times"),
+        0 => "unchanged".to_owned(),
+        2 if moves => "changed twice: by spec.replicas, and by the removal of the ledger annotation".to_owned(),
+        some => format!("changed {some} times"),
     };
     say("generation", words, changes == if moves { 2 } else { 0 });
     let marked: Vec<String> = seen.pods.values().filter(|pod| is_marked(pod)).map(|pod| pod.name_any()).collect();
-    say("pods that still bear a mark", names(&marked), marked.is_empty());
+    say("pods that still carry a mark", names(&marked), marked.is_empty());
     wrong
 }
 
@@ -116,7 +116,7 @@ fn outcome(action: Option<&WorkloadAction>) -> (String, String) {
     match ready {
         Some(ready) if ready.status == "True" => (ready.reason.clone(), String::new()),
         Some(ready) => (ready.reason.clone(), ready.message.clone()),
-        None => ("nothing".to_owned(), "the operator has not looked at it".to_owned()),
+        None => ("no result".to_owned(), "the operator has not reconciled the action".to_owned()),
     }
 }
 
@@ -139,7 +139,7 @@ fn sorted<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<&'a String> {
     names
 }
 
-/// Where a pod ran that is no more.
+/// Node on which a terminated pod ran.
 fn node_at_death(seen: &Seen, name: &str) -> Option<String> {
     use testkit::eye::Happening;
     seen.history.iter().rev().find_map(|happening| match happening {

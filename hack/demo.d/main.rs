@@ -1,7 +1,7 @@
-//! The demos: what the operator does, on a real control plane, before the user's eyes, judged by an independent watch.
+//! The demos: they show on a real control plane what the operator does, and check it with an independent watch.
 //!
-//! Started by `hack/demo`, which builds what is needed first. What is judged is what the API server tells a watch that is
-//! not the operator's; nothing that the operator says of itself counts, but that it says that it is done.
+//! `hack/demo` builds the prerequisites and starts this program. The checks rely on what the API server reports to a
+//! watch of the demo. Of the operator's own statements, only the end of an action counts.
 
 mod acts;
 mod judge;
@@ -31,35 +31,35 @@ use scene::Scene;
 use screen::Screen;
 use stage::Stage;
 
-/// How long anything may take that should come by itself.
+/// Maximum time to wait for any event that should happen by itself.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Shows what the operator does, on a real control plane.
 #[derive(Parser, Debug)]
 #[command(name = "hack/demo")]
 pub struct Options {
-    /// What to show.
+    /// Demo to run.
     #[arg(value_enum, default_value = "moves")]
     play: Play,
-    /// Leave the control plane and the operator running, to look around; `hack/demo down` ends them.
+    /// Leave the control plane and the operator running for a look around; `hack/demo down` stops them.
     #[arg(long)]
     keep: bool,
-    /// Use this cluster, in a namespace of its own that is taken away afterwards, instead of a local control plane.
+    /// Use this cluster instead of a local control plane, in a separate namespace that is deleted afterwards.
     #[arg(long, value_name = "FILE", conflicts_with = "keep")]
     kubeconfig: Option<PathBuf>,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Play {
-    /// Replicas are moved, swapped, created and deleted exactly as asked, a node is emptied, and none is lost.
+    /// Moves, swaps, creates and deletes exactly the requested replicas, and drains a node; no replica is lost.
     Moves,
-    /// A loop watches, decides and scales, and a slow one tunes it.
+    /// A loop monitors, decides and scales, and a slower loop tunes it.
     Loops,
-    /// Machines and servers are asked about nodes; one stops answering and comes back.
+    /// The operator polls machines and servers for node data; a machine stops answering and recovers.
     Nodes,
-    /// Jobs are dealt out to workers, which come, go and get lost.
+    /// Jobs are assigned to workers; workers are added, removed and lost.
     Swarm,
-    /// The stock kube-scheduler asks a policy: risky nodes are avoided, green ones preferred.
+    /// The stock kube-scheduler queries a policy, which avoids risky nodes and prefers green ones.
     Placement,
 }
 
@@ -87,7 +87,7 @@ async fn main() -> ExitCode {
         Some(Ok(good)) => u8::from(!good),
     };
     if let Err(error) = cleared {
-        screen.bad(&format!("not everything could be taken away: {error:#}"));
+        screen.bad(&format!("cleanup failed, some objects remain: {error:#}"));
         return ExitCode::from(code.max(1));
     }
     if kept {
@@ -106,7 +106,7 @@ async fn play(play: Play, screen: &Screen, stage: &mut Stage) -> Result<bool> {
     }
 }
 
-/// What to try where everything is left running, with `-n NS` for the namespace.
+/// Commands to try on what still runs; `-n NS` stands for the namespace.
 fn hints(play: Play) -> &'static [&'static str] {
     match play {
         Play::Moves => &[
@@ -118,13 +118,13 @@ fn hints(play: Play) -> &'static [&'static str] {
             "cargo run -- push web -n NS cpu=2 memory=40",
             "cargo run -- explain loop web -n NS",
         ],
-        // The servers have ended: what was known is stale.
+        // The servers have stopped, so the values are stale.
         Play::Nodes => &["kubectl -n NS get ncft,ncfg", "cargo run -- explain node node-0"],
-        // The workers have ended.
+        // The workers have stopped.
         Play::Swarm => &["kubectl -n NS get swp -o wide", "kubectl -n NS get cm swarm-worker-config -o yaml"],
         Play::Placement => &[
             "kubectl -n NS get plpol,ncfg",
-            "kubectl annotate node -l example.com/model=green mean-used-cpu=30400 --overwrite   # risky, too",
+            "kubectl annotate node -l example.com/model=green mean-used-cpu=30400 --overwrite   # makes it risky, too",
             "kubectl -n NS scale deployment batch --replicas=9",
             "kubectl -n NS get pods -o wide --sort-by=.spec.nodeName",
             "cargo run -- explain placement -n NS --policy default --pod $(kubectl -n NS get pods -o name | head -n 1 | cut -d / -f 2)",
@@ -132,9 +132,9 @@ fn hints(play: Play) -> &'static [&'static str] {
     }
 }
 
-/// The whole demo of moves; false if something was not as promised.
+/// Runs the demo of moves. Returns false if a check failed.
 async fn moves(screen: &Screen, stage: &mut Stage) -> Result<bool> {
-    screen.title("Ganglion: replicas move exactly where they are sent, and none is lost on the way");
+    screen.title("Ganglion: replicas move exactly to the requested nodes, and none is lost on the way");
     stage.build(screen).await?;
     let (client, namespace) = stage.place()?;
     let eye = Eye::open(&client, &namespace).await?;
@@ -146,7 +146,7 @@ async fn moves(screen: &Screen, stage: &mut Stage) -> Result<bool> {
         acts.push(acts::drain_node);
         plugin = Some(Plugin::new(&std::fs::read_to_string(stage.kubeconfig()?)?).await?);
     } else {
-        screen.say("\nNo node of your cluster is emptied: that would move others' pods, too.");
+        screen.say("\nSkipping the drain of a node: on your cluster it would move other pods, too.");
     }
     let theatre = Theatre { client, namespace, eye, screen, plugin };
     let count = acts.len();
@@ -162,13 +162,13 @@ async fn moves(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     }
     screen.gap();
     match broken {
-        0 => screen.good(&format!("All {count} as promised.")),
-        some => screen.bad(&format!("{some} of {count} not as promised.")),
+        0 => screen.good(&format!("All {count} acts went as promised.")),
+        some => screen.bad(&format!("{some} of {count} acts did not go as promised.")),
     }
     Ok(broken == 0)
 }
 
-/// Ends when the user, or the machine, wants the demo to end.
+/// Returns when the process receives SIGINT, SIGTERM or SIGHUP.
 async fn interrupted() {
     let wait = async |kind| match signal(kind) {
         Ok(mut signals) => drop(signals.recv().await),

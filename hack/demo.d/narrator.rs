@@ -1,4 +1,4 @@
-//! The narrator: turns what a watch reports into sentences, and the current objects into a table.
+//! Turns what a watch reports into sentences, and the current objects into a table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +13,13 @@ use testkit::verdict::{node_of, pods_of, serves};
 use super::scene::APP;
 use super::screen::{Field, Screen, Tone};
 
-/// One sentence.
 pub struct Line {
     pub subject: String,
     pub text: String,
     pub tone: Tone,
 }
 
-/// What a pod was when it was last looked at.
+/// Last observed state of a pod.
 #[derive(Clone, Default, PartialEq)]
 struct Known {
     node: String,
@@ -43,11 +42,10 @@ impl From<&Pod> for Known {
     }
 }
 
-/// See the module.
 pub struct Narrator {
     read: usize,
     pods: BTreeMap<String, Known>,
-    /// In the order in which they were first seen, so that no row of the table jumps.
+    /// Pod names in the order in which they were first seen, so that no table row changes its position.
     order: Vec<String>,
     replicas: Option<i32>,
     /// Reason and message of each action.
@@ -55,7 +53,7 @@ pub struct Narrator {
 }
 
 impl Narrator {
-    /// Starts from the current objects; describes what changes from then on.
+    /// Starts from the current objects; describes changes from then on.
     pub fn new(seen: &Seen) -> Self {
         let mut pods: Vec<&Arc<Pod>> = pods_of(seen, APP).collect();
         pods.sort_by_key(|pod| node_of(pod));
@@ -68,7 +66,7 @@ impl Narrator {
         }
     }
 
-    /// The sentences on what happened since.
+    /// Sentences about everything that happened since the last call.
     pub fn read_history(&mut self, seen: &Seen) -> Vec<Line> {
         let news = seen.history.get(self.read..).unwrap_or_default();
         self.read = seen.history.len();
@@ -78,7 +76,7 @@ impl Narrator {
                 Happening::Pod(pod) => self.pod(pod, &mut lines),
                 Happening::PodGone(pod) => {
                     if let Some(known) = self.pods.remove(&pod.name_any()) {
-                        lines.push(line(&pod.name_any(), "is gone", tone_of(known.role.as_deref())));
+                        lines.push(line(&pod.name_any(), "gone", tone_of(known.role.as_deref())));
                     }
                 }
                 Happening::Deployment(object) => {
@@ -145,7 +143,7 @@ fn tone_of(role: Option<&str>) -> Tone {
     }
 }
 
-/// What changed about a pod, in words.
+/// Describes what changed on a pod.
 fn changes(was: Option<&Known>, now: &Known) -> Vec<String> {
     let mut texts = Vec::new();
     let fresh = Known::default();
@@ -153,8 +151,8 @@ fn changes(was: Option<&Known>, now: &Known) -> Vec<String> {
     let role = |known: &Known| known.role.clone().unwrap_or_default();
     if was.is_none() {
         texts.push(match role(now).as_str() {
-            marks::ROLE_REPLACEMENT => "replacement: made by the operator from the ReplicaSet's template".to_owned(),
-            _ => "made by the ReplicaSet".to_owned(),
+            marks::ROLE_REPLACEMENT => "replacement: created by the operator from the ReplicaSet's template".to_owned(),
+            _ => "created by the ReplicaSet".to_owned(),
         });
     }
     if before.node != now.node {
@@ -162,12 +160,12 @@ fn changes(was: Option<&Known>, now: &Known) -> Vec<String> {
     }
     if was.is_some() && role(before) != role(now) {
         texts.extend(match role(now).as_str() {
-            marks::ROLE_VICTIM => Some("victim: taken out of its ReplicaSet, still serving".to_owned()),
-            marks::ROLE_SURPLUS => Some("surplus: marked, so that it goes and no other".to_owned()),
+            marks::ROLE_VICTIM => Some("victim: released from its ReplicaSet, still serving".to_owned()),
+            marks::ROLE_SURPLUS => Some("surplus: marked as the pod that the ReplicaSet deletes".to_owned()),
             _ if before.role.as_deref() == Some(marks::ROLE_REPLACEMENT) && now.of_set => {
-                Some("taken into the ReplicaSet".to_owned())
+                Some("adopted by the ReplicaSet".to_owned())
             }
-            _ => Some("its mark is taken off".to_owned()),
+            _ => Some("mark removed".to_owned()),
         });
     }
     if !before.ending && now.ending {
@@ -177,19 +175,19 @@ fn changes(was: Option<&Known>, now: &Known) -> Vec<String> {
             _ => "deleted".to_owned(),
         });
     } else if before.ready != now.ready {
-        texts.push(if now.ready { "Ready" } else { "not Ready any more" }.to_owned());
+        texts.push(if now.ready { "Ready" } else { "no longer Ready" }.to_owned());
     }
     texts
 }
 
-/// The tables of what is there now.
+/// Tables of the current pods and actions.
 pub fn picture(screen: &Screen, seen: &Seen, narrator: &Narrator, least: usize) -> Vec<String> {
     let mut rows = Vec::new();
     for name in &narrator.order {
         let Some(known) = narrator.pods.get(name) else { continue };
         let tone = tone_of(known.role.as_deref());
         let (state, shade) = match (known.ending, known.ready) {
-            (true, _) => ("◌ ending", Tone::Quiet),
+            (true, _) => ("◌ terminating", Tone::Quiet),
             (false, true) => ("● Ready", Tone::Good),
             (false, false) => ("○ starting", Tone::Surplus),
         };
@@ -203,7 +201,7 @@ pub fn picture(screen: &Screen, seen: &Seen, narrator: &Narrator, least: usize) 
     }
     let ready = pods_of(seen, APP).filter(|pod| serves(pod)).count();
     let tone = if ready < least { Tone::Bad } else { Tone::Quiet };
-    let count = screen.paint(tone, &format!("   {ready} Ready, asked for {least}"));
+    let count = screen.paint(tone, &format!("   {ready} Ready, at least {least} expected"));
     vec![screen.table(&["POD", "NODE", "READY", "ROLE"], rows), count, String::new(), action_table(screen, seen)]
 }
 

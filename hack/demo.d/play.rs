@@ -1,4 +1,4 @@
-//! How an act is played: it is done, what happens is shown, and it is judged.
+//! Plays an act: sends the request, shows what happens, and judges the result.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,21 +22,21 @@ use super::scene::{APP, REPLICAS};
 use super::screen::Screen;
 use super::{TIMEOUT, judge};
 
-/// Where the acts are played.
+/// Cluster, watch and screen of the acts.
 pub struct Theatre<'a> {
     pub client: Client,
     pub namespace: String,
     pub eye: Eye,
     pub screen: &'a Screen,
-    /// Where the demo may empty nodes.
+    /// Runs `kubectl ganglion drain`; None if the demo must not drain nodes.
     pub plugin: Option<Plugin>,
 }
 
-/// Lines that a command prints, until it has ended.
+/// Output lines of a command; the channel closes when the command ends.
 type Lines = UnboundedReceiver<String>;
 
 impl Theatre<'_> {
-    /// Does it, shows what happens, and judges it; how much was not as promised.
+    /// Sends the request, shows what happens, and judges the result. Returns the number of failed checks.
     pub async fn play(&self, act: &Act) -> Result<usize> {
         let before = self.eye.now();
         let story = Story::begin(&self.eye, APP);
@@ -58,14 +58,14 @@ impl Theatre<'_> {
             show.lines = Some(self.ganglion(&["drain", node, "--uncordon"])?);
         }
         let replicas = act.promise.replicas.last().copied().unwrap_or(REPLICAS);
-        // After a failure, too: which pods ended is known only when nothing moves any more.
+        // Waits even after a failure: the list of terminated pods is complete only when nothing changes any more.
         let rested = show.until(|seen, lines| is_at_rest(seen, replicas) && !lines).await;
         self.screen.rest();
         if !(ended && rested) {
-            self.screen.bad(&format!("  not at an end after {} s; this is how it stands:", TIMEOUT.as_secs()));
+            self.screen.bad(&format!("  not finished after {} s; the state now:", TIMEOUT.as_secs()));
         }
         let seen = self.eye.now();
-        // The moves of an application are its own.
+        // The moves of an application action are owned by it; the action itself has no owner.
         let action = new(&seen, &old).find(|action| action.owner_references().is_empty());
         Ok(judge::judge(&act.promise, &story.verdict(&self.eye), &seen, action.map(AsRef::as_ref), self.screen))
     }
@@ -77,10 +77,10 @@ impl Theatre<'_> {
         Ok(())
     }
 
-    /// Starts `kubectl ganglion` with these words.
+    /// Starts `kubectl ganglion` with these arguments.
     fn ganglion(&self, words: &[&str]) -> Result<Lines> {
         self.screen.say(&format!("    $ kubectl ganglion {}\n", words.join(" ")));
-        let mut child = self.plugin.as_ref().context("no node is emptied here")?.command(words).spawn()?;
+        let mut child = self.plugin.as_ref().context("this demo does not drain nodes")?.command(words).spawn()?;
         let (sender, lines) = unbounded_channel();
         let (out, err) = (child.stdout.take().context("no output")?, child.stderr.take().context("no errors")?);
         tokio::spawn(async move {
@@ -91,7 +91,7 @@ impl Theatre<'_> {
             while let Ok(Some(line)) = err.next_line().await {
                 let _ = sender.send(line);
             }
-            // Lives until the command has ended.
+            // Keeps the channel open until the command has ended.
             let _ = child.wait().await;
             drop(sender);
         });
@@ -99,19 +99,19 @@ impl Theatre<'_> {
     }
 }
 
-/// What is shown while an act lasts.
+/// Output while an act runs.
 struct Show<'a> {
     theatre: &'a Theatre<'a>,
     narrator: Narrator,
     lines: Option<Lines>,
     began: Instant,
-    /// How many replicas have to be Ready.
+    /// Minimum number of Ready replicas.
     least: usize,
 }
 
 impl Show<'_> {
-    /// Prints what happens until this holds, of what is seen and of whether a command is still at work; false if it does not before
-    /// the timeout.
+    /// Prints what happens until `holds` returns true. `holds` receives the observed objects and whether a command
+    /// still runs. Returns false on timeout.
     async fn until(&mut self, holds: impl Fn(&Seen, bool) -> bool) -> bool {
         let Theatre { eye, screen, .. } = self.theatre;
         let deadline = Instant::now() + TIMEOUT;
@@ -134,7 +134,7 @@ impl Show<'_> {
         }
     }
 
-    /// Prints what the command says; whether it is still at work.
+    /// Prints the command's output so far. Returns whether the command still runs.
     fn say_lines(&mut self) -> bool {
         let Some(lines) = &mut self.lines else { return false };
         while let Ok(line) = lines.try_recv() {
@@ -144,19 +144,19 @@ impl Show<'_> {
     }
 }
 
-/// The actions that are not among these.
+/// Actions whose names are not in `old`.
 fn new<'a>(seen: &'a Seen, old: &'a BTreeSet<String>) -> impl Iterator<Item = &'a Arc<WorkloadAction>> {
     seen.actions.iter().filter(|(name, _)| !old.contains(*name)).map(|(_, action)| action)
 }
 
-/// The action has ended, one way or the other, and nothing is left to be done for it.
+/// Whether the action has ended, successfully or not, and no work for it is left.
 fn is_over(action: &Arc<WorkloadAction>) -> bool {
     let Some(status) = &action.status else { return false };
     let slots = status.slots.iter().all(|slot| slot.step.is_end() && slot.step != Step::Queued);
     status.finished_at.is_some() && slots
 }
 
-/// Pods as asked for, all Ready, and the operator's hands off everything.
+/// Whether exactly the requested pods exist, all are Ready, and the operator has removed its ledger and finalizers.
 fn is_at_rest(seen: &Seen, replicas: usize) -> bool {
     let pods: Vec<_> = pods_of(seen, APP).collect();
     let ledger = seen.deployments.get(APP).is_some_and(|object| object.annotations().contains_key(marks::LEDGER));

@@ -1,4 +1,4 @@
-//! The scene: a Deployment under a budget that allows no replica less than it has, and the nodes that there are.
+//! The scene: a Deployment whose PodDisruptionBudget allows no disruption, and the nodes of the cluster.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use super::screen::Screen;
 /// Name and app label of the workload.
 pub const APP: &str = "web";
 
-/// How many replicas it has at first; the budget allows no fewer.
+/// Initial number of replicas; the budget allows no fewer.
 pub const REPLICAS: usize = 3;
 
-/// The annotations make simulated pods start and end slowly, so that one sees the steps; real kubelets ignore them.
+/// The annotations make simulated pods start and stop slowly, so that each step is visible; real kubelets ignore them.
 const WORKLOAD: &str = r#"
 apiVersion: apps/v1
 kind: Deployment
@@ -66,19 +66,19 @@ spec:
     matchLabels: {app: web}
 ";
 
-/// What the acts play on.
+/// Setting of the acts.
 pub struct Scene {
-    /// Nodes that take pods.
+    /// Schedulable nodes.
     pub nodes: Vec<String>,
 }
 
-/// Makes the workload, and waits until it is at rest.
+/// Creates the workload and waits until all its replicas are Ready.
 pub async fn make(client: &Client, namespace: &str, eye: &Eye, screen: &Screen) -> Result<Scene> {
     let nodes = usable_nodes(client).await?;
     if nodes.len() < 2 {
-        bail!("the demo needs two nodes that take pods, and this cluster has {}", nodes.len());
+        bail!("the demo needs two schedulable nodes, but this cluster has {}", nodes.len());
     }
-    screen.doing("making Deployment web and its budget");
+    screen.doing("creating Deployment web and its PodDisruptionBudget");
     account(client, namespace).await?;
     let create = PostParams::default();
     let deployment: Deployment = serde_saphyr::from_str(WORKLOAD)?;
@@ -93,7 +93,8 @@ pub async fn make(client: &Client, namespace: &str, eye: &Eye, screen: &Screen) 
     Ok(Scene { nodes })
 }
 
-/// Waits for the account of pods: until it is there, they are refused, and the ReplicaSet controller takes its time to try again.
+/// Waits for the default service account: the API server rejects pods before it exists, and the ReplicaSet controller
+/// backs off before it retries.
 pub async fn account(client: &Client, namespace: &str) -> Result<()> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
@@ -101,7 +102,7 @@ pub async fn account(client: &Client, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the workload has exactly so many pods, all Ready, and none on its way out.
+/// Waits until the workload has exactly this number of pods, all Ready and none terminating.
 pub async fn settled(eye: &Eye, replicas: usize, timeout: Duration) -> Result<()> {
     let rest = |seen: &Seen| {
         let pods: Vec<_> = pods_of(seen, APP).collect();
@@ -110,7 +111,7 @@ pub async fn settled(eye: &Eye, replicas: usize, timeout: Duration) -> Result<()
     eye.within(timeout, &format!("{replicas} Ready replicas of {APP} and no other pod of it"), rest).await
 }
 
-/// Nodes that are Ready, not cordoned, and have no taint that keeps pods off.
+/// Names of the nodes that are Ready, not cordoned, and without a taint that repels pods.
 async fn usable_nodes(client: &Client) -> Result<Vec<String>> {
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
     Ok(nodes.iter().filter(|node| takes_pods(node)).map(ResourceExt::name_any).collect())
@@ -125,7 +126,7 @@ fn takes_pods(node: &Node) -> bool {
     ready && open
 }
 
-/// The replicas, with their nodes, by node.
+/// Replicas as (pod, node), sorted by node.
 pub fn replicas(seen: &Seen) -> Vec<(String, String)> {
     let mut pods: Vec<(String, String)> = pods_of(seen, APP).map(|pod| (node_of(pod), pod.name_any())).collect();
     pods.sort();
@@ -133,7 +134,7 @@ pub fn replicas(seen: &Seen) -> Vec<(String, String)> {
 }
 
 impl Scene {
-    /// A node without a replica, as long as there is one; never one of these.
+    /// Returns a node that is not in `but`; prefers one without a replica.
     pub fn free_node(&self, seen: &Seen, but: &[&str]) -> Result<String> {
         let taken = replicas(seen);
         let allowed = || self.nodes.iter().filter(|node| !but.contains(&node.as_str()));

@@ -1,4 +1,4 @@
-//! What the user sees: lines that stay, and on a terminal one table below them that is redrawn in place.
+//! Output of the demo: permanent lines, and on a terminal also a table below them that is redrawn in place.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How a line is meant.
+/// Meaning of a text, shown as its color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     Plain,
@@ -44,10 +44,8 @@ impl Tone {
     }
 }
 
-/// One field of a table.
 pub struct Field(pub String, pub Tone);
 
-/// See the module.
 pub struct Screen {
     terminal: bool,
     color: bool,
@@ -59,7 +57,7 @@ impl Screen {
         let terminal = std::io::stdout().is_terminal();
         let target = if terminal { ProgressDrawTarget::stdout() } else { ProgressDrawTarget::hidden() };
         let live = ProgressBar::with_draw_target(None, target);
-        // A template without a spinner cannot be wrong.
+        // This fallback is never used: a template without a spinner is always valid.
         live.set_style(ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar()));
         Self { terminal, color: terminal && std::env::var_os("NO_COLOR").is_none(), live }
     }
@@ -68,7 +66,7 @@ impl Screen {
         if self.terminal { self.live.suspend(|| println!("{text}")) } else { println!("{text}") }
     }
 
-    /// A text in its tone, where there are colours.
+    /// Colors a text by its tone if colors are enabled.
     pub fn paint(&self, tone: Tone, text: &str) -> String {
         if self.color && tone != Tone::Plain { format!("\x1b[{}m{text}\x1b[0m", tone.code()) } else { text.to_owned() }
     }
@@ -89,19 +87,19 @@ impl Screen {
         self.print(&if self.color { format!("\n\x1b[1;34m── {text}\x1b[0m\n") } else { format!("\n-- {text}\n") });
     }
 
-    /// Something that is being prepared: shown while it lasts, where that can be.
+    /// Shows a step while it runs, on a terminal only.
     pub fn doing(&self, text: &str) {
         self.live.set_message(self.paint(Tone::Quiet, &format!("  … {text}")));
         self.live.tick();
     }
 
-    /// Something that is prepared.
+    /// Prints a finished step.
     pub fn done(&self, what: &str, detail: &str) {
         self.rest();
         self.print(&format!("  {} {what:<15} {}", self.paint(Tone::Good, "✔"), self.paint(Tone::Quiet, detail)));
     }
 
-    /// A manifest that is about to be applied.
+    /// Prints a manifest that is about to be applied.
     pub fn manifest(&self, yaml: &str) {
         for line in yaml.trim_end().lines() {
             let (code, comment) = line.split_once(" #").map_or((line, None), |(code, more)| (code, Some(more)));
@@ -111,13 +109,13 @@ impl Screen {
         self.print("");
     }
 
-    /// Something that happened, so long after the beginning.
+    /// Prints an event and the time since the beginning of the act.
     pub fn event(&self, after: Duration, subject: &str, text: &str, tone: Tone) {
         let time = self.paint(Tone::Quiet, &format!("{:>7.2}s", after.as_secs_f64()));
         self.print(&format!("{time}  {} {text}", self.paint(tone, &format!("{subject:<24}"))));
     }
 
-    /// One thing that was promised: what it is, what was seen, and whether that is right.
+    /// Prints one check: its name, the observed value, and whether it passed.
     pub fn verdict(&self, what: &str, seen: &str, good: bool) {
         let (mark, tone) = if good { ("✔", Tone::Good) } else { ("✘", Tone::Bad) };
         self.print(&format!("  {} {what:<34} {}", self.paint(tone, mark), self.paint(tone, seen)));
@@ -133,7 +131,7 @@ impl Screen {
         if self.terminal { self.print(&text) } else { eprintln!("{text}") }
     }
 
-    /// The live part from now on, if there can be one.
+    /// Sets the live part below the permanent lines, on a terminal only.
     pub fn live(&self, parts: &[String]) {
         if self.terminal {
             self.live.set_message(format!("\n{}", parts.join("\n")));
@@ -141,13 +139,13 @@ impl Screen {
         }
     }
 
-    /// No live part for now.
+    /// Clears the live part.
     pub fn rest(&self) {
         self.live.set_message("");
         self.live.suspend(|| {});
     }
 
-    /// A table as text.
+    /// Formats a table as text.
     pub fn table(&self, header: &[&str], rows: Vec<Vec<Field>>) -> String {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);

@@ -1,4 +1,4 @@
-//! The stage: the cluster, the operator in it, and how all of it goes away again.
+//! The stage: the cluster, the operator in it, and the cleanup of both.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,21 +17,20 @@ use testkit::process::free_port;
 use super::screen::Screen;
 use super::{Options, Play, nodes, placement, swarm};
 
-/// Nodes of the demo's own plane.
+/// Number of nodes of the local control plane.
 const NODES: usize = 6;
 
-/// How long a namespace may take to go.
+/// Maximum time for the deletion of a namespace.
 const FAREWELL: Duration = Duration::from_secs(60);
 
-/// See the module.
 pub struct Stage {
     kubeconfig: Option<PathBuf>,
     keep: bool,
-    /// The operator's settings, where it needs some.
+    /// Settings file of the operator, if the demo needs one.
     settings: Option<&'static str>,
-    /// Where the operator serves schedulers, if it does.
+    /// Port of the scheduler extender, if the operator serves it.
     extender: Option<u16>,
-    /// The plane, once it may be there.
+    /// Name of the local control plane; set before it starts.
     plane: Option<String>,
     cluster: Option<Cluster>,
     installed: Installed,
@@ -65,21 +64,21 @@ impl Stage {
         }
     }
 
-    /// Has the operator serve schedulers, once it is built; the port.
+    /// Enables the scheduler extender, before the operator is started. Returns its port.
     pub fn serve_schedulers(&mut self) -> Result<u16> {
         Ok(*self.extender.insert(free_port()?))
     }
 
-    /// Cluster, CRDs, rights, operator, namespace.
+    /// Starts or opens the cluster, installs CRDs and RBAC, creates the namespace and starts the operator.
     pub async fn build(&mut self, screen: &Screen) -> Result<()> {
         let cluster = self.open(screen).await?;
         let cluster = self.cluster.insert(cluster);
         if let Some(holder) = running(&cluster.client).await? {
-            screen.done("operator", &format!("{holder}, which this cluster has already"));
+            screen.done("operator", &format!("already running in this cluster: {holder}"));
             self.namespace = Some(make_namespace(&cluster.client, false).await?);
             return Ok(());
         }
-        screen.doing("installing CRDs, service account and rights");
+        screen.doing("installing CRDs, service account and RBAC rules");
         self.installed.install(cluster).await?;
         screen.done(
             "installed",
@@ -104,7 +103,7 @@ impl Stage {
         }
         operator.start()?;
         operator.ready().await?;
-        let rights = format!("with the rights of {NAMESPACE}/{ACCOUNT}, never an administrator's");
+        let rights = format!("with the permissions of service account {NAMESPACE}/{ACCOUNT} only");
         screen.done("operator", &format!("ready after {} ms, {rights}", began.elapsed().as_millis()));
         Ok(())
     }
@@ -117,7 +116,7 @@ impl Stage {
             return Ok(cluster);
         }
         screen.doing("starting a control plane and its simulated nodes");
-        // One that is kept has the name that `down` knows; others stay out of its way.
+        // With `--keep` the plane has the name that `hack/demo down` stops; other runs use unique names.
         let name = if self.keep { "demo".to_owned() } else { format!("demo-{}", std::process::id()) };
         let plane = self.plane.insert(name);
         let began = Instant::now();
@@ -129,12 +128,12 @@ impl Stage {
         Ok(cluster)
     }
 
-    /// Whether the control plane is the demo's own.
+    /// Whether the demo started its own control plane.
     pub fn is_local(&self) -> bool {
         self.kubeconfig.is_none()
     }
 
-    /// Where what is kept has its files, if anything is.
+    /// Directory for files that must outlive the demo; None without `--keep`.
     pub fn kept(&self) -> Option<&Path> {
         self.keep.then_some(self.home.as_path())
     }
@@ -143,13 +142,13 @@ impl Stage {
         self.cluster.as_ref().context("there is no cluster")
     }
 
-    /// Where the demo plays.
+    /// Client and namespace of the demo.
     pub fn place(&self) -> Result<(Client, String)> {
         let cluster = self.cluster()?;
         Ok((cluster.client.clone(), self.namespace.clone().context("there is no namespace")?))
     }
 
-    /// The end of the operator's log, for when something went wrong.
+    /// Prints the end of the operator's log, after a failure.
     pub fn show_log(&self, screen: &Screen) {
         if let Some(operator) = &self.operator {
             screen.say(&format!("\nThe end of the operator's log ({}):", operator.log().display()));
@@ -157,10 +156,10 @@ impl Stage {
         }
     }
 
-    /// Takes away everything that was made.
+    /// Deletes everything that the demo created.
     pub async fn clear(&mut self, screen: &Screen) -> Result<()> {
         if let (Some(cluster), None) = (&self.cluster, &self.plane) {
-            screen.doing("taking everything away again");
+            screen.doing("deleting everything that the demo created");
             if let Some(namespace) = self.namespace.take() {
                 clear_namespace(&cluster.client, &namespace).await?;
             }
@@ -168,13 +167,13 @@ impl Stage {
                 operator.stop().await?;
             }
             self.installed.remove(&cluster.client).await?;
-            screen.done("cleaned up", "the cluster is as it was");
+            screen.done("cleaned up", "everything that the demo created is deleted");
         }
         if let Some(operator) = self.operator.take() {
             operator.stop().await?;
         }
         if let Some(plane) = self.plane.take() {
-            screen.doing("ending the control plane");
+            screen.doing("stopping the control plane");
             end(&plane).await?;
         }
         screen.rest();
@@ -184,42 +183,42 @@ impl Stage {
         Ok(())
     }
 
-    /// The administrator's kubeconfig.
+    /// Path of the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> Result<PathBuf> {
         Ok(self.cluster()?.kubeconfig.clone())
     }
 
-    /// What kubectl prints in the demo's namespace.
+    /// Runs kubectl in the demo's namespace. Returns its output.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
         let cluster = self.cluster()?;
         let namespace = self.namespace.as_deref().context("there is no namespace")?;
         cluster.kubectl(&[&["-n", namespace], args].concat(), None).await
     }
 
-    /// What the user can do with what is left running; NS stands for the namespace in the hints.
+    /// Prints commands for what still runs. NS in the hints stands for the namespace.
     pub fn leave(&self, screen: &Screen, hints: &[&str]) {
         let (Some(cluster), Some(namespace)) = (&self.cluster, &self.namespace) else { return };
-        screen.say("\nThe control plane and the operator are left running. To look around:\n");
+        screen.say("\nThe control plane and the operator are still running. To look around:\n");
         screen.say(&format!("  export KUBECONFIG={}", cluster.kubeconfig.display()));
         for hint in hints {
             screen.say(&format!("  {}", hint.replace("-n NS", &format!("-n {namespace}"))));
         }
         screen.say(&format!("  k9s -n {namespace}"));
-        screen.say("\nWithout a kubectl of your own: hack/controlplane kubectl --name demo …");
+        screen.say("\nIf kubectl is not installed: hack/controlplane kubectl --name demo …");
         if let Some(operator) = &self.operator {
             screen.say(&format!("The operator's log: {}", operator.log().display()));
         }
-        screen.say("To end it all: hack/demo down");
+        screen.say("To stop everything: hack/demo down");
     }
 }
 
-/// Where a demo that is kept has its operator's record; `hack/demo down` looks there.
+/// State directory of a demo that is kept; `hack/demo down` looks for the operator's pid file there.
 fn state_dir() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into())).join(".local/state");
     std::env::var_os("XDG_STATE_HOME").map_or_else(home, PathBuf::from).join("ganglion/demo")
 }
 
-/// On a plane of our own the name is short; elsewhere it is one that nobody has.
+/// Creates the namespace: `demo` on a plane of our own, a generated unique name on other clusters.
 async fn make_namespace(client: &Client, own: bool) -> Result<String> {
     let metadata = if own { json!({"name": "demo"}) } else { json!({"generateName": "ganglion-demo-"}) };
     let namespace: Namespace = serde_json::from_value(json!({"metadata": metadata}))?;
@@ -227,7 +226,7 @@ async fn make_namespace(client: &Client, own: bool) -> Result<String> {
     Ok(made.name_any())
 }
 
-/// Actions first, while the operator is there to let go of them.
+/// Deletes the actions first, while the operator still runs and can remove its finalizers.
 async fn clear_namespace(client: &Client, namespace: &str) -> Result<()> {
     let actions: Api<WorkloadAction> = Api::namespaced(client.clone(), namespace);
     actions.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
@@ -244,7 +243,7 @@ async fn clear_namespace(client: &Client, namespace: &str) -> Result<()> {
     let deadline = Instant::now() + FAREWELL;
     while namespaces.get_opt(namespace).await?.is_some() {
         if Instant::now() > deadline {
-            anyhow::bail!("namespace {namespace} is not gone after {} s", FAREWELL.as_secs());
+            anyhow::bail!("namespace {namespace} still exists after {} s", FAREWELL.as_secs());
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

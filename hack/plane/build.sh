@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# build: the programs of the control plane, built from pinned Go modules into a
-# cache outside the tree, once for each set of versions.
+# build: builds the programs of the control plane from pinned Go modules, once
+# per set of versions, into a cache outside the tree.
 
-# The program, the module under hack/plane/go, and the main package.
+# Program, its module under hack/plane/go, and its main package.
 PROGRAMS=(
   "etcd etcd go.etcd.io/etcd/server/v3"
   "kwok kwok sigs.k8s.io/kwok/cmd/kwok"
@@ -12,8 +12,8 @@ PROGRAMS=(
   "kubectl kubernetes k8s.io/kubernetes/cmd/kubectl"
 )
 
-# pinned MODULE PATH: the version that a go.mod requires; the only place where
-# versions are written down.
+# pinned MODULE PATH: version that go.mod requires; versions are written nowhere
+# else.
 pinned() {
   awk -v path="$2" '$1 == "require" { sub(/^require[ \t]+/, "") }
     $1 == path && $2 ~ /^v/ && !/=>/ { print $2; exit }' "$PLANE_SRC/go/$1/go.mod"
@@ -27,7 +27,8 @@ load_versions() {
     die "no versions in $PLANE_SRC/go/*/go.mod"
 }
 
-# Without these the server calls itself v0.0.0 and clients misjudge it.
+# Without these flags the server reports version v0.0.0, and clients draw wrong
+# conclusions from that.
 linker_flags() {
   local flags="-s -w" package major minor
   if [[ $1 == kubernetes ]]; then
@@ -40,7 +41,8 @@ linker_flags() {
   printf '%s\n' "$flags"
 }
 
-# Sets BIN. The key covers everything that decides what the programs are.
+# Sets BIN. The key covers everything that determines the content of the
+# programs.
 find_bin() {
   local key
   load_versions
@@ -49,7 +51,7 @@ find_bin() {
   BIN=$(absolute "${XDG_CACHE_HOME:-$HOME/.cache}/ganglion/plane-$KUBE_VERSION-$ETCD_VERSION-$KWOK_VERSION-$key/bin")
 }
 
-# version_of PROGRAM FILE: as the program itself says.
+# version_of PROGRAM FILE: version that the program itself reports.
 version_of() {
   case $1 in
     etcd) "$2" --version | sed -n 's/^etcd Version: */v/p' ;;
@@ -59,7 +61,7 @@ version_of() {
   esac 2>/dev/null
 }
 
-# found PROGRAM WANTED: a program of exactly that version that is already here.
+# found PROGRAM WANTED: path of an existing program of exactly that version.
 found() {
   local dir candidate dirs
   IFS=: read -r -a dirs <<<"${KUBEBUILDER_ASSETS:-}:$PATH"
@@ -79,11 +81,11 @@ need_go() {
   minor=${version#go1.}
   minor=${minor%%[!0-9]*}
   [[ $version == go1.* && ${minor:-0} -ge 26 ]] ||
-    die "go is $version, and 1.26 or newer is needed; on Debian it comes with golang-go, or golang-1.26-go from backports"
+    die "go is $version, but 1.26 or newer is needed; on Debian it comes with golang-go, or golang-1.26-go from backports"
 }
 
-# tick LABEL SECONDS: on a terminal one line that counts, in a log a line now
-# and then, so that neither looks stuck.
+# tick LABEL SECONDS: shows progress, on a terminal as one counting line, in a
+# log as an occasional line.
 tick() {
   if [[ -t 2 ]]; then
     printf '\rcontrolplane: %s … %ds ' "$1" "$2" >&2
@@ -92,13 +94,14 @@ tick() {
   fi
 }
 
-# build_one PROGRAM MODULE PACKAGE LABEL. To a name of its own and then moved:
-# what bears the right name is whole.
+# build_one PROGRAM MODULE PACKAGE LABEL: builds to a temporary name, then
+# renames. A program under its final name is therefore always complete.
 build_one() {
   local out=$BIN/.$1.$$ began=$SECONDS job log=$BIN/../$1.log
   (
     cd "$PLANE_SRC/go/$2" || exit
-    # A workspace or flags of the caller's would build something else.
+    # Ignores a Go workspace and flags of the caller, which would change the
+    # build.
     export CGO_ENABLED=0 GOWORK=off GOFLAGS='' GOTOOLCHAIN=local GOTMPDIR=$BIN/../tmp
     exec nice go build -mod=readonly -buildvcs=false -trimpath \
       -ldflags "$(linker_flags "$2")" -o "$out" "$3"
@@ -120,7 +123,7 @@ build_one() {
   say "$4: built in $((SECONDS - began))s"
 }
 
-# Go leaves its work behind when it is ended.
+# Go does not remove its work directory when it is interrupted.
 build_interrupted() {
   if [[ -n ${BUILD_JOB:-} ]]; then
     kill "$BUILD_JOB" 2>/dev/null || true
@@ -143,7 +146,7 @@ all_built() {
   for entry in "${PROGRAMS[@]}"; do [[ -x $BIN/${entry%% *} ]] || return 1; done
 }
 
-# Looks before it builds, so that a missing go is known at once.
+# Checks for go before the build starts.
 build_missing() {
   local entry program module package n=0 here missing=()
   for entry in "${PROGRAMS[@]}"; do
@@ -166,7 +169,7 @@ build_missing() {
   done
 }
 
-# Sets BIN, and sees to it that every program is there.
+# Sets BIN, and builds all missing programs.
 build() {
   local began=$SECONDS
   find_bin
@@ -175,7 +178,7 @@ build() {
   mkdir -p "$BIN"
   exec {BUILD_LOCK}>"$BIN/../lock"
   if ! flock -n "$BUILD_LOCK"; then
-    say "another build is under way; waiting for it"
+    say "waiting for another build that is in progress"
     flock "$BUILD_LOCK"
   fi
   if ! all_built; then

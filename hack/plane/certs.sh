@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# The plane's own authority and credentials, made anew for each plane. Elliptic
-# keys, as an RSA key would take longer than the rest of the start.
+# Certificate authority and credentials of the plane, new for each plane. Uses
+# elliptic curve keys, because creating RSA keys would take longer than the rest
+# of the start.
 
-# ssl ARGUMENT…: openssl, or the end with what it had to say.
+# ssl ARGUMENT…: runs openssl; on failure, exits with the end of its log.
 ssl() {
   openssl "$@" 2>>"$DIR/logs/openssl.log" ||
     die "openssl $1 failed: $(tail -n 3 "$DIR/logs/openssl.log")"
@@ -25,7 +26,8 @@ authority() {
     -keyout "$DIR/pki/$1.key" -out "$DIR/pki/$1.crt"
 }
 
-# A configuration of our own, as the machine's may add what we do not want.
+# Uses a separate configuration, because the machine's own may add unwanted
+# settings.
 openssl_config() {
   cat <<EOF
 [req]
@@ -52,8 +54,8 @@ make_certificates() {
   mkdir -p "$pki"
   openssl_config >"$pki/openssl.cnf"
   authority ca "ganglion plane"
-  # Aggregated APIs trust whoever this second authority signs: it must not be
-  # the first, or every client could claim to be anyone.
+  # Aggregated APIs trust every certificate of this second authority. It must
+  # differ from the first, or every client could impersonate any user.
   authority front-proxy-ca "ganglion plane front proxy"
   issue server /CN=kubernetes ca server
   issue front-proxy /CN=front-proxy front-proxy-ca client
@@ -66,7 +68,7 @@ make_certificates() {
   rm -f "$pki"/*.csr
 }
 
-# Self-contained, so that it may be copied elsewhere.
+# Embeds all data, so that the file may be copied elsewhere.
 write_kubeconfig() {
   local name=$1 file=$2 pki=$DIR/pki
   cat >"$file" <<EOF

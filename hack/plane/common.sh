@@ -1,17 +1,18 @@
 # shellcheck shell=bash
-# What every verb of hack/controlplane shares: messages, paths, the record of a
-# process and the locks. It starts nothing and knows no component.
+# Functions shared by all verbs of hack/controlplane: messages, paths, pid files
+# and locks. This file starts nothing and does not depend on any component.
 
-# The order in which a plane comes up; it goes down in the reverse order.
+# Start order of the components; they stop in reverse order.
 COMPONENTS=(etcd apiserver kcm scheduler kwok)
 
 say() { printf '%s\n' "controlplane: $*" >&2; }
 die() { say "$*"; exit 1; }
 
-# A wrong command line is not a failed plane: it exits with 2.
+# A wrong command line is not a failed plane, so it exits with 2.
 misuse() { say "$*"; say "see: hack/controlplane --help"; exit 2; }
 
-# need TOOL PACKAGE: names the Debian package that brings a missing tool.
+# need TOOL PACKAGE: exits with the name of the Debian package if the tool is
+# missing.
 need() {
   command -v "$1" >/dev/null 2>&1 ||
     die "$1 is missing; on Debian it comes with the package $2 (apt-get install $2)"
@@ -54,9 +55,10 @@ known_component() {
   misuse "no component '$1'; there are: ${COMPONENTS[*]}"
 }
 
-# One verb at a time changes a plane. The lock file lies beside the directory, as
-# `down` removes the directory, and goes with the plane: hence the look whether
-# what was locked is still the file of that name. Readers take no lock.
+# Lets only one verb at a time change a plane. The lock file lies beside the
+# plane's directory, because `down` removes the directory, and is deleted with
+# the plane. After locking, it must therefore check that the locked file still
+# has this name. Readers take no lock.
 lock_plane() {
   local file
   file=$(planes_dir)/.$PLANE.lock
@@ -64,7 +66,7 @@ lock_plane() {
   while :; do
     exec {PLANE_LOCK}>"$file"
     flock -w 120 "$PLANE_LOCK" ||
-      die "plane '$PLANE' has been busy with another command for two minutes"
+      die "plane '$PLANE' has been locked by another command for two minutes"
     [[ $file -ef /proc/$BASHPID/fd/$PLANE_LOCK ]] && return 0
     exec {PLANE_LOCK}>&-
   done
@@ -72,19 +74,20 @@ lock_plane() {
 
 unlock_plane() { exec {PLANE_LOCK}>&-; }
 
-# For a plane that is no more.
+# drop_lock deletes the lock file of a removed plane.
 drop_lock() {
   rm -f "$(planes_dir)/.$PLANE.lock"
   unlock_plane
 }
 
-# Start times count from the boot, so a record of an earlier one means nothing.
+# Start times count from boot, so a pid file of an earlier boot is invalid.
 BOOT=none
 if [[ -r /proc/sys/kernel/random/boot_id ]]; then read -r BOOT </proc/sys/kernel/random/boot_id; fi
 
 # proc_stat PID sets PROC_STATE, PROC_THREADS and PROC_START (in ticks since
-# boot, field 22); false if there is no such process. The command's name, field
-# 2, may hold blanks and brackets, so fields are counted from the last bracket.
+# boot, field 22); false if there is no such process. The command name (field 2)
+# may contain blanks and parentheses, so fields are counted from the last
+# parenthesis.
 proc_stat() {
   local line rest
   PROC_STATE='' PROC_START='' PROC_THREADS=0
@@ -94,15 +97,15 @@ proc_stat() {
   PROC_STATE=${rest[0]} PROC_THREADS=${rest[17]} PROC_START=${rest[19]}
 }
 
-# A zombie has ended, whether or not its parent has asked for it; but not while
-# it has threads left, which still hold its port and its files.
+# A zombie counts as ended, even if its parent has not waited for it. While it
+# has other threads, it still runs: they hold its port and files.
 proc_lives() {
   proc_stat "$1" && [[ $PROC_START == "$2" ]] || return 1
   [[ $PROC_STATE != [ZX] ]] || ((PROC_THREADS > 1))
 }
 
-# read_pid FILE sets PID if the recorded process still is that very process:
-# same pid, same start, same boot. A pid that was handed to someone else is not.
+# read_pid FILE sets PID if the recorded process still exists: same pid, same
+# start time, same boot. A reused pid does not match.
 read_pid() {
   local start boot
   PID=''
@@ -131,10 +134,11 @@ await_end() {
   ! read_pid "$1"
 }
 
-# launch NAME COMMAND…: starts a process that outlives us, in its own session,
-# with no descriptor of ours (a lock it inherited would never be released; a
-# caller's pipe would never end). It records itself before it becomes the
-# command, so that an `up` killed at any moment leaves no unrecorded process.
+# launch NAME COMMAND…: starts a process that outlives this shell, in its own
+# session and without any of our file descriptors (an inherited lock would never
+# be released, and a caller's pipe would never end). It writes its pid file
+# before it becomes the command, so that an `up` killed at any moment leaves no
+# unrecorded process.
 launch() {
   local name=$1 i
   shift
@@ -150,11 +154,11 @@ launch() {
       fd=${fd##*/}
       ((fd > 2)) && eval "exec $fd>&-"
     done
-    # The components share few cores and have memory: they collect garbage seldom,
-    # but for one that would take all of it.
+    # The components share few cores but have enough memory, so they collect
+    # garbage rarely. GOMEMLIMIT stops a component from using all memory.
     GOGC=$(<gogc) GOMEMLIMIT=6GiB exec setsid "$@"
   ) &
-  # Not a job of ours: bash would report its end.
+  # Removes the job, so that bash does not report its end.
   disown
   for ((i = 0; i < 500; i++)); do
     [[ -f $DIR/run/$name.pid ]] && return 0

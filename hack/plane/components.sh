@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# How each component is called, started, awaited and stopped. Data, ports and
-# command lines lie in the plane's directory, so a restart is the same again.
+# Start, health check and stop of each component. Data, ports and command lines are stored in the plane's directory, so
+# a restart uses the same ones.
 
 extra_args() {
   [[ -f $DIR/args ]] || return 0
@@ -23,8 +23,7 @@ program_of() {
   esac
 }
 
-# A plane's data need not outlive the machine: no fsync, which is most of the
-# time that etcd would take.
+# Disables fsync, which would take most of etcd's time: a plane's data need not survive a crash of the machine.
 args_etcd() {
   local client peer
   client=http://127.0.0.1:$(port_of etcd)
@@ -43,9 +42,8 @@ args_etcd() {
 EOF
 }
 
-# Admission plugins are the default ones. Priority and fairness stays on; the
-# totals it shares out are twice the default, so that tests are not throttled.
-# No endpoint reconciler: it refuses loopback addresses.
+# Admission plugins are the defaults. Priority and fairness stays on, with twice the default total, so that tests are
+# not throttled. The endpoint reconciler is off because it rejects loopback addresses.
 args_apiserver() {
   local pki=$DIR/pki
   cat <<EOF
@@ -78,8 +76,8 @@ args_apiserver() {
 EOF
 }
 
-# EndpointSlices stand for a Service's pods; their predecessor, the Endpoints, would
-# only double the writes.
+# Disables the controllers of Endpoints: EndpointSlices already list a Service's pods, and Endpoints would double the
+# writes.
 args_kcm() {
   local pki=$DIR/pki
   cat <<EOF
@@ -126,14 +124,14 @@ args_kwok() {
 EOF
 }
 
-# write_scheduler_config [FILE]: FILE, or the default scheduler, with what is
-# the plane's own to say: the credentials, the rate, no leader election.
+# write_scheduler_config [FILE]: writes FILE, or the default configuration, plus the settings that belong to the plane:
+# credentials, rate limit, no leader election.
 write_scheduler_config() {
   local file=${1:-}
   {
     if [[ -n $file ]]; then
       if grep -qE '^(clientConnection|leaderElection):' "$file"; then
-        die "$file: clientConnection and leaderElection are the plane's to set; leave them out"
+        die "$file: the plane sets clientConnection and leaderElection; remove them"
       fi
       cat "$file"
       printf '\n'
@@ -151,10 +149,9 @@ EOF
   } >"$DIR/scheduler.yaml"
 }
 
-# The kubelets' behaviour: what they say is used, and our stages, with the
-# shared parts spliced in where a line says `{{/* include NAME */}}`, at that
-# line's indentation. Each start has a pod network of its own: kwok forgets on a restart which addresses are taken,
-# and would hand them out twice.
+# Configuration of the simulated kubelets: reported usage, and our stages. A line with `{{/* include NAME */}}` is
+# replaced by that shared part, at the same indentation. Each start uses another pod network: after a restart, kwok does
+# not remember which addresses are in use, and would assign them twice.
 write_kwok_config() {
   local starts=0 stage
   [[ -f $DIR/run/kwok.starts ]] && read -r starts <"$DIR/run/kwok.starts"
@@ -195,7 +192,7 @@ splice() {
     { print }' "$1"
 }
 
-# ask COMPONENT PATH [CURL FLAGS]: a request to a component as the admin.
+# ask COMPONENT PATH [CURL FLAGS]: sends a request to a component as the admin.
 ask() {
   local component=$1 path=$2
   shift 2
@@ -219,7 +216,7 @@ healthy() {
   esac >/dev/null 2>&1
 }
 
-# await_healthy COMPONENT: false when it ended, or does not answer in time.
+# await_healthy COMPONENT: false if it ended or does not answer in time.
 await_healthy() {
   local deadline=$((SECONDS + 120))
   while ! healthy "$1"; do
@@ -234,8 +231,8 @@ fail_component() {
   tail -n 30 "$DIR/logs/$1.log" 2>/dev/null | cut -c1-400 >&2 || true
 }
 
-# stop_component NAME [kill]: gently, then not. A paused process would not hear
-# the request to end, hence CONT.
+# stop_component NAME [kill]: sends SIGTERM, then SIGKILL. Sends SIGCONT as well, because a paused process would not
+# react to SIGTERM.
 stop_component() {
   local file=$DIR/run/$1.pid
   read_pid "$file" || { rm -f "$file"; return 0; }
@@ -245,6 +242,6 @@ stop_component() {
     await_end "$file" 20 || true
   fi
   signal_pid "$file" KILL
-  await_end "$file" 100 || die "$1 of plane '$PLANE' does not end"
+  await_end "$file" 100 || die "$1 of plane '$PLANE' did not stop"
   rm -f "$file"
 }

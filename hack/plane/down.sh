@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# down: ends exactly what `up` began, and removes the plane's directory. Also
-# the watchdog that does so when the plane's owner is gone.
+# down: stops exactly the processes that `up` started, and removes the plane's
+# directory. Also contains the watchdog that does this when the owner of the
+# plane has ended.
 
 down() {
   local name='' all='' dir
@@ -25,7 +26,7 @@ down() {
 down_one() {
   use_plane "$1"
   if [[ ! -d $DIR ]]; then
-    say "plane '$PLANE' is not there"
+    say "plane '$PLANE' does not exist"
     return
   fi
   lock_plane
@@ -34,13 +35,13 @@ down_one() {
   say "plane '$PLANE' is down"
 }
 
-# tear_down: the API server before etcd, as without etcd it hangs on its way
-# out. What it writes then is about to be removed, so nobody is asked gently.
+# tear_down stops the API server before etcd, because without etcd it hangs
+# while it shuts down. It uses SIGKILL: all data is removed anyway.
 tear_down() {
   local c i
   [[ -d $DIR ]] || return 0
   rm -f "$DIR/ready"
-  # A watchdog that takes its plane down must live to finish it.
+  # A watchdog that removes its plane must not kill itself.
   if [[ ${1:-} != from-watchdog ]]; then stop_component owner kill; fi
   for ((i = ${#COMPONENTS[@]} - 1; i >= 0; i--)); do
     c=${COMPONENTS[i]}
@@ -52,12 +53,13 @@ tear_down() {
   rm -rf "$DIR"
 }
 
-# watch NAME ID OWNER START: `up --owner-pid` runs it in the background.
+# watch NAME ID OWNER START: the watchdog, which `up --owner-pid` starts in the
+# background.
 watch() {
   local id=$2 owner=$3 start=$4 pause
   use_plane "$1"
   declare -gA REMEMBERED=()
-  # Waiting without starting a process each time: a read that gets nothing.
+  # Waits without starting a process each time: a read that times out.
   exec {pause}<> <(:)
   while proc_lives "$owner" "$start"; do
     still_ours "$id" || return 0
@@ -65,13 +67,14 @@ watch() {
   done
   lock_plane
   still_ours "$id" || return 0
-  say "the owner of plane '$PLANE', process $owner, is gone: taking the plane down"
+  say "the owner of plane '$PLANE', process $owner, has ended: stopping the plane"
   tear_down from-watchdog
   drop_lock
 }
 
-# still_ours ID: the plane is there, and the one that was to be watched. If its
-# directory was removed, records and all, what they said last is ended.
+# still_ours ID: whether the watched plane still exists. If its directory was
+# removed together with the pid files, the processes of the last known pid files
+# are stopped.
 still_ours() {
   local now='' c pid start _
   { read -r now <"$DIR/id"; } 2>/dev/null || true

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
-# The fault verbs: one component, or one node, of a plane that is up.
+# The fault verbs: they pause, stop or restart one component, or pause one node,
+# of a running plane.
 
-# fault_options OPTION…: sets TARGET, HARD and SCHEDULER_CONFIG, and the plane.
+# fault_options OPTION…: sets TARGET, HARD, SCHEDULER_CONFIG, and the plane.
 fault_options() {
   local verb=$1 name=default
   shift
@@ -59,8 +60,8 @@ need_running() {
   read_pid "$DIR/run/$TARGET.pid" || die "$TARGET of plane '$PLANE' is not running"
 }
 
-# Ready again when this returns, as far as it can be: an API server without
-# etcd is not.
+# Returns when the component is healthy again, as far as possible: an API server
+# without etcd is not.
 start_again() {
   if read_pid "$DIR/run/$TARGET.pid"; then
     say "$TARGET of plane '$PLANE' is running already"

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# nodes: simulated nodes, written as a kubelet would register itself.
+# nodes: creates simulated nodes, as a kubelet would register itself.
 
-# node_manifests FROM TO: node-FROM … node-(TO-1), except those in HAVE.
-# Addresses are the node's own; InternalDNS and the port lead to kwok, which
-# answers as every kubelet.
+# node_manifests FROM TO: prints node-FROM … node-(TO-1), except those in HAVE.
+# Each node has its own address; InternalDNS and the port lead to kwok, which
+# answers for every kubelet.
 node_manifests() {
   awk -v from="$1" -v to="$2" -v zones="$ZONES" -v cpu="$NODE_CPU" -v memory="$NODE_MEMORY" \
     -v pods="$NODE_PODS" -v version="$KUBE_VERSION" -v port="$(port_of kwok)" -v have="$HAVE" '
@@ -31,15 +31,16 @@ node_manifests() {
     }'
 }
 
-# ready_nodes: how many are Ready and without a taint, so that pods can land.
+# ready_nodes: number of nodes that are Ready and without a taint.
 ready_nodes() {
   plane_kubectl get nodes -o \
     'jsonpath={range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{.spec.taints}{"\n"}{end}' |
     grep -cx True || true
 }
 
-# add_nodes COUNT: makes sure that node-0 … node-(COUNT-1) are there, and waits
-# for the new ones. Several writers, as one alone waits for each answer.
+# add_nodes COUNT: creates the missing ones of node-0 … node-(COUNT-1), and
+# waits for them. Uses several writers, because a single one would wait for each
+# response.
 add_nodes() {
   local count=$1 from step jobs=() job failed=0 file before
   HAVE=$(plane_kubectl get nodes -o 'jsonpath={.items[*].metadata.name}')
@@ -53,7 +54,7 @@ add_nodes() {
     jobs+=($!)
   done
   for job in "${jobs[@]}"; do wait "$job" || failed=1; done
-  ((failed == 0)) || die "the nodes could not be made"
+  ((failed == 0)) || die "the nodes could not be created"
   await_nodes $((before + $(cat "$DIR"/run/nodes-*.yaml | grep -c '^kind: Node$')))
   rm -f "$DIR"/run/nodes-*.yaml
 }
@@ -64,20 +65,21 @@ await_nodes() {
     ready=$(ready_nodes)
     ((ready >= $1)) && return 0
     ((SECONDS < deadline)) || die "only $ready of $1 nodes became Ready"
-    # Looking is dear when there are many.
+    # Listing many nodes is expensive, so the pause grows with their number.
     sleep "$(($1 / 1000)).$((1 + $1 % 1000 / 200))"
   done
 }
 
-# A node whose kubelet is gone: somebody else holds its lease and does not renew
-# it, so kwok keeps off the node and its pods, and the controller manager takes
-# the node for unreachable. The condition is written at once, as one would
-# otherwise wait for its grace period.
+# Simulates a node with a dead kubelet. Another holder takes its lease and does
+# not renew it. kwok then ignores the node and its pods, and the controller
+# manager marks the node as unreachable. The condition is written at once to
+# skip the grace period.
 pause_node() {
   local now
   now=$(date -u +%Y-%m-%dT%H:%M:%S.000000Z)
   plane_kubectl -n kube-node-lease patch lease "$1" --type merge -p '{"metadata":{"labels":{"kwok.ganglion.dev/paused":"true"}},"spec":{"holderIdentity":"nobody","leaseDurationSeconds":1000000,"renewTime":"'"$now"'"}}' >&2
-  # Until kwok has seen that; otherwise it would write the node Ready again.
+  # Waits until kwok has seen the lease; it would otherwise set the node to
+  # Ready again.
   sleep 0.3
   plane_kubectl patch node "$1" --subresource status -p '{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","message":"Kubelet stopped posting node status.","lastTransitionTime":"'"${now%.*}Z"'"}]}}' >&2
 }
@@ -86,7 +88,8 @@ resume_node() {
   plane_kubectl -n kube-node-lease delete lease "$1" >&2
 }
 
-# A new kwok would wait until the leases of the one before it run out.
+# Deletes the leases of the previous kwok; a new kwok would wait until they
+# expire.
 free_leases() {
   ask apiserver '/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?labelSelector=kwok.ganglion.dev/paused!=true' \
     -X DELETE >/dev/null 2>&1 || true

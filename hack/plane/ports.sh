@@ -1,13 +1,15 @@
 # shellcheck shell=bash
-# Ports: taken race-free among all planes of this user, also those that start
-# at the same instant, and below 32768, as the kernel hands out the ones above.
-# A reservation is a file named by the port that holds the plane's directory; it
-# lasts as long as the plane does, so that a restart finds its port free.
+# Reserves ports, without races between planes of this user that start at the
+# same time. Ports are below 32768, because the kernel assigns those above to
+# clients. A reservation is a file named after the port; it contains the plane's
+# directory and lasts as long as the plane, so that a restart finds its port
+# free.
 
 PORT_LOW=20000
 PORT_HIGH=32000
 
-# One place for all planes, whatever GANGLION_PLANES says: ports are the host's.
+# One directory for all planes, regardless of GANGLION_PLANES: ports belong to
+# the host.
 ports_dir() {
   local dir
   dir=/tmp/ganglion-ports-$(id -u)
@@ -16,15 +18,15 @@ ports_dir() {
   printf '%s\n' "$dir"
 }
 
-# Local ports in use, in whatever state. A listener is what matters, but a
-# connection that lingers may keep a port from being bound as well.
+# Local ports in use, in any state: a lingering connection may also prevent a
+# port from being bound.
 ports_in_use() {
   { cat /proc/net/tcp /proc/net/tcp6 2>/dev/null || true; } |
     awk '$2 ~ /:/ { n = split($2, part, ":"); print part[n] }' |
     while read -r hex; do printf '%d\n' "0x$hex"; done | sort -un
 }
 
-# reserved PORT: by a plane that is still there, and has that port.
+# reserved PORT: whether an existing plane has reserved the port.
 reserved() {
   local owner=''
   [[ -f $PORTS/$1 ]] || return 1
@@ -39,9 +41,10 @@ take_ports() {
   local lock port start span=$((PORT_HIGH - PORT_LOW)) i busy name
   PORTS=$(ports_dir)
   exec {lock}>"$PORTS/lock"
-  flock -w 60 "$lock" || die "the lock on ports is held for a minute"
+  flock -w 60 "$lock" || die "the lock on ports has been held by another process for a minute"
   busy=" $(ports_in_use | tr '\n' ' ') "
-  # A random start keeps clear of what other programs are about to take.
+  # A random first port avoids collisions with programs that start at the same
+  # time.
   start=$((RANDOM % span)) i=0
   for name; do
     while :; do

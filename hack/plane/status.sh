@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The verbs that only look: status, kubeconfig, kubectl.
+# The read-only verbs: status, kubeconfig, kubectl.
 
 status() {
   local name='' dir
@@ -42,7 +42,7 @@ port_or_dash() {
   printf '%s\n' "${port:--}"
 }
 
-# plane_option VERB ARG…: takes a leading --name; the rest is in REST.
+# plane_option VERB ARG…: parses a leading --name; REST is the rest.
 plane_option() {
   local verb=$1 name=default
   shift
@@ -82,8 +82,8 @@ nodes_verb() {
   unlock_plane
 }
 
-# Its own cache of what the server offers: another plane on the same port later
-# on is another server.
+# Uses a separate discovery cache: a later plane on the same port is another
+# server.
 plane_kubectl() {
   "$BIN/kubectl" --kubeconfig "$DIR/kubeconfig" --cache-dir "$DIR/kubectl-cache" "$@"
 }

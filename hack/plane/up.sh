@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2034 # what the options set is read in other files
-# up: one plane, from nothing to ready; or, if it is up, its kubeconfig again.
+# shellcheck disable=SC2034 # other files read the variables set by the options
+# up: starts a plane and waits until it is ready; for a running plane, prints
+# its kubeconfig.
 
 up_defaults() {
   NODES=0 ZONES=3 NODE_CPU=32 NODE_MEMORY=256Gi NODE_PODS=110
@@ -43,10 +44,10 @@ up_options() {
 up() {
   local began=$SECONDS
   up_options "$@"
-  # Known before the minutes of a build, not after.
+  # Checks the tools before a build that takes minutes.
   need_base_tools
   if [[ -n $OWNER ]]; then
-    proc_stat "$OWNER" || die "there is no process $OWNER to be the owner"
+    proc_stat "$OWNER" || die "the owner process $OWNER does not exist"
     OWNER_START=$PROC_START
   fi
   build
@@ -54,7 +55,7 @@ up() {
   if plane_is_there; then
     up_again
   else
-    # What is left of one that broke down, or was killed half-way.
+    # Removes the remains of a plane whose start failed or was killed.
     tear_down
     trap 'up_failed $?' EXIT
     trap 'exit 130' INT TERM HUP
@@ -67,14 +68,14 @@ up() {
 }
 
 up_failed() {
-  say "plane '$PLANE' did not come up; taking down what was begun"
+  say "plane '$PLANE' did not start; removing its remains"
   tear_down
   drop_lock
   exit $(($1 == 0 ? 1 : $1))
 }
 
-# Came up since the machine was started: without fsync, the data of an earlier
-# boot is not to be trusted.
+# Whether the plane was started since boot. Without fsync, the data of an
+# earlier boot cannot be trusted.
 plane_is_there() {
   local since=''
   [[ -f $DIR/ready ]] || return 1
@@ -82,7 +83,7 @@ plane_is_there() {
   [[ $since == "$BOOT" ]]
 }
 
-# What is not running is started again; nothing else is touched.
+# Starts the components that are not running; leaves the others alone.
 up_again() {
   local c
   for c in "${COMPONENTS[@]}"; do
@@ -97,11 +98,12 @@ up_again() {
 
 bring_up() {
   (umask 077 && mkdir -p "$DIR"/{run,logs,pki,etcd})
-  # etcd insists on a directory that only its owner can read.
+  # etcd requires a directory that only its owner can read.
   chmod 700 "$DIR" "$DIR/etcd"
   printf '%s\n' "${ARGS[@]}" >"$DIR/args"
   printf '%s\n' "$GARBAGE" >"$DIR/gogc"
-  # Whoever watches this plane must not end the next one of the same name.
+  # The id prevents the watchdog of this plane from stopping a later plane of
+  # the same name.
   od -An -N8 -tx8 /dev/urandom | tr -d ' ' >"$DIR/id"
   if [[ -n $OWNER ]]; then
     launch owner bash "$PLANE_SRC/../controlplane" _watch "$PLANE" "$(<"$DIR/id")" "$OWNER" "$OWNER_START"
@@ -111,9 +113,10 @@ bring_up() {
   make_certificates
   write_kubeconfigs
   write_scheduler_config "$SCHEDULER_CONFIG"
-  # A lease is renewed four times in its duration: often, so that a resumed node
-  # is back soon; of many nodes less often, as each renewal costs 2 ms; but well
-  # within the 50 s after which a node counts as lost.
+  # A lease is renewed four times in its duration. Frequent renewals bring a
+  # resumed node back fast. With many nodes they are less frequent, because each
+  # renewal costs 2 ms, but well within the 50 s after which a node counts as
+  # lost.
   printf '%s\n' $((NODES < 416 ? 16 + NODES / 4 : 120)) >"$DIR/lease"
   write_kwok_config
   await_healthy etcd || exit 1
@@ -133,7 +136,8 @@ await_rest() {
   await_default_account || return 1
 }
 
-# Without it a pod in the default namespace is refused.
+# Without the default service account, pods in the default namespace are
+# rejected.
 await_default_account() {
   local deadline=$((SECONDS + 30))
   until ask apiserver /api/v1/namespaces/default/serviceaccounts/default >/dev/null 2>&1; do

@@ -1,8 +1,8 @@
-//! A worker of a SwarmPool, as small as it can be, in the form of k8s-swarm's: reads its jobs in a file, "runs" them, and answers
-//! on `/internal/version` and `/internal/health`. For tests, demo and bench.
+//! A minimal worker of a SwarmPool, compatible with the workers of k8s-swarm: reads its jobs from a file, "runs" them,
+//! and answers on `/internal/version` and `/internal/health`. For tests, demo and bench.
 //!
-//! A job that starts or stops is a line in the journal, which all workers of a test share. A version counts as read when the jobs
-//! that it takes away have stopped, and those that it brings have started.
+//! Each start or stop of a job is a line in the journal, which all workers of a test share. A version counts as read
+//! when all jobs that it removes have stopped and all jobs that it adds have started.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How often the file is looked at.
+/// Interval at which the file is checked.
 const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(Parser)]
@@ -35,19 +35,19 @@ struct Options {
     /// Name of the file.
     #[arg(long, default_value = "config.yml")]
     config: String,
-    /// Where it answers.
+    /// Address on which it answers.
     #[arg(long, env = "LISTEN")]
     listen: SocketAddr,
-    /// Reads the file again when it changes.
+    /// Read the file again when it changes.
     #[arg(long)]
     hot_reload: bool,
-    /// How long a job takes to stop, in milliseconds.
+    /// Time that a job takes to stop, in milliseconds.
     #[arg(long, default_value_t = 0)]
     stop_delay_ms: u64,
-    /// How long it takes until it answers, in milliseconds.
+    /// Time until the worker answers, in milliseconds.
     #[arg(long, default_value_t = 0)]
     start_delay_ms: u64,
-    /// Where starts and stops are recorded.
+    /// File in which starts and stops are recorded.
     #[arg(long, env = "JOURNAL")]
     journal: Option<PathBuf>,
 }
@@ -66,7 +66,7 @@ struct Workload {
     jobs: Option<BTreeSet<String>>,
 }
 
-/// What runs, and the version of the file by which it does.
+/// Running jobs, and the version of the file that lists them.
 #[derive(Default)]
 struct Running {
     jobs: BTreeSet<String>,
@@ -112,12 +112,12 @@ impl Worker {
         std::fs::read_to_string(self.file()).ok()
     }
 
-    /// What tells one state of the file from another: a kubelet puts another file in its place.
+    /// Identifies a state of the file. A kubelet replaces the file, so its inode changes.
     fn state(&self) -> Option<(u64, i64, i64)> {
         std::fs::metadata(self.file()).ok().map(|file| (file.ino(), file.mtime(), file.mtime_nsec()))
     }
 
-    /// Follows the file as it changes.
+    /// Applies each change of the file.
     async fn watch(&self, mut known: Option<String>) {
         let mut state = None;
         loop {
@@ -138,7 +138,7 @@ impl Worker {
         }
     }
 
-    /// Does what this text of the file says. One that cannot be read changes nothing.
+    /// Applies the content of the file. Unreadable content changes nothing.
     async fn follow(&self, text: Option<&str>) {
         let Some(config) = text.and_then(|text| serde_saphyr::from_str::<Config>(text).ok()) else { return };
         let mut workloads = config.workloads.unwrap_or_default();
@@ -146,7 +146,7 @@ impl Worker {
         self.change(jobs, Some(config.version)).await;
     }
 
-    /// Stops what is not wanted any more, and starts what is new.
+    /// Stops the jobs that are no longer listed, and starts the new ones.
     async fn change(&self, wanted: BTreeSet<String>, version: Option<i64>) {
         let before = self.running().jobs.clone();
         if before.difference(&wanted).next().is_some() {
@@ -180,7 +180,7 @@ impl Worker {
             "{}\n",
             json!({"at": at.to_string(), "worker": self.options.name, "pid": pid, "event": event, "job": job})
         );
-        // One write for each line, so that lines of several workers do not mix.
+        // Writes each line with one call, so that lines of several workers do not mix.
         let _ = journal.write_all(line.as_bytes());
     }
 }

@@ -1,4 +1,5 @@
-//! `ganglion plan` and `ganglion explain wa`: what they say of an action is what the operator does, and they change nothing.
+//! `ganglion plan` and `ganglion explain wa`: their statements about an action match what the operator does, and they
+//! change nothing.
 
 use anyhow::{Context, Result, ensure};
 use ganglion_api::workload_action::WorkloadAction;
@@ -18,7 +19,7 @@ use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
-/// Plans an action of this spec: whether it would start, and what was said.
+/// Plans an action with this spec. Returns whether it would start, and the output.
 async fn plan(world: &World, name: &str, spec: &Value, args: &[&str]) -> Result<(bool, String)> {
     plan_as(world, &world.administrator().await?, &action(name, spec.clone()).to_string(), args).await
 }
@@ -27,7 +28,7 @@ async fn plan_as(world: &World, kubeconfig: &str, manifest: &str, args: &[&str])
     world.ganglion_as(kubeconfig, &[&["plan", "-f", "-"], args].concat(), manifest).await
 }
 
-/// What each replica of an action would do, as pod, node and new node.
+/// Planned replicas of an action, as pod, node and new node.
 async fn replicas(world: &World, name: &str, spec: &Value) -> Result<Vec<Value>> {
     let (good, said) = plan(world, name, spec, &["-o", "json"]).await?;
     ensure!(good, "{said}");
@@ -36,7 +37,7 @@ async fn replicas(world: &World, name: &str, spec: &Value) -> Result<Vec<Value>>
     Ok(found[0]["plan"]["replicas"].as_array().context("no replicas")?.clone())
 }
 
-/// What each replica of an action did, in the same form.
+/// Completed replicas of an action, in the same form.
 fn done(action: &WorkloadAction) -> Vec<Value> {
     let slots = action.status.iter().flat_map(|status| &status.slots);
     let side = |value: &mut Value, key: &str, found: Option<&String>| {
@@ -54,7 +55,7 @@ fn done(action: &WorkloadAction) -> Vec<Value> {
     slots.map(replica).collect()
 }
 
-/// The versions of everything that an action could change.
+/// Versions of all objects that an action could change.
 fn versions(seen: &Seen) -> Vec<(String, Option<String>)> {
     let pods = seen.pods.values().map(|one| (one.name_any(), one.resource_version()));
     let deployments = seen.deployments.values().map(|one| (one.name_any(), one.resource_version()));
@@ -69,7 +70,7 @@ fn all_of(said: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Two replicas on the first of three nodes of the world's own.
+/// Two replicas on the first of three nodes of this world.
 async fn on_the_first(world: &World) -> Result<(Nodes, Scene)> {
     let nodes = world.nodes(3, Size { cpu: "4", ..Size::default() }).await?;
     nodes.open_only(&[&nodes.names[0]]).await?;
@@ -101,7 +102,7 @@ fn the_plan_is_what_the_action_then_does() {
         world.act("go", moves.clone()).await?;
         let ended = world.ends("go", DONE).await?;
         ensure!(done(&ended) == planned, "{:?} was done, {planned:?} was planned", done(&ended));
-        // Applied as it is, it says the same.
+        // Planning the same action as a file gives the same result.
         let again =
             with(moves, json!({"mode": "Plan", "move": {"workload": deployment("web"), "to": {"nodeName": home}}}));
         let planned = replicas(world, "back", &again).await?;
@@ -152,14 +153,14 @@ fn what_would_not_start_says_why_and_what_helps() {
         let (good, said) = plan(world, "go", &move_pod("nobody", home), &[]).await?;
         ensure!(!good && said.contains("PodNotFound: no pod nobody in namespace"), "{said}");
 
-        // Several documents, one of which would start.
+        // Several documents; only one action would start.
         let documents = [action("go", moves), action("less", delete_pod(&scene.pod(1).0))];
         let text = documents.map(|one| one.to_string()).join("\n---\n");
         let (good, said) = plan_as(world, &world.administrator().await?, &text, &[]).await?;
         ensure!(!good && said.contains("1 of 2 actions would not start now"), "{said}");
         ensure!(said.contains("less (Delete) would start now.") && said.contains("named by the action"), "{said}");
 
-        // It is already there.
+        // The action already exists.
         world.act("go", with(delete_pod(&scene.pod(1).0), json!({"suspend": true}))).await?;
         let (good, said) = plan(world, "go", &delete_pod(&scene.pod(1).0), &[]).await?;
         ensure!(!good, "{said}");
@@ -170,7 +171,7 @@ fn what_would_not_start_says_why_and_what_helps() {
     });
 }
 
-/// Gives an account of the namespace these rights there: group, resources, verbs.
+/// Grants an account these permissions in the namespace: group, resources, verbs.
 async fn grant(world: &World, name: &str, rules: &[(&str, &[&str], &[&str])]) -> Result<()> {
     let rule = |(group, resources, verbs): &(&str, &[&str], &[&str])| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let rules: Vec<Value> = rules.iter().map(rule).collect();
@@ -219,7 +220,7 @@ fn what_the_user_may_not_read_is_said() {
         ];
         all_of(&said, &words)?;
 
-        // Who may make actions, and not evict pods.
+        // An account that may create actions, but not evict pods.
         grant(world, "makes", &[("ganglion.dev", &["*"], &["*"])]).await?;
         let (good, said) = plan_as(world, &kubeconfig, &manifest, &[]).await?;
         ensure!(!good, "{said}");
@@ -231,7 +232,7 @@ fn what_the_user_may_not_read_is_said() {
 #[test]
 fn the_story_of_an_action_is_told() {
     story("wa-explained", async |world| {
-        // Waits for a rollout that does not end.
+        // Waits for a rollout that never ends.
         let scene = Scene::set(world, "web", 2, Workload::deployment("web", 2)).await?;
         let stuck =
             json!({"spec": {"template": {"metadata": {"annotations": {"kwok.ganglion.dev/behavior": "never-ready"}}}}});

@@ -1,4 +1,4 @@
-//! The three actions of these tests in one form: what is asked for, and the expected result.
+//! The three kinds of actions of these tests in one form: the request, and the expected result.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::scenes::Scene;
 /// Replicas of each workload.
 pub const REPLICAS: usize = 3;
 
-/// What an action does.
+/// Kind of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     Move,
@@ -33,23 +33,23 @@ impl Verb {
     }
 }
 
-/// One action on one workload of its own, both called alike.
+/// One action on its own workload; both have the same name.
 pub struct Act {
     pub verb: Verb,
     pub scene: Scene,
     pub victim: String,
     pub node: String,
-    /// At most so many pods of the set come and go meanwhile.
+    /// Maximum number of pods that the ReplicaSet creates and deletes meanwhile.
     pub substitutes: usize,
 }
 
 impl Act {
-    /// Makes the workload, guarded as far as the action can bear it.
+    /// Creates the workload, with the strictest budget that the action allows.
     pub async fn prepare(world: &World, verb: Verb, app: &str) -> Result<Self> {
         Self::of(world, verb, app, |workload| workload).await
     }
 
-    /// The same with a workload that is changed so.
+    /// The same, with a modified workload.
     pub async fn of(world: &World, verb: Verb, app: &str, change: impl Fn(Workload) -> Workload) -> Result<Self> {
         let workload = Workload::deployment(app, REPLICAS);
         let guarded = match verb {
@@ -78,7 +78,7 @@ impl Act {
         world.act(self.name(), self.spec()).await.map(drop)
     }
 
-    /// It did exactly what was asked for, once, and no replica was missing at any time.
+    /// Checks that the action did exactly what was requested, once, and that no replica was missing at any time.
     pub async fn done(&self, world: &World) -> Result<()> {
         let verdict = match self.verb {
             Verb::Move => self.scene.moved(world, &[&self.victim], &[&self.node]).await?,
@@ -87,7 +87,7 @@ impl Act {
         };
         let most = self.substitutes;
         ensure!(verdict.passing.len() <= most, "more than {most} substitutes came and went: {verdict:?}");
-        // The watch of receipts may lag behind after a fault; a second one would be there by now.
+        // After a fault, the watch of receipts may lag; by now, it would show a second receipt.
         let mine =
             |seen: &Seen| seen.receipts.values().filter(|receipt| receipt.spec.action_name == self.name()).count();
         let receipts = world.eye.until("the receipt", |seen| Some(mine(seen)).filter(|count| *count > 0)).await?;
@@ -96,7 +96,7 @@ impl Act {
     }
 }
 
-/// Whether a write is about this app's action, workload or pods.
+/// Whether a write concerns this app's action, workload or pods.
 pub fn is_about(app: &str) -> impl Fn(&Write) -> bool + Send + 'static {
     let app = app.to_owned();
     move |write| {

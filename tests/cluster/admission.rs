@@ -1,4 +1,5 @@
-//! Who may write the objects of the operator: by them nobody can do what they could not do otherwise (kustomize/base/admission.yaml).
+//! Admission policies for the objects of the operator: nobody may use them to do what they could not do otherwise
+//! (kustomize/base/admission.yaml).
 
 use std::time::Duration;
 
@@ -15,15 +16,15 @@ use testkit::world::workload::Workload;
 use testkit::world::{Road, World, story, story_on};
 use testkit::{TIMEOUT, block_on};
 
-/// API group, resource, verb, and the only name; empty for all.
+/// API group, resource, verb, and resource name (empty for all).
 pub type Right = (&'static str, &'static str, &'static str, &'static str);
 
-/// Everything with the operator's kinds.
+/// All permissions for the operator's kinds.
 pub const KINDS: Right = ("ganglion.dev", "*", "*", "");
 const PODS: Right = ("", "pods", "create", "");
 pub const EVICT: Right = ("", "pods/eviction", "create", "");
 
-/// Gives a user these rights in the namespace, and nobody else.
+/// Grants a user these permissions in the namespace.
 async fn user(world: &World, name: &str, rights: &[Right]) -> Result<()> {
     let rule = |(group, resource, verb, only): &Right| {
         let names: Vec<&str> = Some(*only).filter(|name| !name.is_empty()).into_iter().collect();
@@ -43,20 +44,20 @@ fn manifest(kind: &str, name: &str, spec: &Value) -> String {
     json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}).to_string()
 }
 
-/// What the API server says to this user.
+/// Response of the API server to this user.
 async fn says(world: &World, user: &str, args: &[&str], input: Option<&str>) -> Result<String, String> {
     let all = [&["--as", user], args].concat();
     world.kubectl(&all, input).await.map_err(|error| format!("{error:#}"))
 }
 
-/// Would the user be allowed to create it? The policies are asked in a dry run, too.
+/// Whether the user may create the object. Admission policies apply in a dry run, too.
 pub async fn creates(world: &World, user: &str, kind: &str, spec: &Value) -> Result<String, String> {
     says(world, user, &["create", "--dry-run=server", "-f", "-"], Some(&manifest(kind, "try", spec))).await
 }
 
 #[track_caller]
 pub fn refused(answer: &Result<String, String>, right: &str, namespace: &str) -> Result<()> {
-    let Err(words) = answer else { bail!("it is allowed without {right}: {answer:?}") };
+    let Err(words) = answer else { bail!("allowed without {right}: {answer:?}") };
     let (at, because) = (format!("in the namespace \"{namespace}\""), "this right is needed because");
     for part in ["(Forbidden)", right, at.as_str(), because] {
         ensure!(words.contains(part), "{part} is not in {words}");
@@ -70,7 +71,7 @@ pub fn allowed(answer: &Result<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// The users of a story. The policies of a new plane are in force after a second or two.
+/// Creates the users of a story. The policies of a new plane take effect after a second or two.
 pub async fn users(world: &World, all: &[(&str, &[Right])]) -> Result<()> {
     for (name, rights) in all {
         user(world, name, rights).await?;
@@ -90,7 +91,7 @@ pub async fn users(world: &World, all: &[(&str, &[Right])]) -> Result<()> {
     Ok(tokio::time::timeout(TIMEOUT, wait).await?)
 }
 
-/// A loop with a metric for each of these Secrets, and a webhook.
+/// A loop with one metric per Secret, and with a webhook.
 fn sends(secrets: &[&str], hook: &str) -> Value {
     let mut spec = demo();
     let metrics = secrets.iter().enumerate().map(|(index, secret)| {
@@ -220,20 +221,20 @@ fn the_author_of_an_action_may_evict_and_scale() {
             refused(&acts("scales-two", &spec).await, "cannot patch resource \"statefulsets/scale\"", ns)?;
             allowed(&acts("scales", &spec).await)?;
         }
-        // Of which workload the pod is, the API server does not know.
+        // The API server does not know the pod's workload.
         let pod = json!({"delete": {"pod": {"name": "web-a"}}});
         refused(&acts("scales-web", &pod).await, "\"deployments/scale\" and \"replicasets/scale\"", ns)?;
         refused(&acts("scales-two", &pod).await, "cannot patch resource \"statefulsets/scale\"", ns)?;
         allowed(&acts("scales", &pod).await)?;
 
-        // The API server keeps the object whatever becomes of it, and the operator its finalizer.
+        // The object remains in the API server, because the operator keeps its finalizer.
         world.act("gone", json!({"move": {"workload": web, "to": to}, "suspend": true})).await?;
         let patch = async |user: &str, what: &str| {
             says(world, user, &["patch", "workloadaction", "gone", "--type=merge", "-p", what], None).await
         };
         refused(&patch("nobody", "{\"spec\":{\"suspend\":false}}").await, "pods/eviction", ns)?;
         allowed(&patch("nobody", "{\"metadata\":{\"labels\":{\"a\":\"b\"}}}").await)?;
-        // What an action is said to have done is done for it.
+        // The operator acts on what an action's status says, so users must not write it.
         let status = "{\"status\":{\"slots\":[]}}";
         let forge = ["patch", "workloadaction", "gone", "--subresource=status", "--type=merge", "-p", status];
         refused(&says(world, "evicts", &forge, None).await, "cannot create and delete resource \"pods\"", ns)?;
@@ -279,7 +280,7 @@ fn the_children_of_a_loop_are_written_by_who_could_write_the_loop() {
         let execution = json!({"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
         refused(&creates(world, "nobody", "Execution", &execution).await, "cannot create resource \"pods\"", ns)?;
         allowed(&creates(world, "maker", "Execution", &execution).await)?;
-        // The garbage collector takes them with their loop.
+        // The garbage collector deletes them together with their loop.
         let finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         world.api::<ClosedLoop>().patch("web", &PatchParams::default(), &finalizers).await?;
         allowed(&says(world, "nobody", &["delete", "closedloop", "web", "--cascade=foreground"], None).await)
@@ -292,7 +293,8 @@ fn a_loop_in_a_namespace_without_a_binding_says_which_one_to_make() {
         account(world, SCALES).await?;
         Workload::deployment("web", 2).make(world).await?;
         world.api::<RoleBinding>().delete(LOOPS, &DeleteParams::default()).await?;
-        // The API server's authorizer hears of it a moment later; a granted right is relied on for minutes.
+        // The API server's authorizer observes the change a moment later; the operator relies on a granted permission
+        // for minutes.
         let operator = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
         let may = ["auth", "can-i", "impersonate", "serviceaccounts"];
         while says(world, &operator, &may, None).await.is_ok() {
@@ -329,7 +331,7 @@ fn objects_in_namespaces_of_kubernetes_are_refused_unless_the_settings_allow_the
     });
 }
 
-/// A NodeConfig, or the template of one, that names these Secrets.
+/// A NodeConfig or a template that names these Secrets.
 fn asks(template: bool, secrets: &[&str]) -> Value {
     let source = |kind: &str, index: usize| {
         let mut source = json!({"type": kind, "endpoint": "https://127.0.0.1:1"});
@@ -365,7 +367,7 @@ fn the_author_of_a_node_config_may_patch_nodes_and_get_its_secrets() {
         let ns = world.ns.as_str();
         for (kind, template) in [("NodeConfig", false), ("NodeConfigTemplate", true)] {
             let makes = async |user: &str, secrets: &[&str]| creates(world, user, kind, &asks(template, secrets)).await;
-            let Err(words) = makes("nobody", &[]).await else { bail!("{kind} is allowed to who may not patch nodes") };
+            let Err(words) = makes("nobody", &[]).await else { bail!("{kind} is allowed without patch on nodes") };
             for part in ["(Forbidden)", "\"nobody\" cannot patch resource \"nodes\"", "at the cluster scope"] {
                 ensure!(words.contains(part), "{part} is not in {words}");
             }
@@ -381,22 +383,22 @@ fn the_author_of_a_node_config_may_patch_nodes_and_get_its_secrets() {
         refused(&creates(world, "named", "NodeConfigTemplate", &by_expression).await, "by expressions", ns)?;
         allowed(&creates(world, "reader", "NodeConfigTemplate", &by_expression).await)?;
 
-        // A forged owner or status is no way around.
+        // A forged owner or status does not bypass the policy.
         let mut forged: Value = serde_json::from_str(&manifest("NodeConfig", "forged", &asks(false, &[])))?;
         forged["metadata"]["ownerReferences"] = json!([{"apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfigTemplate", "name": "t", "uid": "u", "controller": true}]);
         let answer = says(world, "nobody", &["create", "-f", "-"], Some(&forged.to_string())).await;
-        ensure!(answer.is_err_and(|words| words.contains("cannot patch resource")), "a forged owner passes");
+        ensure!(answer.is_err_and(|words| words.contains("cannot patch resource")), "a forged owner is accepted");
         world.kubectl(&["create", "-f", "-"], Some(&manifest("NodeConfig", "real", &asks(false, &[])))).await?;
         let status = "{\"status\":{\"power\":{\"value\":\"1\"}}}";
         let args = ["patch", "nodeconfig", "real", "--subresource=status", "--type=merge", "-p", status];
         let answer = says(world, "nobody", &args, None).await;
-        ensure!(answer.is_err_and(|words| words.contains("cannot patch resource")), "a forged status passes");
+        ensure!(answer.is_err_and(|words| words.contains("cannot patch resource")), "a forged status is accepted");
         allowed(&says(world, "nobody", &["label", "nodeconfig", "real", "a=b"], None).await)?;
         allowed(&says(world, "nobody", &["delete", "nodeconfig", "real"], None).await)
     });
 }
 
-/// A policy that has usage published, with these Secrets.
+/// A policy that publishes usage, with these Secrets.
 fn publishes(secrets: &[&str], namespace: &str, basic: bool) -> Value {
     let mut server = json!({"url": "https://127.0.0.1:1"});
     if let Some(login) = secrets.first() {
@@ -413,7 +415,7 @@ fn publishes(secrets: &[&str], namespace: &str, basic: bool) -> Value {
 
 #[test]
 fn the_author_of_a_policy_may_patch_nodes_and_get_its_secrets() {
-    // Operators of other stories would report on these policies, too.
+    // A separate plane, because operators of other stories would also report on these policies.
     let plane = block_on(Plane::own("policies", 1)).expect("a plane of its own");
     story_on(&plane.0, Road::Direct, "admission-policies", async |world| {
         let get = |name: &'static str| ("", "secrets", "get", name);
@@ -434,7 +436,7 @@ fn the_author_of_a_policy_may_patch_nodes_and_get_its_secrets() {
         let plain = json!({"agents": [{"name": "safe", "safe": {}}]});
         for answer in [creates(world, "pl-other", "PlacementPolicy", &plain).await, makes("pl-other", &[], true).await]
         {
-            let Err(words) = answer else { bail!("a policy is allowed to who may not patch nodes") };
+            let Err(words) = answer else { bail!("a policy is allowed without permission to patch nodes") };
             for part in ["(Forbidden)", "\"pl-other\" cannot patch resource \"nodes\"", "at the cluster scope"] {
                 ensure!(words.contains(part), "{part} is not in {words}");
             }
@@ -448,12 +450,12 @@ fn the_author_of_a_policy_may_patch_nodes_and_get_its_secrets() {
             refused(&makes("pl-named", &["a", "e"], basic).await, "missing for Secret e", ns)?;
             allowed(&makes("pl-reader", &["e", "f"], basic).await)?;
         }
-        // A right in one namespace is none in another.
+        // Permission in one namespace does not apply to another.
         let elsewhere = publishes(&["a"], "default", true);
         let answer = creates(world, "pl-reader", "PlacementPolicy", &elsewhere).await;
         refused(&answer, "\"pl-reader\" cannot get resource \"secrets\"", "default")?;
 
-        // Only what is written of the spec needs rights.
+        // Only writes of the spec require permissions.
         let policy = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy", "metadata": {"name": ns}, "spec": plain});
         world.kubectl(&["create", "-f", "-"], Some(&policy.to_string())).await?;
         allowed(&says(world, "pl-other", &["label", "placementpolicy", ns, "a=b"], None).await)?;
@@ -472,7 +474,7 @@ async fn patches_nodes(world: &World, user: &str) -> Result<()> {
     everywhere(world, user, &format!("{}-{user}", world.ns), &rules).await
 }
 
-/// Gives a user these rights in the whole cluster, by a role of this name.
+/// Grants a user these permissions in the whole cluster, by a role of this name.
 async fn everywhere(world: &World, user: &str, name: &str, rules: &Value) -> Result<()> {
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
     let binding = json!({

@@ -1,5 +1,5 @@
-//! The model's scripts on the real control plane: the same file, the same four things compared at the end. Where the two
-//! differ, the plane is right, and the model is to be mended.
+//! The scripts of the model on a real control plane: the same file, with the same four properties compared at the end.
+//! If the two differ, the plane is right, and the model must be fixed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use testkit::world::{World, story};
 
 use crate::crash::{kill_at, reached};
 
-/// A new process has to start before it writes what the one before it left over.
+/// Time for a new process to start and finish the writes of its predecessor.
 const LATE: Duration = Duration::from_secs(5);
 
-/// What the nodes of the story are called on the plane.
+/// Names of the story's nodes on the plane.
 type Places = BTreeMap<&'static str, String>;
 
-/// One test for each script, and one that there is one for each.
+/// One test per script, and one that checks that every script has a test.
 macro_rules! scripts {
     ($($case:ident: $name:literal,)*) => {
         #[rstest::rstest]
@@ -98,7 +98,7 @@ fn play(name: &str) {
     });
 }
 
-/// The workload at rest on the first node, then the other nodes.
+/// Creates the workload on the first node, waits until it is at rest, and adds the other nodes.
 async fn set_up(world: &World, script: &Script) -> Result<Places> {
     let mut nodes = world.nodes(1, Size::default()).await?;
     let mut places = Places::from([(HOME, nodes.names[0].clone())]);
@@ -128,7 +128,7 @@ async fn set_up(world: &World, script: &Script) -> Result<Places> {
     Ok(places)
 }
 
-/// Asks for the action, and does everything that happens meanwhile.
+/// Creates the action, and performs all events of the script.
 async fn perform(world: &World, script: &Script, places: &Places) -> Result<()> {
     let mut held = hold(world, script.then.first());
     let spec = script.spec(|node| places[node].clone());
@@ -142,7 +142,8 @@ async fn perform(world: &World, script: &Script, places: &Places) -> Result<()> 
     Ok(())
 }
 
-/// Stops the operator at the write that is waited for, done by the server and not yet heard of.
+/// Holds the operator at the write of the cue, after the server has processed it and before the operator receives the
+/// answer.
 fn hold(world: &World, cue: Option<&(When, What)>) -> Option<Held> {
     let Some((When::Writes(count), _)) = cue else { return None };
     let more = count.checked_sub(world.proxy.writes().len()).filter(|more| *more > 0)?;
@@ -172,7 +173,7 @@ async fn come(world: &World, when: When, held: Option<&mut Held>) -> Result<()> 
     }
 }
 
-/// Does it; whatever write is held goes on afterwards, unless it is the operator that dies.
+/// Performs an event. A held write continues afterwards, unless the operator is killed.
 async fn follow(world: &World, script: &Script, what: What, held: Option<Held>) -> Result<()> {
     let kind = if script.of == Of::Deployment { "deployment" } else { "replicaset" };
     let workload = format!("{kind}/{APP}");
@@ -226,13 +227,13 @@ async fn reapply(world: &World) -> Result<()> {
     world.act(ACTION, serde_json::to_value(&action.spec)?).await.map(drop)
 }
 
-/// Waits until the action is over or gone, and the workload is whole, or gone with all its pods.
+/// Waits until the action has ended or is gone, and the workload is complete, or gone with all its pods.
 async fn rest(world: &World, script: &Script) -> Result<()> {
     match script.end.reason {
         Some(_) => drop(world.over(ACTION).await?),
         None => gone(world).await?,
     }
-    // Where it never comes to that, the comparison will say so. A receipt is put right when the end is recorded.
+    // If this never happens, the comparison reports it. A receipt is corrected when the end is recorded.
     let _ = world.eye.within(LATE, "replicas", |seen| (replicas(seen) == script.end.replicas).then_some(())).await;
     let _ = world.eye.within(LATE, "receipt", |seen| (has_receipt(seen) == script.end.receipt).then_some(())).await;
     match replicas(&world.eye.now()) {
@@ -241,7 +242,7 @@ async fn rest(world: &World, script: &Script) -> Result<()> {
     }
 }
 
-/// `spec.replicas` of the workload, if it is there.
+/// `spec.replicas` of the workload, if it exists.
 fn replicas(seen: &Seen) -> Option<i32> {
     let deployment = seen.deployments.get(APP).and_then(|object| object.spec.as_ref()?.replicas);
     deployment.or_else(|| seen.sets.get(APP)?.spec.as_ref()?.replicas)

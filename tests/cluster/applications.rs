@@ -1,5 +1,5 @@
-//! moveApplication: the workloads of an application leave some nodes and run on others, in waves, at most so many replicas at once,
-//! and no replica is missing at any time; what happens in between costs none either.
+//! moveApplication: the workloads of an application leave some nodes and run on others, in waves with a limited number
+//! of replicas. No replica is missing at any time, even when faults occur in between.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,13 +24,13 @@ use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
-/// The writes of an application of three replicas: those of three moves, of which two are in one action, and its own.
+/// Writes of an application with three replicas: three moves, two of them in one action, and its own writes.
 const LEAST_WRITES: usize = 24;
 
-/// How long after the end of an action its last writes may take.
+/// Maximum time between the end of an action and its last writes.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Two replicas of `cart` and one of `web`, guarded, on nodes 0 and 1, which they are to leave; nodes 2 and 3 are free.
+/// Two replicas of `cart` and one of `web`, guarded, on nodes 0 and 1, which they must leave; nodes 2 and 3 are free.
 struct Shop {
     nodes: Nodes,
     cart: Scene,
@@ -67,7 +67,7 @@ impl Shop {
         json!({"moveApplication": with(spec, more)})
     }
 
-    /// Every replica is on the new nodes, each came once, and none was missing at any time.
+    /// Checks that every replica is on the new nodes, each was created once, and none was missing at any time.
     async fn has_left(&self, world: &World) -> Result<()> {
         for scene in [&self.cart, &self.web] {
             let verdict = scene.at_rest(world, scene.replicas).await?;
@@ -80,7 +80,8 @@ impl Shop {
         Ok(())
     }
 
-    /// Whatever became of it, each workload has its number of replicas, and none was missing at any time.
+    /// Checks that each workload has all its replicas, and that none was missing at any time, regardless of the
+    /// outcome.
     async fn is_whole(&self, world: &World) -> Result<()> {
         for scene in [&self.cart, &self.web] {
             let verdict = scene.at_rest(world, scene.replicas).await?;
@@ -90,13 +91,13 @@ impl Shop {
     }
 }
 
-/// The moves of an application.
+/// Moves of an application.
 fn moves<'a>(seen: &'a Seen, name: &'a str) -> impl Iterator<Item = &'a WorkloadAction> {
     let is_of = move |action: &&WorkloadAction| action.owner_references().iter().any(|owner| owner.name == name);
     seen.actions.values().map(AsRef::as_ref).filter(is_of)
 }
 
-/// The most replicas that were on their way at the same time.
+/// Maximum number of replicas that moved at the same time.
 fn most_in_motion(world: &World) -> usize {
     let (mut now, mut most) = (BTreeMap::new(), 0);
     for happening in &world.eye.now().history {
@@ -165,8 +166,8 @@ fn killed_at_each_write_it_ends_the_same() {
         world.act("go", shop.leave(json!({}))).await?;
         match reached(world, &mut held, "go", LAST_WORDS).await? {
             Some(_) => kill_at(world, held).await?,
-            // A busy machine takes a few writes more, to say what it waits for.
-            None => ensure!(*nth > LEAST_WRITES, "the application was over before write {nth}"),
+            // On a busy machine, there are a few more writes, which report what the action waits for.
+            None => ensure!(*nth > LEAST_WRITES, "the application ended before write {nth}"),
         }
         world.ends("go", DONE).await?;
         shop.has_left(world).await?;
@@ -176,7 +177,7 @@ fn killed_at_each_write_it_ends_the_same() {
     });
 }
 
-/// New pods of `web`, which is the second to move, have an image that cannot be pulled.
+/// The new pods of `web`, which moves second, have an image that cannot be pulled.
 #[test]
 fn a_replica_that_cannot_move() {
     let cases = ["Stop", "Continue", "Rollback"].map(|policy| (format!("application-{policy}").to_lowercase(), policy));
@@ -186,7 +187,7 @@ fn a_replica_that_cannot_move() {
             _ => workload,
         };
         let shop = Shop::of(world, bad).await?;
-        // One after the other: the first two have moved when the third fails.
+        // One replica at a time: the first two have moved when the third fails.
         world.act("go", shop.leave(json!({"onFailure": policy, "maxParallel": 1}))).await?;
         let action = world.ends("go", ("False", "ImagePullFailed")).await?;
         let words = message(&action);
@@ -208,7 +209,7 @@ fn a_replica_that_cannot_move() {
     });
 }
 
-/// What fails first is first in order: with Stop nothing else begins, with Continue all others move.
+/// The first replica in order fails: with Stop, no other starts; with Continue, all others move.
 #[test]
 fn a_failure_of_the_first() {
     let cases = [("application-first-stop", "Stop", 0), ("application-first-continue", "Continue", 1)];
@@ -234,7 +235,7 @@ fn a_failure_of_the_first() {
     });
 }
 
-/// A pod of nobody, and a DaemonSet's, with the application's labels.
+/// A pod without a controller, and a pod of a DaemonSet, both with the application's labels.
 #[test]
 fn what_stays_is_told_before_anything_moves() {
     story("application-plan", async |world| {
@@ -257,7 +258,7 @@ fn what_stays_is_told_before_anything_moves() {
         ensure!(plan.replicas.len() == 3 && plan.replicas.iter().all(|replica| replica.to.is_some()), "{plan:?}");
         let (_, text) = world.ganglion(&["explain", "wa", "plan"]).await?;
         ensure!(text.contains("bare on") && text.contains("belongs to no workload"), "{text}");
-        ensure!(world.eye.now().actions.len() == 1, "a plan made moves");
+        ensure!(world.eye.now().actions.len() == 1, "a plan created moves");
         shop.is_whole(world).await
     });
 }
@@ -266,7 +267,7 @@ fn what_stays_is_told_before_anything_moves() {
 fn replicas_born_meanwhile_leave_too() {
     story("application-born", async |world| {
         let shop = Shop::open(world).await?;
-        // New pods land on the old nodes, as long as those alone are open.
+        // New pods land on the old nodes while only those are open.
         let names = &shop.nodes.names;
         let mut held = world.proxy.hold(1, When::Before, |write| write.method == "POST" && write.is_on("pods"));
         world.act("go", shop.leave(json!({"maxParallel": 1, "order": ["web"]}))).await?;
@@ -285,7 +286,7 @@ fn replicas_born_meanwhile_leave_too() {
     });
 }
 
-/// What happens at a write of the moves.
+/// Fault at a write of the moves.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Abort,
@@ -303,7 +304,7 @@ fn what_happens_in_between_costs_no_replica() {
     let cases = cases.map(|(fault, nth)| (format!("application-{fault:?}-{nth}").to_lowercase(), (fault, nth)));
     stories(cases.collect(), async |world, (fault, nth)| {
         let shop = Shop::open(world).await?;
-        // A move that is to be deleted has to exist, however many writes that took.
+        // A move must exist before it can be deleted, however many writes that takes.
         let mut held = match fault {
             Fault::DeleteMove => world.proxy.hold(usize::div_ceil(*nth, 2), When::Before, |write| write.is_on("pods")),
             _ => world.proxy.hold(*nth, When::Before, |write| write.is_on("pods") || write.is_on("workloadactions")),
@@ -341,7 +342,7 @@ fn what_happens_in_between_costs_no_replica() {
         let late = world.eye.until("its moves to end", |seen| moves(seen, "go").all(is_over).then_some(()));
         late.await?;
         match fault {
-            // The pods of a lost node are gone with it, whoever moves them.
+            // The pods of a lost node are gone with it, regardless of the move.
             Fault::TargetGone | Fault::SourceGone => {
                 shop.cart.at_rest(world, 2).await?;
                 shop.web.at_rest(world, 1).await.map(drop)
@@ -351,7 +352,7 @@ fn what_happens_in_between_costs_no_replica() {
     });
 }
 
-/// The same workloads, in other orders and over the same nodes.
+/// The same workloads, in a different order and on the same nodes.
 #[test]
 fn two_that_overlap() {
     story("application-overlap", async |world| {
@@ -390,11 +391,11 @@ fn suspended_it_stands_still_and_goes_on() {
         };
         world.eye.until("all to stand still", suspended).await?;
         let Some(count) = Some(moves(&world.eye.now(), "go").count()).filter(|count| *count == 1) else {
-            bail!("it made another move");
+            bail!("it created another move");
         };
         world.patch_action("go", json!({"spec": {"suspend": false}})).await?;
         world.ends("go", DONE).await?;
-        ensure!(count < moves(&world.eye.now(), "go").count(), "it did not go on");
+        ensure!(count < moves(&world.eye.now(), "go").count(), "it did not continue");
         shop.has_left(world).await
     });
 }

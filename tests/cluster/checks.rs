@@ -1,4 +1,4 @@
-//! `ganglion check`: what it says of a loop before it is applied is what the operator would say after.
+//! `ganglion check`: its report about a loop before it is applied matches what the operator reports afterwards.
 
 use anyhow::{Result, ensure};
 use ganglion_api::closed_loop::ClosedLoop;
@@ -11,7 +11,7 @@ use testkit::world::loops::{SCALES, account, demo, grant_to, loop_story, make, o
 use testkit::world::workload::Workload;
 use testkit::world::{World, stories};
 
-/// Checks a loop of this spec: whether it would work, and the report on one line.
+/// Checks a loop with this spec. Returns whether it would work, and the report as one line.
 async fn check(world: &World, spec: &Value, args: &[&str]) -> Result<(bool, String)> {
     check_as(world, &world.administrator().await?, spec, args).await
 }
@@ -26,7 +26,7 @@ async fn check_as(world: &World, kubeconfig: &str, spec: &Value, args: &[&str]) 
     Ok((good, said.split_whitespace().collect::<Vec<_>>().join(" ")))
 }
 
-/// Checks it, and requires this verdict and these words.
+/// Checks a loop, and requires this verdict and these texts.
 async fn says(world: &World, spec: &Value, args: &[&str], (good, words): (bool, &[&str])) -> Result<()> {
     let (found, said) = check(world, spec, args).await?;
     ensure!(found == good, "{found}: {said}");
@@ -57,7 +57,7 @@ fn a_loop_that_would_work_is_shown_with_its_value_and_its_change() {
         says(world, &spec, &["--value", "cpu=7", "--value", "memory=40"], (true, &words)).await?;
         let none = ["now nothing would be done: no value is beyond a level"];
         says(world, &spec, &["--value", "cpu=7", "--value", "memory=60"], (true, &none)).await?;
-        // It has changed nothing.
+        // The check has changed nothing.
         let loops = world.api::<ClosedLoop>().list(&ListParams::default()).await?.items;
         ensure!(loops.is_empty(), "{:?}", loops.iter().map(ResourceExt::name_any).collect::<Vec<_>>());
         Ok(())
@@ -123,7 +123,7 @@ fn a_source_that_only_the_cluster_reaches_is_no_failure() {
             true,
             "no-such-service.no-such-namespace.svc has no address",
         ),
-        // The operator would refuse it, too.
+        // The operator would reject it, too.
         (
             "check-loopback",
             "http://127.0.0.1:9/",
@@ -145,7 +145,7 @@ fn who_may_not_act_as_the_account_is_told_what_was_not_checked() {
     loop_story("check-user", async |world| {
         Workload::deployment("web", 1).create(world).await?;
         account(world, SCALES).await?;
-        // What the admission policy asks of an author, and no more.
+        // Exactly the permissions that the admission policy requires of an author.
         let author = [
             ("ganglion.dev", "closedloops", "patch"),
             ("ganglion.dev", "closedloops", "create"),

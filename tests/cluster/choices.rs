@@ -1,5 +1,5 @@
-//! Which replicas and which nodes: all of a node's, up to a number, wherever there is room, preferred nodes first, and many
-//! actions that choose at once.
+//! The choice of replicas and nodes: all replicas of a node, up to a number, any node with room, preferred nodes first,
+//! and many actions that choose at once.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ fn off(node: &str) -> Value {
     json!({"move": {"workload": deployment("web"), "from": {"nodeName": node}, "count": "All"}})
 }
 
-/// How many pods of the workload each node has.
+/// Number of pods of the workload per node.
 fn counts(world: &World, app: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for pod in pods_of(&world.eye.now(), app) {
@@ -87,7 +87,7 @@ fn preferred_nodes_come_first_and_the_next_when_they_are_full() {
     });
 }
 
-/// Each sees what the others have sent on its way.
+/// Each action counts the replicas that the others are moving.
 #[test]
 fn twenty_actions_at_once_fill_no_node_above_three() {
     story("twenty", async |world| {

@@ -1,5 +1,5 @@
-//! The operator killed with SIGKILL at every write of every action, before the server has it and after: the same end,
-//! exactly one effect.
+//! The operator is killed with SIGKILL at every write of every action, before and after the server has processed it:
+//! the end is the same, with exactly one effect.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::drain::single;
 use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
-/// No action takes fewer.
+/// Every action takes at least this number of writes.
 const LEAST_WRITES: usize = 9;
 const BOTH: [When; 2] = [When::Before, When::After];
 
-/// How long after the end of an action its last writes may take.
+/// Maximum time between the end of an action and its last writes.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Waits until the write is held, or the action is over without it, and this time has passed since.
+/// Waits until the write is held, or until the action has ended without it and this time has passed since.
 pub async fn reached(world: &World, held: &mut Held, name: &str, late: Duration) -> Result<Option<Write>> {
     let over = world
         .eye
@@ -38,7 +38,7 @@ pub async fn reached(world: &World, held: &mut Held, name: &str, late: Duration)
     Ok(tokio::time::timeout(late, held.reached()).await.ok().flatten())
 }
 
-/// SIGKILL at the held write, which so is lost, or has lost its answer.
+/// Sends SIGKILL at the held write, so that the write or its answer is lost.
 pub async fn kill_at(world: &World, held: Held) -> Result<()> {
     let mut operator = world.operator.lock().await;
     operator.kill();
@@ -46,7 +46,7 @@ pub async fn kill_at(world: &World, held: Held) -> Result<()> {
     operator.start()
 }
 
-/// How many writes the action takes when nothing happens.
+/// Number of writes of the undisturbed action.
 fn clean_run(verb: Verb) -> usize {
     let mut count = 0;
     story(&format!("{}-clean", verb.name()), async |world| {
@@ -71,8 +71,8 @@ fn killed_at_each_write(verb: Verb) {
         act.begin(world).await?;
         match reached(world, &mut held, "web", LAST_WORDS).await? {
             Some(_) => kill_at(world, held).await?,
-            // A busy machine takes a few writes more, to say what it waits for.
-            None => ensure!(*nth > LEAST_WRITES, "the action was over before write {nth}"),
+            // On a busy machine, there are a few more writes, which report what the action waits for.
+            None => ensure!(*nth > LEAST_WRITES, "the action ended before write {nth}"),
         }
         world.ends("web", DONE).await?;
         act.done(world).await
@@ -94,7 +94,7 @@ fn a_delete_killed_at_each_write() {
     killed_at_each_write(Verb::Delete);
 }
 
-/// The hardest way back: from where the replacement is the set's, and the old pod out of it.
+/// The hardest rollback: the ReplicaSet has adopted the replacement and released the old pod.
 async fn turn_back(world: &World) -> Result<Act> {
     let act = Act::prepare(world, Verb::Move, "web").await?;
     let mut held = world.proxy.hold(1, When::After, |write| {
@@ -102,7 +102,7 @@ async fn turn_back(world: &World) -> Result<Act> {
             && write.body.pointer("/metadata/ownerReferences/0/kind").is_some_and(|kind| kind == "ReplicaSet")
     });
     act.begin(world).await?;
-    held.reached().await.context("the replacement was never taken in")?;
+    held.reached().await.context("the replacement was never adopted")?;
     world.patch_action("web", json!({"spec": {"abort": true}})).await?;
     held.release();
     Ok(act)
@@ -119,7 +119,7 @@ fn a_way_back_killed_at_each_write() {
         writes = world.proxy.writes().len() - before;
         Ok(())
     });
-    assert!(writes >= 3, "a way back of {writes} writes");
+    assert!(writes >= 3, "a rollback of only {writes} writes");
     let cases =
         (1..=writes).flat_map(|nth| BOTH.map(|when| (format!("back-{nth}-{when:?}").to_lowercase(), (nth, when))));
     stories(cases.collect(), async |world, (nth, when)| {
@@ -133,8 +133,9 @@ fn a_way_back_killed_at_each_write() {
     });
 }
 
-/// Applies the action and kills the operator at every write until it is over: first before the server has it, so that it is lost,
-/// and in the next life after the server has done it, before the operator hears of it.
+/// Applies the action, and kills the operator at every write until the action has ended: first before the server has
+/// the write, so that it is lost; in the next life after the server has processed it, before the operator receives the
+/// answer.
 pub async fn in_many_lives(world: &World, name: &str, spec: Value) -> Result<()> {
     let mut held = world.proxy.hold(1, When::Before, |_| true);
     world.act(name, spec).await?;
@@ -151,7 +152,7 @@ pub async fn in_many_lives(world: &World, name: &str, spec: Value) -> Result<()>
     Ok(())
 }
 
-/// One action through many lives of the operator.
+/// One action across many lives of the operator.
 #[test]
 fn killed_at_every_single_write() {
     let cases = crate::acts::VERBS.map(|verb| (format!("{}-lives", verb.name()), verb));
@@ -163,7 +164,7 @@ fn killed_at_every_single_write() {
     });
 }
 
-/// Where no two pods may run side by side, the old one goes first, once, and one comes.
+/// If no two pods may run side by side, the old pod is evicted first, once, and one new pod starts.
 #[test]
 fn a_move_that_evicts_first_killed_at_every_single_write() {
     story("apart-lives", async |world| {
@@ -182,7 +183,8 @@ fn a_move_that_evicts_first_killed_at_every_single_write() {
     });
 }
 
-/// The original: killed 10 to 60 ms into a move, 4 of 4 leave a surplus replica and are not resumed.
+/// The original operator, killed 10 to 60 ms into a move, leaves a surplus replica in 4 of 4 cases, and does not
+/// resume.
 #[test]
 fn killed_at_any_time() {
     let cases: Vec<(String, u64)> = [10, 25, 40, 60].map(|after| (format!("kill-{after}ms"), after)).into();
@@ -209,7 +211,8 @@ fn killed_at_any_time() {
     });
 }
 
-/// The API server counts an eviction in the budget before it deletes the pod, and may end in between when its client goes.
+/// The API server charges an eviction to the budget before it deletes the pod, and may stop in between when its client
+/// disconnects.
 #[test]
 fn an_eviction_that_was_granted_and_not_carried_out_is_completed() {
     story("half-eviction", async |world| {

@@ -1,5 +1,5 @@
-//! Others at work on the same objects, at every step: each case holds the operator right before one of its writes, does
-//! the foreign act as the administrator, and lets the operator go on.
+//! Other clients change the same objects, at every step. Each case holds the operator just before one of its writes,
+//! performs the foreign act as the administrator, and lets the operator continue.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use crate::acts::{Act, REPLICAS, Verb, is_about};
 use crate::crash::reached;
 
-/// What somebody else does.
+/// Act of another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Foreign {
     Rollout,
@@ -32,14 +32,14 @@ enum Foreign {
     WorkloadDeleted,
 }
 
-/// More than any action takes; the cases past its last write end as if nothing had happened.
+/// More writes than any action has; cases beyond its last write end as if nothing had happened.
 const MOST_WRITES: usize = 14;
 
-/// How many cases run at once, over all worlds: the plane's own controllers have to keep up.
+/// Maximum number of concurrent cases over all worlds, so that the plane's own controllers can keep up.
 static CASES: Semaphore = Semaphore::const_new(10);
 
 impl Foreign {
-    /// With which reasons the action may end unsuccessfully, having undone what it did.
+    /// Reasons with which the action may end unsuccessfully after it has been undone.
     fn excuses(self) -> &'static [&'static str] {
         match self {
             Self::Rollout => &["RolloutStarted", "PodNotFound", "VictimGone", "ReplacementLost"],
@@ -55,7 +55,7 @@ impl Foreign {
         }
     }
 
-    /// Does it; whether there was anything to do it to, and whether a replica that served was lost by it.
+    /// Performs the act. Returns whether there was an object for it, and whether a serving replica was lost.
     async fn strike(self, world: &World, act: &Act) -> Result<(bool, bool)> {
         let app = act.name();
         let deployments: Api<Deployment> = world.api();
@@ -80,7 +80,7 @@ impl Foreign {
                 None => Ok((false, false)),
             },
             Self::NodeDeleted => {
-                // A replica that served there is lost with the node; the eviction of the old one may be under way.
+                // A serving replica on the node is lost with it; the eviction of the old pod may be in progress.
                 let seen = world.eye.now();
                 let serving = pods_of(&seen, app).any(|pod| node_of(pod) == act.node && serves(pod));
                 Api::<Node>::all(world.client.clone()).delete(&act.node, &DeleteParams::default()).await?;
@@ -94,7 +94,7 @@ impl Foreign {
     }
 }
 
-/// The replacement's name, as the action's status has it.
+/// Name of the replacement in the action's status.
 fn replacement(world: &World, app: &str) -> Option<String> {
     let seen = world.eye.now();
     let slots = &seen.actions.get(app)?.status.as_ref()?.slots;
@@ -113,7 +113,7 @@ async fn delete_pod(world: &World, name: &str) -> Result<(bool, bool)> {
     }
 }
 
-/// What the pod garbage collector does 40 s after a node is gone: takes the pods away that are still bound to it.
+/// Deletes the pods of a deleted node, as the pod garbage collector does after 40 s.
 async fn collect_garbage(world: &World, act: &Act, foreign: Foreign) -> anyhow::Error {
     if foreign != Foreign::NodeDeleted {
         std::future::pending::<()>().await;
@@ -132,18 +132,18 @@ async fn collect_garbage(world: &World, act: &Act, foreign: Foreign) -> anyhow::
     }
 }
 
-/// One case: the foreign act right before the nth write of this action.
+/// One case: the foreign act just before the nth write of this action.
 async fn one(world: &World, verb: Verb, foreign: Foreign, nth: usize) -> Result<()> {
     let app = format!("w{nth:02}");
     let own = format!("{}-{app}", world.ns);
     let change = |workload: Workload| match foreign {
-        // A budget of all replicas would forbid every eviction after that, rightly.
+        // After the scale, a budget of all replicas would correctly forbid every eviction.
         Foreign::Scale(to) if to < 3 => workload.budget(json!({"maxUnavailable": 1})),
         _ => workload.spec(tolerating(&own)),
     };
     let mut act = Act::of(world, verb, &app, change).await?;
     if foreign == Foreign::NodeDeleted {
-        // A target that nobody else is on, made when the first replicas have their places.
+        // A target without other pods, created after the first replicas are scheduled.
         Nodes::one(&world.client, &world.ns, &own, &own).await?;
         act.node = own;
     }
@@ -151,7 +151,7 @@ async fn one(world: &World, verb: Verb, foreign: Foreign, nth: usize) -> Result<
     act.begin(world).await?;
     let write = reached(world, &mut held, &app, Duration::ZERO).await?;
     if write.is_none() {
-        // The action was over before this write: after its end, nothing concerns it any more.
+        // The action ended before this write, so the act has no effect on it.
         held.release();
         return act.done(world).await;
     }
@@ -171,22 +171,22 @@ async fn one(world: &World, verb: Verb, foreign: Foreign, nth: usize) -> Result<
     let excused =
         ready(&action).is_some_and(|(status, reason)| status == "False" && done && foreign.excuses().contains(&reason));
     ensure!(succeeded || excused, "{end}: {:?} {}", ready(&action), message(&action));
-    // A new pod that is lost after its adoption is no reason to take the replica back: its ReplicaSet makes another.
+    // If a new pod is lost after its adoption, the replica is not moved back: its ReplicaSet creates another pod.
     let kept = message(&action).contains("its ReplicaSet creates another one");
     let end_of_action = EndOfAction { succeeded, changed: succeeded || kept, lost };
     judge(world, &act, foreign, end_of_action).await.map_err(|error| error.context(end))
 }
 
-/// How an action ended.
+/// End of an action.
 struct EndOfAction {
     succeeded: bool,
-    /// Its change of the number of replicas is to stay.
+    /// Whether the change of the number of replicas persists.
     changed: bool,
-    /// The foreign act ended a replica that served.
+    /// Whether the foreign act removed a serving replica.
     lost: bool,
 }
 
-/// Whatever came of the action: nothing of it is left, and no replica was lost but by the foreign act.
+/// Checks that nothing of the action is left, and that no replica was lost except by the foreign act.
 async fn judge(world: &World, act: &Act, foreign: Foreign, action: EndOfAction) -> Result<()> {
     let EndOfAction { succeeded, changed, lost } = action;
     let app = act.name();
@@ -219,9 +219,9 @@ async fn judge(world: &World, act: &Act, foreign: Foreign, action: EndOfAction) 
         "{} Ready at some time, {floor} asked for: {verdict:?}",
         verdict.lowest_ready
     );
-    // A new pod that is deleted when its move is verified already is the set's to replace, wherever that may be.
+    // If a new pod is deleted after its move was verified, the ReplicaSet replaces it on any node.
     if act.verb == Verb::Move && matches!(foreign, Foreign::VictimDeleted) && succeeded {
-        ensure!(verdict.came.iter().any(|(_, node)| *node == act.node), "nobody is on {}: {verdict:?}", act.node);
+        ensure!(verdict.came.iter().any(|(_, node)| *node == act.node), "no new pod on {}: {verdict:?}", act.node);
     }
     Ok(())
 }

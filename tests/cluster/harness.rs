@@ -1,5 +1,5 @@
-//! The tools of these tests, tried on the plane with clients of our own: what they promise must hold before anything that
-//! is said of the operator counts.
+//! Tests of the test tools themselves, on the plane with our own clients: they must work before any statement about the
+//! operator counts.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use testkit::verdict::{Story, Verdict};
 use testkit::world::workload::Workload;
 use testkit::world::{World, story};
 
-/// A client that goes through the world's proxy, as the administrator.
+/// A client that connects through the world's proxy, as the administrator.
 async fn through(world: &World) -> Result<Client> {
     let path = world.plane.cluster.kubectl(&["config", "view", "--raw", "--flatten"], None).await?;
     let admin = kube::config::Kubeconfig::from_yaml(&path)?;
@@ -121,7 +121,7 @@ fn a_storm_hits_its_share_and_a_cut_ends_watches() {
         let begun = tokio::time::Instant::now();
         world.proxy.streams().delay("pods", Duration::from_millis(700));
         workload.make(world).await?;
-        // A bookmark may have been under way before.
+        // A bookmark may have been sent before.
         while !matches!(futures::TryStreamExt::try_next(&mut events).await?.context("no event")?, WatchEvent::Added(_))
         {
         }

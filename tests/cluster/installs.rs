@@ -1,5 +1,5 @@
-//! The manifests of kustomize as people adapt them: another namespace, another image, rights in one namespace only, and the roles for
-//! people.
+//! The kustomize manifests with common adaptations: another namespace, another image, permissions in a single
+//! namespace, and the roles for users.
 
 use anyhow::{Context, Result, ensure};
 use ganglion_api::execution::ExecutionState;
@@ -45,7 +45,7 @@ fn with_rights_in_one_namespace_only_the_operator_works_there() {
         let deployment = objects.iter().find(|object| kind(object) == "Deployment").context("no Deployment")?;
         ensure!(deployment.data.to_string().contains("GANGLION_WATCH_NAMESPACE"), "{:?}", deployment.data);
 
-        // The world's own operator has rights from elsewhere.
+        // The world's own operator has other permissions, so it is stopped.
         world.operator.lock().await.kill();
         world.kubectl(&["delete", "rolebinding", LOOPS, "ganglion-lease"], None).await?;
         world.kubectl(&["delete", "role", "ganglion-lease"], None).await?;
@@ -75,12 +75,12 @@ fn with_rights_in_one_namespace_only_the_operator_works_there() {
         world.act("more", json!({"create": {"workload": workload, "to": to}})).await?;
         world.ends("more", ("True", "Succeeded")).await?;
         measures(world).await?;
-        // What is left of it is looked at while it runs.
+        // Checks for leftovers while it runs.
         testkit::world::rest::rest_clean(world).await
     });
 }
 
-/// A template has its NodeConfigs, and they have their values.
+/// Checks that a template has its NodeConfigs, with values.
 async fn measures(world: &World) -> Result<()> {
     let nodes = world.nodes(1, Size::default()).await?;
     template(world, &nodes.names[0]).await?;
@@ -137,10 +137,10 @@ fn who_may_view_or_edit_a_namespace_may_view_or_edit_its_loops_and_actions() {
             ("ganglion-sender", "get", "monitorings", false),
         ] {
             let binding = ["create", "rolebinding", role, &format!("--clusterrole={role}"), &format!("--user={role}")];
-            // One line for each user, whoever made it first.
+            // One binding per user, whoever created it first.
             let _ = world.kubectl(&binding, None).await;
             let asked = ["--as", role, "auth", "can-i", verb, &format!("{resource}.ganglion.dev")];
-            // Roles are put together and bindings heard of a moment later.
+            // Aggregated roles and new bindings take effect a moment later.
             let answer = async {
                 while world.kubectl(&asked, None).await.is_ok() != expected {
                     tokio::time::sleep(std::time::Duration::from_millis(200)).await;

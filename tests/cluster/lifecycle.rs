@@ -1,4 +1,4 @@
-//! What a user may ask of an action besides its effect: plan, suspend, abort, expiry, ttl, deletion.
+//! Operations on an action besides its effect: plan, suspend, abort, expiry, ttl, deletion.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn a_suspended_action_rests_until_it_may_go_on() {
         let clocks = json!({"suspend": true, "timeouts": {"queueSeconds": 1, "scheduleSeconds": 1, "readySeconds": 1}});
         world.act("go", with(move_pod(&pod, &node), clocks)).await?;
         world.eye.until("Suspended", shows("go", ("Unknown", "Suspended"))).await?;
-        // Longer than its time-outs: its clocks stand still.
+        // Longer than its timeouts, which are paused.
         tokio::time::sleep(Duration::from_millis(2500)).await;
         scene.untouched(world).await?;
         world.patch_action("go", json!({"spec": {"suspend": false}})).await?;
@@ -106,7 +106,7 @@ fn an_abort_before_the_first_eviction_undoes_everything() {
             write.is_on("pods") && write.body.pointer("/metadata/labels/pod-template-hash").is_some()
         });
         world.act("go", move_pod(&pod, &node)).await?;
-        held.reached().await.context("nobody was detached")?;
+        held.reached().await.context("no pod was released")?;
         world.patch_action("go", json!({"spec": {"abort": true}})).await?;
         held.release();
         let action = world.ends("go", ("False", "Aborted")).await?;
@@ -124,7 +124,7 @@ fn an_abort_after_the_first_eviction_changes_nothing() {
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
         let mut held = world.proxy.hold(1, When::After, is_eviction);
         world.act("go", move_pod(&pod, &node)).await?;
-        held.reached().await.context("nobody was evicted")?;
+        held.reached().await.context("no pod was evicted")?;
         world.patch_action("go", json!({"spec": {"abort": true}})).await?;
         held.release();
         world.ends("go", DONE).await?;
@@ -183,7 +183,7 @@ fn a_finished_action_goes_after_its_ttl_but_not_where_git_would_bring_it_back() 
     });
 }
 
-/// Deletes the action while its nth write of this kind is held, then lets it go on.
+/// Deletes the action while its nth write of this kind is held, then lets the write continue.
 async fn delete_held(
     world: &World,
     when: When,
@@ -247,8 +247,8 @@ fn an_object_at_rest_stands_still() {
 fn where_nothing_else_works_and_it_is_allowed_the_old_pod_goes_first() {
     story("disrupt", async |world| {
         let nodes = world.nodes(2, Default::default()).await?;
-        // Anti-affinity with a neighbour on the target that only the old pod's end would lift cannot be made here; a claim
-        // of its own for a whole host is as good: no two pods of the app on nodes of one host label.
+        // The test needs an anti-affinity that only the end of the old pod would resolve, which cannot be created here.
+        // A claim for a whole host is equivalent: no two pods of the app may run on nodes with the same host label.
         for node in &nodes.names {
             nodes.label(node, "host", "one").await?;
         }

@@ -1,5 +1,5 @@
-//! Who else has the target: other loops, the autoscalers of Kubernetes, KEDA and the VPA by their real CRDs, and whoever
-//! writes the same field.
+//! Other owners of the target: other loops, the autoscalers of Kubernetes, KEDA and the VPA with their real CRDs, and
+//! any client that writes the same field.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use testkit::world::workload::Workload;
 use testkit::world::{World, stories};
 use tokio::process::Command;
 
-/// How long a kind that is installed may stay unnoticed, and a moment.
+/// Maximum time until a newly installed kind is detected, plus a margin.
 const NOTICED: Duration = Duration::from_secs(25);
 
 fn up() -> Value {
@@ -32,7 +32,7 @@ async fn scene(world: &World, ladder: Value) -> Result<()> {
     ready(world, "web", "Unknown", "NoSample").await.map(drop)
 }
 
-/// The loop stands back, and says before whom.
+/// Waits until the loop yields and names the other owner.
 async fn stands_back(world: &World, reason: &str, words: &str) -> Result<()> {
     let message = ready(world, "web", "False", reason).await?;
     ensure!(message.contains(words), "{words:?} is not in {message:?}");
@@ -51,13 +51,13 @@ async fn stands_back(world: &World, reason: &str, words: &str) -> Result<()> {
     Ok(())
 }
 
-/// The loop acts again, by itself.
+/// Waits until the loop acts again by itself.
 async fn acts(world: &World) -> Result<()> {
     until::<ClosedLoop, _>(world, "web", "the conflict to be over", |one| {
         condition(&one.status?.conditions, "Conflict").is_none().then_some(())
     })
     .await?;
-    // The sample that was held back may be served by itself: one that comes while that is done waits for its effect.
+    // The loop may now serve the sample that was held back. A sample that arrives meanwhile waits for that effect.
     for _ in 0..20 {
         let time = push(world, "web", json!({"cpu": "3"})).await?;
         let (_, said, done) = travelled(world, "web", time).await?;
@@ -68,7 +68,7 @@ async fn acts(world: &World) -> Result<()> {
         ensure!(said.contains("is being carried out") || said.contains("took effect"), "{said}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    bail!("it does not act")
+    bail!("the loop does not act")
 }
 
 #[test]
@@ -103,13 +103,13 @@ fn a_horizontal_autoscaler_that_comes_later_is_noticed() {
     });
 }
 
-/// Installs the real CRDs of KEDA and of the VPA, as they stand in their modules.
+/// Installs the real CRDs of KEDA and of the VPA from their Go modules.
 async fn install(world: &World) -> Result<()> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/autoscalers/crds");
     let output = Command::new(script).output().await?;
     ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
     for file in String::from_utf8(output.stdout)?.lines() {
-        // A ScaledObject's CRD is too large for an annotation.
+        // The CRD of the ScaledObject is too large for an annotation, hence server-side apply.
         world.plane.cluster.kubectl(&["apply", "--server-side", "-f", file], None).await?;
     }
     world.plane.cluster.established("--all").await
@@ -147,7 +147,7 @@ fn autoscalers_that_are_installed_later_are_noticed() {
             let kind = autoscaler["kind"].as_str().unwrap_or_default();
             world.kubectl(&["delete", kind, "autoscaler"], None).await?;
             acts(world).await?;
-            // One that only recommends is in nobody's way.
+            // A VPA that only recommends does not conflict.
             if kind == "VerticalPodAutoscaler" {
                 world.kubectl(&["apply", "-f", "-"], Some(&vertical("Off").to_string())).await?;
                 acts(world).await?;
@@ -213,7 +213,7 @@ fn what_is_undone_three_times_is_not_done_again_and_one_event_says_by_whom() {
         }
         let all = events().await?;
         let done = all.iter().filter(|one| **one == ("Normal".to_owned(), "Scaled".to_owned())).count();
-        // The three of one kind are one Event, with a count.
+        // Three occurrences of the same kind are one Event with a count.
         ensure!(warned(&all) == 1 && done == 1, "{all:?}");
         Ok(())
     });

@@ -1,5 +1,6 @@
-//! Closed loops when things go wrong: floods of samples, children, targets and loops that go, policies that change, an API
-//! server that refuses, forgets, goes away. One effect for each decision, nothing lost, and never a loop of requests.
+//! Closed loops under faults: floods of samples; deleted children, targets and loops; changed policies; an API server
+//! that rejects requests, loses answers or is down. There must be one effect per decision, nothing lost, and never an
+//! endless series of requests.
 
 use std::time::Duration;
 
@@ -25,14 +26,14 @@ use testkit::world::loops::{
 use testkit::world::workload::Workload;
 use testkit::world::{Road, World, stories, story_on};
 
-/// How long nothing must happen to be believed.
+/// Time without any event after which a state counts as stable.
 const CALM: Duration = Duration::from_secs(3);
 
 fn low() -> Value {
     json!({"cpu": "2", "memory": "40"})
 }
 
-/// A Deployment `web` of one replica, an account that may scale it, and a loop of this spec.
+/// A Deployment `web` with one replica, an account that may scale it, and a loop with this spec.
 async fn scene(world: &World, spec: Value) -> Result<()> {
     Workload::deployment("web", 1).create(world).await?;
     account(world, SCALES).await?;
@@ -49,17 +50,17 @@ fn with(pointer: &str, value: Value) -> Value {
     spec
 }
 
-/// The writes since then, and that they are no more than this; events aside, of which there is one a minute at most, and
-/// requests that met somebody else's write, such as that of the Deployment's status, and are sent again.
+/// Checks that there were at most this number of writes since then. Not counted: Events (at most one per minute), and
+/// requests that are repeated after a conflict, for example with a write of the Deployment's status.
 fn at_most(world: &World, before: usize, most: usize, what: &str) -> Result<()> {
     let writes = world.proxy.writes();
     let counts = |write: &&Write| !write.is_on("events") && write.answer != Some(StatusCode::CONFLICT);
     let since: Vec<String> = writes.iter().skip(before).filter(counts).map(ToString::to_string).collect();
-    ensure!(since.len() <= most, "{what}: {} writes, and not {most}:\n{}", since.len(), since.join("\n"));
+    ensure!(since.len() <= most, "{what}: {} writes, more than {most}:\n{}", since.len(), since.join("\n"));
     Ok(())
 }
 
-/// Waits until nothing is written any more; how many writes there were.
+/// Waits until no more writes occur. Returns their number.
 async fn at_rest(world: &World) -> usize {
     let mut before = world.proxy.writes().len();
     loop {
@@ -72,7 +73,7 @@ async fn at_rest(world: &World) -> usize {
     }
 }
 
-/// Each number had one effect, and each effect is a change of the target.
+/// Checks that each decision had one effect, and that each effect changed the target.
 async fn one_effect_each(world: &World, first: i64) -> Result<i64> {
     let decision = decision_status(world, "web").await?;
     let served: i64 = decision.counters.iter().map(|counter| counter.served).sum();
@@ -130,10 +131,10 @@ fn a_flood_of_samples_out_of_order_repeated_and_from_the_future() {
         let most = i64::try_from(took.as_secs())? + 2;
         ensure!((2..=most).contains(&changes), "{changes} effects in {took:?} with a dwell of a second");
         let refused = world.api::<Monitoring>().get("web").await?.status.and_then(|status| status.refused);
-        let refused = refused.context("nothing was refused")?;
+        let refused = refused.context("no sample was rejected")?;
         ensure!(refused.out_of_order > 0 && refused.from_future > 0, "{refused:?}");
-        // Four and the action for each effect, an edge when the dwell begins to hold, what is shown of refusals, and patches that
-        // met a newer sample, each of which is seen once at most.
+        // Per effect: four writes and the action. In addition: an edge when the dwell starts to apply, the reports of
+        // rejections, and patches that met a newer sample, each of which occurs at most once.
         let seconds = usize::try_from(took.as_secs())?;
         let since = world.proxy.writes().split_off(before);
         let late = since.iter().filter(|write| write.answer == Some(StatusCode::UNPROCESSABLE_ENTITY)).count();
@@ -160,7 +161,7 @@ fn a_standing_alarm_is_served_when_its_dwell_ends_without_another_sample() {
             until::<Decision, _>(world, "web", "the dwell to end", |one| one.status.filter(|one| one.seq == 2)).await?;
         ensure!(served.tag.is_some_and(|tag| tag.time.0 == time), "{:?}", served.message);
         tokio::time::sleep(CALM * 2).await;
-        ensure!(one_effect_each(world, first).await? == 2, "it goes on without a sample");
+        ensure!(one_effect_each(world, first).await? == 2, "it continues without a sample");
         let acts: Vec<Timestamp> = decision_status(world, "web").await?.acts.iter().map(|act| act.at.0).collect();
         ensure!(acts[1].duration_since(acts[0]) >= SignedDuration::from_secs(4), "{acts:?}");
         Ok(())
@@ -209,7 +210,7 @@ fn a_policy_that_changes_in_the_middle_of_a_settle_brings_no_second_effect() {
                 .then_some(())
         })
         .await?;
-        // The other children have observed their new generation by then, too.
+        // By then, the other children have observed their new generation, too.
         let before = at_rest(world).await;
         let begun = tokio::time::Instant::now();
         for _ in 0..5 {
@@ -217,18 +218,19 @@ fn a_policy_that_changes_in_the_middle_of_a_settle_brings_no_second_effect() {
             let (_, said, _) = travelled_or_held(world, time).await?;
             ensure!(said.contains("settles until") || said.contains("React to cpu"), "{said}");
         }
-        // While the alarm stands, the last sample is shown about once a second.
+        // While the alarm persists, the status shows the last sample about once a second.
         let shown = usize::try_from(begun.elapsed().as_millis() / 900)? + 1;
         at_most(world, before, 3 + shown, "held samples")?;
         ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
-        // Another action altogether counts at once.
+        // A different action takes effect at once.
         let time = push(world, "web", json!({"cpu": "20", "memory": "40"})).await?;
         ensure!(travelled(world, "web", time).await?.2.is_some(), "memory is held by the settle of cpu");
         Ok(())
     });
 }
 
-/// As [`travelled`], but a sample that changes nothing is not written: the last message then.
+/// Like [`travelled`], but also accepts a sample that changes nothing and is therefore not written; returns the last
+/// message then.
 async fn travelled_or_held(world: &World, time: Timestamp) -> Result<(String, String, bool)> {
     tokio::time::sleep(Duration::from_millis(200)).await;
     let decision = decision_status(world, "web").await?;
@@ -280,7 +282,7 @@ fn a_loop_that_is_deleted_acts_no_more_and_one_made_again_starts_from_nothing() 
         let (first, _) = replicas(world, "web").await?;
         let old = world.api::<Monitoring>().get("web").await?.uid();
         world.api::<ClosedLoop>().delete("web", &DeleteParams::default()).await?;
-        // At once: the old children are still there.
+        // Recreated at once, while the old children still exist.
         put(world, "web", demo()).await?;
         let fresh = until::<Monitoring, _>(world, "web", "children of its own", |one| {
             (one.uid() != old && one.status.as_ref()?.message.is_some()).then_some(one)
@@ -297,12 +299,12 @@ fn a_loop_that_is_deleted_acts_no_more_and_one_made_again_starts_from_nothing() 
             }
             anyhow::Ok(())
         };
-        tokio::time::timeout(testkit::TIMEOUT, gone).await.context("its children stay")??;
-        // What was pushed until the loop was seen to be gone may have been acted on; nothing after that.
+        tokio::time::timeout(testkit::TIMEOUT, gone).await.context("its children still exist")??;
+        // Samples pushed before the deletion was observed may have been acted on; later ones must not.
         let (last, _) = replicas(world, "web").await?;
         let before = world.proxy.writes().len();
         tokio::time::sleep(CALM).await;
-        ensure!(replicas(world, "web").await?.0 == last, "it acts though it is gone");
+        ensure!(replicas(world, "web").await?.0 == last, "it acts although it is deleted");
         at_most(world, before, 0, "after the loop")
     });
 }
@@ -323,7 +325,7 @@ fn a_calm_loop_and_a_restart_write_nothing() {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         ready(world, "web", "True", "Running").await?;
-        // The summary of the last decision comes within 30 s of the one before.
+        // The summary of a decision is written at most 30 s after the previous one.
         tokio::time::sleep(Duration::from_secs(31)).await;
         let before = world.proxy.writes().len();
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -397,7 +399,7 @@ fn an_api_server_that_is_restarted_costs_no_decision() {
                 let fault: &[&str] = if kill { &["restart", "apiserver", "--kill"] } else { &["restart", "apiserver"] };
                 own.0.cluster.fault(fault).await?;
                 let mut operator = world.operator.lock().await;
-                // Without its lease it ends, and its kubelet starts it again.
+                // Without its lease the operator ends, and its kubelet restarts it.
                 if operator.ended()?.is_some() {
                     operator.start()?;
                 }

@@ -1,4 +1,4 @@
-//! When a loop may act: its mode, and the limits of its policy, as a user reads them in `kubectl get dec,exe`.
+//! Conditions under which a loop acts: its mode and the limits of its policy, as shown by `kubectl get dec,exe`.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use testkit::world::loops::{
 use testkit::world::workload::Workload;
 use testkit::world::{World, stories};
 
-/// How long nothing must happen to be believed.
+/// Time without any event after which a state counts as stable.
 const CALM: Duration = Duration::from_secs(3);
 
 fn up() -> Value {
     on("Low", json!([{"scale": {"by": 1, "max": 100}}]))
 }
 
-/// A Deployment `web` of one replica and a loop on it.
+/// A Deployment `web` with one replica, and a loop on it.
 async fn scene(world: &World, spec: Value) -> Result<()> {
     Workload::deployment("web", 1).create(world).await?;
     account(world, SCALES).await?;
@@ -36,7 +36,7 @@ async fn scene(world: &World, spec: Value) -> Result<()> {
     ready(world, "web", "Unknown", "NoSample").await.map(drop)
 }
 
-/// Changes the mode, and waits until the hops have it.
+/// Changes the mode, and waits until the hops have adopted it.
 async fn switch(world: &World, mode: &str) -> Result<()> {
     world.patch_loop("web", json!({"spec": {"mode": mode}})).await?;
     let wanted = json!(mode);
@@ -52,7 +52,7 @@ async fn said(world: &World, cpu: &str) -> Result<String> {
     Ok(travelled(world, "web", time).await?.1)
 }
 
-/// Waits until the loop says so of a sample that is not acted on.
+/// Waits until the loop reports this about a sample that is not acted on.
 async fn says(world: &World, cpu: &str, words: &str) -> Result<()> {
     let time = push(world, "web", json!({"cpu": cpu})).await?;
     let message = until::<Decision, _>(world, "web", &format!("{words:?} about {cpu}"), |one| {
@@ -95,7 +95,7 @@ fn a_dry_run_says_what_it_would_do_and_changes_nothing() {
     });
 }
 
-/// Writes the annotation by hand, and waits until it has arrived.
+/// Writes the annotation by hand, and waits until the operator has observed it.
 async fn approve(world: &World, digest: &str) -> Result<()> {
     world.patch_loop("web", json!({"metadata": {"annotations": {marks::APPROVE: digest}}})).await?;
     let arrived = |one: Execution| (one.spec.approve.as_deref() == Some(digest)).then_some(());
@@ -117,7 +117,7 @@ fn a_proposal_waits_for_its_digest_and_ends_with_its_alarm() {
         .await?;
         let advice = format!("approve it with the annotation ganglion.dev/approve={digest}, see `ganglion approve`");
         says(world, "3", &format!("decision 1 is a proposal; {advice}")).await?;
-        // The number of the decision is no approval.
+        // The sequence number of the decision is not an approval.
         approve(world, "1").await?;
         push(world, "web", json!({"cpu": "2"})).await?;
         tokio::time::sleep(CALM).await;
@@ -136,7 +136,7 @@ fn a_proposal_waits_for_its_digest_and_ends_with_its_alarm() {
         .await?;
         ensure!(ended(&done) == (Some(ExecutionState::Done), "1", "2"), "{:?}", done.status);
 
-        // The approval of one proposal does not approve the next, and comes too late when the alarm is over.
+        // The approval of one proposal does not approve the next one, and is too late when the alarm is over.
         until_decision_status(world, "web", "the decision to count", |one| one.chosen?.outcome).await?;
         push(world, "web", json!({"cpu": "3"})).await?;
         let second = until::<Decision, _>(world, "web", "the second proposal", |one| {
@@ -147,7 +147,7 @@ fn a_proposal_waits_for_its_digest_and_ends_with_its_alarm() {
         ensure!(message == "No Event" && last(world).await? == Some(Outcome::Withdrawn), "{message}");
         approve(world, &second).await?;
         tokio::time::sleep(CALM).await;
-        ensure!(replicas(world, "web").await? == (first + 1, 2), "what was withdrawn was done");
+        ensure!(replicas(world, "web").await? == (first + 1, 2), "a withdrawn proposal was performed");
         Ok(())
     });
 }
@@ -175,7 +175,7 @@ fn a_pause_ends_what_was_claimed_and_begins_nothing() {
         push(world, "web", json!({"cpu": "3"})).await?;
         until::<Decision, _>(world, "web", "the pause", |one| (one.status?.message? == "Paused").then_some(())).await?;
         ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
-        // What was pushed meanwhile still stands, and is acted on once.
+        // The sample that was pushed meanwhile is still valid, and is acted on once.
         switch(world, "Auto").await?;
         until_decision_status(world, "web", "the sample to be acted on", |one| {
             let chosen = one.chosen?;
@@ -188,7 +188,7 @@ fn a_pause_ends_what_was_claimed_and_begins_nothing() {
     });
 }
 
-/// A proposal that was approved, and a mode that changes while it is being carried out.
+/// An approved proposal, and a change of the mode while it is being performed.
 #[test]
 fn a_change_of_mode_in_the_middle_does_nothing_twice() {
     let modes = ["DryRun", "Approve", "Auto"].map(|mode| (format!("modes-to-{mode}").to_lowercase(), mode));

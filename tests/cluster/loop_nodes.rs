@@ -28,7 +28,7 @@ async fn described(world: &World, namespace: &str, node: &str, server: &Server) 
     world.kubectl(&["apply", "-n", namespace, "-f", "-"], Some(&config.to_string())).await.map(drop)
 }
 
-/// A loop that looks at its sources once a day, and makes the Deployment one of two replicas above 5.
+/// A loop that polls its sources once a day, and scales the Deployment to two replicas above 5.
 fn loop_on(source: Value) -> Value {
     json!({
         "interval": "24h",
@@ -55,7 +55,7 @@ fn a_change_of_a_node_wakes_the_loops_that_read_it() {
         let nodes = world.nodes(2, Size::default()).await?;
         let [first, second] = nodes.names.as_slice() else { bail!("not two nodes") };
         put(world, "web", loop_on(json!({"nodeName": first, "field": "differentialPressure"}))).await?;
-        // It only watches, and is alarmed from 2 on: what changes no alarm is not written.
+        // It only watches, with an alarm from 2 on, because values that change no alarm are not written.
         let mut mean = loop_on(json!({"nodeSelector": {OWN: world.ns}, "field": "differentialPressure"}));
         mean["metrics"][0]["high"]["raise"] = json!("2");
         mean.as_object_mut().context("an object")?.remove("actions");
@@ -73,7 +73,7 @@ fn a_change_of_a_node_wakes_the_loops_that_read_it() {
             (one.spec?.replicas? == 2).then_some(())
         })
         .await?;
-        // What a node does not give any more is not a value.
+        // A value that the node no longer reports is unknown.
         server.turn(Manner::Says("500 Internal Server Error", String::new()));
         unknown(world, "web", "pressure", "it is stale").await?;
         Ok(())

@@ -13,7 +13,7 @@ use testkit::world::loops::{loop_story, push, put, ready, until};
 
 use super::loop_sources::{scene, unknown, watcher};
 
-/// How many loops hang, and how long it is looked.
+/// Number of hanging loops, and the observation time.
 const HANGING: usize = 500;
 const LOOK: Duration = Duration::from_secs(10);
 
@@ -42,9 +42,9 @@ fn loops_whose_sources_hang_do_not_hold_up_the_others() {
         let before = sequence().await?;
         tokio::time::sleep(LOOK).await;
         let samples = sequence().await? - before;
-        // Behind the others it would have two at most, as each hangs for 5 s. The other stories take their time, too: on
-        // its own it has 9 or 10.
-        ensure!((4..=11).contains(&samples), "{samples} samples in {LOOK:?}, one a second is right");
+        // Behind the other loops it would get at most two samples, because each of them hangs for 5 s. The other
+        // stories also use the machine; alone, it gets 9 or 10.
+        ensure!((4..=11).contains(&samples), "{samples} samples in {LOOK:?}, expected about one per second");
         Ok(())
     });
 }
@@ -87,7 +87,7 @@ fn a_calm_loop_writes_nothing_and_after_a_restart_nothing_either() {
         calm(world).await?;
         let writes = world.proxy.writes();
         ensure!(writes.len() == before, "it wrote {:?}", writes.get(before..));
-        ensure!(server.asked.lock().unwrap().len() > asked, "nobody was asked any more");
+        ensure!(server.asked.lock().unwrap().len() > asked, "no server was polled any more");
         let others = world.api::<ClosedLoop>().get("asks").await?.status.unwrap_or_default();
         ensure!(others.conditions.iter().all(|one| one.status == "True"), "{others:?}");
         Ok(())

@@ -1,4 +1,4 @@
-//! Before there is anything to do, a loop says whether it could: its target, and the rights of its account.
+//! Before there is anything to do, a loop reports whether it could act: its target, and the permissions of its account.
 
 use anyhow::{Context, Result, ensure};
 use ganglion_api::closed_loop::ClosedLoop;
@@ -20,7 +20,7 @@ async fn passes(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the preflight has failed for this reason, as Ready and the table say too.
+/// Waits until the preflight has failed for this reason, which Ready and the table must show as well.
 async fn fails(world: &World, reason: &str, words: &[&str]) -> Result<()> {
     let what = format!("Ready and Preflight to be {reason}: {words:?}");
     until::<ClosedLoop, _>(world, "web", &what, |one| {

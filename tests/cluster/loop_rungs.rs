@@ -1,5 +1,5 @@
-//! What loops do, besides scaling: WorkloadActions, other resources, other fields. One effect for each decision, whatever
-//! is killed when.
+//! Actions of loops besides scaling: WorkloadActions, other resources, other fields. Each decision has one effect,
+//! regardless of when a process is killed.
 
 use std::time::Duration;
 
@@ -28,24 +28,24 @@ use testkit::world::loops::{
 use testkit::world::workload::{Workload, settled};
 use testkit::world::{World, stories};
 
-/// How long nothing must happen to be believed.
+/// Time without any event after which a state counts as stable.
 const CALM: Duration = Duration::from_secs(3);
 
-/// What makes one more replica by a WorkloadAction.
+/// Permissions to add a replica by a WorkloadAction.
 const MAKES: &[(&str, &str, &str)] = &[
     ("ganglion.dev", "workloadactions", "create"),
     ("", "pods/eviction", "create"),
     ("apps", "deployments/scale", "patch"),
 ];
 
-/// What resizes the pods of a Deployment.
+/// Permissions to resize the pods of a Deployment.
 const RESIZES: &[(&str, &str, &str)] =
     &[("apps", "deployments", "get"), ("", "pods", "list"), ("", "pods/resize", "patch")];
 
-/// What patches a Deployment.
+/// Permissions to patch a Deployment.
 const PATCHES: &[(&str, &str, &str)] = &[("apps", "deployments", "get"), ("apps", "deployments", "patch")];
 
-/// The administrator lets loops change fields of Deployments.
+/// Lets loops change fields of Deployments, as the administrator.
 async fn allow_patches(world: &World) -> Result<()> {
     let mut operator = world.operator.lock().await;
     operator.kill();
@@ -53,7 +53,7 @@ async fn allow_patches(world: &World) -> Result<()> {
     operator.start()
 }
 
-/// A quarter more memory, with more members.
+/// An action that adds a quarter of the memory, with additional members.
 fn memory(members: Value) -> Value {
     let rung = json!({"container": "main", "resource": "memory", "factor": "1.25", "max": "1Gi"});
     json!({"resize": with(rung, members)})
@@ -64,14 +64,14 @@ async fn pods(world: &World) -> Result<Vec<Pod>> {
     Ok(all.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect())
 }
 
-/// What the pod's spec requests of memory.
+/// Memory request in the pod's spec.
 fn requests(pod: &Pod) -> &str {
     let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
     let requests = container.and_then(|one| one.resources.as_ref()).and_then(|all| all.requests.as_ref());
     requests.and_then(|requests| requests.get("memory")).map_or("", |quantity| &quantity.0)
 }
 
-/// What a loop does, with all that a story needs to tell one effect from two.
+/// Action of a loop, with everything that a story needs to distinguish one effect from two.
 #[derive(Clone, Copy, Debug)]
 enum Rung {
     Action,
@@ -88,14 +88,14 @@ impl Rung {
         }
     }
 
-    /// What the hops write from a sample to its end, the effect included.
+    /// Number of writes of the hops from a sample to its end, including the effect.
     fn writes(self) -> usize {
         match self {
-            // Seen, decided, claimed, made, under way, done.
+            // Recorded, decided, claimed, created, in progress, done.
             Self::Action => 6,
-            // Seen, decided, claimed, two pods, done; a kubelet may take its time.
+            // Recorded, decided, claimed, two pods, done; the kubelet may be slow.
             Self::Resize => 6,
-            // Seen, decided, claimed, patched, done.
+            // Recorded, decided, claimed, patched, done.
             Self::Patch => 5,
         }
     }
@@ -108,7 +108,7 @@ impl Rung {
         }
     }
 
-    /// The workload, the account and the loop, which may be given samples then.
+    /// Creates the workload, the account and the loop, and waits until samples are accepted.
     async fn scene(self, world: &World) -> Result<()> {
         match self {
             Self::Action => {
@@ -129,7 +129,7 @@ impl Rung {
         ready(world, "web", "Unknown", "NoSample").await.map(drop)
     }
 
-    /// How often it was done.
+    /// Number of effects.
     async fn effects(self, world: &World) -> Result<usize> {
         match self {
             Self::Action => {
@@ -157,12 +157,13 @@ impl Rung {
     }
 }
 
-/// Written by one of the hops, and not by the controller of WorkloadActions; the loop's own status comes when it comes.
+/// Whether one of the hops wrote it, not the controller of WorkloadActions. Not counted: the loop's own status, which
+/// is written at any time.
 fn of_the_hops(write: &Write) -> bool {
     let statuses = ["monitorings/status", "decisions/status", "executions/status"];
     let under_way = write.body.pointer("/status/state") == Some(&json!("Executing"))
         && !write.body.to_string().contains("WorkloadAction ");
-    // The controller of WorkloadActions writes workloads too, by merge patches.
+    // The controller of WorkloadActions also writes workloads, by merge patches.
     let patched = write.is_on("deployments") && write.body.is_array();
     let effect = write.target == "workloadactions" || write.is_on("pods/resize") || patched;
     effect || (statuses.iter().any(|kind| write.is_on(kind)) && !under_way)
@@ -175,7 +176,7 @@ async fn done(world: &World) -> Result<Execution> {
     .await
 }
 
-/// From a sample to its end, killed at this write, or not at all; how many writes there were.
+/// From a sample to its end, killed at this write or not at all. Returns the number of writes.
 async fn acted_once(world: &World, rung: Rung, kill: Option<(usize, When)>) -> Result<usize> {
     rung.scene(world).await?;
     let before = world.proxy.writes().len();
@@ -200,7 +201,7 @@ async fn acted_once(world: &World, rung: Rung, kill: Option<(usize, When)>) -> R
     if kill.is_some() {
         tokio::time::sleep(CALM).await;
     }
-    ensure!(rung.effects(world).await? == 1, "it was done {} times", rung.effects(world).await?);
+    ensure!(rung.effects(world).await? == 1, "{} effects instead of one", rung.effects(world).await?);
     let decision = world.api::<Decision>().get("web").await?.status.unwrap_or_default();
     ensure!(decision.seq == 1, "decision {}", decision.seq);
     Ok(writes)
@@ -301,7 +302,7 @@ fn pods_are_resized_in_place_and_later_ones_have_their_template() {
         let after: Vec<_> = pods(world).await?.iter().map(ResourceExt::uid).collect();
         ensure!(before == after, "pods were replaced");
 
-        // One more pod, and only it is behind.
+        // One more pod; only this one still has the old resources.
         world.kubectl(&["scale", "deployment", "web", "--replicas=3"], None).await?;
         settled(world, "web", 3).await?;
         let time = push(world, "web", json!({"cpu": "3"})).await?;
@@ -328,7 +329,7 @@ fn a_resize_in_the_template_is_a_rollout() {
         world.api::<Role>().delete(ACCOUNT, &DeleteParams::default()).await?;
         world.api::<RoleBinding>().delete(ACCOUNT, &DeleteParams::default()).await?;
         grant(world, &[RESIZES, &[("apps", "deployments", "patch")]].concat()).await?;
-        // A failed rung rests for a minute; another metric is another ladder.
+        // A failed rung rests for a minute; another metric has its own ladder.
         let mut spec = on("High", json!([memory(json!({"template": true}))]));
         spec["metrics"][0]["low"] = Value::Null;
         world.patch_loop("web", json!({"spec": spec})).await?;
@@ -372,13 +373,13 @@ fn a_resize_that_a_kubelet_refuses_or_puts_off_is_told_of() {
 fn a_workload_action_is_the_loops_own_and_its_end_is_the_end() {
     loop_story("rung-action-end", async |world| {
         Rung::Action.scene(world).await?;
-        // Nothing but the action's end brings the loop back to it.
+        // Only the end of the action triggers the loop again.
         world.patch_loop("web", json!({"spec": {"interval": "24h"}})).await?;
         until::<Monitoring, _>(world, "web", "the interval", |one| {
             (one.spec.interval?.as_str() == "24h").then_some(())
         })
         .await?;
-        // Held where its work begins, so that it can be seen under way.
+        // Holds the action when it starts to work, so that it can be observed in progress.
         let mut held = world.proxy.hold(1, When::Before, |write| write.is_on("pods"));
         let time = push(world, "web", json!({"cpu": "2"})).await?;
         held.reached().await.context("no pod was made")?;
@@ -403,7 +404,7 @@ fn a_workload_action_is_the_loops_own_and_its_end_is_the_end() {
         let after = format!("WorkloadAction {name}");
         ensure!(ended(&execution) == (Some(ExecutionState::Done), "", after.as_str()), "{:?}", execution.status);
 
-        // One that fails fails the decision, with its own words.
+        // A failed action fails the decision, with the action's message.
         let spec = on("Low", json!([{"workloadAction": {"create": {"to": {"nodeName": "nowhere"}}}}]));
         world.patch_loop("web", json!({"spec": spec})).await?;
         until::<Decision, _>(world, "web", "the new ladder", |one| {
@@ -413,12 +414,12 @@ fn a_workload_action_is_the_loops_own_and_its_end_is_the_end() {
         push(world, "web", json!({"cpu": "1"})).await?;
         let message = ready(world, "web", "False", "Failed").await?;
         ensure!(message.contains("WorkloadAction web-2-") && message.contains("nowhere"), "{message}");
-        ensure!(replicas(world, "web").await?.1 == 2, "it made more");
+        ensure!(replicas(world, "web").await?.1 == 2, "it created more replicas");
         Ok(())
     });
 }
 
-/// The rights of the action's author are asked of the account.
+/// The account needs the permissions of the action's author.
 #[test]
 fn an_action_that_the_loop_may_not_make_names_the_right() {
     let resources = ["\"workloadactions\"", "\"pods/eviction\"", "\"deployments/scale\""];

@@ -1,4 +1,4 @@
-//! Sources of loops: servers that are real or behave badly, objects, and what a loop does about what they say.
+//! Sources of loops: real servers, misbehaving servers and objects, and the reaction of a loop to their values.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use testkit::{TIMEOUT, block_on};
 
 use super::node_configs::is_used_as_the_metrics_server_says;
 
-/// A loop that makes the Deployment `web` one of two replicas, and no more, when this source gives more than 5.
+/// A loop that scales the Deployment `web` to two replicas, and no more, if this source reports more than 5.
 fn loop_on(source: Value) -> Value {
     json!({
         "interval": "1s",
@@ -56,7 +56,7 @@ async fn scaled(world: &World) -> Result<()> {
         .await
 }
 
-/// Waits until this is why a metric is unknown.
+/// Waits until the metric is unknown for this reason.
 pub(super) async fn unknown(world: &World, name: &str, metric: &str, words: &str) -> Result<()> {
     until::<Monitoring, _>(world, name, &format!("{metric} of {name} to be unknown: {words}"), |one| {
         one.status?.unknown.iter().find(|one| one.metric == metric && one.message.contains(words)).map(drop)
@@ -134,7 +134,7 @@ fn the_sample_acts() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/samples/closedloop/servers/prometheus.yaml");
         let sample: Value = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
         let mut spec = sample["spec"].clone();
-        // Another address and account, and nobody waits for a minute.
+        // Uses another address and account, to avoid a wait of a minute.
         spec["serviceAccountName"] = json!(ACCOUNT);
         spec["interval"] = json!("1s");
         spec["metrics"][0]["source"]["prometheus"]["url"] = json!(server.url());
@@ -142,7 +142,7 @@ fn the_sample_acts() {
         put(world, "prometheus", spec).await?;
         unknown(world, "prometheus", "latency", "the query gives no series").await?;
         let slow = async {
-            // All requests take between half a second and one.
+            // All requests take between half a second and one second.
             for count in 1.. {
                 let name = "http_request_seconds";
                 let bucket = |le: &str, count: i32| format!("{name}_bucket{{app=\"web\",le=\"{le}\"}} {count}\n");
@@ -323,7 +323,7 @@ fn what_a_source_holds_is_not_shown() {
     });
 }
 
-/// A document that takes seventy times its size as a tree.
+/// A document that takes seventy times its size as a parsed tree.
 fn wide(bytes: usize) -> String {
     let items = bytes / r#"{"":0},"#.len();
     format!(r#"[{}7]"#, r#"{"":0},"#.repeat(items))
@@ -338,7 +338,7 @@ fn large_answers_take_little_memory() {
         let source = json!({"http": {"url": server.url("/"), "path": last.to_string()}});
         put(world, "first", watcher(&[("load", source.clone())])).await?;
         unknown(world, "first", "load", "the answer has more than 65536 bytes (setting outbound.maxBytes)").await?;
-        // Where the limit is higher it is the reader that must not build a tree.
+        // With a higher limit, the reader must still not build a tree.
         let mut operator = world.operator.lock().await;
         operator.kill();
         world.settings("  maxBytes: {sample: 2000000}")?;
@@ -355,7 +355,7 @@ fn large_answers_take_little_memory() {
         let asked = server.asked.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len();
         tokio::time::sleep(Duration::from_secs(5)).await;
         let now = server.asked.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len();
-        ensure!(now > asked + 6, "it was not asked");
+        ensure!(now > asked + 6, "it was not polled");
         let after = world.operator.lock().await.memory("VmHWM")?;
         println!("three loops, 1 MiB each second: at most {after:.1} MiB, {before:.1} MiB before");
         ensure!(after < before + 24.0, "{before} MiB became {after} MiB");
@@ -386,7 +386,7 @@ fn a_secret_is_read_rarely_and_again_after_a_refusal() {
         ensure!(!old.contains("Bearer two") && old.matches("Bearer one").count() > 8, "it was read again: {old}");
         server.turn(guarded("authorization: Bearer two\r\n"));
         tokio::time::sleep(Duration::from_secs(3)).await;
-        // The refused request was repeated at once, so no sample was lost.
+        // The rejected request was repeated at once, so no sample was lost.
         known(world, "web").await?;
         ensure!(server.heard().contains("Bearer two"), "{}", server.heard());
         Ok(())
@@ -395,7 +395,7 @@ fn a_secret_is_read_rarely_and_again_after_a_refusal() {
 
 #[test]
 fn what_pods_use_is_read_off_a_real_metrics_server() {
-    // It registers an API for the whole plane.
+    // A separate plane, because it registers an API for the whole plane.
     let plane = block_on(Plane::own("usage", 2)).expect("a plane of its own");
     story_on(&plane.0, Road::Proxy, "sources-usage", async |world| {
         scene(world).await?;
@@ -438,7 +438,7 @@ fn what_pods_use_is_read_off_a_real_metrics_server() {
     });
 }
 
-/// The name of the one pod of the Deployment, once it runs.
+/// Name of the Deployment's only pod, once it runs.
 async fn until_running(world: &World) -> Result<String> {
     let look = async {
         loop {

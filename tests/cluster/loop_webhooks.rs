@@ -1,4 +1,4 @@
-//! Events of loops: CloudEvents 1.0 to a real server, once, whatever becomes of the answer.
+//! Events of loops: CloudEvents 1.0 to a real server, sent once, regardless of the answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,10 +20,10 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// How long nothing must happen to be believed.
+/// Time without any event after which a state counts as stable.
 const CALM: Duration = Duration::from_secs(3);
 
-/// A server that notes what it is sent, and answers when it likes.
+/// A server that records requests, and answers under control of the test.
 struct Hook {
     url: String,
     shared: Arc<Shared>,
@@ -176,7 +176,7 @@ fn a_server_that_refuses_and_a_secret_that_is_not_there_are_told_of() {
         let hook = Hook::start(StatusCode::FORBIDDEN, false).await?;
         account(world, &[]).await?;
         make(world, "web", hook.rung()).await?;
-        // The preflight has found it out, and what is to be done is tried all the same.
+        // The preflight has detected the problem, but the action is tried nevertheless.
         ready(world, "web", "False", "Failed").await?;
         push(world, "web", json!({"cpu": "2"})).await?;
         let message = ends(world, ExecutionState::Failed).await?;

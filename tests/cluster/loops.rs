@@ -1,5 +1,5 @@
-//! Closed loops: samples are pushed, messages travel, a workload is really scaled, once for each decision, whatever is
-//! killed when.
+//! Closed loops: samples are pushed, messages pass through the hops, and a real workload is scaled, once per decision,
+//! regardless of when a process is killed.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use testkit::world::loops::{
 use testkit::world::workload::Workload;
 use testkit::world::{World, stories};
 
-/// How long nothing must happen to be believed.
+/// Time without any event after which a state counts as stable.
 const CALM: Duration = Duration::from_secs(3);
 
-/// A Deployment `web` of one replica, an account that may scale it, and the demo's loop.
+/// A Deployment `web` with one replica, an account that may scale it, and the demo's loop.
 async fn scene(world: &World) -> Result<()> {
     Workload::deployment("web", 1).create(world).await?;
     account(world, SCALES).await?;
@@ -45,7 +45,7 @@ fn the_messages_of_the_demo() {
         ensure!(ended(&done) == (Some(ExecutionState::Done), "1", "2"), "{:?}", ended(&done));
         let seen = world.api::<Monitoring>().get("web").await?.status.and_then(|status| status.tag);
         let tag = done.status.and_then(|status| status.tag);
-        ensure!(tag == seen && tag.is_some_and(|tag| tag.time.0 == time), "the tag {seen:?} is another");
+        ensure!(tag == seen && tag.is_some_and(|tag| tag.time.0 == time), "the tag differs from {seen:?}");
         ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
 
         let time = push(world, "web", json!({"cpu": "20", "memory": "40"})).await?;
@@ -95,7 +95,7 @@ fn a_calm_loop_writes_nothing() {
     });
 }
 
-/// The writes from a sample to its end, in a run in which nothing happens.
+/// Number of writes from a sample to its end, without disturbance.
 fn clean_run() -> usize {
     let mut count = 0;
     loop_story("loops-clean", async |world| {
@@ -163,7 +163,7 @@ fn a_missing_right_is_named() {
         }
         world.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
         grant(world, &SCALES[..1]).await?;
-        // Two loops on one target would be another story.
+        // Two loops on one target are covered by another story.
         world.api::<ClosedLoop>().delete("web", &DeleteParams::default()).await?;
         make(world, "other", demo()).await?;
         push(world, "other", json!({"cpu": "2", "memory": "40"})).await?;
@@ -310,7 +310,7 @@ fn after_the_slow_loop_raised_memory_the_same_sample_is_another_reaction() {
             "actions": [{"when": {"metric": "imbalance", "side": "High"}, "ladder": [{"tune": {"raiseRank": "LeastServed"}}]}],
         });
         make(world, "slow", slow).await?;
-        // Loops that went have filled the list; one of them belongs to nobody, one has expired.
+        // Deleted loops have filled the list; one entry has no owner, and one has expired.
         let entry = |by: &str, at: &str| json!({"by": by, "uid": by, "seq": 1, "at": at, "rank": ["cpu", "memory"]});
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
         let entries = ["gone-1", "gone-2", "gone-3"].map(|by| entry(by, &now)).into_iter();

@@ -1,7 +1,7 @@
-//! The operator on a real control plane: what a user would do, and what a user would see.
+//! The operator on a real control plane: actions of users, and what users see.
 //!
-//! Every test starts its own operator in a namespace of its own; the crate `testkit` is the harness. A test that cannot have its
-//! control plane fails.
+//! Every test starts its own operator in its own namespace; the crate `testkit` provides the tools. A test fails if its
+//! control plane cannot be started.
 
 mod action_cli;
 mod acts;

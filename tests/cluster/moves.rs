@@ -1,4 +1,4 @@
-//! Moves that go well: by pod and by workload, to every kind of target, under a budget that allows nothing to be missing.
+//! Successful moves: by pod and by workload, to every kind of target, under a budget that allows no disruption.
 
 use std::time::Duration;
 
@@ -92,13 +92,13 @@ fn a_target_is_chosen_by_labels_and_by_load() {
         world.act("by-load", move_from("web", json!({"nodeSelector": {"disk": "ssd"}}), to)).await?;
         world.ends("by-load", DONE).await?;
         let verdict = scene.at_rest(world, 1).await?;
-        let node = verdict.came.first().map(|(_, node)| node.as_str()).context("nobody came")?;
+        let node = verdict.came.first().map(|(_, node)| node.as_str()).context("no new pod")?;
         ensure!([first, other, last].contains(&node), "{verdict:?}");
         scene.moved(world, &[&scene.pod(0).0], &[node]).await.map(drop)
     });
 }
 
-/// The operator of a world watches the world's namespace only.
+/// The operator of a world watches only the world's namespace.
 #[test]
 fn pods_of_a_namespace_that_is_not_watched_are_load() {
     story("move-outside", async |world| {
@@ -131,7 +131,7 @@ fn pods_of_a_namespace_that_is_not_watched_are_load() {
 #[test]
 fn several_replicas_of_one_action_move_together() {
     story("move-count", async |world| {
-        // Nodes of its own: the pods of other namespaces count as load.
+        // Separate nodes, because the pods of other namespaces count as load.
         let own = world.nodes(4, Size::default()).await?;
         let [here, there, nodes @ ..] = [0, 1, 2, 3].map(|at| own.names[at].clone());
         own.open_only(&[&here, &there]).await?;
@@ -177,7 +177,7 @@ fn actions_that_choose_at_once_do_not_all_choose_the_same_node() {
         for node in &nodes.names[1..] {
             nodes.label(node, "target", "yes").await?;
         }
-        // All three begin on the first node; each of the others would take all three of them.
+        // All three start on the first node; each of the other nodes has room for all three.
         nodes.open_only(&[&nodes.names[0]]).await?;
         let mut scenes = Vec::new();
         for app in ["a", "b", "c"] {
@@ -215,7 +215,7 @@ fn a_slow_replacement_is_waited_for_and_must_stay_ready() {
         let begun = tokio::time::Instant::now();
         world.act("go", with(move_pod(&pod, &node), json!({"stableSeconds": 2}))).await?;
         world.ends("go", DONE).await?;
-        ensure!(begun.elapsed() > Duration::from_millis(2500), "over after {:?}", begun.elapsed());
+        ensure!(begun.elapsed() > Duration::from_millis(2500), "ended after {:?}", begun.elapsed());
         scene.moved(world, &[&pod], &[&node]).await.map(drop)
     });
 }

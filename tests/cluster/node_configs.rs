@@ -1,4 +1,4 @@
-//! NodeConfigs: what a user sees of nodes, machines that fail and come back, refused logins, and what it costs.
+//! NodeConfigs: the values of nodes that users see, machines that fail and recover, rejected logins, and costs.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ pub(super) fn fake() -> Value {
     json!({"type": FAKE, "fetchInterval": "1s"})
 }
 
-/// A source of pressure that is asked each second.
+/// A pressure source that is polled every second.
 pub(super) fn pressure(endpoint: &str) -> Value {
     json!({"type": "DifferentialPressureAPI", "endpoint": endpoint, "fetchInterval": "1s"})
 }
@@ -41,7 +41,7 @@ pub(super) async fn put(world: &World, name: &str, node: &str, collector: Value)
         .await
 }
 
-/// A template `all` of this node, which measures nothing real.
+/// A template `all` for this node, which polls no real server.
 pub(super) async fn template(world: &World, node: &str) -> Result<()> {
     world.kubectl(&["label", "node", node, &format!("example.com/of={}", world.ns)], None).await?;
     let manifest = json!({
@@ -60,7 +60,7 @@ async fn patch(world: &World, name: &str, spec: Value) -> Result<()> {
     Ok(())
 }
 
-/// Waits until Ready has this status and reason for the spec as it is; the status.
+/// Waits until Ready has this status and reason for the current spec. Returns the status.
 pub(super) async fn ready(world: &World, name: &str, status: &str, reason: &str) -> Result<NodeConfigStatus> {
     until::<NodeConfig, _>(world, name, &format!("NodeConfig {name} to be {status} {reason}"), |one| {
         let found = one.status?;
@@ -84,14 +84,14 @@ fn status_writes(world: &World, name: &str) -> usize {
     world.proxy.writes().iter().filter(|write| write.target == of_this).count()
 }
 
-/// What a node uses, as the metrics-server of its cluster says, in percent of what it has.
+/// Checks the usage of a node, in percent of its capacity, against the cluster's metrics-server.
 pub(super) async fn is_used_as_the_metrics_server_says(world: &World, node: &str) -> Result<()> {
     put(world, "used", node, json!({"usage": {"type": "MetricsServer", "fetchInterval": "1s"}})).await?;
     let status = ready(world, "used", "True", "Sampled").await?;
     let percent = |reading: &Option<NodeReading>| -> Result<f64> {
         Ok(reading.as_ref().and_then(|reading| reading.value.as_ref()).context("no value")?.parse()?)
     };
-    // One pod of 64 MiB is little of a large node.
+    // One pod of 64 MiB uses little of a large node.
     let (cpu, memory) = (percent(&status.cpu)?, percent(&status.memory)?);
     ensure!(cpu > 0.0 && cpu < 100.0 && memory < 10.0, "{cpu} %, {memory} %");
     Ok(())
@@ -139,7 +139,7 @@ fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
 
         patch(world, "one", json!({"suspend": true})).await?;
         let suspended = ready(world, "one", "Unknown", "Suspended").await?;
-        ensure!(suspended.inlet_temperature.is_some(), "the values are gone");
+        ensure!(suspended.inlet_temperature.is_some(), "the values are missing");
         let stale = |one: NodeConfig| {
             let status = one.status?;
             let power = status.power.as_ref().and_then(|power| power.stale)?;
@@ -158,7 +158,7 @@ fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
         ready(world, "absent", "True", "Sampled").await?;
 
         world.kubectl(&["delete", "ncfg", "one"], None).await?;
-        // The operator hears of it by its watch.
+        // The operator observes it by its watch.
         let gone = async {
             while metrics(world).await?.contains(&format!("node=\"{node}\"")) {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -272,13 +272,13 @@ fn each_fault_of_an_endpoint_has_its_reason_and_words() {
     });
 }
 
-/// A port that nobody listens on.
+/// A port without a listener.
 fn unused(not: u16) -> u16 {
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).map(|one| one.port());
     port.unwrap_or(not)
 }
 
-/// `Authorization` of user `admin` with this password, as a line of a request's head.
+/// Request header `Authorization` of user `admin` with this password.
 const RIGHT: &str = "authorization: Basic YWRtaW46cmlnaHQ=";
 
 async fn secret(world: &World, password: &str) -> Result<()> {
@@ -311,7 +311,7 @@ fn a_refused_login_is_tried_once_and_again_as_soon_as_the_secret_is_mended() {
             "{}",
             message(&refused)
         );
-        // Another NodeConfig of the same server and Secret shares the lock.
+        // Another NodeConfig with the same server and Secret shares the lockout.
         put(world, "two", &nodes.names[1], json!({"deltaP": source})).await?;
         ready(world, "two", "False", "LoginRefused").await?;
         tokio::time::sleep(Duration::from_secs(12)).await;
@@ -323,7 +323,7 @@ fn a_refused_login_is_tried_once_and_again_as_soon_as_the_secret_is_mended() {
         ready(world, "one", "True", "Sampled").await?;
         ready(world, "two", "True", "Sampled").await?;
         ensure!(mended.elapsed() < Duration::from_secs(25), "mended after {:?}", mended.elapsed());
-        // A password that is changed on the server and then in the Secret.
+        // The password is changed on the server, and then in the Secret.
         let _ = world.api::<Secret>().get("login").await?;
         let log = std::fs::read_to_string(world.operator.lock().await.log())?;
         let all = world.kubectl(&["get", "ncfg,events", "-o", "yaml"], None).await?;
@@ -406,7 +406,7 @@ fn after_a_crash_values_go_on_from_the_status_and_are_not_fresh_before_they_are_
     story("ncfg-crash", async |world| {
         let server = Server::start(pascals(7.6)).await;
         let nodes = world.nodes(1, Size::default()).await?;
-        // A value of it is fresh for a minute.
+        // Its value is fresh for a minute.
         let mut source = pressure(&server.url(""));
         source["fetchInterval"] = json!("20s");
         put(world, "one", &nodes.names[0], json!({"deltaP": source})).await?;

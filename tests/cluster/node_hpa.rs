@@ -1,4 +1,4 @@
-//! An autoscaler that scales by what is known of a node: through a real Prometheus and a real prometheus-adapter.
+//! An autoscaler that scales by values of nodes, through a real Prometheus and a real prometheus-adapter.
 
 use anyhow::ensure;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -13,12 +13,12 @@ use testkit::world::nodes::Size;
 use testkit::world::workload::Workload;
 use testkit::world::{Road, story_on};
 
-/// The file that the repository ships for it.
+/// Rules file in the repository.
 const RULES: &str = "config/prometheus-adapter/rules.yaml";
 
 #[test]
 fn an_autoscaler_scales_by_the_inlet_temperature_of_a_node() {
-    // The API that it registers is the cluster's.
+    // A separate plane, because it registers an API for the whole cluster.
     let plane = block_on(Plane::own("node-hpa", 1)).expect("a plane of its own");
     story_on(&plane.0, Road::Proxy, "node-hpa", async |world| {
         let nodes = world.nodes(1, Size::default()).await?;

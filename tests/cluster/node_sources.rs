@@ -1,4 +1,4 @@
-//! NodeConfigs of real machines, a real Prometheus and a real model server.
+//! NodeConfigs with real machines, a real Prometheus and a real model server.
 
 use std::process::Command;
 
@@ -21,14 +21,15 @@ use super::node_templates::move_to;
 
 const VERSION: &str = "v0.1.0";
 
-/// Where the documents of the machine are that has everything.
+/// Documents of a machine that reports all values.
 const TREE: &str = "tests/peers/trees/thermal-metrics";
 
 fn number(reading: &Option<NodeReading>) -> Result<f64> {
     reading.as_ref().and_then(|reading| reading.value.as_ref()?.parse::<f64>().ok()).context("no value")
 }
 
-/// Checks the predicted power over the usage in percent. The inputs are rounded: half a degree, and a twentieth of the pressure.
+/// Checks the predicted power over the usage in percent. The inputs are rounded: to half a degree, and to a twentieth
+/// of the pressure.
 fn curve(status: &NodeConfigStatus, watts: impl Fn(f64) -> f64) -> Result<()> {
     let curve = status.power_curve.as_ref().context("no curve")?;
     ensure!(curve.watts.len() == 21 && curve.problem.is_none(), "{curve:?}");
@@ -69,7 +70,7 @@ fn real_machines_and_a_real_model_give_the_power_of_a_node() {
         curve(&status, |percent| linear.watts([percent, inlet, 7.5]))?;
         ensure!(status.power.and_then(|power| power.source).as_deref() == Some("power/v0.1.0"), "the model's name");
 
-        // A model that takes cores.
+        // A model whose input is in cores.
         let mut raw = power.clone();
         raw["cpuUsageFormat"] = json!("Raw");
         let mut cores = object("cores", &nodes.names[2], all.clone());
@@ -82,7 +83,7 @@ fn real_machines_and_a_real_model_give_the_power_of_a_node() {
         curve(&found, |percent| linear.watts([percent / 100.0 * size, inlet, 7.5]))?;
         world.kubectl(&["delete", "nodeconfig", "cores"], None).await?;
 
-        // What a prediction lacks is named.
+        // The message names the missing input of a prediction.
         let mut lacks = all;
         lacks["deltaP"] = Value::Null;
         world.create::<NodeConfig>(object("lacks", &nodes.names[1], lacks)).await?;
@@ -94,7 +95,7 @@ fn real_machines_and_a_real_model_give_the_power_of_a_node() {
         );
         ensure!(lacks.inlet_temperature.is_some_and(|inlet| inlet.stale.is_none()), "the others are not measured");
 
-        // TLS with an authority of its own, and a password.
+        // TLS with a private authority, and a password.
         let login = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bmc"},
             "stringData": {"username": USER, "password": PASSWORD, "ca.crt": String::from_utf8(authority.pem())?},
@@ -111,7 +112,7 @@ fn real_machines_and_a_real_model_give_the_power_of_a_node() {
     });
 }
 
-/// A machine that names this server as the one that predicts its power.
+/// A machine that names this server for the prediction of its power.
 async fn naming(models: &ModelServer, home: &TempDir) -> Result<RedfishServer> {
     let tree = home.path().join("tree");
     let copied = Command::new("cp").arg("-r").arg(testkit::root().join(TREE)).arg(&tree).status()?;
@@ -133,11 +134,11 @@ fn the_usage_is_prometheus_and_the_model_is_named_by_the_machine() {
         let machine = naming(&models, &home).await?;
         let prometheus = Prometheus::of_this_host().await?;
         let nodes = world.nodes(1, Size::default()).await?;
-        // By this address Prometheus knows the node.
+        // Prometheus finds the node by this address.
         move_to(world, &nodes.names[0], &["127.0.0.1"]).await?;
         let redfish = json!({"type": "Redfish", "endpoint": machine.url(), "fetchInterval": "1s"});
         let usage = json!({"type": "Prometheus", "endpoint": prometheus.url(), "fetchInterval": "1s"});
-        // Used only where the machine names none.
+        // Used only if the machine names no server.
         let endpoint = models.url("/v2/models/missing/infer");
         let power = json!({"type": "V2InferenceProtocol", "endpoint": endpoint, "fetchInterval": "1s"});
         let object = json!({
@@ -165,7 +166,7 @@ fn the_usage_is_prometheus_and_the_model_is_named_by_the_machine() {
 #[test]
 fn a_model_that_takes_few_rows_predicts_the_power_and_pauses_with_curves() {
     story("ncfg-rows", async |world| {
-        // It predicts one row of however many.
+        // It predicts a single row, regardless of the number of rows in the request.
         let answer = json!({"outputs": [{"name": "power", "shape": [1], "datatype": "FP32", "data": [250.0]}]});
         let model = Server::start(Manner::Says("200 OK", answer.to_string())).await;
         let sensors = Server::start(pascals(7.5)).await;
@@ -183,7 +184,7 @@ fn a_model_that_takes_few_rows_predicts_the_power_and_pauses_with_curves() {
             .await?;
         let status = ready(world, "one", "True", "Sampled").await?;
         ensure!((number(&status.power)? - 250.0).abs() < 0.1, "{:?}", status.power);
-        let curve = status.power_curve.context("no word about the curve")?;
+        let curve = status.power_curve.context("the status has no curve")?;
         ensure!(curve.watts.is_empty() && curve.problem.is_some(), "{curve:?}");
         tokio::time::sleep(std::time::Duration::from_secs(5)).await;
         let heard = model.heard();

@@ -1,4 +1,5 @@
-//! Templates of NodeConfigs: nodes that come, go and change; templates that change, go or are wrong; objects of others.
+//! Templates of NodeConfigs: nodes that are added, deleted and changed; templates that are changed, deleted or wrong;
+//! objects of others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,10 +17,10 @@ use testkit::world::loops::{condition, until};
 use testkit::world::nodes::OWN;
 use testkit::world::{World, stories, story};
 
-/// Longer than everything that follows a change.
+/// Longer than all consequences of a change take.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// A node of this world that no kubelet looks after.
+/// A node of this world without a kubelet.
 async fn node(world: &World, name: &str, addresses: &[&str]) -> Result<()> {
     let value = json!({
         "apiVersion": "v1", "kind": "Node",
@@ -31,7 +32,7 @@ async fn node(world: &World, name: &str, addresses: &[&str]) -> Result<()> {
     move_to(world, name, addresses).await
 }
 
-/// Gives a node these internal addresses.
+/// Sets the internal addresses of a node.
 pub(super) async fn move_to(world: &World, name: &str, addresses: &[&str]) -> Result<()> {
     let addresses: Vec<Value> =
         addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
@@ -55,7 +56,7 @@ async fn remove(world: &World, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Name of the world's node of this number; a part of it may not be a number alone.
+/// Name of the world's node with this number; no part of it may be only a number.
 fn named(world: &World, number: usize) -> String {
     format!("{}-n{number}", world.ns)
 }
@@ -69,7 +70,7 @@ async fn nodes(world: &World, count: usize) -> Result<()> {
 
 const ENDPOINT: &str = "https://10.0.1.{{ ipv4.octet4 + 100 }}";
 
-/// A template that is suspended: the machines that it names are nobody's to ask.
+/// A suspended template: the machines that it names must not be polled.
 fn spec(world: &World, endpoint: &str) -> Value {
     json!({"nodeSelector": {"matchLabels": {OWN: world.ns}}, "template": asleep(endpoint)})
 }
@@ -98,7 +99,7 @@ async fn endpoints(world: &World) -> Result<BTreeMap<String, String>> {
     Ok(all.iter().map(|config| (config.name_any(), endpoint(config).unwrap_or_default())).collect())
 }
 
-/// Waits until there are these NodeConfigs and no others.
+/// Waits until exactly these NodeConfigs exist.
 async fn has(world: &World, expected: &[(String, &str)]) -> Result<()> {
     let expected: BTreeMap<String, String> =
         expected.iter().map(|(name, endpoint)| (name.clone(), (*endpoint).to_owned())).collect();
@@ -108,12 +109,12 @@ async fn has(world: &World, expected: &[(String, &str)]) -> Result<()> {
         }
     };
     if tokio::time::timeout(testkit::TIMEOUT, wait).await.is_err() {
-        anyhow::bail!("waited in vain for {expected:?}, there are {:?}", endpoints(world).await?);
+        anyhow::bail!("timed out waiting for {expected:?}, there are {:?}", endpoints(world).await?);
     }
     Ok(())
 }
 
-/// Waits until Ready of the template is this status and reason, for its newest generation.
+/// Waits until the template's Ready has this status and reason, for its newest generation.
 async fn ready(world: &World, name: &str, status: &str, reason: &str) -> Result<NodeConfigTemplateStatus> {
     until::<NodeConfigTemplate, _>(world, name, &format!("template {name} to be {status} {reason}"), |one| {
         let found = one.status.filter(|status| status.observed_generation == one.metadata.generation)?;
@@ -127,14 +128,14 @@ fn message(status: &NodeConfigTemplateStatus) -> String {
     condition(&status.conditions, "Ready").map(|ready| ready.message).unwrap_or_default()
 }
 
-/// Has the NodeConfigs of a template measured, at this source.
+/// Lets the NodeConfigs of a template poll this source.
 async fn measure(world: &World, name: &str, source: Value) -> Result<()> {
     let patch = json!({"spec": {"template": {"suspend": false, "metricsCollector": {"inletTemp": source}}}});
     world.api::<NodeConfigTemplate>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }
 
-/// The operator's writes to NodeConfigs, and to statuses of templates.
+/// Number of the operator's writes to NodeConfigs, and to statuses of templates.
 fn writes(world: &World) -> (usize, usize) {
     let all = world.proxy.writes();
     let count = |resource: &str| all.iter().filter(|write| write.is_on(resource)).count();
@@ -205,7 +206,7 @@ fn a_changed_template_updates_all_and_a_deleted_one_takes_them_along() {
         ready(world, "all", "Unknown", "Suspended").await?;
         world.api::<NodeConfigTemplate>().delete("all", &DeleteParams::default()).await?;
         has(world, &[]).await?;
-        // Made again at once, while the garbage collector may still be at work on the old ones.
+        // Recreated at once, while the garbage collector may still process the old ones.
         make(world, "all", spec(world, ENDPOINT)).await?;
         ready(world, "all", "Unknown", "Suspended").await?;
         world.api::<NodeConfigTemplate>().delete("all", &DeleteParams::default()).await?;
@@ -240,7 +241,7 @@ fn objects_of_others_are_left_alone_and_names_that_are_free_again_are_taken() {
 #[test]
 fn two_templates_whose_names_collide_do_not_fight() {
     story("template-collide", async |world| {
-        // Template `x-NS` with node `n0`, and template `x` with node `NS-n0`, want the same name.
+        // Template `x-NS` with node `n0`, and template `x` with node `NS-n0`, need the same name.
         let (short, long) = (format!("n0.{}", world.ns), format!("{0}-n0.{0}", world.ns));
         node(world, &short, &["10.0.0.1"]).await?;
         node(world, &long, &["10.0.0.2"]).await?;
@@ -328,7 +329,7 @@ fn nodes_with_odd_names_and_addresses() {
         ensure!((status.nodes, status.current, status.left_out.len()) == (Some(3), Some(1), 2), "{status:?}");
         let words = &status.left_out[0].message;
         ensure!(words.contains("no internal IPv4 address"), "{words}");
-        // One that had an address and lost it keeps its NodeConfig.
+        // A node that has lost its address keeps its NodeConfig.
         move_to(world, &format!("a.b-c.{}", world.ns), &["fd00::5"]).await?;
         until::<NodeConfigTemplate, _>(world, "all", "all nodes to be left out", |one| {
             (one.status?.left_out.len() == 3).then_some(())
@@ -349,7 +350,7 @@ fn nodes_with_odd_names_and_addresses() {
     });
 }
 
-/// How many passes and requests the controller has made.
+/// Number of passes and requests of the controller.
 async fn passes(world: &World) -> Result<Vec<String>> {
     let text = world.operator.lock().await.get("/metrics").await?;
     let of_templates =
@@ -357,7 +358,7 @@ async fn passes(world: &World) -> Result<Vec<String>> {
     Ok(text.lines().filter(of_templates).map(str::to_owned).collect())
 }
 
-/// Waits until no pass was made for a moment, and gives their number.
+/// Waits until there was no pass for a moment. Returns the numbers.
 async fn settled(world: &World) -> Result<Vec<String>> {
     let mut before = passes(world).await?;
     ensure!(!before.is_empty(), "no passes are counted");
@@ -369,7 +370,7 @@ async fn settled(world: &World) -> Result<Vec<String>> {
         }
         before = after;
     }
-    anyhow::bail!("passes go on with nothing to do: {before:?}")
+    anyhow::bail!("passes continue with nothing to do: {before:?}")
 }
 
 #[test]
@@ -426,7 +427,7 @@ fn an_operator_that_is_killed_in_the_middle_goes_on() {
         ensure!((status.nodes, status.current) == (Some(40), Some(40)), "{status:?}");
         let all = endpoints(world).await?;
         ensure!(all.len() == 40, "{all:?}");
-        // Those under way when it was killed were sent again or found.
+        // Writes that were in flight at the kill were repeated or found.
         ensure!(writes(world).0 <= 40 + 33, "{:?}", writes(world));
         Ok(())
     });
@@ -508,7 +509,7 @@ fn the_manifests_of_wao_are_accepted() {
 
 #[test]
 fn a_namespace_of_kubernetes_is_refused() {
-    // Named like the namespaces that Kubernetes reserves; the world's operator watches no other.
+    // Named like the reserved namespaces of Kubernetes; the world's operator watches only this namespace.
     story("kube-templates", async |world| {
         make(world, "all", spec(world, ENDPOINT)).await?;
         let status = ready(world, "all", "False", "NamespaceRefused").await?;

@@ -1,5 +1,5 @@
-//! Notifications of the end of actions: CloudEvents 1.0 to real servers, at least once, signed; whatever becomes of them, the
-//! action ends as it would without them.
+//! Notifications about the end of actions: CloudEvents 1.0 to real servers, at least once, signed. Whatever happens to
+//! them, the action ends as it would without them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,13 +33,13 @@ use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
-/// How long nothing must happen to be believed.
+/// Time without any event after which a state counts as stable.
 const CALM: Duration = Duration::from_secs(3);
 
-/// A key as Standard Webhooks has it.
+/// A key in the format of Standard Webhooks.
 const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// A receiver that notes what it is sent, and answers as it is told.
+/// A receiver that records requests, and answers under control of the test.
 struct Hook {
     address: String,
     shared: Arc<Shared>,
@@ -49,7 +49,7 @@ struct Hook {
 #[derive(Default)]
 struct Shared {
     came: Mutex<Vec<(HeaderMap, Bytes)>>,
-    /// The next answers; none is no answer. Then 204.
+    /// The next answers; None sends no answer. After the last one, 204.
     answers: Mutex<VecDeque<Option<u16>>>,
     notify: Notify,
 }
@@ -84,7 +84,7 @@ impl Hook {
         next.await.context("nothing was sent")
     }
 
-    /// The events, in the order of their arrival.
+    /// Received events, in order.
     fn events(&self) -> Result<Vec<Value>> {
         self.came().iter().map(|(_, body)| Ok(serde_json::from_slice(body)?)).collect()
     }
@@ -110,7 +110,7 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// A workload, and the action `go` that moves one of its replicas and notifies these receivers.
+/// A workload, and the action `go`, which moves one of its replicas and notifies these receivers.
 async fn moves(world: &World, notify: Value) -> Result<Scene> {
     moves_with(world, json!({"notify": notify})).await
 }
@@ -121,7 +121,7 @@ async fn moves_with(world: &World, more: Value) -> Result<Scene> {
     Ok(scene)
 }
 
-/// The action has done what it was to do, and nothing else was done.
+/// Checks that the action did exactly what was requested.
 async fn done(world: &World, scene: &Scene) -> Result<Arc<WorkloadAction>> {
     let action = world.ends("go", DONE).await?;
     scene.moved(world, &[&scene.pod(0).0], &[&scene.free(0)]).await?;
@@ -132,7 +132,7 @@ fn condition(action: &WorkloadAction) -> Option<&Condition> {
     action.status.as_ref()?.conditions.iter().find(|one| one.type_ == "Notified")
 }
 
-/// Waits until the condition Notified has this status and reason; the action.
+/// Waits until the condition Notified has this status and reason. Returns the action.
 async fn notified(world: &World, name: &str, (status, reason): (&str, &str)) -> Result<Arc<WorkloadAction>> {
     let found = world
         .eye
@@ -260,7 +260,7 @@ fn a_receiver_that_fails_is_asked_again_with_the_same_event() {
         ensure!(all(&delivered)[0].attempts == 3, "{:?}", all(&delivered));
         let events = hook.events()?;
         ensure!(events.len() == 3 && events.iter().all(|event| *event == events[0]), "{events:?}");
-        // Whoever waits for the action does not wait for its receivers.
+        // Clients that wait for the action do not wait for its receivers.
         let finished = |action: &WorkloadAction| action.status.as_ref().and_then(|status| status.finished_at.clone());
         ensure!(finished(&action) == finished(&delivered), "the end moved");
         ensure!(testkit::kstatus::complaints(&delivered).is_empty(), "{:?}", testkit::kstatus::complaints(&delivered));
@@ -282,7 +282,7 @@ fn what_receivers_do_changes_nothing_else() {
             Server::start(Manner::Stops).await,
         ];
         let mut receivers: Vec<Value> = servers.iter().map(|server| json!({"url": server.url("/a")})).collect();
-        // Nobody listens there, and this one is not asked.
+        // The first has no listener; the other two are never called.
         receivers.push(json!({"url": "http://127.0.0.1:1/"}));
         receivers.push(json!({"url": "http://user:password@127.0.0.1:1/"}));
         receivers.push(json!({"url": "http://169.254.169.254/"}));
@@ -391,7 +391,7 @@ fn killed_before_the_answer_it_is_sent_again_under_the_same_id() {
     });
 }
 
-/// Each life of the operator makes one write, and is killed before it hears of it.
+/// Each life of the operator makes one write, and is killed before it receives the answer.
 #[test]
 fn killed_after_every_single_write_it_is_delivered() {
     story("notify-lives", async |world| {
@@ -415,7 +415,7 @@ fn killed_after_every_single_write_it_is_delivered() {
     });
 }
 
-/// A hundred receivers that never answer would take eight minutes one after the other.
+/// One after the other, a hundred receivers that never answer would take eight minutes.
 #[test]
 fn receivers_that_hang_hold_up_no_other_action() {
     story("notify-hang", async |world| {
@@ -435,7 +435,7 @@ fn receivers_that_hang_hold_up_no_other_action() {
         done(world, &scene).await?;
         ensure!(begun.elapsed() < Duration::from_secs(30), "it took {:?}", begun.elapsed());
         let asked = hangs.asked.lock().map(|asked| asked.len()).unwrap_or_default();
-        // Eight at a time for a namespace.
+        // Eight at a time per namespace.
         let most = 8 * (usize::try_from(first.elapsed().as_secs())? / 5 + 2);
         ensure!((1..=most).contains(&asked), "{asked} requests, not at most {most}");
         Ok(())

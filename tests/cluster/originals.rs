@@ -1,16 +1,14 @@
-//! The faults in which the original fails, as far as no other file has them:
+//! Faults in which the original operator fails, if no other file covers them:
 //!
-//! | fault | test |
-//! |---|---|
-//! | killed 10 to 60 ms into a move | `crash::killed_at_any_time` |
-//! | full, cordoned or unknown node | `stalled::nodes_that_take_no_pod`, `stalled::what_is_not_there` |
-//! | a budget is ignored | `replacements::a_budget_that_never_allows_ends_the_wait` |
-//! | replicas written by another | `foreign`, the cases `more` and `fewer` |
-//! | another pod not Ready | here, and `scaling::a_delete_waits_while_another_replica_is_not_ready` |
-//! | five moves at once | `moves::five_actions_move_five_replicas_of_one_workload_at_once` |
-//! | a pod that does not exist | `stalled::what_is_not_there` |
-//! | stale hints misplace later pods, the store is down | here |
-//! | the right pod in 20 of 20 | here |
+//! - killed 10 to 60 ms into a move: `crash::killed_at_any_time`
+//! - full, cordoned or unknown node: `stalled::nodes_that_take_no_pod`, `stalled::what_is_not_there`
+//! - a budget is ignored: `replacements::a_budget_that_never_allows_ends_the_wait`
+//! - replicas written by another client: `foreign`, cases `more` and `fewer`
+//! - another pod not Ready: this file, and `scaling::a_delete_waits_while_another_replica_is_not_ready`
+//! - five moves at once: `moves::five_actions_move_five_replicas_of_one_workload_at_once`
+//! - a pod that does not exist: `stalled::what_is_not_there`
+//! - stale hints misplace later pods, or the store is down: this file
+//! - the right pod in 20 of 20 cases: this file
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -26,7 +24,7 @@ use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
-/// The original lets the wrong pod die, 3 of 3.
+/// The original deletes the wrong pod in 3 of 3 cases.
 #[test]
 fn a_move_waits_while_another_replica_is_not_ready() {
     story("original-unready", async |world| {
@@ -50,8 +48,8 @@ async fn scale(world: &World, replicas: usize) -> Result<()> {
     settled(world, "web", replicas).await
 }
 
-/// The original leaves hints behind that place later pods wrongly. Here whoever scales later gets plain pods, after a
-/// success as after a way back.
+/// The original leaves hints that misplace later pods. This operator leaves nothing: pods of a later scale-up are plain
+/// pods, after a success and after a rollback.
 #[test]
 fn later_pods_are_placed_as_ever() {
     story("original-hints", async |world| {
@@ -80,8 +78,8 @@ fn later_pods_are_placed_as_ever() {
     });
 }
 
-/// With the original's store down, ordinary scaling stands still. Here the operator dies in the worst moment, and scaling
-/// goes on without it.
+/// With the original's store down, ordinary scaling stops. This operator dies at the worst moment, and scaling
+/// continues without it.
 #[test]
 fn ordinary_scaling_goes_on_without_the_operator() {
     story("original-store", async |world| {
@@ -115,7 +113,7 @@ fn ordinary_scaling_goes_on_without_the_operator() {
     });
 }
 
-/// The original: 12 to 20 of 20 moves and 19 of 20 deletes hit the right pod.
+/// The original hits the right pod in 12 to 20 of 20 moves, and in 19 of 20 deletes.
 #[test]
 fn twenty_moves_and_ten_deletes_all_hit_the_right_pod() {
     story("original-twenty", async |world| {

@@ -1,4 +1,5 @@
-//! Replicas that an autoscaler or a Git repository owns: create and delete leave them alone, moves do not touch them.
+//! Replicas owned by an autoscaler or a Git repository: create and delete yield to the owner; moves do not change the
+//! replicas.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -13,7 +14,8 @@ use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
-/// Create and delete yield and name the owner; a move goes its way; with Force, a create does, too.
+/// Checks that create and delete yield and name the owner, that a move proceeds, and that a create with Force proceeds,
+/// too.
 async fn yields(world: &World, scene: &Scene, owner: &str) -> Result<()> {
     let ((pod, _), node) = (scene.pod(0), scene.free(0));
     world.act("create", create_on(&scene.app, &node)).await?;
@@ -40,7 +42,7 @@ async fn yields(world: &World, scene: &Scene, owner: &str) -> Result<()> {
 fn an_autoscaler() {
     story("owner-hpa", async |world| {
         let scene = Scene::guarded(world, "web", 3).await?;
-        // Without metrics it stands still, between its bounds.
+        // Without metrics, the autoscaler keeps the current number within its bounds.
         let scaler = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "boss"}, "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "minReplicas": 1, "maxReplicas": 9,
             "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]}});
@@ -62,7 +64,7 @@ fn a_manager_that_applies() {
     });
 }
 
-/// The manifest of a Deployment as it stands in Git, with or without replicas.
+/// Manifest of a Deployment as stored in Git, with or without replicas.
 fn manifest(workload: &Workload, replicas: bool) -> String {
     let mut manifest = workload.manifest();
     if let Some(spec) = manifest["spec"].as_object_mut().filter(|_| !replicas) {
@@ -71,7 +73,7 @@ fn manifest(workload: &Workload, replicas: bool) -> String {
     manifest.to_string()
 }
 
-/// Makes a Deployment by a client-side apply.
+/// Creates a Deployment by a client-side apply.
 async fn applied(world: &World, manager: &str, count: usize, replicas: bool) -> Result<Scene> {
     let workload = Workload::deployment("web", count).guarded();
     world.kubectl(&["apply", "--field-manager", manager, "-f", "-"], Some(&manifest(&workload, replicas))).await?;
@@ -111,7 +113,7 @@ fn a_client_side_apply_without_replicas() {
             scene.grown(world, &[&node]).await?;
             looped(world).await?;
             settled(world, "web", 3).await?;
-            // Whoever applies it again leaves the number alone.
+            // Another apply without replicas leaves the number unchanged.
             let again = manifest(&Workload::deployment("web", 1), false);
             world.kubectl(&["apply", "--field-manager", manager, "-f", "-"], Some(&again)).await?;
             ensure!(replicas(world, "web").await?.1 == 3, "{:?}", replicas(world, "web").await?);
@@ -120,7 +122,7 @@ fn a_client_side_apply_without_replicas() {
     }
 }
 
-/// A person who scales owns nothing.
+/// A user who scales by hand does not own the field.
 #[test]
 fn a_person() {
     story("owner-person", async |world| {

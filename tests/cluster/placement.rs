@@ -1,4 +1,4 @@
-//! The stock kube-scheduler asks policies, by the configuration in config/.
+//! The stock kube-scheduler queries policies, with the configuration in config/.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use testkit::{TIMEOUT, block_on};
 use super::node_configs::{fake, ready};
 use super::placement_certificates;
 
-/// The policy that the configuration names.
+/// Policy that the configuration names.
 pub const POLICY: &str = "default";
 
-/// A scheduler beside the one that the policy is for.
+/// A scheduler that does not query the policy.
 const OTHER: &str = "plain";
 
 /// Usage of a node, as others publish it: this share of its cores.
@@ -32,10 +32,10 @@ fn usage(share: f64) -> Value {
     json!({"mean-used-cpu": format!("{}", share * CORES * 1000.0), "std-used-cpu": format!("{}", 0.05 * CORES * 1000.0)})
 }
 
-/// What each node of a plane has.
+/// Cores of each node of a plane.
 const CORES: f64 = 32.0;
 
-/// A cluster whose scheduler asks the operator of the world.
+/// A cluster whose scheduler queries the operator of the world.
 pub struct Scene<'a> {
     pub world: &'a World,
     nodes: Vec<String>,
@@ -60,7 +60,7 @@ impl<'a> Scene<'a> {
         Ok(scene)
     }
 
-    /// Has the scheduler ask the operator, with the certificate authority that the Secret has now.
+    /// Configures the scheduler to query the operator, with the certificate authority that is in the Secret now.
     pub async fn ask(&self) -> Result<()> {
         let authority = until::<Secret, _>(self.world, "ganglion-extender-tls", "the certificate", |secret| {
             secret.data?.remove("ca.crt")
@@ -74,7 +74,7 @@ impl<'a> Scene<'a> {
         Api::all(self.world.client.clone())
     }
 
-    /// Makes this the policy, and waits until it says that it is served in this state.
+    /// Writes this policy, and waits until its Ready condition has this status and reason.
     async fn policy(&self, spec: Value, ready: (&str, &str)) -> Result<String> {
         let policy = json!({
             "apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy", "metadata": {"name": POLICY}, "spec": spec,
@@ -101,19 +101,19 @@ impl<'a> Scene<'a> {
         self.policy(json!({"agents": [agent]}), ("True", "Serving")).await
     }
 
-    /// Sets annotations or labels of a node; null removes.
+    /// Sets annotations or labels of a node; null removes one.
     pub async fn node(&self, at: usize, metadata: Value) -> Result<()> {
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         Api::<Node>::all(self.world.client.clone()).patch(&self.nodes[at], &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
-    /// Annotates all nodes, each by its number.
+    /// Annotates all nodes, each by its index.
     async fn annotate(&self, annotations: impl Fn(usize) -> Value) -> Result<()> {
         for at in 0..self.nodes.len() {
             self.node(at, json!({"annotations": annotations(at)})).await?;
         }
-        // The operator's watch needs a moment.
+        // Lets the operator's watch catch up.
         tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(())
     }
@@ -122,7 +122,7 @@ impl<'a> Scene<'a> {
         self.pod_of("", spec).await
     }
 
-    /// A pod of this type; without one, of a type of its own.
+    /// Creates a pod of this type; without a type, it gets a unique one.
     async fn pod_of(&self, app: &str, spec: Value) -> Result<String> {
         let name = format!("pod-{}", self.pods.replace(self.pods.get() + 1));
         let mut whole = json!({
@@ -133,7 +133,7 @@ impl<'a> Scene<'a> {
         Ok(name)
     }
 
-    /// Where a new pod lands, as the number of the node.
+    /// Index of the node on which a new pod is scheduled.
     async fn lands(&self, spec: Value) -> Result<usize> {
         let name = self.pod(spec).await?;
         self.node_of(&name).await
@@ -144,7 +144,7 @@ impl<'a> Scene<'a> {
         self.nodes.iter().position(|one| *one == node).context("a node of the cluster")
     }
 
-    /// What an event of the pod says about why it does not fit.
+    /// Message of the pod's scheduling event: why no node fits.
     pub async fn unschedulable(&self, name: &str) -> Result<String> {
         let events: Api<Event> = self.world.api();
         let told = async {
@@ -162,7 +162,7 @@ impl<'a> Scene<'a> {
         tokio::time::timeout(TIMEOUT, told).await.context("no event says that the pod does not fit")?
     }
 
-    /// The nodes of the pods with this label, once so many are bound.
+    /// Nodes of the pods with this label, once this number of pods is bound.
     async fn bound(&self, label: &str, count: usize) -> Result<Vec<String>> {
         let bound = async {
             loop {
@@ -209,7 +209,7 @@ fn the_stock_scheduler_places_by_each_agent() {
     });
 }
 
-/// Risky nodes are rejected, with a reason; without usage the agent has no opinion.
+/// Risky nodes are rejected, with a reason; without usage, the agent abstains.
 async fn safe(scene: &Scene<'_>) -> Result<()> {
     let said = scene.policy(json!({"agents": [{"name": "safe", "safe": {}}]}), ("False", "AgentsWithoutData")).await?;
     ensure!(said.contains("agent safe") && said.contains("no fresh usage"), "{said}");
@@ -228,7 +228,7 @@ async fn safe(scene: &Scene<'_>) -> Result<()> {
     scene.clear().await
 }
 
-/// The command says the same as the scheduler got, of a pod that is there and of one in a file.
+/// The command reports what the scheduler received, for an existing pod and for one in a file.
 async fn explanation(scene: &Scene<'_>, safe: usize) -> Result<()> {
     let asked = ["explain", "placement", "--policy", POLICY, "--pod", "pod-0"];
     let (done, said) = scene.world.ganglion(&asked).await?;
@@ -249,8 +249,8 @@ async fn explanation(scene: &Scene<'_>, safe: usize) -> Result<()> {
     Ok(())
 }
 
-/// While the policy rejects all nodes, pods of another scheduler and of a DaemonSet are placed as ever, and all pods are in
-/// shadow mode and without the policy.
+/// While the policy rejects all nodes, pods of another scheduler and of a DaemonSet are scheduled as usual. In shadow
+/// mode and without the policy, all pods are.
 async fn others(scene: &Scene<'_>) -> Result<()> {
     scene.lands(json!({"schedulerName": OTHER})).await?;
     let daemon = json!({
@@ -286,7 +286,7 @@ async fn congestion(scene: &Scene<'_>) -> Result<()> {
     scene.clear().await
 }
 
-/// Packs, where the scheduler by itself spreads.
+/// The agent packs pods, while the scheduler alone would spread them.
 async fn pigeon(scene: &Scene<'_>) -> Result<()> {
     scene.agent(json!({"name": "pack", "pigeon": {"objective": "Consolidate"}})).await?;
     let first = scene.nodes[3].clone();
@@ -297,7 +297,7 @@ async fn pigeon(scene: &Scene<'_>) -> Result<()> {
         let at = scene.lands(json!({})).await?;
         ensure!(at == 3, "a pod went to node {at}, not to the full one");
     }
-    // A pod that fits nowhere gets no better by an opinion.
+    // A pod that fits nowhere still fits nowhere with scores.
     let huge = json!([{"name": "c", "image": "none", "resources": {"requests": {"cpu": "1000"}}}]);
     let name = scene.pod(json!({ "containers": huge })).await?;
     let said = scene.unschedulable(&name).await?;
@@ -321,14 +321,14 @@ async fn expression(scene: &Scene<'_>) -> Result<()> {
     let name = scene.pod(json!({})).await?;
     let said = scene.unschedulable(&name).await?;
     ensure!(said.contains("mine: node.pods < 0 is false"), "{said}");
-    // It abstains where no node has what it reads.
+    // The agent abstains if no node has the data that it needs.
     scene.clear().await?;
     scene.agent(json!({"name": "mine", "expression": {"score": "10.0 - node.power / 100.0"}})).await?;
     scene.lands(json!({})).await?;
     scene.clear().await
 }
 
-/// Nodes are half used, and one takes less for each percent more, as a real model server predicts.
+/// All nodes are half used, and the power of one rises least with usage, as predicted by a real model server.
 async fn power(scene: &Scene<'_>) -> Result<()> {
     let agent = || json!({"name": "power", "power": {}});
     let said = scene.policy(json!({"agents": [agent()]}), ("False", "AgentsWithoutData")).await?;
@@ -361,7 +361,7 @@ async fn power(scene: &Scene<'_>) -> Result<()> {
     let last = format!("pod-{}", scene.pods.get() - 1);
     let (done, said) = scene.world.ganglion(&["explain", "placement", "--policy", POLICY, "--pod", &last]).await?;
     ensure!(done && said.contains("W ("), "{said}");
-    // It abstains for a pod without CPU.
+    // The agent abstains for a pod without CPU requests.
     scene.lands(json!({"containers": [{"name": "c", "image": "none"}]})).await?;
     for node in &scene.nodes {
         scene.world.kubectl(&["delete", "nodeconfig", node], None).await?;
@@ -372,7 +372,7 @@ async fn power(scene: &Scene<'_>) -> Result<()> {
 /// Pods of one type have failed on all nodes but one.
 async fn reward(scene: &Scene<'_>) -> Result<()> {
     scene.agent(json!({"name": "learn", "reward": {"learningRate": "1"}})).await?;
-    // Of this type nothing is known.
+    // There is no record about this type.
     scene.lands(json!({})).await?;
     let good = 3;
     for at in 0..good {
@@ -397,7 +397,7 @@ async fn reward(scene: &Scene<'_>) -> Result<()> {
     scene.clear().await
 }
 
-/// Two zones get as many pods, though one has three nodes and the other one.
+/// Two zones get the same number of pods, although one has three nodes and the other has one.
 async fn spread(scene: &Scene<'_>) -> Result<()> {
     for at in 0..scene.nodes.len() {
         let zone = if at == 0 { "a" } else { "b" };
@@ -415,8 +415,8 @@ async fn spread(scene: &Scene<'_>) -> Result<()> {
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "spread"}}, "template": template},
     });
     scene.world.kubectl(&["apply", "-f", "-"], Some(&deployment.to_string())).await?;
-    // One after the other: the agent counts the pods that the operator's watch has brought, and the first may come before their
-    // ReplicaSet.
+    // One pod at a time: the agent counts the pods in the operator's cache, and the first pod may arrive there before
+    // its ReplicaSet.
     for count in 2..=8 {
         scene.bound("app=spread", count - 1).await?;
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -429,7 +429,8 @@ async fn spread(scene: &Scene<'_>) -> Result<()> {
     scene.clear().await
 }
 
-/// An action moves a replica to the node that the policy likes best, though the scheduler of its pods does not ask the policy.
+/// An action moves a replica to the node that the policy prefers, although the scheduler of its pods does not query the
+/// policy.
 async fn action(scene: &Scene<'_>) -> Result<()> {
     let template = json!({
         "metadata": {"labels": {"app": "web"}},

@@ -1,4 +1,5 @@
-//! The certificate of the extender: made by the operator, or given by somebody else; each change is served without a restart.
+//! The certificate of the extender: created by the operator, or provided by another owner. Each change takes effect
+//! without a restart.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,13 +16,13 @@ use super::placement::{POLICY, Scene};
 
 const SECRET: &str = "ganglion-extender-tls";
 
-/// A certificate that is gone is made again and served without a restart; until the scheduler trusts the new authority, pods
-/// are placed without an opinion.
+/// A deleted certificate is recreated and served without a restart. Until the scheduler trusts the new authority, pods
+/// are scheduled without scores.
 pub async fn made(scene: &Scene<'_>) -> Result<()> {
     scene.agent(json!({"name": "none", "expression": {"filter": "node.pods < 0"}})).await?;
     let secrets = scene.world.api::<Secret>();
     let before = secrets.get(SECRET).await?.data;
-    // One that is broken is renewed, by the same authority.
+    // A broken certificate is renewed by the same authority.
     let broken = Patch::Merge(json!({"data": {"tls.crt": "bm8="}}));
     secrets.patch(SECRET, &PatchParams::default(), &broken).await?;
     let mended = until::<Secret, _>(scene.world, SECRET, "a mended certificate", |secret| {
@@ -40,21 +41,21 @@ pub async fn made(scene: &Scene<'_>) -> Result<()> {
     ensure!(said.contains("none: node.pods < 0 is false"), "{said}");
     scene.policies().delete(POLICY, &DeleteParams::default()).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // The scheduler tries a rejected pod again when something in the cluster changes, else after five minutes.
+    // The scheduler retries an unschedulable pod when something in the cluster changes, otherwise after five minutes.
     scene.node(0, json!({"labels": {"something": "new"}})).await?;
     until::<Pod, _>(scene.world, &name, "the pod to be bound without the policy", |pod| pod.spec?.node_name).await?;
     scene.clear().await
 }
 
-/// The data of the Secret as cert-manager keeps it.
+/// Data of the Secret as cert-manager writes it.
 fn data(authority: &Authority) -> Result<Value> {
     let (certificate, key) = authority.files();
     let read = |file: PathBuf| anyhow::Ok(ByteString(std::fs::read(file)?));
     Ok(json!({"tls.crt": read(certificate)?, "tls.key": read(key)?, "ca.crt": ByteString(authority.pem())}))
 }
 
-/// A certificate that somebody else keeps. One that has expired stalls no pod and is not replaced by the operator; once it is
-/// renewed, the policy decides again.
+/// A certificate with another owner. An expired one blocks no pod, and the operator does not replace it; once it is
+/// renewed, the policy applies again.
 pub async fn given(scene: &Scene<'_>) -> Result<()> {
     let secrets = scene.world.api::<Secret>();
     scene.agent(json!({"name": "none", "expression": {"filter": "node.pods < 0"}})).await?;
@@ -69,7 +70,7 @@ pub async fn given(scene: &Scene<'_>) -> Result<()> {
     let params = PatchParams::apply("cert-manager").force();
     let expired = Patch::Apply(secret(data(&authority)?));
     secrets.patch(SECRET, &params, &expired).await?;
-    // A process that starts now has never seen another one.
+    // A new process has never seen another certificate.
     scene.world.kill_and_restart().await?;
     scene.ask().await?;
     let name = scene.pod(json!({})).await?;

@@ -1,4 +1,4 @@
-//! What pods came to on nodes is learned from their statuses, and outlives the operator.
+//! The outcome of pods on nodes is learned from their statuses, and persists across restarts of the operator.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 
 const POLICY: &str = "learn";
 
-/// Longer than the shortest time between two writes of what was learned.
+/// Longer than the minimum interval between two writes of learned data.
 const IDLE: Duration = Duration::from_secs(75);
 
 /// Two nodes, and an operator that serves schedulers.
@@ -45,7 +45,7 @@ impl<'a> Scene<'a> {
         Api::all(self.world.client.clone())
     }
 
-    /// A pod of this type on a node, once it runs.
+    /// Starts a pod of this type on a node, and waits until it runs.
     async fn runs(&self, name: &str, of: &str, at: usize) -> Result<()> {
         let spec = json!({
             "nodeName": self.nodes[at], "containers": [{"name": "c", "image": "none"}],
@@ -58,7 +58,7 @@ impl<'a> Scene<'a> {
         .await
     }
 
-    /// The pod's container ends with an error, as a kubelet reports it.
+    /// Lets the pod's container end with an error, as a kubelet reports it.
     async fn fails(&self, name: &str) -> Result<()> {
         let now = jiff::Timestamp::now();
         let state = json!({"terminated": {"exitCode": 1, "startedAt": now, "finishedAt": now}});
@@ -70,7 +70,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// What kube-scheduler would get for a pod of this type; None while the operator has no opinion.
+    /// Scores that kube-scheduler would get for a pod of this type; None while the operator abstains.
     async fn scores(&self, of: &str) -> Result<Option<[i64; 2]>> {
         let pod = json!({
             "metadata": {"name": "new", "namespace": self.world.ns, "uid": "new", "labels": {"app": of}},
@@ -97,7 +97,7 @@ impl<'a> Scene<'a> {
         Ok((scores != [0, 0]).then_some(scores))
     }
 
-    /// The first opinion about a pod of this type.
+    /// First scores for a pod of this type.
     async fn opinion(&self, of: &str) -> Result<[i64; 2]> {
         let asked = async {
             loop {
@@ -110,7 +110,7 @@ impl<'a> Scene<'a> {
         tokio::time::timeout(TIMEOUT, asked).await.context("the operator has no opinion")?
     }
 
-    /// What the command says about a pod of this type.
+    /// Output of the command about a pod of this type.
     async fn explained(&self, of: &str) -> Result<Value> {
         let home = tempfile::tempdir()?;
         let file = home.path().join("pod.yaml");
@@ -123,7 +123,7 @@ impl<'a> Scene<'a> {
         Ok(serde_json::from_str(&said)?)
     }
 
-    /// The name of the ConfigMap, as the policy has it.
+    /// Name of the ConfigMap in the policy's status.
     async fn map(&self) -> Result<String> {
         let told = async {
             loop {
@@ -138,7 +138,7 @@ impl<'a> Scene<'a> {
         tokio::time::timeout(TIMEOUT, told).await.context("the policy names no ConfigMap")?
     }
 
-    /// Waits until the ConfigMap has this text; its version.
+    /// Waits until the ConfigMap contains this text. Returns its version.
     async fn saved(&self, map: &str, text: &str) -> Result<String> {
         until::<ConfigMap, _>(self.world, map, "what was learned to be saved", |map| {
             let version = map.metadata.resource_version?;
@@ -175,7 +175,7 @@ fn what_was_learned_outlives_the_operator() {
     });
 }
 
-/// A failure makes a node worse for pods of the type, and for no others.
+/// A failure lowers the score of a node for pods of the type, but not for others.
 async fn learned(scene: &Scene<'_>) -> Result<String> {
     scene.runs("web-0", "web", 0).await?;
     scene.runs("web-1", "web", 1).await?;
@@ -196,7 +196,7 @@ async fn learned(scene: &Scene<'_>) -> Result<String> {
     Ok(map)
 }
 
-/// The operator starts anew and knows it, though the pod has gone; what it counted before does not count again.
+/// After a restart, the operator still has the record, although the pod is gone, and does not count old events again.
 async fn remembered(scene: &Scene<'_>, map: &str) -> Result<()> {
     let world = scene.world;
     world.kill_and_restart().await?;
@@ -212,7 +212,7 @@ async fn remembered(scene: &Scene<'_>, map: &str) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is written where nothing is learned.
+/// Nothing is written while nothing is learned.
 async fn idle(scene: &Scene<'_>, map: &str) -> Result<()> {
     let before = scene.saved(map, "\"web\"").await?;
     tokio::time::sleep(IDLE).await;
@@ -221,7 +221,7 @@ async fn idle(scene: &Scene<'_>, map: &str) -> Result<()> {
     Ok(())
 }
 
-/// A ConfigMap that somebody broke is told of and written anew.
+/// A ConfigMap with invalid content is reported and rewritten.
 async fn lost(scene: &Scene<'_>, map: &str) -> Result<()> {
     let world = scene.world;
     let broken = Patch::Merge(json!({"data": {"memory.json": "nothing"}}));

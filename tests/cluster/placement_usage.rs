@@ -1,4 +1,4 @@
-//! A policy has the usage of nodes published, from a real Prometheus.
+//! A policy publishes the usage of nodes, from a real Prometheus.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use testkit::{TIMEOUT, block_on};
 const FIRST: &str = "first";
 const SECOND: &str = "second";
 
-/// The field manager of what is published.
+/// Field manager of the published annotations.
 const MANAGER: &str = "ganglion/placement-policy/usage";
 
 const SAMPLED_AT: &str = "ganglion.dev/usage-sampled-at";
 
-/// What promtool reads: steady usage of these nodes, 8 of 32 cores and 16 GiB, from a while ago until long after now.
+/// Input for promtool: steady usage of these nodes, 8 of 32 cores and 16 GiB, from a while ago until long after now.
 fn history(nodes: &[String], now: i64) -> String {
     let times: Vec<i64> = (now - 600..now + 1800).step_by(15).collect();
     let mut text = String::new();
@@ -48,7 +48,7 @@ fn history(nodes: &[String], now: i64) -> String {
     text + "# EOF\n"
 }
 
-/// A policy that asks this server, each second.
+/// A policy that polls this server every second.
 fn publishing(max_age: &str, prometheus: Value) -> Value {
     json!({
         "agents": [{"name": "safe", "safe": {}}], "maxAge": max_age,
@@ -78,7 +78,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// The message of a condition, as soon as the policy has it so.
+    /// Message of a condition, once it has this status and reason.
     async fn says(&self, policy: &str, kind: &str, (status, reason): (&str, &str)) -> Result<String> {
         let mut last = None;
         let told = async {
@@ -100,7 +100,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Waits until this is so of the annotations of every node.
+    /// Waits until the annotations of every node satisfy `test`.
     async fn nodes(&self, what: &str, test: impl Fn(&Node) -> bool) -> Result<()> {
         let look = async {
             loop {
@@ -110,10 +110,10 @@ impl Scene<'_> {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
-        tokio::time::timeout(TIMEOUT, look).await.with_context(|| format!("waited in vain for {what}"))?
+        tokio::time::timeout(TIMEOUT, look).await.with_context(|| format!("timed out waiting for {what}"))?
     }
 
-    /// How many annotations the operator has applied.
+    /// Number of annotation writes of the operator.
     async fn writes(&self) -> Result<u64> {
         let metrics = self.world.operator.lock().await.get("/metrics").await?;
         let line = metrics.lines().find(|line| {
@@ -154,7 +154,7 @@ fn a_policy_publishes_the_usage_of_nodes() {
     });
 }
 
-/// The agent knows nothing before, and what is published afterwards.
+/// Without usage the agent abstains; once it is published, the agent decides.
 async fn published(scene: &Scene<'_>, prometheus: &Prometheus) -> Result<()> {
     scene.put(FIRST, json!({"agents": [{"name": "safe", "safe": {}}]})).await?;
     scene.says(FIRST, "Ready", ("False", "AgentsWithoutData")).await?;
@@ -183,7 +183,7 @@ async fn published(scene: &Scene<'_>, prometheus: &Prometheus) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is written while nothing changes; an answer that says something else is; another policy does not publish, too.
+/// Nothing is written while nothing changes; a changed answer is written; a second policy does not publish as well.
 async fn steady(scene: &Scene<'_>) -> Result<()> {
     let before = scene.writes().await?;
     ensure!(before == scene.nodes.len() as u64, "{before} writes of {} nodes", scene.nodes.len());
@@ -194,13 +194,13 @@ async fn steady(scene: &Scene<'_>) -> Result<()> {
     scene.says(SECOND, "Ready", ("True", "Serving")).await?;
     tokio::time::sleep(Duration::from_secs(6)).await;
     ensure!(scene.writes().await? == before, "written though nothing changed");
-    // What somebody else changes of it is put right.
+    // Changes by another client are corrected.
     let wrong = Patch::Merge(json!({"metadata": {"annotations": {"mean-used-cpu": "1"}}}));
     scene.api().patch(&scene.nodes[0], &PatchParams::default(), &wrong).await?;
     scene.nodes("the right number", |node| number(node, "mean-used-cpu").is_some_and(|cpu| cpu > 7000.0)).await
 }
 
-/// One node whose annotations are refused leaves those of the others as they are.
+/// If the annotations of one node are rejected, those of the other nodes remain unchanged.
 async fn refused(scene: &Scene<'_>, prometheus: &Prometheus) -> Result<()> {
     let [first, second] = [&scene.nodes[0], &scene.nodes[1]];
     scene.put(FIRST, publishing("10s", json!({"url": prometheus.url()}))).await?;
@@ -228,10 +228,10 @@ async fn refused(scene: &Scene<'_>, prometheus: &Prometheus) -> Result<()> {
     }
     let said = scene.says(FIRST, "UsagePublished", ("False", "NodeNotWritten")).await?;
     ensure!(said.contains(first), "{said}");
-    // Pauses that double would be longer than the age by then.
+    // Exponential backoff would exceed the maximum age by then.
     for _ in 0..350 {
         let node = scene.api().get(second).await?;
-        ensure!(is_annotated(&node), "the annotations of {second} were taken away");
+        ensure!(is_annotated(&node), "the annotations of {second} were removed");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
@@ -241,7 +241,7 @@ async fn refused(scene: &Scene<'_>, prometheus: &Prometheus) -> Result<()> {
     Ok(())
 }
 
-/// Without Prometheus the annotations go when they are too old; the next policy takes over from one that is deleted.
+/// Without Prometheus, outdated annotations are removed. If the publishing policy is deleted, the next one takes over.
 async fn lost(scene: &Scene<'_>, prometheus: &mut Prometheus) -> Result<()> {
     scene.put(FIRST, publishing("10s", json!({"url": prometheus.url()}))).await?;
     scene.says(FIRST, "UsagePublished", ("True", "Published")).await?;
@@ -267,7 +267,7 @@ async fn login(scene: &Scene<'_>) -> Result<()> {
     };
     secret("wrong").await?;
     let nothing = json!({"status": "success", "data": {"resultType": "vector", "result": []}});
-    // me:right
+    // User me, password right.
     let server = Server::start(Manner::Guarded("authorization: Basic bWU6cmlnaHQ=\r\n", nothing.to_string())).await;
     let auth = json!({"basic": {"name": "login"}});
     let prometheus = json!({"url": server.url(""), "namespace": scene.world.ns, "auth": auth});
@@ -283,7 +283,8 @@ async fn login(scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Without a policy that publishes, too, what is old goes; that of others stays, and is not tried again and again.
+/// Even without a publishing policy, outdated annotations are removed. Those of other owners stay, and their removal is
+/// not retried endlessly.
 async fn swept(scene: &Scene<'_>) -> Result<()> {
     scene.put(SECOND, json!({"agents": [{"name": "safe", "safe": {}}]})).await?;
     scene.says(SECOND, "Ready", ("True", "Serving")).await?;

@@ -1,5 +1,5 @@
-//! SwarmPools that get bad input, lose what they stand on, or whose objects somebody else changes. Simulated pods; workers are
-//! restarted and do not report.
+//! SwarmPools with invalid input, with deleted dependencies, or with objects that others change. The pods are
+//! simulated; workers are restarted and do not report.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use testkit::world::World;
 use testkit::world::loops::until;
 use testkit::world::pools::{JOBS, WORKERS, converged, file, inline, is, message, patch, pool, pool_story, spec};
 
-/// Makes the StatefulSet, of simulated pods with these annotations.
+/// Creates the StatefulSet of simulated pods with these annotations.
 pub async fn workers(world: &World, replicas: u32, annotations: Value) -> Result<()> {
     let template = json!({
         "metadata": {"labels": {"app": WORKERS}, "annotations": annotations},
@@ -47,7 +47,7 @@ fn says(status: &SwarmPoolStatus, parts: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The number of jobs that the file has.
+/// Number of jobs in the file.
 async fn listed(world: &World) -> Result<usize> {
     Ok(file(world).await?.matches("\n      - ").count())
 }
@@ -72,7 +72,7 @@ fn one_source_that_cannot_be_read_stops_no_other_and_loses_no_job() {
             says(&is(world, WORKERS, "False", "SourceInvalid").await?, &["ConfigMap b", "stay"])?;
             ensure!(listed(world).await? >= 5, "{}", file(world).await?);
         }
-        // The others go on.
+        // The other jobs continue.
         change(world, "a", "jobs", "a-1\na-2\na-3\n").await?;
         until::<SwarmPool, _>(world, WORKERS, "six jobs", |pool| (pool.status?.jobs == Some(6)).then_some(())).await?;
         change(world, "b", "jobs", "- b-1\n").await?;
@@ -160,7 +160,7 @@ fn what_somebody_else_writes_is_put_back_or_left_alone() {
         same(world, &before).await?;
         world.api::<ConfigMap>().delete(JOBS, &DeleteParams::default()).await?;
         same(world, &before).await?;
-        // Also what was changed while the operator was away.
+        // Changes made while the operator was down count as well.
         world.operator.lock().await.kill();
         let text = file(world).await?.replacen("      - stream:0003\n", "", 1);
         change(world, JOBS, "config.yml", &text).await?;
@@ -204,16 +204,16 @@ fn replicas_that_somebody_else_writes_are_followed() {
         let free = json!({"metadata": {"managedFields": [{}]}});
         world.api::<StatefulSet>().patch(WORKERS, &PatchParams::default(), &Patch::Merge(&free)).await?;
         patch(world, WORKERS, json!({"replicas": 4})).await?;
-        // The operator may hear later that the field is not Flux's any more.
+        // The operator may observe later that Flux no longer owns the field.
         until::<SwarmPool, _>(world, WORKERS, "the autoscaler to be named", |pool| {
             message(&pool.status?).contains("belongs to the autoscaler web").then_some(())
         })
         .await?;
-        // An autoscaler of the pool itself writes the pool's number.
+        // An autoscaler of the pool itself writes the pool's replicas.
         world.api::<HorizontalPodAutoscaler>().delete("web", &DeleteParams::default()).await?;
         world.kubectl(&["scale", "swp", WORKERS, "--replicas=3"], None).await?;
         converged(world, WORKERS, 3, 30).await?;
-        // The workload's own status may come later than its workers.
+        // The workload's status may be updated later than its workers.
         until::<SwarmPool, _>(world, WORKERS, "three replicas in the status", |pool| {
             (pool.status?.replicas == Some(3)).then_some(())
         })
@@ -227,7 +227,7 @@ fn budgets_hold_and_workers_that_are_not_ready_are_told() {
         workers(world, 2, json!({})).await?;
         let budget = json!({"minAvailable": 2, "selector": {"matchLabels": {"app": WORKERS}}});
         world.create::<PodDisruptionBudget>(json!({"metadata": {"name": "all"}, "spec": budget})).await?;
-        // The disruption controller has to see the pods first.
+        // The disruption controller must observe the pods first.
         until::<PodDisruptionBudget, _>(world, "all", "the budget to count", |budget| {
             (budget.status?.current_healthy == 2).then_some(())
         })

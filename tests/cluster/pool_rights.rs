@@ -1,4 +1,5 @@
-//! Who may make SwarmPools, and what the operator says where a namespace has not given it its ConfigMaps.
+//! Permissions to create SwarmPools, and the operator's report if a namespace has not granted it access to its
+//! ConfigMaps.
 
 use anyhow::Context;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -51,7 +52,7 @@ fn a_pool_in_a_namespace_without_a_binding_says_which_one_to_make() {
         let text = message(&status);
         let (_, command) = text.split_once("kubectl ").with_context(|| format!("no command in {text}"))?;
         world.kubectl(&command.split(' ').collect::<Vec<_>>(), None).await?;
-        // It is looked for every quarter of a minute.
+        // Retried every 15 s.
         is(world, WORKERS, "False", "WorkloadNotFound").await.map(drop)
     });
 }

@@ -1,4 +1,5 @@
-//! SwarmPools whose workers die, lose their node, or do not say what they work by; and who else sets the number of workers.
+//! SwarmPools whose workers die, lose their node, or do not report their version; and other owners of the number of
+//! workers.
 
 use std::time::Duration;
 
@@ -22,17 +23,17 @@ use testkit::world::pools::{
 
 use crate::samples::{apply, root};
 
-/// As workers report it (`version.source: Annotation`).
+/// Annotation with the version that a worker reports (`version.source: Annotation`).
 const OBSERVED: &str = "ganglion.dev/observed-version";
 
-/// As the operator tells it to pods.
+/// Annotation with the version that the operator assigns to a pod.
 const TOLD: &str = "ganglion.dev/job-version";
 
 fn worker(nth: usize) -> String {
     format!("{WORKERS}-{nth}")
 }
 
-/// The node of a pod.
+/// Node of a pod.
 async fn node_of(world: &World, pod: &str) -> Result<String> {
     world.api::<Pod>().get(pod).await?.spec.and_then(|spec| spec.node_name).context("it is on no node")
 }
@@ -56,7 +57,7 @@ fn a_worker_on_a_lost_node_keeps_its_jobs_until_it_is_gone_for_certain() {
         ensure!(message(&status).contains(&worker(0)), "{}", message(&status));
         let running = check(&left, 30)?;
         ensure!(running[&worker(0)].len() == 10, "its process lives, and has its jobs: {running:?}");
-        // The machine is switched off, and somebody says so by deleting its pods.
+        // The machine is off, and an administrator confirms that by deleting its pods.
         world.kubectl(&["cordon", &lost.node], None).await?;
         drop(lost);
         let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
@@ -70,7 +71,7 @@ fn a_worker_on_a_lost_node_keeps_its_jobs_until_it_is_gone_for_certain() {
     });
 }
 
-/// How often a worker died, by the journal.
+/// Number of deaths of workers, from the journal.
 fn deaths(kubelet: &Kubelet) -> Result<usize> {
     Ok(Journal::read(&kubelet.journal())?.deaths())
 }
@@ -96,7 +97,7 @@ fn workers_that_are_killed_go_on_with_what_their_file_says_then() {
         ensure!(check(&kubelet, 30)? == running, "others have its jobs");
         let after = converged(world, WORKERS, 3, 30).await?;
         ensure!(after.version == before.version, "lists were written for a worker that was killed");
-        // In the middle of a handover, with jobs that it is about to stop.
+        // In the middle of a handover, while it is about to stop jobs.
         patch(world, WORKERS, json!({"replicas": 4})).await?;
         let reads = until::<SwarmPool, _>(world, WORKERS, "a worker to release jobs", |pool| {
             let workers = pool.status?.workers;
@@ -128,9 +129,9 @@ fn a_worker_that_reports_an_old_version_for_ever_is_named_and_keeps_nobody_waiti
         let text = message(&status);
         ensure!(text.contains(&worker(1)) && text.contains(&format!("reports version {old}")), "{text}");
         ensure!(status.converged.as_deref() == Some("2/3"), "{status:?}");
-        // All but the two that only it does not know of.
+        // All jobs except the two that only this worker has not received.
         check(&kubelet, 34)?;
-        // What the message advises.
+        // The command that the message recommends.
         world.kubectl(&["delete", "pod", &worker(1)], None).await?;
         converged(world, WORKERS, 3, 36).await?;
         check(&kubelet, 36)?;
@@ -161,7 +162,7 @@ fn replicas_that_are_undone_again_and_again_are_left_alone() {
         };
         let text = message(&told);
         ensure!(text.contains("rival") && text.contains("leave replicas out"), "{text}");
-        // The pool goes on with the workers that there are.
+        // The pool continues with the existing workers.
         let two = world.api::<StatefulSet>().get(WORKERS).await?.spec.and_then(|spec| spec.replicas);
         ensure!(two == Some(2), "{two:?}");
         patch(world, WORKERS, json!({"replicas": null})).await?;
@@ -179,7 +180,7 @@ fn an_autoscaler_and_a_loop_scale_the_pool() {
         let pool_spec = reloading(json!({"replicas": 2}));
         pool(world, WORKERS, pool_spec).await?;
         converged(world, WORKERS, 2, 30).await?;
-        // The autoscaler of the control plane, which needs no metric to be below its minimum.
+        // The autoscaler of the control plane, which needs no metric to enforce its minimum.
         let target = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "SwarmPool", "name": WORKERS});
         let hpa = json!({"scaleTargetRef": target, "minReplicas": 3, "maxReplicas": 6});
         world.create::<HorizontalPodAutoscaler>(json!({"metadata": {"name": "cameras"}, "spec": hpa})).await?;
@@ -201,12 +202,12 @@ fn an_autoscaler_and_a_loop_scale_the_pool() {
     });
 }
 
-/// Plays the workers of a Deployment that write the version they were told of to their own pods.
+/// Simulates the workers of a Deployment, which copy the version assigned to them to their own pods.
 async fn confirm(world: &World, app: &str) -> Result<()> {
     loop {
         for pod in world.api::<Pod>().list(&ListParams::default().labels(&format!("app={app}"))).await? {
             let (told, said) = (pod.annotations().get(TOLD), pod.annotations().get(OBSERVED));
-            // Told again, it is the version and a number.
+            // A repeated version has a number appended.
             let version = told.and_then(|told| told.split('.').next());
             if let Some(version) = version.filter(|version| said.is_none_or(|said| said != version)) {
                 world.patch_pod(&pod.name_any(), json!({"metadata": {"annotations": {OBSERVED: version}}})).await?;
@@ -216,7 +217,7 @@ async fn confirm(world: &World, app: &str) -> Result<()> {
     }
 }
 
-/// As a user would: the workers, then a pool. Simulated pods.
+/// As a user would do it: the workers, then a pool, with simulated pods.
 #[test]
 fn the_samples_of_pools_converge() {
     pool_story("samples-pools", async |world| {
@@ -249,7 +250,8 @@ fn the_samples_of_pools_converge() {
     });
 }
 
-/// The operator is killed while the workers are told nothing and simply restarted, and each has a ConfigMap of its own.
+/// The operator is killed while workers are simply restarted instead of notified, and each worker has its own
+/// ConfigMap.
 #[test]
 fn lists_of_their_own_survive_a_crash_at_each_write() {
     use testkit::proxy::gate::When;

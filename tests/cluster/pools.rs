@@ -1,4 +1,4 @@
-//! SwarmPools over real worker processes: what a user sees, and what the workers do.
+//! SwarmPools with real worker processes: what a user sees, and what the workers do.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn jobs_move_between_workers_that_reload() {
         for part in ["WORKLOAD", "MOVED", "CONVERGED", "2/2", "Converged"] {
             ensure!(table.contains(part), "{part} is not in\n{table}");
         }
-        // At rest it writes nothing.
+        // A pool at rest writes nothing.
         tokio::time::sleep(Duration::from_secs(3)).await;
         let before = world.proxy.writes().len();
         tokio::time::sleep(Duration::from_secs(20)).await;
@@ -93,7 +93,7 @@ fn a_worker_that_does_not_confirm_keeps_its_jobs_until_somebody_says_otherwise()
         ensure!(text.contains(&silent), "{text}");
         let running = check(&kubelet, 30)?;
         ensure!(running[&silent].len() == 15, "{running:?}");
-        // The way out that the message names.
+        // The remedy that the message names.
         let version = status.workers.iter().find(|one| one.name == silent).and_then(|one| one.desired_version);
         let version = version.unwrap_or_default();
         ensure!(text.contains(&format!("version: {version}")), "{text}");

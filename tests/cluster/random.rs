@@ -1,8 +1,9 @@
-//! Random actions against random changes by others, on the real control plane, for a fixed time and from a fixed seed. Afterwards
-//! every action has ended, every workload has the replicas that it was last asked to have, nothing is left lying about, and no pod
-//! was evicted that no action named.
+//! Random actions and random changes by other clients on the real control plane, for a fixed time and from a fixed
+//! seed. Afterwards every action has ended, every workload has its last desired replicas, no leftovers exist, and no
+//! pod was evicted that no action named.
 //!
-//! Another seed or a longer hunt: `GANGLION_RANDOM_SEED=7 GANGLION_RANDOM_SECONDS=600 cargo test --test cluster random`.
+//! With another seed or for a longer time: `GANGLION_RANDOM_SEED=7 GANGLION_RANDOM_SECONDS=600 cargo test --test
+//! cluster random`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -25,17 +26,17 @@ const SECONDS: u64 = 40;
 const NODES: usize = 5;
 const APPS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Between two changes, in milliseconds.
+/// Pause between two changes, in milliseconds.
 const PAUSE: u64 = 400;
 
-/// How long all actions may take to end once nobody disturbs them any more.
+/// Maximum time until all actions have ended without further disturbance.
 const REST: Duration = Duration::from_secs(120);
 
 fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// The world under test, and what has been done to it.
+/// The world under test, and the changes made to it.
 struct Turmoil<'a> {
     world: &'a World,
     nodes: Nodes,
@@ -64,7 +65,7 @@ impl<'a> Turmoil<'a> {
         self.nodes.names[self.rng.usize(..NODES)].clone()
     }
 
-    /// A pod of the app, which may be gone when it is named.
+    /// A pod of the app; it may be gone when it is named.
     fn pod(&mut self, app: &str) -> Option<String> {
         let pods: Vec<String> = self.world.eye.look(|seen| pods_of(seen, app).map(|pod| pod.name_any()).collect());
         (!pods.is_empty()).then(|| pods[self.rng.usize(..pods.len())].clone())
@@ -77,7 +78,7 @@ impl<'a> Turmoil<'a> {
         (!bound.is_empty()).then(|| bound[self.rng.usize(..bound.len())].clone())
     }
 
-    /// A target: a node, any but one, or left out.
+    /// A target: one node, any node but one, or none.
     fn to(&mut self) -> Value {
         match self.rng.u8(..3) {
             0 => json!({"nodeName": self.node()}),
@@ -131,7 +132,7 @@ impl<'a> Turmoil<'a> {
         self.world.kubectl(&["create", "-f", "-"], Some(&action(&name, spec).to_string())).await.map(drop)
     }
 
-    /// What somebody else does.
+    /// Changes something as another client.
     async fn disturb(&mut self) -> Result<()> {
         let (app, node) = (self.app(), self.node());
         match self.rng.u8(..10) {
@@ -171,7 +172,7 @@ impl<'a> Turmoil<'a> {
         Ok(())
     }
 
-    /// What must hold once nobody disturbs any more.
+    /// Checks the rules once there is no further disturbance.
     async fn judge(&mut self) -> Result<()> {
         self.nodes.open_all().await?;
         let ended = |seen: &testkit::eye::Seen| seen.actions.values().all(|action| is_over(action)).then_some(());
@@ -195,14 +196,14 @@ impl<'a> Turmoil<'a> {
         Ok(())
     }
 
-    /// The pods that the operator evicted.
+    /// Pods that the operator evicted.
     fn evicted(&self) -> BTreeSet<String> {
         let writes = self.world.proxy.writes();
         let evictions = writes.iter().filter(|write| write.is_on("pods/eviction"));
         evictions.filter_map(|write| write.target.split('/').nth(1).map(str::to_owned)).collect()
     }
 
-    /// The old pods that any action has ever had in its status.
+    /// Old pods that any action ever had in its status.
     fn named(&self) -> BTreeSet<String> {
         let seen = self.world.eye.now();
         let actions = seen.history.iter().filter_map(|happening| match happening {

@@ -1,4 +1,4 @@
-//! Safe in Git: the same action has one effect, however often its manifest is applied.
+//! Safe for GitOps: the same action has one effect, however often its manifest is applied.
 
 use anyhow::ensure;
 use ganglion_api::receipt::WorkloadActionReceipt;
@@ -14,7 +14,7 @@ use crate::scenes::{Scene, quota};
 const DONE: (&str, &str) = ("True", "Succeeded");
 const AGAIN: (&str, &str) = ("True", "AlreadyExecuted");
 
-/// An action that runs once, whoever makes it.
+/// An action that runs once, even if it is recreated.
 fn once(name: &str, spec: Value) -> Value {
     action(name, with(spec, json!({"runPolicy": "Once"})))
 }
@@ -57,12 +57,12 @@ fn pruned_and_restored_it_has_no_second_effect() {
     story("receipt-prune", async |world| {
         let scene = Scene::guarded(world, "web", 3).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
-        // Restored by Velero, with all that is said of it.
+        // Restored by Velero, including its status.
         let mut manifest = action("go", move_pod(&pod, &node));
         manifest["metadata"]["labels"] = json!({"part-of": "shop", "velero.io/restore-name": "night"});
         apply(world, &manifest.to_string()).await?;
         world.ends("go", DONE).await?;
-        // What a backup holds, status and all.
+        // A backup contains the whole object, including its status.
         let backup = world.kubectl(&["get", "wa", "go", "-o", "yaml"], None).await?;
         let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rest", "labels": {"part-of": "shop"}}});
         let prune = [

@@ -1,4 +1,4 @@
-//! Bad input that `kubectl apply` refuses: by the schema or by a rule, with words that say what would be right.
+//! Bad input that `kubectl apply` rejects, by the schema or by a rule, with a message that says what would be valid.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use testkit::action::{action, create_on, delete_pod, deployment, move_pod, with}
 use testkit::world::{World, story};
 use testkit::wrong_loops::{WrongLoop, wrong_loops};
 
-/// What kubectl says when it refuses this action; an error if it does not refuse.
+/// Message of the rejection of this action; an error if it is accepted.
 async fn refusal(world: &World, name: &str, spec: Value) -> Result<String> {
     let output = world.kubectl(&["apply", "-f", "-"], Some(&action(name, spec.clone()).to_string())).await;
     match output {
@@ -15,7 +15,7 @@ async fn refusal(world: &World, name: &str, spec: Value) -> Result<String> {
     }
 }
 
-/// Each spec with words that its refusal must hold.
+/// Each spec with a text that its rejection must contain.
 fn wrong() -> Vec<(&'static str, Value, &'static str)> {
     let to = json!({"nodeName": "node-0"});
     let web = deployment("web");

@@ -1,5 +1,5 @@
-//! Replacements that do not come: never Ready, crashing, unschedulable, refused. Everything is as before, and the action says
-//! why.
+//! Replacements that do not start: never Ready, crashing, unschedulable, rejected. The workload is unchanged
+//! afterwards, and the action reports the reason.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -15,7 +15,8 @@ use crate::scenes::{Scene, quota, quota_counts};
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
-/// A move and a create, each of a workload whose new pods behave so: both must end with this reason, and undone.
+/// A move and a create, each of a workload whose new pods have this behavior. Both must end with this reason, and be
+/// undone.
 async fn both_fail(world: &World, behavior: &str, reason: &str) -> Result<()> {
     let make = async |app: String| {
         let workload = Workload::deployment(&app, 2).guarded().replacements(behavior);
@@ -47,7 +48,7 @@ fn a_replacement_that_does_not_get_ready_is_taken_back() {
     });
 }
 
-/// Pods that will not be on a node with a rock, which only the scheduler knows.
+/// Pods that avoid nodes with a pod labelled rock, which only the scheduler can evaluate.
 fn shy(app: &str, replicas: usize, terms: &Value) -> Workload {
     Workload::deployment(app, replicas).guarded().spec(with(
         terms.clone(),
@@ -64,7 +65,7 @@ fn a_replacement_that_the_scheduler_refuses_goes_elsewhere_or_back() {
         let nodes = world.nodes(3, Default::default()).await?;
         let [home, rocky, flat] = [0, 1, 2].map(|at| nodes.names[at].as_str());
         Workload::deployment("rock", 1).spec(with(nodes.terms(), json!({"nodeName": rocky}))).make(world).await?;
-        // The rock asks for nothing, so both look alike; the name decides for the rocky one.
+        // The rock requests nothing, so both nodes look alike; the name decides in favor of the rocky one.
         nodes.label(rocky, "target", "yes").await?;
         nodes.label(flat, "target", "yes").await?;
         nodes.open_only(&[home]).await?;
@@ -105,7 +106,8 @@ fn a_replacement_that_a_quota_refuses_is_given_up() {
     });
 }
 
-/// Room for the replacement, none for the substitute that the set would make: it takes the replacement in its stead.
+/// The quota has room for the replacement, but not for the substitute that the ReplicaSet would create: the ReplicaSet
+/// adopts the replacement instead.
 #[test]
 fn a_quota_with_room_for_one_is_enough() {
     story("quota-one", async |world| {
@@ -186,7 +188,7 @@ fn a_victim_that_ends_slowly_is_waited_for() {
     });
 }
 
-/// Seconds: the budget has to hear of the new pod within them, on a busy machine, too.
+/// Seconds within which the budget must observe the new pod, even on a busy machine.
 const DRAIN: u64 = 10;
 
 #[test]
@@ -208,7 +210,7 @@ fn a_victim_that_never_ends_is_told() {
     });
 }
 
-/// One pod as the API server sends it.
+/// A pod as the API server sends it.
 async fn sent(world: &World, pod: &str) -> Result<Value> {
     Ok(serde_json::from_str(&world.kubectl(&["get", "pod", pod, "-o", "json"], None).await?)?)
 }

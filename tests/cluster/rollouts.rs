@@ -1,5 +1,5 @@
-//! Workloads of another kind that owns ReplicaSets: Argo's Rollout, by its real CRD. What its controller does to a ReplicaSet is done
-//! here.
+//! Workloads of another kind that owns ReplicaSets: Argo's Rollout, with its real CRD. The test performs what its
+//! controller would do with a ReplicaSet.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::scenes::Scene;
 const DONE: (&str, &str) = ("True", "Succeeded");
 const VERSION: &str = "argoproj.io/v1alpha1";
 
-/// Installs the real CRD, as it stands in its module.
+/// Installs the real CRD from its Go module.
 async fn install(world: &World) -> Result<()> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/autoscalers/crds");
     let output = Command::new(script).arg("rollouts").output().await?;
@@ -41,7 +41,7 @@ fn api(world: &World) -> Api<DynamicObject> {
     Api::namespaced_with(world.client.clone(), &world.ns, &kind)
 }
 
-/// The labels of the pods of a ReplicaSet, as Argo makes them.
+/// Labels of the pods of a ReplicaSet, as Argo sets them.
 fn labels(app: &str, hash: &str) -> Value {
     json!({"app": app, "rollouts-pod-template-hash": hash})
 }
@@ -51,7 +51,7 @@ fn template(labels: Value) -> Value {
     json!({"metadata": {"labels": labels}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 1}})
 }
 
-/// Makes a ReplicaSet of the Rollout.
+/// Creates a ReplicaSet of the Rollout.
 async fn put_set(world: &World, name: &str, app: &str, hash: &str, replicas: usize) -> Result<()> {
     let uid = api(world).get(app).await?.uid().context("a Rollout without a uid")?;
     let owner = json!({"apiVersion": VERSION, "kind": "Rollout", "name": app, "uid": uid, "controller": true});
@@ -65,7 +65,7 @@ async fn put_set(world: &World, name: &str, app: &str, hash: &str, replicas: usi
     Ok(())
 }
 
-/// Makes a Rollout with one ReplicaSet of its name, a Service, and a budget that allows no replica to be missing.
+/// Creates a Rollout with one ReplicaSet of its name, a Service, and a budget that allows no disruption.
 async fn scene(world: &World, app: &str, replicas: usize) -> Result<Scene> {
     let manifest: DynamicObject = serde_json::from_value(json!({
         "apiVersion": VERSION, "kind": "Rollout", "metadata": {"name": app},
@@ -81,7 +81,8 @@ async fn scene(world: &World, app: &str, replicas: usize) -> Result<Scene> {
     Ok(Scene { app: app.to_owned(), replicas, tale: Story::begin(&world.eye, app) })
 }
 
-/// What Argo's controller does: the ReplicaSet gets the replicas of its Rollout, and then the Rollout says that this is done.
+/// Acts like Argo's controller: sets the replicas of the ReplicaSet to those of the Rollout, then updates the Rollout's
+/// status.
 async fn control(world: &World, app: &str) -> Result<()> {
     let (rollouts, sets, params) = (api(world), world.api::<ReplicaSet>(), PatchParams::default());
     loop {
@@ -90,7 +91,7 @@ async fn control(world: &World, app: &str) -> Result<()> {
         let set = sets.get(app).await?;
         if set.spec.and_then(|spec| spec.replicas).map(i64::from) != Some(wanted) {
             sets.patch(app, &params, &Patch::Merge(json!({"spec": {"replicas": wanted}}))).await?;
-            // Whoever looks in between sees a Rollout whose change is not finished.
+            // In between, the Rollout's change is visibly unfinished.
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
         let seen = known.metadata.generation.unwrap_or(0).to_string();
@@ -102,7 +103,7 @@ async fn control(world: &World, app: &str) -> Result<()> {
     }
 }
 
-/// Tells a story while the controller of the Rollout works.
+/// Runs a story while the controller of the Rollout works.
 async fn controlled(world: &World, app: &str, body: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
         done = body => done,
@@ -110,7 +111,7 @@ async fn controlled(world: &World, app: &str, body: impl Future<Output = Result<
     }
 }
 
-/// What the action says when it has ended so.
+/// Message of the action when it has ended like this.
 async fn words_of(world: &World, name: &str, how: (&str, &str)) -> Result<String> {
     Ok(message(&*world.ends(name, how).await?).to_owned())
 }
@@ -123,7 +124,7 @@ async fn state(world: &World, app: &str) -> Result<(i64, i64, bool)> {
     Ok((replicas, known.metadata.generation.unwrap_or(0), has_ledger))
 }
 
-/// Waits until the Rollout is so: the ledger is taken off after the end of the action.
+/// Waits until the Rollout has this state; the ledger is removed after the end of the action.
 async fn comes_to(world: &World, app: &str, wanted: (i64, i64, bool)) -> Result<()> {
     let look = async {
         while state(world, app).await? != wanted {
@@ -142,7 +143,7 @@ fn a_move_and_a_swap_do_not_touch_the_owner() {
         install(world).await?;
         let first = scene(world, "web", 3).await?;
         let ((pod, node), free) = (first.pod(0), first.free(0));
-        // No label but Argo's may be taken off: the Service selects by the other.
+        // Only Argo's label may be removed: the Service selects by the other one.
         world.act("pod", move_pod(&pod, &free)).await?;
         let action = world.ends("pod", DONE).await?;
         let slot = &action.status.as_ref().context("no status")?.slots[0];
@@ -206,7 +207,7 @@ fn create_and_delete_change_the_owner_with_the_right_that_an_administrator_gives
             }
             let rights = concat!(env!("CARGO_MANIFEST_DIR"), "/kustomize/components/rollouts/rights.yaml");
             world.plane.cluster.kubectl(&["apply", "-f", rights], None).await?;
-            // The plan of an administrator reads it with the rights of the administrator.
+            // A plan reads it with the permissions of its user, the administrator.
             let file = json!({
                 "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction", "metadata": {"name": "asked"}, "spec": create,
             });

@@ -1,4 +1,4 @@
-//! Every sample is accepted by the API server as it stands, and does what its name says on the workload beside it.
+//! The API server accepts every sample unchanged, and each does what its name says with the workload beside it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,9 +28,9 @@ fn files(below: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Applies a sample, in the namespace of the world.
+/// Applies a sample in the namespace of the world.
 pub async fn apply(world: &World, file: &Path, more: &[&str]) -> Result<String> {
-    // The sample's own namespace, if it names one, is the user's; here it is the world's.
+    // The sample's own namespace, if any, is replaced by the world's.
     let text = std::fs::read_to_string(file)?;
     let text: Vec<&str> = text.lines().filter(|line| !line.starts_with("  namespace:")).collect();
     let mut args = vec!["apply", "-f", "-"];
@@ -61,20 +61,20 @@ fn every_sample_is_accepted() {
     });
 }
 
-/// The pods that samples name: each stands for one of the user's, and the two are on different nodes.
+/// The pods that samples name: each represents a pod of the user, and the two are on different nodes.
 const NAMED: [&str; 2] = ["web-7d4b9c6f5d-x2x9k", "web-7d4b9c6f5d-m4q8t"];
 
-/// Makes the workload of the samples as its comment says.
+/// Creates the workload of the samples as its comment describes.
 async fn workload(world: &World) -> Result<()> {
     apply(world, &root().join("workload.yaml"), &[]).await?;
     world.kubectl(&["scale", "deployment", "web", "--replicas=3"], None).await?;
     settled(world, "web", 3).await
 }
 
-/// Applies a sample beside the workload of samples/workload.yaml, and answers its action when it has ended.
+/// Applies a sample beside the workload of samples/workload.yaml. Returns its action when it has ended.
 async fn runs(world: &World, name: &str) -> Result<Arc<WorkloadAction>> {
     workload(world).await?;
-    // One that is not there already where some sample sends it.
+    // A pod that is not already on the node to which a sample moves it.
     let seen = world.eye.now();
     let pods = seen.pods.values();
     let first = pods.clone().find(|pod| node_of(pod) != "node-5").context("every replica is on node-5")?;
@@ -89,7 +89,7 @@ async fn runs(world: &World, name: &str) -> Result<Arc<WorkloadAction>> {
     world.over(name).await
 }
 
-/// Those whose places are there whatever else runs on the plane.
+/// Samples whose places exist regardless of other stories on the plane.
 #[test]
 fn samples_of_supported_actions_run() {
     let names = [
@@ -114,11 +114,11 @@ fn samples_of_supported_actions_run() {
     });
 }
 
-/// One command greets with green.
+/// One command starts green.
 #[test]
 fn the_folder_of_loops_is_ready_within_a_minute() {
     story("samples-green", async |world| {
-        // The folder has the operator's binding, too.
+        // The folder contains the operator's binding, too.
         world.kubectl(&["delete", "rolebinding", LOOPS], None).await?;
         let folder = root().join("closedloop").display().to_string();
         world.kubectl(&["apply", "-f", &folder], None).await?;
@@ -127,7 +127,7 @@ fn the_folder_of_loops_is_ready_within_a_minute() {
     });
 }
 
-/// As a user would: the workload, the rights, the loop, and a sample that raises its alarm.
+/// As a user would do it: the workload, the permissions, the loop, and a sample that raises its alarm.
 #[test]
 fn samples_of_loops_act() {
     let cases = [

@@ -1,4 +1,5 @@
-//! Creates and deletes that go well: exactly so many more on those nodes, exactly those fewer.
+//! Successful creates and deletes: exactly the requested additional replicas on these nodes, exactly the requested pods
+//! deleted.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -19,7 +20,8 @@ fn a_replica_is_created_on_a_named_node() {
         world.act("more", create_on("web", &node)).await?;
         let action = world.ends("more", DONE).await?;
         let verdict = scene.grown(world, &[&node]).await?;
-        // The new number with the ledger, and the ledger's end: a Deployment's generation counts annotations, too.
+        // The new number with the ledger, and the removal of the ledger: annotations increase a Deployment's
+        // generation, too.
         ensure!(verdict.generations <= 3, "the Deployment was written more than twice: {verdict:?}");
         let summary = action.status.as_ref().and_then(|status| status.summary.clone()).context("no summary")?;
         ensure!(summary.action == "Create" && summary.to.as_deref() == Some(&node), "{summary:?}");
@@ -60,7 +62,7 @@ fn exactly_the_named_pod_is_deleted() {
     story("delete-pod", async |world| {
         let scene =
             Scene::set(world, "web", 4, Workload::deployment("web", 4).budget(json!({"minAvailable": 3}))).await?;
-        // Whatever the ReplicaSet's own order would be, it is this one.
+        // The named pod is deleted, regardless of the ReplicaSet's own order.
         let (pod, _) = scene.pod(2);
         world.act("fewer", delete_pod(&pod)).await?;
         world.ends("fewer", DONE).await?;
@@ -100,7 +102,7 @@ fn two_replicas_are_deleted_by_one_action() {
     });
 }
 
-/// The original deletes the wrong pod here, each time: a ReplicaSet lets pods that are not Ready go first.
+/// The original always deletes the wrong pod here: a ReplicaSet deletes pods that are not Ready first.
 #[test]
 fn a_delete_waits_while_another_replica_is_not_ready() {
     story("delete-unready", async |world| {
@@ -122,8 +124,8 @@ fn a_delete_waits_while_another_replica_is_not_ready() {
     });
 }
 
-/// Nothing but what was asked for changes: a create does not touch the others, and actions on one workload that change
-/// its number run one after the other.
+/// Only the requested change happens: a create does not affect other pods, and actions that change the replicas of one
+/// workload run one after the other.
 #[test]
 fn creates_and_deletes_of_one_workload_run_one_after_the_other() {
     story("scale-queue", async |world| -> Result<()> {

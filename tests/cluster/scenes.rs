@@ -1,4 +1,4 @@
-//! Scenes: a workload at rest, and what may have become of it. Every claim is checked against what the eye saw.
+//! Scenes: a workload at rest, and checks of its later state. Every check uses what the eye saw.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -16,18 +16,18 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Makes the workload; the scene begins when all its replicas are Ready.
+    /// Creates the workload; the scene begins when all its replicas are Ready.
     pub async fn set(world: &World, app: &str, replicas: usize, workload: Workload) -> Result<Self> {
         workload.make(world).await?;
         Ok(Self { app: app.to_owned(), replicas, tale: Story::begin(&world.eye, app) })
     }
 
-    /// A Deployment whose budget allows none of its replicas to be missing.
+    /// A Deployment with a budget that allows no disruption.
     pub async fn guarded(world: &World, app: &str, replicas: usize) -> Result<Self> {
         Self::set(world, app, replicas, Workload::deployment(app, replicas).guarded()).await
     }
 
-    /// The same scene, with its history from now on.
+    /// The same scene, with its history starting now.
     pub fn again(&self, world: &World) -> Self {
         Self { app: self.app.clone(), replicas: self.replicas, tale: Story::begin(&world.eye, &self.app) }
     }
@@ -37,7 +37,7 @@ impl Scene {
         self.tale.pods()[at].clone()
     }
 
-    /// A node of the shared plane that none of the first pods is on.
+    /// A node of the shared plane without any of the first pods.
     pub fn free(&self, at: usize) -> String {
         let taken: Vec<String> = self.tale.pods().into_iter().map(|(_, node)| node).collect();
         let free: Vec<String> =
@@ -45,8 +45,8 @@ impl Scene {
         free[at % free.len()].clone()
     }
 
-    /// Exactly these replicas went, exactly so many came on these nodes, the workload's own object did not move, and at no
-    /// time was a replica missing.
+    /// Checks that exactly these replicas were removed, that exactly as many started on these nodes, that the
+    /// workload's own object is unchanged, and that no replica was missing at any time.
     pub async fn moved(&self, world: &World, victims: &[&str], nodes: &[&str]) -> Result<Verdict> {
         let verdict = self.at_rest(world, self.replicas).await?;
         exact(&verdict, victims, nodes)?;
@@ -56,7 +56,7 @@ impl Scene {
         Ok(verdict)
     }
 
-    /// So many replicas came on these nodes, nobody went.
+    /// Checks that this number of replicas started on these nodes, and that none was removed.
     pub async fn grown(&self, world: &World, nodes: &[&str]) -> Result<Verdict> {
         let verdict = self.at_rest(world, self.replicas + nodes.len()).await?;
         exact(&verdict, &[], nodes)?;
@@ -67,7 +67,7 @@ impl Scene {
         Ok(verdict)
     }
 
-    /// Exactly these replicas went, nobody came.
+    /// Checks that exactly these replicas were removed, and that none started.
     pub async fn shrunk(&self, world: &World, victims: &[&str]) -> Result<Verdict> {
         let left = self.replicas - victims.len();
         let verdict = self.at_rest(world, left).await?;
@@ -78,12 +78,12 @@ impl Scene {
         Ok(verdict)
     }
 
-    /// Every replica is the one that was there at the beginning, and at no time was one missing.
+    /// Checks that all original replicas still exist, and that none was missing at any time.
     pub async fn untouched(&self, world: &World) -> Result<Verdict> {
         self.moved(world, &[], &[]).await
     }
 
-    /// What was seen, once the workload has so many replicas, all Ready, and nothing of the operator is left.
+    /// Verdict, once the workload has this number of replicas, all Ready, and nothing of the operator is left.
     pub async fn at_rest(&self, world: &World, replicas: usize) -> Result<Verdict> {
         app_clean(world, &self.app).await?;
         settled(world, &self.app, replicas).await?;
@@ -91,7 +91,7 @@ impl Scene {
     }
 }
 
-/// Who died and where the new ones are; order does not matter.
+/// Checks terminated pods and nodes of new pods, in any order.
 fn exact(verdict: &Verdict, victims: &[&str], nodes: &[&str]) -> Result<()> {
     let sorted = |names: Vec<&str>| {
         let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
@@ -105,7 +105,7 @@ fn exact(verdict: &Verdict, victims: &[&str], nodes: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A quota of so many pods, in force when this returns; its name is `full`.
+/// Creates a quota named `full` for this number of pods, and waits until it is enforced.
 pub async fn quota(world: &World, pods: usize) -> Result<()> {
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"},
@@ -116,7 +116,7 @@ pub async fn quota(world: &World, pods: usize) -> Result<()> {
     world.kubectl(&["wait", &counted, "quota/full", "--timeout=20s"], None).await.map(drop)
 }
 
-/// Waits until that quota's controller has counted this many pods: it hears of a pod's end later than we do.
+/// Waits until the quota's controller has counted this number of pods; it observes the end of a pod later than the eye.
 pub async fn quota_counts(world: &World, pods: usize) -> Result<()> {
     let counted = format!("--for=jsonpath={{.status.used.pods}}={pods}");
     world.kubectl(&["wait", &counted, "quota/full", "--timeout=60s"], None).await.map(drop)

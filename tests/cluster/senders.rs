@@ -1,5 +1,5 @@
-//! Senders of samples: what `ganglion push` and the documented curl line do, what they say where it goes wrong, and that an
-//! account made for a sender can do nothing else.
+//! Senders of samples: the effects of `ganglion push` and of the documented curl line, their error messages, and the
+//! permissions of an account for a sender.
 
 use std::path::Path;
 use std::process::Output;
@@ -19,7 +19,7 @@ use testkit::world::World;
 use testkit::world::loops::{demo, loop_story, make, put, until};
 use tokio::process::Command;
 
-/// The account of samples/sender.yaml, and the loop that it may push to.
+/// Account of samples/sender.yaml, and the loop to which it may push.
 const SENDER: &str = "my-sensor";
 const LOOP: &str = "push-minimal";
 
@@ -27,13 +27,13 @@ fn sample(name: &str) -> Result<String> {
     Ok(std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("samples").join(name))?)
 }
 
-/// Who pushes, and as whom.
+/// A sender with its credentials.
 struct Scene {
     kubeconfig: String,
     token: String,
 }
 
-/// The loop of the demo under the sample's name, another one, and the sender.
+/// Creates the loop of the demo under the sample's name, another loop, and the sender.
 async fn scene(world: &World) -> Result<Scene> {
     let mut spec = demo();
     spec["trace"] = json!("EverySample");
@@ -43,7 +43,7 @@ async fn scene(world: &World) -> Result<Scene> {
     sender(world).await
 }
 
-/// Applies a sample as it stands, but for the namespace.
+/// Applies a sample unchanged except for the namespace.
 async fn apply(world: &World, name: &str) -> Result<()> {
     let manifest = sample(name)?.replace("namespace: default", &format!("namespace: {}", world.ns));
     world.kubectl(&["apply", "-f", "-"], Some(&manifest)).await.map(drop)
@@ -56,12 +56,12 @@ async fn sender(world: &World) -> Result<Scene> {
     Ok(Scene { kubeconfig: kubeconfig::direct(&world.plane.cluster.config, &token), token })
 }
 
-/// Runs `ganglion push` in the world's namespace: whether it succeeded, and what it said.
+/// Runs `ganglion push` in the world's namespace. Returns whether it succeeded, and its output.
 async fn push(world: &World, kubeconfig: &str, args: &[&str], stdin: &str) -> Result<(bool, String)> {
     world.ganglion_as(kubeconfig, &[&["push"], args].concat(), stdin).await
 }
 
-/// Waits until the loop has decided about a sample with these values; what it said.
+/// Waits until the loop has decided about a sample with these values. Returns its message.
 async fn decided(world: &World, wanted: &[(&str, &str)]) -> Result<String> {
     let tag = until::<Monitoring, _>(world, LOOP, &format!("a sample with {wanted:?}"), |one| {
         let status = one.status?;
@@ -78,7 +78,8 @@ async fn decided(world: &World, wanted: &[(&str, &str)]) -> Result<String> {
     .await
 }
 
-/// Pushes one, and one that is taken, with which it is told; again where the second came before the first was looked at.
+/// Pushes a sample from the future, then a valid one, after which the status reports the rejection. Repeats if the
+/// second arrived before the first was processed.
 async fn a_sample_from_the_future(world: &World, scene: &Scene) -> Result<()> {
     const TRIES: u64 = 10;
     let mut refused = None;
@@ -105,7 +106,7 @@ fn a_script_pushes_samples() {
         let scene = scene(world).await?;
         let (good, said) = push(world, &scene.kubeconfig, &[LOOP, "cpu=2", "memory=40"], "").await?;
         ensure!(good && said.starts_with(&format!("pushed to {}/{LOOP} at 20", world.ns)), "{said}");
-        // There is no target: what is asked here is only whether the sample was taken up.
+        // There is no target: this checks only whether the sample was accepted.
         decided(world, &[("cpu", "2"), ("memory", "40")]).await?;
         let monitoring = world.api::<Monitoring>().get(LOOP).await?;
         let manager = |name: &str| monitoring.managed_fields().iter().any(|one| one.manager.as_deref() == Some(name));
@@ -157,14 +158,14 @@ fn what_stands_in_a_senders_way_is_said() {
     });
 }
 
-/// The curl line of the sample, out of its comment.
+/// The curl line in the comment of the sample.
 fn curl_line() -> Result<String> {
     let text = sample("monitoring/push.yaml")?;
     let lines = text.lines().map(|line| line.trim_start_matches("# ")).skip_while(|line| !line.contains("curl "));
     Ok(lines.take_while(|line| line.trim() != "#").collect::<Vec<_>>().join("\n"))
 }
 
-/// As one who reads the samples would go about it.
+/// As a reader of the samples would proceed.
 #[test]
 fn the_samples_are_applied_and_the_curl_line_scales() {
     loop_story("senders-curl", async |world| {
@@ -227,7 +228,7 @@ fn a_senders_account_can_do_nothing_else() {
             };
             ensure!(code == 403, "{method} {path}: {refused:?}");
         }
-        // It writes nothing but the sample; what others write beside it does not stay.
+        // It writes only the sample; other fields that it sends do not persist.
         let patch = json!({"spec": {"paused": true, "metrics": [
             {"name": "cpu", "source": {"push": {}}, "low": {"raise": "1"}},
         ]}});

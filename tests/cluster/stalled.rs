@@ -1,5 +1,5 @@
-//! Bad input that only the state of the cluster shows: `Stalled`, with a reason and words that say what to do, and no
-//! effect at all.
+//! Bad input that only the state of the cluster reveals: `Stalled`, with a reason and a message that says what to do,
+//! and no effect at all.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -12,10 +12,10 @@ use testkit::world::{World, story};
 
 use crate::scenes::Scene;
 
-/// One wrong action: its name, its spec, the reason it must end with, and words that its message must hold.
+/// A wrong action: its name, its spec, the expected reason, and texts that its message must contain.
 struct Wrong(&'static str, Value, &'static str, Vec<String>);
 
-/// Makes them all, and insists that each is Stalled as it should be, and that nothing was done.
+/// Creates all actions, and checks that each is Stalled as expected and had no effect.
 async fn all_stall(world: &World, wrong: Vec<Wrong>) -> Result<()> {
     for Wrong(name, spec, ..) in &wrong {
         world.act(name, spec.clone()).await?;
@@ -161,7 +161,7 @@ fn nodes_that_take_no_pod() {
         nodes.break_down(broken).await?;
         let taints = json!([{"key": "gpu", "value": "only", "effect": "NoSchedule"}]);
         nodes.patch(tainted, json!({"spec": {"taints": taints}})).await?;
-        // 20 pods are all that a node here takes; 8 CPUs are all it has.
+        // A node here has room for 20 pods and 8 CPUs.
         let on = |node: &str| with(nodes.terms(), json!({"nodeName": node}));
         Workload::deployment("many", 20).spec(on(few)).make(world).await?;
         Workload::deployment("big", 1).spec(on(small)).requests(json!({"cpu": "7800m"})).make(world).await?;
@@ -197,7 +197,7 @@ fn pod_spec(restart: &str) -> Value {
     })
 }
 
-/// A Job whose pod does not end, a DaemonSet, a StatefulSet, a bare pod and a static one.
+/// A Job whose pod does not end, a DaemonSet, a StatefulSet, a bare pod and a static pod.
 async fn make_not_owned(world: &World, node: &str) -> Result<()> {
     let labels = |app: &str| json!({"app": app});
     let template = |app: &str, restart: &str| json!({"metadata": {"labels": labels(app), "annotations": {"kwok.ganglion.dev/behavior": "never-ready"}}, "spec": pod_spec(restart)});
@@ -273,7 +273,7 @@ fn pods_that_are_no_replicas() {
     });
 }
 
-/// A static pod's image in the API is written by its kubelet, under the node's own name.
+/// The kubelet writes the mirror pod of a static pod, under the node's own name.
 #[test]
 fn a_static_pod() {
     story("stalled-static", async |world| {

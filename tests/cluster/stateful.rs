@@ -1,7 +1,9 @@
-//! Replicas of StatefulSets: moved one by one, by the admission policy and by the scheduling gate, created and deleted at the highest
-//! ordinal; refused where nothing can give a pod its node, or a bound volume cannot follow; killed at each write it ends the same.
+//! Replicas of StatefulSets: moved one by one, by the admission policy or by the scheduling gate; created and deleted
+//! at the highest ordinal; rejected if nothing can pin a pod to its node, or if a bound volume cannot follow. Killed at
+//! each write, the end is the same.
 //!
-//! The policy is the cluster's. Stories that need it share one plane with it; the shared plane of the other tests has none.
+//! The policy applies to the whole cluster. Stories that need it share one plane with it; the shared plane of the other
+//! tests has none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,14 +31,14 @@ use crate::samples::apply;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
-/// How a pod gets its node.
+/// Mechanism that pins a pod to its node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Policy,
     Gate,
 }
 
-/// A StatefulSet `db` on nodes of the world's own, each of which takes one of its replicas and one pod more.
+/// A StatefulSet `db` on nodes of this world, each of which has room for one of its replicas and one more pod.
 struct Db {
     nodes: Nodes,
     replicas: usize,
@@ -47,7 +49,7 @@ impl Db {
         Self::with(world, replicas, way, json!({})).await
     }
 
-    /// With members of the spec of the StatefulSet, too.
+    /// With additional members of the StatefulSet's spec.
     async fn with(world: &World, replicas: usize, way: Way, members: Value) -> Result<Self> {
         let nodes = world.nodes(replicas + 2, Size { pods: 2, ..Size::default() }).await?;
         let db = Self { nodes, replicas };
@@ -58,7 +60,7 @@ impl Db {
         Ok(db)
     }
 
-    /// The nodes that it begins on.
+    /// Nodes of the replicas at the beginning.
     fn homes(&self) -> Vec<&str> {
         self.nodes.names.iter().take(self.replicas).map(String::as_str).collect()
     }
@@ -86,7 +88,7 @@ impl Db {
         world.create::<StatefulSet>(json!({"metadata": meta, "spec": with(spec, members)})).await.map(drop)
     }
 
-    /// Waits until it has its replicas, all Ready, and no other pod.
+    /// Waits until it has exactly its replicas, all Ready.
     async fn settle(&self, world: &World) -> Result<()> {
         self.has(world, self.replicas).await
     }
@@ -98,7 +100,7 @@ impl Db {
         world.eye.until(&what, whole).await
     }
 
-    /// The action is over: no ledger is left, and the set has this number of replicas.
+    /// Checks after the end of the action that no ledger is left, and that the StatefulSet has this number of replicas.
     async fn rests(&self, world: &World, replicas: usize) -> Result<()> {
         self.has(world, replicas).await?;
         let sets: Api<StatefulSet> = world.api();
@@ -134,7 +136,7 @@ fn creating(node: &str) -> Value {
     json!({"create": {"workload": stateful_set(), "to": {"nodeName": node}}})
 }
 
-/// A plane whose API server pins pods, and the policy in force on it.
+/// A plane whose API server pins pods, with the policy in effect.
 fn with_policy(name: &str) -> OwnPlane {
     block_on(async {
         let plane = Plane::own(name, 0).await?;
@@ -145,7 +147,7 @@ fn with_policy(name: &str) -> OwnPlane {
     .unwrap_or_else(|error| panic!("{error:#}"))
 }
 
-/// How many times a pod of this name was made.
+/// Number of times a pod of this name was created.
 fn lives(world: &World, name: &str) -> usize {
     world.eye.look(|seen| lives_seen(seen, name))
 }
@@ -158,8 +160,8 @@ fn lives_seen(seen: &Seen, name: &str) -> usize {
     made.collect::<BTreeSet<_>>().len()
 }
 
-/// How many pods of this name were evicted. Simulated kubelets delete by the name alone, so that on a busy machine a fresh pod may end
-/// with its predecessor: what the operator did is counted, not what came of it.
+/// Number of evictions of pods with this name. Simulated kubelets delete by name alone, so on a busy machine a new pod
+/// may end together with its predecessor. Therefore this counts the operator's requests, not their effect.
 fn evictions(world: &World, name: &str) -> usize {
     let is_evicted = |pod: &Pod| {
         let conditions = pod.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
@@ -174,7 +176,7 @@ fn evictions(world: &World, name: &str) -> usize {
     })
 }
 
-/// Waits until a pod of this name was made so many times.
+/// Waits until a pod of this name was created this number of times.
 async fn comes(world: &World, name: &str, times: usize) -> Result<()> {
     let what = format!("life {times} of {name}");
     world.eye.until(&what, |seen| (lives_seen(seen, name) == times).then_some(())).await
@@ -192,7 +194,7 @@ async fn any_ordinal(world: &World, way: Way) -> Result<()> {
     db.rests(world, 3).await
 }
 
-/// Each story of the policy, and its kills, on one plane.
+/// All stories of the policy, including kills, on one plane.
 #[test]
 fn by_the_policy() {
     let plane = with_policy("pins");
@@ -231,7 +233,7 @@ async fn the_highest_first(world: &World) -> Result<()> {
     db.rests(world, 3).await
 }
 
-/// A template with two terms: the pin is in both, or the scheduler could choose the other one.
+/// A template with two terms: both must be pinned, or the scheduler could use the other one.
 async fn every_term_is_narrowed(world: &World) -> Result<()> {
     let on_delete = json!({"updateStrategy": {"type": "OnDelete"}});
     let db = Db::with(world, 1, Way::Policy, on_delete).await?;
@@ -255,7 +257,7 @@ async fn every_term_is_narrowed(world: &World) -> Result<()> {
     db.rests(world, 1).await
 }
 
-/// A pod of the same name in another namespace, and one that is deleted by hand once the action is over, go where they go.
+/// Pods of the same name in another namespace, and pods deleted by hand after the end of the action, are not pinned.
 async fn other_pods_are_left(world: &World) -> Result<()> {
     let db = Db::new(world, 2, Way::Policy).await?;
     world.act("go", moving("db-1", db.free(0))).await?;
@@ -267,7 +269,8 @@ async fn other_pods_are_left(world: &World) -> Result<()> {
     db.rests(world, 2).await
 }
 
-/// The scheduler refuses what the plan could not know: the pod runs where there is room, and the set is whole.
+/// The scheduler rejects a node for a reason that the plan could not foresee: the pod runs on another node, and the
+/// StatefulSet is complete.
 async fn a_target_that_is_full(world: &World) -> Result<()> {
     let db = Db::new(world, 2, Way::Policy).await?;
     let guest = |name: &str| {
@@ -301,7 +304,7 @@ async fn without_leave(world: &World) -> Result<()> {
     db.rests(world, 2).await
 }
 
-/// Create and delete at the highest ordinal; another one is refused.
+/// Create and delete work at the highest ordinal only.
 async fn at_the_highest(world: &World) -> Result<()> {
     let db = Db::with(world, 2, Way::Policy, json!({"ordinals": {"start": 3}})).await?;
     world.act("lower", json!({"delete": {"pod": {"name": "db-3"}}})).await?;
@@ -317,7 +320,7 @@ async fn at_the_highest(world: &World) -> Result<()> {
     db.rests(world, 1).await
 }
 
-/// Where its bound volume is, a replica stays.
+/// A replica with a bound volume stays on its node.
 async fn a_bound_volume(world: &World) -> Result<()> {
     let claim = json!({"metadata": {"name": "data"}, "spec": {
         "storageClassName": "", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
@@ -379,12 +382,12 @@ fn is_gated(pod: &Pod) -> bool {
 #[test]
 fn a_gated_pod_that_nobody_wants_is_released() {
     story("gate-unwanted", async |world| {
-        // Made gated, one after the other.
+        // The pods are created gated, one after the other.
         let db = Db::new(world, 2, Way::Gate).await?;
         world.kubectl(&["delete", "pod", "db-0"], None).await?;
         comes(world, "db-0", 2).await?;
         db.settle(world).await?;
-        // The same while no operator runs, and one starts after it.
+        // The same while no operator runs; one starts afterwards.
         world.operator.lock().await.kill();
         world.kubectl(&["delete", "pod", "db-0"], None).await?;
         comes(world, "db-0", 3).await?;
@@ -418,7 +421,7 @@ fn a_set_that_is_scaled_while_its_pod_is_gated_rests() {
     });
 }
 
-/// One replica after the other, each at most once; not at all where the application does not allow that one is missing.
+/// One replica after the other, each at most once; none if the application does not allow a missing replica.
 #[test]
 fn an_application_leaves_its_nodes() {
     story("gate-application", async |world| {
@@ -455,7 +458,7 @@ fn an_application_leaves_its_nodes() {
     });
 }
 
-/// What is killed in these stories.
+/// Action of a story with kills.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Move,
@@ -504,7 +507,7 @@ fn by_the_gate_killed_at_each_write() {
     stories_on(&plane, Road::Proxy, cases.into(), killed_at_each_write);
 }
 
-/// As a user would, on the plane's own nodes.
+/// As a user would do it, on the plane's own nodes.
 #[test]
 fn samples_of_stateful_sets_run() {
     story("gate-samples", async |world| {
@@ -512,7 +515,7 @@ fn samples_of_stateful_sets_run() {
         world.kubectl(&["scale", "statefulset", "db", "--replicas=3"], None).await?;
         let three = |seen: &Seen| (seen.pods.len() == 3 && seen.pods.values().all(|pod| serves(pod))).then_some(());
         world.eye.until("three replicas", three).await?;
-        // The sample moves db-1; here, one that the scheduler has not put where it is sent.
+        // The sample moves db-1; this uses a pod that the scheduler has not placed on the target.
         let seen = world.eye.now();
         let elsewhere =
             seen.pods.values().find(|pod| node_of(pod) != "node-5").context("all are on node-5")?.name_any();

@@ -1,4 +1,4 @@
-//! An API server that refuses, forgets, lags, goes away: nothing is lost, nothing is done twice.
+//! An API server that rejects requests, loses answers, lags or is down: nothing is lost, and nothing is done twice.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::acts::{Act, VERBS};
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
-/// Bad weather may cost minutes of backing off; these tests bear one.
+/// Timeout in these tests: failing requests may cost minutes of backoff.
 const LONG: Duration = Duration::from_secs(120);
 
-/// One action of each verb, each on a workload of its own.
+/// One action of each kind, each on its own workload.
 async fn all(world: &World) -> Result<Vec<Act>> {
     let acts = VERBS.map(|verb| async move { Act::prepare(world, verb, verb.name()).await });
     futures::future::try_join_all(acts).await
 }
 
-/// Each has done exactly what was asked for, once.
+/// Checks that each did exactly what was requested, once.
 async fn all_done(world: &World, acts: &[Act]) -> Result<()> {
     for act in acts {
         let over = |seen: &Seen| seen.actions.get(act.name()).filter(|action| is_over(action)).map(drop);
@@ -76,7 +76,7 @@ fn watches_are_cut_again_and_again() {
                 tokio::time::sleep(Duration::from_millis(150)).await;
             }
         };
-        // Cut twenty times in the thick of it, then left in peace.
+        // Cuts watches twenty times while the actions run, then stops.
         let _ = tokio::time::timeout(Duration::from_secs(3), cut.map(|never: std::convert::Infallible| never)).await;
         all_done(world, &acts).await
     });
@@ -103,7 +103,7 @@ fn watches_lag() {
     });
 }
 
-/// Runs this while the operator is kept alive as its kubelet would: one that ends is started anew.
+/// Runs this while the operator is restarted whenever it ends, as a kubelet would do.
 async fn kept_alive<T>(world: &World, work: impl Future<Output = Result<T>>) -> Result<T> {
     let nurse = async {
         loop {
@@ -120,10 +120,10 @@ async fn kept_alive<T>(world: &World, work: impl Future<Output = Result<T>>) -> 
     }
 }
 
-/// Actions begin, the fault strikes at once, and again a little later with new ones.
+/// Starts actions, injects the fault at once, and again a little later with new actions.
 async fn survives(world: &World, plane: &Plane, fault: &str) -> Result<()> {
     let mut acts = all(world).await?;
-    // A ReplicaSet controller whose creation had no answer makes one more, and lets it go again.
+    // After a creation without an answer, the ReplicaSet controller creates another pod, and deletes it later.
     acts.iter_mut().for_each(|act| act.substitutes = 2);
     world.operator.lock().await.ready().await?;
     kept_alive(world, async {
@@ -154,7 +154,7 @@ fn the_api_server_is_restarted_and_etcd_stands_still() {
     }
 }
 
-/// Two replicas of the operator: the one that stands by takes over when the other is gone, and only one acts at a time.
+/// Two replicas of the operator: the standby takes over when the leader is gone, and only one acts at a time.
 #[test]
 fn another_replica_takes_over() {
     story("takeover", async |world| {
@@ -169,7 +169,7 @@ fn another_replica_takes_over() {
         tokio::time::sleep(Duration::from_millis(80)).await;
         world.operator.lock().await.kill();
         all_done(world, &acts).await?;
-        // While the second one is still there to write the last.
+        // While the second replica is still running, to finish the last write.
         rest_clean(world).await
     });
 }

@@ -1,5 +1,5 @@
-//! Swaps in which something happens in between: an abort before each write, a rollout, a node that goes, a scale. Whatever comes of
-//! them, no replica is lost and nothing is left; and an abort leaves no half of a swap.
+//! Swaps with a fault in between: an abort before each write, a rollout, a deleted node, a scale. In all cases no
+//! replica is lost and no leftovers exist; an abort leaves no half of a swap.
 
 use anyhow::{Context, ensure};
 use serde_json::json;
@@ -36,7 +36,7 @@ fn an_abort_before_each_write_leaves_all_or_none_swapped() {
     });
 }
 
-/// What happens when the first new pod is about to be made, or the first old one about to leave its set.
+/// Fault at the creation of the first new pod, or at the release of the first old pod.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Rollout,

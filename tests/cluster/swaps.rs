@@ -1,6 +1,6 @@
-//! Swaps: replicas of different workloads change places over two nodes. With room on both sides nobody goes before all new pods
-//! are Ready, with room on one side that side is first, and without room one old pod goes before; killed at each write it ends
-//! the same.
+//! Swaps: replicas of different workloads swap their nodes. With room on both nodes, no old pod is removed before all
+//! new pods are Ready. With room on one node, that node is first. Without room, one old pod is removed first. Killed at
+//! each write, the end is the same.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -18,10 +18,10 @@ use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
-/// The writes of a swap of two replicas: twice those of a move, without a second receipt and admission.
+/// Writes of a swap of two replicas: twice those of a move, without a second receipt and a second admission.
 const LEAST_WRITES: usize = 14;
 
-/// Workloads `x` and `y` with one replica each, on two nodes that take as many pods as said, and a third node.
+/// Workloads `x` and `y` with one replica each, on two nodes with room for the given number of pods, and a third node.
 pub struct Places {
     pub nodes: Nodes,
     pub x: Scene,
@@ -49,7 +49,7 @@ impl Places {
         Ok(Self { nodes, x, y })
     }
 
-    /// With room for more on each node, and budgets that allow none to be missing.
+    /// With room for more pods on each node, and budgets that allow no disruption.
     pub async fn roomy(world: &World) -> Result<Self> {
         Self::of(world, [20, 20], |_, workload| workload.guarded()).await
     }
@@ -60,7 +60,7 @@ impl Places {
         json!({"swap": {"replica": on(0, "x"), "with": [on(1, "y")]}})
     }
 
-    /// Each is on the other's node, nothing is left, and at no time was a replica missing.
+    /// Checks that each replica is on the other's node, nothing is left, and no replica was missing at any time.
     pub async fn swapped(&self, world: &World) -> Result<()> {
         for (scene, to) in [(&self.x, 1), (&self.y, 0)] {
             let old = scene.pod(0).0;
@@ -69,7 +69,7 @@ impl Places {
         Ok(())
     }
 
-    /// Each is the one that was there, and at no time was a replica missing.
+    /// Checks that the original replicas still exist, and that none was missing at any time.
     pub async fn untouched(&self, world: &World) -> Result<()> {
         self.x.untouched(world).await?;
         self.y.untouched(world).await.map(drop)
@@ -81,8 +81,8 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// In the order seen: the first time a pod of the app that was not there before was Ready, and the first that one that was
-/// there began to end.
+/// Positions in the history at which a new pod of the app first became Ready, and at which an original pod first
+/// terminated.
 fn turning_points(world: &World, scene: &Scene) -> Result<(usize, usize)> {
     let seen = world.eye.now();
     let old = scene.pod(0).0;
@@ -99,7 +99,7 @@ fn turning_points(world: &World, scene: &Scene) -> Result<(usize, usize)> {
 #[test]
 fn with_room_on_both_sides_all_are_ready_before_anybody_goes() {
     story("swap-room", async |world| {
-        // The second is not Ready before the first could have gone.
+        // The second new pod becomes Ready only after the first old pod could have been removed.
         let change = |app: &str, workload: Workload| {
             let workload = workload.guarded();
             if app == "y" { workload.replacements("slow-start") } else { workload }
@@ -141,7 +141,7 @@ fn without_room_it_is_refused_and_with_leave_one_goes_before() {
         world.ends("never", ("False", "NodeFull")).await?;
         let mut spec = places.swap();
         spec["disruption"] = json!("Allowed");
-        // The third node would take the substitute of the first, which is then no disruption at all.
+        // The third node would accept the substitute of the first, which would then not be a disruption.
         places.nodes.cordon(&places.nodes.names[2]).await?;
         world.act("allowed", spec).await?;
         world.ends("allowed", DONE).await?;
@@ -156,7 +156,7 @@ fn without_room_it_is_refused_and_with_leave_one_goes_before() {
     });
 }
 
-/// Of one that does not get Ready, both stay where they are.
+/// If one new pod never becomes Ready, both replicas stay.
 #[test]
 fn one_that_never_gets_ready_takes_the_other_back() {
     story("swap-never", async |world| {

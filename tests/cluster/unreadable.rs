@@ -1,4 +1,4 @@
-//! Objects that the schema lets through and the operator cannot read: each says so, and nobody else is stopped.
+//! Objects that the schema accepts but the operator cannot parse: each reports that, and no other object is affected.
 
 use anyhow::{Context, Result, ensure};
 use ganglion_api::marks;
@@ -8,7 +8,7 @@ use testkit::world::{World, story};
 
 use crate::scenes::Scene;
 
-/// A time with an offset that there is not; the API server takes it for a `date-time`.
+/// A time with an invalid offset, which the API server accepts as a `date-time`.
 const ODD: &str = "2026-12-01T00:00:00+99:99";
 
 fn closed_loop(name: &str) -> Value {
@@ -23,7 +23,7 @@ fn closed_loop(name: &str) -> Value {
     })
 }
 
-/// Waits until the object is Stalled as one that cannot be read, and gives it.
+/// Waits until the object is Stalled because it cannot be parsed. Returns it.
 async fn is_invalid(world: &World, object: &str, field: &str) -> Result<Value> {
     let stalled = r#"--for=jsonpath={.status.conditions[?(@.type=="Stalled")].reason}=InvalidObject"#;
     world.kubectl(&["wait", stalled, object, "--timeout=60s"], None).await?;
@@ -66,7 +66,7 @@ fn an_object_that_cannot_be_read_says_so_and_stops_nobody() {
             let patch = ["patch", object, "--subresource=status", "--type=merge", "-p", &status.to_string()];
             world.kubectl(&patch, None).await?;
         }
-        // Nothing is written again while nothing changes.
+        // The status is not rewritten while nothing changes.
         let before = is_invalid(world, "wa/odd", "status.queuedAt").await?;
         is_invalid(world, "loop/odd", "status.summary.decidedAt").await?;
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
@@ -81,7 +81,7 @@ fn an_object_that_cannot_be_read_says_so_and_stops_nobody() {
             "spec": {"containers": [{"name": "main", "image": "registry.example/app:1"}], "terminationGracePeriodSeconds": 1},
         });
         world.kubectl(&["create", "-f", "-"], Some(&left.to_string())).await?;
-        // The janitor's first round is at the start.
+        // The janitor's first round runs at the start.
         world.kill_and_restart().await?;
         is_invalid(world, "wa/odd", "status.queuedAt").await?;
         world.kubectl(&["wait", "--for=delete", "pod/left", "--timeout=60s"], None).await?;

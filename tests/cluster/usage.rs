@@ -1,4 +1,4 @@
-//! Expressions of actions that read what nodes use, as a real metrics-server measures it.
+//! Expressions of actions that read the usage of nodes, as a real metrics-server measures it.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
@@ -19,7 +19,7 @@ use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
-/// A pod that stays on this node and uses so much: a node without any pod is not measured.
+/// A pod on this node with this usage: a node without any pod is not measured.
 async fn load(world: &World, node: &str, cpu: &str) -> Result<()> {
     let (name, pinned) = (format!("load-{node}"), json!({"nodeSelector": {"kubernetes.io/hostname": node}}));
     Workload::deployment(&name, 1).spec(pinned).make(world).await?;
@@ -27,7 +27,7 @@ async fn load(world: &World, node: &str, cpu: &str) -> Result<()> {
     uses(world, &pod, cpu, "64Mi").await
 }
 
-/// What `ganglion plan` says of an action with this spec, and whether it would start.
+/// Output of `ganglion plan` for an action with this spec, and whether the action would start.
 async fn planned(world: &World, spec: &Value) -> Result<(bool, String)> {
     let manifest = action("asked", spec.clone()).to_string();
     world.ganglion_as(&world.administrator().await?, &["plan", "-f", "-"], &manifest).await
@@ -35,7 +35,7 @@ async fn planned(world: &World, spec: &Value) -> Result<(bool, String)> {
 
 #[test]
 fn an_expression_reads_the_usage_that_a_real_metrics_server_measures() {
-    // It registers an API for the whole plane.
+    // A separate plane, because it registers an API for the whole plane.
     let plane = block_on(Plane::own("where", 3)).expect("a plane of its own");
     story_on(&plane.0, Road::Proxy, "usage-where", async |world| {
         let scene = Scene::set(world, "web", 1, Workload::deployment("web", 1).guarded()).await?;
@@ -43,14 +43,15 @@ fn an_expression_reads_the_usage_that_a_real_metrics_server_measures() {
         let nodes = nodes.list(&ListParams::default()).await?;
         let others: Vec<String> = nodes.iter().map(|node| node.name_any()).filter(|name| *name != home).collect();
         let [busy, calm] = others.as_slice() else { anyhow::bail!("{others:?}") };
-        // The node that it leaves is busy, too.
+        // The source node is busy, too.
         uses(world, &pod, "16", "64Mi").await?;
         load(world, busy, "16").await?;
         load(world, calm, "100m").await?;
         let to = json!({"where": "node.cpu.utilization < 0.2"});
         let spec = json!({"move": {"workload": deployment("web"), "to": to}});
 
-        // Nobody serves it: the action waits and says what to do, and one that can do without is not held.
+        // Without a metrics server the action waits and says what to do; an action that does not need usage is not
+        // blocked.
         world.act("go", spec.clone()).await?;
         let waits = |seen: &Seen| {
             let words = message(seen.actions.get("go")?);
@@ -68,7 +69,7 @@ fn an_expression_reads_the_usage_that_a_real_metrics_server_measures() {
         let ended = world.ends("go", DONE).await.map_err(|error| error.context(server.log()));
         ended?;
         scene.moved(world, &[&pod], &[calm]).await?;
-        // A person reads it once, with the rights of the person.
+        // A plan reads it once, with the permissions of its user.
         let hot = json!({"where": format!("node.cpu.utilization > 0.4 && node.name == '{busy}'")});
         let (starts, said) = planned(world, &json!({"move": {"workload": deployment("web"), "to": hot}})).await?;
         ensure!(starts && said.contains(busy.as_str()), "{said}");

@@ -1,8 +1,8 @@
-//! Runs as many random situations as the time budget allows, and reduces each failure to a small one.
+//! Runs random situations until the time budget is used up, and reduces each failing one to a small situation.
 //!
-//! `GANGLION_MODEL_SEED` is the base seed: the run of that very seed comes first, so setting it replays a failing seed.
-//! `GANGLION_MODEL_SECONDS` and `GANGLION_MODEL_STEPS` bound the campaign; `GANGLION_MODEL_KEEP` goes on after a
-//! failure and counts each rule that was broken.
+//! `GANGLION_MODEL_SEED` is the base seed. It is run first, so setting it replays a failing seed.
+//! `GANGLION_MODEL_SECONDS` and `GANGLION_MODEL_STEPS` limit the campaign. `GANGLION_MODEL_KEEP` continues after a
+//! failure, and counts each broken rule.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,10 +15,10 @@ use crate::driver::{Done, run};
 use crate::operator::flaw::Flaw;
 use crate::setup::{Setup, Timed};
 
-/// Seconds that a plain `cargo test` gives it.
+/// Time budget of a plain `cargo test`, in seconds.
 const DEFAULT_SECONDS: u64 = 20;
 
-/// How many interleavings are tried for each smaller situation.
+/// Number of interleavings tried for each smaller situation.
 const TRIES: u64 = 12;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub struct Report {
     pub steps: u64,
     pub seconds: f64,
     pub ends: BTreeMap<String, usize>,
-    /// By rule: the seeds that broke it.
+    /// Failing seeds by broken rule.
     pub broken: BTreeMap<&'static str, Vec<u64>>,
 }
 
@@ -35,13 +35,13 @@ pub fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The base seed: that of the environment, or one from the clock.
+/// Base seed from the environment, or else from the clock.
 pub fn base_seed() -> u64 {
     let moment = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |now| now.as_secs());
     variable("GANGLION_MODEL_SEED").unwrap_or_else(moment)
 }
 
-/// A run that also turns a panic into a violation.
+/// Runs a situation, and turns a panic into a violation.
 pub fn guarded(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
     catch_unwind(AssertUnwindSafe(|| run(setup, flaw, trace))).unwrap_or_else(|panic| {
         let text =
@@ -51,7 +51,7 @@ pub fn guarded(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
     })
 }
 
-/// Runs seeds from `base` on until the budget is used up, or until a rule is broken and `keep` is not set.
+/// Runs seeds from `base` on, until the budget is used up, or until a rule is broken and `keep` is not set.
 pub fn campaign(base: u64, flaw: Flaw, situation: fn(u64) -> Setup) -> Report {
     let seconds = Duration::from_secs(variable("GANGLION_MODEL_SECONDS").unwrap_or(DEFAULT_SECONDS));
     let steps = variable("GANGLION_MODEL_STEPS").unwrap_or(u64::MAX);
@@ -79,7 +79,7 @@ pub fn campaign(base: u64, flaw: Flaw, situation: fn(u64) -> Setup) -> Report {
     report
 }
 
-/// The smallest situation found that still breaks the same rule.
+/// Smallest situation found that still breaks the same rule.
 pub fn shrink(setup: &Setup, rule: &str, flaw: Flaw) -> Setup {
     let mut small = setup.clone();
     let mut again = true;
@@ -105,7 +105,7 @@ fn still_fails(setup: &Setup, rule: &str, flaw: Flaw) -> Option<Setup> {
     })
 }
 
-/// Each way to make a situation smaller by one thing.
+/// All ways to make a situation smaller by one element.
 fn smaller(setup: &Setup) -> Vec<Setup> {
     let mut all = Vec::new();
     let mut add = |edit: &dyn Fn(&mut Setup)| {
@@ -159,9 +159,9 @@ fn smaller(setup: &Setup) -> Vec<Setup> {
     all
 }
 
-/// A failing situation and its trace, for the reader.
+/// Describes a failing situation, with its trace.
 pub fn explain(setup: &Setup, flaw: Flaw) -> String {
-    let Some(violation) = guarded(setup, flaw, false).violation else { return "nothing is broken".to_owned() };
+    let Some(violation) = guarded(setup, flaw, false).violation else { return "no rule is broken".to_owned() };
     let small = shrink(setup, violation.rule, flaw);
     let done = guarded(&small, flaw, true);
     let mut text = format!("{}: {}\n", violation.rule, violation.text);

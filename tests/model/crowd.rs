@@ -1,5 +1,6 @@
-//! A crowd: hundreds of actions of several namespaces over few nodes, under tight limits of every kind. Every action ends, no
-//! limit is exceeded at any time, no namespace starves, and whoever waits says for what.
+//! A crowd: hundreds of actions in several namespaces for few nodes, under tight limits of every kind. Every action
+//! must end, no limit may ever be exceeded, no namespace may starve, and every waiting action must say what it waits
+//! for.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +20,12 @@ use crate::setup::{NodeSpec, Setup, Timed, Workload, action, pace};
 /// Namespaces, each with the priority of its actions.
 const NAMESPACES: [(&str, i32); 3] = [("bank", 1000), ("farm", 0), ("shop", 0)];
 
-/// Of each namespace.
+/// Number of workloads per namespace.
 const WORKLOADS: usize = 2;
 
 const NODES: usize = 5;
 
-/// Longer than the whole run: nobody gives up waiting.
+/// Longer than the whole run, so that no action gives up.
 const QUEUE_SECONDS: i32 = 86_400;
 
 /// Limits of the workloads and nodes.
@@ -47,14 +48,14 @@ fn workloads() -> Vec<Workload> {
 }
 
 impl Setup {
-    /// The crowd of this seed, with so many actions of each namespace, which are there at once.
+    /// The crowd of this seed: this number of actions per namespace, all created at once.
     fn crowd(seed: u64, counts: [usize; 3], limits: &Limits) -> Self {
         let mut rng = Rng::new(seed);
         let node = |index: usize| NodeSpec {
             name: format!("node-{index}"),
             zone: ["a", "b"][index % 2].to_owned(),
             cpu: 10_000,
-            // Without room for much more than is there.
+            // Hardly more room than for the existing pods.
             pods: 8,
             fate: Fate::Good,
         };
@@ -106,7 +107,7 @@ fn play(setup: &Setup) -> Run<'_> {
     println!("{ends:?}");
     assert!(actions.values().all(|action| action.finished()), "{ends:?}");
     assert!(!ends.contains_key("QueueTimedOut"), "{ends:?}");
-    // It is a crowd of actions that do something.
+    // Most actions of a crowd must have an effect.
     assert!(ends.get("Succeeded").is_some_and(|count| count * 4 > actions.len()), "{ends:?}");
     run
 }
@@ -116,7 +117,7 @@ fn every_action_of_a_crowd_ends_within_the_limits() {
     play(&Setup::crowd(18, [120, 40, 40], &Limits { in_all: Some(3), per_namespace: Some(2), ..tight() }));
 }
 
-/// A swap of three is admitted as a whole, where the limits have just these places.
+/// A swap of three is admitted as a whole if the limits have exactly these places.
 #[test]
 fn the_largest_swaps_of_a_crowd_have_their_turns() {
     let limits = Limits {
@@ -140,11 +141,11 @@ fn the_largest_swaps_of_a_crowd_have_their_turns() {
     assert!(large >= 5, "{large} swaps of three");
 }
 
-/// The namespace that has the most and the most urgent actions does not go first with all of them.
+/// The namespace with the most and the most urgent actions must not be served completely before the others.
 #[test]
 fn no_namespace_of_a_crowd_starves() {
     let mut setup = Setup::crowd(19, [60, 20, 20], &Limits { in_all: Some(2), ..tight() });
-    // Time passes: an action that waits says so after a moment only, and is not in the line before.
+    // New pods take time: an action reports after a moment that it waits, and is not queued before.
     setup.replacements = (1000, Fate::Slow(5));
     let run = play(&setup);
     let begun: Vec<&str> = run.begun().iter().map(|key| key.namespace.as_str()).collect();
@@ -159,7 +160,7 @@ fn no_namespace_of_a_crowd_starves() {
     }
 }
 
-/// The rules of the crowd can fail.
+/// Without limits, the rules of the crowd must fail.
 #[test]
 fn a_crowd_that_is_not_held_back_exceeds_a_limit() {
     let setup = Setup::crowd(18, [40, 10, 10], &Limits { in_all: Some(3), ..tight() });

@@ -1,5 +1,5 @@
-//! Drives a run: the cluster settles, then steps of all parts follow in random order, then others stop and all must
-//! rest.
+//! Drives a run: the cluster settles; then all parts take steps in random order; finally the other clients stop, and
+//! everything must come to rest.
 
 mod operate;
 
@@ -24,16 +24,16 @@ use crate::scripts::{What, When};
 use crate::setup::{Choice, Setup};
 use crate::stage;
 
-/// Seconds of the cluster's time within which everything must end after others stop.
+/// Simulated seconds within which everything must end after other clients stop.
 const TIMEOUT: i64 = 24 * 3600;
 
-/// The most rounds of all parts without time passing: more means an endless loop.
+/// Maximum number of rounds of all parts without passing time; more indicate an endless loop.
 const MOST_ROUNDS: usize = 300;
 
-/// The same for each action, where there are many.
+/// The same per action, if there are many.
 const ROUNDS_OF_ONE: usize = 20;
 
-/// The result of a run.
+/// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
     pub steps: u64,
@@ -45,9 +45,9 @@ pub struct Done {
 pub struct Run<'a> {
     setup: &'a Setup,
     pub cluster: Cluster,
-    /// What happens when, in a script.
+    /// Cues of a script.
     pub cues: Vec<(When, What)>,
-    /// Writes of the operator so far.
+    /// Number of writes of the operator so far.
     writes: usize,
     flaw: Flaw,
     runtime: Rc<Runtime>,
@@ -58,7 +58,7 @@ pub struct Run<'a> {
     steps: u64,
 }
 
-/// Runs this situation; with `trace`, the result has one line for each step.
+/// Runs this situation; with `trace`, the result has one line per step.
 pub fn run(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
     let mut run = Run::new(setup, flaw, trace);
     let result = run.all();
@@ -70,7 +70,7 @@ impl<'a> Run<'a> {
         let mut rng = Rng::new(setup.seed);
         let mut api = Api::new(Rng::new(rng.next()));
         api.lines = trace.then(Vec::new);
-        // The controller's own jitter.
+        // Seeds the controller's jitter.
         fastrand::seed(setup.seed);
         let runtime = Rc::new(runtime());
         Self {
@@ -88,14 +88,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The whole run.
+    /// Runs everything.
     pub fn all(&mut self) -> Result<(), Violation> {
         self.begin()?;
         self.mix()?;
         self.settle()
     }
 
-    /// The actions in the order in which their first replicas were admitted.
+    /// Actions in the order in which their first replicas were admitted.
     pub fn begun(&self) -> &[Key] {
         &self.invariants.begun
     }
@@ -105,7 +105,7 @@ impl<'a> Run<'a> {
         Done { steps: self.steps, ends: self.invariants.ends, violation, lines }
     }
 
-    /// Creates nodes and workloads and lets them settle.
+    /// Creates nodes and workloads, and lets them settle.
     pub fn begin(&mut self) -> Result<(), Violation> {
         let api = &mut self.cluster.api;
         for node in &self.setup.nodes {
@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
         self.invariants.take(&mut self.cluster, &Cause::Foreign)?;
         for account in self.invariants.accounts.values_mut() {
             account.settle();
-            // What does not fit into the cluster is missing from the start.
+            // Replicas that do not fit into the cluster are missing from the start.
             account.ever_disturbed = account.serving < account.asked;
             account.disturbed = account.ever_disturbed;
         }
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Everything in random order.
+    /// Takes steps of all parts in random order.
     fn mix(&mut self) -> Result<(), Violation> {
         let (choices, weights): (Vec<Choice>, Vec<u32>) = self.setup.pace.iter().copied().unzip();
         let mut frozen = vec![0usize; choices.len()];
@@ -217,7 +217,7 @@ impl<'a> Run<'a> {
         Ok(did)
     }
 
-    /// Others have stopped; all parts take steps until none has anything left to do.
+    /// After other clients have stopped: all parts take steps until nothing is left to do.
     pub fn settle(&mut self) -> Result<(), Violation> {
         self.cluster.api.say(|| "others stop".to_owned());
         if self.cues.is_empty() {
@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
                 idle = 0;
                 hurry += 1;
                 if hurry > MOST_ROUNDS.max(self.setup.acts.len() * ROUNDS_OF_ONE) {
-                    return violation("Livelock", format!("{hurry} rounds of writes while no time passes"));
+                    return violation("Livelock", format!("{hurry} rounds of writes without passing time"));
                 }
                 continue;
             }
@@ -252,12 +252,12 @@ impl<'a> Run<'a> {
         }
         self.operator.look(|world| rest::check(&self.invariants, &self.cluster.api, world))?;
         if self.cluster.api.seconds() > end {
-            return violation("NoRest", format!("still at it after {TIMEOUT} s"));
+            return violation("NoRest", format!("still active after {TIMEOUT} s"));
         }
         Ok(())
     }
 
-    /// Performs the script's next cue, if it is due.
+    /// Performs the next cue of the script, if it is due.
     fn cue(&mut self) -> Result<bool, Violation> {
         let Some((when, what)) = self.cues.first().copied() else { return Ok(false) };
         if !stage::is_time(when, self.writes, &self.cluster.api) {
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
         self.cluster.api.actions.values().all(|action| action.finished())
     }
 
-    /// An action that was never requeued: the resync finds something to do for it.
+    /// Finds actions that should have been requeued: a resync must find nothing to do.
     fn resync(&mut self) -> Result<(), Violation> {
         let before = self.cluster.api.version();
         self.operator.requeue_all();
@@ -292,7 +292,7 @@ impl<'a> Run<'a> {
         if self.cluster.api.version() == before {
             return Ok(());
         }
-        violation("LostRequeue", "an action had something to do and was not requeued")
+        violation("LostRequeue", "an action had something to do, but was not requeued")
     }
 
     fn next_time(&self) -> Option<i64> {
@@ -331,7 +331,7 @@ impl<'a> Run<'a> {
                 while self.operate(step)? {
                     self.steps += 1;
                     did = true;
-                    // A script may go on in the middle of everything.
+                    // The next cue of a script may be due in the middle of other work.
                     if self.cue()? {
                         return Ok(());
                     }

@@ -1,5 +1,5 @@
 //! The model: the controller of WorkloadActions on a small simulated cluster, which is faster than a real one and fails
-//! more.
+//! more often.
 
 mod campaign;
 mod check;
@@ -23,15 +23,21 @@ use testkit::scripts;
 /// Number of situations without disturbance in which a flaw must be detected.
 const CALM_RUNS: u64 = 150;
 
-/// Seeds that detected a fault when they were drawn; they stand for other situations since the model draws swaps, counts of all
-/// and preferences, too. The faults: two pods were attached again while one was marked and the set had not seen its replicas; a
-/// pod was attached before the set had seen that a change was undone, or on a stale view of the surplus; a replica was retried
-/// although others had deleted its old pod after the set had adopted the new one; an abort used the substitute of another
-/// replica; a new pod for a set of no replicas, whose template is not stored; the place of an admission without an answer was
-/// given to another; an admission released its own place before its write was carried out; two slots of one action moved to the
-/// same other node at once; a rollout reset the count of a limit per workload; an abort with a replica not started was called a
-/// success; a set that was refused pods before it saw its replicas; the receipt of an action was deleted and the action could
-/// start nevertheless; somebody removed a ledger from the Deployment and not from its set.
+/// Seeds that revealed a fault when they were drawn. They stand for other situations now, because the model has since
+/// begun to draw swaps, counts of all, and preferences. The faults:
+/// - two pods were attached again while one was marked and the ReplicaSet had not observed its replicas;
+/// - a pod was attached before the ReplicaSet had observed that a change was undone, or on a stale view of the surplus;
+/// - a replica was retried although others had deleted its old pod after the ReplicaSet had adopted the new one;
+/// - an abort used the substitute of another replica;
+/// - a new pod for a ReplicaSet without replicas, whose template is not stored;
+/// - the place of an admission without an answer was given to another action;
+/// - an admission released its own place before its write was carried out;
+/// - two slots of one action moved to the same other node at once;
+/// - a rollout reset the count of a limit per workload;
+/// - an abort with a replica that had not started was reported as a success;
+/// - pods of a ReplicaSet were rejected before it observed its replicas;
+/// - the receipt of an action was deleted, but the action could start nevertheless;
+/// - another client removed a ledger from the Deployment, but not from its ReplicaSet.
 const BROKEN_BEFORE: [u64; 16] = [
     1_009_778,
     2_000_889,
@@ -51,11 +57,12 @@ const BROKEN_BEFORE: [u64; 16] = [
     9_860_002_950,
 ];
 
-/// Seeds that detect a fault again when its fix is reverted; each was tried. The fault: two effects at once were refused, and what
-/// follows from the first refusal was not done; a delete took over the surplus of another, which proves nothing about its own pod.
+/// Seeds that reveal a fault again when its fix is reverted; each was verified. The faults:
+/// - two concurrent effects were rejected, and the consequences of the first rejection were not handled;
+/// - a delete used the surplus of another action, which proves nothing about its own pod.
 const ONCE_BROKEN: [u64; 2] = [1_795_497_372, 1_795_505_282];
 
-/// The situations without disturbance in which this operator breaks a rule, with the rule.
+/// Situations without disturbance in which this operator breaks a rule, with the rule.
 fn calm(flaw: Flaw) -> impl Iterator<Item = (Setup, &'static str)> {
     (0..CALM_RUNS).map(Setup::calm).filter_map(move |mut setup| {
         if flaw == Flaw::TreatsAsReady {
@@ -66,7 +73,7 @@ fn calm(flaw: Flaw) -> impl Iterator<Item = (Setup, &'static str)> {
     })
 }
 
-/// Without disturbance the operator breaks no rule.
+/// Without disturbance, the operator breaks no rule.
 #[test]
 fn nothing_breaks_in_calm_situations() {
     if let Some((setup, _)) = calm(Flaw::None).next() {
@@ -74,7 +81,7 @@ fn nothing_breaks_in_calm_situations() {
     }
 }
 
-/// The rules can fail: every flaw is detected, by the rule that is meant for it.
+/// Every flaw must be detected, by the rule that is meant for it.
 #[test]
 fn every_flaw_is_caught() {
     for (flaw, rules) in [
@@ -99,14 +106,14 @@ fn every_flaw_is_caught() {
     }
 }
 
-/// Every script ends as it states.
+/// Every script must end as it states.
 #[test]
 fn scripts_end_as_they_say() {
     let wrong: Vec<String> = scripts::ALL.iter().filter_map(|script| stage::play(script).err()).collect();
     assert!(wrong.is_empty(), "{} of {} scripts\n{}", wrong.len(), scripts::ALL.len(), wrong.join("\n"));
 }
 
-/// The budget would refuse every eviction for two minutes.
+/// Without completion, the budget would reject every eviction for two minutes.
 #[test]
 fn an_eviction_that_was_granted_and_not_carried_out_is_completed() {
     let guarded = scripts::ALL.iter().filter(|script| script.budget.is_some());
@@ -129,13 +136,13 @@ fn holds_where_it_once_broke() {
     }
 }
 
-/// Random situations until the budget is used up.
+/// Runs random situations until the budget is used up.
 #[test]
 fn holds_in_random_situations() {
     hunt(Setup::random);
 }
 
-/// The same, where one or two applications leave some nodes.
+/// The same, with one or two applications that leave some nodes.
 #[test]
 fn holds_in_random_situations_with_applications() {
     hunt(Setup::with_applications);
@@ -146,7 +153,7 @@ fn hunt(situation: fn(u64) -> Setup) {
     println!("GANGLION_MODEL_SEED={base}");
     let report = campaign::campaign(base, Flaw::None, situation);
     let speed = report.steps as f64 / report.seconds;
-    println!("{} runs, {} steps, {speed:.0} steps a second", report.runs, report.steps);
+    println!("{} runs, {} steps, {speed:.0} steps per second", report.runs, report.steps);
     println!("ends: {:?}", report.ends);
     println!("broken: {:?}", report.broken);
     let all: Vec<String> = report

@@ -1,6 +1,6 @@
 //! A small random generator (splitmix64): the same seed gives the same run on every machine and in every version.
 
-/// The generator; cloning it repeats what follows.
+/// The generator; a clone repeats the same numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -17,7 +17,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 where `end` is 0.
+    /// A number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         if end == 0 { 0 } else { usize::try_from(self.next() % end as u64).unwrap_or(0) }
     }
@@ -27,17 +27,17 @@ impl Rng {
         low + i64::try_from(self.below(usize::try_from(high - low + 1).unwrap_or(1))).unwrap_or(0)
     }
 
-    /// True in so many of a thousand cases.
+    /// True in `per_mille` of a thousand cases.
     pub fn chance(&mut self, per_mille: u32) -> bool {
         self.next() % 1000 < u64::from(per_mille)
     }
 
-    /// One of them.
+    /// One of the elements.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
         all.get(self.below(all.len()))
     }
 
-    /// The index of one of them, each as likely as its weight says.
+    /// Index of one of the elements, with probabilities by weight.
     pub fn weighted(&mut self, weights: &[u32]) -> usize {
         let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
         let mut left = self.next() % total.max(1);

@@ -1,5 +1,5 @@
-//! Makes up the situation of a run from its seed: nodes, workloads, actions, what others do and when, and how fast each
-//! part goes. A situation is data, so that a failing one can be made smaller.
+//! Generates the situation of a run from its seed: nodes, workloads, actions, acts of other clients with their times,
+//! and the pace of each part. A situation is data, so that a failing one can be reduced.
 
 use ganglion_actions_plan::Limits;
 use ganglion_api::targets::{NodePreference, NodeSource, PodRef, Target, WorkloadRef};
@@ -27,9 +27,9 @@ pub struct NodeSpec {
 
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// `NAMESPACE/NAME`, or a name alone; the name is that of no other workload.
+    /// `NAMESPACE/NAME`, or a name alone; unique among workloads.
     pub app: String,
-    /// A Deployment, or a ReplicaSet of its own.
+    /// A Deployment, or else a standalone ReplicaSet.
     pub deployment: bool,
     pub replicas: i32,
     pub shape: PodShape,
@@ -37,16 +37,16 @@ pub struct Workload {
     pub scaler: bool,
 }
 
-/// Something that somebody else does once so many steps were taken.
+/// An act of another client that happens once after this number of steps.
 #[derive(Clone, Debug)]
 pub struct Timed {
     pub at: usize,
     pub act: Act,
-    /// Seed of what it is done to.
+    /// Seed for the choice of its object.
     pub pick: u64,
 }
 
-/// What may be next in a run.
+/// Possible next step of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Choice {
     Part(Part),
@@ -68,7 +68,7 @@ pub struct Setup {
     pub limits: Limits,
     pub pace: Vec<(Choice, u32)>,
     pub replacements: (u32, Fate),
-    /// Per mille of the replacements and others whose end takes this many seconds.
+    /// Per mille of pods whose end takes this number of seconds.
     pub linger: (u32, i64),
 }
 
@@ -118,7 +118,7 @@ impl Setup {
         setup
     }
 
-    /// Nobody disturbs, nothing fails, there is room for everything: only moves of one replica each.
+    /// No disturbances, no failures, and room for everything: only moves of one replica each.
     pub fn calm(seed: u64) -> Self {
         let mut setup = Self::random(seed);
         let mut rng = Rng::new(seed);
@@ -267,7 +267,7 @@ fn target(rng: &mut Rng, nodes: &[NodeSpec]) -> Target {
     Target { node_selector: Some(labels(&[("zone", zone)])), ..Target::default() }
 }
 
-/// Stands for a name that is filled in when the action is applied: of some pod, or of a node that has one.
+/// Placeholder for a name that is filled in when the action is applied: of any pod, or of a node that has one.
 pub const SOME: &str = "?";
 
 pub fn action(rng: &mut Rng, workload: &Workload, workloads: &[Workload], nodes: &[NodeSpec]) -> WorkloadActionSpec {
@@ -306,7 +306,7 @@ pub fn action(rng: &mut Rng, workload: &Workload, workloads: &[Workload], nodes:
     spec
 }
 
-/// A replica of one workload against one or two of any.
+/// A swap of a replica of one workload for one or two of any workload.
 fn swap(rng: &mut Rng, of: WorkloadRef, workloads: &[Workload], nodes: &[NodeSpec]) -> Swap {
     let mut side = |workload: Option<WorkloadRef>| {
         let node = rng.chance(300).then(|| rng.pick(nodes).map(|node| node.name.clone())).flatten();
@@ -380,7 +380,7 @@ fn limits(rng: &mut Rng) -> Limits {
     }
 }
 
-/// How likely each choice is: every part has its own speed in every run.
+/// Weight of each choice; in every run, each part has its own pace.
 pub fn pace(rng: &mut Rng) -> Vec<(Choice, u32)> {
     let speeds = [2, 8, 20, 60];
     let mut all: Vec<(Choice, u32)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Plays the scripts on the simulated cluster, with the controller that is shipped and every invariant.
+//! Plays the scripts on the simulated cluster, with the shipped controller and every invariant.
 
 use ganglion_actions_plan::Limits;
 use ganglion_core::facts::Key;
@@ -32,7 +32,7 @@ pub fn play(script: &Script) -> Result<(), String> {
     if found == script.end.wanted() { Ok(()) } else { Err(format!("{}: {found:#?}\n{trace}", script.name)) }
 }
 
-/// Plays a script with an eviction that is granted and not carried out; returns the time it took, in seconds.
+/// Plays a script with an eviction that is granted but not carried out. Returns the time it took, in seconds.
 pub fn play_interrupted(script: &Script) -> i64 {
     let setup = setup(script);
     let mut run = Run::new(&setup, Flaw::None, false);
@@ -91,7 +91,7 @@ fn perform(run: &mut Run<'_>, script: &Script) -> Result<(), Violation> {
     run.settle()
 }
 
-/// Whether it is time for a cue; `writes` is how many the operator has made.
+/// Whether a cue is due; `writes` is the number of the operator's writes so far.
 pub fn is_time(when: When, writes: usize, api: &Api) -> bool {
     let action = api.actions.get(&Key::new(NAMESPACE, ACTION));
     match when {
@@ -102,7 +102,7 @@ pub fn is_time(when: When, writes: usize, api: &Api) -> bool {
     }
 }
 
-/// Does what a cue says.
+/// Performs a cue.
 pub fn follow(run: &mut Run<'_>, what: What) -> Result<(), Violation> {
     let act = match what {
         What::KillOperator => {

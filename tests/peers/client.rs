@@ -7,7 +7,7 @@ use ganglion_outbound::fair_limit::FairLimit;
 use ganglion_outbound::web::{Call, Web};
 use prometheus_client::metrics::counter::Counter;
 
-/// Sends requests to this host.
+/// Client for requests to this host.
 pub fn web() -> Web {
     let rules = Rules { allowed_networks: vec!["127.0.0.0/8".parse().unwrap()], ..Rules::default() };
     Web::new(Names::new(rules, system), FairLimit::new(64 << 20, Counter::default()))

@@ -1,4 +1,4 @@
-//! Predictions of MLServer, of a model whose answers can be computed.
+//! Predictions of MLServer, for a model whose answers can be computed.
 
 use anyhow::Result;
 use ganglion_core::power_curve::PowerInput;
@@ -17,7 +17,7 @@ async fn predicted(model: &InferenceModel, rows: &[PowerInput]) -> Result<Vec<Re
     watts(answer.status, answer.body(), rows.len())
 }
 
-/// Rows of which no two have the same prediction.
+/// Rows with pairwise different predictions.
 fn rows(count: u32) -> Vec<PowerInput> {
     let row = |nth: u32| {
         let nth = f64::from(nth);
@@ -26,7 +26,7 @@ fn rows(count: u32) -> Vec<PowerInput> {
     (0..count).map(row).collect()
 }
 
-/// Checks the predictions of so many rows.
+/// Checks the predictions of this number of rows.
 async fn check(model: &InferenceModel, linear: Linear, count: u32) {
     let rows = rows(count);
     let found = predicted(model, &rows).await.unwrap();
@@ -47,7 +47,7 @@ fn a_server_predicts_the_power_of_each_row() {
             check(&model(&format!("/v2/models/{MODEL}/versions/v0.1.0/infer")), FIRST, count).await;
             check(&model(&format!("/v2/models/{MODEL}/versions/v0.2.0")), SECOND, count).await;
         }
-        // Without a version the server has a default.
+        // Without a version, the server uses a default.
         check(&model(&format!("/v2/models/{MODEL}/infer")), SECOND, 3).await;
 
         for path in ["/v2/models/none/infer", &format!("/v2/models/{MODEL}/versions/v9/infer")] {
@@ -70,7 +70,7 @@ fn a_model_of_another_shape_and_an_answer_of_another_length_have_words() {
         };
         let (status, good) = ask(body.clone()).await;
         assert!(status.is_success() && good.is_ok_and(|all| all.len() == 2));
-        // Three rows of two columns: the model takes three columns.
+        // Three rows of two columns, but the model needs three columns.
         let (status, wrong) = ask(body.replace("[2,3]", "[3,2]")).await;
         println!("{status}: {wrong:?}");
         assert!(!status.is_success());

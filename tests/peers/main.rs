@@ -1,4 +1,4 @@
-//! The clients against the real servers that they are made for. A test that cannot have its server fails.
+//! The clients against the real servers for which they are written. A test fails if its server cannot be started.
 
 mod client;
 mod inference;

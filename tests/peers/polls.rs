@@ -1,4 +1,4 @@
-//! A thousand machines on loopback, some of which hang or refuse: the others are polled on time.
+//! A thousand machines on loopback, some of which hang or reject connections: the others are polled on time.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(35);
 /// Polls machines by their number over HTTP.
 struct Machines {
     web: Web,
-    /// Where they listen, and where nobody does.
+    /// A port with a listener, and one without.
     ports: (u16, u16),
     begun: Mutex<HashMap<u32, Vec<Instant>>>,
 }
@@ -61,7 +61,7 @@ async fn listen(listener: TcpListener) {
     }
 }
 
-/// Answers each request, unless the machine of this address hangs.
+/// Answers each request, unless the machine with this address hangs.
 async fn serve(mut stream: TcpStream) -> Result<()> {
     let IpAddr::V4(own) = stream.local_addr()?.ip() else { return Ok(()) };
     let [_, _, high, low] = own.octets();
@@ -102,7 +102,7 @@ fn healthy_machines_are_polled_on_time_while_a_tenth_hangs_and_a_tenth_refuses()
                 };
                 polls.put(machine, target);
             }
-            // About as many places as there are machines that hang.
+            // About as many places as hanging machines.
             run(Arc::clone(&machines), polls, PollLimits { polls: 128 }, tokio::time::sleep(LOOK)).await;
             let begun = machines.begun.lock().unwrap();
             let healthy = (0..MACHINES).filter(|machine| !hangs(*machine) && !refuses(*machine));
@@ -124,7 +124,7 @@ fn healthy_machines_are_polled_on_time_while_a_tenth_hangs_and_a_tenth_refuses()
     });
 }
 
-/// In intervals.
+/// Number of intervals between two polls.
 fn gap(pair: &[Instant]) -> f64 {
     pair[1].duration_since(pair[0]).as_secs_f64() / INTERVAL.as_secs_f64()
 }

@@ -1,5 +1,5 @@
-// Receives notifications as a program on Node.js would: verifies each with Standard Webhooks, reads it with the SDK of CloudEvents,
-// and prints what it has read as a line of JSON. Arguments: port, secret.
+// Receives notifications as a Node.js program would: verifies each with Standard Webhooks, parses it with the
+// CloudEvents SDK, and prints the parsed event as a line of JSON. Arguments: port, secret.
 const { createServer } = require("node:http");
 const { HTTP } = require("cloudevents");
 const { Webhook } = require("standardwebhooks");

@@ -1,5 +1,5 @@
-"""Receives notifications as a program in Python would: verifies each with Standard Webhooks, reads it with the SDK of CloudEvents,
-and prints what it has read as a line of JSON. Arguments: port, secret."""
+"""Receives notifications as a Python program would: verifies each with Standard Webhooks, parses it with the CloudEvents
+SDK, and prints the parsed event as a line of JSON. Arguments: port, secret."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-//! The Redfish client against sushy-tools: the emulator of a machine, and trees as vendors serve them.
+//! The Redfish client against sushy-tools: the emulator of a machine, and document trees like those of vendors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn login(password: &str) -> Option<Credentials> {
     Some(Credentials::Basic { username: USER.to_owned(), password: password.to_owned() })
 }
 
-/// A temperature and where it is from, as a user sees them.
+/// A temperature and its origin, as a user sees them.
 fn seen(found: Result<Inlet, Error>) -> Result<(f64, String), Error> {
     found.map(|inlet| (inlet.celsius, inlet.sensor.to_string()))
 }
@@ -47,7 +47,7 @@ fn the_emulator_of_a_machine_is_read_over_tls_with_a_password() {
         assert!(bmc.get("/redfish/v1/Systems/fake").await.is_ok());
         let missing = bmc.get("/redfish/v1/Systems/other").await.err();
         assert_eq!(missing.map(|error| error.to_string()).as_deref(), Some("the server answers 404 Not Found"));
-        // Nobody is asked twice with a password that was refused.
+        // A rejected password is never sent twice.
         for auth in [login("wrong"), None] {
             let refused = Bmc::new(&web, Call { auth, ..call.clone() });
             let error = inlet(&refused, Some(&first.sensor), None).await.unwrap_err();
@@ -91,7 +91,7 @@ fn the_sensor_is_found(#[case] name: &str, #[case] celsius: f64, #[case] path: &
         let path = format!("/redfish/v1/Chassis/{path}");
         let found = seen(inlet(&bmc, None, None).await);
         assert_eq!(found, Ok((celsius, path.clone())));
-        // From the status of an object: one request.
+        // With the address from the status of an object: one request.
         let requests = || server.log().matches("\"GET ").count();
         let (before, known) = (requests(), path.parse::<SensorPath>().unwrap());
         assert_eq!(seen(inlet(&bmc, Some(&known), None).await), found);
@@ -141,7 +141,7 @@ fn a_sensor_that_goes_is_found_elsewhere() {
         fs::remove_dir_all(home.path().join("Chassis/1/Sensors/IntakeTemp")).unwrap();
         let metrics = "/redfish/v1/Chassis/1/ThermalSubsystem/ThermalMetrics#/TemperatureSummaryCelsius/Intake";
         assert_eq!(seen(inlet(&bmc, Some(&known), None).await), Ok((24.8, metrics.to_owned())));
-        // Half a document, as of a BMC that restarts, and none at all.
+        // An incomplete document, as from a BMC that restarts, and an empty one.
         let document = home.path().join("Chassis/1/ThermalSubsystem/ThermalMetrics/index.json");
         fs::write(&document, r#"{"TemperatureSummaryCelsius": {"#).unwrap();
         let error = inlet(&bmc, Some(&metrics.parse().unwrap()), None).await.unwrap_err();

@@ -1,4 +1,5 @@
-//! The usage of nodes, by Debian's Prometheus and node-exporter: of this host, and of nodes whose samples are written here.
+//! Usage of nodes from Debian's Prometheus and node-exporter: of this host, and of nodes whose samples are generated
+//! here.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -21,7 +22,7 @@ async fn asked(server: &Prometheus, statistic: UsageStatistic, window: Duration)
     NodeStatistic::parse(answer.status, answer.body(), LABEL)
 }
 
-/// The number of this node, as soon as there is one.
+/// Value for this node, as soon as there is one.
 async fn first(server: &Prometheus, statistic: UsageStatistic, address: IpAddr) -> f64 {
     let found = async {
         loop {
@@ -36,7 +37,7 @@ async fn first(server: &Prometheus, statistic: UsageStatistic, address: IpAddr) 
     tokio::time::timeout(TIMEOUT, found).await.unwrap_or_else(|_| panic!("no {statistic:?}"))
 }
 
-/// The lines of /proc/stat and /proc/meminfo that tell the same: idle and all time of the processors; used memory in percent.
+/// The same values from /proc/stat and /proc/meminfo: idle and total time of the processors, used memory in percent.
 fn this_host() -> ([f64; 2], f64) {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let times: Vec<f64> =
@@ -46,7 +47,7 @@ fn this_host() -> ([f64; 2], f64) {
         let line = memory.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap()
     };
-    // Time of guests is in that of users.
+    // Guest time is included in user time.
     let all = times[..8].iter().sum();
     ([times[3] + times[4], all], 100.0 * (1.0 - kilobytes("MemAvailable:") / kilobytes("MemTotal:")))
 }
@@ -66,7 +67,7 @@ fn the_usage_of_this_host_is_what_the_kernel_says() {
         let busy = 100.0 * (1.0 - (idle_now - idle) / (all_now - all));
         assert!((cpu - busy).abs() < 20.0, "{cpu} % instead of {busy} %");
         assert!((memory - used).abs() < 5.0, "{memory} % instead of {used} %");
-        // A deviation is known from its first step on.
+        // A deviation is available from its first step on.
         for statistic in [UsageStatistic::CpuDeviation, UsageStatistic::MemoryDeviation] {
             let deviation = first(&server, statistic, address).await;
             assert!(deviation < 50.0, "{deviation}");
@@ -79,20 +80,20 @@ fn the_usage_of_this_host_is_what_the_kernel_says() {
 /// Seconds between two samples.
 const STEP: i64 = 15;
 
-/// The window of the queries, in seconds.
+/// Window of the queries, in seconds.
 const WINDOW: i64 = 900;
 
 const CORES: u32 = 4;
 
-/// A target of node-exporter, as Prometheus has scraped it.
+/// A node-exporter target as Prometheus has scraped it.
 struct Target {
     instance: &'static str,
-    /// Further labels.
+    /// Additional labels.
     more: &'static str,
-    /// When it was scraped, in seconds before now.
+    /// Start of its samples, in seconds before now.
     from: i64,
     to: i64,
-    /// Which share of its processors is busy, and of its memory used, so many seconds before now.
+    /// Shares of busy processors and of used memory at this number of seconds before now.
     busy: fn(i64) -> f64,
     used: fn(i64) -> f64,
 }
@@ -100,7 +101,7 @@ struct Target {
 const STEADY: Target =
     Target { instance: "10.0.0.1:9100", more: "", from: 2 * WINDOW, to: -120, busy: |_| 0.3, used: |_| 0.4 };
 
-/// How a metric is written that has these labels besides those of the target, at each time.
+/// Samples of a metric: its labels besides those of the target, and a value at each time.
 type Samples = Vec<(String, Vec<(i64, f64)>)>;
 
 impl Target {
@@ -111,7 +112,7 @@ impl Target {
     fn cpu(&self, now: i64) -> Samples {
         let mut series = Vec::new();
         for core in 0..CORES {
-            // A processor works in several modes, and also waits: all but the first two are work.
+            // A processor has several modes, and may also wait: all but the first two modes are work.
             for (mode, share) in [("idle", 0.75), ("iowait", 0.25), ("user", 0.5), ("system", 0.25), ("steal", 0.25)] {
                 let mut total = 1000.0;
                 let points = self.times(now).map(|time| {
@@ -132,7 +133,7 @@ impl Target {
     }
 }
 
-/// What promtool reads.
+/// Input for promtool.
 fn history(targets: &[Target], now: i64) -> String {
     let mut text = String::new();
     let mut metric = |name: &str, kind: &str, of: &dyn Fn(&Target) -> Samples| {
@@ -154,7 +155,7 @@ fn history(targets: &[Target], now: i64) -> String {
     text + "# EOF\n"
 }
 
-/// Each node with what its statistics must be, and by how much they may differ. None: it must have none.
+/// Expected statistics of each node with their tolerance; None if there must be none.
 struct Expected {
     node: &'static str,
     cpu: Option<[f64; 2]>,
@@ -183,7 +184,8 @@ fn statistics_are_those_of_the_samples() {
     let steady = |node| Expected { node, cpu: Some([30.0, 0.0]), memory: Some([40.0, 0.0]), within: 0.2 };
     let expected = [
         steady("worker-0"),
-        // Rates over two minutes round the edge between the halves off, and the window begins and ends between two samples.
+        // Rates over two minutes smooth the edge between the halves, and the window begins and ends between two
+        // samples.
         Expected { node: "worker-1", cpu: Some([30.0, 20.0]), memory: Some([30.0, 10.0]), within: 2.0 },
         steady("worker-2"),
         Expected { cpu: None, memory: None, ..steady("worker-3") },

@@ -1,5 +1,5 @@
-//! Values that a schema of a CRD accepts, mostly those at its edges. CEL rules are not looked at: there are more values than the API
-//! server accepts, and no fewer.
+//! Generates values that a CRD schema accepts, mostly boundary values. CEL rules are ignored: the generated values are
+//! a superset of those that the API server accepts.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -7,10 +7,10 @@ use proptest::string::string_regex;
 use proptest::test_runner::TestRunner;
 use serde_json::{Map, Value, json};
 
-/// Texts that are made of one pattern.
+/// Number of texts generated per pattern.
 const TEXTS: usize = 300;
 
-/// Times that the API server takes for a `date-time`.
+/// Times that the API server accepts as `date-time`.
 const TIMES: [&str; 10] = [
     "2026-12-01T00:00:00Z",
     "2026-12-01t00:00:00z",
@@ -24,7 +24,7 @@ const TIMES: [&str; 10] = [
     "9999-12-31T23:59:59-12:00",
 ];
 
-/// The values that this schema accepts.
+/// Values that this schema accepts.
 pub fn accepted(schema: &Value) -> BoxedStrategy<Value> {
     if let Some(words) = schema["enum"].as_array() {
         return prop::sample::select(words.clone()).boxed();
@@ -86,7 +86,7 @@ fn string(schema: &Value) -> BoxedStrategy<Value> {
         let text = string_regex(&format!("[ -~]{{{least},{}}}", most.min(least + 12))).unwrap();
         return prop_oneof![Just(short), Just(long), text].prop_map(Value::from).boxed();
     };
-    // A generator makes whole texts and knows no anchors.
+    // The generator creates whole texts and does not support anchors.
     let pattern = pattern.strip_prefix('^').map_or_else(|| format!("[a-z]{{0,9}}{pattern}"), str::to_owned);
     let pattern = pattern.strip_suffix('$').map_or_else(|| format!("{pattern}[a-z]{{0,9}}"), str::to_owned);
     let texts = string_regex(&pattern).unwrap();

@@ -1,5 +1,5 @@
-//! An application of 200 replicas in 20 workloads leaves ten nodes for ten others, beside the same moves as single actions, in
-//! turns; then a hundred actions wait, and cost nothing.
+//! Moves an application of 200 replicas in 20 workloads from ten nodes to ten others, and compares that with the same
+//! moves as single actions, in alternating turns. Afterwards, a hundred waiting actions must cost nothing.
 
 use std::time::{Duration, Instant};
 
@@ -25,15 +25,15 @@ const AT_ONCE: usize = 50;
 const NAMESPACE: &str = "shop";
 const ROUNDS: usize = 3;
 
-/// What may the application take, by the time of the single actions.
+/// Maximum time of the application, relative to the time of the single actions.
 const SHARE: f64 = 1.3;
 
 const WAITING: usize = 100;
-/// How long they are watched while they wait.
+/// Observation time of the waiting actions.
 const WATCHED: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// As many on their way at once for both, and no other limit.
+/// Same limit for both sides: 50 replicas on the move at once, and no other limit.
 const SETTINGS: &str = "workloadActions:\n  limits: {inAll: 50, perNamespace: null, perWorkload: null, \
                         perSourceNode: null, perTargetNode: null}\n";
 
@@ -54,7 +54,8 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let (mut together, mut single) = (Vec::new(), Vec::new());
     let mut lowest = REPLICAS;
     for turn in 0..ROUNDS {
-        // There by the application, and back by single actions; in the next turn the other way round.
+        // The application moves to the new nodes and the single actions move back; in the next turn, the directions are
+        // swapped.
         let sides = if turn % 2 == 0 { ["old", "new"] } else { ["new", "old"] };
         let stories: Vec<Story> = (0..DEPLOYMENTS).map(|at| Story::begin(&eye, &format!("d-{at}"))).collect();
         together.push(application(client, &eye, turn, sides).await?);
@@ -70,14 +71,14 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let name = format!("{replicas} replicas of {DEPLOYMENTS} workloads as one application, {AT_ONCE} at once");
     bench.claim(&format!("{name}, by {replicas} single moves"), together / single, "times", Bound::AtMost(SHARE));
     bench.note("  the application", together, "s");
-    bench.note("  the single moves, all at once, as many on their way", single, "s");
+    bench.note("  the same moves as single actions, same limit", single, "s");
     bench.claim("  lowest number of Ready replicas of a workload", number(lowest), "of 10", Bound::AtLeast(10.0));
     waiting(bench, client, &eye, &audit).await?;
     operator.stop().await?;
     cluster.down().await
 }
 
-/// Half of the nodes are old, half are new; what is made now lands on the old ones.
+/// Labels half of the nodes as old and half as new. Pods created next land on the old nodes.
 async fn sides(client: &Client) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     for at in 0..NODES {
@@ -104,7 +105,7 @@ fn action(name: &str, spec: &Value) -> Result<WorkloadAction> {
     }))?)
 }
 
-/// Moves all as one application; the seconds from its creation to its end.
+/// Moves all workloads as one application. Returns the seconds from its creation to its end.
 async fn application(client: &Client, eye: &Eye, turn: usize, [from, to]: [&str; 2]) -> Result<f64> {
     let on = |side: &str| json!({"nodeSelector": {"side": side}});
     let asked = json!({"selector": {"fleet": "deployments"}, "from": on(from), "to": on(to), "maxParallel": AT_ONCE});
@@ -117,13 +118,13 @@ async fn application(client: &Client, eye: &Eye, turn: usize, [from, to]: [&str;
     Ok(took)
 }
 
-/// Moves each replica back by an action of its own.
+/// Moves each replica back by a separate action.
 async fn singles(client: &Client, eye: &Eye, turn: usize, to: &str) -> Result<f64> {
     let spec = |pod: &str| json!({"move": {"pod": {"name": pod}, "to": {"nodeSelector": {"side": to}}}});
     let pods: Vec<String> = eye.look(|seen| seen.pods.keys().cloned().collect());
     let actions: Result<Vec<WorkloadAction>> =
         pods.iter().enumerate().map(|(at, pod)| action(&format!("single-{turn}-{at}"), &spec(pod))).collect();
-    let progress = Progress::spin("moving each replica by an action of its own");
+    let progress = Progress::spin("moving each replica by a separate action");
     let took = timed(client, eye, &actions?).await?;
     progress.end();
     ensure!(
@@ -138,7 +139,7 @@ fn side_of(pod: &k8s_openapi::api::core::v1::Pod) -> &'static str {
     if at < NODES / 2 { "old" } else { "new" }
 }
 
-/// The seconds until these actions have succeeded; then waits for rest.
+/// Measures the seconds until these actions have succeeded; then waits until all is at rest.
 async fn timed(client: &Client, eye: &Eye, actions: &[WorkloadAction]) -> Result<f64> {
     let clock = Instant::now();
     let names: Vec<String> = actions.iter().map(ResourceExt::name_any).collect();
@@ -155,7 +156,7 @@ async fn timed(client: &Client, eye: &Eye, actions: &[WorkloadAction]) -> Result
     applied?;
     let reasons = reasons?;
     let bad = reasons.iter().find(|reason| !reason.starts_with("Succeeded"));
-    ensure!(bad.is_none(), "one ended as {bad:?}");
+    ensure!(bad.is_none(), "an action ended as {bad:?}");
     let rest = |seen: &Seen| {
         let held = seen.actions.values().any(|action| !action.finalizers().is_empty());
         let whole = seen.pods.len() == DEPLOYMENTS * REPLICAS && seen.pods.values().all(|pod| serves(pod));
@@ -165,7 +166,7 @@ async fn timed(client: &Client, eye: &Eye, actions: &[WorkloadAction]) -> Result
     Ok(took)
 }
 
-/// A hundred actions wait for a rollout that does not end, and send nothing.
+/// A hundred actions wait for a rollout that never ends, and must send no requests.
 async fn waiting(bench: &mut Bench, client: &Client, eye: &Eye, audit: &Audit) -> Result<()> {
     let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     let stuck = json!({"spec": {"template": {"spec": {"nodeSelector": {"side": "none"}}}}});
@@ -193,8 +194,8 @@ async fn waiting(bench: &mut Bench, client: &Client, eye: &Eye, audit: &Audit) -
             seen.actions.iter().filter(|(name, action)| name.starts_with("waiting-") && waits(action)).count();
         (waiting == WAITING).then_some(())
     };
-    eye.within(LIMIT, "all to say what they wait for", queued).await?;
-    let progress = Progress::spin("watching actions that wait");
+    eye.within(LIMIT, "the reason of every waiting action", queued).await?;
+    let progress = Progress::spin("watching waiting actions");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let from = Timestamp::now();
     tokio::time::sleep(WATCHED).await;
@@ -205,10 +206,10 @@ async fn waiting(bench: &mut Bench, client: &Client, eye: &Eye, audit: &Audit) -
         .filter(|one| one.by_operator && !one.is_upkeep())
         .map(|one| format!("{} {}", one.verb, one.resource))
         .collect();
-    let title = format!("{WAITING} actions that wait, {} s: requests", WATCHED.as_secs());
+    let title = format!("{WAITING} waiting actions, {} s: requests", WATCHED.as_secs());
     bench.claim(&title, number(asked.len()), "requests", Bound::AtMost(0.0));
     if let Some(first) = asked.first() {
         eprintln!("the first request: {first}");
     }
-    eye.look(|seen| seen.actions.get("waiting-0").map(drop)).context("an action that waits is gone")
+    eye.look(|seen| seen.actions.get("waiting-0").map(drop)).context("a waiting action is gone")
 }

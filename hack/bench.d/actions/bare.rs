@@ -1,4 +1,4 @@
-//! The bare protocol, by hand: what any operator must at least do for a move, with no status, no receipt and no checks.
+//! The bare protocol: the requests that any operator must send for a move, without status, receipt or checks.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,25 +16,25 @@ use testkit::verdict::{APP, node_of, pods_of, serves};
 
 use crate::frame::millis;
 
-/// How long a substitute is waited for.
+/// Time to wait for a substitute pod of the ReplicaSet.
 const MOMENT: Duration = Duration::from_secs(5);
 
-/// How long one step may take among hundreds.
+/// Maximum time of one step among hundreds of moves.
 const LONG: Duration = Duration::from_secs(120);
 
-/// One move that is asked for.
+/// One requested move.
 pub struct Wanted<'a> {
     pub app: &'a str,
     pub victim: &'a str,
     pub node: &'a str,
-    /// What tells its new pod from others.
+    /// Number in the name of the replacement pod, unique per move.
     pub number: usize,
 }
 
-/// Pods that are no substitutes for what was taken out: they were there before, or belong to another move.
+/// Pods that cannot be the substitute of a released pod: they existed before, or belong to another move.
 pub type Taken = Mutex<BTreeSet<String>>;
 
-/// Moves the oldest replica to a node that has none; the milliseconds until its eviction is accepted.
+/// Moves the oldest replica to a node without a replica. Returns the milliseconds until its eviction is accepted.
 pub async fn one(client: &Client, eye: &Eye, namespace: &str, app: &str, number: usize) -> Result<f64> {
     let seen = eye.now();
     let mut pods: Vec<_> = pods_of(&seen, app).cloned().collect();
@@ -48,7 +48,7 @@ pub async fn one(client: &Client, eye: &Eye, namespace: &str, app: &str, number:
     Ok(millis(began.elapsed()))
 }
 
-/// The protocol, up to the accepted eviction.
+/// Runs the protocol up to the accepted eviction.
 pub async fn exchange(client: &Client, eye: &Eye, namespace: &str, wanted: &Wanted<'_>, taken: &Taken) -> Result<()> {
     let Wanted { app, victim, node, number } = *wanted;
     let seen = eye.now();
@@ -71,7 +71,8 @@ pub async fn exchange(client: &Client, eye: &Eye, namespace: &str, wanted: &Want
         let mut taken = lock(taken);
         pods_of(seen, app).map(|pod| pod.name_any()).find(|pod| taken.insert(pod.clone()))
     };
-    // Among many at once it may be gone already, for another move: this protocol knows of no others.
+    // With many concurrent moves, the substitute may already be deleted by another move: this protocol does not
+    // coordinate moves.
     if let Ok(surplus) = eye.within(MOMENT, "the surplus", fresh).await {
         change(&surplus, json!({"annotations": {marks::DELETION_COST: marks::LOWEST_COST}})).await.or_else(gone)?;
     }
@@ -90,7 +91,7 @@ fn lock(taken: &Taken) -> MutexGuard<'_, BTreeSet<String>> {
     taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Until the budget allows it.
+/// Retries the eviction until the budget allows it.
 async fn evict(api: &Api<Pod>, victim: &str) -> Result<()> {
     for _ in 0..10_000 {
         match api.evict(victim, &EvictParams::default()).await {
@@ -103,7 +104,8 @@ async fn evict(api: &Api<Pod>, victim: &str) -> Result<()> {
     bail!("the budget never allowed the eviction of {victim}")
 }
 
-/// A pod from the set's template, without the label that ties it to the set, pinned to the node.
+/// Builds a pod from the ReplicaSet's template, pinned to the node, without the label that would let the ReplicaSet
+/// adopt it.
 fn replacement(name: &str, node: &str, set: &Value) -> Result<Pod> {
     let mut template = set["template"].clone();
     let pin = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});

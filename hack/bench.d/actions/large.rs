@@ -1,4 +1,4 @@
-//! The operator on a large cluster: how fast it is ready, how much memory it has, and that it writes nothing when idle.
+//! The operator on a large cluster: time until it is ready, memory, and no writes when idle.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const DEPLOYMENTS: usize = 100;
 const REPLICAS: usize = 100;
 const IDLE: Duration = Duration::from_secs(30);
 
-/// How long the control plane's own controllers have to catch up with the pods that were just made.
+/// Time for the controllers of the control plane to process the pods that were just created.
 const CATCH_UP: Duration = Duration::from_secs(20);
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
@@ -35,10 +35,10 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     cluster.down().await
 }
 
-/// What the operator does and needs once it runs.
+/// Measures requests and memory of the running operator.
 async fn rest(bench: &mut Bench, audit: &Audit, operator: &Operator, size: &str) -> Result<()> {
-    let progress = Progress::spin(&format!("leaving the operator alone for {} s", IDLE.as_secs()));
-    // What a start still has to do, such as taking the lease, is not idleness.
+    let progress = Progress::spin(&format!("watching the idle operator for {} s", IDLE.as_secs()));
+    // Waits for the end of the start, such as the acquisition of the lease, which does not count as idle.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let from = Timestamp::now();
     tokio::time::sleep(IDLE).await;

@@ -1,6 +1,6 @@
-//! 500 moves at once, on 200 nodes with 2,000 pods: how fast beside the bare protocol, and whether each was exact. Several
-//! rounds of both in turns, each of ours with its own unit, since what a machine does in half a minute may be twice what it
-//! does in the next.
+//! 500 moves at once, on 200 nodes with 2,000 pods: the rate relative to the bare protocol, and whether each move was
+//! exact. Both sides alternate for several rounds. Each of the operator's rounds measures its own unit, because a
+//! machine may do twice as much work in one half minute as in the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,31 +25,31 @@ const NODES: usize = 200;
 const DEPLOYMENTS: usize = 50;
 const REPLICAS: usize = 40;
 const MOVES_EACH: usize = 10;
-/// The Deployments are those of several teams: what the control plane's own controllers do for a change of a pod grows with
-/// the pods and the budgets of its namespace.
+/// Spreads the Deployments over several namespaces, as teams would: the control plane's controllers do more work per
+/// change of a pod, the more pods and budgets its namespace has.
 const NAMESPACES: usize = 10;
 const ROUNDS: usize = 3;
 
-/// Writes by which a round's unit is measured, before and after it.
+/// Number of writes that measure a round's unit, before and after the round.
 const WRITES: usize = 100;
 
-/// What part of the bare protocol's rate there is to be at least: it keeps no record, and is not exact.
+/// Minimum rate, relative to the bare protocol. The bare protocol keeps no records and is not exact.
 const RATE: f64 = 0.45;
 
-/// How many writes one move may take, all together.
+/// Maximum time per move of a whole round, in unit writes.
 const WRITES_FOR_EACH: f64 = 25.0;
 
-/// How long all of them may take before those that have not ended count as lost.
+/// Maximum time of a round; moves that have not ended by then count as lost.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// How often is looked whether all have ended: a two-hundredth of what they take.
+/// Interval of the check for the end of all moves: 1/200 of the duration.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// No limit on how much moves at once.
+/// Disables all limits on concurrent moves.
 const SETTINGS: &str = "workloadActions:\n  limits: {inAll: null, perNamespace: null, perWorkload: null, \
                         perSourceNode: null, perTargetNode: null}\n";
 
-/// One move that is asked for.
+/// One requested move.
 struct Wish {
     namespace: String,
     action: WorkloadAction,
@@ -62,11 +62,11 @@ fn namespaces() -> Vec<String> {
     (0..NAMESPACES).map(|index| format!("team-{index}")).collect()
 }
 
-/// What one round came to.
+/// Result of one round.
 #[derive(Default)]
 struct Round {
     rate: f64,
-    /// Time for each move, in units.
+    /// Time per move, in units.
     each: f64,
     requests: f64,
     lost: usize,
@@ -129,28 +129,29 @@ async fn round(client: &Client, eye: &Eye, audit: &Audit, turn: usize) -> Result
     Ok(round)
 }
 
-/// The figures of the round in the middle, and everything that ever went wrong.
+/// Reports the median of the rounds, and the sum of all errors.
 fn report(bench: &mut Bench, rounds: &[Round], bare: &[f64]) {
     let middle = |figure: fn(&Round) -> f64| median(&rounds.iter().map(figure).collect::<Vec<f64>>());
     let all = |figure: fn(&Round) -> usize| number(rounds.iter().map(figure).sum());
     let most = |figure: fn(&Round) -> usize| number(rounds.iter().map(figure).max().unwrap_or(0));
     let name = format!("{} moves at once on {NODES} nodes, {} pods", DEPLOYMENTS * MOVES_EACH, DEPLOYMENTS * REPLICAS);
     let (rate, bare) = (middle(|round| round.rate), median(bare));
-    bench.claim(&format!("{name}: rate, by the bare protocol's"), rate / bare, "times", Bound::AtLeast(RATE));
+    bench.claim(&format!("{name}: rate, relative to the bare protocol"), rate / bare, "times", Bound::AtLeast(RATE));
     bench.note("  rate", rate, "a second");
-    bench.note("  rate of the bare protocol, as many at once, not exact", bare, "a second");
-    bench.claim("  time for each, all together", middle(|round| round.each), "writes", Bound::AtMost(WRITES_FOR_EACH));
+    bench.note("  rate of the bare protocol (same number at once, not exact)", bare, "a second");
+    bench.claim("  time per move, all together", middle(|round| round.each), "writes", Bound::AtMost(WRITES_FOR_EACH));
     bench.claim("  lost (did not succeed)", all(|round| round.lost), "moves", Bound::AtMost(0.0));
-    let wrong = "  wrong (another pod died, or it came elsewhere)";
+    let wrong = "  wrong (another pod terminated, or a replica on another node)";
     bench.claim(wrong, all(|round| round.wrong), "pods", Bound::AtMost(0.0));
     bench.claim("  doubled", all(|round| round.doubled), "pods", Bound::AtMost(0.0));
     let missing = "  Ready replicas missing at the worst moment";
     bench.claim(missing, most(|round| round.missing), "of a workload", Bound::AtMost(0.0));
-    bench.note("  API requests for each", middle(|round| round.requests), "requests");
+    bench.note("  API requests per move", middle(|round| round.requests), "requests");
 }
 
-/// What the control plane and this machine can do: as many moves at once by the bare protocol, in moves a second. Among so many
-/// it is not exact: where another move filled the place first, it hands its new pod over without a substitute that is to go.
+/// Rate of the control plane on this machine: the same number of concurrent moves by the bare protocol, in moves per
+/// second. With so many moves the protocol is not exact: if another move filled the ReplicaSet's place first, it hands
+/// over its replacement without a surplus pod that is deleted.
 async fn bare_rate(client: &Client, eye: &Eye, turn: usize) -> Result<f64> {
     let wishes = wishes(&eye.now(), "bare")?;
     let taken = bare::Taken::new(eye.now().pods.keys().cloned().collect());
@@ -174,7 +175,7 @@ async fn bare_rate(client: &Client, eye: &Eye, turn: usize) -> Result<f64> {
     Ok(rate)
 }
 
-/// So many pods of each Deployment, each to a node far from its own.
+/// Selects [`MOVES_EACH`] pods of each Deployment, each with a target far from its node.
 fn wishes(seen: &Seen, name: &str) -> Result<Vec<Wish>> {
     let mut wishes = Vec::new();
     for index in 0..DEPLOYMENTS {
@@ -191,8 +192,8 @@ fn wishes(seen: &Seen, name: &str) -> Result<Vec<Wish>> {
     Ok(wishes)
 }
 
-/// Waits for the end of all; the seconds until then, or the limit. Looks now and then only: at each of the tens of thousands of
-/// events, it would take part in what is measured.
+/// Waits until all actions have ended. Returns the elapsed seconds, or the limit. Checks at intervals: a check at each
+/// of the tens of thousands of events would affect the measurement.
 async fn all_ended(eye: &Eye, wishes: &[Wish], clock: Instant, progress: &Progress) -> f64 {
     let names: Vec<String> = wishes.iter().map(|wish| wish.action.name_any()).collect();
     while clock.elapsed() < LIMIT {
@@ -206,7 +207,7 @@ async fn all_ended(eye: &Eye, wishes: &[Wish], clock: Instant, progress: &Progre
     clock.elapsed().as_secs_f64()
 }
 
-/// Waits until every workload has its replicas again, and no other pod.
+/// Waits until every workload has all its replicas, and no other pod exists.
 async fn rest(eye: &Eye) -> Result<()> {
     let rest = |seen: &Seen| {
         let held = seen.actions.values().any(|action| !action.finalizers().is_empty());
@@ -216,7 +217,7 @@ async fn rest(eye: &Eye) -> Result<()> {
     eye.within(Duration::from_secs(60), "rest after all moves", rest).await
 }
 
-/// What went wrong, if anything.
+/// Counts the errors of a round.
 fn judge(eye: &Eye, wishes: &[Wish], stories: &[(String, Story)]) -> Round {
     let seen = eye.now();
     let succeeded =
@@ -236,7 +237,7 @@ fn judge(eye: &Eye, wishes: &[Wish], stories: &[(String, Story)]) -> Round {
         for (_, node) in &verdict.came {
             *nodes.entry(node).or_default() -= 1;
         }
-        // A replica where none was asked for, beside those that are still missing where they were.
+        // A replica on a node that no action requested. Missing replicas on requested nodes do not offset it.
         round.wrong += nodes.values().filter(|left| **left < 0).map(|left| left.unsigned_abs()).sum::<usize>();
         round.doubled += verdict.came.len().saturating_sub(asked.len());
         round.missing = round.missing.max(REPLICAS.saturating_sub(verdict.lowest_ready));

@@ -13,7 +13,7 @@ use anyhow::Result;
 
 use super::frame::Bench;
 
-/// All parts, each on a control plane of its own.
+/// Runs all parts, each on its own control plane.
 pub async fn run(bench: &mut Bench) -> Result<()> {
     if bench.wants("single") {
         single::run(bench).await?;
@@ -27,7 +27,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     if bench.wants("many") {
         many::run(bench).await?;
     }
-    // The start is measured on the plane of the large part, and can be asked for alone.
+    // The start is measured on the plane of the large part; `--only start` selects it alone.
     if bench.wants("large") || bench.wants("start") {
         large::run(bench).await?;
     }

@@ -1,30 +1,31 @@
 //! The operator's own share of a move's time.
 //!
-//! By the API server's record, the move's time falls into the operator's requests and the pauses between them. In a pause
-//! the operator is taken to wait for the others (scheduler, kubelet, ReplicaSet and disruption controllers) up to the last
-//! write that one of them completed in it on a pod or budget of the workload. All the rest is its own: its requests, and
-//! what passed from that write to its next request, the watch's delay included; before its first request; and all after its
-//! last, as nothing is waited for then.
+//! In the API server's audit log, a move consists of the operator's requests and the pauses between them. During a
+//! pause, the operator waits for other components (scheduler, kubelet, ReplicaSet and disruption controllers) until the
+//! last write that one of them completes in this pause on a pod or budget of the workload. All other time is the
+//! operator's own: its requests; the time from that write to its next request, including the delay of the watch; the
+//! time before its first request; and the time after its last request, because it waits for nothing then.
 //!
-//! Nobody waits for the operator's records (statuses and events), so what it waits for after one was under way before: the
-//! wait began with the request before the record, and the move took no longer for it.
+//! No component waits for the operator's records (statuses and events). If the operator waits after a record, the wait
+//! already began with the request before it, so the record did not lengthen the move.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use testkit::plane::audit::Request;
 
-/// A share of a move's time, in milliseconds.
+/// Share of a move's time, in milliseconds.
 pub struct Share {
     pub own: f64,
-    /// The operator's records while it waited; not in `own`.
+    /// Time of the records written while the operator waited; not part of `own`.
     pub beside: f64,
 }
 
-/// The operator's share between the two moments.
+/// Computes the operator's share between two moments.
 pub fn share(began: Timestamp, ended: Timestamp, requests: &[&Request]) -> Share {
     let others: Vec<Timestamp> = requests.iter().filter(|one| !one.by_operator).map(|one| one.answered).collect();
     let (mut waited, mut beside) = (SignedDuration::ZERO, SignedDuration::ZERO);
-    // Until when the operator had something under way; and until when that was something that others react to, or waited.
+    // `free_from`: end of the operator's last request. `waits_from`: end of its last request that other components
+    // react to, or of its last wait.
     let (mut free_from, mut waits_from) = (began, began);
     let mine = requests.iter().filter(|one| one.by_operator && !one.is_upkeep());
     for one in mine {

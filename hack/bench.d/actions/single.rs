@@ -1,4 +1,4 @@
-//! Moves one after the other with instant kubelets, beside the bare protocol and the unit, on the same plane in turns.
+//! Sequential moves with instant kubelets. The operator, the bare protocol and the unit alternate on one control plane.
 
 use std::time::Instant;
 
@@ -22,13 +22,13 @@ const REPLICAS: usize = 3;
 const APP: &str = "web";
 const NAMESPACE: &str = "moves";
 
-/// Turns of [`MOVES`] moves, [`BARE`] bare ones and [`WRITES`] unit writes.
+/// Turns of [`MOVES`] moves, [`BARE`] bare moves and [`WRITES`] unit writes.
 const TURNS: usize = 30;
 const MOVES: usize = 5;
 const BARE: usize = 2;
 const WRITES: usize = 20;
 
-/// One move as it was seen from outside.
+/// One move as observed from outside.
 struct Timed {
     began: Timestamp,
     ended: Timestamp,
@@ -64,13 +64,13 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     }
     unit.measure(WRITES * 5).await?;
     progress.end();
-    // The first ones meet cold connections and caches.
+    // The first turn is skipped: its connections and caches are cold.
     report(bench, &audit, unit.millis(), moves.get(MOVES..).unwrap_or_default(), &bares).await?;
     operator.stop().await?;
     cluster.down().await
 }
 
-/// One move, from its creation to its success as a watch sees it.
+/// Runs one move and measures the time from its creation until a watch shows its success.
 async fn one(client: &Client, eye: &Eye, number: usize) -> Result<Timed> {
     let (pod, node) = next(&eye.now());
     let action: WorkloadAction = fleet::move_pod(NAMESPACE, &format!("move-{number}"), &pod, &node)?;
@@ -92,7 +92,7 @@ async fn one(client: &Client, eye: &Eye, number: usize) -> Result<Timed> {
     Ok(Timed { began, ended, millis })
 }
 
-/// The oldest replica, and a node that has none.
+/// Returns the oldest replica and a node without a replica.
 fn next(seen: &Seen) -> (String, String) {
     let mut pods: Vec<_> = pods_of(seen, APP).collect();
     pods.sort_by_key(|pod| (pod.creation_timestamp(), pod.name_any()));
@@ -101,7 +101,7 @@ fn next(seen: &Seen) -> (String, String) {
     (pods.first().map(|pod| pod.name_any()).unwrap_or_default(), node.into_iter().find(free).unwrap_or_default())
 }
 
-/// Waits until the workload is at rest, and nobody holds an action.
+/// Waits until the workload is at rest and no action has a finalizer.
 pub async fn calm(eye: &Eye) -> Result<()> {
     let rest = |seen: &Seen| {
         let pods: Vec<_> = pods_of(seen, APP).collect();
@@ -138,7 +138,7 @@ async fn report(bench: &mut Bench, audit: &Audit, unit: f64, moves: &[Timed], ba
         let share = share::share(one.began, one.ended, &during);
         own.push(ratio(share.own));
         beside.push(ratio(share.beside));
-        // Also what comes after the end, such as the event and the finalizer.
+        // Includes requests after the end, such as the event and the removal of the finalizer.
         let caused = |request: &&Request| {
             request.by_operator && !request.is_upkeep() && request.received >= one.began && request.received < following
         };
@@ -147,9 +147,10 @@ async fn report(bench: &mut Bench, audit: &Audit, unit: f64, moves: &[Timed], ba
         all.extend(mine.into_iter().cloned());
     }
     bench.claim("move, the operator's own share: median", median(&own), "writes", Bound::Below(18.0));
-    bench.note("  its records while it waited for others, beside that", median(&beside), "writes");
-    // The bare moves come between two turns and cause the operator no request, so a turn's last move is like the others.
-    bench.claim("API requests for a move: most", quantile(&counts, 1.0), "requests", Bound::AtMost(15.0));
+    bench.note("  plus its records while it waited for other components", median(&beside), "writes");
+    // The operator sends no request for the bare moves between two turns, so the last move of a turn is like the
+    // others.
+    bench.claim("API requests per move: maximum", quantile(&counts, 1.0), "requests", Bound::AtMost(15.0));
     for (name, count) in tally(all.iter()) {
         bench.note(&format!("  of these: {name}"), number(count) / number(moves.len()), "a move");
     }

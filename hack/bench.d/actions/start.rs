@@ -1,5 +1,5 @@
-//! The start of the operator, beside the start of bare watchers of the same kinds: in turns on one control plane, each a process
-//! of its own, from its start until `/readyz` says yes.
+//! Start of the operator, compared with the start of bare watchers of the same kinds. Both alternate on one control
+//! plane, each as a separate process, and are timed until `/readyz` succeeds.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,23 +14,22 @@ use testkit::plane::kubeconfig;
 use crate::frame::{Bench, Bound, Progress, median};
 use testkit::plane::audit::{Audit, tally};
 
-/// Rounds, and starts of each side in a round.
+/// Rounds, and starts of each side per round.
 const ROUNDS: usize = 3;
 const STARTS: usize = 5;
 
-/// How many times the bare watchers' time the operator may take.
+/// Maximum time of the operator, relative to the bare watchers.
 const TIMES: f64 = 1.5;
 
-/// One start.
 struct Start {
     seconds: f64,
-    /// Processor time of the process until then, which a busy machine changes less.
+    /// Processor time of the process until it was ready. It depends less on other load than the elapsed time.
     processor: f64,
     from: Timestamp,
     to: Timestamp,
 }
 
-/// Starts both in turns. The last operator goes on running.
+/// Starts both sides in turns. Returns the last operator, which is still running.
 pub async fn measure(bench: &mut Bench, cluster: &Cluster, audit: &Audit, size: &str) -> Result<Operator> {
     let progress = Progress::count("starting bare watchers and the operator in turns", ROUNDS * STARTS);
     let (mut bare, mut ours) = (Vec::new(), Vec::new());
@@ -39,7 +38,8 @@ pub async fn measure(bench: &mut Bench, cluster: &Cluster, audit: &Audit, size: 
         if let Some(before) = running.take() {
             before.stop().await?;
         }
-        // With the operator's account, so that the API server records and checks the requests of both in the same way.
+        // Uses the operator's service account, so that the API server audits and authorizes the requests of both sides
+        // alike.
         let access = kubeconfig::direct(&cluster.config, &token(&cluster.client).await?);
         let mut watchers = Operator::other(std::env::current_exe()?, "watchers", &bench.home("watchers")?, &access)?;
         bare.push(start(&mut watchers).await?);
@@ -63,7 +63,7 @@ async fn start(process: &mut Operator) -> Result<Start> {
     Ok(Start { seconds, processor: process.processor_seconds()?, from, to: Timestamp::now() })
 }
 
-/// The time of a side is the median of its rounds, and that of a round the median of its starts.
+/// The time of a side is the median of its rounds; the time of a round is the median of its starts.
 fn report(bench: &mut Bench, size: &str, bare: &[Start], ours: &[Start]) {
     let middle = |starts: &[Start], of: fn(&Start) -> f64| median(&starts.iter().map(of).collect::<Vec<_>>());
     let rounds = |starts: &[Start]| -> Vec<f64> {
@@ -73,7 +73,7 @@ fn report(bench: &mut Bench, size: &str, bare: &[Start], ours: &[Start]) {
     let (bare_seconds, seconds) = (median(&bare_rounds), median(&our_rounds));
     let title = format!("start to ready with {size}, {ROUNDS} rounds");
     bench.note(&format!("{title}: median"), seconds, "s");
-    bench.claim("  operator by bare watchers of the same kinds", seconds / bare_seconds, "times", Bound::AtMost(TIMES));
+    bench.claim("  operator, relative to the bare watchers", seconds / bare_seconds, "times", Bound::AtMost(TIMES));
     for (index, (bare, ours)) in bare_rounds.iter().zip(&our_rounds).enumerate() {
         bench.note(&format!("  in round {} alone", index + 1), ours / bare, "times");
     }
@@ -82,7 +82,7 @@ fn report(bench: &mut Bench, size: &str, bare: &[Start], ours: &[Start]) {
     bench.note("  processor time: bare watchers", middle(bare, |start| start.processor), "s");
 }
 
-/// Makes sure that both sides list the same kinds, in as many pages.
+/// Checks that both sides list the same kinds, in the same number of pages.
 async fn same_lists(audit: &Audit, bare: Option<&Start>, ours: Option<&Start>) -> Result<()> {
     let mut lists: Vec<BTreeMap<String, usize>> = Vec::new();
     for start in [bare, ours].into_iter().flatten() {
@@ -90,7 +90,7 @@ async fn same_lists(audit: &Audit, bare: Option<&Start>, ours: Option<&Start>) -
         lists.push(tally(requests.iter().filter(|one| one.verb == "list")).into_iter().collect());
     }
     let [bare, ours] = lists.as_slice() else { anyhow::bail!("nothing was started") };
-    ensure!(!ours.is_empty(), "the API server's record has no list of the operator");
-    ensure!(bare == ours, "the bare watchers sent other lists than the operator:\n{bare:?}\n{ours:?}");
+    ensure!(!ours.is_empty(), "the audit log has no list request of the operator");
+    ensure!(bare == ours, "the bare watchers and the operator sent different list requests:\n{bare:?}\n{ours:?}");
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Swaps of two replicas with room on both sides, beside moves of one of them, on the same plane in turns.
+//! Swaps of two replicas on nodes with room for both, compared with moves of one of them, in turns on one control
+//! plane.
 
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ const NODES: usize = 4;
 const NAMESPACE: &str = "swaps";
 const APPS: [&str; 2] = ["x", "y"];
 const TURNS: usize = 30;
-/// The first turns meet cold connections and caches.
+/// The first turns are not measured: connections and caches are cold.
 const WARM_UP: usize = 3;
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
@@ -34,7 +35,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let (mut moves, mut swaps) = (Vec::new(), Vec::new());
     let progress = Progress::count("swapping and moving replicas", TURNS);
     for turn in 0..TURNS {
-        // After the move the two are on different nodes.
+        // After the move, the two pods are on different nodes.
         let [x, y] = at_rest(&eye).await?;
         let free = (0..NODES).map(|index| format!("node-{index}")).find(|node| *node != x.1 && *node != y.1);
         let to = free.context("no free node")?;
@@ -45,19 +46,19 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
         let spec = json!({"swap": {"replica": {"pod": {"name": x.0}}, "with": [{"pod": {"name": y.0}}]}});
         swaps.push(one(&cluster.client, &eye, &format!("swap-{turn}"), spec).await?);
         let [now_x, now_y] = at_rest(&eye).await?;
-        ensure!(now_x.1 == y.1 && now_y.1 == x.1, "they have not changed places");
+        ensure!(now_x.1 == y.1 && now_y.1 == x.1, "the replicas did not swap their nodes");
         progress.at(turn + 1);
     }
     progress.end();
     let (moves, swaps) = (median(&moves[WARM_UP..]), median(&swaps[WARM_UP..]));
     bench.note("move of one replica, create to Succeeded: median", moves, "ms");
     bench.note("swap of two replicas with room: median", swaps, "ms");
-    bench.claim("swap with room, by a move", swaps / moves, "times", Bound::AtMost(1.5));
+    bench.claim("swap with room, relative to a move", swaps / moves, "times", Bound::AtMost(1.5));
     operator.stop().await?;
     cluster.down().await
 }
 
-/// One action, from its creation to its success as a watch sees it, in ms.
+/// Runs one action. Returns the milliseconds from its creation until a watch shows its success.
 async fn one(client: &Client, eye: &Eye, name: &str, spec: Value) -> Result<f64> {
     let action = json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
@@ -77,7 +78,7 @@ async fn one(client: &Client, eye: &Eye, name: &str, spec: Value) -> Result<f64>
     Ok(took)
 }
 
-/// Name and node of the one pod of each app, when both serve and no action is held.
+/// Waits until both pods serve and no action has a finalizer. Returns name and node of each app's only pod.
 async fn at_rest(eye: &Eye) -> Result<[(String, String); 2]> {
     let only = |seen: &Seen, app: &str| {
         let pods: Vec<_> = pods_of(seen, app).collect();

@@ -1,8 +1,8 @@
-//! Loops that act on every sample: how long each hop takes, what the operator asks of the API server, and what a sample costs
-//! it. For information: an action costs what its target does.
+//! Loops that act on every sample: time of each hop, requests of the operator, and cost of a sample for the API server.
+//! The figures have no bounds, because the cost of an action depends on its target.
 //!
-//! The controller of Deployments is held still: the pods that it would make are not the loop's, and would take the machine.
-//! The API server keeps an audit log here.
+//! The Deployment controller is paused: the pods that it would create are not the loop's, and would use up the machine.
+//! The API server writes an audit log in this part.
 
 use std::time::{Duration, Instant};
 
@@ -25,15 +25,15 @@ use testkit::plane::audit::{Audit, Request, tally};
 
 const NAMESPACE: &str = "acting";
 
-/// Samples of one loop that are measured, after those that meet cold connections and caches.
+/// Measured samples of one loop, after the first ones with cold connections and caches.
 const SAMPLES: usize = 200;
 const COLD: usize = 30;
 
-/// As many loops as are compared with the bare program.
+/// Same number of loops as in the comparison with the bare program.
 const LOOPS: usize = 50;
 const LASTING: Duration = Duration::from_secs(20);
 
-/// One sample as it was seen from outside; times in milliseconds from just before its patch.
+/// One sample as observed from outside; times in milliseconds since just before its patch.
 struct Timed {
     began: Timestamp,
     patch: f64,
@@ -82,7 +82,7 @@ async fn many(bench: &mut Bench, cluster: &Cluster, operator: &Operator) -> Resu
     bench.note("  to Decision: median", round.time(0.5), "ms");
     bench.note("  to Decision: p95", round.time(0.95), "ms");
     bench.note("  API server CPU a sample", round.server(idle), "ms");
-    bench.note("  operator's own processor time a sample", round.operator(), "ms");
+    bench.note("  operator's own processor time per sample", round.operator(), "ms");
     Ok(())
 }
 
@@ -109,7 +109,7 @@ async fn samples(
     Ok(all)
 }
 
-/// Waits until the sample has come to its end.
+/// Waits until the sample has passed all hops.
 async fn timed(timeline: &Timeline, began: Timestamp, pushed: Pushed, generation: i64) -> Result<Timed> {
     let Pushed { name, time, .. } = pushed;
     let after = |moment: Instant| millis(moment.duration_since(pushed.began));
@@ -142,11 +142,11 @@ fn report(bench: &mut Bench, samples: &[Timed]) {
     }
 }
 
-/// What the operator asked of the API server for each sample, up to the next one.
+/// Counts the operator's requests for each sample, until the next sample.
 fn count(bench: &mut Bench, samples: &[Timed], requests: &[Request]) {
     let mine: Vec<&Request> = requests.iter().filter(|one| one.by_operator && !one.is_upkeep()).collect();
     let ends = samples.iter().skip(1).map(|next| next.began).chain([Timestamp::MAX]);
-    // What is not written for each sample, but now and then.
+    // Requests that are not sent for each sample, but at intervals.
     let seldom = |request: &Request| matches!(request.resource.as_str(), "closedloops/status" | "events");
     let mut writes = Vec::new();
     for (one, end) in samples.iter().zip(ends) {
@@ -154,7 +154,7 @@ fn count(bench: &mut Bench, samples: &[Timed], requests: &[Request]) {
         let own = |request: &&&Request| request.writes() && request.resource != "deployments/scale" && !seldom(request);
         writes.push(number(mine.iter().filter(during).filter(own).count()));
     }
-    bench.note("  writes of the hops for a sample: most", quantile(&writes, 1.0), "writes");
+    bench.note("  writes of the hops per sample: maximum", quantile(&writes, 1.0), "writes");
     for (name, count) in tally(mine.iter().copied()) {
         bench.note(&format!("    of all requests: {name}"), number(count) / number(samples.len()), "a sample");
     }

@@ -1,7 +1,8 @@
-//! The bare program: what any controller must at least do to record a sample, and nothing else. It watches Monitorings, and
-//! for each new sample replaces Monitoring.status, and then Decision.status, with about 300 bytes each.
+//! The bare program: the minimum that any controller must do to record a sample. It watches Monitorings, and for each
+//! new sample replaces Monitoring.status and then Decision.status, with about 300 bytes each.
 //!
-//! No rule is evaluated, and no history is kept. Kinds, specs and parameters of the requests are those of the operator's loops.
+//! It evaluates no rules and keeps no history. Kinds, specs and parameters of the requests are those of the operator's
+//! loops.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -30,10 +31,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::scene;
 use crate::fleet;
 
-/// Its account, and the manager of its fields.
+/// Its service account, and its field manager.
 const NAME: &str = "bare";
 
-/// The program, on a client of its own. It ends when this is dropped.
+/// The program, with its own client. It ends when this is dropped.
 pub struct Bare(JoinHandle<()>);
 
 impl Drop for Bare {
@@ -42,8 +43,8 @@ impl Drop for Bare {
     }
 }
 
-/// A namespace with an account that may do what the program does. The operator's admission policies do not hold there: what
-/// they cost belongs to the operator.
+/// Creates a namespace with an account for the program. The operator's admission policies do not apply there: their
+/// cost counts for the operator.
 pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     fleet::namespace(client, name).await?;
     let elsewhere = json!({"matchExpressions": [
@@ -60,7 +61,7 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     scene::account(client, name, NAME, &rules).await
 }
 
-/// Makes the children that the loops of the first namespace have in the second, without any loop, and with the same specs.
+/// Copies the children of the loops in the first namespace to the second, with the same specs but without loops.
 pub async fn copy_loops(client: &Client, from: &str, to: &str) -> Result<()> {
     copy::<Monitoring>(client, from, to).await?;
     copy::<Decision>(client, from, to).await?;
@@ -74,7 +75,7 @@ where
     let (ours, theirs): (Api<K>, Api<K>) = (Api::namespaced(client.clone(), from), Api::namespaced(client.clone(), to));
     for mut child in ours.list(&ListParams::default()).await? {
         let meta = child.meta_mut();
-        // An owner elsewhere would be no owner, and the copy collected.
+        // Removes the owner: an owner in another namespace would make the garbage collector delete the copy.
         *meta = ObjectMeta { name: meta.name.take(), labels: meta.labels.take(), ..ObjectMeta::default() };
         theirs.create(&PostParams::default(), &child).await?;
     }
@@ -82,7 +83,7 @@ where
 }
 
 impl Bare {
-    /// Starts it on this namespace.
+    /// Starts the program on this namespace.
     pub async fn start(cluster: &Cluster, namespace: &str) -> Result<Self> {
         let token = token_of(&cluster.client, namespace, NAME).await?;
         let kubeconfig = Kubeconfig::from_yaml(&kubeconfig::direct(&cluster.config, &token))?;
@@ -91,14 +92,14 @@ impl Bare {
     }
 }
 
-/// Hands each version of a Monitoring to the task of its name; one that is busy finds the newest.
+/// Passes each version of a Monitoring to the task of its name; a busy task skips to the newest version.
 async fn run(client: Client, namespace: String) {
     let monitorings: Api<Monitoring> = Api::namespaced(client.clone(), &namespace);
     let events = watcher::watcher(monitorings, watcher::Config::default()).default_backoff().applied_objects();
     let mut events = std::pin::pin!(events);
     let (mut newest, mut tasks) = (HashMap::new(), JoinSet::new());
     while let Some(event) = events.next().await {
-        // The watcher tries again.
+        // After an error, the watcher retries by itself.
         let Ok(monitoring) = event else { continue };
         newest.entry(monitoring.name_any()).or_insert_with_key(|name| {
             let (sender, receiver) = watch::channel(monitoring.clone());
@@ -129,7 +130,7 @@ impl Recorder {
                 let version = monitoring.metadata.resource_version.unwrap_or_default();
                 match self.record(&version, &mut decision, &time, sequence).await {
                     Ok(()) => (last, sequence) = (Some(time), sequence + 1),
-                    // The sender was quicker: its new sample comes by the watch.
+                    // The sender was faster: its new sample arrives by the watch.
                     Err(kube::Error::Api(status)) if status.code == 409 => decision = None,
                     Err(error) => eprintln!("the bare program: {error}"),
                 }
@@ -140,7 +141,7 @@ impl Recorder {
         }
     }
 
-    /// Two writes; `decision` is the version of the Decision, where it is known.
+    /// Writes both statuses. `decision` is the resource version of the Decision, if known.
     async fn record(
         &self,
         monitoring: &str,
@@ -160,7 +161,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// As the operator does it: only what is written, and no second look at unknown fields.
+    /// Sends requests as the operator does: only the written fields, without a second parse for unknown fields.
     async fn replace<K>(&self, version: &str, status: &Value) -> kube::Result<K>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,

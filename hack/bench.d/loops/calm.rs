@@ -1,4 +1,4 @@
-//! Many loops in whose world nothing happens: what they cost, and that they write nothing but a heartbeat.
+//! Many loops whose values never change the outcome: their cost, and that they write only heartbeats.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,19 +22,19 @@ use testkit::plane::audit::{Audit, tally};
 const NAMESPACE: &str = "calm";
 const LOOPS: usize = 500;
 
-/// How often each loop is given a sample, or asks for its values: the interval of a ClosedLoop by default.
+/// Interval of the samples or polls of each loop: the default of a ClosedLoop.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Until every loop has had its first values and has written what it makes of them.
+/// Time until every loop has received its first values and written its status.
 const SETTLING: Duration = Duration::from_secs(45);
 
-/// As long as a heartbeat is the only write.
+/// Period in which a heartbeat is the only write.
 const WINDOW: Duration = Duration::from_mins(5);
 
-/// The operator may ask the server that the pulling loops name.
+/// Lets the operator connect to the server that the polling loops name.
 const SETTINGS: &str = "outbound: {allowedNetworks: [127.0.0.0/8]}\n";
 
-/// What a loop of this number watches: samples that are pushed, a document that it pulls, or a field of its target.
+/// Source of the loop with this index: pushed samples, a polled document, or a field of its target.
 fn source(index: usize, server: SocketAddr) -> Value {
     match index % 3 {
         0 => json!({"push": {}}),
@@ -49,7 +49,7 @@ fn is_pushed(index: usize) -> bool {
     index.is_multiple_of(3)
 }
 
-/// Answers every request with a load that is no news.
+/// Starts a server that answers every request with a load that changes nothing for the loop.
 async fn serve() -> Result<SocketAddr> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -62,7 +62,7 @@ fn name(index: usize) -> String {
     format!("loop-{index}")
 }
 
-/// A loop whose value is never beyond its level.
+/// A loop whose value never crosses its threshold.
 fn calm(index: usize, server: SocketAddr) -> Value {
     let mut spec = scene::demo(&name(index), "Auto");
     spec["trace"] = json!("OnChange");
@@ -102,7 +102,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let cores = used.operator / used.lasted;
     bench.claim(&format!("{title}: the operator's processor time"), cores, "cores", Bound::Below(0.1));
     let samples = number(LOOPS) * used.lasted / INTERVAL.as_secs_f64();
-    bench.note("  API server CPU a sample, pushed or pulled", used.server_seconds(idle) * 1e3 / samples, "ms");
+    bench.note("  API server CPU per sample, pushed or polled", used.server_seconds(idle) * 1e3 / samples, "ms");
     bench.note("  its memory: resident", operator.memory("VmRSS")?, "MiB");
     let requests = audit.between(from, to).await?;
     let mine: Vec<_> = requests.iter().filter(|one| one.by_operator && !one.is_upkeep()).collect();
@@ -112,7 +112,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     }
     let most = each.values().max().copied().unwrap_or(0);
     bench.claim(
-        &format!("  writes of one loop in {minutes} minutes: most"),
+        &format!("  writes of one loop in {minutes} minutes: maximum"),
         number(most),
         "writes",
         Bound::AtMost(1.0),
@@ -124,7 +124,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     cluster.down().await
 }
 
-/// A loop that does not watch would be calm, too.
+/// Checks that the loops do watch: a loop that does not would also be calm.
 async fn all_well(client: &Client) -> Result<()> {
     let loops = Api::<ClosedLoop>::namespaced(client.clone(), NAMESPACE).list(&ListParams::default()).await?;
     let well = |one: &&ClosedLoop| {
@@ -136,7 +136,7 @@ async fn all_well(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Samples for all loops that are pushed, spread evenly over the interval, until this is ended.
+/// Sends samples to all loops with a push source, spread evenly over the interval, until this task is aborted.
 async fn send_all(client: Client) -> Result<()> {
     let monitorings: Api<Monitoring> = Api::namespaced(client, NAMESPACE);
     let began = Instant::now();
@@ -148,7 +148,7 @@ async fn send_all(client: Client) -> Result<()> {
             let mut ticks = tokio::time::interval_at(first.into(), INTERVAL);
             for turn in 0.. {
                 ticks.tick().await;
-                // Another value each time, which is no news to the loop.
+                // The value changes each time, but never crosses the threshold.
                 scene::push(&monitorings, &name(index), &json!({"load": (turn % 50).to_string()})).await?;
             }
             anyhow::Ok(())

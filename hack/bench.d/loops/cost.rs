@@ -1,4 +1,4 @@
-//! Processor time of the API server and of the operator while something goes on, as Linux counts it.
+//! Processor time of the API server and of the operator, from the accounting of Linux.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use testkit::plane::cluster::Cluster;
 
 use crate::frame::number;
 
-/// How long a plane at rest is looked at.
+/// Observation time of an idle plane.
 const REST: Duration = Duration::from_secs(4);
 
-/// Measures from its start on.
+/// Measures processor time from its creation on.
 pub struct Meter<'a> {
     cluster: &'a Cluster,
     operator: &'a Operator,
@@ -20,7 +20,7 @@ pub struct Meter<'a> {
     own: f64,
 }
 
-/// What was used, in seconds of processor time.
+/// Processor time used, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Used {
     pub lasted: f64,
@@ -44,23 +44,23 @@ impl<'a> Meter<'a> {
 }
 
 impl Used {
-    /// Of the API server, in seconds, without what it uses at rest.
+    /// Seconds used by the API server, minus its usage at rest.
     pub fn server_seconds(&self, idle: f64) -> f64 {
         self.server - idle * self.lasted
     }
 
-    /// The same for each sample, in milliseconds.
+    /// The same per sample, in milliseconds.
     pub fn server_millis(&self, idle: f64, samples: usize) -> f64 {
         self.server_seconds(idle) * 1e3 / number(samples)
     }
 
-    /// Of the operator for each sample, in milliseconds.
+    /// Milliseconds used by the operator per sample.
     pub fn operator_millis(&self, samples: usize) -> f64 {
         self.operator * 1e3 / number(samples)
     }
 }
 
-/// How many cores the API server uses while nothing is sent to it but what the plane's components send at rest.
+/// Cores that the API server uses when only the idle components of the plane send requests.
 pub async fn idle(cluster: &Cluster, operator: &Operator) -> Result<f64> {
     let meter = Meter::start(cluster, operator)?;
     tokio::time::sleep(REST).await;

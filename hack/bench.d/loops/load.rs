@@ -1,4 +1,4 @@
-//! The load of a round: samples that are sent to loops of one namespace, and what came of them.
+//! Load of a round: samples sent to the loops of one namespace, and the results.
 
 use std::time::{Duration, Instant};
 
@@ -15,31 +15,32 @@ use super::scene::{self, Pushed};
 use super::timeline::{Mark, Timeline};
 use crate::frame::{median, millis, number, quantile};
 
-/// How long the watches' first lists may take, and what making the loops left to do.
+/// Time for the watches' first lists, and for work that is left from the creation of the loops.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// What each sender of many keeps to.
+/// Interval between two samples of one sender, if there are many senders.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long the last samples are waited for, and how often is looked.
+/// Maximum time to wait for the last samples, and the polling interval.
 const LATE: Duration = Duration::from_secs(5);
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Which samples are sent. All of them are alarmed.
+/// Samples to send. Each of them crosses a threshold.
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
-    /// So many to one loop, each when the one before is decided about.
+    /// This number of samples to one loop, each sent when the previous one is decided.
     BackToBack(usize),
-    /// One a second to each of so many loops, spread evenly over the second.
+    /// One sample per second to each of this number of loops, spread evenly over the second.
     EachSecond { loops: usize, lasting: Duration },
 }
 
-/// What came of the load.
+/// Result of the load.
 pub struct Round {
     pub sent: usize,
-    /// From just before a sample's patch until a watch showed it in Decision's status, in milliseconds: of those recorded.
+    /// Milliseconds from just before a sample's patch until a watch shows it in Decision's status, for each recorded
+    /// sample.
     times: Vec<f64>,
-    /// The senders' own patches, in milliseconds.
+    /// Duration of the senders' own patches, in milliseconds.
     patches: Vec<f64>,
     pub used: Used,
 }
@@ -53,30 +54,30 @@ impl Round {
         number(self.sent - self.recorded())
     }
 
-    /// Time to Decision's status: the one below which this share lies.
+    /// Quantile of the time to Decision's status.
     pub fn time(&self, share: f64) -> f64 {
         quantile(&self.times, share)
     }
 
-    /// The senders' own patch, median.
+    /// Median duration of the senders' own patches.
     pub fn patch(&self) -> f64 {
         median(&self.patches)
     }
 
-    /// Processor time of the API server for a recorded sample, in milliseconds.
+    /// Processor time of the API server per recorded sample, in milliseconds.
     pub fn server(&self, idle: f64) -> f64 {
         self.used.server_millis(idle, self.recorded())
     }
 
-    /// Processor time of the operator for a recorded sample, in milliseconds.
+    /// Processor time of the operator per recorded sample, in milliseconds.
     pub fn operator(&self) -> f64 {
         self.used.operator_millis(self.recorded())
     }
 }
 
 impl Load {
-    /// Sends it to the loops of this namespace, and watches what becomes of it. Also what the API server used at rest
-    /// before, in cores.
+    /// Sends the load to the loops of this namespace, and watches the results. Also returns the cores that the API
+    /// server used at rest beforehand.
     pub async fn run(self, cluster: &Cluster, operator: &Operator, namespace: &str) -> Result<(Round, f64)> {
         let timeline = Timeline::decisions(&cluster.client, namespace);
         tokio::time::sleep(SETTLING).await;
@@ -94,7 +95,7 @@ impl Load {
     }
 }
 
-/// When each was decided about, once all were or the last are late.
+/// Times to the decisions, once all samples are decided or the last ones are overdue.
 async fn times(timeline: &Timeline, pushed: &[Pushed]) -> Vec<f64> {
     let ended = Instant::now();
     loop {

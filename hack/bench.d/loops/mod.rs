@@ -1,8 +1,9 @@
-//! `hack/bench loops`: what closed loops cost.
+//! `hack/bench loops`: the cost of closed loops.
 //!
-//! In `one` and `many` the operator is compared with a bare program that makes the same writes, in alternated rounds on one
-//! control plane: time to Decision's status, and processor time of the API server for a recorded sample. Times run from just
-//! before the sender's patch to the moment at which a watch shows the hop. `acting` and `calm` look at the operator alone.
+//! `one` and `many` compare the operator with a bare program that makes the same writes, in alternating rounds on one
+//! control plane. They measure the time to Decision's status, and the processor time of the API server per recorded
+//! sample. Times start just before the sender's patch and end when a watch shows the hop. `acting` and `calm` measure
+//! the operator alone.
 
 mod acting;
 mod bare;
@@ -19,7 +20,7 @@ use anyhow::Result;
 
 use super::frame::Bench;
 
-/// All parts, each on a control plane of its own.
+/// Runs all parts, each on its own control plane.
 pub async fn run(bench: &mut Bench) -> Result<()> {
     if bench.wants("one") {
         one::run(bench).await?;

@@ -1,4 +1,4 @@
-//! One loop, samples back to back, beside the bare program: how soon Decision's status shows a sample.
+//! One loop with samples back to back, compared with the bare program: time until Decision's status shows a sample.
 
 use anyhow::Result;
 
@@ -6,11 +6,11 @@ use super::load::{Load, Round};
 use super::sides::{ROUNDS, Sides};
 use crate::frame::Bench;
 
-/// Samples of a round, and of the one that meets cold connections and caches.
+/// Samples of a round, and of the warm-up round for connections and caches.
 const SAMPLES: usize = 200;
 const COLD: usize = 50;
 
-/// How many times the bare program's median it may take to Decision's status.
+/// Maximum time to Decision's status, relative to the bare program's median.
 const TIME: f64 = 1.25;
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
@@ -21,7 +21,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let middle = |round: &Round| round.time(0.5);
     compared.claim(bench, &format!("{title}, {ROUNDS} rounds: to Decision, median"), "ms", TIME, middle);
     compared.note(bench, "to Decision, p95: ", "ms", |round| round.time(0.95));
-    compared.note(bench, "to Decision, median, by the sender's own patch: ", "patches", |round| {
+    compared.note(bench, "to Decision, median, relative to the sender's own patch: ", "patches", |round| {
         round.time(0.5) / round.patch()
     });
     compared.note(bench, "the sender's own patch, median: ", "ms", Round::patch);

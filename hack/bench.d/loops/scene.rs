@@ -1,4 +1,4 @@
-//! Loops to measure: their account, the Deployments that they act on, the sender that pushes their samples.
+//! Loops to measure: their account, the Deployments that they scale, and the sender that pushes their samples.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -21,10 +21,10 @@ use testkit::world::loops::{self, ACCOUNT};
 use crate::frame::Progress;
 use crate::{TIMEOUT, fleet};
 
-/// How many requests are under way at once while loops are made.
+/// Number of concurrent requests while loops are created.
 const WRITERS: usize = 8;
 
-/// A namespace with an account that may scale its Deployments.
+/// Creates a namespace with an account that may scale its Deployments.
 pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     fleet::namespace(client, name).await?;
     let rules = json!([
@@ -35,7 +35,7 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     install::bind_loops(client, name).await
 }
 
-/// An account with these rights in its namespace.
+/// Creates an account with these rules in its namespace.
 pub async fn account(client: &Client, namespace: &str, name: &str, rules: &Value) -> Result<()> {
     let create = PostParams::default();
     let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": name}}))?;
@@ -51,7 +51,7 @@ pub async fn account(client: &Client, namespace: &str, name: &str, rules: &Value
     Ok(())
 }
 
-/// The name of the loop of this number, and of its Deployment.
+/// Name of the loop with this index, and of its Deployment.
 pub fn name(index: usize) -> String {
     format!("loop-{index}")
 }
@@ -61,7 +61,7 @@ pub fn demos(count: usize, mode: &str) -> Vec<(String, Value)> {
     (0..count).map(|index| (name(index), demo(&name(index), mode))).collect()
 }
 
-/// The loop of the demo, on the Deployment of its own name and without a bound in practice.
+/// The loop of the demo. It targets the Deployment of the same name, with a maximum that is never reached.
 pub fn demo(name: &str, mode: &str) -> Value {
     let mut spec = loops::demo();
     spec["mode"] = json!(mode);
@@ -73,7 +73,7 @@ pub fn demo(name: &str, mode: &str) -> Value {
     spec
 }
 
-/// Makes these loops, each with a Deployment of its name that has no replicas, and waits until samples may come.
+/// Creates the loops, each with a Deployment of its name without replicas, and waits until the loops accept samples.
 pub async fn make(client: &Client, namespace: &str, loops: Vec<(String, Value)>) -> Result<()> {
     let count = loops.len();
     let names: BTreeSet<String> = loops.iter().map(|(name, _)| name.clone()).collect();
@@ -118,19 +118,18 @@ async fn make_one(client: &Client, namespace: &str, name: &str, spec: &Value) ->
     Ok(())
 }
 
-/// A sample that was pushed.
+/// A pushed sample.
 pub struct Pushed {
-    /// To which loop.
     pub name: String,
-    /// Its time in microseconds, which is its tag's.
+    /// Time of the sample in microseconds, as in its tag.
     pub time: i64,
-    /// Just before the patch.
+    /// Moment just before the patch.
     pub began: Instant,
-    /// When the patch was answered.
+    /// Moment at which the patch was answered.
     pub answered: Instant,
 }
 
-/// Pushes a sample of this moment, as a sender does.
+/// Pushes a sample with the current time, as a sender does.
 pub async fn push(monitorings: &Api<Monitoring>, name: &str, values: &Value) -> Result<Pushed> {
     let began = Instant::now();
     let time = Timestamp::now().as_microsecond();

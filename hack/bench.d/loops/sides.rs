@@ -1,5 +1,5 @@
-//! The operator beside the bare program: as many loops of the same specs for each, in a namespace of its own on one control
-//! plane, and rounds of one load in turns.
+//! The operator and the bare program on one control plane, with the same loops in separate namespaces. The rounds of
+//! one load alternate between them.
 
 use anyhow::Result;
 use ganglion_api::decision::Decision;
@@ -18,26 +18,25 @@ use crate::frame::{Bench, Bound, Progress, default_garbage, median, number, oper
 const OURS: &str = "operator";
 const BARE: &str = "bare";
 
-/// Rounds of each side that are measured.
+/// Measured rounds per side.
 pub const ROUNDS: usize = 3;
 
-/// See the module.
 pub struct Sides {
     pub cluster: Cluster,
     pub operator: Operator,
     _bare: Bare,
 }
 
-/// What was measured.
+/// Measured rounds.
 pub struct Compared {
     ours: Vec<Round>,
     bare: Vec<Round>,
-    /// What the API server uses at rest, in cores: median of all that was seen before the rounds.
+    /// Cores that the API server uses at rest: median of the measurements before the rounds.
     idle: f64,
 }
 
 impl Sides {
-    /// A plane with both programs, and so many loops for each, which decide and record but do not act.
+    /// Starts a plane with both programs. Each gets this number of loops, which decide and record but do not act.
     pub async fn open(bench: &Bench, part: &str, loops: usize) -> Result<Self> {
         let cluster = bench.plane(part, 1, &default_garbage()).await?;
         Installed::default().install(&cluster).await?;
@@ -50,10 +49,10 @@ impl Sides {
         Ok(Self { cluster, operator, _bare: bare })
     }
 
-    /// One round of each side, which meets cold connections and caches. How many cores the API server used for the bare
-    /// program's.
+    /// Runs one round per side, with cold connections and caches. Returns the cores that the API server used for the
+    /// bare program.
     pub async fn warm_up(&self, cold: Load) -> Result<f64> {
-        let progress = Progress::count("one round of each to warm up", 2);
+        let progress = Progress::count("warming up, one round of each", 2);
         let (round, idle) = cold.run(&self.cluster, &self.operator, BARE).await?;
         progress.at(1);
         cold.run(&self.cluster, &self.operator, OURS).await?;
@@ -61,7 +60,7 @@ impl Sides {
         Ok(round.used.server_seconds(idle) / round.used.lasted)
     }
 
-    /// Rounds of this load in turns.
+    /// Runs measured rounds of this load, in turns.
     pub async fn compare(&self, title: &str, load: Load) -> Result<Compared> {
         let progress = Progress::count(&format!("{title}: the bare program and the operator in turns"), 2 * ROUNDS);
         let (mut bare, mut ours, mut idle) = (Vec::new(), Vec::new(), Vec::new());
@@ -77,7 +76,7 @@ impl Sides {
         Ok(Compared { ours, bare, idle: median(&idle) })
     }
 
-    /// How large the last statuses are that each side wrote, for the reader of the other figures.
+    /// Notes the size of the last statuses of each side, as background for the other figures.
     pub async fn sizes(&self, bench: &mut Bench) -> Result<()> {
         for (words, namespace) in [("operator", OURS), ("bare program", BARE)] {
             let name = scene::name(0);
@@ -100,18 +99,19 @@ fn size(status: &Value) -> f64 {
 }
 
 impl Compared {
-    /// The operator's figure by the bare program's, each the median of its rounds, and what it may be at most.
+    /// Claims the ratio of the operator's figure to the bare program's, each the median of its rounds, with its
+    /// maximum.
     pub fn claim(&self, bench: &mut Bench, name: &str, unit: &str, most: f64, of: impl Fn(&Round) -> f64) {
         let [ours, bare] = [&self.ours, &self.bare].map(|rounds| rounds.iter().map(&of).collect::<Vec<f64>>());
         let ratio = median(&ours) / median(&bare);
-        bench.claim(&format!("{name}: operator by bare program"), ratio, "times", Bound::AtMost(most));
+        bench.claim(&format!("{name}: operator, relative to the bare program"), ratio, "times", Bound::AtMost(most));
         for (index, (ours, bare)) in ours.iter().zip(&bare).enumerate() {
             bench.note(&format!("  in round {} alone", index + 1), ours / bare, "times");
         }
         self.note(bench, "  ", unit, of);
     }
 
-    /// The figure of both sides, each the median of its rounds.
+    /// Notes the figure of both sides, each the median of its rounds.
     pub fn note(&self, bench: &mut Bench, name: &str, unit: &str, of: impl Fn(&Round) -> f64) {
         for (side, rounds) in [("operator", &self.ours), ("bare program", &self.bare)] {
             let figures: Vec<f64> = rounds.iter().map(&of).collect();
@@ -119,18 +119,18 @@ impl Compared {
         }
     }
 
-    /// Processor time of the API server for a recorded sample.
+    /// Processor time of the API server per recorded sample.
     pub fn server(&self, round: &Round) -> f64 {
         round.server(self.idle)
     }
 
-    /// What the operator itself used, and how many samples each side did not record, in all rounds.
+    /// Notes the operator's own usage, and the samples that each side did not record, over all rounds.
     pub fn rest(&self, bench: &mut Bench, operator: &Operator) -> Result<()> {
         let lost = |rounds: &[Round]| rounds.iter().map(Round::lost).sum::<f64>();
         bench.note("samples not recorded, all rounds: operator", lost(&self.ours), "samples");
         bench.note("  bare program", lost(&self.bare), "samples");
         let middle = |of: fn(&Round) -> f64| median(&self.ours.iter().map(of).collect::<Vec<f64>>());
-        bench.note("operator: own processor time a sample", middle(Round::operator), "ms");
+        bench.note("operator: own processor time per sample", middle(Round::operator), "ms");
         bench.note("  as long as samples come", middle(|round| round.used.operator / round.used.lasted), "cores");
         bench.note("  memory: resident", operator.memory("VmRSS")?, "MiB");
         bench.note("  memory: at its highest", operator.memory("VmHWM")?, "MiB");

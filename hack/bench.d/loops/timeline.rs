@@ -1,6 +1,6 @@
-//! The timeline: when a watch first showed that a sample had reached a hop.
+//! The timeline: when a watch first showed that a sample reached a hop.
 //!
-//! Objects are read as thin as can be, so that the watch costs the plane's machine little.
+//! Decodes only the needed fields, so that the watch costs the plane's machine little.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,20 +21,20 @@ use tokio::task::JoinHandle;
 
 use crate::TIMEOUT;
 
-/// What was seen, of which loop or Deployment: of the sample of this time in microseconds, or in this generation.
+/// Observed event, with the name of the loop or Deployment, and the sample's time in microseconds or the generation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Mark {
     /// Decision's status shows the sample's tag.
     Decided(String, i64),
-    /// Execution's status shows it: it is claimed.
+    /// Execution's status shows the tag, so the sample is claimed.
     Claimed(String, i64),
-    /// Execution's status shows that it ended.
+    /// Execution's status shows that the execution of the sample ended.
     Ended(String, i64),
-    /// The Deployment's spec is of this generation.
+    /// The Deployment's spec has this generation.
     Scaled(String, i64),
 }
 
-/// What is read of each object.
+/// Fields that are decoded from each object.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
 struct Status {
     tag: Option<Tag>,
@@ -46,7 +46,6 @@ struct Nothing {}
 
 type Thin = Object<Nothing, Status>;
 
-/// See the module.
 pub struct Timeline {
     state: Arc<State>,
     tasks: Vec<JoinHandle<()>>,
@@ -73,7 +72,7 @@ impl Timeline {
         timeline
     }
 
-    /// Watches one namespace for decisions alone.
+    /// Watches one namespace for decisions only.
     pub fn decisions(client: &Client, namespace: &str) -> Self {
         let mut timeline = Self { state: Arc::new(State::default()), tasks: Vec::new() };
         timeline.watch(client, namespace, &ApiResource::erase::<Decision>(&()), decided);
@@ -85,12 +84,12 @@ impl Timeline {
         self.tasks.push(tokio::spawn(follow(api, self.state.clone(), marks)));
     }
 
-    /// When this was first seen, where it was.
+    /// Moment at which the mark was first seen; None before.
     pub fn at(&self, mark: &Mark) -> Option<Instant> {
         self.state.lock().get(mark).copied()
     }
 
-    /// Waits until this is seen; the moment at which it was.
+    /// Waits for the mark. Returns the moment at which it was first seen.
     pub async fn until(&self, mark: &Mark) -> Result<Instant> {
         let mut ticks = self.state.ticks.subscribe();
         let wait = async {
@@ -102,7 +101,7 @@ impl Timeline {
                 let _ = ticks.changed().await;
             }
         };
-        tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("waited in vain for {mark:?}"))
+        tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("no {mark:?} before the timeout"))
     }
 }
 
@@ -114,13 +113,13 @@ impl Drop for Timeline {
     }
 }
 
-/// Watches one kind for ever, and writes down what is new.
+/// Watches one kind until the task is aborted, and records new marks.
 async fn follow(api: Api<Thin>, state: Arc<State>, marks: fn(&Thin) -> Vec<Mark>) {
     let events = watcher::watcher(api, watcher::Config::default()).default_backoff().applied_objects();
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let now = Instant::now();
-        // The watcher tries again.
+        // After an error, the watcher retries by itself.
         let Ok(object) = event else { continue };
         let mut seen = state.lock();
         for mark in marks(&object) {

@@ -1,4 +1,5 @@
-//! The bare program: makes NodeConfigs, writes one status of each, changes them, and lets the garbage collector take them.
+//! The bare program: creates NodeConfigs, writes the status of each once, changes their specs, and has the garbage
+//! collector delete them.
 
 use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -8,10 +9,10 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-/// Requests under way at once: the operator's setting `nodeConfigs.concurrency`.
+/// Number of concurrent requests, as in the operator's setting `nodeConfigs.concurrency`.
 pub const WRITERS: usize = 32;
 
-/// The owner of its NodeConfigs.
+/// Owner of its NodeConfigs.
 const OWNER: &str = "owner";
 
 pub struct Bare {
@@ -29,7 +30,7 @@ impl Bare {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Makes them all with this spec, and writes a status of each.
+    /// Creates all NodeConfigs with this spec, and writes the status of each.
     pub async fn make(&self, spec: &Value) -> Result<()> {
         let owners: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let owner: ConfigMap = serde_json::from_value(json!({"metadata": {"name": OWNER}}))?;
@@ -58,7 +59,7 @@ impl Bare {
         .await
     }
 
-    /// Changes them all to this spec.
+    /// Changes all NodeConfigs to this spec.
     pub async fn change(&self, spec: &Value) -> Result<()> {
         self.each(async |name: String| {
             let mut spec = spec.clone();
@@ -71,7 +72,7 @@ impl Bare {
         .await
     }
 
-    /// Takes their owner away.
+    /// Deletes their owner.
     pub async fn drop_owner(&self) -> Result<()> {
         let owners: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         owners.delete(OWNER, &DeleteParams::background()).await?;

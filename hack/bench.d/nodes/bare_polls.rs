@@ -1,5 +1,5 @@
-//! The bare loop over machines: a process with one task for each, which asks over the operator's HTTP client, and keeps the
-//! last temperature. What the polls of the operator are compared with.
+//! The bare loop, with which the polls of the operator are compared: a process with one task per machine, which polls
+//! through the operator's HTTP client and keeps the last temperature.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,15 +18,15 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use super::machines::{METRICS, Side, address};
 use super::polls::INTERVAL;
 
-/// Until the first poll, for a look at the process before it has any connection.
+/// Delay before the first poll, to measure the memory of the process without connections.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What it is to ask.
+/// Machines to poll.
 #[derive(Serialize, Deserialize)]
 pub struct Targets {
     pub count: usize,
     pub port: u16,
-    /// The certificate of all machines, PEM.
+    /// Certificate of all machines, PEM.
     pub certificate: String,
     pub user: String,
     pub password: String,

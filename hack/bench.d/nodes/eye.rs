@@ -1,4 +1,4 @@
-//! Watches the NodeConfigs of one namespace: how many there are, and how many are as they should be.
+//! Watches the NodeConfigs of one namespace, and counts those with the expected state.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,17 +12,17 @@ use kube::{Api, Client, ResourceExt};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// How long a phase may take.
+/// Maximum duration of a phase.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What is seen of one NodeConfig.
+/// Observed state of one NodeConfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its status is of its newest spec.
+    /// Whether its status covers its newest spec.
     pub reported: bool,
-    /// Its inlet temperature is known.
+    /// Whether its inlet temperature is available.
     pub measured: bool,
-    /// The interval of its first source, which tells one version of the template from the other.
+    /// Interval of its first source; it differs between the two versions of the template.
     pub interval: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl Eye {
         Self { seen, changed, task }
     }
 
-    /// Waits until so many are there, and all of them are like this; how long that took.
+    /// Waits until this number of NodeConfigs exists and all satisfy `like`. Returns the elapsed time.
     pub async fn until(&self, what: &str, count: usize, like: impl Fn(&Seen) -> bool) -> Result<Duration> {
         let began = Instant::now();
         let wait = async {

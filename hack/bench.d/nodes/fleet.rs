@@ -1,4 +1,4 @@
-//! One template over many nodes, beside the bare program.
+//! One template for many nodes, compared with the bare program.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,40 +20,41 @@ use super::still;
 use crate::fleet::namespace;
 use crate::frame::{Bench, Bound, Progress, at_rest, default_garbage, median, number, operator};
 
-/// How many nodes there are.
+/// Numbers of nodes.
 pub const SIZES: [usize; 4] = [1000, 2000, 4000, 5000];
 
 const OURS: &str = "operator";
 const BARE: &str = "bare";
 
-/// Up to how many nodes have simulated kubelets.
+/// Maximum number of nodes with simulated kubelets.
 const REPORTING: usize = 1000;
 
-/// How often the two go through all phases; fleets without reporting kubelets take minutes a round.
+/// Number of rounds through all phases. Fleets without reporting kubelets are so large that one round takes minutes.
 fn rounds(reporting: usize) -> usize {
     if reporting > 0 { 3 } else { 1 }
 }
 
-/// How many times the bare program's time a phase may take.
+/// Maximum time of a phase, relative to the bare program.
 const TIME: f64 = 1.5;
 
-/// Writes of the spec, and first writes of the status, of one NodeConfig.
+/// Maximum writes of the spec, and maximum first writes of the status, per NodeConfig.
 const WRITES: f64 = 1.1;
 
-/// What the WAO operator takes for 1,000 nodes, on another day (shared design, baselines): create, change, in seconds.
+/// Times of the WAO operator for 1,000 nodes, measured on another day (shared design, baselines): create, change, in
+/// seconds.
 const WAO: [f64; 2] = [48.6, 49.1];
 
-/// The time of each phase, in seconds.
+/// Duration of each phase, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Phases {
     create: f64,
     change: f64,
-    /// From the change until every status is of the new spec.
+    /// From the change until every status covers the new spec.
     reported: f64,
     delete: f64,
 }
 
-/// A spec whose sources need no server. The interval tells one version from another.
+/// A spec whose sources need no server. The interval distinguishes the versions.
 fn spec(interval: &str) -> Value {
     let source = json!({"type": "Fake", "fetchInterval": interval});
     json!({"metricsCollector": {"inletTemp": source, "deltaP": source}})
@@ -62,7 +63,7 @@ fn spec(interval: &str) -> Value {
 pub async fn run(bench: &mut Bench, part: &str, count: usize) -> Result<()> {
     let audit = Audit::prepare(&bench.home(part)?, false)?;
     let options: Vec<String> = audit.options().iter().cloned().chain(default_garbage()).collect();
-    // Those whose kubelets report show that this costs nothing.
+    // Small fleets have reporting kubelets, which shows that their heartbeats cost nothing.
     let reporting = if count <= REPORTING { count } else { 0 };
     let cluster = bench.plane(part, reporting, &options).await?;
     Installed::default().install(&cluster).await?;
@@ -92,7 +93,7 @@ pub async fn run(bench: &mut Bench, part: &str, count: usize) -> Result<()> {
     report(bench, count, &measured, &beside);
     writes(bench, count, requests.first().context("no round")?);
     let each = used * 1e3 / number(rounds * count);
-    bench.note("  operator's processor time for each node, all phases", each, "ms");
+    bench.note("  operator's processor time per node, all phases", each, "ms");
     if reporting > 0 {
         idle(bench, &audit, &cluster.client, &operator, (&ours, count)).await?;
     }
@@ -133,7 +134,7 @@ async fn our_round(client: &Client, eye: &Eye, count: usize) -> Result<Phases> {
     templates.patch("all", &PatchParams::default(), &patch).await?;
     eye.until("their change", count, |seen| seen.interval.as_deref() == Some("59m")).await?;
     let change = began.elapsed();
-    // The bare program writes no status of the change.
+    // The bare program does not write the status after the change.
     eye.until("its statuses", count, |seen| seen.reported).await?;
     let reported = began.elapsed();
     let began = Instant::now();
@@ -154,20 +155,21 @@ fn report(bench: &mut Bench, count: usize, ours: &[Phases], bare: &[Phases]) {
     for (index, (name, phase)) in ["all made", "all changed", "all gone"].into_iter().zip(phases).enumerate() {
         let (mine, theirs) = (of(ours, phase), of(bare, phase));
         let rounds = ours.len();
-        let title =
-            format!("{count} nodes, {WRITERS} writers, rounds: {rounds}: until {name}: operator by bare program");
+        let title = format!(
+            "{count} nodes, {WRITERS} writers, rounds: {rounds}: until {name}: operator, relative to the bare program"
+        );
         bench.claim(&title, mine / theirs, "times", Bound::AtMost(TIME));
         bench.note("  operator", mine, "s");
         bench.note("  bare program", theirs, "s");
-        bench.note("  operator, for each node", mine * 1e3 / number(count), "ms");
+        bench.note("  operator, per node", mine * 1e3 / number(count), "ms");
         if let Some(wao) = WAO.get(index).filter(|_| count == 1000) {
-            bench.note("  of what the WAO operator takes (48.6, 49.1 s)", mine / wao, "times");
+            bench.note("  relative to the WAO operator (48.6, 49.1 s)", mine / wao, "times");
         }
     }
-    bench.note("  until every status is of the changed spec: operator", of(ours, |one| one.reported), "s");
+    bench.note("  until every status covers the changed spec: operator", of(ours, |one| one.reported), "s");
 }
 
-/// How often each NodeConfig was written while all were made, changed and deleted.
+/// Counts the writes per NodeConfig over creation, change and deletion.
 fn writes(bench: &mut Bench, count: usize, requests: &[Request]) {
     let mut tally: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for one in requests.iter().filter(|one| one.by_operator && one.resource.starts_with("nodeconfigs")) {
@@ -176,16 +178,16 @@ fn writes(bench: &mut Bench, count: usize, requests: &[Request]) {
     let each = |verb, resource| number(tally.get(&(verb, resource)).copied().unwrap_or(0)) / number(count);
     bench.claim("  creations of each", each("create", "nodeconfigs"), "writes", Bound::AtMost(WRITES));
     bench.claim("  changes of the spec of each", each("patch", "nodeconfigs"), "writes", Bound::AtMost(WRITES));
-    // One after it was made, and one after it was changed.
+    // One write after the creation, and one after the change.
     bench.claim(
-        "  writes of the status of each, by 2",
+        "  writes of the status of each, divided by 2",
         each("update", "nodeconfigs/status") / 2.0,
         "writes",
         Bound::AtMost(WRITES),
     );
 }
 
-/// Nodes report their health; that is nothing to NodeConfigs.
+/// Nodes report their health, which must not cause writes of NodeConfigs.
 async fn idle(
     bench: &mut Bench,
     audit: &Audit,
@@ -200,5 +202,5 @@ async fn idle(
     }))?;
     templates.create(&PostParams::default(), &template).await?;
     eye.until("the idle fleet", count, |seen| seen.reported).await?;
-    at_rest(bench, audit, operator, &format!("idle fleet of {count} nodes that report their health")).await
+    at_rest(bench, audit, operator, &format!("idle fleet of {count} nodes with heartbeats")).await
 }

@@ -1,4 +1,5 @@
-//! Many machines on loopback: each a small Redfish service over TLS at an address of its own, which notes who asks when.
+//! Many machines on loopback. Each is a small Redfish service over TLS at its own address, and records who polls it
+//! when.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,10 +11,10 @@ use testkit::servers::http::{Authority, TlsAcceptor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Where the temperature at the intake stands.
+/// Document with the inlet temperature.
 pub const METRICS: &str = "/redfish/v1/Chassis/1/ThermalSubsystem/ThermalMetrics";
 
-/// What leads to it.
+/// Documents that lead to it.
 const DOCUMENTS: [(&str, &str); 4] = [
     ("/redfish/v1", r#"{"Chassis":{"@odata.id":"/redfish/v1/Chassis"}}"#),
     ("/redfish/v1/Chassis", r#"{"Members":[{"@odata.id":"/redfish/v1/Chassis/1"}]}"#),
@@ -27,10 +28,10 @@ const DOCUMENTS: [(&str, &str); 4] = [
     ),
 ];
 
-/// Longest head of a request.
+/// Maximum length of a request head.
 const HEAD: usize = 8 << 10;
 
-/// Who asks; the bare loop says so in its User-Agent.
+/// Side of the comparison; the bare loop identifies itself in its User-Agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Operator,
@@ -48,21 +49,21 @@ impl Side {
     }
 }
 
-/// Where the machine of this number listens.
+/// Address of the machine with this number.
 pub fn address(machine: usize) -> Ipv4Addr {
     let [_, high, middle, low] = u32::try_from(machine + 1).unwrap_or(u32::MAX).to_be_bytes();
     Ipv4Addr::new(127, 1 + high, middle, low)
 }
 
-/// The machines, which end with the runtime.
+/// The machines; they stop with the tokio runtime.
 pub struct Machines {
     pub port: u16,
-    /// Temperature at the intake, in tenths of a degree.
+    /// Inlet temperature of each machine, in tenths of a degree.
     tenths: Vec<AtomicU32>,
     seen: [Mutex<Seen>; 2],
 }
 
-/// What one side has asked for the temperature.
+/// Polls of the temperature by one side.
 #[derive(Default)]
 struct Seen {
     last: Vec<Option<Instant>>,
@@ -70,14 +71,14 @@ struct Seen {
     polls: usize,
 }
 
-/// The same since the last look.
+/// Polls since the last look.
 pub struct Asked {
     pub polls: usize,
     pub gaps: Vec<Duration>,
 }
 
 impl Machines {
-    /// Starts so many of them, all with this certificate.
+    /// Starts this number of machines, all with the same certificate.
     pub async fn start(count: usize, authority: &Authority) -> Result<Arc<Self>> {
         let first = TcpListener::bind((address(0), 0)).await?;
         let port = first.local_addr()?.port();
@@ -120,7 +121,7 @@ impl Machines {
         }
     }
 
-    /// The document that is asked for. `head` is in lower case.
+    /// Answers the request. `head` is in lower case.
     fn answer(&self, machine: usize, head: &str) -> String {
         let path = head.split(' ').nth(1).unwrap_or_default().trim_end_matches('/');
         if path.eq_ignore_ascii_case(METRICS) {
@@ -147,12 +148,12 @@ impl Machines {
         seen.polls += 1;
     }
 
-    /// How many machines this side has asked.
+    /// Number of machines that this side has polled.
     pub fn reached(&self, side: Side) -> usize {
         self.seen(side).last.iter().flatten().count()
     }
 
-    /// What this side has asked since the last look. A pause that lasts still counts as a gap.
+    /// Polls of this side since the last look. A pause that still lasts counts as a gap.
     pub fn look(&self, side: Side) -> Asked {
         let (now, mut seen) = (Instant::now(), self.seen(side));
         let lasting: Vec<Duration> = seen.last.iter().flatten().map(|at| now.duration_since(*at)).collect();
@@ -161,7 +162,7 @@ impl Machines {
         Asked { polls: std::mem::take(&mut seen.polls), gaps }
     }
 
-    /// These machines are a degree warmer from now on.
+    /// Makes these machines one degree warmer.
     pub fn warm(&self, machines: impl Iterator<Item = usize>) {
         for machine in machines {
             self.tenths[machine].fetch_add(10, Ordering::Relaxed);

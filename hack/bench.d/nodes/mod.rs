@@ -1,8 +1,9 @@
-//! `hack/bench nodes`: what NodeConfigs cost.
+//! `hack/bench nodes`: the cost of NodeConfigs.
 //!
-//! `fleet` compares one template over many nodes with a bare program that makes as many NodeConfigs, writes a status of each,
-//! changes them, and has them collected by the same garbage collector; on one control plane, in turns. `polls` compares the polls
-//! of thousands of machines with a bare loop over the same HTTP client; of the same machines, at the same time.
+//! `fleet` compares one template for many nodes with a bare program that creates the same number of NodeConfigs, writes
+//! the status of each, changes them, and has the same garbage collector delete them. Both alternate on one control
+//! plane. `polls` compares the polls of thousands of machines with a bare loop that uses the same HTTP client. Both
+//! poll the same machines at the same time.
 
 mod bare;
 pub mod bare_polls;
@@ -16,7 +17,7 @@ use anyhow::Result;
 
 use super::frame::Bench;
 
-/// All parts, each on control planes of its own.
+/// Runs all parts, each on its own control planes.
 pub async fn run(bench: &mut Bench) -> Result<()> {
     for nodes in fleet::SIZES {
         let part = format!("fleet-{nodes}");

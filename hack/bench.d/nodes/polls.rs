@@ -31,23 +31,24 @@ const MACHINES: usize = 5000;
 const NAMESPACE: &str = "operator";
 const LOGIN: [&str; 2] = ["root", "a password"];
 
-/// How many times the bare loop's processor time and memory a poll may take.
+/// Maximum processor time and memory of a poll, relative to the bare loop.
 const TIMES: f64 = 1.5;
 
-/// What a poll of the WAO operator takes, without TLS, on another day (shared design, baselines), in milliseconds.
+/// Processor time of a poll of the WAO operator, without TLS, measured on another day (shared design, baselines), in
+/// milliseconds.
 const WAO: f64 = 0.085;
 
-/// How long the polls are left alone before they are measured, and how long they are measured: without a heartbeat.
+/// Time before the measurement, and duration of the measurement. No heartbeat falls into them.
 const SETTLING: Duration = Duration::from_secs(30);
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// Of so many machines one gets warmer, in the end.
+/// At the end, one of this number of machines becomes warmer.
 const WARMER: usize = 10;
 
-/// Until that is in every status.
+/// Maximum time until every status shows the warmer temperature.
 const SHOWN: Duration = Duration::from_secs(20);
 
-/// The operator may ask machines on loopback.
+/// Lets the operator connect to machines on loopback.
 const SETTINGS: &str = "outbound: {allowedNetworks: [127.0.0.0/8]}\n";
 
 /// One side: its process, and its memory before the first poll, in MiB.
@@ -57,12 +58,12 @@ struct Polling {
     before: f64,
 }
 
-/// What a side used for its polls.
+/// Resources that a side used for its polls.
 struct Cost {
     asked: Asked,
-    /// Processor time for a poll, in milliseconds.
+    /// Processor time per poll, in milliseconds.
     millis: f64,
-    /// Memory for a machine, in KiB.
+    /// Memory per machine, in KiB.
     memory: f64,
 }
 
@@ -107,7 +108,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     cluster.down().await
 }
 
-/// One NodeConfig for each node and machine, suspended.
+/// Creates one suspended NodeConfig for each node and machine.
 async fn make(client: &Client, machines: &Machines, authority: &Authority) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let secret = json!({
@@ -165,7 +166,7 @@ async fn each<T>(
     stream::iter(all).map(|one| work(api.clone(), one)).buffer_unordered(super::bare::WRITERS).try_collect().await
 }
 
-/// The bare loop, before its first poll.
+/// Starts the bare loop; its first poll comes later.
 async fn bare(bench: &Bench, machines: &Arc<Machines>, authority: &Authority) -> Result<Polling> {
     let home = bench.home("bare-polls")?;
     let file = home.join("targets.json");
@@ -188,20 +189,20 @@ fn cost(polling: &Polling, began: f64, machines: &Machines) -> Result<Cost> {
 }
 
 async fn status_writes(audit: &Audit, from: Timestamp) -> Result<usize> {
-    let requests = audit.between(from, Timestamp::now()).await.context("the API server's record")?;
+    let requests = audit.between(from, Timestamp::now()).await.context("reading the audit log")?;
     let is_status = |one: &&testkit::plane::audit::Request| one.by_operator && one.resource == "nodeconfigs/status";
     Ok(requests.iter().filter(is_status).count())
 }
 
 fn report(bench: &mut Bench, [ours, theirs]: &[Cost; 2], calm: usize, warmer: usize) {
     let title = format!("{MACHINES} machines at {} s over TLS, {} s", INTERVAL.as_secs(), WINDOW.as_secs());
-    let title = format!("{title}: processor time of a poll: operator by bare loop");
+    let title = format!("{title}: processor time per poll: operator, relative to the bare loop");
     bench.claim(&title, ours.millis / theirs.millis, "times", Bound::AtMost(TIMES));
     bench.note("  operator", ours.millis, "ms");
     bench.note("  bare loop", theirs.millis, "ms");
-    bench.note("  of what a poll of the WAO operator takes (0.085 ms, without TLS)", ours.millis / WAO, "times");
+    bench.note("  relative to a poll of the WAO operator (0.085 ms, without TLS)", ours.millis / WAO, "times");
     bench.claim(
-        "  memory for a machine: operator by bare loop",
+        "  memory per machine: operator, relative to the bare loop",
         ours.memory / theirs.memory,
         "times",
         Bound::AtMost(TIMES),
@@ -219,7 +220,7 @@ fn report(bench: &mut Bench, [ours, theirs]: &[Cost; 2], calm: usize, warmer: us
     bench.claim("  status writes while nothing changes", number(calm), "writes", Bound::AtMost(0.0));
     let changed = number(MACHINES / WARMER);
     bench.claim(
-        &format!("  status writes for each of {changed} machines that get warmer"),
+        &format!("  status writes for each of {changed} machines that become warmer"),
         number(warmer) / changed,
         "writes",
         Bound::AtMost(1.1),

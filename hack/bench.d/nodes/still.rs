@@ -1,5 +1,5 @@
-//! Nodes that are objects only: no kubelet reports for them. Thousands of nodes with simulated kubelets would take the API server
-//! for themselves on a small machine.
+//! Nodes that are only objects: no kubelet reports for them. On a small machine, thousands of nodes with simulated
+//! kubelets would use up the API server.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use serde_json::json;
 
 use super::bare::WRITERS;
 
-/// The controller manager takes a node for lost after fifty seconds, and writes that.
+/// The controller manager considers a silent node lost after fifty seconds, and updates it.
 const LOST: Duration = Duration::from_secs(55);
 
-/// How long nothing must happen to any node.
+/// Period without any change of a node that ends the wait.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// How long that may take.
+/// Maximum time until that.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Makes so many, and waits until the controller manager leaves them alone.
+/// Creates this number of nodes, and waits until the controller manager no longer changes them.
 pub async fn make(client: &Client, count: usize) -> Result<()> {
     if count == 0 {
         return Ok(());
@@ -46,7 +46,7 @@ pub async fn make(client: &Client, count: usize) -> Result<()> {
     let mut events = watcher(nodes, Config::default()).boxed();
     loop {
         if began.elapsed() > PATIENCE {
-            bail!("the controller manager does not leave {count} nodes alone");
+            bail!("the controller manager still changes the {count} nodes");
         }
         match tokio::time::timeout(QUIET, events.next()).await {
             Ok(event) => drop(event.context("the watch of nodes ended")??),

@@ -1,7 +1,9 @@
-//! `hack/bench placement`: what a request of kube-scheduler costs.
+//! `hack/bench placement`: the cost of a request of kube-scheduler.
 //!
-//! `scheduler` has the stock kube-scheduler place pods, with a policy and with such a handler. `requests` has wrk ask a policy about 500 and 5,000 nodes, beside a handler that only reads the request and answers in the same
-//! form, in the same process; and measures full nodes beside the time that their parsing takes; it needs no control plane.
+//! `scheduler` lets the stock kube-scheduler place pods, with a policy and with a bare handler. `requests` needs no
+//! control plane. With wrk, it queries a policy about 500 and 5,000 nodes, and compares that with a handler in the same
+//! process that only reads the request and answers in the same form. It also compares the time of requests with full
+//! nodes with the time to parse them.
 
 mod objects;
 pub mod requests;
@@ -11,7 +13,7 @@ use anyhow::Result;
 
 use super::frame::Bench;
 
-/// All parts.
+/// Runs all parts.
 pub async fn run(bench: &mut Bench) -> Result<()> {
     if bench.wants(requests::PART) {
         requests::run(bench).await?;

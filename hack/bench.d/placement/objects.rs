@@ -1,4 +1,4 @@
-//! A cluster of generated objects: what the watches would bring, taken in by the same code.
+//! A cluster of generated objects. They enter the cache through the same code as objects from watches.
 
 use anyhow::Result;
 use ganglion_api::node_config::NodeConfig;
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 
 pub const NODES: usize = 5000;
 
-/// Pods of each node.
+/// Pods per node.
 const PODS: usize = 20;
 
-/// The name of the policy.
+/// Name of the policy.
 pub const POLICY: &str = "green";
 
 pub fn node_name(at: usize) -> String {
     format!("node-{at:04}.region-a.example.com")
 }
 
-/// A node with 64 cores, as clouds have them: 50 images, no managedFields.
+/// A node with 64 cores, like those of cloud providers: 50 images, no managedFields.
 pub fn node(at: usize) -> Value {
     let image = |image: usize| {
         let names = [
@@ -97,7 +97,7 @@ fn config(at: usize, until: Timestamp) -> Value {
     })
 }
 
-/// The policy of the figures.
+/// The policy of the benches.
 pub fn policy() -> Result<PlacementPolicy> {
     Ok(serde_json::from_value(json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy",
@@ -109,7 +109,7 @@ pub fn policy() -> Result<PlacementPolicy> {
     }))?)
 }
 
-/// Takes in so many nodes, and their pods.
+/// Fills the cache with this number of nodes, and their pods.
 pub fn fill(store: &Store, nodes: usize) -> Result<()> {
     let until = Timestamp::now() + SignedDuration::from_hours(24);
     for at in 0..nodes {

@@ -1,4 +1,4 @@
-//! Requests of one and of eight clients, by wrk.
+//! Requests of one and of eight clients, sent by wrk.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -31,24 +31,24 @@ use crate::frame::{Bench, Bound, Progress, median};
 
 pub const PART: &str = "requests";
 
-/// Rounds of each figure, the two handlers in turns.
+/// Rounds per figure; the two handlers alternate.
 const ROUNDS: usize = 3;
 
-/// How long each is measured.
+/// Duration of each measurement.
 const SECONDS: u64 = 4;
 
-/// Milliseconds that a request may take longer than with the handler that only reads it.
+/// Maximum time of a request, in milliseconds above the handler that only reads it, per number of nodes.
 const BOUNDS: [(usize, f64); 2] = [(500, 5.0), (NODES, 20.0)];
 
-/// How often a request with full nodes may take the time that its parsing takes.
+/// Maximum time of a request with full nodes, relative to the time of its parsing.
 const OF_PARSING: f64 = 2.0;
 
-/// Memory of the process, in MiB.
+/// Maximum memory of the process, in MiB.
 const MEMORY: f64 = 400.0;
 
 const MAX_BODY: usize = 128 << 20;
 
-/// What wrk does; it prints microseconds.
+/// Script for wrk; wrk reports microseconds.
 const SCRIPT: &str = r#"
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
@@ -72,11 +72,11 @@ fn parts(nodes: usize) -> Result<(Store, Extender)> {
     let store = Store::default();
     fill(&store, nodes)?;
     let placement = PlacementCache::new(store.clone());
-    // No watch is awaited.
+    // Ready at once: there are no watches to wait for.
     Ok((store, Extender::new(Readiness::default(), placement, Metrics::new(), MAX_BODY)))
 }
 
-/// The process that is measured.
+/// Runs the measured process.
 pub async fn server(bind: SocketAddr, nodes: usize) -> Result<()> {
     let (_store, extender) = parts(nodes)?;
     let null = Router::new()
@@ -135,7 +135,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     full(bench).await
 }
 
-/// Starts the process with this many nodes in its cache.
+/// Starts the process with this number of nodes in its cache.
 pub async fn started(address: SocketAddr, nodes: usize) -> Result<Child> {
     let progress = Progress::spin(&format!("starting a server with {nodes} nodes"));
     let mut command = Command::new(std::env::current_exe()?);
@@ -146,7 +146,7 @@ pub async fn started(address: SocketAddr, nodes: usize) -> Result<Child> {
     let child = command.spawn()?;
     let deadline = Instant::now() + TIMEOUT;
     while tokio::net::TcpStream::connect(address).await.is_err() {
-        ensure!(Instant::now() < deadline, "the server does not come");
+        ensure!(Instant::now() < deadline, "the server did not start in time");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     progress.end();
@@ -172,7 +172,7 @@ async fn compare(
     }
     progress.end();
     bench.claim(&format!("{title}: p99 above the bare handler"), median(&above), "ms", Bound::AtMost(bound));
-    bench.note("  median, and of the bare handler", median(&ours), "ms");
+    bench.note("  median, followed by that of the bare handler", median(&ours), "ms");
     bench.note("  ", median(&null), "ms");
     Ok(())
 }
@@ -186,8 +186,10 @@ async fn wrk(script: &Path, body: &Path, url: &str, clients: usize) -> Result<La
     command.env("BODY", body).stdin(Stdio::null()).stdout(Stdio::piped());
     let output = command.output().await.context("wrk is missing (package wrk)")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let line =
-        text.lines().find(|line| line.starts_with("P99 ")).with_context(|| format!("wrk says no figures:\n{text}"))?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("P99 "))
+        .with_context(|| format!("wrk printed no figures:\n{text}"))?;
     let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
     let &[p99, p50, failed, requests] = numbers.as_slice() else { anyhow::bail!("wrk says {line}") };
     ensure!(failed == 0.0 && requests > 0.0, "requests failed: {line}");
@@ -202,7 +204,7 @@ fn peak(pid: u32) -> Result<f64> {
     Ok(kibibytes / 1024.0)
 }
 
-/// One body with full nodes at a time.
+/// Measures single requests with full nodes.
 async fn full(bench: &mut Bench) -> Result<()> {
     let progress = Progress::spin("full nodes");
     let items: Vec<_> = (0..NODES).map(node).collect();
@@ -231,7 +233,7 @@ async fn full(bench: &mut Bench) -> Result<()> {
     bench.note(&format!("full nodes, {} MB: parsing", body.len() / 1_000_000), parse, "ms");
     for (verb, times) in [("filter", filtering), ("prioritize", scoring)] {
         bench.claim(
-            &format!("full nodes: {verb}, by parsing"),
+            &format!("full nodes: {verb}, relative to parsing"),
             median(&times) / parse,
             "times",
             Bound::AtMost(OF_PARSING),

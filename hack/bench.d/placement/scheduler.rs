@@ -1,4 +1,5 @@
-//! The stock kube-scheduler places pods on a thousand nodes: by itself, with the bare handler as its extender, and with a policy.
+//! The stock kube-scheduler places pods on a thousand nodes: without an extender, with the bare handler as its
+//! extender, and with a policy.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -30,10 +31,10 @@ const WRITERS: usize = 32;
 const ROUNDS: usize = 3;
 const PLACE: &str = "bench";
 
-/// The share of the pods a second with the bare handler that a policy must reach.
+/// Minimum rate of pods with a policy, relative to the bare handler.
 const SHARE: f64 = 0.9;
 
-/// Of the pods, the first and the last are not timed: the scheduler starts, and the last are few.
+/// The first and the last pods are not timed: the scheduler is starting, or too few pods are left.
 const TIMED: std::ops::Range<usize> = PODS / 10..PODS * 9 / 10;
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
@@ -58,7 +59,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     }
     let [alone, null, ours] = rates.map(|rates| median(&rates));
     bench.claim(
-        "stock scheduler, 1,000 nodes: pods a second with a policy, by the bare handler",
+        "stock scheduler, 1,000 nodes: pods/s with a policy, relative to the bare handler",
         ours / null,
         "times",
         Bound::AtLeast(SHARE),
@@ -66,13 +67,13 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     bench.note("  with a policy", ours, "pods/s");
     bench.note("  with the bare handler", null, "pods/s");
     bench.note("  without an extender", alone, "pods/s");
-    bench.note("  with a policy, by without an extender", ours / alone, "times");
+    bench.note("  with a policy, relative to no extender", ours / alone, "times");
     drop(bare);
     operator.stop().await?;
     cluster.down().await
 }
 
-/// The operator, which serves the policy of the figures over HTTP; the nodes have usage.
+/// Starts the operator, which serves the policy over HTTP; the nodes have usage.
 async fn served(bench: &Bench, cluster: &Cluster, address: SocketAddr) -> Result<Operator> {
     let settings = bench.home(PART)?.join("settings.yaml");
     std::fs::write(&settings, "placement: {tls: false}")?;
@@ -103,7 +104,7 @@ async fn served(bench: &Bench, cluster: &Cluster, address: SocketAddr) -> Result
     Ok(operator)
 }
 
-/// Pods a second.
+/// Runs one round. Returns pods per second.
 async fn round(bench: &Bench, cluster: &Cluster, url: Option<&str>) -> Result<f64> {
     let progress = Progress::spin(&format!("placing {PODS} pods, extender {}", url.unwrap_or("none")));
     cluster.fault(&["stop", "scheduler"]).await?;
@@ -116,7 +117,7 @@ async fn round(bench: &Bench, cluster: &Cluster, url: Option<&str>) -> Result<f6
     Ok(rate)
 }
 
-/// The shipped configuration, with this address, or without the extender.
+/// The shipped configuration, with this address of the extender, or without an extender.
 fn configuration(home: &Path, url: Option<&str>) -> Result<String> {
     let shipped = std::fs::read_to_string(testkit::root().join("config/kube-scheduler.yaml"))?;
     let mut config: Value = serde_saphyr::from_str(&shipped)?;
@@ -156,7 +157,7 @@ async fn make(client: &Client) -> Result<()> {
         .map(drop)
 }
 
-/// How fast the pods are bound, from the list of those that are not.
+/// Measures how fast the pods are bound, by listing the unbound ones.
 async fn watch(client: &Client) -> Result<f64> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), PLACE);
     let pending = ListParams::default().fields("spec.nodeName=");
@@ -182,7 +183,7 @@ async fn clear(client: &Client) -> Result<()> {
     pods.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
     let deadline = Instant::now() + TIMEOUT;
     while !pods.list_metadata(&ListParams::default()).await?.items.is_empty() {
-        ensure!(Instant::now() < deadline, "pods stay");
+        ensure!(Instant::now() < deadline, "pods are not deleted in time");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! A controller run by `kube::runtime::applier`: what the operator would have in the place of `runtime::queue` and
-//! `runtime::run`, as far as an applier can do it.
+//! A controller run by `kube::runtime::applier`, as a replacement of `runtime::queue` and `runtime::run` as far as an
+//! applier can replace them.
 //!
-//! What is missing: turns between namespaces, the number of waiting keys, and passes over objects that are gone.
+//! Missing: fair turns between namespaces, the number of waiting keys, and passes for deleted objects.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -34,7 +34,7 @@ pub trait Kind:
 }
 impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static> Kind for K {}
 
-/// The names of the objects of one kind: an applier reconciles no other.
+/// Store with the names of the objects of one kind; an applier reconciles only objects in its store.
 pub struct Known<K: Kind>(Writer<PartialObjectMeta<K>>);
 
 impl<K: Kind> Known<K> {
@@ -53,7 +53,7 @@ impl<K: Kind> Known<K> {
     }
 }
 
-/// What all passes of one controller share.
+/// Data shared by all passes of one controller.
 struct Shared<C> {
     controller: Arc<C>,
     metrics: Metrics,
@@ -86,7 +86,7 @@ where
         .await;
 }
 
-/// One pass, in a task of its own: a panic ends this pass only, and passes of one controller use several processors.
+/// Runs one pass in its own task: a panic ends only this pass, and passes of one controller use several processors.
 fn pass<C: Controller>(
     object: Arc<PartialObjectMeta<C::Kind>>,
     shared: Arc<Shared<C>>,
@@ -122,7 +122,7 @@ where
     .boxed()
 }
 
-/// When a pass that failed is tried again.
+/// Delay before a failed pass is retried.
 fn delay_after_error<C: Controller>(
     object: Arc<PartialObjectMeta<C::Kind>>,
     error: &Error,

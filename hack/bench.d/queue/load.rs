@@ -1,4 +1,4 @@
-//! When keys are added.
+//! The moments at which keys are added.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,17 @@ use super::sides::Side;
 use crate::TIMEOUT;
 use crate::frame::millis;
 
-/// Pause before a round, in which the last passes of the one before end.
+/// Pause before a round, in which the last passes of the previous round end.
 const REST: Duration = Duration::from_millis(50);
 
-/// What a round consists of.
+/// Load of a round.
 #[derive(Clone, Copy)]
 pub enum Load {
-    /// Each key so many times, one after the other at this distance; the keys are spread over it.
+    /// Each key `times` times, at intervals of `every`; the keys are spread over the interval.
     Spread { keys: usize, times: usize, every: Duration },
     /// All keys at once.
     Burst { keys: usize },
-    /// One key, whose passes ask for the next one, so many times.
+    /// One key whose pass requests the next one, `times` times.
     Requeue { times: usize },
 }
 
@@ -28,7 +28,7 @@ pub enum Load {
 pub struct Round(pub [Vec<f64>; STAGES]);
 
 impl Load {
-    /// Every key of a round.
+    /// All keys of a round.
     pub fn keys(self) -> Vec<Key> {
         let count = match self {
             Self::Spread { keys, .. } | Self::Burst { keys } => keys,
@@ -62,7 +62,7 @@ impl Load {
             Self::Requeue { times } => {
                 passes.repeat(times);
                 passes.start(&keys);
-                // The first pass begins at once.
+                // The first pass begins at once and is not counted.
                 side.next().await?;
                 times
             }
@@ -75,12 +75,12 @@ impl Load {
         Ok(round)
     }
 
-    /// Which key is added when, in order.
+    /// Moments at which keys are added, in order.
     fn plan(self) -> Vec<(Duration, usize)> {
         let Self::Spread { keys, times, every } = self else { return Vec::new() };
         let mut plan = Vec::new();
         for index in 0..keys {
-            // Of the whole distance where several keys share it; of a part where one key's chains must not overlap.
+            // Several keys share the whole interval. A single key uses a part of it, so that its chains do not overlap.
             let width = if keys == 1 { every / 4 } else { every };
             let phase = width.mul_f64(fastrand::f64());
             let moment = |turn: u32| every * turn + if keys == 1 { width.mul_f64(fastrand::f64()) } else { phase };

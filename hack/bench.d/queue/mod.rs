@@ -1,10 +1,11 @@
-//! `hack/bench queue`: the latency of `runtime::queue` and `runtime::run` beside that of `kube::runtime::applier`.
+//! `hack/bench queue`: the latency of `runtime::queue` and `runtime::run`, compared with that of
+//! `kube::runtime::applier`.
 //!
-//! Measures the time from the moment at which a key is added until the pass for it begins. Both sides run the same passes, with
-//! the operator's concurrency, in alternated rounds of one process; a figure is the median of the rounds' figures. A pass of the
-//! first stage adds the same key to the second stage, as Monitoring does with Decision and Decision with Execution; the time of
-//! the passes themselves is not counted. Keys are added, and passes end, at random moments of the millisecond, as answers of an
-//! API server do. Needs no control plane.
+//! Measures the time from adding a key to the begin of its pass. Both sides run the same passes with the operator's
+//! concurrency, in alternating rounds of one process; a figure is the median over the rounds. A pass of the first stage
+//! adds the same key to the second stage, as Monitoring does with Decision and Decision with Execution; the duration of
+//! the passes is not counted. Keys are added, and passes end, at random moments within the millisecond, like answers of
+//! an API server. Needs no control plane.
 
 mod applier;
 mod load;
@@ -23,26 +24,26 @@ use sides::Side;
 /// Rounds of each side in each part.
 const ROUNDS: usize = 10;
 
-/// Passes of each stage at the same time: the default of `closedLoops.concurrency`.
+/// Concurrent passes per stage: the default of `closedLoops.concurrency`.
 const CONCURRENCY: usize = 16;
 
-/// How long a pass of a chain takes, in microseconds: about one write.
+/// Duration of a pass of a chain, in microseconds: about one write.
 const WRITE: std::ops::Range<u64> = 1_000..3_000;
 
-/// What an applier would have to stay below to be taken: a tenth of the latency to Decision, which is 14 ms for one loop. The
-/// bound does not hold any more once it does.
+/// Added latency below which the applier would be good enough to replace the queue: a tenth of the latency to Decision,
+/// which is 14 ms for one loop. The bound fails once the applier becomes that fast.
 const TENTH: f64 = 1.4;
 
-/// All parts.
+/// Runs all parts.
 pub async fn run(bench: &mut Bench) -> Result<()> {
     if bench.wants("chain") {
         let idle = Load::Spread { keys: 1, times: 50, every: Duration::from_millis(40) };
         chain(bench, "one key, idle", idle).await?;
         let busy = Load::Spread { keys: 50, times: 4, every: Duration::from_secs(1) };
-        let rounds = chain(bench, "50 keys, one wake a second each", busy).await?;
+        let rounds = chain(bench, "50 keys, one wake-up per second each", busy).await?;
         for (name, share) in [("median", 0.5), ("p95", 0.95)] {
             let added = rounds.applier(|round| round.to(1, share)) - rounds.ours(|round| round.to(1, share));
-            let name = format!("50 keys: applier adds to the latency to Decision, {name}");
+            let name = format!("50 keys: latency to Decision that the applier adds, {name}");
             bench.claim(&name, added, "ms", Bound::AtLeast(TENTH));
         }
     }
@@ -58,7 +59,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Chains of three stages: latencies up to each stage, those of the stages before it included.
+/// Chains of three stages: latencies up to each stage, including those of the stages before it.
 async fn chain(bench: &mut Bench, title: &str, load: Load) -> Result<Rounds> {
     let work = Work { stages: 3, takes: WRITE, requeue: None };
     let rounds = compare(title, work, load).await?;
@@ -81,7 +82,7 @@ async fn burst(bench: &mut Bench, name: &str, takes: std::ops::Range<u64>) -> Re
     Ok(())
 }
 
-/// The rounds of both sides.
+/// Rounds of both sides.
 struct Rounds {
     ours: Vec<Round>,
     applier: Vec<Round>,
@@ -105,16 +106,16 @@ impl Rounds {
 }
 
 impl Round {
-    /// This quantile of the latencies up to this stage, in milliseconds.
+    /// Quantile of the latencies up to this stage, in milliseconds.
     fn to(&self, stage: usize, share: f64) -> f64 {
         quantile(&self.0[stage], share)
     }
 }
 
-/// Plays the rounds of both sides in turns; the side that begins alternates, too.
+/// Plays the rounds of both sides in turns; the side that begins alternates as well.
 async fn compare(title: &str, work: Work, load: Load) -> Result<Rounds> {
     let (mut ours, mut applier) = (Side::ours(&work), Side::applier(&work, load.keys()));
-    // Meets a cold runtime: not counted.
+    // Warms up the runtime; not counted.
     load.play(&mut ours).await?;
     load.play(&mut applier).await?;
     let mut rounds = Rounds { ours: Vec::new(), applier: Vec::new() };

@@ -1,4 +1,4 @@
-//! What the passes of both sides do, and how late each began.
+//! The passes of both sides, and the delay of each.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,33 +12,33 @@ use tokio::sync::mpsc::UnboundedSender;
 /// Stages of the longest chain: Monitoring, Decision, Execution.
 pub const STAGES: usize = 3;
 
-/// What a pass does.
+/// Work of a pass.
 #[derive(Clone)]
 pub struct Work {
-    /// How many stages a chain has.
+    /// Number of stages of a chain.
     pub stages: usize,
-    /// How long a pass takes, in microseconds; from where to where by chance.
+    /// Duration of a pass in microseconds, chosen at random from this range.
     pub takes: Range<u64>,
-    /// The pass asks for another one after this time, as often as [`Passes::repeat`] says.
+    /// Delay after which the pass requests another one, as often as [`Passes::repeat`] allows.
     pub requeue: Option<Duration>,
 }
 
 /// Adds keys to the queue of a stage.
 pub type Add = Box<dyn Fn(&[Key]) + Send + Sync>;
 
-/// One pass that began.
+/// Begin of a pass.
 pub struct Mark {
     pub stage: usize,
-    /// Time that the key spent in queues, of the earlier stages as well.
+    /// Time that the key spent in queues, including those of earlier stages.
     pub waited: Duration,
 }
 
 /// A key in a queue.
 #[derive(Clone, Copy)]
 struct Due {
-    /// When its pass should begin.
+    /// Moment at which its pass should begin.
     at: Instant,
-    /// What it has waited in the stages before.
+    /// Time that it waited in earlier stages.
     waited: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Passes {
         self.work.stages
     }
 
-    /// How many passes will ask for another one.
+    /// Sets the number of passes that request another one.
     pub fn repeat(&self, times: usize) {
         *self.repeats.lock().unwrap_or_else(PoisonError::into_inner) = times;
     }
@@ -72,17 +72,17 @@ impl Passes {
         (self.queues[0])(keys);
     }
 
-    /// One pass over one key.
+    /// One pass for one key.
     pub async fn pass(&self, stage: usize, key: Key) -> PassResult {
         let begun = Instant::now();
         let Some(due) = self.due().remove(&(stage, key.clone())) else { return Ok(Action::AwaitChange) };
         let waited = due.waited + begun.saturating_duration_since(due.at);
-        // Before the mark: it may be the last one that a round waits for, and the next round sets the count.
+        // Decides before it sends the mark: it may be the last mark of a round, and the next round resets the counter.
         let again = self.work.requeue.filter(|_| self.repeats_again());
-        // Nobody listens any more once the side ends.
+        // The receiver is closed when the side ends.
         let _ = self.marks.send(Mark { stage, waited });
         if !self.work.takes.is_empty() {
-            // Not tokio's timer: what follows would begin at the same point of its millisecond each time.
+            // Does not use tokio's timer, whose wake-ups always fall on the same point of the millisecond.
             let time = Duration::from_micros(fastrand::u64(self.work.takes.clone()));
             let _ = tokio::task::spawn_blocking(move || std::thread::sleep(time)).await;
         }

@@ -1,4 +1,4 @@
-//! The two sides: three controllers each, one a stage, of the operator's own kinds.
+//! The two sides. Each has three controllers, one per stage, for kinds of the operator.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::CONCURRENCY;
 use super::applier::{self, Known};
 use super::passes::{Add, Mark, Passes, STAGES, Work};
 
-/// One side, running.
+/// A running side.
 pub struct Side {
     passes: Arc<Passes>,
     marks: UnboundedReceiver<Mark>,
@@ -29,7 +29,7 @@ pub struct Side {
     controllers: JoinSet<()>,
 }
 
-/// The controller of one stage.
+/// Controller of one stage.
 struct Stage<K> {
     number: usize,
     passes: Arc<Passes>,
@@ -52,7 +52,7 @@ impl<K: Stored> Controller for Stage<K> {
 }
 
 impl Side {
-    /// With `runtime::queue` and `runtime::run`.
+    /// Side with `runtime::queue` and `runtime::run`.
     pub fn ours(work: &Work) -> Self {
         let queues: [Arc<Queue>; STAGES] = std::array::from_fn(|_| Arc::default());
         let add = queues.each_ref().map(|queue| -> Add {
@@ -69,7 +69,7 @@ impl Side {
         side
     }
 
-    /// With `kube::runtime::applier`, whose stores know these keys.
+    /// Side with `kube::runtime::applier`, whose stores contain these keys.
     pub fn applier(work: &Work, keys: Vec<Key>) -> Self {
         let channels: [_; STAGES] = std::array::from_fn(|_| unbounded::<Key>());
         let add = channels.each_ref().map(|(sender, _)| -> Add {
@@ -95,7 +95,7 @@ impl Side {
         Arc::clone(&self.passes)
     }
 
-    /// The next pass that began.
+    /// Waits for the next pass that begins.
     pub async fn next(&mut self) -> Result<Mark> {
         self.marks.recv().await.context("the side has ended")
     }

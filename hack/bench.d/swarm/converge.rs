@@ -1,5 +1,5 @@
-//! A pool over real worker processes is scaled, beside a bare StatefulSet of the same pods: with HotReload beside the time in which
-//! its new pods get Ready, with Restart beside a rollout.
+//! Scales a pool of real worker processes, and compares it with a bare StatefulSet of the same pods: HotReload with the
+//! time until its new pods are Ready, Restart with a rollout.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -29,25 +29,25 @@ pub const PART: &str = "converge";
 
 const ALL_JOBS: usize = 1000;
 
-/// The ConfigMap that lists them.
+/// ConfigMap with the list of jobs.
 const SOURCE: &str = "cameras";
 
-/// Workers before and after. The first are those of the bound, the second those of the original's figure.
+/// Workers before and after. The bound applies to the first pair; the second pair is that of k8s-swarm's figure.
 const SCALES: [(usize, usize); 2] = [(9, 10), (3, 4)];
 
-/// What k8s-swarm takes from 3 to 4 workers, on another day (shared design, baselines), in seconds.
+/// Time of k8s-swarm from 3 to 4 workers, measured on another day (shared design, baselines), in seconds.
 const ORIGINAL: f64 = 12.8;
 
-/// Rounds of each, in turns.
+/// Rounds of each side, in turns.
 const ROUNDS: usize = 5;
 
-/// How workers get to know of their jobs.
+/// How workers pick up their jobs.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
     beside: &'static str,
     reloads: bool,
-    /// How long a worker takes until it answers, in milliseconds.
+    /// Time until a worker answers, in milliseconds.
     start: u32,
     bound: f64,
 }
@@ -58,7 +58,7 @@ const WAYS: [Way; 3] = [
     Way { name: "Restart", beside: "a rollout", reloads: false, start: 0, bound: 1.5 },
 ];
 
-const READY: &str = "until its new pods are Ready";
+const READY: &str = "the time until new pods are Ready";
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
     let audit = Audit::prepare(&bench.home(PART)?, false)?;
@@ -83,7 +83,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     cluster.down().await
 }
 
-/// Two namespaces with workers, one with a pool.
+/// Two namespaces with workers; one has a pool.
 struct Place {
     bare: Workers,
     ours: Workers,
@@ -114,7 +114,7 @@ impl Place {
         Ok(Self { bare, ours, pools })
     }
 
-    /// Scales both, in turns.
+    /// Scales both sides, in turns.
     async fn compare(&self, bench: &mut Bench, way: Way, from: usize, to: usize) -> Result<()> {
         let progress = Progress::count(&format!("{}: {from} to {to} workers", way.name), ROUNDS);
         let (mut ours, mut beside, mut back) = (Vec::new(), Vec::new(), Vec::new());
@@ -127,27 +127,27 @@ impl Place {
             progress.at(round);
         }
         progress.end();
-        // The first meets cold caches, and workers that have no jobs yet.
+        // The first round is not counted: caches are cold, and the workers have no jobs yet.
         for times in [&mut ours, &mut beside, &mut back] {
             times.remove(0);
         }
         let [ours, beside, back] = [ours, beside, back].map(|times| median(&times));
-        let title = format!("{}: {ALL_JOBS} jobs, {from} to {to} workers, by {}", way.name, way.beside);
+        let title = format!("{}: {ALL_JOBS} jobs, {from} to {to} workers, relative to {}", way.name, way.beside);
         let of = if to == 10 { Some(Bound::AtMost(way.bound)) } else { None };
         match of {
             Some(bound) => bench.claim(&title, ours / beside, "times", bound),
             None => bench.note(&title, ours / beside, "times"),
         }
         bench.note("  the pool, until all workers report their jobs", ours * 1e3, "ms");
-        bench.note(&format!("  the bare StatefulSet, {}", way.beside), beside * 1e3, "ms");
+        bench.note(&format!("  the bare StatefulSet: {}", way.beside), beside * 1e3, "ms");
         bench.note(&format!("  the pool, {to} to {from} workers"), back * 1e3, "ms");
         if (from, to) == (3, 4) {
-            bench.note("  of what k8s-swarm takes (12.8 s)", ours / ORIGINAL, "times");
+            bench.note("  relative to k8s-swarm (12.8 s)", ours / ORIGINAL, "times");
         }
         Ok(())
     }
 
-    /// Scales the pool; how long it takes until all workers report the jobs that they are to have.
+    /// Scales the pool. Returns the time until all workers report their assigned jobs.
     async fn scale(&self, to: usize) -> Result<f64> {
         let began = Instant::now();
         let patch = Patch::Merge(json!({"spec": {"replicas": to}}));
@@ -160,7 +160,7 @@ impl Place {
             ready && status.observed_generation >= generation && status.converged.as_ref() == Some(&wanted)
         });
         let waited = tokio::time::timeout(TIMEOUT, done).await;
-        waited.with_context(|| format!("{to} workers do not converge"))??;
+        waited.with_context(|| format!("the pool does not converge on {to} workers"))??;
         Ok(began.elapsed().as_secs_f64())
     }
 
@@ -205,7 +205,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Scales the set; how long it takes until so many pods are Ready, and no others are there.
+    /// Scales the StatefulSet. Returns the time until exactly this number of pods exists and all are Ready.
     async fn scale(&self, to: usize) -> Result<f64> {
         let began = Instant::now();
         self.patch(json!({"replicas": to})).await?;
@@ -213,7 +213,7 @@ impl Workers {
         Ok(began.elapsed().as_secs_f64())
     }
 
-    /// Rolls a new template out, one pod at a time, as `kubectl rollout restart`; how long that takes.
+    /// Rolls out a new template, one pod at a time, like `kubectl rollout restart`. Returns the time.
     async fn roll_out(&self, round: usize) -> Result<f64> {
         let pods = self.sets.get(WORKERS).await?.spec.and_then(|spec| spec.replicas).unwrap_or(0);
         let (key, value) = ("kubectl.kubernetes.io/restartedAt", format!("{round} {}", Timestamp::now()));
@@ -223,7 +223,7 @@ impl Workers {
         Ok(began.elapsed().as_secs_f64())
     }
 
-    /// Waits until so many pods are there, and all are Ready and like this.
+    /// Waits until exactly this number of pods exists, all are Ready, and all satisfy `like`.
     async fn until(&self, count: usize, like: impl Fn(&Pod) -> bool) -> Result<()> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let mut events = watcher::watcher(api, watcher::Config::default()).boxed();
@@ -245,7 +245,7 @@ impl Workers {
                 }
             }
         };
-        tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("{count} pods do not get Ready"))
+        tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("{count} pods do not become Ready"))
     }
 }
 

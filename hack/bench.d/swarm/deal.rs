@@ -1,4 +1,5 @@
-//! The deal alone: its time beside a sort of the same names on the same core, its memory, its moves, and its time by size.
+//! The assignment of jobs alone: its time relative to a sort of the same names on the same core, its memory, its moves,
+//! and its time by size.
 
 use std::time::Instant;
 
@@ -15,41 +16,41 @@ pub const PART: &str = "deal";
 const JOBS: usize = 1_000_000;
 const WORKERS: u32 = 1_000;
 
-/// Rounds of deal and sort, in turns.
+/// Rounds of assignment and sort, in turns.
 const ROUNDS: usize = 5;
 
-/// What a deal may take, in times of the sort. It sorts, too.
+/// Maximum time of an assignment, relative to the sort. The assignment includes a sort.
 const SORTS: f64 = 6.0;
 
-/// The most memory of the process: names, jobs and the deal.
+/// Maximum memory of the process, in MiB: names, jobs and the assignment.
 const MEMORY: f64 = 300.0;
 
-/// Moves, in times of the least number.
+/// Maximum number of moves, relative to the minimum.
 const MOVES: f64 = 1.1;
 
 const STRATEGIES: [(AssignmentStrategy, &str); 2] =
     [(AssignmentStrategy::Stable, "Stable"), (AssignmentStrategy::Contiguous, "Contiguous")];
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
-    let progress = Progress::spin(&format!("dealing {JOBS} jobs to {WORKERS} workers"));
-    // On a thread that may be kept busy.
+    let progress = Progress::spin(&format!("assigning {JOBS} jobs to {WORKERS} workers"));
+    // Runs on a thread that may block.
     let times = tokio::task::spawn_blocking(compare).await??;
     progress.end();
     let title = format!("{JOBS} jobs, {WORKERS} workers");
     let [deal, again, sort] = [&times.deal, &times.again, &times.sort].map(|times| median(times));
     bench.note(&format!("{title}: sort of the names"), sort, "ms");
-    bench.note(&format!("{title}: sort and deal"), deal, "ms");
-    bench.claim("  in times of the sort", deal / sort, "", Bound::AtMost(SORTS));
-    bench.note(&format!("{title}: sort and deal for one worker more"), again, "ms");
-    bench.claim("  in times of the sort", again / sort, "", Bound::AtMost(SORTS));
-    bench.note(&format!("{title}: plan of a pool that is as it should be"), median(&times.plan), "ms");
+    bench.note(&format!("{title}: sort and assignment"), deal, "ms");
+    bench.claim("  relative to the sort", deal / sort, "", Bound::AtMost(SORTS));
+    bench.note(&format!("{title}: sort and assignment for one worker more"), again, "ms");
+    bench.claim("  relative to the sort", again / sort, "", Bound::AtMost(SORTS));
+    bench.note(&format!("{title}: plan of a converged pool"), median(&times.plan), "ms");
     bench.claim("  memory at its highest", times.memory, "MiB", Bound::Below(MEMORY));
     let progress = Progress::spin("counting moves");
     for (name, over_least) in tokio::task::spawn_blocking(moves).await? {
-        bench.claim(&format!("{title}: {name}, moves over the least"), over_least, "", Bound::AtMost(MOVES));
+        bench.claim(&format!("{title}: {name}, moves relative to the minimum"), over_least, "", Bound::AtMost(MOVES));
     }
     progress.end();
-    let progress = Progress::spin("dealing pools of all sizes");
+    let progress = Progress::spin("assigning jobs of pools of all sizes");
     for (name, time) in tokio::task::spawn_blocking(table).await? {
         bench.note(&name, time, "ms");
     }
@@ -57,7 +58,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Names of 15 to 40 characters, in no order.
+/// Names of 15 to 40 characters, in random order.
 fn names(count: usize) -> Vec<String> {
     let events = ["new", "updated", "removed", "archived-to-cold-storage"];
     let mut random = fastrand::Rng::with_seed(1);
@@ -70,7 +71,7 @@ fn jobs(names: &[String]) -> Vec<Job> {
     names.iter().map(|name| Job { name: name.as_str().into(), weight: 1, dedicated: false }).collect()
 }
 
-/// As `deal` wants it.
+/// Sorts jobs, as `deal` requires.
 fn sorted(mut jobs: Vec<Job>) -> Vec<Job> {
     jobs.sort_unstable();
     jobs
@@ -84,10 +85,10 @@ fn rules(strategy: AssignmentStrategy) -> DealRules {
     DealRules { strategy, ..DealRules::default() }
 }
 
-/// Milliseconds of each round, and the memory of the first one.
+/// Milliseconds of each round, and memory of the first one.
 struct Times {
     deal: Vec<f64>,
-    /// The deal for one worker more, from the lists of the one before.
+    /// Assignment to one worker more, starting from the previous one.
     again: Vec<f64>,
     plan: Vec<f64>,
     sort: Vec<f64>,
@@ -105,7 +106,7 @@ fn compare() -> Result<Times> {
         let dealt = deal(&jobs, &workers, DealRules::default());
         times.deal.push(millis(began.elapsed()));
         if round == 0 {
-            // Before the sort, which needs the names twice.
+            // Measured before the sort, which needs the names twice.
             times.memory = highest_memory()?;
         }
         let unsorted = self::jobs(&names);
@@ -124,7 +125,7 @@ fn compare() -> Result<Times> {
     Ok(times)
 }
 
-/// The most memory of this process so far, in MiB.
+/// Peak memory of this process, in MiB.
 fn highest_memory() -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with("VmHWM")).context("no VmHWM in /proc/self/status")?;
@@ -132,7 +133,7 @@ fn highest_memory() -> Result<f64> {
     Ok(kib / 1024.0)
 }
 
-/// Moves by one worker more and one less, in times of the least number.
+/// Moves caused by one worker more and by one worker less, relative to the minimum.
 fn moves() -> Vec<(String, f64)> {
     let jobs = sorted(jobs(&names(JOBS)));
     let mut moves = Vec::new();
@@ -146,12 +147,12 @@ fn moves() -> Vec<(String, f64)> {
     moves
 }
 
-/// The least number of moves between so many workers and one more.
+/// Minimum number of moves from this number of workers to one more.
 fn least(strategy: AssignmentStrategy, workers: u32) -> f64 {
     let share = match strategy {
-        // What the new worker must have.
+        // Share of the new worker.
         AssignmentStrategy::Stable => 1.0 / f64::from(workers + 1),
-        // The old block i is [i / n, (i + 1) / n) of the line. It shares most with the new block i or i + 1.
+        // Old block i is [i / n, (i + 1) / n) of the sequence. Its largest overlap is with new block i or i + 1.
         AssignmentStrategy::Contiguous => {
             let kept: u32 = (0..workers).map(|block| (workers - block).max(block + 1)).sum();
             1.0 - f64::from(kept) / f64::from(workers * (workers + 1))
@@ -160,7 +161,7 @@ fn least(strategy: AssignmentStrategy, workers: u32) -> f64 {
     (number(JOBS) * share).floor()
 }
 
-/// The time of deals of sorted jobs in milliseconds, by size.
+/// Time to assign sorted jobs, in milliseconds, by size.
 fn table() -> Vec<(String, f64)> {
     let mut table = Vec::new();
     for count in [1_000, 10_000, 100_000, 1_000_000] {

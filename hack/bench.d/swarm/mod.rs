@@ -1,7 +1,8 @@
-//! `hack/bench swarm`: what SwarmPools cost.
+//! `hack/bench swarm`: the cost of SwarmPools.
 //!
-//! `deal` compares the deal of a million jobs with a sort of their names, and counts moves; it needs no control plane. `converge`
-//! scales pools of real worker processes, beside bare StatefulSets, and then leaves one alone.
+//! `deal` compares the assignment of a million jobs with a sort of their names, and counts moves; it needs no control
+//! plane. `converge` scales pools of real worker processes, compares them with bare StatefulSets, and then measures an
+//! idle pool.
 
 mod converge;
 mod deal;
@@ -11,7 +12,7 @@ use anyhow::Result;
 
 use super::frame::Bench;
 
-/// All parts.
+/// Runs all parts.
 pub async fn run(bench: &mut Bench) -> Result<()> {
     if bench.wants(deal::PART) {
         deal::run(bench).await?;

@@ -1,4 +1,4 @@
-//! A pool whose workers have their jobs, and what planning its next step takes.
+//! A pool whose workers have their jobs, and the time to plan its next step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::frame::millis;
 
-/// See the module.
 pub struct Settled {
     published: Published,
     target: BTreeMap<String, Vec<Arc<str>>>,
@@ -21,7 +20,7 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// Every worker has, and reports, what the deal gives it.
+    /// A pool in which every worker has, and reports, its assigned jobs.
     pub fn of(jobs: &[Job], deal: &Deal) -> Self {
         let mut target: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
         for (job, owner) in jobs.iter().zip(&deal.owner) {
@@ -38,7 +37,7 @@ impl Settled {
         Self { published: Published { holdings, version: 1, ..Published::default() }, target, pods }
     }
 
-    /// Milliseconds of a plan, in which nothing is to be done.
+    /// Milliseconds to compute a plan without any step.
     pub fn plan(&self) -> f64 {
         let rules = HandoverRules {
             handover: HandoverPolicy::Strict,

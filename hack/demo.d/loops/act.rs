@@ -1,4 +1,4 @@
-//! One act: a sample is pushed, travels before the user's eyes, and what an independent watch saw of it is judged.
+//! One act: pushes a sample, shows its way through the loop, and judges what an independent watch saw of it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,32 +16,32 @@ use super::scene::APP;
 use crate::TIMEOUT;
 use crate::screen::{Field, Screen, Tone};
 
-/// How long nothing more must happen for an act to be over.
+/// An act is over when nothing has happened for this time.
 const CALM: Duration = Duration::from_millis(700);
 
-/// What is promised of one sample.
+/// Expected result of one sample.
 pub struct Promise {
     pub sample: [&'static str; 2],
     pub monitoring: &'static str,
     pub decision: &'static str,
-    /// Whether there is one replica more.
+    /// Whether the loop adds one replica.
     pub acts: bool,
 }
 
-/// How the acts reach the cluster.
+/// Cluster access of the acts.
 pub struct Place<'a> {
     pub kubeconfig: &'a Path,
     pub namespace: &'a str,
 }
 
-/// Runs our own program, as a user would.
+/// Runs the ganglion program, as a user would.
 pub async fn ganglion(place: &Place<'_>, args: &[&str]) -> Result<String> {
     let mut command = Command::new(program()?);
     command.args(args).args(["-n", place.namespace, "--kubeconfig"]).arg(place.kubeconfig);
     run(command, None).await
 }
 
-/// Pushes the sample, shows what happens, and judges it; how much was not as promised.
+/// Pushes the sample, shows what happens, and judges the result. Returns the number of failed checks.
 pub async fn play(place: &Place<'_>, promise: &Promise, eye: &Eye, screen: &Screen) -> Result<usize> {
     let [cpu, memory] = promise.sample;
     screen.say(&format!("    $ ganglion push {APP} {cpu} {memory}\n"));
@@ -49,7 +49,7 @@ pub async fn play(place: &Place<'_>, promise: &Promise, eye: &Eye, screen: &Scre
     let began = Instant::now();
     let said = ganglion(place, &["push", APP, cpu, memory]).await?;
     let time = said.split(" at ").nth(1).and_then(|rest| rest.split(": ").next());
-    let time: Timestamp = time.context("ganglion push did not say when the sample was measured")?.parse()?;
+    let time: Timestamp = time.context("ganglion push did not print the time of the sample")?.parse()?;
     let over = |seen: &Seen| {
         let (decision, execution) = (seen.word(APP, Hop::Decision), seen.word(APP, Hop::Execution));
         is_of(&decision, time) && (!promise.acts || is_of(&execution, time) && execution.has_ended())
@@ -57,7 +57,7 @@ pub async fn play(place: &Place<'_>, promise: &Promise, eye: &Eye, screen: &Scre
     let ended = watch(eye, screen, before.history.len(), began, over).await;
     screen.rest();
     if !ended {
-        screen.bad(&format!("  not at an end after {} s; this is how it stands:", TIMEOUT.as_secs()));
+        screen.bad(&format!("  not finished after {} s; the state now:", TIMEOUT.as_secs()));
     }
     Ok(judge(promise, time, &before, &eye.now(), screen))
 }
@@ -66,7 +66,7 @@ fn is_of(word: &Word, time: Timestamp) -> bool {
     word.tag.as_ref().is_some_and(|tag| tag.time.0 == time)
 }
 
-/// Tells what happens until this holds and nothing more comes; false if it does not come to that.
+/// Prints what happens until `until` returns true and nothing more happens. Returns false on timeout.
 pub async fn watch(eye: &Eye, screen: &Screen, from: usize, began: Instant, until: impl Fn(&Seen) -> bool) -> bool {
     let (mut read, mut last) = (from, Instant::now());
     loop {
@@ -88,7 +88,7 @@ pub async fn watch(eye: &Eye, screen: &Screen, from: usize, began: Instant, unti
     }
 }
 
-/// One event in words.
+/// Describes one event.
 fn line(news: &News) -> (String, String, Tone) {
     match news {
         News::Said(hop, name, word) => {
@@ -105,17 +105,17 @@ fn line(news: &News) -> (String, String, Tone) {
         }
         News::Replicas(replicas) => ("Deployment web".to_owned(), format!("spec.replicas is {replicas}"), Tone::Plain),
         News::Rank(name, rank) => {
-            (format!("ClosedLoop {name}"), format!("its rank is {}", rank.join(", ")), Tone::Plain)
+            (format!("ClosedLoop {name}"), format!("rank is now {}", rank.join(", ")), Tone::Plain)
         }
     }
 }
 
-/// A tag, as one tells it from others at a glance.
+/// Short form of a tag, for comparison at a glance.
 fn short(tag: &Tag) -> String {
     format!("sample {} of {}", tag.sequence, tag.time.0.strftime("%H:%M:%S.%6f"))
 }
 
-/// What `kubectl get mon,dec,exe` would show.
+/// Table as in `kubectl get mon,dec,exe`.
 fn tables(screen: &Screen, seen: &Seen) -> String {
     let rows = seen.words.iter().map(|((name, hop), word)| {
         let state = word.state.map(|state| format!("{state:?}")).unwrap_or_default();
@@ -129,10 +129,10 @@ fn tables(screen: &Screen, seen: &Seen) -> String {
             Field(tag, Tone::Quiet),
         ]
     });
-    screen.table(&["HOP", "LOOP", "MESSAGE", "STATE", "TAG"], rows.collect())
+    screen.table(&["KIND", "LOOP", "MESSAGE", "STATE", "TAG"], rows.collect())
 }
 
-/// Tells what was seen of this sample, line by line, in green or red; how much was not as promised.
+/// Prints each check of this sample in green or red. Returns the number of failed checks.
 fn judge(promise: &Promise, time: Timestamp, before: &Seen, after: &Seen, screen: &Screen) -> usize {
     let mut wrong = 0;
     let mut say = |what: &str, seen: String, good: bool| {
@@ -152,7 +152,7 @@ fn judge(promise: &Promise, time: Timestamp, before: &Seen, after: &Seen, screen
     for (hop, expected) in [(Hop::Monitoring, promise.monitoring), (Hop::Decision, promise.decision)] {
         let mut messages: Vec<&str> = said(hop).iter().map(|word| word.message.as_str()).collect();
         messages.dedup();
-        say(&format!("{hop:?} said"), messages.join(", then "), messages == [expected]);
+        say(&format!("{hop:?} reported"), messages.join(", then "), messages == [expected]);
     }
     let done = said(Hop::Execution);
     let state = |word: &Word| word.state.map(|state| format!("{state:?}")).unwrap_or_default();
@@ -160,7 +160,7 @@ fn judge(promise: &Promise, time: Timestamp, before: &Seen, after: &Seen, screen
     let good = done.last().is_some_and(|word| word.state == Some(ExecutionState::Done));
     say(
         "Execution",
-        last.unwrap_or_else(|| "was not asked".to_owned()),
+        last.unwrap_or_else(|| "did not run".to_owned()),
         good == promise.acts && done.is_empty() != promise.acts,
     );
     let path: Vec<i32> = before.replicas.into_iter().chain(news.iter().filter_map(replicas)).collect();
@@ -176,7 +176,7 @@ fn judge(promise: &Promise, time: Timestamp, before: &Seen, after: &Seen, screen
     tags.dedup();
     let shown = tags.iter().map(short).collect::<Vec<_>>().join(" / ");
     let good = count == if promise.acts { 3 } else { 2 } && tags.len() == 1;
-    say(&format!("tag, in {count} of the 3 children"), shown, good);
+    say(&format!("sample tag, in {count} of 3 children"), shown, good);
     wrong
 }
 

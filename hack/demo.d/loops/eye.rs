@@ -1,4 +1,5 @@
-//! An independent watch of the loops and of what they act on, as any user could have it; remembers every event.
+//! An independent watch of the loops and of the objects that they change, with permissions that any user could have.
+//! Records every event.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,7 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// One of the three hops.
+/// One of the three stages of a loop; each is a kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hop {
     Monitoring,
@@ -27,36 +28,35 @@ pub enum Hop {
     Execution,
 }
 
-/// What a hop says.
+/// Status of a hop.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Word {
     pub message: String,
     pub tag: Option<Tag>,
-    /// How far an execution is.
+    /// State of an Execution; None for other hops.
     pub state: Option<ExecutionState>,
-    /// Number of the last decision.
+    /// Sequence number of the last decision.
     pub seq: i64,
 }
 
 impl Word {
-    /// An execution that is not to be carried on.
+    /// Whether an Execution has finished.
     pub fn has_ended(&self) -> bool {
         !matches!(self.state, None | Some(ExecutionState::Claimed | ExecutionState::Executing))
     }
 }
 
-/// One event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News {
-    /// A hop of the loop of this name said something else.
+    /// A hop of the named loop changed its status.
     Said(Hop, String, Word),
-    /// The Deployment's `spec.replicas`.
+    /// New `spec.replicas` of the Deployment.
     Replicas(i32),
-    /// The order in which the loop of this name looks at its metrics.
+    /// New order in which the named loop considers its metrics.
     Rank(String, Vec<String>),
 }
 
-/// What is there now, and all that happened.
+/// Current state, and all events so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub words: BTreeMap<(String, Hop), Word>,
@@ -66,7 +66,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What a hop of this loop says now.
+    /// Current status of a hop of the named loop.
     pub fn word(&self, name: &str, hop: Hop) -> Word {
         self.words.get(&(name.to_owned(), hop)).cloned().unwrap_or_default()
     }
@@ -78,7 +78,6 @@ impl Seen {
     }
 }
 
-/// See the module.
 pub struct Eye {
     state: Arc<State>,
     tasks: Vec<JoinHandle<()>>,
@@ -109,12 +108,12 @@ impl Eye {
         Self { state, tasks }
     }
 
-    /// What is seen at this moment.
+    /// Copy of the current state.
     pub fn now(&self) -> Seen {
         self.state.lock().clone()
     }
 
-    /// Waits a little, or until something new is seen.
+    /// Waits until there are more than `so_far` events, at most 200 ms.
     pub async fn news(&self, so_far: usize) {
         let mut ticks = self.state.ticks.subscribe();
         let wait = async {
@@ -134,7 +133,7 @@ impl Drop for Eye {
     }
 }
 
-/// Watches one kind for ever.
+/// Watches one kind until the task is aborted.
 fn watch<K>(client: &Client, namespace: &str, state: &Arc<State>, take: fn(&mut Seen, K)) -> JoinHandle<()>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -145,7 +144,7 @@ where
         let events = watcher::watcher(api, watcher::Config::default()).default_backoff().applied_objects();
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
-            // The watcher tries again.
+            // After an error, the watcher retries by itself.
             let Ok(object) = event else { continue };
             take(&mut state.lock(), object);
             state.ticks.send_modify(|tick| *tick += 1);

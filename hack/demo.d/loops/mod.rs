@@ -1,4 +1,4 @@
-//! The demo of closed loops: the script of the demo that the idea comes from, with a Deployment that is really scaled.
+//! The demo of closed loops. It follows the script of the demo that inspired it, but scales a real Deployment.
 
 mod act;
 mod eye;
@@ -14,15 +14,15 @@ use act::{Place, Promise, ganglion};
 use eye::{Eye, Hop, News, Seen};
 use scene::{APP, SLOW};
 
-/// Both are low: the loop has to choose.
+/// Sample in which both metrics are low, so that the loop must choose one.
 const BOTH: [&str; 2] = ["cpu=2", "memory=40"];
 
-/// More such samples than the slow loop needs.
+/// Maximum number of such samples; the slow loop needs fewer.
 const MOST: usize = 10;
 
-/// The whole script; false if something was not as promised.
+/// Runs the whole demo. Returns false if a check failed.
 pub async fn play(screen: &Screen, stage: &mut Stage) -> Result<bool> {
-    screen.title("Ganglion: a loop watches, decides and scales, and another one teaches it");
+    screen.title("Ganglion: a loop monitors, decides and scales, and a second loop tunes it");
     stage.build(screen).await?;
     let (client, namespace) = stage.place()?;
     let kubeconfig = stage.kubeconfig()?;
@@ -32,37 +32,37 @@ pub async fn play(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     let promise = |sample, monitoring, decision, acts| Promise { sample, monitoring, decision, acts };
     let mut broken = Vec::new();
     for (title, promise) in [
-        ("1 of 5: cpu and memory are low", promise(BOTH, "Low cpu,Low memory", "React to cpu", true)),
+        ("1 of 5: cpu and memory are both low", promise(BOTH, "Low cpu,Low memory", "React to cpu", true)),
         ("2 of 5: only memory is low", promise(["cpu=20", "memory=40"], "Low memory", "React to memory", true)),
         ("3 of 5: nothing is low", promise(["cpu=20", "memory=60"], "No Event", "No Event", false)),
     ] {
         screen.heading(title);
         broken.push(act::play(&place, &promise, &eye, screen).await?);
     }
-    screen.heading("4 of 5: a slow loop looks at what the fast one decided");
+    screen.heading("4 of 5: a slow loop evaluates the decisions of the fast one");
     scene::put(&client, &namespace, &eye, screen, SLOW, scene::SLOW_LOOP).await?;
     broken.push(teach(&place, &eye, screen).await?);
     screen.heading("5 of 5: the first sample again");
     let promise = promise(BOTH, "Low cpu,Low memory", "React to memory", true);
     broken.push(act::play(&place, &promise, &eye, screen).await?);
 
-    screen.heading("What there is to see afterwards");
+    screen.heading("The final state");
     for args in [&["get", "loop"] as &[&str], &["get", "mon,dec,exe"]] {
         screen.say(&format!("$ kubectl {}\n{}", args.join(" "), stage.kubectl(args).await?));
     }
     screen.say(&format!("$ ganglion explain loop {APP}\n{}", ganglion(&place, &["explain", "loop", APP]).await?));
     let wrong = broken.iter().filter(|complaints| **complaints > 0).count();
     match wrong {
-        0 => screen.good("All 5 as promised."),
+        0 => screen.good("All 5 acts went as promised."),
         some => {
             stage.show_log(screen);
-            screen.bad(&format!("{some} of 5 not as promised."));
+            screen.bad(&format!("{some} of 5 acts did not go as promised."));
         }
     }
     Ok(wrong == 0)
 }
 
-/// Both are low, again and again: cpu is always served, until the slow loop raises memory.
+/// Pushes samples in which both metrics are low. The loop always serves cpu, until the slow loop raises memory.
 async fn teach(place: &Place<'_>, eye: &Eye, screen: &Screen) -> Result<usize> {
     let raised = |seen: &Seen| seen.ranks.get(APP).is_some_and(|rank| *rank == ["memory", "cpu"]);
     let (from, began) = (eye.now(), Instant::now());
@@ -93,13 +93,13 @@ async fn teach(place: &Place<'_>, eye: &Eye, screen: &Screen) -> Result<usize> {
         screen.verdict(what, &seen, good);
     };
     let news = seen.history.get(from.history.len()..).unwrap_or_default();
-    // What is decided while the slow loop acts may be the one or the other.
+    // Decisions made while the slow loop acts may be for either metric, so they are not checked.
     let until = news.iter().position(|news| matches!(news, News::Said(Hop::Execution, name, _) if name == SLOW));
     let mut last = from.word(APP, Hop::Decision).seq;
     let reactions: Vec<&str> =
         news.iter().take(until.unwrap_or(news.len())).filter_map(|news| reaction(news, &mut last)).collect();
     let good = !reactions.is_empty() && reactions.iter().all(|words| *words == "React to cpu");
-    say("Decision said, until then", reactions.join(", "), good);
+    say("decisions before the slow loop acts", reactions.join(", "), good);
     let word = seen.word(SLOW, Hop::Execution).message;
     say("the slow loop's Execution", word.clone(), word == "Increase rank memory");
     let rank = seen.ranks.get(APP).cloned().unwrap_or_default().join(", ");
@@ -107,7 +107,7 @@ async fn teach(place: &Place<'_>, eye: &Eye, screen: &Screen) -> Result<usize> {
     Ok(wrong)
 }
 
-/// What the fast loop decided to do, where that is another decision than the last.
+/// Message of the fast loop's decision, if it is a new one.
 fn reaction<'a>(news: &'a News, last: &mut i64) -> Option<&'a str> {
     match news {
         News::Said(Hop::Decision, name, word) if name == APP && word.seq > *last => {

@@ -21,7 +21,7 @@ use crate::screen::Screen;
 /// Name of the workload and of its loop.
 pub const APP: &str = "web";
 
-/// Name of the loop that tunes it.
+/// Name of the loop that tunes [`APP`].
 pub const SLOW: &str = "web-policy";
 
 const WORKLOAD: &str = "
@@ -40,14 +40,14 @@ spec:
         resources: {requests: {cpu: 10m, memory: 16Mi}}
 ";
 
-/// The levels and the rank are those of the demo that the idea comes from.
+/// Thresholds and rank are those of the demo that inspired this one.
 const FAST_LOOP: &str = "\
 apiVersion: ganglion.dev/v1alpha1
 kind: ClosedLoop
 metadata: {name: web}
 spec:
-  trace: EverySample                                 # so that one sees each sample travel
-  serviceAccountName: web-loop                       # actions are done as this account
+  trace: EverySample                                 # traces each sample through the loop
+  serviceAccountName: web-loop                       # account that performs the actions
   target: {apiVersion: apps/v1, kind: Deployment, name: web}
   metrics:
   - {name: cpu, source: {push: {}}, low: {raise: \"5\"}}
@@ -58,10 +58,10 @@ spec:
     ladder: [{scale: {by: 1, max: 20}}]
   - when: {metric: memory, side: Low}
     ladder: [{scale: {by: 1, max: 20}}]
-  tunable: {by: [web-policy], rank: true}            # what another loop may change
+  tunable: {by: [web-policy], rank: true}            # another loop may change the rank
 ";
 
-/// Looks every second, so that nobody has to wait; in earnest it would look every few minutes.
+/// The interval of 1 s keeps the demo short; in production, several minutes are reasonable.
 pub const SLOW_LOOP: &str = "\
 apiVersion: ganglion.dev/v1alpha1
 kind: ClosedLoop
@@ -69,16 +69,16 @@ metadata: {name: web-policy}
 spec:
   interval: 1s
   target: {apiVersion: ganglion.dev/v1alpha1, kind: ClosedLoop, name: web}
-  metrics:                                           # how far the least served of web's metrics is behind
+  metrics:                                           # how far web's least served metric lags behind
   - {name: imbalance, source: {loop: {rule: LastServed, window: 3}}, high: {raise: \"0\"}}
   actions:
   - when: {metric: imbalance, side: High}
     ladder: [{tune: {raiseRank: LeastServed}}]
 ";
 
-/// Makes the workload, the account and the fast loop.
+/// Creates the workload, the service account and the fast loop.
 pub async fn make(client: &Client, namespace: &str, eye: &Eye, screen: &Screen) -> Result<()> {
-    screen.doing("making Deployment web and the account of its loop");
+    screen.doing("creating Deployment web and the service account of its loop");
     create::<Deployment>(client, namespace, serde_saphyr::from_str(WORKLOAD)?).await?;
     let sample = root().join("samples/closedloop/accounts.yaml");
     let text = std::fs::read_to_string(&sample).with_context(|| format!("cannot read {}", sample.display()))?;
@@ -87,7 +87,7 @@ pub async fn make(client: &Client, namespace: &str, eye: &Eye, screen: &Screen) 
             Some("ServiceAccount") => create::<ServiceAccount>(client, namespace, document).await?,
             Some("Role") => create::<Role>(client, namespace, document).await?,
             Some("RoleBinding") => create::<RoleBinding>(client, namespace, document).await?,
-            other => bail!("{}: what is {other:?}?", sample.display()),
+            other => bail!("{}: unexpected kind {other:?}", sample.display()),
         }
     }
     screen.done("workload", "Deployment web, 1 replica; service account web-loop, which may scale Deployments");
@@ -95,7 +95,7 @@ pub async fn make(client: &Client, namespace: &str, eye: &Eye, screen: &Screen) 
     put(client, namespace, eye, screen, APP, FAST_LOOP).await
 }
 
-/// Makes a loop before the user's eyes, and waits until it takes samples.
+/// Prints the manifest of a loop, creates it, and waits until it accepts samples.
 pub async fn put(
     client: &Client,
     namespace: &str,

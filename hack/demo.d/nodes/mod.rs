@@ -1,5 +1,5 @@
-//! The demo of node configs: one template gives each node its values, from machines and servers that are really asked; a BMC stops
-//! answering and comes back.
+//! The demo of node configs: one template provides values for each node, polled from real machines and servers; a BMC
+//! stops answering and recovers.
 
 mod scene;
 
@@ -20,15 +20,15 @@ use super::screen::Screen;
 use super::stage::Stage;
 use scene::{MACHINES, PASCALS, POWER, Scene};
 
-/// The operator may ask the servers of the demo, which are on this host.
+/// Lets the operator connect to the servers of the demo, which run on this host.
 pub const SETTINGS: &str = "outbound: {allowedNetworks: [127.0.0.0/8], timeoutSeconds: 2}\n";
 
-/// How often the table is looked at.
+/// Interval between two refreshes of the table.
 const GLANCE: Duration = Duration::from_millis(500);
 
-/// The whole script; false if something was not as promised.
+/// Runs the whole demo. Returns false if a check failed.
 pub async fn play(screen: &Screen, stage: &mut Stage) -> Result<bool> {
-    screen.title("Ganglion: what is known of nodes, from the machines themselves");
+    screen.title("Ganglion: node data, read from the machines themselves");
     stage.build(screen).await?;
     let (client, namespace) = stage.place()?;
     let scene = scene::make(&client, &namespace, screen).await?;
@@ -47,15 +47,15 @@ pub async fn play(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     wrong += usize::from(!fails(&api, &scene, stage, screen).await?);
     screen.say(&format!("$ ganglion explain node {node}\n{}", explain(stage, node).await?));
 
-    screen.heading("3 of 3: it comes back");
+    screen.heading("3 of 3: the BMC answers again");
     screen.say(&format!("    $ kill -CONT {}\n", bmc.id()));
     bmc.resume()?;
     wrong += usize::from(!recovers(&api, node, stage, screen).await?);
     match wrong {
-        0 => screen.good("All 3 as promised."),
+        0 => screen.good("All 3 acts went as promised."),
         some => {
             stage.show_log(screen);
-            screen.bad(&format!("{some} of 3 not as promised."));
+            screen.bad(&format!("{some} of 3 acts did not go as promised."));
         }
     }
     Ok(wrong == 0)
@@ -68,7 +68,8 @@ async fn apply(client: &Client, namespace: &str, manifest: &str) -> Result<()> {
     Ok(())
 }
 
-/// Looks until all NodeConfigs are like this, or for too long; what was seen last.
+/// Shows the table until every NodeConfig satisfies `like`, or until the timeout. Returns the last NodeConfigs, and
+/// whether they satisfied it.
 async fn until(
     api: &Api<NodeConfig>,
     stage: &Stage,
@@ -104,7 +105,7 @@ fn number(config: &NodeConfig, value: NodeValue) -> Option<f64> {
     reading(config, value)?.value.as_ref()?.parse().ok()
 }
 
-/// Every node gets its values, and the power is what the model says.
+/// Checks that every node has its values, and that the power matches the model.
 async fn fills(api: &Api<NodeConfig>, stage: &Stage, screen: &Screen) -> Result<bool> {
     let (all, done) = until(api, stage, screen, |config| ready(config) == ("True", "Sampled")).await?;
     let shown = |value: NodeValue| {
@@ -113,7 +114,8 @@ async fn fills(api: &Api<NodeConfig>, stage: &Stage, screen: &Screen) -> Result<
     };
     let every = |good: &dyn Fn(&NodeConfig) -> bool| done && all.iter().all(good);
     let is = |value: NodeValue, expected: f64| move |config: &NodeConfig| number(config, value) == Some(expected);
-    // The emulator's intake is at 25 °C. The usage moves a little between the two.
+    // The emulator reports an intake temperature of 25 °C. The usage changes between its poll and the prediction, hence
+    // the tolerance.
     let predicted = |config: &NodeConfig| {
         let values = [NodeValue::Cpu, NodeValue::InletTemperature, NodeValue::DifferentialPressure];
         let [Some(cpu), Some(inlet), Some(pressure)] = values.map(|value| number(config, value)) else { return false };
@@ -124,11 +126,11 @@ async fn fills(api: &Api<NodeConfig>, stage: &Stage, screen: &Screen) -> Result<
     let power = every(&predicted);
     screen.verdict("inlet temperatures, in °C", &shown(NodeValue::InletTemperature), inlet);
     screen.verdict("differential pressures, in Pa", &shown(NodeValue::DifferentialPressure), pressure);
-    screen.verdict("power as the model predicts it, in W", &shown(NodeValue::Power), power);
+    screen.verdict("power, predicted by the model, in W", &shown(NodeValue::Power), power);
     Ok(inlet && pressure && power)
 }
 
-/// The value of one node is stale, and so is what is predicted from it; the others go on.
+/// Checks that the value of one node and the prediction from it become stale, while all other values stay current.
 async fn fails(api: &Api<NodeConfig>, scene: &Scene, stage: &Stage, screen: &Screen) -> Result<bool> {
     let (node, _) = scene.machines.first().context("there is no machine")?;
     let stale = |config: &NodeConfig, value| reading(config, value).is_some_and(|one| one.stale == Some(true));
@@ -158,7 +160,7 @@ async fn recovers(api: &Api<NodeConfig>, node: &str, stage: &Stage, screen: &Scr
     Ok(done)
 }
 
-/// What our own program says of a node, as a user would ask it.
+/// Runs `ganglion explain node`, as a user would.
 async fn explain(stage: &Stage, node: &str) -> Result<String> {
     let mut command = Command::new(program()?);
     command.args(["explain", "node", node, "--kubeconfig"]).arg(stage.kubeconfig()?);

@@ -1,5 +1,5 @@
-//! The scene: machines with a BMC each, a sensor of differential pressure, Prometheus, a model server, and nodes that know the
-//! ports of their BMCs.
+//! The scene: machines with one BMC each, a differential pressure sensor, Prometheus, a model server, and nodes
+//! labelled with the ports of their BMCs.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
@@ -17,24 +17,24 @@ use testkit::servers::prometheus::{PASSWORD, Prometheus, USER};
 
 use crate::screen::Screen;
 
-/// How many machines there are.
+/// Number of machines.
 pub const MACHINES: usize = 3;
 
-/// The label of a node that has the port of its BMC.
+/// Node label with the port of the node's BMC.
 const PORT: &str = "example.com/bmc-port";
 
-/// What the sensor says of every node, in pascals.
+/// Value that the sensor reports for every node, in pascals.
 pub const PASCALS: f64 = 7.25;
 
-/// The version of the model.
+/// Version of the model.
 const VERSION: &str = "v0.1.0";
 
-/// The model of power.
+/// Model of the power consumption.
 pub const POWER: Linear = Linear { base: 80.0, cpu: 1.2, inlet: 0.5, pressure: 0.1 };
 
-/// See the module. Dropped, the servers end.
+/// Dropping it stops the servers.
 pub struct Scene {
-    /// The nodes, and the BMC of each.
+    /// Nodes, each with its BMC.
     pub machines: Vec<(String, RedfishServer)>,
     _pressure: Server,
     _prometheus: Prometheus,
@@ -42,7 +42,7 @@ pub struct Scene {
     pub template: String,
 }
 
-/// Starts the servers, and labels as many nodes.
+/// Starts the servers, and labels one node per BMC.
 pub async fn make(client: &Client, namespace: &str, screen: &Screen) -> Result<Scene> {
     screen.doing("starting the Redfish emulators of sushy-tools");
     let authority = Authority::create();
@@ -64,7 +64,7 @@ pub async fn make(client: &Client, namespace: &str, screen: &Screen) -> Result<S
     let Linear { base, cpu, inlet, pressure: by } = POWER;
     screen.done(
         "MLServer",
-        &format!("a model of scikit-learn: {base} W + {cpu} W/% + {inlet} W/°C + {by} W/Pa, trained just now"),
+        &format!("a scikit-learn model, trained just now: {base} W + {cpu} W/% + {inlet} W/°C + {by} W/Pa"),
     );
     create::<Secret>(
         client,
@@ -84,7 +84,7 @@ pub async fn make(client: &Client, namespace: &str, screen: &Screen) -> Result<S
     Ok(Scene { machines, _pressure: pressure, _prometheus: prometheus, _models: models, template })
 }
 
-/// The first nodes by name.
+/// Names of the first nodes in alphabetical order.
 async fn nodes(client: &Client) -> Result<Vec<String>> {
     let all = Api::<Node>::all(client.clone()).list_metadata(&ListParams::default()).await?;
     let mut names: Vec<String> = all.items.iter().map(ResourceExt::name_any).collect();
@@ -93,14 +93,14 @@ async fn nodes(client: &Client) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Gives a node the port of its BMC, and the address of this host, by which Prometheus knows it.
+/// Labels a node with the port of its BMC, and sets its address to this host, where Prometheus finds its metrics.
 async fn settle(client: &Client, node: &str, port: &str) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let label = Patch::Merge(json!({"metadata": {"labels": {PORT: port}}}));
     nodes.patch(node, &PatchParams::default(), &label).await.context("labelling a node")?;
     let addresses = json!([{"type": "InternalIP", "address": "127.0.0.1"}]);
     let address = Patch::Merge(json!({"status": {"addresses": addresses}}));
-    nodes.patch_status(node, &PatchParams::default(), &address).await.context("giving a node an address")?;
+    nodes.patch_status(node, &PatchParams::default(), &address).await.context("setting the address of a node")?;
     Ok(())
 }
 

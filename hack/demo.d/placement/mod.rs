@@ -1,5 +1,6 @@
-//! The demo of placement: the stock kube-scheduler asks a policy. A node that is nearly full is avoided, one whose power rises
-//! least is preferred, and a command says why. Where pods run is what the API server says.
+//! The demo of placement: the stock kube-scheduler queries a policy. The policy rejects a node that is nearly full and
+//! prefers the node whose power rises least; a command explains the choice. The API server's answers decide where pods
+//! run.
 
 mod scene;
 
@@ -26,13 +27,13 @@ use super::screen::Screen;
 use super::stage::Stage;
 use scene::{BATCH, GREEN, KIND, POLICY, REPLICAS, Scene, THIRSTY, WEB, model};
 
-/// The scheduler of the demo knows the operator by its address; the model server is on this host.
+/// The scheduler connects to the operator by address; the model server runs on this host.
 pub const SETTINGS: &str = "placement: {serverNames: [127.0.0.1]}\noutbound: {allowedNetworks: [127.0.0.0/8]}\n";
 
-/// How often the table is looked at.
+/// Interval between two refreshes of the table.
 const GLANCE: Duration = Duration::from_millis(300);
 
-/// What the type Fake says of every node: usage in percent, degrees Celsius, pascals.
+/// Values of the source type Fake, the same for every node: usage in percent, inlet temperature in °C, pressure in Pa.
 const FAKE: [f64; 3] = [50.0, 15.5, 7.5];
 
 const MANIFEST: &str = "\
@@ -41,16 +42,16 @@ kind: PlacementPolicy
 metadata: {name: default}
 spec:
   agents:
-  - {name: safe, weight: 5, safe: {utilization: \"0.9\"}}   # never nodes that may become more than 90 % used
-  - {name: power, weight: 20, power: {}}                  # rather nodes whose power rises least
+  - {name: safe, weight: 5, safe: {utilization: \"0.9\"}}   # rejects nodes whose usage may exceed 90 %
+  - {name: power, weight: 20, power: {}}                  # prefers nodes whose power rises least
 ";
 
-/// The whole script; false if something was not as promised.
+/// Runs the whole demo. Returns false if a check failed.
 pub async fn play(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     ensure!(
         stage.is_local(),
-        "this demo restarts kube-scheduler with another configuration: leave --kubeconfig out. Where a scheduler is yours, \
-         config/kube-scheduler.yaml says what it needs"
+        "this demo restarts kube-scheduler with another configuration: leave --kubeconfig out. For your own scheduler, \
+         see config/kube-scheduler.yaml"
     );
     screen.title("Ganglion: the stock kube-scheduler avoids risky nodes and prefers green ones");
     let port = stage.serve_schedulers()?;
@@ -63,23 +64,23 @@ pub async fn play(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     let green = scene.nodes.iter().find(|node| **node != risky).context("there is no other node")?;
     screen.heading("2 of 3: a green node is preferred");
     let preferred = place.prefers(green).await?;
-    screen.heading("3 of 3: why");
+    screen.heading("3 of 3: the choice is explained");
     let explained = place.explains(&risky).await?;
     if stage.kept().is_some() {
         scene.models.stay();
     }
     screen.gap();
     match [avoided, preferred, explained].iter().filter(|good| !**good).count() {
-        0 => screen.good("All 3 as promised."),
+        0 => screen.good("All 3 acts went as promised."),
         some => {
             stage.show_log(screen);
-            screen.bad(&format!("{some} of 3 not as promised."));
+            screen.bad(&format!("{some} of 3 acts did not go as promised."));
         }
     }
     Ok(avoided && preferred && explained)
 }
 
-/// Where it is played.
+/// Scene, cluster and screen of the acts.
 struct Place<'a> {
     scene: &'a Scene,
     stage: &'a Stage,
@@ -87,13 +88,13 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Runs a command of kubectl before the user's eyes.
+    /// Prints a kubectl command and runs it.
     async fn kubectl(&self, command: &str) -> Result<()> {
         self.screen.say(&format!("    $ kubectl {command}"));
         self.stage.kubectl(&command.split(' ').collect::<Vec<_>>()).await.map(drop)
     }
 
-    /// Shows what this command of kubectl prints until something can be said, or for too long.
+    /// Shows the output of a kubectl command until `look` returns a value, or until the timeout.
     async fn until<T>(&self, command: &str, look: impl AsyncFn() -> Result<Option<T>>) -> Result<Option<T>> {
         let began = Instant::now();
         loop {
@@ -109,7 +110,7 @@ impl Place<'_> {
         }
     }
 
-    /// Waits until a Deployment has exactly its replicas, all Ready and none of these; then how many there are on each node.
+    /// Waits until all replicas of a Deployment are Ready and none of them is in `but`. Returns the replicas per node.
     async fn replicas(&self, app: &str, but: &BTreeSet<String>) -> Result<Replicas> {
         let pods: Api<Pod> = Api::namespaced(self.scene.client.clone(), &self.scene.namespace);
         let selector = ListParams::default().labels(&format!("app={app}"));
@@ -127,14 +128,15 @@ impl Place<'_> {
         Ok(replicas)
     }
 
-    /// A node is nearly full, and the others are half used; the node, and whether it is avoided.
+    /// Annotates one node as nearly full and the others as half used. Returns that node, and whether new replicas avoid
+    /// it.
     async fn avoids(&self) -> Result<(String, bool)> {
-        self.screen.say("  Without a policy, replicas are spread:\n");
+        self.screen.say("  Without a policy, the scheduler spreads the replicas:\n");
         let before = self.replicas(WEB, &BTreeSet::new()).await?;
-        // One that would be taken otherwise.
+        // Chooses a node that runs a replica, so that it would be used without the policy.
         let risky = before.on.keys().next().context("no replica runs")?.clone();
-        self.screen.say(&format!("  {risky} becomes 95 % used, the others 50 %, of 32 CPUs each:\n"));
-        // In this order, so that the policy knows of the risky node what it knows of others.
+        self.screen.say(&format!("  Each node has 32 CPUs. {risky} becomes 95 % used, the other nodes 50 %:\n"));
+        // The risky node is annotated first, so that the policy has its usage as soon as it has the usage of any node.
         self.kubectl(&format!("annotate node {risky} mean-used-cpu=30400 std-used-cpu=1600")).await?;
         let others: Vec<&str> = self.scene.nodes.iter().filter(|node| **node != risky).map(String::as_str).collect();
         self.kubectl(&format!("annotate node {} mean-used-cpu=16000 std-used-cpu=1600", others.join(" "))).await?;
@@ -147,24 +149,24 @@ impl Place<'_> {
             agents.into_iter().any(|agent| agent.name == "safe" && agent.nodes > 0).then_some(())
         };
         self.policy("get plpol", knows_usage).await?;
-        self.screen.say("  No power is predicted yet: power has no opinion, and safe decides alone.\n");
+        self.screen.say("  Power is not predicted yet: agent power abstains, and agent safe decides alone.\n");
         self.kubectl(&format!("rollout restart deployment {WEB}")).await?;
         self.screen.gap();
         let after = self.replicas(WEB, &before.names).await?;
         let (was, is) = (before.on(&risky), after.on(&risky));
         let (all, avoided) = (after.all() == REPLICAS, is == 0);
-        self.screen.verdict("all replicas are placed anew", &after.text(), all);
+        self.screen.verdict("new replicas", &after.text(), all);
         self.screen.verdict(&format!("replicas on {risky}"), &format!("{is} (without the policy: {was})"), avoided);
         Ok((risky, all && avoided))
     }
 
-    /// Waits until this can be said of the policy.
+    /// Waits until `test` returns a value for the policy.
     async fn policy<T>(&self, command: &str, test: impl Fn(&PlacementPolicy) -> Option<T>) -> Result<Option<T>> {
         let policies: Api<PlacementPolicy> = Api::all(self.scene.client.clone());
         self.until(command, async || Ok(test(&policies.get(POLICY).await?))).await
     }
 
-    /// The power of each node is predicted, and that of one rises least.
+    /// Checks that power is predicted for each node, and that pods go to the node whose power rises least.
     async fn prefers(&self, green: &str) -> Result<bool> {
         self.kubectl(&format!("label node --all {KIND}={THIRSTY}")).await?;
         self.kubectl(&format!("label node {green} {KIND}={GREEN} --overwrite")).await?;
@@ -194,7 +196,7 @@ impl Place<'_> {
         Ok(predicted && preferred)
     }
 
-    /// The command says the same as the scheduler did.
+    /// Checks that `ganglion explain placement` matches the decisions of the scheduler.
     async fn explains(&self, risky: &str) -> Result<bool> {
         let pods: Api<Pod> = Api::namespaced(self.scene.client.clone(), &self.scene.namespace);
         let pod = pods.list(&ListParams::default().labels(&format!("app={BATCH}"))).await?.items.into_iter().next();
@@ -210,12 +212,12 @@ impl Place<'_> {
             nodes.iter().filter(|node| node["rejected"].is_string()).filter_map(|node| node["name"].as_str()).collect();
         let (found, agreed) = (best == node, rejected == [risky]);
         let runs = if found { "where the pod runs".to_owned() } else { format!("but the pod runs on {node}") };
-        self.screen.verdict("best node by the explanation", &format!("{best}, {runs}"), found);
-        self.screen.verdict("nodes that it rejects", &rejected.join(", "), agreed);
+        self.screen.verdict("best node of the explanation", &format!("{best}, {runs}"), found);
+        self.screen.verdict("rejected nodes", &rejected.join(", "), agreed);
         Ok(found && agreed)
     }
 
-    /// What our own program says of a pod, as a user would ask it.
+    /// Runs `ganglion explain placement`, as a user would.
     async fn explain(&self, pod: &str, more: &[&str]) -> Result<String> {
         let mut command = Command::new(program()?);
         command.args(["explain", "placement", "--policy", POLICY, "--pod", pod, "-n", &self.scene.namespace]);
@@ -224,10 +226,9 @@ impl Place<'_> {
     }
 }
 
-/// The replicas of a Deployment.
 struct Replicas {
     names: BTreeSet<String>,
-    /// How many there are on each node.
+    /// Number of replicas per node.
     on: BTreeMap<String, usize>,
 }
 

@@ -1,4 +1,5 @@
-//! The scene: a kube-scheduler that asks the operator, a model server with a model for each kind of node, and two Deployments.
+//! The scene: a kube-scheduler that queries the operator, a model server with one model per kind of node, and two
+//! Deployments.
 
 use std::time::{Duration, Instant};
 
@@ -18,50 +19,50 @@ use crate::scene::account;
 use crate::screen::Screen;
 use crate::stage::Stage;
 
-/// The policy that the scheduler asks.
+/// Policy that the scheduler queries.
 pub const POLICY: &str = "default";
 
-/// The Deployment that is there from the beginning, and the one that comes once power is known.
+/// The Deployment that runs from the beginning, and the one that is scaled up once power is predicted.
 pub const WEB: &str = "web";
 pub const BATCH: &str = "batch";
 
-/// How many replicas each of them has in the end.
+/// Final number of replicas of each Deployment.
 pub const REPLICAS: usize = 6;
 
-/// The label of a node that names its model.
+/// Node label with the name of the node's model.
 pub const KIND: &str = "example.com/model";
 
-/// The kind of the node whose power rises least, and that of all others.
+/// Kind of the node whose power rises least, and kind of all other nodes.
 pub const GREEN: &str = "green";
 pub const THIRSTY: &str = "thirsty";
 
-/// The power of a node of this kind, which takes as much at rest as any other.
+/// Power model of a node. Idle power is the same for both kinds.
 pub const fn model(kind_is_green: bool) -> Linear {
     Linear { base: 100.0, cpu: if kind_is_green { 1.5 } else { 4.0 }, inlet: 3.0, pressure: 5.0 }
 }
 
-/// The Secret with the operator's certificate.
+/// Secret with the operator's certificate.
 const TLS_SECRET: &str = "ganglion-extender-tls";
 
-/// See the module. Dropped, the model server ends, unless it was told to stay.
+/// Dropping it stops the model server, unless [`ModelServer::stay`] was called.
 pub struct Scene {
     pub client: Client,
     pub namespace: String,
-    /// All nodes, by name.
+    /// Names of all nodes, sorted.
     pub nodes: Vec<String>,
-    /// The manifest of what is known of nodes.
+    /// Manifest of the NodeConfigTemplate.
     pub template: String,
     pub models: ModelServer,
 }
 
-/// Has the scheduler ask the operator at this port, starts the model server and makes the Deployments.
+/// Configures the scheduler to query the operator at this port, starts the model server and creates the Deployments.
 pub async fn make(stage: &Stage, port: u16, screen: &Screen) -> Result<Scene> {
     let (client, namespace) = stage.place()?;
     screen.doing("restarting kube-scheduler with config/kube-scheduler.yaml");
     let authority = authority(&client).await?;
     scheduler::restart(stage.cluster()?, &Asked { port, policy: POLICY, authority: &authority, more: &[] }).await?;
     let detail =
-        format!("restarted with config/kube-scheduler.yaml: it asks https://127.0.0.1:{port}/policies/{POLICY}");
+        format!("restarted with config/kube-scheduler.yaml: it queries https://127.0.0.1:{port}/policies/{POLICY}");
     screen.done("kube-scheduler", &detail);
     screen.doing("training two models and starting MLServer");
     let versions = [(GREEN, model(true)), (THIRSTY, model(false))];
@@ -69,11 +70,8 @@ pub async fn make(stage: &Stage, port: u16, screen: &Screen) -> Result<Scene> {
         Some(home) => ModelServer::start_recorded(&versions, home).await?,
         None => ModelServer::start(&versions).await?,
     };
-    let detail = format!(
-        "two models of scikit-learn: {} W and {} W for each percent of CPU in use",
-        model(true).cpu,
-        model(false).cpu
-    );
+    let detail =
+        format!("two scikit-learn models: {} W and {} W per percent of CPU usage", model(true).cpu, model(false).cpu);
     screen.done("MLServer", &detail);
     account(&client, &namespace).await?;
     for (name, replicas) in [(WEB, REPLICAS), (BATCH, 0)] {
@@ -81,7 +79,7 @@ pub async fn make(stage: &Stage, port: u16, screen: &Screen) -> Result<Scene> {
     }
     screen.done(
         "workloads",
-        &format!("Deployments {WEB} with {REPLICAS} replicas and {BATCH} with none; each asks for 1 CPU"),
+        &format!("Deployments {WEB} with {REPLICAS} replicas and {BATCH} with none; each replica requests 1 CPU"),
     );
     let all = Api::<Node>::all(client.clone()).list_metadata(&ListParams::default()).await?;
     let mut nodes: Vec<String> = all.items.iter().map(ResourceExt::name_any).collect();
@@ -90,7 +88,7 @@ pub async fn make(stage: &Stage, port: u16, screen: &Screen) -> Result<Scene> {
     Ok(Scene { client, namespace, nodes, template, models })
 }
 
-/// The authority of the operator's certificate, which it makes at its start.
+/// CA certificate of the operator's certificate, which the operator creates when it starts.
 async fn authority(client: &Client) -> Result<ByteString> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let began = Instant::now();
@@ -100,7 +98,7 @@ async fn authority(client: &Client) -> Result<ByteString> {
             return Ok(authority);
         }
         if began.elapsed() > TIMEOUT {
-            bail!("the operator has made no certificate after {} s", TIMEOUT.as_secs());
+            bail!("the operator has created no certificate after {} s", TIMEOUT.as_secs());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -117,7 +115,7 @@ async fn deploy(client: &Client, namespace: &str, name: &str, replicas: usize) -
             "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}},
     }))?;
     let made = Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &deployment).await;
-    made.with_context(|| format!("making Deployment {name}"))?;
+    made.with_context(|| format!("creating Deployment {name}"))?;
     Ok(())
 }
 
@@ -134,7 +132,7 @@ spec:
     metricsCollector:
       inletTemp: {fake}
       deltaP: {fake}
-      usage: {fake}   # always 50 %; safe takes the annotations first
+      usage: {fake}   # always 50 %; agent safe prefers the annotations
     predictor:
       powerConsumption:
         type: V2InferenceProtocol

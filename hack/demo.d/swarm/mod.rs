@@ -1,5 +1,5 @@
-//! The demo of swarm pools: jobs are dealt out to real worker processes, which report what they run; the pool is scaled up and
-//! down, and a worker is lost. What the workers recorded is the judge.
+//! The demo of swarm pools: jobs are assigned to real worker processes, which report the jobs they run. The pool is
+//! scaled up and down, and a worker is lost. The records of the workers decide whether each check passes.
 
 use std::time::{Duration, Instant};
 
@@ -19,13 +19,13 @@ use super::TIMEOUT;
 use super::screen::Screen;
 use super::stage::Stage;
 
-/// The operator may ask the workers of the demo, which are on this host.
+/// Lets the operator probe the workers of the demo, which run on this host.
 pub const SETTINGS: &str = "outbound: {allowedNetworks: [127.0.0.0/8]}\n";
 
-/// How often the table is looked at.
+/// Interval between two refreshes of the table.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// How many jobs there are.
+/// Number of jobs.
 const ALL: usize = 27;
 
 const POOL: &str = "\
@@ -41,25 +41,25 @@ spec:
   version: {probe: {port: 9090}}
 ";
 
-/// One change, and what has to follow.
+/// One change, with its expected result.
 struct Change {
     title: &'static str,
     command: &'static str,
     workers: usize,
-    /// How many jobs may change their worker; all, where that is not asked.
+    /// Maximum number of jobs that may move to another worker; [`ALL`] disables the check.
     moved: usize,
 }
 
-/// The whole script; false if something was not as promised.
+/// Runs the whole demo. Returns false if a check failed.
 pub async fn play(screen: &Screen, stage: &mut Stage) -> Result<bool> {
-    screen.title("Ganglion: jobs dealt out to workers, each to exactly one, moving as few as possible");
+    screen.title("Ganglion: each job runs on exactly one worker, and changes move as few jobs as possible");
     stage.build(screen).await?;
     let (client, namespace) = stage.place()?;
     ensure!(stage.is_local(), "this demo runs its workers as processes of this machine: leave --kubeconfig out");
     bind_loops(&client, &namespace).await?;
     let options = KubeletOptions { arguments: vec!["--hot-reload".to_owned()], ..KubeletOptions::default() };
     let kubelet = Kubelet::start(&client, &namespace, options).await?;
-    screen.done("workers", "real processes on 127.0.0.0/8, which read their file and report its version over HTTP");
+    screen.done("workers", "real processes on 127.0.0.0/8, which read their job file and report its version over HTTP");
     let set = json!({
         "metadata": {"name": WORKERS},
         "spec": {"serviceName": WORKERS, "replicas": 3, "podManagementPolicy": "Parallel",
@@ -98,16 +98,17 @@ pub async fn play(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     wrong += usize::from(!loses(&client, &namespace, &pools, &kubelet, stage, screen).await?);
     kubelet.stop().await?;
     match wrong {
-        0 => screen.good("All 4 as promised."),
+        0 => screen.good("All 4 acts went as promised."),
         some => {
             stage.show_log(screen);
-            screen.bad(&format!("{some} of 4 not as promised."));
+            screen.bad(&format!("{some} of 4 acts did not go as promised."));
         }
     }
     Ok(wrong == 0)
 }
 
-/// Looks until the pool has converged on so many workers; whether the workers run what they should, and few jobs moved.
+/// Waits until the pool has converged on the new number of workers. Returns whether every job runs exactly once and few
+/// jobs moved.
 async fn settles(
     pools: &Api<SwarmPool>,
     kubelet: &Kubelet,
@@ -140,15 +141,15 @@ async fn settles(
         .collect();
     let all: usize = running.values().map(std::collections::BTreeSet::len).sum();
     let (each, once) = (all == ALL && counts.len() == change.workers, journal.doubled().is_empty());
-    screen.verdict("every job runs, as the workers say", &counts.join(", "), each);
-    screen.verdict("jobs that two workers ran at the same time", &journal.doubled().len().to_string(), once);
+    screen.verdict("jobs that run, by worker", &counts.join(", "), each);
+    screen.verdict("jobs that ran twice at any time", &journal.doubled().len().to_string(), once);
     if change.moved < ALL {
-        screen.verdict("jobs that changed their worker", &moved.to_string(), moved <= change.moved);
+        screen.verdict("jobs that moved to another worker", &moved.to_string(), moved <= change.moved);
     }
     Ok(each && once && moved <= change.moved)
 }
 
-/// A pod is deleted; its successor has its jobs.
+/// Deletes a pod, and checks that its successor runs the same jobs.
 async fn loses(
     client: &Client,
     namespace: &str,
@@ -163,7 +164,7 @@ async fn loses(
     let uid = pods.get(&lost).await?.metadata.uid;
     pods.delete(&lost, &DeleteParams::default()).await?;
     let began = Instant::now();
-    // Until the successor is there.
+    // Waits until the successor has an address.
     while began.elapsed() < TIMEOUT {
         let pod = pods.get_opt(&lost).await?;
         if pod.is_some_and(|pod| pod.metadata.uid != uid && pod.status.is_some_and(|status| status.pod_ip.is_some())) {
@@ -174,6 +175,6 @@ async fn loses(
     let change = Change { title: "", command: "", workers: 2, moved: ALL };
     let good = settles(pools, kubelet, &change, stage, screen).await?;
     let after = Journal::read(&kubelet.journal())?.running().remove(&lost).unwrap_or_default();
-    screen.verdict("the successor has the same jobs", &after.len().to_string(), after == before);
+    screen.verdict("jobs kept by the successor", &after.len().to_string(), after == before);
     Ok(good && after == before)
 }

@@ -1,5 +1,5 @@
-{{/* The status of a pod's containers and its readiness. $want is one of ready, */}}
-{{/* warming, unready, crash, image-missing; whatever stays as it was is left out. */}}
+{{/* Status of a pod's containers and its readiness. $want is one of ready, */}}
+{{/* warming, unready, crash, image-missing; unchanged fields are omitted. */}}
 {{ $root := . }}
 {{ $now := Now }}
 {{ $annotations := or .metadata.annotations dict }}

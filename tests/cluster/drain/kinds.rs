@@ -1,4 +1,4 @@
-//! What else runs on a node that is emptied: pods of Jobs, static pods, data on the node, StatefulSets.
+//! Other pods on a drained node: pods of Jobs, static pods, pods with local data, StatefulSets.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use testkit::verdict::serves;
 
 use super::*;
 
-/// A pod with such a label, on the nodes of the world.
+/// A pod with this label, on the nodes of the world.
 fn template(nodes: &Nodes, app: &str, spec: Value, annotations: Value) -> Value {
     let pod = json!({"terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": "registry.example/app:1"}]});
     json!({"metadata": {"labels": {"app": app}, "annotations": annotations}, "spec": with(with(nodes.terms(), pod), spec)})
 }
 
-/// A Job whose pod runs until it is told to end, a static pod, a Deployment with its data on the node, a StatefulSet whose pods are
-/// gated; all on the first of these nodes.
+/// On the first of these nodes: a Job whose pod runs until it is deleted, a static pod, a Deployment with local data,
+/// and a StatefulSet with gated pods.
 async fn make(world: &World, nodes: &Nodes) -> Result<()> {
     let home = nodes.names[0].as_str();
     nodes.open_only(&[home]).await?;
@@ -78,7 +78,7 @@ fn jobs_are_waited_for_and_what_has_its_data_here_stays() {
         world.eye.until("the replica of the StatefulSet to move", moved).await?;
         let name = world.eye.now().actions.keys().next().cloned().context("no action")?;
         world.ends(&name, ("True", "Succeeded")).await?;
-        // It looks about once a second.
+        // The drain polls about once a second.
         let early = tokio::time::timeout(Duration::from_secs(4), child.wait()).await;
         ensure!(early.is_err(), "it did not wait for the Job");
         let job = pods_of(&world.eye.now(), "report").map(|pod| pod.name_any()).next().context("no pod of the Job")?;

@@ -1,4 +1,4 @@
-//! `kubectl ganglion drain`: what leaves a node, what stays and why, and what is left when it is interrupted.
+//! `kubectl ganglion drain`: pods that leave a node, pods that stay and why, and the state after an interruption.
 
 use std::process::Output;
 
@@ -21,13 +21,13 @@ use crate::scenes::Scene;
 
 mod kinds;
 
-/// Exit codes, as `--help` has them.
+/// Exit codes, as documented in `--help`.
 const EMPTY: i32 = 0;
 const STAYS: i32 = 3;
 const TIMED_OUT: i32 = 4;
 const INTERRUPTED: i32 = 130;
 
-/// Who drains nodes.
+/// A user who drains nodes.
 struct User(Plugin);
 
 impl User {
@@ -43,7 +43,7 @@ impl User {
         Ok(self.command(args).spawn()?)
     }
 
-    /// Runs a drain: its exit code, and what it said.
+    /// Runs a drain. Returns its exit code and output.
     async fn drain(&self, args: &[&str]) -> Result<(i32, String)> {
         said(self.command(args).output().await?)
     }
@@ -57,7 +57,7 @@ fn said(output: Output) -> Result<(i32, String)> {
 fn ends(found: &(i32, String), code: i32, words: &[&str]) -> Result<()> {
     let (is, text) = found;
     ensure!(*is == code, "exit code {is} instead of {code}:\n{text}");
-    // Tables and paragraphs wrap.
+    // Removes line breaks, because tables and paragraphs wrap.
     let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let whole = flat(text);
     for word in words {
@@ -75,12 +75,12 @@ fn nodes_of(world: &World, app: &str) -> Vec<String> {
     pods_of(&world.eye.now(), app).map(|pod| node_of(pod)).collect()
 }
 
-/// The uids of the actions.
+/// uids of the actions.
 fn actions(world: &World) -> Vec<String> {
     world.eye.now().actions.values().filter_map(|action| action.uid()).collect()
 }
 
-/// Two replicas on the first of three nodes, whose budget allows none to be missing.
+/// Two replicas on the first of three nodes, with a budget that allows no disruption.
 async fn on_the_first(world: &World) -> Result<(Nodes, Scene)> {
     let nodes = world.nodes(3, Size::default()).await?;
     nodes.open_only(&[&nodes.names[0]]).await?;
@@ -89,7 +89,7 @@ async fn on_the_first(world: &World) -> Result<(Nodes, Scene)> {
     Ok((nodes, scene))
 }
 
-/// One replica of a Deployment with these members of its spec, on the first node.
+/// A Deployment with one replica and these members of its spec, on the first node.
 pub async fn single(world: &World, nodes: &Nodes, name: &str, members: Value, pod: Value) -> Result<Scene> {
     nodes.open_only(&[&nodes.names[0]]).await?;
     let mut manifest = Workload::deployment(name, 1).spec(nodes.terms()).spec(pod).manifest();
@@ -167,10 +167,10 @@ fn a_node_is_emptied_again_and_again() {
         let report: Value = serde_json::from_str(&emptied.1).with_context(|| emptied.1.clone())?;
         ensure!(report["outcome"] == "Empty" && report["moved"] == 0, "{report}");
 
-        // Weeks later: back by a drain of both other nodes, then the same node again.
+        // Weeks later: back by a drain of both other nodes, then a drain of the same node again.
         ends(&user.drain(&[home, "--uncordon"]).await?, EMPTY, &[&format!("Node {home} uncordoned.")])?;
         ensure!(!is_cordoned(world, home).await?);
-        // The node controller takes its own taint off a moment later.
+        // The node controller removes its own taint a moment later.
         nodes.open_all().await?;
         nodes.label(other, "rack", "r2").await?;
         nodes.label(third, "rack", "r2").await?;
@@ -232,7 +232,7 @@ fn what_cannot_be_replaced_first_moves_only_if_it_is_wished() {
         for scene in [&db, &old, &cache] {
             scene.untouched(world).await?;
         }
-        // An action that somebody makes by hand says the same.
+        // An action created by hand reports the same.
         let by_hand = json!({"move": {"workload": testkit::action::deployment("db"), "from": {"nodeName": home}}});
         world.act("by-hand", by_hand).await?;
         world.ends("by-hand", ("False", "ReplacementCannotBeFirst")).await?;
@@ -259,7 +259,7 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
         let (nodes, scene) = on_the_first(world).await?;
         let home = nodes.names[0].as_str();
         let made = |seen: &Seen| (seen.actions.len() == 1).then_some(());
-        // Nobody works on it.
+        // No operator processes it.
         world.operator.lock().await.kill();
         let child = user.begin(&[home, "-w"])?;
         world.eye.until("the action of the drain", made).await?;
@@ -277,7 +277,7 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
             TIMED_OUT,
             &["The time is over.", "going on with 1 open action"],
         )?;
-        ensure!(actions(world).len() == 1, "another action was made");
+        ensure!(actions(world).len() == 1, "another action was created");
         ends(&user.drain(&[home, "--uncordon"]).await?, EMPTY, &["aborted ", "uncordoned."])?;
         world.operator.lock().await.start()?;
         let name = world.eye.now().actions.keys().next().cloned().context("no action")?;
@@ -289,7 +289,7 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
         world.operator.lock().await.start()?;
         let resumed = user.drain(&[home]).await?;
         ends(&resumed, EMPTY, &["is empty but for DaemonSets"])?;
-        ensure!(actions(world).len() == 2, "the open action was not gone on with");
+        ensure!(actions(world).len() == 2, "the open action was not continued");
         let verdict = scene.at_rest(world, 2).await?;
         ensure!(verdict.lowest_ready >= 2 && verdict.died.len() == 2, "{verdict:?}");
         Ok(())
@@ -354,7 +354,7 @@ fn a_namespace_without_rights_is_named_and_the_others_are_emptied() {
         let refused = "cannot create resource \"workloadactions\"";
         ends(&planned?, STAYS, &[refused, "Note: Not looked at: ", "Note: Targets are not known: "])?;
         ensure!(there?.trim() == home, "it moved nevertheless");
-        // Who may, empties the rest.
+        // A user with permission drains the rest.
         ends(&admin?, EMPTY, &["1 replica moved"])?;
         let verdict = scene.at_rest(world, 2).await?;
         ensure!(verdict.lowest_ready >= 2, "{verdict:?}");
@@ -368,7 +368,7 @@ fn a_budget_that_allows_nothing_is_told() {
         let user = User::administrator(world).await?;
         let (nodes, scene) = on_the_first(world).await?;
         let home = nodes.names[0].as_str();
-        // More than there are.
+        // More than the existing replicas.
         let patch = json!({"spec": {"minAvailable": 4}}).to_string();
         world.kubectl(&["patch", "pdb", "web", "--type=merge", "-p", &patch], None).await?;
         let drained = user.drain(&[home, "--timeout", "8s", "-w"]).await?;

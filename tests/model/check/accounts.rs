@@ -1,8 +1,9 @@
-//! The accounts of one workload: how many replicas serve, how many are asked for, and how many are missing for reasons
-//! that are not the operator's.
+//! The accounts of one workload: the number of serving replicas, of desired replicas, and of replicas that are missing
+//! for reasons other than the operator.
 //!
-//! The rule: the operator never brings the serving replicas below the desired number, minus those that others took. An
-//! excuse is recorded when others take a serving pod or raise the number; excuses end when the workload has settled.
+//! The rule: the operator never brings the serving replicas below the desired number, minus those that others removed.
+//! An excuse is recorded when others remove a serving pod or raise the number; excuses end when the workload has
+//! settled.
 
 use super::{Violation, violation};
 
@@ -10,15 +11,15 @@ use super::{Violation, violation};
 pub struct Account {
     pub serving: i32,
     pub asked: i32,
-    /// How many replicas may be missing, since others took them or raised the number.
+    /// Number of replicas that may be missing because others removed them or raised the desired number.
     pub excuse: i32,
-    /// How many of the desired replicas come from creates that have not ended.
+    /// Number of desired replicas that come from create actions that have not ended.
     pub raised: i32,
-    /// Whether others changed it, and it has not settled since.
+    /// Whether others changed the workload, and it has not settled since.
     pub disturbed: bool,
     /// Whether others changed it at any time of the run.
     pub ever_disturbed: bool,
-    /// When the first slot was opened on it since it last was settled.
+    /// Version at which the first slot on it was opened since it last settled.
     pub opened: Option<u64>,
     /// Whether it exists.
     pub exists: bool,
@@ -30,26 +31,26 @@ impl Account {
         self.ever_disturbed = true;
     }
 
-    /// Others ask for another number.
+    /// Records that others changed the desired number.
     pub fn ask(&mut self, asked: i32) {
         self.disturb();
         self.excuse += (asked - self.asked).max(0);
         self.asked = asked;
     }
 
-    /// Others, or the operator with permission, took a serving replica.
+    /// Records that others, or the operator with permission, removed a serving replica.
     pub fn excuse_one(&mut self) {
         self.excuse += 1;
     }
 
-    /// Nothing is missing or in progress any more.
+    /// Records that nothing is missing or in progress any more.
     pub fn settle(&mut self) {
         self.disturbed = false;
         self.opened = None;
         self.excuse = self.excuse.min((self.asked - self.serving).max(0));
     }
 
-    /// Checks after an effect of the operator, direct or indirect.
+    /// Checks the rule after an effect of the operator, direct or indirect.
     pub fn check(&self, app: &str, what: &str) -> Result<(), Violation> {
         if self.serving >= self.asked - self.raised.max(0) - self.excuse {
             return Ok(());
@@ -57,7 +58,7 @@ impl Account {
         violation(
             "ServingBelowAsked",
             format!(
-                "{what}: {app} has {} serving replicas, {} asked for, {} missing for other reasons",
+                "{what}: {app} has {} serving replicas, {} desired, {} missing for other reasons",
                 self.serving, self.asked, self.excuse
             ),
         )

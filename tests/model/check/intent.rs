@@ -1,5 +1,5 @@
-//! Intent first: whatever the operator does to pods and replicas, an open slot of a running action says so in the API
-//! server, the action is held by our finalizer, and its receipt is written.
+//! Intent first: before the operator changes pods or replicas, the API server must show an open slot of a running
+//! action for it, a finalizer of ours on the action, and its receipt.
 
 use ganglion_api::marks;
 use ganglion_api::workload_action::status::Slot;
@@ -12,9 +12,9 @@ use crate::cluster::api::Api;
 use crate::cluster::object::Action;
 use crate::face::deed::Deed;
 
-/// After a request was carried out; `changed` says whether anything changed by it.
+/// Checks a request that was carried out; `changed` says whether it changed anything.
 pub fn check(invariants: &Invariants, api: &Api, key: &Key, deed: &Deed, changed: bool) -> Result<(), Violation> {
-    // What was planned for an action that somebody makes vanish may still be on its way.
+    // Requests planned for an action that has vanished may still arrive.
     if !changed || invariants.vanished {
         return Ok(());
     }
@@ -22,7 +22,7 @@ pub fn check(invariants: &Invariants, api: &Api, key: &Key, deed: &Deed, changed
         Deed::CreatePod { pod, slot } => {
             let slot = open(invariants, api, key, slot, "creates a pod")?;
             let known = slot.replacement.as_ref().is_some_and(|replacement| replacement.name == pod.name);
-            holds(known, key, &format!("creates {pod} for slot {} which does not name it", slot.index))
+            holds(known, key, &format!("creates {pod} for slot {}, which does not name it", slot.index))
         }
         Deed::Detach { pod, uid, slot } => {
             let slot = open(invariants, api, key, slot, "detaches a pod")?;
@@ -35,19 +35,20 @@ pub fn check(invariants: &Invariants, api: &Api, key: &Key, deed: &Deed, changed
             let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
             match action.open_slots().find(victim) {
                 Some(slot) => open(invariants, api, key, &slot.id, "evicts a pod").map(|_| ()),
-                None => violation("NoIntent", format!("{key} evicts {pod} which is no slot's victim")),
+                None => violation("NoIntent", format!("{key} evicts {pod}, which is no slot's victim")),
             }
         }
         Deed::DeletePod { pod, uid } => {
             let ours = invariants.replacements.contains_key(uid);
-            holds(ours || lost_its_workload(api, key, uid), key, &format!("deletes {pod} which it did not make"))
+            holds(ours || lost_its_workload(api, key, uid), key, &format!("deletes {pod}, which it did not create"))
         }
         Deed::Scale { workload, ledger } => scale(invariants, api, key, workload, ledger.as_deref()),
         Deed::Release | Deed::Own => Ok(()),
     }
 }
 
-/// A victim that was out of its set when somebody deleted the workload, and so has no place to go back to.
+/// Whether the pod is a victim that was released from its ReplicaSet when the workload was deleted, so that it cannot
+/// be taken back.
 fn lost_its_workload(api: &Api, key: &Key, uid: &String) -> bool {
     let Some(action) = api.actions.get(key) else { return false };
     let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
@@ -63,9 +64,9 @@ fn holds(condition: bool, key: &Key, text: &str) -> Result<(), Violation> {
     if condition { Ok(()) } else { violation("NoIntent", format!("{key} {text}")) }
 }
 
-/// The slot, which must be open, of an action that holds a finalizer and a receipt.
+/// Returns the slot, which must be open, of an action with a finalizer and a receipt.
 fn open(invariants: &Invariants, api: &Api, key: &Key, id: &str, what: &str) -> Result<Slot, Violation> {
-    let Some(action) = api.actions.get(key) else { return violation("NoIntent", format!("{key} {what}, and is gone")) };
+    let Some(action) = api.actions.get(key) else { return violation("NoIntent", format!("{key} {what}, but is gone")) };
     let Some(slot) = action.open_slots().find(|slot| slot.id == id) else {
         return violation("NoIntent", format!("{key} {what} for slot {id}, which is not open"));
     };
@@ -75,7 +76,7 @@ fn open(invariants: &Invariants, api: &Api, key: &Key, id: &str, what: &str) -> 
 }
 
 fn has_receipt(invariants: &Invariants, api: &Api, action: &Action) -> bool {
-    // A move of an application has that of the application.
+    // A move of an application uses the receipt of the application.
     let uid = action.meta.controller().map_or(&action.meta.uid, |owner| &owner.uid);
     let name = invariants.terms.get(uid).map(|terms| &terms.decision);
     name.and_then(|name| api.receipts.get(name)).is_some_and(|receipt| receipt.spec.action_uid == *uid)

@@ -1,4 +1,4 @@
-//! The invariants after every write: follows what was written and reports a write that must not have happened.
+//! The invariants after every write: follows all writes, and reports a write that must not happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::cluster::object::{Action, Deployment, Pod, Set};
 use crate::cluster::{Cluster, Part};
 use crate::face::deed::Deed;
 
-/// The effects of a decision so far.
+/// Effects of a decision so far.
 #[derive(Clone, Debug, Default)]
 pub struct Spent {
     pub evicted: BTreeSet<String>,
@@ -27,26 +27,26 @@ pub struct Spent {
 pub struct Invariants {
     limits: Limits,
     pub accounts: BTreeMap<String, Account>,
-    /// The slot of each pod that the operator created, by uid.
+    /// Slot of each pod that the operator created, by uid.
     pub replacements: BTreeMap<String, String>,
-    /// When each pod was created, by uid.
+    /// Creation time of each pod, by uid.
     born: BTreeMap<String, u64>,
     pub terms: BTreeMap<String, Terms>,
     /// uid of the last action of each name.
     last: BTreeMap<Key, String>,
     pub spent: BTreeMap<Key, Spent>,
-    /// uid of the actions that report an effect.
+    /// uids of the actions that report an effect.
     pub effective: BTreeSet<String>,
-    /// Workloads whose ledger others took away: how often they were scaled is no longer known.
+    /// Workloads whose ledger was removed by others, so that their scaling can no longer be tracked.
     pub unledgered: BTreeSet<String>,
-    /// uid of the actions that somebody suspended: they count only for the limits of their namespace and workload, and after
-    /// that go on without a new admission.
+    /// uids of the actions that were suspended. They count only for the limits of their namespace and workload, and
+    /// continue afterwards without a new admission.
     suspended: BTreeSet<String>,
-    /// Some action vanished in the middle of its work.
+    /// Whether any action vanished in the middle of its work.
     pub vanished: bool,
-    /// The actions in the order in which their first replicas were admitted.
+    /// Actions in the order in which their first replicas were admitted.
     pub begun: Vec<Key>,
-    /// How the actions ended, for the statistics.
+    /// Number of actions by outcome, for the statistics.
     pub ends: BTreeMap<String, usize>,
 }
 
@@ -73,7 +73,7 @@ impl Invariants {
         self.accounts.entry(app.to_owned()).or_default()
     }
 
-    /// Takes in the writes of one step.
+    /// Processes the writes of one step.
     pub fn take(&mut self, cluster: &mut Cluster, cause: &Cause) -> Result<(), Violation> {
         let notes = std::mem::take(&mut cluster.api.notes);
         let api = &cluster.api;
@@ -115,7 +115,7 @@ impl Invariants {
         self.loss(api, cause, old, was)
     }
 
-    /// An active pod terminates, or does not serve any more.
+    /// Handles an active pod that terminates or no longer serves.
     fn loss(&mut self, api: &Api, cause: &Cause, pod: &Arc<Pod>, served: bool) -> Result<(), Violation> {
         let (app, key) = (pod.app().to_owned(), &pod.meta.key);
         let gone = |uid: &str| api.actions.by_uid(uid).is_none();
@@ -156,8 +156,8 @@ impl Invariants {
         }
     }
 
-    /// A set that others did not disturb deletes this pod: it must be a marked one, or one that the set created since
-    /// the action started and that nobody counts on.
+    /// Checks a pod that an undisturbed ReplicaSet deletes: it must be marked, or created by the ReplicaSet since the
+    /// action started and not needed by any slot.
     fn innocent(&self, pod: &Pod) -> Result<(), Violation> {
         let marked = pod.meta.annotations.contains_key(marks::SLOT)
             && pod.meta.annotations.get(marks::DELETION_COST).is_some_and(|cost| cost == marks::LOWEST_COST);
@@ -167,7 +167,7 @@ impl Invariants {
         let since = self.accounts.get(pod.app()).and_then(|account| account.opened);
         let old = since.zip(self.born.get(&pod.meta.uid)).is_none_or(|(since, born)| *born < since);
         if old || self.replacements.contains_key(&pod.meta.uid) {
-            return violation("InnocentDied", format!("the set deletes {}, which nobody chose", pod.meta.key));
+            return violation("InnocentDied", format!("the set deletes {}, which is not marked", pod.meta.key));
         }
         Ok(())
     }
@@ -177,7 +177,7 @@ impl Invariants {
         let live =
             |pod: &&Arc<Pod>| pod.is_active() && self.replacements.get(&pod.meta.uid).is_some_and(|slot| slot == mine);
         if let Some(other) = api.pods.values().find(live) {
-            let text = format!("slot {mine} has {} and makes {}", other.meta.key, pod.meta.key);
+            let text = format!("slot {mine} has {} and creates {}", other.meta.key, pod.meta.key);
             return violation("TwoReplacements", text);
         }
         self.replacements.insert(pod.meta.uid.clone(), mine.clone());
@@ -230,7 +230,8 @@ impl Invariants {
         self.spend(&terms, |spent| spent.scaled += after - before)
     }
 
-    /// One replica fewer than zero is zero: it counts as undone, since somebody else lowered the number before.
+    /// If there are zero replicas, undoing a create leaves zero. This counts as undone, because another client lowered
+    /// the number before.
     fn taken_back_from_none(&mut self, cause: &Cause, replicas: Option<i32>) -> Result<(), Violation> {
         let Cause::Operator { action, deed: Deed::Scale { ledger, .. } } = cause else { return Ok(()) };
         let terms = self.terms_of(action);
@@ -268,7 +269,8 @@ impl Invariants {
         if has_moved || action.slots().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed)) {
             self.effective.insert(action.meta.uid.clone());
         }
-        // The old pod went first, as the action allowed, and the new one does not run: the set has all its pods, and not all serve.
+        // The old pod was removed first, as the action allowed, and the new one does not run: the ReplicaSet has all
+        // its pods, but not all serve.
         for slot in action.slots().filter(|slot| slot.step == Step::Failed && slot.break_first) {
             self.account(&slot.workload.name).disturb();
         }
@@ -287,7 +289,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// After a create has ended, its new replicas count as asked for by the user.
+    /// Once a create has ended, its new replicas count as desired by the user.
     fn lower(&mut self, action: &Action) {
         let Some(terms) = self.terms.get(&action.meta.uid).filter(|terms| terms.scale.1 > 0) else { return };
         let scaled = self.spent.get(&terms.decision).map_or(0, |spent| spent.scaled);
@@ -296,13 +298,14 @@ impl Invariants {
         }
     }
 
-    /// What the action may do. A vanished one still counts: its reconcile may not have seen that yet.
+    /// Effects that the action may have. A vanished action still counts, because its reconcile may not have observed
+    /// that yet.
     pub fn terms_of(&self, action: &Key) -> Terms {
         let none = || Terms { decision: action.clone(), evictions: 0, scale: (0, 0), disruption: false };
         self.last.get(action).and_then(|uid| self.terms.get(uid)).cloned().unwrap_or_else(none)
     }
 
-    /// Records the effects of a decision, and reports more than it may have.
+    /// Records the effects of a decision, and reports a violation if they exceed its terms.
     pub fn spend(&mut self, terms: &Terms, note: impl FnOnce(&mut Spent)) -> Result<(), Violation> {
         let spent = self.spent.entry(terms.decision.clone()).or_default();
         note(spent);
@@ -317,7 +320,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// Workloads in the desired state with nothing at work count as undisturbed again.
+    /// Workloads in the desired state without work in progress count as undisturbed again.
     fn settle(&mut self, cluster: &Cluster) {
         let api = &cluster.api;
         if cluster.sets.pods.behind(&api.pods) || cluster.sets.sets.behind(&api.sets) {

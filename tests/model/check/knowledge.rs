@@ -1,5 +1,5 @@
-//! Requests that the operator must not send, given what it knows: facts may be stale, but a decision must follow from
-//! them.
+//! Requests that the operator must not send given its cached facts. The facts may be stale, but each decision must
+//! follow from them.
 
 use ganglion_api::workload_action::status::Slot;
 use ganglion_core::facts::{Key, PodFact};
@@ -9,15 +9,16 @@ use super::{Violation, violation};
 use crate::cluster::object::APP;
 use crate::face::deed::Deed;
 
-/// Without break-before-make, a pod is evicted only while its replacement is known to serve, or enough other pods are.
+/// Without break-before-make, a pod may be evicted only while the cache shows that its replacement serves, or that
+/// enough other pods serve.
 pub fn check(world: &World, key: &Key, deed: &Deed) -> Result<(), Violation> {
     let Deed::Evict { pod, uid } = deed else { return Ok(()) };
     let Some(action) = world.action(key) else {
-        return violation("BlindEviction", format!("{key} is to evict {} and is not known", pod));
+        return violation("BlindEviction", format!("{key} evicts {}, but the action is not in the cache", pod));
     };
     let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
     let Some(slot) = action.status.iter().flat_map(|status| &status.slots).find(victim) else {
-        return violation("BlindEviction", format!("{key} is to evict {}, no slot's victim", pod));
+        return violation("BlindEviction", format!("{key} evicts {}, which is no slot's victim", pod));
     };
     if slot.break_first || (action.spec.move_.is_none() && action.spec.swap.is_none()) {
         return Ok(());
@@ -27,10 +28,10 @@ pub fn check(world: &World, key: &Key, deed: &Deed) -> Result<(), Violation> {
     if replacement.is_some_and(PodFact::is_ready) || enough(world, key, &slot.workload.name, uid) {
         return Ok(());
     }
-    violation("BlindEviction", format!("{key} is to evict {}, and knows of no Ready pod in its place", pod))
+    violation("BlindEviction", format!("{key} evicts {}, but the cache has no Ready pod in its place", pod))
 }
 
-/// Enough replicas are known to serve without this one.
+/// Whether enough replicas serve without this one, according to the cache.
 fn enough(world: &World, key: &Key, app: &str, without: &str) -> bool {
     let asked = match world.deployment(&Key::new(key.namespace.clone(), app)) {
         Some(deployment) => deployment.scale.replicas,

@@ -1,4 +1,4 @@
-//! The limits on how much may be at work at once, counted over every action's status in the API server.
+//! The limits on concurrent work, counted over the statuses of all actions in the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

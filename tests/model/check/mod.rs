@@ -1,5 +1,6 @@
-//! What must hold: after every step (`invariants`, with `accounts` and `intent`), for every request by what was known
-//! when it was sent (`knowledge`), of an action that waits (`waits`), at its end (`outcome`) and at rest (`rest`).
+//! The rules: after every step (`invariants`, with `accounts` and `intent`), for every request by what the cache
+//! contained when it was sent (`knowledge`), for a waiting action (`waits`), at the end of an action (`outcome`), and
+//! at rest (`rest`).
 
 pub mod accounts;
 pub mod intent;
@@ -17,10 +18,10 @@ use ganglion_core::facts::Key;
 use crate::cluster::Part;
 use crate::face::deed::Deed;
 
-/// Something that must not happen did.
+/// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which rule: one word, which the statistics count by and which identifies a failure.
+    /// Name of the rule, one word. The statistics count by it, and it identifies a failure.
     pub rule: &'static str,
     pub text: String,
 }
@@ -29,7 +30,7 @@ pub fn violation<T>(rule: &'static str, text: impl Into<String>) -> Result<T, Vi
     Err(Violation { rule, text: text.into() })
 }
 
-/// Who did a step.
+/// Cause of a step.
 #[derive(Clone, Debug)]
 pub enum Cause {
     Cluster(Part),
@@ -41,13 +42,13 @@ pub enum Cause {
     },
 }
 
-/// What an action may do at most.
+/// Maximum effects of an action.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// The decision: the same for an action and its re-creation under runPolicy Once.
     pub decision: Key,
     pub evictions: usize,
-    /// The least and the most by which it may have changed replicas at any time.
+    /// Minimum and maximum change of replicas at any time.
     pub scale: (i32, i32),
     pub disruption: bool,
 }

@@ -1,4 +1,4 @@
-//! An action that reports success has succeeded: its status is compared with the API server at its end.
+//! An action that reports success must have succeeded: at its end, its status is compared with the API server.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::{Violation, violation};
 use crate::cluster::api::Api;
 use crate::cluster::object::{Action, Pod};
 
-/// How an action ended, in one word: its Ready condition's reason.
+/// Outcome of an action: the reason of its Ready condition.
 pub fn word(action: &Action) -> String {
     let conditions = action.status.iter().flat_map(|status| &status.conditions);
     let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
     ready.map_or_else(|| "NoCondition".to_owned(), |ready| ready.reason.clone())
 }
 
-/// The action has just ended.
+/// Checks an action that has just ended.
 pub fn check(invariants: &Invariants, action: &Action) -> Result<(), Violation> {
     let key = &action.meta.key;
     if let Some(slot) = action.open_slots().next() {
@@ -36,13 +36,13 @@ pub fn check(invariants: &Invariants, action: &Action) -> Result<(), Violation> 
     let known = |slot: &&Slot| !invariants.unledgered.contains(&slot.workload.name);
     let found = action.status.iter().find_map(|status| status.replicas);
     let wanted = match found {
-        // Of `count: All`: as many as were there.
+        // `count: All` deletes all replicas found.
         Some(found) if action.spec.delete.is_some() => -found,
         _ if action.spec.create.is_some() => terms.scale.1,
         _ => terms.scale.0,
     };
     if action.slots().all(|slot| known(&slot)) && spent.scaled != wanted {
-        let text = format!("{key} succeeded, and changed replicas by {} instead of {wanted}", spent.scaled);
+        let text = format!("{key} succeeded, but changed replicas by {} instead of {wanted}", spent.scaled);
         return violation("NotSoSucceeded", text);
     }
     for slot in action.slots() {
@@ -53,7 +53,7 @@ pub fn check(invariants: &Invariants, action: &Action) -> Result<(), Violation> 
     Ok(())
 }
 
-/// A slot has just succeeded: the API server must agree, unless others changed the workload meanwhile.
+/// Checks a slot that has just succeeded. The API server must agree, unless others changed the workload meanwhile.
 pub fn slot(invariants: &Invariants, api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> {
     let quiet = invariants.accounts.get(&slot.workload.name).is_some_and(|account| !account.disturbed);
     if quiet { slot_holds(api, action, slot) } else { Ok(()) }
@@ -67,11 +67,11 @@ fn pod<'a>(api: &'a Api, action: &Action, pod: &PodOnNode) -> Option<&'a Arc<Pod
 fn slot_holds(api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> {
     let key = &action.meta.key;
     let spec = &action.spec;
-    let fail = |text: String| violation("NotSoSucceeded", format!("{key} succeeded, and slot {}: {text}", slot.index));
+    let fail = |text: String| violation("NotSoSucceeded", format!("{key} succeeded, but slot {}: {text}", slot.index));
     if spec.delete.is_none() {
         let Some(replacement) = &slot.replacement else { return fail("no replacement".to_owned()) };
         let Some(live) = pod(api, action, replacement) else {
-            return fail(format!("{} is not there", replacement.name));
+            return fail(format!("{} does not exist", replacement.name));
         };
         if !live.is_serving() || !live.meta.is_of(&slot.replica_set.uid) {
             return fail(format!("{} does not serve for its set", replacement.name));
@@ -95,7 +95,7 @@ fn slot_holds(api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> 
     if spec.create.is_none() {
         let Some(victim) = &slot.victim else { return fail("no victim".to_owned()) };
         if pod(api, action, victim).is_some() {
-            return fail(format!("{} is still there", victim.name));
+            return fail(format!("{} still exists", victim.name));
         }
     }
     Ok(())

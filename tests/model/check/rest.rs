@@ -1,4 +1,4 @@
-//! What must hold when no part has anything left to do.
+//! Rules that must hold when no part has anything left to do.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub fn check(invariants: &Invariants, api: &Api, world: &World) -> Result<(), Vi
             return violation("NotEnded", format!("{key} has not ended"));
         }
         if !action.meta.finalizers.is_empty() {
-            return violation("LeftBehind", format!("{key} has ended and still bears a finalizer"));
+            return violation("LeftBehind", format!("{key} has ended, but still has a finalizer"));
         }
     }
     receipts(invariants, api)?;
@@ -28,7 +28,7 @@ pub fn check(invariants: &Invariants, api: &Api, world: &World) -> Result<(), Vi
     workloads(invariants, api)
 }
 
-/// The operator's world equals the API server when it has received every event.
+/// The operator's cache must equal the API server once it has received every event.
 fn known(api: &Api, world: &World) -> Result<(), Violation> {
     let counts = feed::known(world);
     for (kind, there) in [
@@ -41,13 +41,13 @@ fn known(api: &Api, world: &World) -> Result<(), Violation> {
     ] {
         let known = counts(kind);
         if known != there {
-            return violation("StaleWorld", format!("{there} of kind {kind:?} are there, the operator knows {known}"));
+            return violation("StaleWorld", format!("{there} of kind {kind:?} exist, the cache has {known}"));
         }
     }
     Ok(())
 }
 
-/// A receipt keeps its action from ever running again, so there is none of an action that did nothing.
+/// A receipt prevents its action from ever running again, so an action that did nothing must not have one.
 fn receipts(invariants: &Invariants, api: &Api) -> Result<(), Violation> {
     // The effects of a vanished action are unknown.
     let empty =
@@ -64,10 +64,10 @@ fn pods(api: &Api) -> Result<(), Violation> {
         let ours = [marks::SLOT, marks::ROLE, marks::PEERS].into_iter().find(|mark| annotations.contains_key(*mark));
         let lowest = annotations.get(marks::DELETION_COST).is_some_and(|cost| cost == marks::LOWEST_COST);
         if let Some(mark) = ours {
-            return violation("LeftBehind", format!("pod {} still bears {mark}", pod.meta.key));
+            return violation("LeftBehind", format!("pod {} still has {mark}", pod.meta.key));
         }
         if lowest {
-            return violation("LeftBehind", format!("pod {} still bears the lowest deletion cost", pod.meta.key));
+            return violation("LeftBehind", format!("pod {} still has the lowest deletion cost", pod.meta.key));
         }
         if pod.meta.controller().is_none() {
             return violation("LeftBehind", format!("pod {} has no controller", pod.meta.key));
@@ -80,17 +80,17 @@ fn workloads(invariants: &Invariants, api: &Api) -> Result<(), Violation> {
     let deployments = api.deployments.values().map(|one| (&one.meta, one.replicas));
     let sets = api.sets.values().filter(|set| set.meta.owners.is_empty()).map(|one| (&one.meta, one.replicas));
     for (meta, replicas) in deployments.chain(sets) {
-        // The owner of a ledger is unknown if its action has vanished.
+        // If its action has vanished, the owner of a ledger is unknown.
         if meta.annotations.contains_key(marks::LEDGER) && !invariants.vanished {
-            return violation("LeftBehind", format!("{} still bears a ledger", meta.key));
+            return violation("LeftBehind", format!("{} still has a ledger", meta.key));
         }
         let pods = api.pods.values().filter(|pod| pod.app() == meta.key.name && pod.is_active());
         let there = i32::try_from(pods.count()).unwrap_or(i32::MAX);
         let of_app = |set: &&Arc<Set>| set.template.labels.get(APP) == Some(&meta.key.name);
         let wanted: i32 = api.sets.values().filter(of_app).map(|set| set.replicas).sum();
-        // Under a quota the set may lack pods; that is not the operator's doing. Too many are.
+        // Under a quota, the ReplicaSet may lack pods for reasons other than the operator. It must never have too many.
         if there > wanted || (api.quota.is_none() && there < wanted) {
-            let text = format!("{} has {there} pods, its sets are to have {wanted}", meta.key);
+            let text = format!("{} has {there} pods, but its sets should have {wanted}", meta.key);
             return violation("WrongCount", text);
         }
         let Some(account) = invariants.accounts.get(&meta.key.name).filter(|account| !account.ever_disturbed) else {

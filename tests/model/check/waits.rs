@@ -1,9 +1,9 @@
-//! What an action that waits says: for what it waits, by name.
+//! A waiting action must name what it waits for.
 
 use super::{Violation, outcome, violation};
 use crate::cluster::object::Action;
 
-/// Words of which the message of an action with this reason has one.
+/// For each reason, texts of which the message must contain at least one.
 fn names(reason: &str) -> &'static [&'static str] {
     match reason {
         "LimitReached" => &["(setting limits.inAll)"],
@@ -11,7 +11,7 @@ fn names(reason: &str) -> &'static [&'static str] {
         "WorkloadLimitReached" => &["(setting limits.perWorkload)"],
         "NodeLimitReached" => &["(setting limits.perSourceNode)", "(setting limits.perTargetNode)"],
         "ApplicationLimitReached" => &["replicas of the application", "maxParallelPerWorkload"],
-        // Of an application: the move's own words follow.
+        // In an application, the message of the move follows.
         "PodRefused" | "Forbidden" => &["a move cannot be made"],
         "WorkloadBusy" => &["WorkloadAction "],
         "VictimBusy" => &["in use by", "substitute of another replica", "other replicas of the swap"],
@@ -21,7 +21,7 @@ fn names(reason: &str) -> &'static [&'static str] {
     }
 }
 
-/// A status was written.
+/// Checks a status that was written.
 pub fn check(action: &Action) -> Result<(), Violation> {
     if action.finished() || outcome::word(action) != "Queued" {
         return Ok(());
@@ -29,7 +29,7 @@ pub fn check(action: &Action) -> Result<(), Violation> {
     let find = |name: &str| action.status.iter().flat_map(|status| &status.conditions).find(|one| one.type_ == name);
     let Some((ready, cause)) = find("Ready").zip(find("Reconciling")) else { return Ok(()) };
     let named = names(&cause.reason);
-    // One that waits for a retry says what was undone.
+    // An action that waits for a retry describes what was undone instead.
     let retried = action.slots().next().is_some();
     if retried || named.iter().any(|words| ready.message.contains(words)) {
         return Ok(());

@@ -1,6 +1,6 @@
 //! The API server: one resource version for everything, optimistic concurrency, graceful deletion, finalizers, quota.
 //!
-//! Knows nothing of controllers. Every write leaves a [`Note`], from which the invariants learn what happened.
+//! It is independent of the controllers. Every write leaves a [`Note`] for the invariants.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::object::{Action, Budget, Deployment, Fate, Node, Pod, Receipt, Scaler
 use super::store::{Store, Stored};
 use crate::random::Rng;
 
-/// Second of the epoch at which every run begins.
+/// Start time of every run, in seconds since the epoch.
 pub const BEGINNING: i64 = 1_800_000_000;
 
-/// Why a request was refused.
+/// Reason for a rejected request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     NotFound,
@@ -24,7 +24,7 @@ pub enum Refused {
     Budgets(String),
 }
 
-/// What a write is conditional on.
+/// Precondition of a write.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct If<'a> {
     pub uid: Option<&'a str>,
@@ -63,24 +63,24 @@ pub struct Api {
     pub scalers: Store<Scaler>,
     pub receipts: Store<Receipt>,
     pub actions: Store<Action>,
-    /// How many pods may be in all, if that is limited.
+    /// Maximum number of pods, if limited.
     pub quota: Option<usize>,
     /// Milliseconds since the epoch.
     pub clock: i64,
     pub notes: Vec<Note>,
-    /// Lines for the reader of a failing run; None while nobody reads.
+    /// Trace of the run; None if no trace is kept.
     pub lines: Option<Vec<String>>,
-    /// How the pods fare that the operator makes: (per mille, fate).
+    /// Fate of pods that the operator creates: (per mille, fate).
     pub replacements: (u32, Fate),
-    /// How long pods take to end: (per mille, seconds).
+    /// Time that pods take to end: (per mille, seconds).
     pub linger: (u32, i64),
-    /// The next eviction that a budget grants is not carried out.
+    /// If set, the next eviction that a budget grants is not carried out.
     pub interrupts_eviction: bool,
     pub rng: Rng,
     version: u64,
 }
 
-/// A kind that the API server holds.
+/// A kind that the API server stores.
 pub trait Held: Stored {
     fn store(api: &Api) -> &Store<Self>;
     fn store_mut(api: &mut Api) -> &mut Store<Self>;
@@ -140,7 +140,7 @@ impl Api {
         }
     }
 
-    /// Seconds since the epoch, as the API writes them.
+    /// Seconds since the epoch, as the API writes times.
     pub fn seconds(&self) -> i64 {
         self.clock.div_euclid(1000)
     }
@@ -157,13 +157,13 @@ impl Api {
         self.version
     }
 
-    /// How the next pod of the operator's making will fare.
+    /// Fate of the next pod that the operator creates.
     pub fn replacement_fate(&mut self) -> Fate {
         let (per_mille, fate) = self.replacements;
         if self.rng.chance(per_mille) { fate } else { Fate::Good }
     }
 
-    /// How far the API server is.
+    /// Latest resource version.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -191,7 +191,7 @@ impl Api {
         Ok(object)
     }
 
-    /// A pod, within the quota.
+    /// Creates a pod, within the quota.
     pub fn create_pod(&mut self, mut pod: Pod) -> Result<Arc<Pod>, Refused> {
         if let Some(limit) = self.quota
             && self.pods.live.len() >= limit
@@ -214,7 +214,7 @@ impl Api {
         Ok(object)
     }
 
-    /// Changes an object. What changes nothing is no write: no version, no event.
+    /// Changes an object. An update without a change is not a write: no version, no event.
     pub fn update<T: Held>(
         &mut self,
         key: &Key,
@@ -233,7 +233,7 @@ impl Api {
         new.meta_mut().version = self.next_version();
         let new = Arc::new(new);
         if new.meta().deleted.is_some() && new.meta().finalizers.is_empty() && !old.meta().finalizers.is_empty() {
-            // The last finalizer went: the answer and the watch event both bear the version of the deletion.
+            // The last finalizer was removed: the answer and the watch event both carry the version of the deletion.
             T::store_mut(self).drop(Arc::clone(&new));
             self.notes.extend(T::note(Some(old), None));
         } else {
@@ -243,7 +243,7 @@ impl Api {
         Ok(new)
     }
 
-    /// Takes an object out of the store at once.
+    /// Removes an object from the store at once.
     pub fn remove<T: Held>(&mut self, key: &Key, condition: If<'_>) -> Result<(), Refused> {
         let old: Arc<T> = self.check(key, condition)?;
         let mut last = T::clone(&old);
@@ -253,7 +253,7 @@ impl Api {
         Ok(())
     }
 
-    /// Deletes an object without grace period: finalizers keep it until they are gone.
+    /// Deletes an object without a grace period; finalizers delay that.
     pub fn delete<T: Held>(&mut self, key: &Key, condition: If<'_>) -> Result<(), Refused> {
         let object: Arc<T> = self.check(key, condition)?;
         if object.meta().finalizers.is_empty() {
@@ -266,7 +266,7 @@ impl Api {
         .map(|_| ())
     }
 
-    /// Deletes a pod as its grace period says: at once where no kubelet has it. Answers the pod that is left, if any.
+    /// Deletes a pod with its grace period, or at once if it is not bound to a node. Returns the remaining pod, if any.
     pub fn delete_pod(&mut self, key: &Key, condition: If<'_>) -> Result<Option<Arc<Pod>>, Refused> {
         let pod: Arc<Pod> = self.check(key, condition)?;
         if pod.node.is_none() || pod.template.grace == 0 {

@@ -1,4 +1,4 @@
-//! Makes nodes, workloads and what belongs to them, as a user would apply them.
+//! Creates nodes, workloads and their related objects, as a user would apply them.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::object::{
     APP, Action, Budget, BudgetStatus, Deployment, Fate, Labels, Meta, Node, Rule, Scaler, Service, Set, Template,
 };
 
-/// The namespace of what is named without one.
+/// Namespace of objects named without one.
 pub const NAMESPACE: &str = "shop";
 
-/// Namespace and name of `NAMESPACE/NAME`, or of a name alone.
+/// Splits `NAMESPACE/NAME`, or a name alone, into namespace and name.
 pub fn place(name: &str) -> (&str, &str) {
     name.split_once('/').unwrap_or((NAMESPACE, name))
 }
@@ -25,38 +25,38 @@ fn named(name: &str) -> Meta {
     Meta::named(namespace, name)
 }
 
-/// Label of a standalone set's pods by which nobody selects but the set.
+/// Label of a standalone ReplicaSet's pods that only the ReplicaSet selects by.
 pub const TRACK: &str = "track";
 
 pub fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Label of every workload: they all belong to one application.
+/// Label of every workload: all belong to one application.
 pub const PART_OF: (&str, &str) = ("part-of", "shop");
 
 fn of_application(app: &str) -> Meta {
     Meta { labels: labels(&[PART_OF]), ..named(app) }
 }
 
-/// What a workload's pods are like.
+/// Properties of a workload's pods.
 #[derive(Clone, Debug, Default)]
 pub struct PodShape {
-    /// Distinguishes one template of a workload from the next.
+    /// Distinguishes successive templates of a workload.
     pub revision: usize,
     pub cpu: i64,
     pub grace: i64,
-    /// The template's own deletion cost.
+    /// Deletion cost in the template.
     pub cost: Option<String>,
     pub node_selector: Labels,
 }
 
-/// A pod template as the operator reads it.
+/// The template as the operator reads it.
 pub fn as_fact(template: &Value) -> TemplateFact {
     serde_json::from_str(&template.to_string()).expect("a pod template")
 }
 
-/// The template of a workload; `extra` labels come beside the one of the app.
+/// Template of a workload; `extra` labels are added to that of the app.
 pub fn template(app: &str, shape: &PodShape, extra: &Labels) -> Arc<Template> {
     let mut labels: Labels = labels(&[(APP, app)]);
     labels.extend(extra.clone());
@@ -120,12 +120,12 @@ impl Api {
         let _ = self.create(Scaler { meta: named(app), target_kind, target_name });
     }
 
-    /// Creates an action; the API server gives it the default status.
+    /// Creates an action; the API server sets the default status.
     pub fn add_action(&mut self, name: &str, spec: WorkloadActionSpec) -> Result<Arc<Action>, Refused> {
         self.make_action(named(name), spec)
     }
 
-    /// The same for an action with other metadata than a name.
+    /// Creates an action with the given metadata.
     pub fn make_action(&mut self, meta: Meta, spec: WorkloadActionSpec) -> Result<Arc<Action>, Refused> {
         let status = WorkloadActionStatus {
             observed_generation: Some(ganglion_api::UNSEEN_GENERATION),

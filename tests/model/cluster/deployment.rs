@@ -1,6 +1,7 @@
-//! The Deployment controller: one ReplicaSet for each template, rollouts with one pod of surge and none unavailable.
+//! The Deployment controller: one ReplicaSet for each template, and rollouts with one pod of surge and none
+//! unavailable.
 //!
-//! Follows `pkg/controller/deployment`, its copying of the Deployment's annotations to the current ReplicaSet included.
+//! Follows `pkg/controller/deployment`, including the copy of the Deployment's annotations to the current ReplicaSet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::build::as_fact;
 use super::object::{Deployment, DeploymentStatus, Meta, OwnerRef, Set, Template};
 use super::store::View;
 
-/// Annotation of a set: the replicas of its Deployment when it was last scaled.
+/// Annotation of a ReplicaSet: replicas of its Deployment when it was last scaled.
 pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 
 const SURGE: i32 = 1;
@@ -56,7 +57,7 @@ impl Deployments {
         true
     }
 
-    /// What failed comes again.
+    /// Requeues failed syncs.
     pub fn retry(&mut self) -> bool {
         let again = !self.retries.is_empty();
         self.queue.append(&mut self.retries);
@@ -129,7 +130,7 @@ impl Deployments {
         set.meta.annotations.insert(DESIRED.to_owned(), deployment.replicas.to_string());
         match api.create(set) {
             Ok(set) => {
-                api.say(|| format!("deployment controller: makes set {} of {}", set.meta.key, set.replicas));
+                api.say(|| format!("deployment controller: creates set {} of {}", set.meta.key, set.replicas));
                 Ok(())
             }
             Err(refused) => Err(refused),
@@ -137,7 +138,7 @@ impl Deployments {
     }
 }
 
-/// The annotations that the controller copies to the current set, and never takes off it again.
+/// Annotations that the controller copies to the current ReplicaSet, and never removes there.
 fn copied(deployment: &Deployment) -> impl Iterator<Item = (String, String)> {
     deployment
         .meta
@@ -156,7 +157,7 @@ fn copy_annotations(api: &mut Api, deployment: &Deployment, current: &Set) -> Re
     Ok(true)
 }
 
-/// How the template is called in a set's name and label: its own `template` annotation, given by whoever made it.
+/// Hash of the template in a ReplicaSet's name and label: the template's own `template` annotation.
 fn hash_of(template: &Template) -> String {
     template.annotations.get("template").cloned().unwrap_or_default()
 }
@@ -165,7 +166,7 @@ fn total(sets: &[Arc<Set>]) -> i32 {
     sets.iter().map(|set| set.replicas).sum()
 }
 
-/// How many replicas a set of `has` may have, so that no more than the surge are there in all.
+/// Maximum replicas of a ReplicaSet that has `has`, so that the surge is not exceeded in total.
 fn room(deployment: &Deployment, has: i32, old: &[Arc<Set>]) -> i32 {
     let free = deployment.replicas + SURGE - total(old) - has;
     if free <= 0 { has } else { has + free.min(deployment.replicas - has) }
@@ -192,8 +193,8 @@ fn resize(api: &mut Api, deployment: &Deployment, set: &Set, replicas: i32) -> R
     Ok(from != replicas)
 }
 
-/// The Deployment was scaled: the only set that has pods follows, or all of them in proportion (the largest takes the
-/// difference, which is near enough for few pods).
+/// Follows a change of the Deployment's replicas. The only ReplicaSet with pods follows; several are scaled in
+/// proportion (the largest gets the rounding difference, which is close enough for few pods).
 fn scale_all(api: &mut Api, deployment: &Deployment, current: &Arc<Set>, old: &[Arc<Set>]) -> Result<bool, Refused> {
     let active: Vec<&Arc<Set>> = old.iter().chain([current]).filter(|set| set.replicas > 0).collect();
     match active.as_slice() {

@@ -1,4 +1,4 @@
-//! The disruption controller: keeps each budget's count of allowed evictions, some way behind.
+//! The disruption controller: maintains the number of allowed disruptions of each budget, with some lag.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::api::{Api, If};
 use super::object::{Budget, BudgetStatus, Pod, Rule, selects};
 use super::store::View;
 
-/// Seconds after which a pod that was evicted and still lives counts again.
+/// Seconds after which an evicted pod that still exists counts again.
 const DELETION_TIMEOUT: i64 = 120;
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Disruption {
         self.budgets.advance(&api.budgets).is_some()
     }
 
-    /// Brings one budget's status up to date with what was heard; false if nothing changed.
+    /// Updates the status of one budget from the observed events; false if nothing changed.
     pub fn sync(&mut self, api: &mut Api) -> bool {
         for budget in self.budgets.items.values() {
             let status = self.status(api, budget);
@@ -75,7 +75,7 @@ fn count_of<T>(all: &[T]) -> i32 {
     i32::try_from(all.len()).unwrap_or(i32::MAX)
 }
 
-/// What the owners of these pods are to have; pods without a controller do not speak for anybody.
+/// Desired replicas of the pods' owners; pods without a controller do not count.
 fn expected_scale(api: &Api, pods: &[&Arc<Pod>]) -> i32 {
     let sets: BTreeSet<&str> =
         pods.iter().filter_map(|pod| pod.meta.controller()).map(|owner| owner.uid.as_str()).collect();

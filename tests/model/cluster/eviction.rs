@@ -8,8 +8,8 @@ use super::api::{Api, If, Refused};
 use super::object::{Budget, Phase, Pod, selects};
 
 impl Api {
-    /// Evicts the pod on this condition, as far as its budget allows. As in Kubernetes, the budget is decremented
-    /// before the condition is looked at.
+    /// Evicts the pod if its precondition and its budget allow it. As in Kubernetes, the budget is decremented before
+    /// the precondition is checked.
     pub fn evict(&mut self, key: &Key, condition: If<'_>) -> Result<Option<Arc<Pod>>, Refused> {
         let pod = self.pods.get(key).cloned().ok_or(Refused::NotFound)?;
         if !skips_budgets(&pod) {
@@ -18,7 +18,7 @@ impl Api {
         self.delete_pod(key, condition)
     }
 
-    /// An eviction that ends after its budget has granted it: the pod lives.
+    /// An eviction that fails after its budget has granted it: the pod survives.
     pub fn evict_half(&mut self, key: &Key) {
         let pod = self.pods.get(key).filter(|pod| !skips_budgets(pod)).cloned();
         if pod.is_some_and(|pod| self.decrement(&pod).is_ok()) {

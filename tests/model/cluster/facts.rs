@@ -1,4 +1,4 @@
-//! Objects of the simulated cluster, as the facts that the caches would make of the API's own objects.
+//! Objects of the simulated cluster, as the facts that the caches would derive from the API's own objects.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::object::{
     Action, Budget, Deployment, Labels, Meta, Node, OwnerRef, Phase, Pod, Receipt, Scaler, Service, Set,
 };
 
-/// Seconds since the epoch, as a time.
+/// Converts seconds since the epoch.
 pub fn time(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap_or_default()
 }
@@ -39,7 +39,7 @@ impl Meta {
     }
 }
 
-/// What a kind becomes when the operator hears of it.
+/// The fact that the operator derives from an object of this kind.
 pub trait AsFact {
     type Fact;
     fn fact(&self) -> Self::Fact;
@@ -235,7 +235,7 @@ impl Action {
         }
     }
 
-    /// Name of its receipt: which identifies the decision.
+    /// Name of its receipt, which identifies the decision.
     pub fn decision(&self) -> Key {
         let name = ganglion_actions_plan::identity::receipt_name(&self.resource());
         Key::new(self.meta.key.namespace.clone(), name)

@@ -1,4 +1,4 @@
-//! Everybody else: users, autoscalers, GitOps tools, node trouble.
+//! Other clients: users, autoscalers, GitOps tools, and failures of nodes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::object::{Action, Budget, Deployment, Labels, Node, Pod, Set};
 use crate::random::Rng;
 use crate::setup::SOME;
 
-/// Which pod somebody deletes.
+/// Selection of the pod to delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
     Victim,
@@ -21,39 +21,39 @@ pub enum Whom {
     Anybody,
 }
 
-/// What somebody else does.
+/// Act of another client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
     /// Applies this action under this name.
     Apply(String, Box<WorkloadActionSpec>),
-    /// Scales a workload by so many.
+    /// Scales a workload by this number.
     Scale(i32),
     DeletePod(Whom),
-    /// A serving pod is unready for so many seconds.
+    /// Makes a serving pod unready for this number of seconds.
     Unready(i64),
     Cordon,
     Uncordon,
     DeleteNode,
-    /// A new template for a Deployment.
+    /// Changes the template of a Deployment.
     Rollout,
     DeleteWorkload,
     Abort,
     Suspend,
     Resume,
     DeleteAction,
-    /// Deletes an action and applies the same again as soon as it is gone.
+    /// Deletes an action, and applies it again as soon as it is gone.
     Reapply,
-    /// Takes our ledger off a workload, as a tool does that applies the whole object.
+    /// Removes our ledger from a workload, like a tool that applies the whole object.
     Revert,
-    /// So many pods and no more; None lifts the quota. Counted from how many there are.
+    /// Limits the number of further pods; None removes the quota.
     Quota(Option<usize>),
-    /// Takes all finalizers off an action and deletes it.
+    /// Removes all finalizers from an action and deletes it.
     Vanish,
-    /// Budgets allow nothing any more.
+    /// Changes a budget so that it allows no disruption any more.
     TightenBudget,
 }
 
-/// Everybody else's memory: actions to apply again.
+/// State of the other clients: actions to apply again.
 #[derive(Debug, Default)]
 pub struct Foreign {
     wishes: Vec<(String, WorkloadActionSpec)>,
@@ -61,7 +61,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Does it to an object that `rng` picks; false where there is nothing to do it to.
+    /// Performs the act on an object picked by `rng`; false if there is no suitable object.
     pub fn perform(&mut self, api: &mut Api, act: &Act, rng: &mut Rng) -> bool {
         match act {
             Act::Apply(name, spec) => {
@@ -100,7 +100,7 @@ impl Foreign {
         }
     }
 
-    /// Applies what is to be applied and is not there.
+    /// Applies the waiting actions that do not exist.
     pub fn apply(&mut self, api: &mut Api) -> bool {
         let mut did = false;
         self.wishes.retain(|(name, spec)| {
@@ -135,7 +135,7 @@ impl Foreign {
     }
 }
 
-/// Fills in the pod, or the node, that an action names, where that was left open.
+/// Fills in the pod or node of an action that was left open.
 fn fill_in(api: &Api, spec: &mut WorkloadActionSpec, rng: &mut Rng) {
     let (pod, from, workload) = match (&mut spec.move_, &mut spec.delete) {
         (Some(moved), _) => (moved.pod.as_mut(), moved.from.as_mut(), moved.workload.as_ref()),
@@ -189,7 +189,7 @@ fn delete_pod(api: &mut Api, whom: Whom, rng: &mut Rng) -> bool {
 fn unready(api: &mut Api, seconds: i64, rng: &mut Rng) -> bool {
     let Some(pod) = any(&api.pods.live, rng, Pod::is_serving) else { return false };
     let until = api.seconds() + seconds;
-    api.say(|| format!("kubelet: {} is not Ready any more, for {seconds} s", pod.meta.key));
+    api.say(|| format!("kubelet: {} is not Ready for {seconds} s", pod.meta.key));
     let change = |pod: &mut Pod| {
         pod.ready_since = None;
         pod.unwell_until = until;
@@ -235,7 +235,7 @@ fn delete_action(api: &mut Api, rng: &mut Rng) -> Option<(String, WorkloadAction
 fn revert(api: &mut Api, rng: &mut Rng) -> bool {
     let bears = |one: &Deployment| one.meta.annotations.contains_key(marks::LEDGER);
     let Some(deployment) = any(&api.deployments.live, rng, bears) else { return false };
-    api.say(|| format!("somebody: takes the ledger off {}", deployment.meta.key));
+    api.say(|| format!("somebody: removes the ledger from {}", deployment.meta.key));
     let change = |one: &mut Deployment| {
         one.meta.annotations.remove(marks::LEDGER);
     };

@@ -1,11 +1,11 @@
-//! The garbage collectors: what has owners and none of them left goes, and so do pods whose node went.
+//! The garbage collectors: they delete objects whose owners are all gone, and pods whose node is gone.
 
 use std::sync::Arc;
 
 use super::api::{Api, If};
 use super::object::{Action, Meta, OwnerRef, Pod, Set};
 
-/// Collects one object; false if there is nothing to collect.
+/// Collects one object; false if there is none to collect.
 pub fn step(api: &mut Api) -> bool {
     orphaned_set(api) || orphaned_action(api) || orphaned_pod(api) || pod_without_node(api)
 }

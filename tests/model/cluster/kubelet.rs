@@ -1,4 +1,4 @@
-//! The kubelets: start pods, make them Ready (or not, as their fate is), and let them end.
+//! The kubelets: they start pods, make them Ready (or not, according to their fate), and end them.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use ganglion_core::facts::Trouble;
 use super::api::{Api, If};
 use super::object::{Fate, Phase, Pod};
 
-/// Moves one pod on by one step; false if there is nothing to move now.
+/// Advances one pod by one step; false if there is nothing to do now.
 pub fn step(api: &mut Api) -> bool {
     let due: Vec<Arc<Pod>> = api.pods.values().filter(|pod| is_due(api, pod)).cloned().collect();
     api.rng.pick(&due).cloned().is_some_and(|pod| move_on(api, &pod))
 }
 
-/// When some kubelet has something to do that time alone brings.
+/// Next time at which a kubelet has something to do without an event.
 pub fn next_time(api: &Api) -> Option<i64> {
     let wait = |pod: &Arc<Pod>| {
         alive(api, pod)?;
@@ -26,13 +26,13 @@ pub fn next_time(api: &Api) -> Option<i64> {
     api.pods.values().filter_map(wait).filter(|at| *at > api.seconds()).min()
 }
 
-/// The node of the pod, if its kubelet runs.
+/// Node of the pod, if its kubelet runs.
 fn alive<'a>(api: &'a Api, pod: &Pod) -> Option<&'a super::object::Node> {
     let name = pod.node.as_ref()?;
     api.nodes.values().find(|node| node.meta.key.name == *name && node.ready).map(Arc::as_ref)
 }
 
-/// What becomes of the pod: its own fate, unless its node has one for every pod.
+/// Fate of the pod: its own, unless its node has one for every pod.
 fn fate(api: &Api, pod: &Pod) -> Fate {
     match alive(api, pod) {
         Some(node) if node.fate != Fate::Good => node.fate,

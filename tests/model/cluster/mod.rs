@@ -1,6 +1,6 @@
-//! A small cluster in memory: an API server, and the controllers of a stock cluster, each with its own lagging picture.
+//! A small cluster in memory: an API server and the controllers of a stock cluster, each with its own lagging cache.
 //!
-//! Nothing here happens by itself: whoever drives it takes one step of one part at a time, in any order.
+//! Nothing happens by itself: the driver takes one step of one part at a time, in any order.
 
 pub mod api;
 pub mod build;
@@ -24,7 +24,7 @@ use deployment::Deployments;
 use disruption::Disruption;
 use replica_set::ReplicaSets;
 
-/// One thing that the cluster may do next.
+/// A part of the cluster that may take the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     SetsHearSet,
@@ -80,7 +80,7 @@ impl Cluster {
         }
     }
 
-    /// One step of one part; false if it had nothing to do.
+    /// Takes one step of one part; false if it had nothing to do.
     pub fn step(&mut self, part: Part) -> bool {
         let api = &mut self.api;
         match part {
@@ -101,7 +101,7 @@ impl Cluster {
         }
     }
 
-    /// Every part in turn until none has anything to do but to retry what failed; false if nothing was written.
+    /// Takes steps of every part in turn until only failed syncs are left; false if nothing was written.
     pub fn quiesce(&mut self) -> bool {
         let before = self.api.version();
         loop {
@@ -120,7 +120,7 @@ impl Cluster {
         }
     }
 
-    /// When time alone brings something to do, in seconds.
+    /// Next time at which a part has something to do without an event, in seconds.
     pub fn next_time(&self) -> Option<i64> {
         let disrupted = self.disruption.budgets.items.values().flat_map(|budget| budget.status.disrupted.values());
         let recheck = disrupted.map(|since| since + 121);

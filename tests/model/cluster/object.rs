@@ -1,4 +1,4 @@
-//! The objects of the simulated cluster: what some actor reads or writes of each kind, and nothing else.
+//! The objects of the simulated cluster, reduced to the fields that any part reads or writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use ganglion_api::workload_action::{WorkloadActionSpec, WorkloadActionStatus};
 use ganglion_core::facts::{Key, Requests, TemplateFact, Trouble};
 
-/// Label by which Services, budgets and the invariants know the pods of a workload.
+/// Label by which Services, budgets and the invariants select the pods of a workload.
 pub const APP: &str = "app";
 
 pub type Labels = BTreeMap<String, String>;
 
-/// Metadata, as the API server keeps it. Times are seconds since the epoch, as the API has them.
+/// Metadata as the API server stores it. Times are seconds since the epoch, the resolution of the API.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Meta {
     pub key: Key,
@@ -50,13 +50,13 @@ pub struct OwnerRef {
 }
 
 impl OwnerRef {
-    /// A controlling reference to this object.
+    /// Controller reference to this object.
     pub fn controller(kind: &str, meta: &Meta) -> Self {
         Self { kind: kind.to_owned(), name: meta.key.name.clone(), uid: meta.uid.clone(), controller: true }
     }
 }
 
-/// What pods are made from. Never changed: a rollout is another template.
+/// Pod template. Immutable: a rollout uses another template.
 #[derive(Debug, Default, PartialEq)]
 pub struct Template {
     pub labels: Labels,
@@ -64,7 +64,7 @@ pub struct Template {
     pub node_selector: Labels,
     pub requests: Requests,
     pub grace: i64,
-    /// The same as the API has it.
+    /// The template as the API has it.
     pub fact: Arc<TemplateFact>,
 }
 
@@ -77,14 +77,14 @@ pub enum Phase {
     Failed,
 }
 
-/// What the kubelet will make of a pod; hidden from everybody else.
+/// Behavior of a pod on its node; hidden from all other parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
     #[default]
     Good,
-    /// Runs, and becomes Ready so many seconds after it started.
+    /// Runs, and becomes Ready this number of seconds after its start.
     Slow(i64),
-    /// Runs, and is never Ready.
+    /// Runs, but never becomes Ready.
     Never,
     Crash,
     NoImage,
@@ -94,7 +94,7 @@ pub enum Fate {
 pub struct Pod {
     pub meta: Meta,
     pub template: Arc<Template>,
-    /// The API server made its name, as it does for a controller's pods.
+    /// Whether the API server generated its name, as for a controller's pods.
     pub generated: bool,
     /// Required node affinity by the node's name.
     pub pin: Option<String>,
@@ -106,19 +106,19 @@ pub struct Pod {
     pub unschedulable: Option<String>,
     pub trouble: Option<Trouble>,
     pub fate: Fate,
-    /// Seconds that its end takes.
+    /// Seconds from its deletion to its end.
     pub linger: i64,
-    /// Not Ready before this time, somebody made it unready.
+    /// Not Ready before this time, because another client made it unready.
     pub unwell_until: i64,
 }
 
 impl Pod {
-    /// As the ReplicaSet controller counts it.
+    /// Whether the ReplicaSet controller counts it as active.
     pub fn is_active(&self) -> bool {
         self.meta.deleted.is_none() && self.phase != Phase::Failed
     }
 
-    /// It serves.
+    /// Whether it serves.
     pub fn is_serving(&self) -> bool {
         self.is_active() && self.ready_since.is_some()
     }
@@ -139,7 +139,7 @@ pub struct Node {
     pub cordoned: bool,
     pub capacity: Requests,
     pub pods: i64,
-    /// What becomes of every pod here, unless Good.
+    /// Fate of every pod on this node, unless Good.
     pub fate: Fate,
 }
 
@@ -157,7 +157,7 @@ pub struct SetStatus {
     pub observed: i64,
     pub replicas: i32,
     pub ready: i32,
-    /// FailedCreate, with its message.
+    /// Message of the condition FailedCreate.
     pub failure: Option<String>,
 }
 
@@ -196,7 +196,7 @@ pub struct BudgetStatus {
     pub healthy: i32,
     pub desired: i32,
     pub allowed: i32,
-    /// Pods that were evicted and may still be seen, since when.
+    /// Evicted pods that may still be visible, with the time of the eviction.
     pub disrupted: BTreeMap<String, i64>,
 }
 
@@ -240,7 +240,7 @@ impl Action {
     }
 }
 
-/// Whether the labels bear all of these; an empty selector of a Service or set of ours is never made.
+/// Whether the labels match the selector. Empty selectors do not occur here.
 pub fn selects(selector: &Labels, labels: &Labels) -> bool {
     selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }

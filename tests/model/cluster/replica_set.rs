@@ -1,7 +1,8 @@
-//! The ReplicaSet controller: adopts, releases, makes and deletes pods, by its own picture of the cluster, which lags.
+//! The ReplicaSet controller: adopts, releases, creates and deletes pods according to its own, lagging cache.
 //!
-//! Follows `pkg/controller/replicaset`: expectations keep it from acting again before it saw what it did; it deletes by
-//! name, without a precondition; orphans that match are adopted, pods that do not match any more are released.
+//! Follows `pkg/controller/replicaset`. Expectations prevent it from acting again before it has observed its own
+//! writes. It deletes by name, without a precondition. It adopts matching orphans, and releases pods that no longer
+//! match.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,11 +14,11 @@ use super::object::{Fate, OwnerRef, Pod, Set, SetStatus, selects};
 use super::store::{Turn, View};
 use super::victims;
 
-/// Seconds after which it does not wait any longer for what it expected: 300 in truth. Its watch is never that late in
-/// a cluster that works, while our clock leaps, so here it is long: else it makes pods twice by itself.
+/// Seconds after which it no longer waits for its expectations; 300 in Kubernetes. In a working cluster, the watch is
+/// never that late. Our clock leaps, so the timeout is longer here: the controller would otherwise create pods twice.
 const EXPECTATION_TIMEOUT: i64 = 20 * 3600;
 
-/// What a set's last sync did that the controller has not seen yet.
+/// Writes of a ReplicaSet's last sync that the controller has not observed yet.
 #[derive(Debug, Default)]
 struct Expectation {
     creations: i64,
@@ -31,12 +32,12 @@ pub struct ReplicaSets {
     pub sets: View<Set>,
     queue: BTreeSet<Key>,
     expected: BTreeMap<Key, Expectation>,
-    /// Syncs that failed and come again later.
+    /// Failed syncs to retry later.
     retries: BTreeSet<Key>,
 }
 
 impl ReplicaSets {
-    /// Hears of the next change of a set.
+    /// Receives the next change of a ReplicaSet.
     pub fn hear_set(&mut self, api: &Api) -> bool {
         let Some(Turn { old, new }) = self.sets.advance(&api.sets) else { return false };
         if new.is_none()
@@ -48,7 +49,7 @@ impl ReplicaSets {
         true
     }
 
-    /// Hears of the next change of a pod.
+    /// Receives the next change of a pod.
     pub fn hear_pod(&mut self, api: &Api) -> bool {
         let Some(turn) = self.pods.advance(&api.pods) else { return false };
         match (turn.old, turn.new) {
@@ -92,7 +93,7 @@ impl ReplicaSets {
         self.queue.insert(set);
     }
 
-    /// The set that controls the pod, as far as the controller knows of it.
+    /// ReplicaSet that controls the pod, according to the cache.
     fn set_of(&self, pod: &Pod) -> Option<Key> {
         let owner = pod.meta.controller()?;
         let key = Key::new(pod.meta.key.namespace.clone(), owner.name.clone());
@@ -104,7 +105,7 @@ impl ReplicaSets {
         self.queue.extend(matching.map(|set| set.meta.key.clone()));
     }
 
-    /// Syncs one set that is due; false if none is.
+    /// Syncs one ReplicaSet that is due; false if none is.
     pub fn sync(&mut self, api: &mut Api) -> bool {
         let due: Vec<Key> = self.queue.iter().cloned().collect();
         let Some(key) = api.rng.pick(&due).cloned() else { return false };
@@ -115,14 +116,14 @@ impl ReplicaSets {
         true
     }
 
-    /// What failed comes again. Also looks at everything again, as the controller's own resync would.
+    /// Requeues failed syncs, and all other objects like the controller's own resync.
     pub fn retry(&mut self) -> bool {
         let again = !self.retries.is_empty();
         self.queue.append(&mut self.retries);
         again
     }
 
-    /// Looks again at sets whose expectations ran out.
+    /// Next time at which expectations expire.
     pub fn next_timeout(&self) -> Option<i64> {
         self.expected.values().filter(|one| one.open()).map(|one| one.since + EXPECTATION_TIMEOUT).min()
     }
@@ -152,13 +153,13 @@ impl ReplicaSets {
             failure,
         };
         if status != set.status {
-            // It tries again with a fresh version of the object, but the same status.
+            // Retries with a fresh version of the object, but the same status.
             api.update::<Set>(key, If::uid(&set.meta.uid), |set| set.status = status)?;
         }
         managed
     }
 
-    /// The active pods that the set has after adopting and releasing.
+    /// Active pods of the ReplicaSet after adoption and release.
     fn claim(&self, api: &mut Api, set: &Set) -> Result<Vec<Arc<Pod>>, Refused> {
         let mut claimed = Vec::new();
         for pod in self.pods.items.values().filter(|pod| pod.is_active()) {
@@ -218,7 +219,7 @@ impl ReplicaSets {
             let made = api.create_pod(pod);
             api.say(|| match &made {
                 Ok(pod) => format!("replicaset controller: makes {}", pod.meta.key),
-                Err(refused) => format!("replicaset controller: {} makes no pod: {refused:?}", set.meta.key),
+                Err(refused) => format!("replicaset controller: {} creates no pod: {refused:?}", set.meta.key),
             });
             match made {
                 Ok(_) => expected.creations += 1,
@@ -247,7 +248,7 @@ impl ReplicaSets {
         }
     }
 
-    /// The pods of every set of the same owner.
+    /// Pods of all ReplicaSets with the same owner.
     fn related(&self, set: &Set) -> Vec<Arc<Pod>> {
         let family: BTreeSet<&str> = match set.meta.controller() {
             None => [set.meta.uid.as_str()].into(),
@@ -270,7 +271,7 @@ impl Expectation {
     }
 }
 
-/// A pod as the set's template says, without an owner.
+/// A pod from the ReplicaSet's template, without an owner.
 pub fn from_template(set: &Set, name: &str) -> Pod {
     let mut pod = Pod { template: Arc::clone(&set.template), fate: Fate::Good, ..Pod::default() };
     pod.meta.key = Key::new(set.meta.key.namespace.clone(), name);

@@ -1,4 +1,4 @@
-//! The scheduler: binds pods to nodes that take them, and says so where none does.
+//! The scheduler: binds pods to suitable nodes, and reports if there is none.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use ganglion_core::facts::Requests;
 use super::api::{Api, If};
 use super::object::{Node, Phase, Pod, selects};
 
-/// Looks at one pod without a node; false if nothing changed.
+/// Tries to schedule one unbound pod; false if nothing changed.
 pub fn step(api: &mut Api) -> bool {
     let waiting: Vec<Arc<Pod>> =
         api.pods.values().filter(|pod| pod.node.is_none() && pod.is_active()).cloned().collect();
@@ -54,7 +54,7 @@ fn fits(api: &Api, pod: &Pod, node: &Node) -> bool {
     count < node.pods && wanted.cpu <= node.capacity.cpu && wanted.memory <= node.capacity.memory
 }
 
-/// Pods on the node, and what they request; ending ones still count.
+/// Number and requests of the pods on the node, including terminating ones.
 fn load(api: &Api, node: &Node) -> (i64, Requests) {
     api.pods
         .values()

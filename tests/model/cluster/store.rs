@@ -1,5 +1,4 @@
-//! One kind's objects in the API server, the log of what became of them, and views that follow the log at their own
-//! pace.
+//! Objects of one kind in the API server, the log of their changes, and views that follow the log at their own pace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,11 +7,11 @@ use ganglion_core::facts::Key;
 
 use super::object::{Action, Budget, Deployment, Meta, Node, Pod, Receipt, Scaler, Service, Set};
 
-/// What the API server needs to know of a kind.
+/// Properties of a kind that the API server needs.
 pub trait Stored: Clone + PartialEq {
     fn meta(&self) -> &Meta;
     fn meta_mut(&mut self) -> &mut Meta;
-    /// Whether the spec is another, so that the generation counts up.
+    /// Whether the spec differs, so that the generation increases.
     fn spec_differs(&self, _other: &Self) -> bool {
         false
     }
@@ -46,15 +45,15 @@ stored! {
     Action, a, b => a.spec != b.spec;
 }
 
-/// One watch event.
+/// A watch event.
 #[derive(Clone, Debug)]
 pub enum Event<T> {
     Put(Arc<T>),
-    /// The object as it last was, with the version of its deletion.
+    /// The object in its last state, with the version of its deletion.
     Gone(Arc<T>),
 }
 
-/// One kind.
+/// Objects of one kind.
 #[derive(Clone, Debug)]
 pub struct Store<T> {
     pub live: BTreeMap<Key, Arc<T>>,
@@ -80,7 +79,7 @@ impl<T: Stored> Store<T> {
         self.live.values()
     }
 
-    /// What was there when the log was of this length, by key.
+    /// Objects that existed when the log had this length, by key.
     pub fn as_of(&self, at: usize) -> impl Iterator<Item = &Arc<T>> {
         let mut there = BTreeMap::new();
         for event in &self.log[..at] {
@@ -103,13 +102,13 @@ impl<T: Stored> Store<T> {
     }
 }
 
-/// What was before an event and what is after it.
+/// State before and after an event.
 pub struct Turn<T> {
     pub old: Option<Arc<T>>,
     pub new: Option<Arc<T>>,
 }
 
-/// A controller's own picture of one kind, some way behind the log.
+/// A controller's cache of one kind, which lags behind the log.
 #[derive(Clone, Debug)]
 pub struct View<T> {
     pub items: BTreeMap<Key, Arc<T>>,
@@ -123,7 +122,7 @@ impl<T> Default for View<T> {
 }
 
 impl<T: Stored> View<T> {
-    /// Takes in the next event, if there is one.
+    /// Receives the next event, if there is one.
     pub fn advance(&mut self, store: &Store<T>) -> Option<Turn<T>> {
         let event = store.log.get(self.at)?;
         self.at += 1;

@@ -1,4 +1,4 @@
-//! The order in which the ReplicaSet controller picks the pods of a set that go when it has too many.
+//! The order in which the ReplicaSet controller deletes surplus pods.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::object::Pod;
 
-/// Sorts the pods, those that go first in front. `related` are the active pods of every set of the same owner; `now` is
-/// in milliseconds.
+/// Sorts the pods in the order of their deletion. `related` are the active pods of all ReplicaSets with the same owner;
+/// `now` is in milliseconds.
 pub fn sort(pods: &mut [Arc<Pod>], related: &[Arc<Pod>], now: i64) {
     let mut on_node: BTreeMap<Option<&str>, i32> = BTreeMap::new();
     for pod in related.iter().filter(|pod| pod.is_active()) {
@@ -34,7 +34,7 @@ fn order(a: &Pod, rank_a: i32, b: &Pod, rank_b: i32, now: i64) -> Ordering {
         .then_with(|| younger_first(a.meta.created, a, b.meta.created, b, now))
 }
 
-/// By age in powers of two of nanoseconds, and within one power by uid.
+/// Compares ages by powers of two of nanoseconds, then uids.
 fn younger_first(since_a: i64, a: &Pod, since_b: i64, b: &Pod, now: i64) -> Ordering {
     if since_a == since_b {
         return Ordering::Equal;

@@ -13,7 +13,7 @@ use crate::operator::build::NOW;
 use crate::operator::flaw::Flaw;
 use crate::operator::process::Process;
 
-/// How requests fail without being carried out.
+/// Errors of requests that are not carried out.
 const FAILURES: [(u16, &str); 4] =
     [(409, "Conflict"), (429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")];
 
@@ -50,7 +50,7 @@ impl Run<'_> {
         }
     }
 
-    /// A step inside the process; the requests that it sends have to follow from what it knows.
+    /// Takes a step inside the process; its requests must follow from its cache.
     fn moved(&mut self, step: impl FnOnce(&mut Process, &mut Api) -> bool) -> Result<bool, Violation> {
         let before = self.operator.pending.len();
         let did = step(&mut self.operator, &mut self.cluster.api);
@@ -58,7 +58,7 @@ impl Run<'_> {
         Ok(did)
     }
 
-    /// Checks the requests that were sent since there were this many.
+    /// Checks the requests that were sent after the first `before`.
     fn sent(&mut self, before: usize) -> Result<(), Violation> {
         for one in &self.operator.pending[before..] {
             if one.asked.writes() {
@@ -70,14 +70,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// One of the requests that wait to be carried out, or for their answer.
+    /// Picks a request that waits to be carried out, or for its answer.
     fn waiting(&mut self, served: bool) -> Option<usize> {
         let pending = self.operator.pending.iter().enumerate();
         let fit: Vec<usize> = pending.filter(|(_, one)| one.answer.is_some() == served).map(|(at, _)| at).collect();
         self.cluster.api.rng.pick(&fit).copied()
     }
 
-    /// A request is carried out.
+    /// Carries out a request.
     fn send(&mut self, index: usize) -> Result<(), Violation> {
         let (asked, action) = (self.operator.pending[index].asked.clone(), self.operator.pending[index].action.clone());
         if let Some(more) = self.flaw.adds(&asked, &action, &self.cluster.api) {
@@ -99,7 +99,8 @@ impl Run<'_> {
         Ok(answer)
     }
 
-    /// Evictions that were not carried out may be so half, where the API server notices that its client is gone.
+    /// Evictions that were not carried out may be half done: the budget is charged, but the API server then notices
+    /// that its client is gone.
     fn interrupt_evictions(&mut self) {
         for one in self.operator.pending.iter().filter(|one| one.answer.is_none()) {
             if matches!(one.asked.what, What::Evict(_)) && self.cluster.api.rng.below(2) == 0 {
@@ -108,7 +109,7 @@ impl Run<'_> {
         }
     }
 
-    /// One of the requests that were carried out ends in this way.
+    /// Ends one of the requests that were carried out, with an answer or a lost answer.
     fn end_carried_out(&mut self, how: fn(&mut Process, usize), words: &str) -> Result<bool, Violation> {
         let Some(index) = self.waiting(true) else { return Ok(false) };
         let asked = &self.operator.pending[index].asked;
@@ -122,20 +123,20 @@ impl Run<'_> {
         let (code, reason) = *self.cluster.api.rng.pick(&FAILURES).unwrap_or(&FAILURES[0]);
         let one = &mut self.operator.pending[index];
         one.answer = Some(failure(code, reason, reason));
-        self.cluster.api.say(|| format!("operator: {} is turned away: {code}", one.asked));
+        self.cluster.api.say(|| format!("operator: {} is rejected: {code}", one.asked));
         self.end(index, Process::answer)?;
         Ok(true)
     }
 
     fn end(&mut self, index: usize, how: fn(&mut Process, usize)) -> Result<(), Violation> {
-        // One is removed; requests that follow are appended.
+        // One request is removed; subsequent requests are appended.
         let before = self.operator.pending.len() - 1;
         how(&mut self.operator, index);
         self.sent(before)
     }
 }
 
-/// What a request does. The deletion of a victim whose eviction a budget has granted is the rest of that eviction.
+/// Deed of a request. If a budget has granted the eviction of a victim, its deletion is the rest of that eviction.
 fn deed(api: &Api, asked: &Asked) -> Deed {
     match Deed::of(asked) {
         Deed::DeletePod { pod, uid } if is_granted(api, &pod, &uid) => Deed::Evict { pod, uid },

@@ -1,6 +1,6 @@
-//! A request as it came over the wire: method, path and body, read into what it asks of which object.
+//! A request as it came over the wire (method, path and body), parsed into an operation on an object.
 //!
-//! What the simulated API server does not know is a panic: the operator has learned to send something new.
+//! An unsupported request panics: the operator now sends something that the model does not implement yet.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The kinds that the operator sends requests about.
+/// Kinds for which the operator sends requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Pod,
@@ -32,13 +32,13 @@ pub struct Asked {
     pub what: What,
 }
 
-/// What is asked.
+/// Operation of a request.
 #[derive(Clone, Debug)]
 pub enum What {
     Get,
-    /// Another status, applied or put in place of the old one; both replace all of it, since nobody else writes it.
+    /// A new status, applied or replaced. Both replace the whole status, because only the operator writes it.
     Status(Head, Box<WorkloadActionStatus>),
-    /// A status that was put without saying over which version.
+    /// A status replaced without a resource version.
     Unversioned,
     /// RFC 7386, or Kubernetes' strategic merge patch for pods.
     Merge(MergePatch),
@@ -48,13 +48,13 @@ pub enum What {
     NewReceipt(WorkloadActionReceiptSpec),
     /// A move of a moveApplication.
     NewAction(Box<WorkloadAction>),
-    /// Only the pod of this uid.
+    /// Only the pod with this uid.
     Evict(Option<String>),
-    /// Only the object of this uid.
+    /// Only the object with this uid.
     Delete(Option<String>),
 }
 
-/// Which object, and which version of it, a write is for.
+/// Object of a write, and its expected version.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Head {
@@ -62,7 +62,7 @@ pub struct Head {
     pub resource_version: Option<String>,
 }
 
-/// A merge patch, as far as there is anything that patches it.
+/// A merge patch, with the fields that the operator patches.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MergePatch {
@@ -85,11 +85,11 @@ pub struct MetaPatch {
     pub finalizers: Option<Vec<String>>,
 }
 
-/// One owner in a strategic merge patch, which merges them by uid.
+/// One owner in a strategic merge patch, which merges owners by uid.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum OwnerPatch {
-    /// Always with `$patch: delete`.
+    /// Always `$patch: delete`.
     Delete {
         #[serde(rename = "$patch")]
         patch: String,
@@ -131,14 +131,14 @@ fn uid(of: Option<Preconditions>) -> Option<String> {
 }
 
 impl Asked {
-    /// Reads a request; `content` is its Content-Type.
+    /// Parses a request; `content` is its Content-Type.
     pub fn read(method: &str, path: &str, content: &str, body: &[u8]) -> Self {
         let parts: Vec<&str> = path.split('/').skip_while(|part| *part != "namespaces").skip(1).collect();
         let (namespace, plural, name, sub) = match parts.as_slice() {
             [namespace, plural] => (*namespace, *plural, "", ""),
             [namespace, plural, name] => (*namespace, *plural, *name, ""),
             [namespace, plural, name, sub] => (*namespace, *plural, *name, *sub),
-            _ => panic!("{method} {path} is unknown here"),
+            _ => panic!("{method} {path} is not supported by the model"),
         };
         let kind = match plural {
             "pods" => Kind::Pod,
@@ -146,7 +146,7 @@ impl Asked {
             "deployments" => Kind::Deployment,
             "workloadactions" => Kind::Action,
             "workloadactionreceipts" => Kind::Receipt,
-            _ => panic!("{method} {path} is unknown here"),
+            _ => panic!("{method} {path} is not supported by the model"),
         };
         let (mut name, apply) = (name.to_owned(), content == "application/apply-patch+yaml");
         let what = match (method, kind, sub) {
@@ -178,12 +178,12 @@ impl Asked {
             ("DELETE", Kind::Pod | Kind::Action | Kind::Receipt, "") => {
                 What::Delete(uid(parse::<DeleteOptions>(body).preconditions))
             }
-            _ => panic!("{method} {path} ({content}) is unknown here"),
+            _ => panic!("{method} {path} ({content}) is not supported by the model"),
         };
         Self { kind, key: Key::new(namespace, name), what }
     }
 
-    /// It changes something, where it is carried out.
+    /// Whether it changes something when it is carried out.
     pub fn writes(&self) -> bool {
         !matches!(self.what, What::Get)
     }
@@ -203,7 +203,7 @@ impl std::fmt::Display for Asked {
         match what {
             What::Get => write!(f, "get {kind:?} {key}"),
             What::Status(_, status) => write!(f, "record {key} {}", words(status)),
-            What::Unversioned => write!(f, "record {key} over any version"),
+            What::Unversioned => write!(f, "record {key} without a version"),
             What::Merge(MergePatch { metadata, spec }) => {
                 write!(f, "patch {kind:?} {key}")?;
                 if let Some(replicas) = spec.replicas {
@@ -225,7 +225,7 @@ impl std::fmt::Display for Asked {
     }
 }
 
-/// A status in a line.
+/// One-line summary of a status.
 fn words(status: &WorkloadActionStatus) -> String {
     let one = |slot: &ganglion_api::workload_action::status::Slot| {
         let reason = slot.reason.map(|reason| format!("({reason})")).unwrap_or_default();

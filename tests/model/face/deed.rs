@@ -1,4 +1,4 @@
-//! What a request does to pods and workloads, for the invariants: read off the request itself.
+//! Effect of a request on pods and workloads, for the invariants; derived from the request itself.
 
 use ganglion_api::marks;
 use ganglion_core::facts::Key;
@@ -8,23 +8,23 @@ use super::asked::{Asked, Kind, MergePatch, What};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// Reads, or writes the operator's own records: statuses, finalizers, receipts, a ledger that is removed.
+    /// Reads, or writes the operator's own records: statuses, finalizers, receipts, a removed ledger.
     Own,
     CreatePod {
         pod: Key,
         slot: String,
     },
-    /// Detaches a pod from its set, for this slot.
+    /// Releases a pod from its ReplicaSet, for this slot.
     Detach {
         pod: Key,
         uid: String,
         slot: String,
     },
-    /// Marks the pod that the set deletes when it has one too many.
+    /// Marks the pod that the ReplicaSet deletes as surplus.
     Mark {
         slot: String,
     },
-    /// Attaches a pod to its set, or removes our marks.
+    /// Attaches a pod to its ReplicaSet, or removes our marks.
     Release,
     Evict {
         pod: Key,
@@ -62,7 +62,7 @@ impl Deed {
     }
 }
 
-/// A merge patch of a pod, identified by the slot's mark and the label that ties the pod to its set.
+/// Deed of a merge patch of a pod, identified by the slot's mark and the label that ties the pod to its ReplicaSet.
 fn change(asked: &Asked, patch: &MergePatch) -> Deed {
     let leaves = patch.metadata.labels.values().any(Option::is_none);
     match patch.metadata.annotations.get(marks::SLOT) {
@@ -71,11 +71,11 @@ fn change(asked: &Asked, patch: &MergePatch) -> Deed {
             Deed::Detach { pod: asked.key.clone(), uid, slot: slot.clone() }
         }
         Some(None) if !leaves => Deed::Release,
-        _ => panic!("{asked} is unknown here"),
+        _ => panic!("{asked} is not supported by the model"),
     }
 }
 
-/// The slot whose mark a JSON patch sets, by itself or with all annotations.
+/// Slot whose mark a JSON patch sets, by itself or with all annotations.
 fn marked_for(patch: &[Value]) -> String {
     let mut adds = patch.iter().filter(|step| step["op"] == "add");
     let slot = adds.find_map(|step| match step["path"].as_str()?.strip_prefix("/metadata/annotations")? {

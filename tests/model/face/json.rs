@@ -1,4 +1,4 @@
-//! Objects of the simulated cluster as the JSON that the API server sends: what a client of ours reads of each.
+//! Objects of the simulated cluster as the JSON of the API server, with the fields that our client reads.
 
 use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cluster::facts::time;
 use crate::cluster::object::{Action, Deployment, Labels, Meta, OwnerRef, Phase, Pod, Receipt, Set};
 
-/// What the API server can send.
+/// A kind that the API server can send.
 pub trait AsJson {
     fn json(&self) -> String;
 }
@@ -155,7 +155,7 @@ impl AsJson for Pod {
     }
 }
 
-/// The name of every pod's container.
+/// Name of every pod's container.
 const CONTAINER: &str = "main";
 
 fn pod_status(pod: &Pod) -> Value {

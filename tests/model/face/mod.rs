@@ -1,5 +1,5 @@
-//! The simulated API server as the operator meets it: requests over HTTP, with the preconditions and the answers of a
-//! real one. The objects inside are plain structs; JSON is made and read here and nowhere else.
+//! The simulated API server as the operator sees it: requests over HTTP, with the preconditions and the answers of a
+//! real one. The objects inside are plain structs; JSON is written and parsed only here.
 
 pub mod asked;
 pub mod deed;
@@ -19,7 +19,7 @@ use crate::cluster::object::{Action, Deployment, Labels, Meta, Receipt, Set};
 use asked::{Asked, Head, Kind, MergePatch, MetaPatch, OwnerPatch, What};
 use json::AsJson;
 
-/// Code and body.
+/// Status code and body.
 pub type Answer = (u16, String);
 
 /// Carries out a request.
@@ -63,7 +63,7 @@ fn action(api: &mut Api, asked: &Asked) -> Answer {
             Ok(()) => api.actions.get(key).map_or_else(|| success(200), |left| (200, left.json())),
             Err(refused) => refusal(asked, &refused),
         },
-        _ => panic!("{asked} is unknown here"),
+        _ => panic!("{asked} is not supported by the model"),
     }
 }
 
@@ -86,7 +86,7 @@ fn receipt(api: &mut Api, asked: &Asked) -> Answer {
             Ok(()) => success(200),
             Err(refused) => refusal(asked, &refused),
         },
-        _ => panic!("{asked} is unknown here"),
+        _ => panic!("{asked} is not supported by the model"),
     }
 }
 
@@ -100,7 +100,7 @@ fn workload<T: Held + AsJson>(api: &mut Api, asked: &Asked, replicas: fn(&mut T)
             });
             answer(asked, result)
         }
-        _ => panic!("{asked} is unknown here"),
+        _ => panic!("{asked} is not supported by the model"),
     }
 }
 
@@ -114,7 +114,7 @@ fn only(uid: Option<&String>) -> If<'_> {
     If { uid: uid.map(String::as_str), version: None }
 }
 
-/// Uid and version, where they are given. A version that is no number is none that ever was.
+/// Precondition from uid and version, if given. A version that is not a number never matches.
 fn condition<'a>(uid: Option<&'a String>, version: Option<&String>) -> If<'a> {
     If { version: version.map(|version| version.parse().unwrap_or(u64::MAX)), ..only(uid) }
 }
@@ -123,7 +123,7 @@ fn update<T: Held>(api: &mut Api, key: &Key, head: &Head, change: impl FnOnce(&m
     api.update::<T>(key, condition(head.uid.as_ref(), head.resource_version.as_ref()), change)
 }
 
-/// The metadata of a merge patch, and what else it changes.
+/// Applies the metadata of a merge patch, and the changes of `more`.
 fn merge<T: Held>(api: &mut Api, key: &Key, patch: &MetaPatch, more: impl FnOnce(&mut T)) -> Result<Arc<T>, Refused> {
     api.update::<T>(key, condition(patch.uid.as_ref(), patch.resource_version.as_ref()), |object| {
         let meta = object.meta_mut();
@@ -155,7 +155,7 @@ fn merge_labels(labels: &mut Labels, patch: &std::collections::BTreeMap<String, 
     }
 }
 
-/// What a write came to.
+/// Answer to a write.
 fn answer<T: AsJson>(asked: &Asked, result: Result<Arc<T>, Refused>) -> Answer {
     match result {
         Ok(object) => (200, object.json()),
@@ -188,7 +188,7 @@ fn status(code: u16, reason: &str, message: &str) -> Value {
         "message": message, "reason": reason, "code": code})
 }
 
-/// An answer that something went wrong.
+/// Answer with an error.
 pub fn failure(code: u16, reason: &str, message: &str) -> Answer {
     (code, status(code, reason, message).to_string())
 }

@@ -1,4 +1,4 @@
-//! Requests about pods: creation, merge and JSON patches, eviction, deletion.
+//! Requests for pods: creation, merge and JSON patches, eviction, deletion.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub fn serve(api: &mut Api, asked: &Asked) -> Answer {
             Ok(None) => success(200),
             Err(refused) => refusal(asked, &refused),
         },
-        _ => panic!("{asked} is unknown here"),
+        _ => panic!("{asked} is not supported by the model"),
     }
 }
 
@@ -45,7 +45,7 @@ fn create(api: &mut Api, asked: &Asked, sent: &Sent) -> Answer {
     }
 }
 
-/// The pod that was sent, as far as anybody here reads it.
+/// The pod that was sent, with the fields that the model reads.
 fn pod(key: &Key, sent: &Sent) -> Pod {
     let (meta, spec) = (&sent.metadata, sent.spec.clone().unwrap_or_default());
     let template = Template {
@@ -73,11 +73,11 @@ fn pod(key: &Key, sent: &Sent) -> Pod {
     }
 }
 
-/// The node that a pod is to run on by its name, as its required node affinity says.
+/// Name of the node that the pod's required node affinity selects.
 fn pin(spec: &PodSpec) -> Option<String> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
-    let [term] = terms.as_slice() else { panic!("{} terms are unknown here", terms.len()) };
+    let [term] = terms.as_slice() else { panic!("{} terms are not supported by the model", terms.len()) };
     let by_name = term.match_fields.iter().flatten().find(|one| one.key == "metadata.name" && one.operator == "In")?;
     by_name.values.as_ref()?.first().cloned()
 }
@@ -91,7 +91,7 @@ pub fn owner(sent: &OwnerReference) -> OwnerRef {
     }
 }
 
-/// Of labels and annotations, which is all that such a patch changes.
+/// Applies a JSON patch to labels and annotations; it cannot change anything else.
 fn json_patch(api: &mut Api, asked: &Asked, patch: &[Value]) -> Answer {
     let Some(pod) = api.pods.get(&asked.key).cloned() else { return refusal(asked, &Refused::NotFound) };
     let Some(mut new) = patched(&pod, patch) else {
@@ -104,8 +104,8 @@ fn json_patch(api: &mut Api, asked: &Asked, patch: &[Value]) -> Answer {
     answer(asked, result)
 }
 
-/// The pod's metadata as patched; None where a test does not hold. A test for `null` holds where there is nothing, as
-/// on the API server; the library would have a `null` there.
+/// The pod's metadata after the patch; None if a test fails. As on the API server, a test for `null` succeeds if the
+/// value is absent; the library would require a `null`.
 fn patched(pod: &Pod, patch: &[Value]) -> Option<Value> {
     let mut meta = json!({"uid": pod.meta.uid, "labels": pod.meta.labels});
     if !pod.meta.annotations.is_empty() {

@@ -1,4 +1,4 @@
-//! The face compared with real API servers, and its JSON compared with the watches.
+//! Compares the face with real API servers, and its JSON with the watches.
 
 use std::fmt::Debug;
 
@@ -22,7 +22,7 @@ use crate::operator::flaw::Flaw;
 use crate::random::Rng;
 use crate::setup::Setup;
 
-/// Each version of each object is the same in an answer and in a watch event.
+/// Checks that each version of each object is the same in an answer and in a watch event.
 fn check_read_alike<T: Stored + AsFact + AsJson>(store: &Store<T>, read: impl Fn(&str) -> T::Fact) -> usize
 where
     T::Fact: PartialEq + Debug,
@@ -103,8 +103,8 @@ fn a_status_is_written_for_one_version_applied_or_put() {
         assert_eq!(why(&write(None, Some("1"))), (409, "Conflict"));
         let done = write(Some(&meta.uid), Some(&version));
         assert_eq!((done.0, &done.1["status"]["observedGeneration"]), (200, &json!(1)));
-        assert_eq!(done.1["metadata"]["generation"], 1, "a status is no part of the spec");
-        assert_eq!(why(&write(Some(&meta.uid), Some(&version))), (409, "Conflict"), "that version is over");
+        assert_eq!(done.1["metadata"]["generation"], 1, "a status is not part of the spec");
+        assert_eq!(why(&write(Some(&meta.uid), Some(&version))), (409, "Conflict"), "that version is outdated");
         let blind = write(None, None).0;
         assert_eq!(blind, if method == "PUT" { 422 } else { 200 }, "{method} without a version");
         api.delete::<Action>(&key, If::any()).expect("it goes");

@@ -1,5 +1,5 @@
-//! An API server for loops, as far as their controller can tell: objects as JSON, one resource version, conflicts, applied
-//! statuses. Knows nothing of controllers; every write is left in a list for the invariants.
+//! An API server for loops, as far as their controller needs it: objects as JSON, one resource version, conflicts,
+//! applied statuses. It is independent of the controllers; every write is appended to a log for the invariants.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ganglion_api::marks;
 use serde_json::{Value, json};
 
-/// The namespace of everything.
+/// Namespace of all objects.
 pub const NAMESPACE: &str = "n";
 
 /// A kind.
@@ -36,7 +36,7 @@ impl Sort {
     }
 }
 
-/// Who writes.
+/// Author of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     Operator,
@@ -55,7 +55,7 @@ pub struct Asked {
     pub manager: String,
     pub merge: bool,
     pub body: Value,
-    /// What a JSON patch insists on: paths and values.
+    /// `test` operations of a JSON patch: paths and values.
     pub tests: Vec<(String, Value)>,
 }
 
@@ -82,18 +82,18 @@ impl Asked {
         })
     }
 
-    /// It changes something, where it is carried out.
+    /// Whether it changes something when it is carried out.
     pub fn writes(&self) -> bool {
         self.method != "GET"
     }
 
-    /// It sets the target's replicas.
+    /// Whether it sets the target's replicas.
     pub fn scales(&self) -> bool {
         self.writes() && self.sort == Sort::Deployment
     }
 }
 
-/// A JSON patch that replaces a status: what it insists on, and the same as a body.
+/// Splits a JSON patch that replaces a status into its `test` operations and the equivalent body.
 fn operations(patch: &Value) -> (Vec<(String, Value)>, Value) {
     let (mut tests, mut body) = (Vec::new(), json!({}));
     for operation in patch.as_array().into_iter().flatten() {
@@ -101,7 +101,7 @@ fn operations(patch: &Value) -> (Vec<(String, Value)>, Value) {
         match (operation["op"].as_str(), path.as_str()) {
             (Some("test"), _) => tests.push((path, operation["value"].clone())),
             (Some("add"), "/status") => body["status"] = operation["value"].clone(),
-            other => panic!("no operation that the operator sends: {other:?}"),
+            other => panic!("not an operation that the operator sends: {other:?}"),
         }
     }
     (tests, body)
@@ -133,20 +133,19 @@ pub struct Write {
     pub sort: Sort,
     pub name: String,
     pub old: Option<Arc<Value>>,
-    /// None where it was deleted.
+    /// None if it was deleted.
     pub new: Option<Arc<Value>>,
     pub version: u64,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Api {
     pub objects: BTreeMap<(Sort, String), Arc<Value>>,
-    /// Every write there was.
+    /// All writes so far.
     pub log: Vec<Write>,
     pub version: u64,
     uids: u64,
-    /// Preconditions are passed over: a flaw.
+    /// A flaw: preconditions are ignored.
     careless: bool,
 }
 
@@ -159,7 +158,7 @@ impl Api {
         self.objects.get(&(sort, name.to_owned()))
     }
 
-    /// Makes an object; an existing one of that name is left alone.
+    /// Creates an object; does nothing if one of that name exists.
     pub fn create(
         &mut self,
         by: By,
@@ -182,7 +181,7 @@ impl Api {
         Ok(self.put(by, sort, name, object))
     }
 
-    /// Changes an object. What changes nothing is no write.
+    /// Changes an object. An update without a change is not a write.
     pub fn change(&mut self, by: By, sort: Sort, name: &str, change: impl FnOnce(&mut Value)) -> Option<Arc<Value>> {
         let old = Arc::clone(self.get(sort, name)?);
         let mut new = Value::clone(&old);
@@ -212,7 +211,7 @@ impl Api {
         new
     }
 
-    /// What the garbage collector takes: children whose loop is gone. False if there are none.
+    /// Garbage collection: deletes children whose loop is gone. False if there are none.
     pub fn collect(&mut self) -> bool {
         let is_there = |uid: &Value| self.objects.values().any(|object| object["metadata"]["uid"] == *uid);
         let orphan = |object: &Value| {
@@ -224,7 +223,7 @@ impl Api {
         gone.map(|(sort, name)| self.delete(By::Others, sort, &name)).is_some()
     }
 
-    /// Carries out a request: the code and the body of the answer.
+    /// Carries out a request. Returns status code and body of the answer.
     pub fn serve(&mut self, by: By, asked: &Asked) -> (u16, Value) {
         let Asked { sort, name, body, .. } = asked;
         if asked.method == "POST" {
@@ -285,14 +284,14 @@ fn apply(object: &mut Value, asked: &Asked) {
     }
 }
 
-/// As the API server answers where a `test` of a JSON patch does not hold.
+/// Answer of the API server if a `test` of a JSON patch fails.
 fn failed_test() -> (u16, Value) {
     let (code, mut body) = failure(422, "Invalid");
     body["message"] = json!("the server rejected our request due to an error in our request");
     (code, body)
 }
 
-/// An answer that something went wrong.
+/// Answer with an error.
 pub fn failure(code: u16, reason: &str) -> (u16, Value) {
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": reason, "reason": reason, "code": code});

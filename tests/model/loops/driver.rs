@@ -1,5 +1,5 @@
-//! Drives a run: samples come, requests are answered or lost, the process dies, others write, the clock steps; then all that
-//! stops and everything has to come to rest and to tell the truth.
+//! Drives a run: samples arrive, requests are answered or lost, the process crashes, other clients write, the clock
+//! steps. Then all that stops, and everything must come to rest with a correct status.
 
 mod settle;
 
@@ -18,10 +18,10 @@ use super::setup::{self, Choice, Setup};
 use crate::check::{Violation, violation};
 use crate::random::Rng;
 
-/// When a run begins, in milliseconds since the epoch.
+/// Start time of a run, in milliseconds since the epoch.
 const BEGINNING: i64 = 1_800_000_000_000;
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Done {
     pub steps: u64,
@@ -36,21 +36,21 @@ pub struct Run<'a> {
     metrics: Metrics,
     pub api: Api,
     process: Process,
-    /// How many there were before this one.
+    /// Number of processes before this one.
     processes: u64,
-    /// Requests of processes that have ended, with what was recorded when they were sent.
+    /// Requests of processes that have ended, with the claim that was recorded when they were sent.
     ghosts: Vec<(Asked, Option<Intent>)>,
-    /// The same of the requests that wait, by their place.
+    /// The same for the waiting requests, by their index.
     intents: Vec<Option<Intent>>,
     invariants: Invariants,
     rng: Rng,
-    /// Milliseconds by a clock that never steps.
+    /// Milliseconds of a clock that never steps.
     steady: i64,
     steps: u64,
     lines: Option<Vec<String>>,
 }
 
-/// Runs this situation; with `trace`, the answer has one line for each step.
+/// Runs this situation; with `trace`, the result has one line per step.
 pub fn run(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {
@@ -91,7 +91,7 @@ impl Run<'_> {
         }
     }
 
-    /// What is the user's is there.
+    /// Recreates the user's objects.
     fn restore(&mut self) {
         let deployment = json!({"metadata": {}, "spec": {"replicas": 3, "template": {}}});
         let made = |spec: &Value, kind| json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": kind, "metadata": {}, "spec": spec});
@@ -171,7 +171,7 @@ impl Run<'_> {
         self.note()
     }
 
-    /// The API server refuses a request.
+    /// The API server rejects a request.
     async fn refuse(&mut self, index: usize) {
         let asked = self.process.pending[index].asked.to_string();
         let (code, reason) = *self.rng.pick(&FAILURES).unwrap_or(&FAILURES[0]);
@@ -180,7 +180,7 @@ impl Run<'_> {
         self.answer(index).await;
     }
 
-    /// Notes what was recorded when the new requests were sent, and looks at what others wrote.
+    /// Records the current claim for new requests, and processes the writes of others.
     fn note(&mut self) -> Result<(), Violation> {
         while self.intents.len() < self.process.pending.len() {
             self.intents
@@ -199,7 +199,7 @@ impl Run<'_> {
         (self.flaw != Flaw::Deaf || place != 1 || !self.process.is_synced()) && self.process.hear(place, &self.api)
     }
 
-    /// One of the requests that wait for their turn, or for their answer to arrive.
+    /// Picks a request that waits to be carried out, or for its answer to arrive.
     fn waiting(&mut self, served: bool) -> Option<usize> {
         let pending = self.process.pending.iter().enumerate();
         let fit: Vec<usize> = pending.filter(|(_, one)| one.answer.is_some() == served).map(|(at, _)| at).collect();
@@ -269,7 +269,8 @@ impl Run<'_> {
         self.sample(time, &values);
     }
 
-    /// A sample is pushed; one of a time at which there was another is none that the API server ever had.
+    /// Pushes a sample. If a sample with the same time exists, the push is ignored, because the API server never has
+    /// both.
     fn sample(&mut self, millis: i64, values: &[(&str, &str)]) {
         let time = Timestamp::from_millisecond(millis).unwrap_or_default();
         let values: BTreeMap<String, String> =
@@ -331,11 +332,11 @@ impl Run<'_> {
     }
 }
 
-/// How requests fail without being carried out.
+/// Errors of requests that are not carried out.
 const FAILURES: [(u16, &str); 4] =
     [(409, "Conflict"), (429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")];
 
-/// The object of this name, for the checks.
+/// The object with this name, for the checks.
 pub fn object<'a>(api: &'a Api, sort: Sort, name: &str) -> Result<&'a Arc<Value>, Violation> {
-    api.get(sort, name).map_or_else(|| violation("LostChild", format!("there is no {sort:?} {name}")), Ok)
+    api.get(sort, name).map_or_else(|| violation("LostChild", format!("{sort:?} {name} does not exist")), Ok)
 }

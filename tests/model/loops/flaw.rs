@@ -1,5 +1,5 @@
-//! Operators with one flaw each: the real one, with its requests, or what it learns, changed on the way. Each must be caught
-//! by the rule that is there for it.
+//! Operators with one flaw each: the real one, with its requests or its input changed on the way. Each flaw must be
+//! detected by the rule that is meant for it.
 
 use std::collections::BTreeMap;
 
@@ -11,35 +11,35 @@ use serde_json::{Value, json};
 
 use super::api::{Api, Asked, Sort};
 
-/// What is wrong with the operator.
+/// Flaw of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     None,
-    /// Acts without having recorded what it is about to do.
+    /// Acts without a recorded claim.
     SkipsClaim,
-    /// Insists on no version.
+    /// Sends no preconditions.
     Careless,
-    /// Remembers of no action when it was.
+    /// Does not remember the times of its actions.
     ForgetsDwell,
-    /// Counts as served what a limit blocked.
+    /// Counts limited actions as served.
     CountsLimited,
-    /// Takes what is no number for zero.
+    /// Reads invalid numbers as zero.
     ReadsZero,
     /// Writes into the loop's spec.
     WritesSpec,
-    /// Leaves the bounds of the rung.
+    /// Exceeds the bounds of the rung.
     Exceeds,
-    /// Says that it has scaled, and has not.
+    /// Reports that it has scaled although it has not.
     ClaimsSuccess,
-    /// Writes with every look.
+    /// Writes at each reconcile.
     Restless,
-    /// Begins anew with the numbers of samples.
+    /// Restarts the sequence numbers of samples.
     ForgetsSequence,
-    /// Never hears of samples.
+    /// Never receives samples.
     Deaf,
-    /// Takes what another leader wrote for its own.
+    /// Treats the writes of another leader as its own.
     TrustsOthers,
-    /// Never looks again when time alone brings something to do.
+    /// Never reconciles when only a timer is due.
     Oversleeps,
 }
 
@@ -80,7 +80,7 @@ impl Flaw {
         bent
     }
 
-    /// What the operator believes has happened, where nothing does.
+    /// Fake answer for a request that is not carried out.
     pub fn pretend(self, asked: &Asked, api: &Api) -> Option<(u16, Value)> {
         let there = Value::clone(api.get(asked.sort, &asked.name)?);
         match self {
@@ -94,12 +94,12 @@ impl Flaw {
         }
     }
 
-    /// What the nth process calls its leader term.
+    /// Leader term of the nth process.
     pub fn term(self, process: u64) -> String {
         if self == Self::TrustsOthers { "same".to_owned() } else { format!("term{process}") }
     }
 
-    /// What of a sample it gets to see.
+    /// Values of a sample as the operator receives them.
     pub fn misread(self, values: BTreeMap<String, String>) -> BTreeMap<String, String> {
         let read = |value: String| {
             let lost = self == Self::ReadsZero && value.parse::<f64>().map_or(true, |value| !value.is_finite());

@@ -1,4 +1,4 @@
-//! What must hold of loops after every write, read off what the API server holds, and who wrote what.
+//! Rules for loops after every write, evaluated from the objects in the API server and the author of each write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,42 +16,41 @@ use super::api::{Api, By, Sort, Write};
 use super::process::{NOW, now};
 use crate::check::{Violation, violation};
 
-/// How long a value may be used for after its time: three intervals, and the time that requests take.
+/// Maximum age of a usable value: three intervals, plus the time that requests take.
 pub const FRESH: i64 = 45_000;
 const LATE: i64 = 60_000;
 
-/// A claim, as it was recorded when a request was sent: whose, of what, and about which sample.
+/// A claim recorded when a request was sent: uid of the Execution, claim, and number of the sample.
 pub type Intent = (String, Claim, i64);
 
 /// An effect on the target.
 struct Effect {
     executor: String,
     seq: i64,
-    /// By the wall clock, and by one that never steps.
+    /// Wall clock, and a clock that never steps.
     at: (i64, i64),
     ghost: bool,
-    /// Number of the sample that it was about.
+    /// Number of its sample.
     sample: i64,
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct Invariants {
-    /// How far the log was read.
+    /// Number of log entries processed.
     read: usize,
-    /// What was pushed, by its time.
+    /// Pushed samples by time.
     pub samples: BTreeMap<Timestamp, BTreeMap<String, String>>,
     effects: Vec<Effect>,
-    /// Effects before this were forgotten with the Decision that knew of them.
+    /// Number of effects that were forgotten together with the Decision that recorded them.
     forgotten: usize,
-    /// What may count as served though nothing was done: done by others, or only in a dry run.
+    /// Number of decisions that may count as served without an effect: performed by others, or in a dry run.
     granted: i64,
-    /// Counts that never go back, by object and name.
+    /// Counters that must never decrease, by object and name.
     counts: BTreeMap<(String, String), i64>,
-    /// What the process that runs has written: of which Monitorings, and which decisions that were open then.
+    /// Monitorings that the current process has written, and open decisions that it has confirmed.
     monitored: BTreeSet<String>,
     confirmed: BTreeSet<(String, i64)>,
-    /// What that process calls its leader term.
+    /// Leader term of the current process.
     term: String,
     pub decisions: u64,
     pub writes: BTreeMap<(Sort, String), u64>,
@@ -65,7 +64,7 @@ fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The claim that was recorded last.
+/// The last recorded claim.
 pub fn intent(api: &Api) -> Option<Intent> {
     let claims = api.log.iter().rev().filter(|write| write.sort == Sort::Execution && write.name == "web");
     let mut claims =
@@ -77,20 +76,20 @@ pub fn intent(api: &Api) -> Option<Intent> {
 }
 
 impl Invariants {
-    /// Begins with a process in this leader term.
+    /// Starts with a process in this leader term.
     pub fn of(term: String) -> Self {
         Self { term, ..Self::default() }
     }
 
-    /// Another process runs, in another leader term.
+    /// Another process starts, in another leader term.
     pub fn restarted(&mut self, term: String) {
         self.term = term;
         self.monitored.clear();
         self.confirmed.clear();
     }
 
-    /// Looks at every write since the last time; `sent` is what stood recorded when the request that wrote was sent, and
-    /// `steady` a clock that never steps.
+    /// Processes every write since the last call. `sent` is the claim that was recorded when the writing request was
+    /// sent, and `steady` a clock that never steps.
     pub fn take(&mut self, api: &Api, sent: Option<&Intent>, steady: i64) -> Result<(), Violation> {
         while let Some(write) = api.log.get(self.read).cloned() {
             self.read += 1;
@@ -128,10 +127,10 @@ impl Invariants {
         let (from, to) = (replicas(old), replicas(new));
         let claim = sent.filter(|(_, claim, _)| claim.goal.replicas.map(i64::from) == Some(to));
         let Some((executor, claim, sample)) = claim else {
-            return violation("NoIntent", format!("scaled from {from} to {to}, and {sent:?} was recorded"));
+            return violation("NoIntent", format!("scaled from {from} to {to}, but {sent:?} was recorded"));
         };
         if self.effects.iter().any(|effect| effect.executor == *executor && effect.seq == claim.seq) {
-            return violation("TwoEffects", format!("decision {} has two effects, to {to} at last", claim.seq));
+            return violation("TwoEffects", format!("decision {} has two effects, the last one to {to}", claim.seq));
         }
         let generation = old["metadata"]["generation"].as_i64();
         if claim.generation != generation || claim.uid != Some(uid(old)) {
@@ -182,11 +181,11 @@ impl Invariants {
         if write.name != "web" || !ended || ours {
             return Ok(());
         }
-        // Somebody else may have brought the target where it was to be.
+        // Another client may have brought the target to the goal.
         let goal = before.claim.as_ref().and_then(|claim| claim.goal.replicas);
         let mut others = api.log.iter().filter(|one| one.by == By::Others && one.sort == Sort::Deployment);
         if !others.any(|one| one.new.as_ref().is_some_and(|object| object["spec"]["replicas"] == json!(goal))) {
-            return violation("FalseDone", format!("decision {seq} is said to be done"));
+            return violation("FalseDone", format!("decision {seq} is reported as done, but is not"));
         }
         self.granted += 1;
         Ok(())
@@ -214,7 +213,7 @@ impl Invariants {
                 self.grows(&id, &format!("{what} {}", counter.metric), count)?;
             }
         }
-        // What it calls its own is confirmed by it.
+        // A decision in a status with its own term counts as confirmed.
         let open = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none());
         if let Some(chosen) = open.filter(|_| write.by == By::Operator && status.term.as_deref() == Some(&*self.term)) {
             if !self.monitored.contains(&write.name) {
@@ -229,7 +228,7 @@ impl Invariants {
             return Ok(());
         }
         let before: DecisionStatus = write.old.as_ref().map(|old| parsed(&old["status"])).unwrap_or_default();
-        // One that was recreated takes over the number.
+        // A recreated Decision takes over the number.
         if status.seq > before.seq && !status.history.is_empty() {
             self.decisions += 1;
             self.chosen(&decision, &before, &status, steady)?;
@@ -237,7 +236,7 @@ impl Invariants {
         self.counted(api, &status)
     }
 
-    /// A decision was made: it has to be due.
+    /// Checks a new decision: it must be due.
     fn chosen(
         &mut self,
         decision: &Decision,
@@ -245,7 +244,7 @@ impl Invariants {
         status: &DecisionStatus,
         steady: i64,
     ) -> Result<(), Violation> {
-        let Some(chosen) = &status.chosen else { return violation("NoChoice", "a number without a choice") };
+        let Some(chosen) = &status.chosen else { return violation("NoChoice", "a new number without a choice") };
         if chosen.outcome == Some(Outcome::DryRun) {
             self.granted += 1;
             return Ok(());
@@ -253,19 +252,19 @@ impl Invariants {
         let policy = decision.spec.policy.clone().unwrap_or_default();
         let millis = |text: &str| duration::parse(text).map_or(0, |span| i64::try_from(span.as_millis()).unwrap_or(0));
         let at = chosen.at.0.as_millisecond();
-        // Both clocks may be behind when one of them steps.
+        // Either clock may be behind when one of them steps.
         let age = |effect: &Effect| (at - effect.at.0).max(steady - effect.at.1);
         let known = self.effects.iter().skip(self.forgotten).filter(|effect| !effect.ghost);
         let dwell = policy.dwell.as_ref().map_or(0, |dwell| millis(dwell.as_str()));
-        // The last one is known from the Execution, too.
+        // The last effect is also known from the Execution.
         let last = self.effects.last().filter(|last| last.executor == chosen.executor && !last.ghost);
         if let Some(early) = known.clone().chain(last).find(|effect| age(effect) < dwell) {
-            return violation("Dwell", format!("{} ms after decision {}, and not {dwell}", age(early), early.seq));
+            return violation("Dwell", format!("{} ms after decision {} instead of {dwell}", age(early), early.seq));
         }
         if let Some(budget) = &policy.budget {
             let recent = known.filter(|effect| age(effect) < millis(budget.per.as_str())).count();
             if recent >= usize::try_from(budget.max).unwrap_or(0) {
-                return violation("Budget", format!("{recent} in {}, and not {}", budget.per.as_str(), budget.max));
+                return violation("Budget", format!("{recent} in {} instead of {}", budget.per.as_str(), budget.max));
             }
         }
         let tag = status.tag.as_ref();
@@ -275,15 +274,15 @@ impl Invariants {
         if again && !waited.any(|one| one.reason != outranked) {
             return violation("TwoForOneSample", format!("decisions {} and {} about {tag:?}", before.seq, status.seq));
         }
-        // Nor a Decision that was recreated, on what the one before it has done.
+        // A recreated Decision must not decide again about a sample that its predecessor acted on.
         if before.history.is_empty() && last.is_some_and(|last| tag.is_some_and(|tag| tag.sequence <= last.sample)) {
-            return violation("TwoForOneSample", format!("decision {} about {tag:?}, once more", status.seq));
+            return violation("TwoForOneSample", format!("decision {} about {tag:?} again", status.seq));
         }
         let lowers = chosen.action.scale.as_ref().is_some_and(|scale| scale.by.is_some_and(|by| by < 0));
         let sample = tag.and_then(|tag| self.samples.range(..=tag.time.0).next_back());
         let value = sample.and_then(|(_, values)| values.get(&chosen.metric)?.parse::<f64>().ok());
         let fresh = sample.is_some_and(|(time, _)| at - time.as_millisecond() <= FRESH + LATE);
-        // Between raise and clear the alarm stands; what is not known is no reason to act.
+        // Between raise and clear, the alarm persists. An unknown value never justifies an action.
         if !(fresh && value.is_some_and(|value| if lowers { value < 20.0 } else { value > 80.0 })) {
             let rule = if lowers { "UnknownLowers" } else { "UnknownServed" };
             return violation(rule, format!("{} by {:?} on {sample:?}", chosen.metric, chosen.action));
@@ -291,7 +290,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// Served is what was done.
+    /// The number of served decisions must not exceed the number of effects.
     fn counted(&self, api: &Api, status: &DecisionStatus) -> Result<(), Violation> {
         let execution = api.get(Sort::Execution, "web").map(|object| parsed::<Execution>(object));
         let settled = settlement::with_outcome(status, execution.as_ref().and_then(Executor::of), now());
@@ -303,13 +302,13 @@ impl Invariants {
         Ok(())
     }
 
-    /// How many writes of the operator there were of this.
+    /// Number of the operator's writes per object.
     pub fn written(&self) -> BTreeMap<(Sort, String), u64> {
         self.writes.clone()
     }
 }
 
-/// What belongs to others is theirs: the operator writes no user's spec, no sample, and of a target only its replicas.
+/// The operator must not write the spec of a user, nor a sample; of a target, it may write only the replicas.
 fn untouched(write: &Write, old: &Arc<Value>, new: &Arc<Value>) -> Result<(), Violation> {
     let same = match write.sort {
         Sort::Loop => old["spec"] == new["spec"],

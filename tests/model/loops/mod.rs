@@ -1,6 +1,7 @@
-//! Closed loops in the model: the real controller, on an API server in memory that answers when it likes.
+//! Closed loops in the model: the real controllers on an API server in memory that answers at arbitrary times.
 //!
-//! `GANGLION_MODEL_SEED`, `GANGLION_MODEL_SECONDS` and `GANGLION_MODEL_KEEP` mean what they mean for the campaign of actions.
+//! `GANGLION_MODEL_SEED`, `GANGLION_MODEL_SECONDS` and `GANGLION_MODEL_KEEP` have the same meaning as for the campaign
+//! of actions.
 
 mod api;
 mod driver;
@@ -21,21 +22,29 @@ use driver::{Done, run};
 use flaw::Flaw;
 use setup::Setup;
 
-/// Seconds that a plain `cargo test` gives it.
+/// Time budget of a plain `cargo test`, in seconds.
 const DEFAULT_SECONDS: u64 = 6;
 
-/// How many situations a flaw has to show itself in, and their length.
+/// Number and length of the situations in which a flaw must be detected.
 const FLAW_RUNS: u64 = 100;
 const FLAW_STEPS: usize = 1000;
 
-/// Seeds that showed a fault once: a restart that wrote a generation; a late write of a dead process on a child made anew; a
-/// reason that was told though its time was over; a child of a loop that was gone already; a start just before the loop's
-/// status was due; a Decision made anew after one that came to nothing; one made while there was no Monitoring; a late write
-/// that put Monitoring's status back; a loop deleted in mid-pass; a restart that forgot the sample that was decided about; two
-/// samples of one number; a dwell that counted from a decision, not from its end, since the clock was set back; a
-/// Monitoring made anew whose samples looked older than those of the one before; a Decision that was taken for gone, since the
-/// answer that said so came after it was made anew; a second decision of one pass that was claimed on the state of the target
-/// before the first.
+/// Seeds that revealed a fault once, in this order:
+/// - a restart wrote a generation;
+/// - a dead process wrote late to a recreated child;
+/// - an expired reason was reported;
+/// - a loop that was already gone left a child;
+/// - a process started just before the loop's status was due;
+/// - a Decision was recreated after one without an effect;
+/// - a Decision was created while there was no Monitoring;
+/// - a late write reverted Monitoring's status;
+/// - a loop was deleted in the middle of a pass;
+/// - a restart forgot the sample of the last decision;
+/// - two samples had the same number;
+/// - a dwell was counted from a decision instead of its end, because the clock was set back;
+/// - samples of a recreated Monitoring looked older than those of its predecessor;
+/// - a Decision was considered deleted, because the 404 answer arrived after its re-creation;
+/// - a second decision of one pass was claimed on the state of the target before the first.
 const ONCE_BROKEN: [u64; 15] = [
     1_795_503_539,
     113,
@@ -62,7 +71,7 @@ fn guarded(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
     })
 }
 
-/// A failing seed, made as short as it still fails, with its trace.
+/// Describes a failing seed, with the shortest run that still fails, and its trace.
 fn explain(seed: u64, violation: &Violation) -> String {
     let mut setup = Setup::random(seed);
     let breaks =
@@ -85,7 +94,7 @@ fn explain(seed: u64, violation: &Violation) -> String {
     format!("seed {seed}: {violation:?}\nshortened: {:?}\n{}\n{}", done.violation, setup.fast, done.lines.join("\n"))
 }
 
-/// A test that cannot fail is no test: every flaw is caught, by the rule that is there for it.
+/// Every flaw must be detected, by the rule that is meant for it.
 #[test]
 fn every_flaw_of_a_loop_is_caught() {
     for (flaw, rules) in [
@@ -125,7 +134,7 @@ fn loops_hold_where_they_once_broke() {
     }
 }
 
-/// Random situations until the budget is used up.
+/// Runs random situations until the budget is used up.
 #[test]
 fn loops_hold_in_random_situations() {
     let base = base_seed();
@@ -147,7 +156,7 @@ fn loops_hold_in_random_situations() {
     }
     let speed = steps as f64 / begun.elapsed().as_secs_f64();
     println!("{runs} runs, {steps} steps, {speed:.0} a second, {decisions} decisions");
-    assert!(decisions > 0, "nothing was ever decided");
+    assert!(decisions > 0, "no decision was made");
     let all = broken.iter().map(|(rule, seeds)| {
         let (seed, violation) = &seeds[0];
         format!("{rule} broken {} times\n{}", seeds.len(), explain(*seed, violation))

@@ -1,5 +1,5 @@
-//! The operator's process: the very controllers that are shipped, with a client whose requests the driver answers when and as
-//! it likes, a store that hears of changes when the driver lets it, and the driver's clock.
+//! The operator's process: the shipped controllers, with a client whose requests the driver answers at arbitrary times,
+//! a store that receives changes when the driver delivers them, and the driver's clock.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ use super::api::{Api, Asked, NAMESPACE};
 use super::watch::{Hears, Watch};
 
 thread_local! {
-    /// What time it is, in milliseconds since the epoch.
+    /// Current time, in milliseconds since the epoch.
     pub static NOW: Cell<i64> = const { Cell::new(0) };
 }
 
@@ -57,7 +57,7 @@ pub fn now() -> Timestamp {
 
 /// A request that waits to be carried out, or for its answer to arrive.
 pub struct Pending {
-    /// Counts the requests of the process.
+    /// Sequence number of the request in the process.
     pub number: u64,
     pub asked: Asked,
     pub answer: Option<(u16, Value)>,
@@ -86,12 +86,12 @@ pub struct Process {
     pub pending: Vec<Pending>,
     requests: u64,
     watches: [Box<dyn Hears>; 4],
-    /// When objects are to be looked at again, by controller, in milliseconds.
+    /// Times at which objects are due again, by controller, in milliseconds.
     timers: BTreeMap<(usize, Key), i64>,
 }
 
 impl Process {
-    /// A process in this leader term.
+    /// Starts a process in this leader term.
     pub fn start(metrics: &Metrics, term: &str) -> Self {
         let (service, handle) = pair::<Request<Body>, Response<Body>>();
         let store = Store::default();
@@ -103,7 +103,7 @@ impl Process {
                 CancellationToken::new(),
                 metrics.clone(),
             ),
-            // Nobody reads them.
+            // Events are dropped.
             events: events::line(metrics).0,
             metrics: metrics.clone(),
             clock: now,
@@ -128,7 +128,7 @@ impl Process {
         }
     }
 
-    /// The watch of this kind (by its place) tells the next thing; false if it has nothing to tell.
+    /// Delivers the next event of this watch (by its index); false if there is none.
     pub fn hear(&mut self, place: usize, api: &Api) -> bool {
         let oldest = self.pending.iter().map(|one| one.number).min().unwrap_or(self.requests);
         self.watches[place].hear(place, api, &self.store, (oldest, self.requests))
@@ -138,13 +138,13 @@ impl Process {
         self.watches[place].cut();
     }
 
-    /// All watches have listed: only then work begins.
+    /// Whether all watches have listed; only then reconciles start.
     pub fn is_synced(&self) -> bool {
         self.watches.iter().all(|watch| watch.is_synced())
     }
 
-    /// Begins a pass over an object whose time has come, of this controller or else of the ones after it; false if there is
-    /// none.
+    /// Starts a pass for an object that is due, of controller `first` or the next one that has such an object; false if
+    /// there is none.
     pub async fn begin(&mut self, first: usize) -> bool {
         if !self.is_synced() {
             return false;
@@ -164,13 +164,13 @@ impl Process {
         true
     }
 
-    /// Lets everything inside go on until nothing moves: then each pass waits for an answer. Checks of loops run beside the
-    /// passes, and wait for answers too.
+    /// Runs all tasks until each pass waits for an answer. Checks of loops run beside the passes, and wait for answers,
+    /// too.
     async fn settle(&mut self) {
         let mut quiet = 0;
         for _ in 0..10_000 {
             while let Some((request, send)) = self.handle.next_request().now_or_never().flatten() {
-                // What the operator and the loop's account may do: everything, and that is no part of what is played here.
+                // Permissions are not part of this model: every access review is answered with yes.
                 if let Some(review) = review(request.uri().path()) {
                     let answer = Response::builder().status(201).body(Body::from(review.as_bytes().to_vec()));
                     send.send_response(answer.expect("an answer"));
@@ -213,7 +213,7 @@ impl Process {
         self.parts[part].queue.done(key);
     }
 
-    /// The answer of a request arrives.
+    /// Delivers the answer to a request.
     pub async fn answer(&mut self, index: usize) {
         let Pending { answer, send, .. } = self.pending.swap_remove(index);
         let (code, body) = answer.expect("an answer that is there");
@@ -222,19 +222,19 @@ impl Process {
         self.settle().await;
     }
 
-    /// Nobody ever hears what became of a request.
+    /// Drops the answer to a request.
     pub async fn lose(&mut self, index: usize) {
         let Pending { send, .. } = self.pending.swap_remove(index);
         send.send_error(std::io::Error::other("the connection broke"));
         self.settle().await;
     }
 
-    /// When time alone brings something to do, in milliseconds.
+    /// Next time at which something is due without an event, in milliseconds.
     pub fn next_time(&self) -> Option<i64> {
         self.timers.values().copied().min()
     }
 
-    /// Forgets every timer: a flaw.
+    /// A flaw: removes all timers.
     pub fn oversleep(&mut self) {
         self.timers.clear();
     }
@@ -244,10 +244,10 @@ impl Process {
     }
 }
 
-/// So many turns of the runtime bring to its next request whatever is not waiting for an answer.
+/// Number of turns of the runtime after which each task has either sent its next request or waits for an answer.
 const QUIET: usize = 16;
 
-/// The answer to a question about rights.
+/// Answer to an access review.
 fn review(path: &str) -> Option<&'static str> {
     match path.rsplit('/').next() {
         Some("selfsubjectreviews") => {
@@ -262,7 +262,7 @@ fn review(path: &str) -> Option<&'static str> {
 }
 
 fn parts(ctx: &Context) -> [Part; 4] {
-    // Nothing here asks a server.
+    // The model makes no outbound requests.
     let one = || FairLimit::new(1, Counter::default());
     let web = Arc::new(Web::new(Names::new(Rules::default(), address::system), one()));
     let limits = AnswerLimits { sample: 1, object: 1, pods: 1, node: 1, nodes: 1 };

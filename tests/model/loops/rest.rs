@@ -1,4 +1,4 @@
-//! What must hold when nobody has anything left to do.
+//! Rules that must hold when nothing is left to do.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn parsed<T: serde::de::DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).expect("what is stored can be read")
 }
 
-/// The last sample, low in `a`, was decided about: served, or said why not.
+/// The last sample, low in `a`, must have led to a decision or to a reported reason against one.
 pub fn served(api: &Api) -> Result<(), Violation> {
     let decision: Decision = parsed(object(api, Sort::Decision, "web")?);
     let status = decision.status.unwrap_or_default();
@@ -31,11 +31,11 @@ pub fn served(api: &Api) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Nothing but heartbeats.
+/// The operator must write nothing but heartbeats.
 pub fn calm(before: &BTreeMap<(Sort, String), u64>, after: &BTreeMap<(Sort, String), u64>) -> Result<(), Violation> {
     for (key, count) in after {
         let more = count - before.get(key).copied().unwrap_or(0);
-        // One in five minutes, of eleven.
+        // Eleven minutes contain at most three heartbeats, one per five minutes.
         let most = if key.0 == Sort::Monitoring { 3 } else { 0 };
         if more > most {
             return violation("NoRest", format!("{more} writes of {key:?} in eleven minutes"));
@@ -44,7 +44,7 @@ pub fn calm(before: &BTreeMap<(Sort, String), u64>, after: &BTreeMap<(Sort, Stri
     Ok(())
 }
 
-/// Status says how things are.
+/// The statuses must be true.
 pub fn truth(api: &Api) -> Result<(), Violation> {
     let parent: ClosedLoop = parsed(object(api, Sort::Loop, "web")?);
     let status = parent.status.clone().unwrap_or_default();
@@ -73,7 +73,7 @@ pub fn truth(api: &Api) -> Result<(), Violation> {
     }
 }
 
-/// What the loop's own status lacks of the last decision: it is written some seconds after the one before.
+/// Difference between the loop's own status and the last decision, if any. The status is written some seconds later.
 pub fn unreported(api: &Api) -> Result<Option<String>, Violation> {
     let parent: ClosedLoop = parsed(object(api, Sort::Loop, "web")?);
     let decision: Decision = parsed(object(api, Sort::Decision, "web")?);
@@ -81,5 +81,5 @@ pub fn unreported(api: &Api) -> Result<Option<String>, Violation> {
     let summary = parent.status.and_then(|status| status.summary);
     let shown = summary.map(|summary| (summary.decision, summary.decided_at)).unwrap_or_default();
     let decided = (stored.message, stored.chosen.map(|chosen| chosen.at));
-    Ok((shown != decided).then(|| format!("the table says {shown:?}, the decision {decided:?}")))
+    Ok((shown != decided).then(|| format!("the loop's status shows {shown:?}, but the decision is {decided:?}")))
 }

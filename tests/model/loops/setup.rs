@@ -1,10 +1,10 @@
-//! Makes up the situation of a run from its seed: the loops, what is pushed, and how fast each part goes.
+//! Generates the situation of a run from its seed: the loops, the samples, and the pace of each part.
 
 use serde_json::{Value, json};
 
 use crate::random::Rng;
 
-/// What may be next in a run.
+/// Possible next step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     Push,
@@ -14,7 +14,7 @@ pub enum Choice {
     Answer,
     /// A request fails without being carried out.
     Refuse,
-    /// A request is carried out, and nobody hears of it.
+    /// A request is carried out, but its answer is lost.
     LoseAnswer,
     Crash,
     /// A request of a process that has ended arrives.
@@ -24,15 +24,14 @@ pub enum Choice {
     Leap,
     StepClock,
     Garbage,
-    /// Somebody else scales, or touches, the target.
+    /// Another client scales or touches the target.
     Scale,
-    /// Somebody makes the target, or a child, or the loop, go; what is the user's comes back.
+    /// Another client deletes the target, a child or the loop; the user's objects are recreated.
     Delete,
     EditChild,
     Policy,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub seed: u64,
@@ -76,7 +75,7 @@ fn pick(rng: &mut Rng, all: &[&str]) -> String {
     (*rng.pick(all).unwrap_or(&"0s")).to_owned()
 }
 
-/// The policy, as anybody may change it.
+/// A random policy.
 pub fn policy(rng: &mut Rng) -> Value {
     let mut policy = json!({"rank": ["a", "b"], "dwell": pick(rng, &["0s", "0s", "5s", "20s", "60s"])});
     if rng.chance(400) {
@@ -121,7 +120,7 @@ pub fn slow() -> Value {
     })
 }
 
-/// The values of a sample.
+/// Values of a sample.
 pub fn values(rng: &mut Rng) -> Vec<(&'static str, &'static str)> {
     let mut all = Vec::new();
     for metric in ["a", "b"] {

@@ -1,6 +1,6 @@
-//! The process' watches, at the pace of the driver: a list is asked for, taken, and arrives, and anything may happen in between.
-//! What only answers to our own requests told of is looked up after it, as `runtime::watch` does: at once, and when every
-//! request of before the list has been answered.
+//! The process' watches, at the driver's pace: a list is requested, read, and delivered, and anything may happen in
+//! between. Objects known only from answers to our own requests are read after a list, as `runtime::watch` does: at
+//! once, or when every request sent before the list has been answered.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use super::api::{Api, NAMESPACE, Sort};
 
 /// A watch of some kind.
 pub trait Hears {
-    /// Takes in what comes next, of the kind in this place; false if there is nothing. `requests` are the numbers of the
-    /// oldest one that waits for its answer, and of the last one.
+    /// Delivers the next event of the kind with this index; false if there is none. `requests` are the numbers of the
+    /// oldest request without an answer, and of the last request.
     fn hear(&mut self, place: usize, api: &Api, store: &Store, requests: (u64, u64)) -> bool;
     fn cut(&mut self);
     fn is_synced(&self) -> bool;
 }
 
-/// How far the watch of a kind is.
+/// State of the watch of a kind.
 pub struct Watch<F> {
     state: State<F>,
-    /// It has listed once: who works goes on while it lists again.
+    /// Whether it has listed once. Passes continue while it lists again.
     synced: bool,
-    /// When requests up to this number have been answered, what is not confirmed is looked up.
+    /// Unconfirmed objects are looked up when all requests up to this number have been answered.
     look_up: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ fn fact<F: DeserializeOwned>(object: &Value) -> F {
 }
 
 impl<F: Indexed + DeserializeOwned> Watch<F> {
-    /// The next event of the log; false if there is none.
+    /// Delivers the next event of the log; false if there is none.
     fn follow(&mut self, from: usize, sort: Sort, api: &Api, store: &Store) -> bool {
         let next = api.log.iter().enumerate().skip(from).find(|(_, write)| write.sort == sort);
         let Some((at, write)) = next else {

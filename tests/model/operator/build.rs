@@ -1,4 +1,4 @@
-//! Builds the controller as it is shipped: the only file that knows its parts.
+//! Builds the shipped controller: the only file that depends on its parts.
 
 use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
@@ -24,7 +24,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
 thread_local! {
-    /// The current time, in milliseconds since the epoch.
+    /// Current time, in milliseconds since the epoch.
     pub static NOW: Cell<i64> = const { Cell::new(0) };
 }
 
@@ -32,10 +32,10 @@ pub fn now() -> Timestamp {
     Timestamp::from_millisecond(NOW.get()).unwrap_or_default()
 }
 
-/// So long that the resync never hides an action that a change should have requeued.
+/// Long enough that a resync never hides a missing requeue.
 pub const NEVER: Duration = Duration::from_secs(1 << 40);
 
-/// Metrics that nobody reads.
+/// Metrics that are never read.
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 
 /// A runtime with a paused clock: no timer of the controller ever fires.
@@ -43,7 +43,7 @@ pub fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
 }
 
-/// Nothing here asks a server.
+/// The model makes no outbound requests.
 fn outbound() -> Arc<OutboundClient> {
     let one = || FairLimit::new(1, Counter::default());
     let web = Arc::new(Web::new(Names::new(Rules::default(), address::system), one()));

@@ -1,8 +1,8 @@
-//! The process' watches: one for each kind, each at its own pace. A list is asked for, taken, and arrives, and anything
-//! may happen in between. Objects known only from answers to our own requests are read after it, as `runtime::watch`
-//! does: at once, and when every request of before the list has been answered.
+//! The process' watches: one for each kind, each at its own pace. A list is requested, read, and delivered, and
+//! anything may happen in between. Objects known only from answers to our own requests are read after a list, as
+//! `runtime::watch` does: at once, or when every request sent before the list has been answered.
 //!
-//! The only place that puts facts into what the controller knows.
+//! The only place that writes facts into the controller's cache.
 
 use std::any::Any;
 
@@ -15,7 +15,7 @@ use crate::cluster::facts::AsFact;
 use crate::cluster::object::{Action, Budget, Deployment, Node, Pod, Receipt, Scaler, Service, Set};
 use crate::cluster::store::Event;
 
-/// The kinds that are watched.
+/// The watched kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched {
     Pod,
@@ -42,7 +42,7 @@ impl Watched {
         Self::Action,
     ];
 
-    /// Where it stands in [`Self::ALL`].
+    /// Index in [`Self::ALL`].
     pub fn place(self) -> usize {
         Self::ALL.iter().position(|one| *one == self).unwrap_or(0)
     }
@@ -50,11 +50,11 @@ impl Watched {
 
 /// A kind, and how its facts are received.
 trait Fed: Held + AsFact<Fact: Indexed> {
-    /// Changes a fact as the flaw says, before the controller receives it.
+    /// Changes a fact according to the flaw, before the controller receives it.
     fn misread(_fact: &mut Self::Fact, _lie: Misread) {}
 }
 
-/// Changes a received pod.
+/// Change of a received pod.
 pub type Misread = fn(&mut PodFact);
 
 impl Fed for Node {}
@@ -87,29 +87,29 @@ macro_rules! by_kind {
     };
 }
 
-/// One kind's watch.
+/// The watch of one kind.
 #[derive(Default)]
 pub struct Watch {
     state: State,
-    /// When tasks that had begun by then wait for no answer, what is not confirmed is looked up.
+    /// Unconfirmed objects are looked up when all tasks up to this number wait for no answer.
     look_up: Option<u64>,
 }
 
-/// The state of a watch.
+/// State of a watch.
 #[derive(Default)]
 enum State {
     /// Not listed yet, or broken.
     #[default]
     Down,
-    /// A list is asked for: a [`Listing`] of the kind's facts.
+    /// A list is requested: a [`Listing`] of the kind's facts.
     Asked(Box<dyn Any>),
-    /// It is taken, and has not arrived yet: how much of the log it knows.
+    /// The list is read, but not delivered yet; the number is the length of the log that it covers.
     Taken(Box<dyn Any>, usize),
     /// Follows the log from here.
     Following(usize),
 }
 
-/// What a watch reads, and where it puts facts.
+/// Source of a watch, and target of its facts.
 pub struct FeedContext<'a> {
     pub api: &'a Api,
     pub store: &'a Store,
@@ -119,7 +119,7 @@ pub struct FeedContext<'a> {
 }
 
 impl Watch {
-    /// Takes in what comes next and requeues the objects that it concerns; false if nothing comes.
+    /// Delivers the next event, and requeues the objects that it concerns; false if there is none.
     pub fn hear(&mut self, kind: Watched, context: &FeedContext) -> bool {
         by_kind!(kind, hear(self, context))
     }
@@ -128,7 +128,7 @@ impl Watch {
         matches!(self.state, State::Following(_))
     }
 
-    /// Breaks; its next step lists again.
+    /// Breaks the watch; its next step lists again.
     pub fn cut(&mut self) {
         self.state = State::Down;
     }
@@ -183,7 +183,7 @@ fn look_up<T: Fed>(context: &FeedContext) {
     }
 }
 
-/// How many objects of each kind the controller knows.
+/// Number of objects of each kind in the controller's cache.
 pub fn known(world: &World) -> impl Fn(Watched) -> usize + '_ {
     move |kind| by_kind!(kind, count(world))
 }

@@ -1,5 +1,5 @@
 //! Operators with one flaw each: the real one, with its requests, their answers or its watch events changed on the way.
-//! The rule that is meant for a flaw must detect it.
+//! Each flaw must be detected by the rule that is meant for it.
 
 use ganglion_actions_plan::Limits;
 use ganglion_api::marks;
@@ -18,7 +18,7 @@ use crate::face::Answer;
 use crate::face::asked::{Asked, Kind, MergePatch, MetaPatch, SpecPatch, What};
 use crate::face::deed::Deed;
 
-/// The flaw of the operator.
+/// Flaw of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     None,
@@ -32,7 +32,7 @@ pub enum Flaw {
     ActsBeforeRecord,
     /// Evicts another pod at the end.
     EvictsAnother,
-    /// Lowers `spec.replicas`, which a move must not.
+    /// Lowers `spec.replicas`, which a move must not do.
     Scales,
     /// Leaves a finalizer on the action.
     KeepsFinalizer,
@@ -52,7 +52,7 @@ impl Flaw {
         if self == Self::NoLimits { Limits::default() } else { limits.clone() }
     }
 
-    /// The change of each pod that its watch receives.
+    /// Change of each pod that its watch receives.
     pub fn misreading(self) -> Misread {
         match self {
             Self::TreatsAsReady => |pod| {
@@ -95,7 +95,7 @@ impl Flaw {
         bent
     }
 
-    /// Changes the status that it wants to write.
+    /// Changes the status that it is about to write.
     fn misrecord(self, status: &mut WorkloadActionStatus, action: &Key, api: &Api) {
         let Some(there) = api.actions.get(action).and_then(|action| action.status.clone()) else { return };
         let begins = there.slots.is_empty() && !status.slots.is_empty();
@@ -163,14 +163,14 @@ fn unmarked(patch: &mut Vec<Value>) {
     }
 }
 
-/// Another pod of the same set without a mark.
+/// Another pod of the same ReplicaSet without a mark.
 fn another<'a>(key: &Key, api: &'a Api) -> Option<&'a Pod> {
     let set = api.pods.get(key)?.meta.controller()?;
     let mut others = api.pods.values().filter(|pod| pod.meta.is_of(&set.uid) && pod.meta.key != *key);
     others.find(|pod| pod.is_active() && !pod.meta.annotations.contains_key(marks::SLOT)).map(|pod| &**pod)
 }
 
-/// A serving pod of the slot's set, other than its victim and its new one.
+/// A serving pod of the slot's ReplicaSet, other than its victim and its replacement.
 fn other_victim(slot: &Slot, api: &Api) -> Option<PodOnNode> {
     let fits = |pod: &Pod| pod.is_serving() && pod.generated && pod.meta.is_of(&slot.replica_set.uid);
     let pod = api.pods.values().find(|pod| fits(pod))?;
@@ -178,14 +178,14 @@ fn other_victim(slot: &Slot, api: &Api) -> Option<PodOnNode> {
     Some(PodOnNode { name: pod.meta.key.name.clone(), uid: Some(pod.meta.uid.clone()), node })
 }
 
-/// Before the creation of a pod: the eviction of the one that it replaces.
+/// Before the creation of a pod: the eviction of the pod that it replaces.
 fn evicted(asked: &Asked, action: &Key, api: &Api) -> Option<Asked> {
     let Deed::CreatePod { slot, pod } = Deed::of(asked) else { return None };
     let victim = api.actions.get(action)?.slots().find(|one| one.id == slot)?.victim.clone()?;
     Some(Asked { kind: Kind::Pod, key: Key::new(pod.namespace, victim.name), what: What::Evict(victim.uid) })
 }
 
-/// Before the detachment of a pod of a standalone set: one replica fewer.
+/// Before the release of a pod of a standalone ReplicaSet: one replica fewer.
 fn lowered(asked: &Asked, api: &Api) -> Option<Asked> {
     let Deed::Detach { slot, pod, .. } = Deed::of(asked) else { return None };
     let owner = api.pods.get(&pod)?.meta.controller()?.uid.clone();

@@ -1,4 +1,4 @@
-//! The operator under test: the controller as it is shipped, the driver's steps of its process, and flaws to inject.
+//! The operator under test: the shipped controller, the driver's steps of its process, and flaws to inject.
 
 pub mod build;
 pub mod feed;
@@ -7,10 +7,10 @@ pub mod process;
 
 use feed::Watched;
 
-/// One thing that the operator's process may do next, or that may happen to it.
+/// Possible next step or failure of the operator's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// Takes in the next event of this kind, or the next part of its listing.
+    /// Delivers the next event of this kind, or the next part of its list.
     Hear(Watched),
     /// Starts the reconcile of one action that is due.
     Plan,
@@ -20,11 +20,11 @@ pub enum Move {
     Answer,
     /// One answer is lost.
     LoseAnswer,
-    /// The API server refuses one request.
+    /// The API server rejects one request.
     Refuse,
     /// The janitor begins a round.
     Sweep,
-    /// Crashes and starts again.
+    /// The process crashes and starts again.
     Crash,
     /// The watch of this kind breaks; its next step lists again.
     Cut(Watched),

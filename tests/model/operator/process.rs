@@ -1,5 +1,5 @@
-//! The operator's process: the controller as it is shipped, with a client whose requests the driver carries out and
-//! answers at any time, a cache that receives changes when the driver delivers them, and the driver's clock.
+//! The operator's process: the shipped controller, with a client whose requests the driver carries out and answers at
+//! any time, a cache that receives changes when the driver delivers them, and the driver's clock.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -32,12 +32,12 @@ use crate::face::Answer;
 use crate::face::asked::Asked;
 use crate::random::Rng;
 
-/// The janitor's pause while nothing is left over.
+/// Interval of the janitor's rounds while no leftovers exist.
 const ROUND: Duration = Duration::from_secs(60);
 
 /// A request that waits to be carried out, or for its answer to arrive.
 pub struct Pending {
-    /// The action that it is sent for; an empty key if the janitor sends it.
+    /// Action for which it is sent; an empty key for requests of the janitor.
     pub action: Key,
     pub asked: Asked,
     pub answer: Option<Answer>,
@@ -45,7 +45,7 @@ pub struct Pending {
     send: SendResponse<Response<Body>>,
 }
 
-/// A reconcile or a round of the janitor, in progress.
+/// A running reconcile or round of the janitor.
 struct Task {
     action: Key,
     future: Pin<Box<dyn Future<Output = End>>>,
@@ -75,12 +75,12 @@ pub struct Process {
     begun: u64,
     pub pending: Vec<Pending>,
     watches: [Watch; Watched::ALL.len()],
-    /// When actions are to be reconciled again, in milliseconds.
+    /// Times at which actions are due again, in milliseconds.
     timers: BTreeMap<Key, i64>,
     backoff: Backoff<Key>,
     /// None during a round.
     janitor: Option<Janitor>,
-    /// When its next round is due, in milliseconds.
+    /// Time of its next round, in milliseconds.
     next_round: Option<i64>,
     misreading: Misread,
 }
@@ -90,7 +90,7 @@ impl Process {
         let (service, handle) = pair::<Request<Body>, Response<Body>>();
         let client = runtime.block_on(async {
             let client = Client::new(service, NAMESPACE);
-            // The client's own task waits for requests from now on.
+            // Lets the client's own task wait for requests.
             tokio::task::yield_now().await;
             client
         });
@@ -110,19 +110,19 @@ impl Process {
         }
     }
 
-    /// Reads the controller's world.
+    /// Reads the controller's cache.
     pub fn look<R>(&self, look: impl FnOnce(&World) -> R) -> R {
         self.controller.ctx.store.read(look)
     }
 
-    /// The watch of this kind takes its next step; false if it has none.
+    /// Takes the next step of the watch of this kind; false if there is none.
     pub fn hear(&mut self, kind: Watched, api: &Api) -> bool {
         let oldest = self.pending.iter().map(|one| one.task).min().unwrap_or(u64::MAX);
         let (store, tasks) = (&self.controller.ctx.store, (oldest, self.begun));
         self.watches[kind.place()].hear(kind, &FeedContext { api, store, misreading: self.misreading, tasks })
     }
 
-    /// Breaks the watch of this kind; false if it is broken already.
+    /// Breaks the watch of this kind; false if it is already broken.
     pub fn cut(&mut self, kind: Watched) -> bool {
         let watch = &mut self.watches[kind.place()];
         let followed = watch.is_following();
@@ -130,12 +130,12 @@ impl Process {
         followed
     }
 
-    /// Whether all watches have listed: only then reconciles start.
+    /// Whether all watches have listed; only then reconciles start.
     fn is_synced(&self) -> bool {
         self.watches.iter().all(Watch::is_following)
     }
 
-    /// Starts the reconcile of one of the actions that are due; false if there is none.
+    /// Starts the reconcile of one of the due actions; false if there is none.
     pub fn begin(&mut self, rng: &mut Rng) -> bool {
         if !self.is_synced() {
             return false;
@@ -143,7 +143,7 @@ impl Process {
         let queue = self.controller.ctx.store.queue::<WorkloadAction>();
         let now = NOW.get();
         queue.add(self.timers.extract_if(.., |_, at| *at <= now).map(|(key, _)| key).collect::<Vec<_>>());
-        // Any of them may be the next: those before it go to the end of the queue.
+        // Picks any of them: those before it move to the end of the queue.
         for _ in 0..rng.below(queue.len()) {
             let Some(key) = queue.get().now_or_never() else { break };
             queue.done(key.clone());
@@ -156,7 +156,7 @@ impl Process {
         true
     }
 
-    /// Starts a round of the janitor; false if one is in progress, or if it finds nothing to do.
+    /// Starts a round of the janitor; false if one is running, or if it finds nothing to do.
     pub fn sweep(&mut self) -> bool {
         if !self.is_synced() {
             return false;
@@ -188,7 +188,7 @@ impl Process {
                 if let Poll::Ready(end) = task.future.as_mut().poll(&mut Context::from_waker(&waker)) {
                     return Some(end);
                 }
-                // The client hands requests on in a task of its own.
+                // The client passes requests on in its own task.
                 tokio::task::yield_now().await;
                 self.collect(id, &task.action).await;
                 if !task.woken.0.load(Ordering::Relaxed) {
@@ -206,7 +206,7 @@ impl Process {
         }
     }
 
-    /// Takes in the requests that were sent.
+    /// Receives the requests that were sent.
     async fn collect(&mut self, task: u64, action: &Key) {
         while let Some((request, send)) = self.handle.next_request().now_or_never().flatten() {
             let (head, body) = request.into_parts();
@@ -245,7 +245,7 @@ impl Process {
         self.controller.ctx.store.queue::<WorkloadAction>().done(key);
     }
 
-    /// The answer of a request arrives.
+    /// Delivers the answer to a request.
     pub fn answer(&mut self, index: usize) {
         let Pending { answer, send, task, .. } = self.pending.swap_remove(index);
         let (code, body) = answer.expect("an answer that is there");
@@ -254,14 +254,14 @@ impl Process {
         self.go_on(task);
     }
 
-    /// The answer of a request is lost.
+    /// Drops the answer to a request.
     pub fn lose(&mut self, index: usize) {
         let Pending { send, task, .. } = self.pending.swap_remove(index);
         send.send_error(std::io::Error::other("the connection broke"));
         self.go_on(task);
     }
 
-    /// The next deadline, in milliseconds.
+    /// Next deadline, in milliseconds.
     pub fn next_time(&self) -> Option<i64> {
         self.timers.values().copied().chain(self.next_round).min()
     }
@@ -274,7 +274,7 @@ impl Process {
     }
 }
 
-/// The time when this pause is over: no earlier.
+/// Time at which this pause is over.
 fn after(pause: Duration) -> i64 {
     NOW.get() + i64::try_from(pause.as_micros().div_ceil(1000)).unwrap_or(i64::MAX / 2)
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// A manifest of a WorkloadAction with this spec.
+/// Manifest of a WorkloadAction with this spec.
 pub fn action(name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
@@ -10,32 +10,32 @@ pub fn action(name: &str, spec: Value) -> Value {
     })
 }
 
-/// A reference to a Deployment.
+/// Reference to a Deployment.
 pub fn deployment(name: &str) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name})
 }
 
-/// A reference to a ReplicaSet.
+/// Reference to a ReplicaSet.
 pub fn replica_set(name: &str) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name})
 }
 
-/// Move this pod to this node.
+/// Moves this pod to this node.
 pub fn move_pod(pod: &str, node: &str) -> Value {
     json!({"move": {"pod": {"name": pod}, "to": {"nodeName": node}}})
 }
 
-/// Delete this pod and one replica with it.
+/// Deletes this pod, and one replica with it.
 pub fn delete_pod(pod: &str) -> Value {
     json!({"delete": {"pod": {"name": pod}}})
 }
 
-/// One more replica of this Deployment on this node.
+/// Adds a replica of this Deployment on this node.
 pub fn create_on(name: &str, node: &str) -> Value {
     json!({"create": {"workload": deployment(name), "to": {"nodeName": node}}})
 }
 
-/// The same spec with more members.
+/// The same spec with additional members.
 pub fn with(mut spec: Value, members: Value) -> Value {
     if let Value::Object(members) = members {
         for (key, value) in members {

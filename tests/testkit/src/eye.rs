@@ -1,8 +1,8 @@
-//! The eye: an independent watch of one namespace, or of all, as the administrator, that remembers every event. Names are
-//! taken to be different in different namespaces.
+//! The eye: an independent watch of one namespace, or of all namespaces, as the administrator. It records every event,
+//! and assumes that names are unique across namespaces.
 //!
-//! It sees pods, Deployments, ReplicaSets and our own kinds as any user could. All waits of the tests are waits for what
-//! the eye sees; what it makes of it is in [`crate::verdict`].
+//! It sees pods, Deployments, ReplicaSets and our own kinds as any user could. All tests wait for what the eye sees;
+//! [`crate::verdict`] evaluates it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What is there now, and all that happened.
+/// Current objects, and all events so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub pods: BTreeMap<String, Arc<Pod>>,
@@ -31,28 +31,26 @@ pub struct Seen {
     pub sets: BTreeMap<String, Arc<ReplicaSet>>,
     pub actions: BTreeMap<String, Arc<WorkloadAction>>,
     pub receipts: BTreeMap<String, Arc<WorkloadActionReceipt>>,
-    /// Every event, in the order in which it was seen.
+    /// All events, in the order in which they arrived.
     pub history: Vec<Happening>,
-    /// Kinds whose first list is in.
+    /// Number of kinds whose first list is complete.
     pub synced: usize,
 }
 
-/// One event.
 #[derive(Clone, Debug)]
 pub enum Happening {
-    /// A pod was made or changed.
+    /// A pod was created or changed.
     Pod(Arc<Pod>),
-    /// A pod is gone.
+    /// A pod was deleted.
     PodGone(Arc<Pod>),
-    /// A Deployment was made or changed.
+    /// A Deployment was created or changed.
     Deployment(Arc<Deployment>),
-    /// A ReplicaSet was made or changed.
+    /// A ReplicaSet was created or changed.
     Set(Arc<ReplicaSet>),
-    /// An action was made or changed.
+    /// An action was created or changed.
     Action(Arc<WorkloadAction>),
 }
 
-/// See the module.
 pub struct Eye {
     state: Arc<State>,
     tasks: Vec<JoinHandle<()>>,
@@ -69,11 +67,11 @@ impl State {
     }
 }
 
-/// How many kinds the eye watches.
+/// Number of kinds that the eye watches.
 const KINDS: usize = 5;
 
 impl Eye {
-    /// Opens the eye on one namespace; it has seen all there is when this returns.
+    /// Opens the eye on one namespace. Returns when it has seen all existing objects.
     pub async fn open(client: &Client, namespace: &str) -> Result<Self> {
         Self::over(client, Some(namespace)).await
     }
@@ -97,22 +95,22 @@ impl Eye {
         Ok(eye)
     }
 
-    /// What is seen at this moment, and all that happened, to keep.
+    /// Returns a copy of the current objects and all events.
     pub fn now(&self) -> Seen {
         self.look(Seen::clone)
     }
 
-    /// A look at what is seen at this moment, without a copy of it.
+    /// Evaluates the current objects and events without a copy.
     pub fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
         look(&self.state.lock())
     }
 
-    /// Waits until this is seen, for at most [`crate::TIMEOUT`].
+    /// Waits until `test` returns a value, for at most [`crate::TIMEOUT`].
     pub async fn until<T>(&self, what: &str, test: impl Fn(&Seen) -> Option<T>) -> Result<T> {
         self.within(crate::TIMEOUT, what, test).await
     }
 
-    /// Waits until this is seen.
+    /// Waits until `test` returns a value, for at most `limit`.
     pub async fn within<T>(&self, limit: Duration, what: &str, test: impl Fn(&Seen) -> Option<T>) -> Result<T> {
         let mut ticks = self.state.ticks.subscribe();
         let wait = async {
@@ -124,13 +122,13 @@ impl Eye {
                 let _ = ticks.changed().await;
             }
         };
-        tokio::time::timeout(limit, wait).await.map_err(|_| anyhow!("waited {limit:?} in vain for {what}"))
+        tokio::time::timeout(limit, wait).await.map_err(|_| anyhow!("timed out after {limit:?} waiting for {what}"))
     }
 
-    /// An error as soon as this is seen within the time.
+    /// Returns an error as soon as `test` returns a value within the limit.
     pub async fn never<T>(&self, limit: Duration, what: &str, test: impl Fn(&Seen) -> Option<T>) -> Result<()> {
         match self.within(limit, what, test).await {
-            Ok(_) => Err(anyhow!("{what}, which must not be")),
+            Ok(_) => Err(anyhow!("{what}, which must not happen")),
             Err(_) => Ok(()),
         }
     }
@@ -154,10 +152,10 @@ trait Watched:
     + Sync
     + 'static
 {
-    /// The objects of this kind that are there.
+    /// The current objects of this kind.
     fn map(seen: &mut Seen) -> &mut BTreeMap<String, Arc<Self>>;
 
-    /// What goes into the history.
+    /// Event for the history, if this kind has one.
     fn happening(object: Arc<Self>, there: bool) -> Option<Happening>;
 }
 
@@ -165,7 +163,8 @@ fn api<K: Watched>(client: &Client, namespace: Option<&str>) -> Api<K> {
     namespace.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
 }
 
-/// Watches one kind for ever. A list that follows a broken watch comes without deletions: what is not in it is gone.
+/// Watches one kind until the task is aborted. A list after a broken watch contains no deletions, so objects missing in
+/// it count as deleted.
 async fn follow<K: Watched>(api: Api<K>, state: Arc<State>) {
     let mut events = watcher::watcher(api, watcher::Config::default()).default_backoff().boxed();
     let mut listed = BTreeSet::new();
@@ -186,7 +185,7 @@ async fn follow<K: Watched>(api: Api<K>, state: Arc<State>) {
                 }
                 seen.synced += 1;
             }
-            // The watcher tries again.
+            // The watcher retries by itself.
             Err(_) => {}
         }
         drop(seen);

@@ -1,9 +1,9 @@
-//! kstatus, as Flux and `kubectl wait` see it, and the table of the API rules that our conditions follow.
+//! kstatus as Flux and `kubectl wait` evaluate it, and the condition table of the API rules.
 
 use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-/// What a GitOps tool takes an object for.
+/// Status of an object as a GitOps tool sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kstatus {
     InProgress,
@@ -16,17 +16,17 @@ fn condition<'a>(action: &'a WorkloadAction, kind: &str) -> Option<&'a Condition
     action.status.as_ref()?.conditions.iter().find(|one| one.type_ == kind)
 }
 
-/// `Ready`: its status and reason.
+/// Status and reason of `Ready`.
 pub fn ready(action: &WorkloadAction) -> Option<(&str, &str)> {
     condition(action, "Ready").map(|ready| (ready.status.as_str(), ready.reason.as_str()))
 }
 
-/// The message of `Ready`.
+/// Message of `Ready`.
 pub fn message(action: &WorkloadAction) -> &str {
     condition(action, "Ready").map(|ready| ready.message.as_str()).unwrap_or_default()
 }
 
-/// The action is over, as its conditions have it.
+/// Whether the action has ended according to its conditions.
 pub fn is_over(action: &WorkloadAction) -> bool {
     let seen = action.status.as_ref().and_then(|status| status.observed_generation);
     seen == action.metadata.generation
@@ -57,7 +57,7 @@ pub fn kstatus(action: &WorkloadAction) -> Kstatus {
     }
 }
 
-/// What is wrong with the conditions, by the table of the API rules; nothing if they obey.
+/// Violations of the condition table of the API rules; empty if the conditions obey it.
 pub fn complaints(action: &WorkloadAction) -> Vec<String> {
     let mut wrong = Vec::new();
     let Some(status) = &action.status else { return vec!["no status at all".to_owned()] };
@@ -76,7 +76,7 @@ pub fn complaints(action: &WorkloadAction) -> Vec<String> {
         (Some(("Unknown", _)), Some(_), None) | (Some(("True", _)), None, None) => {}
         (Some(("False", _)), Some("ProgressingWithRetry"), None) => {}
         (Some(("False", why)), None, Some(same)) if why == same => {}
-        // Suspended: Ready as it was, the others away.
+        // Suspended: Ready keeps its value, and the other conditions are removed.
         (Some(("Unknown" | "False", _)), None, None) if action.spec.suspend => {}
         other => wrong.push(format!("no row of the table: (Ready, Reconciling, Stalled) = {other:?}")),
     }
@@ -93,7 +93,7 @@ pub fn complaints(action: &WorkloadAction) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    //! The table itself.
+    //! Tests of the condition table.
 
     use super::*;
     use serde_json::{Value, json};

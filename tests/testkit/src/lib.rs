@@ -1,16 +1,17 @@
-//! What the tests, the demo and the benches share. It is never part of the operator.
+//! Code that the tests, the demo and the benches share. It is never part of the operator.
 //!
-//! - [`plane`]: a control plane, with the operator's CRDs and rights installed; [`operator`]: the operator as a process;
-//!   [`proxy`]: the way between the two, on which requests can be held, lost and answered in the server's place;
-//!   [`plugin`]: the program in a user's hands.
-//! - [`eye`]: an independent watch; [`verdict`] and [`kstatus`]: what it makes of what it saw.
-//! - [`world`]: one namespace with an operator of its own, for each test on a control plane.
+//! - [`plane`]: a control plane with the operator's CRDs and RBAC rules installed; [`operator`]: the operator as a
+//!   process;
+//!   [`proxy`]: a proxy between the two that can hold, drop and answer requests;
+//!   [`plugin`]: the program as a kubectl plugin.
+//! - [`eye`]: an independent watch; [`verdict`] and [`kstatus`]: evaluations of what it saw.
+//! - [`world`]: one namespace with its own operator, for each test on a control plane.
 //! - [`kubelet`]: a kubelet for pods that are real processes.
-//! - [`servers`]: what the operator talks to beside the API server.
-//! - [`wrong_loops`]: loops that are refused, for kube's evaluator of rules and for the API server's.
-//! - [`scripts`]: stories that the model and the control plane have to end alike.
+//! - [`servers`]: servers that the operator connects to, besides the API server.
+//! - [`wrong_loops`]: loops that both kube's evaluator of rules and the API server must reject.
+//! - [`scripts`]: stories that must end alike in the model and on the control plane.
 //!
-//! The tests on a control plane run on one runtime, so that they can share a client; each test keeps its own thread.
+//! The tests on a control plane share one runtime, so that they can share a client; each test keeps its own thread.
 
 pub mod action;
 pub mod eye;
@@ -33,19 +34,19 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-/// How long a test waits for something that should come at once, on a busy machine.
+/// Maximum time that a test waits for something that should happen at once, on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime for the tests")
 });
 
-/// Runs a future on this thread, with the shared runtime's clock and sockets.
+/// Runs a future on this thread, with the timer and the sockets of the shared runtime.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     RUNTIME.block_on(future)
 }
 
-/// The root of the source tree.
+/// Root of the source tree.
 pub fn root() -> PathBuf {
     let mut root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.pop();

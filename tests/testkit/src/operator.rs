@@ -1,4 +1,5 @@
-//! The operator as a process: `ganglion run` with the token of a service account, killed, restarted, its log kept.
+//! The operator as a process: `ganglion run` with the token of a service account. It can be killed and restarted, and
+//! its log is kept.
 
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
@@ -17,14 +18,14 @@ use crate::plane::install::{NAMESPACE, token};
 use crate::plane::kubeconfig;
 use crate::process::{self, free_port};
 
-/// How long it may take to end.
+/// Maximum time of a graceful stop.
 const FAREWELL: Duration = Duration::from_secs(60);
 
-/// One replica of the operator, running or not. Dropped, it is killed, unless it is to be kept.
+/// One replica of the operator, running or not. Dropping it kills the process, unless [`Self::keep`] was called.
 pub struct Operator {
-    /// Where its kubeconfig, its log and its record lie.
+    /// Directory of its kubeconfig, log and pid file.
     home: PathBuf,
-    /// The operator's own where there is none.
+    /// Path of another program; None for the operator.
     program: Option<PathBuf>,
     arguments: Vec<String>,
     port: u16,
@@ -33,14 +34,14 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Prepares an operator that reaches the API server by this kubeconfig, with its files in this directory; `more` are
-    /// further options of `ganglion run`.
+    /// Prepares an operator that uses this kubeconfig and this directory; `more` are additional options of `ganglion
+    /// run`.
     pub fn prepare(home: &Path, kubeconfig: &str, more: &[&str]) -> Result<Self> {
         Self::process(home, kubeconfig, None, &[&["run", "--log", "text"], more].concat())
     }
 
-    /// Prepares another program to be started and awaited in the same way. Its first argument is this command; it takes
-    /// `--kubeconfig` and `--bind`, and answers `/readyz`.
+    /// Prepares another program, which is started and awaited in the same way. `command` is its first argument. It must
+    /// accept `--kubeconfig` and `--bind`, and answer `/readyz`.
     pub fn other(program: PathBuf, command: &str, home: &Path, kubeconfig: &str) -> Result<Self> {
         Self::process(home, kubeconfig, Some(program), &[command])
     }
@@ -58,32 +59,32 @@ impl Operator {
         Ok(operator)
     }
 
-    /// Prepares an operator with the account and the rights that are installed in this cluster.
+    /// Prepares an operator with the service account and the permissions that are installed in this cluster.
     pub async fn installed(cluster: &Cluster, home: &Path, more: &[&str]) -> Result<Self> {
         let kubeconfig = kubeconfig::direct(&cluster.config, &token(&cluster.client).await?);
         Self::prepare(home, &kubeconfig, &[&["--lease-namespace", NAMESPACE], more].concat())
     }
 
-    /// Where it serves metrics and probes.
+    /// Address of its metrics and probes.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// From its next start on it has these options, too.
+    /// Adds options that apply from the next start on.
     pub fn add_options(&mut self, more: &[&str]) {
         self.arguments.extend(more.iter().map(|text| (*text).to_owned()));
     }
 
-    /// From its next start on it outlives this process; its record tells a later command where it is.
+    /// Lets the process outlive this one from the next start on; a later command finds it by its pid file.
     pub fn keep(&mut self) {
         self.keep = true;
     }
 
-    /// Starts the process; [`Self::ready`] waits until it is up.
+    /// Starts the process; [`Self::ready`] waits until it is ready.
     pub fn start(&mut self) -> Result<()> {
         let log = File::options().append(true).open(self.log())?;
-        // To be kept, it needs a session of its own; otherwise it is to end also where this process is killed.
+        // A process that is kept needs its own session. Otherwise it must end when this process is killed.
         let mut command = match self.keep {
             true => Command::new("setsid"),
             false => {
@@ -94,7 +95,7 @@ impl Operator {
         };
         command.arg(self.program.clone().map_or_else(program, Ok)?).args(&self.arguments);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("RUST_BACKTRACE", "1");
-        // As kustomize/base has it.
+        // As in kustomize/base.
         command.env("MALLOC_ARENA_MAX", "2");
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().context("setsid and setpriv are missing (package util-linux)")?;
@@ -105,7 +106,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Waits until `/readyz` says yes; an error with the log if the process ends instead.
+    /// Waits until `/readyz` succeeds. If the process ends first, the error contains its log.
     pub async fn ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -122,10 +123,7 @@ impl Operator {
         }
     }
 
-    /// The answer to a GET on the operator's own port, head and all.
-    ///
-    /// # Errors
-    /// It does not answer.
+    /// Response to a GET on the operator's own port, including the head.
     pub async fn get(&self, path: &str) -> Result<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -135,7 +133,7 @@ impl Operator {
         Ok(answer)
     }
 
-    /// The status, if the process has ended by itself.
+    /// Exit status, if the process has ended by itself.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         match self.child.as_mut() {
             Some(child) => Ok(child.try_wait()?),
@@ -143,7 +141,7 @@ impl Operator {
         }
     }
 
-    /// SIGKILL: gone when this returns.
+    /// Sends SIGKILL and waits for the end of the process.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -151,7 +149,7 @@ impl Operator {
         }
     }
 
-    /// SIGTERM, and a while to end by itself; then SIGKILL.
+    /// Sends SIGTERM, and SIGKILL if the process does not end in time.
     pub async fn stop(mut self) -> Result<()> {
         self.keep = false;
         let Some(child) = &self.child else { return Ok(()) };
@@ -164,10 +162,10 @@ impl Operator {
     }
 
     fn pid(&self) -> Result<u32> {
-        Ok(self.child.as_ref().context("the operator does not run")?.id())
+        Ok(self.child.as_ref().context("the operator is not running")?.id())
     }
 
-    /// A line of its process's status, in MiB, such as `VmRSS`.
+    /// Value of a line of the process's status in MiB, for example of `VmRSS`.
     pub fn memory(&self, line: &str) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid()?))?;
         let line = status.lines().find(|one| one.starts_with(line)).context("no such line in /proc/PID/status")?;
@@ -175,17 +173,17 @@ impl Operator {
         Ok(kib / 1024.0)
     }
 
-    /// Seconds of processor time that it has used so far, of all its threads.
+    /// Seconds of processor time used so far by all its threads.
     pub fn processor_seconds(&self) -> Result<f64> {
         process::processor_seconds(self.pid()?)
     }
 
-    /// Where its log lies.
+    /// Path of its log.
     pub fn log(&self) -> PathBuf {
         self.home.join("log")
     }
 
-    /// The last lines of its log, over all restarts.
+    /// Last lines of its log, across restarts.
     pub fn log_tail(&self, lines: usize) -> String {
         let bytes = fs::read(self.log()).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -202,8 +200,8 @@ impl Drop for Operator {
     }
 }
 
-/// `ganglion`: where cargo says that a test finds it, or built into the same place as this program (target/…/examples/demo,
-/// target/…/ganglion).
+/// Path of `ganglion`: the one that cargo names for tests, or the one built beside this program
+/// (target/…/examples/demo, target/…/ganglion).
 pub fn program() -> Result<PathBuf> {
     if let Some(program) = std::env::var_os("CARGO_BIN_EXE_ganglion") {
         return Ok(program.into());
@@ -216,7 +214,7 @@ pub fn program() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Readable by the user alone, since it holds a token.
+/// Writes a file that only the user can read, because it contains a token.
 fn write_private(path: &Path, text: &str) -> Result<()> {
     use std::io::Write;
     let _ = fs::remove_file(path);

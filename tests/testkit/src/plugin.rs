@@ -1,4 +1,4 @@
-//! The program as a plugin of kubectl: what a user types as `kubectl ganglion …`.
+//! The program as a kubectl plugin: `kubectl ganglion …`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use tokio::process::Command;
 use crate::operator::program;
 use crate::plane::cluster::kubectl;
 
-/// A user with kubectl, and the program on his `PATH` under the name of a plugin.
+/// A user with kubectl, and with the program as a plugin on the `PATH`.
 pub struct Plugin {
     home: TempDir,
     kubectl: PathBuf,
 }
 
 impl Plugin {
-    /// For the user of this kubeconfig, given as text.
+    /// Creates the user from the text of a kubeconfig.
     pub async fn new(kubeconfig: &str) -> Result<Self> {
         let home = TempDir::new()?;
         std::fs::write(home.path().join("kubeconfig"), kubeconfig)?;
@@ -26,7 +26,8 @@ impl Plugin {
         Ok(Self { home, kubectl: kubectl().await? })
     }
 
-    /// `kubectl ganglion` with these words. A plugin's name comes before any option, so the kubeconfig comes by the environment.
+    /// Builds `kubectl ganglion` with these arguments. A plugin's name must precede all options, so the kubeconfig is
+    /// passed through the environment.
     #[must_use]
     pub fn command(&self, words: &[&str]) -> Command {
         let mut path = OsString::from(self.home.path());

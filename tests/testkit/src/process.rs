@@ -1,5 +1,5 @@
-//! Processes: run to their end, or recorded so that a later command can tell them from others that got the same pid; and
-//! ports for them.
+//! Processes that run to their end, or whose pid file lets a later command distinguish them from others with the same
+//! pid; and free ports for them.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,22 +11,22 @@ use anyhow::{Context, Result, bail, ensure};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// Ports for what listens: below those that planes take and that the kernel hands out.
+/// Ports for listeners: below the ports of planes and those that the kernel assigns to clients.
 const PORTS: std::ops::Range<u16> = 10_000..20_000;
 
-/// What Linux counts processor time in, a second.
+/// Clock ticks per second, in which Linux counts processor time.
 const CLOCK_TICKS: f64 = 100.0;
 
-/// How many ports this process has looked at.
+/// Offset of the next port to try.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
 
-/// Runs a command to its end, with this on its standard input; its standard output, or an error with all that it printed.
+/// Runs a command to its end with this standard input. Returns its standard output, or an error with all its output.
 pub async fn run(mut command: Command, input: Option<&str>) -> Result<String> {
     command.stderr(Stdio::piped());
     finish(command, input).await
 }
 
-/// Runs a command to its end and shows what it says on standard error meanwhile; its standard output.
+/// Runs a command to its end, and shows its standard error meanwhile. Returns its standard output.
 pub async fn run_aloud(mut command: Command) -> Result<String> {
     command.stderr(Stdio::inherit());
     finish(command, None).await
@@ -55,7 +55,7 @@ pub fn signal(child: &std::process::Child, signal: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes the record of a process as hack/plane/common.sh reads it: pid, start, boot.
+/// Writes the pid file of a process in the format of hack/plane/common.sh: pid, start, boot.
 pub fn record(pid: u32, file: &Path) -> Result<()> {
     let start = stat(pid, 21)?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
@@ -63,21 +63,21 @@ pub fn record(pid: u32, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A field of /proc/PID/stat, counted from 0.
+/// Field of /proc/PID/stat, counted from 0.
 pub fn stat(pid: u32, field: usize) -> Result<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The command's name, field 1, may hold blanks and brackets, so fields are counted from the last bracket.
+    // The command name (field 1) may contain blanks and parentheses, so fields are counted from the last parenthesis.
     let field = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(field.checked_sub(2)?));
     Ok(field.context("an unknown /proc/PID/stat")?.to_owned())
 }
 
-/// Seconds of processor time that a process has used so far, of all its threads.
+/// Seconds of processor time used so far by all threads of a process.
 pub fn processor_seconds(pid: u32) -> Result<f64> {
     let (user, system): (f64, f64) = (stat(pid, 13)?.parse()?, stat(pid, 14)?.parse()?);
     Ok((user + system) / CLOCK_TICKS)
 }
 
-/// A port that nothing listens on, and that this process was not given before.
+/// Returns a free port that this process has not used before.
 pub fn free_port() -> Result<u16> {
     let count = PORTS.end - PORTS.start;
     let begin = u16::try_from(std::process::id() % u32::from(count))?;
@@ -92,7 +92,7 @@ pub fn free_port() -> Result<u16> {
 
 #[cfg(test)]
 mod tests {
-    //! What a command is given, and what is told of one that fails.
+    //! Tests input, output and error messages of commands.
 
     use super::*;
 
@@ -125,7 +125,7 @@ mod tests {
                 return;
             }
         }
-        panic!("two seconds of work count for nothing");
+        panic!("two seconds of work used no processor time");
     }
 
     #[test]

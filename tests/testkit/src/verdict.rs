@@ -1,5 +1,5 @@
-//! What the eye makes of what it saw: how low the number of Ready replicas fell, who died, who came and where, and whether
-//! the workload's own object moved.
+//! Evaluation of the eye's events: the lowest number of Ready replicas, terminated pods, new pods with their nodes, and
+//! changes of the workload's own object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use kube::ResourceExt;
 
 use crate::eye::{Eye, Happening, Seen};
 
-/// The label by which the tests' workloads, Services and budgets know their pods.
+/// Label by which workloads, Services and budgets of the tests select their pods.
 pub const APP: &str = "app";
 
-/// What happens to one workload from a certain moment on.
+/// Events of one workload from a certain moment on.
 #[derive(Clone, Debug)]
 pub struct Story {
     app: String,
@@ -20,19 +20,19 @@ pub struct Story {
     before: BTreeMap<String, Arc<Pod>>,
 }
 
-/// What happened. Pods that came and went within the story are `passing`.
+/// Result of a story. Pods that were both created and terminated within the story are in `passing`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub lowest_ready: usize,
-    /// Pods that were there at the beginning and died, in that order.
+    /// Pods that existed at the beginning and terminated, in the order of their termination.
     pub died: Vec<String>,
-    /// Pods that were not there at the beginning and are now, with their nodes.
+    /// Pods created within the story that still exist, with their nodes.
     pub came: Vec<(String, String)>,
-    /// Pods that came and died: the surplus, replacements that were given up.
+    /// Pods created and terminated within the story: surplus pods, and replacements that were given up.
     pub passing: Vec<String>,
-    /// Every `spec.replicas` of the Deployment or ReplicaSet of the app's name, in the order seen, without repeats.
+    /// Each `spec.replicas` of the app's Deployment or ReplicaSet, in the observed order, without repeats.
     pub replicas: Vec<i32>,
-    /// How many generations that object had.
+    /// Number of generations of that object.
     pub generations: usize,
 }
 
@@ -44,12 +44,12 @@ impl Story {
         Self { app: app.to_owned(), from: seen.history.len(), before }
     }
 
-    /// The pods at the beginning: name and node.
+    /// Pods at the beginning: name and node.
     pub fn pods(&self) -> Vec<(String, String)> {
         self.before.values().map(|pod| (pod.name_any(), node_of(pod))).collect()
     }
 
-    /// What happened until now.
+    /// Result so far.
     pub fn verdict(&self, eye: &Eye) -> Verdict {
         self.judge(&eye.now())
     }
@@ -73,7 +73,7 @@ impl Story {
                     pods.insert(name, pod.clone());
                 }
                 Happening::Pod(pod) => {
-                    // Its labels were changed: it serves no more.
+                    // Its labels changed, so no Service selects it any more.
                     pods.remove(&pod.name_any());
                 }
                 Happening::PodGone(pod) => {
@@ -102,7 +102,7 @@ impl Story {
         verdict
     }
 
-    /// The workload's own object as it was at the beginning.
+    /// Events of the workload's own object before the beginning.
     fn early<'a>(&self, seen: &'a Seen) -> impl Iterator<Item = &'a Happening> {
         let app = self.app.clone();
         let own = move |happening: &&Happening| match happening {
@@ -114,7 +114,7 @@ impl Story {
     }
 }
 
-/// The pods that a Service of this app selects.
+/// Pods that a Service of this app selects.
 pub fn pods_of<'a>(seen: &'a Seen, app: &'a str) -> impl Iterator<Item = &'a Arc<Pod>> {
     seen.pods.values().filter(move |pod| is_of(pod, app))
 }
@@ -123,12 +123,12 @@ fn is_of(pod: &Pod, app: &str) -> bool {
     pod.labels().get(APP).is_some_and(|value| value == app)
 }
 
-/// The node that a pod is bound to, or nothing.
+/// Node to which a pod is bound, or an empty string.
 pub fn node_of(pod: &Pod) -> String {
     pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default()
 }
 
-/// Ready, and not on its way out.
+/// Whether the pod is Ready and not terminating.
 pub fn serves(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     pod.metadata.deletion_timestamp.is_none()
@@ -148,7 +148,7 @@ fn note(replicas: &mut Vec<i32>, now: Option<i32>) {
 
 #[cfg(test)]
 mod tests {
-    //! The verdict itself, on histories that were made up.
+    //! Tests of the verdict on artificial histories.
 
     use super::*;
     use serde_json::json;

@@ -1,24 +1,25 @@
-//! Loops whose parts do not fit together, and what a user is told about each.
+//! Loops whose parts contradict each other, and the message that a user receives for each.
 
 use serde_json::{Value, json};
 
 use crate::action::with;
 use crate::world::loops::demo;
 
-/// A loop that a rule refuses.
+/// A loop that a validation rule rejects.
 pub struct WrongLoop {
-    /// A name for the loop.
+    /// Name of the loop.
     pub name: &'static str,
     pub spec: Value,
-    /// The field that the refusal is about.
+    /// Field that the rejection names.
     pub path: String,
     pub message: String,
 }
 
-/// The metrics of [`demo`].
+/// Metrics of [`demo`], as messages list them.
 const KNOWN: &str = r#"(known: ["cpu", "memory"])"#;
 
-/// At least one loop for each rule that compares parts of a loop. Where a list can have several items, the first one is right.
+/// At least one loop for each rule that compares parts of a loop. If a list can have several items, the first one is
+/// valid.
 #[must_use]
 pub fn wrong_loops() -> Vec<WrongLoop> {
     let parts = [unknown_metrics(), impossible_alarms(), misplaced_rungs(), vec![unnamed_source(), largest()]];
@@ -111,7 +112,7 @@ fn unnamed_source() -> WrongLoop {
     )
 }
 
-/// The longest lists and names that the schema accepts: the cost of the evaluation of a message is limited, too.
+/// The longest lists and names that the schema accepts: the cost of evaluating a message is limited, too.
 fn largest() -> WrongLoop {
     let names: Vec<String> = (0..16).map(|index| format!("m{index:039}")).collect();
     let metric = |name| json!({"name": name, "source": {"push": {}}, "low": {"raise": "5"}, "high": {"raise": "80"}});
@@ -129,12 +130,12 @@ fn largest() -> WrongLoop {
     )
 }
 
-/// The loop of the demo with these members instead of its own.
+/// The loop of the demo with these members replaced.
 fn wrong(name: &'static str, path: &str, message: impl Into<String>, members: Value) -> WrongLoop {
     WrongLoop { name, spec: with(demo(), members), path: format!("spec.{path}"), message: message.into() }
 }
 
-/// The list of the demo with one more item.
+/// The list of the demo with an additional item.
 fn one_more(list: &str, item: Value) -> Value {
     let mut items = demo()[list].as_array().cloned().unwrap_or_default();
     items.push(item);

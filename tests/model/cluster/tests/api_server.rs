@@ -50,7 +50,7 @@ fn finalizers_keep_what_is_deleted() {
     assert!(api.actions.get(&key("a")).unwrap().meta.deleted.is_some());
     let last = api.update(&key("a"), If::any(), hold(false)).unwrap();
     assert!(api.actions.get(&key("a")).is_none());
-    assert_eq!(last.meta.version, api.version(), "the answer bears the version of the deletion");
+    assert_eq!(last.meta.version, api.version(), "the answer has the version of the deletion");
 }
 
 #[test]

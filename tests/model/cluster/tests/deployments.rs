@@ -31,7 +31,7 @@ fn scaling_changes_the_only_set() {
     }
 }
 
-/// What stands in a Deployment's annotations is copied to its set, and stays there.
+/// A Deployment's annotations are copied to its ReplicaSet, and stay there.
 #[test]
 fn annotations_are_copied_for_good() {
     let mut cluster = settled(1, 1);

@@ -1,4 +1,4 @@
-//! The simulated cluster against what is known of real ones.
+//! Tests of the simulated cluster against the known behavior of real ones.
 
 mod api_server;
 mod budgets;
@@ -27,7 +27,7 @@ fn shape() -> PodShape {
     PodShape { cpu: 100, grace: 30, ..PodShape::default() }
 }
 
-/// Four nodes and a Deployment `web` that has settled an hour ago.
+/// Four nodes, and a Deployment `web` that settled an hour ago.
 fn settled(seed: u64, replicas: i32) -> Cluster {
     let mut cluster = Cluster::new(Api::new(Rng::new(seed)));
     for index in 0..4 {

@@ -1,4 +1,4 @@
-//! The scheduler, and what happens to the pods of a node that is gone.
+//! The scheduler, and the pods of a deleted node.
 
 use super::*;
 

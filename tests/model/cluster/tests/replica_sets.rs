@@ -1,4 +1,4 @@
-//! The ReplicaSet controller: what it creates, deletes, adopts and reports.
+//! The ReplicaSet controller: pods that it creates, deletes and adopts, and its status.
 
 use super::*;
 
@@ -52,8 +52,8 @@ fn it_says_when_a_quota_refuses_pods() {
     assert!(cluster.api.sets.values().next().unwrap().status.failure.is_none());
 }
 
-/// Detaches one pod and attaches another, with all other steps at random; `mark` follows the protocol. Returns whether
-/// exactly the substitute was deleted.
+/// Releases one pod and attaches another, with all other steps in random order; `mark` follows the protocol. Returns
+/// whether exactly the substitute was deleted.
 fn exchange(seed: u64, pause: usize, mark: bool) -> bool {
     let mut cluster = settled(seed, 3);
     let mut rng = Rng::new(seed ^ 0xabcd);
@@ -96,7 +96,7 @@ fn exchange(seed: u64, pause: usize, mark: bool) -> bool {
     old.iter().all(|pod| lives(&pod.meta.key)) && lives(&key("replacement")) && pods(&cluster).len() == 4
 }
 
-/// The figures of the trials: with the mark every exchange is exact, without it some are not.
+/// Results of the trials: with the mark, every exchange is exact; without it, some are not.
 #[test]
 fn only_a_marked_exchange_is_exact() {
     assert!((0..200).all(|seed| exchange(seed, 300, true)));

@@ -10,7 +10,7 @@ fn pod(uid: &str) -> Pod {
     pod
 }
 
-/// Whether the first goes before the second, whatever their uids.
+/// Checks that the first pod is deleted before the second, regardless of their uids.
 fn goes_first(change_a: impl Fn(&mut Pod), change_b: impl Fn(&mut Pod)) {
     for (uid_a, uid_b) in [("1", "2"), ("2", "1")] {
         let (mut a, mut b) = (pod(uid_a), pod(uid_b));

@@ -1,4 +1,4 @@
-//! How a run ends: others stop, everybody does what is left, and then what must hold of a loop at rest is looked at.
+//! End of a run: other clients stop, all parts finish their work, and the rules for a loop at rest are checked.
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -8,7 +8,8 @@ use crate::check::{Violation, violation};
 use crate::loops::rest;
 
 impl Run<'_> {
-    /// Everybody gets a fair share, the garbage collector too, without time passing, until nobody has anything to do.
+    /// Takes steps of all parts in fair turns, including the garbage collector, without passing time, until no part has
+    /// anything to do.
     pub async fn quiesce(&mut self) -> Result<(), Violation> {
         for _ in 0..400 {
             let mut did = false;
@@ -28,7 +29,7 @@ impl Run<'_> {
                 self.steps += 1;
                 did = true;
             }
-            // A child of a loop that has just gone, asked for by who had not heard of that.
+            // A child of a deleted loop, created by a process that had not observed the deletion.
             while self.api.collect() {
                 did = true;
             }
@@ -36,10 +37,10 @@ impl Run<'_> {
                 return Ok(());
             }
         }
-        violation("Livelock", "400 rounds of work while no time passes")
+        violation("Livelock", "400 rounds of work without passing time")
     }
 
-    /// Time passes until then, and everybody does what is due.
+    /// Lets time pass until `end`; all parts do what is due.
     pub async fn until(&mut self, end: i64) -> Result<(), Violation> {
         self.quiesce().await?;
         let mut rounds = 0;
@@ -50,7 +51,7 @@ impl Run<'_> {
             self.quiesce().await?;
             rounds += 1;
             if rounds > 20_000 {
-                return violation("NoRest", "it is looked at again and again");
+                return violation("NoRest", "it is reconciled again and again");
             }
         }
         let time = (end - NOW.get()).max(0);
@@ -59,7 +60,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Others have stopped.
+    /// Settles the run after other clients have stopped.
     pub(super) async fn settle(&mut self) -> Result<(), Violation> {
         self.say(|| "others stop".into());
         self.ghosts.clear();
@@ -73,10 +74,10 @@ impl Run<'_> {
         self.until(NOW.get() + 5_000).await?;
         let tags = Sort::CHILDREN.map(|sort| self.api.get(sort, "web").map(|one| one["status"]["tag"]["time"].clone()));
         let recorded = tags.iter().flatten().filter_map(|time| time.as_str()?.parse::<Timestamp>().ok());
-        // One that was sent last may not be recorded yet, and is newer than those before it.
+        // The last sample may not be recorded yet, and is newer than those before it.
         let last = recorded.chain(self.invariants.samples.last_key_value().map(|(time, _)| *time)).max();
         let time = last.map_or(NOW.get(), |last| (last.as_millisecond() + 1).max(NOW.get()));
-        // Its time may be ahead of the clock, which may have stepped back, too.
+        // Its time may be ahead of the clock, which may also have been set back.
         self.until(time).await?;
         self.sample(time, &[("a", "5"), ("b", "50")]);
         self.until(NOW.get() + 20_000).await?;
@@ -93,8 +94,8 @@ impl Run<'_> {
         self.restarted().await
     }
 
-    /// The loop's own status shows the last decision up to half a minute late: until then, there is something to do. Meanwhile
-    /// the dwell may end, and the last sample get too old, which are decisions, too.
+    /// The loop's own status shows the last decision with a delay of up to half a minute, so there is something to do
+    /// until then. Meanwhile, the dwell may end and the last sample may become too old, which are decisions as well.
     async fn await_report(&mut self) -> Result<(), Violation> {
         for _ in 0..120 {
             if rest::unreported(&self.api)?.is_none() {
@@ -105,9 +106,10 @@ impl Run<'_> {
         violation("Untrue", rest::unreported(&self.api)?.unwrap_or_default())
     }
 
-    /// A process that starts where there is nothing to do writes nothing but what each Monitoring shows, in its term.
+    /// A process that starts while nothing is due must write nothing except the status of each Monitoring, with its
+    /// leader term.
     async fn restarted(&mut self) -> Result<(), Violation> {
-        // What is due is put off a little (50 ms at most): just before, there is something to do.
+        // Timers have a jitter of at most 50 ms, so timers that are about to fire are awaited first.
         while self.process.next_time().is_some_and(|next| next <= NOW.get() + 50) {
             self.until(NOW.get() + 50).await?;
         }
@@ -118,7 +120,7 @@ impl Run<'_> {
         let most = |key: &(Sort, String)| before.get(key).copied().unwrap_or(0) + u64::from(key.0 == Sort::Monitoring);
         let more: Vec<_> = after.iter().filter(|(key, count)| **count > most(key)).collect();
         if !more.is_empty() {
-            return violation("RestlessStart", format!("a process that starts writes {more:?}"));
+            return violation("RestlessStart", format!("a new process wrote {more:?}"));
         }
         Ok(())
     }

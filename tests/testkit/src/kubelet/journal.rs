@@ -1,4 +1,4 @@
-//! What the workers of a test recorded: which of them ran which job when.
+//! The journal of a test's workers: starts and stops of jobs, with their times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// One line. A worker that died has no job any more.
+/// One line. A worker that died runs no jobs any more.
 #[derive(Deserialize, Clone, Debug)]
 pub struct Line {
     /// Nanoseconds since 1970, as text.
@@ -20,12 +20,12 @@ pub struct Line {
     pub job: Option<String>,
 }
 
-/// Everything that was recorded so far.
+/// All lines recorded so far.
 #[derive(Clone, Debug, Default)]
 pub struct Journal(Vec<Line>);
 
 impl Journal {
-    /// Reads the journal; one that does not exist is empty.
+    /// Reads the journal; a missing file counts as empty.
     pub fn read(path: &Path) -> Result<Self> {
         let text = if path.exists() { fs::read_to_string(path)? } else { String::new() };
         let lines: Result<Vec<Line>, _> = text.lines().map(serde_json::from_str).collect();
@@ -34,7 +34,7 @@ impl Journal {
         Ok(Self(lines))
     }
 
-    /// The jobs that two workers ran at the same time, with the two.
+    /// Jobs that ran on two workers at the same time, with the process ids of both.
     #[must_use]
     pub fn doubled(&self) -> Vec<(String, u32, u32)> {
         let mut found = Vec::new();
@@ -46,7 +46,7 @@ impl Journal {
         found
     }
 
-    /// Who runs what now, by worker.
+    /// Running jobs by worker.
     #[must_use]
     pub fn running(&self) -> BTreeMap<String, BTreeSet<String>> {
         let names: BTreeMap<u32, &str> = self.0.iter().map(|line| (line.pid, line.worker.as_str())).collect();
@@ -59,19 +59,20 @@ impl Journal {
         by_worker
     }
 
-    /// How often a worker has started a job.
+    /// Number of starts of jobs.
     #[must_use]
     pub fn starts(&self) -> usize {
         self.0.iter().filter(|line| line.event == "start").count()
     }
 
-    /// How many processes ended without stopping their jobs.
+    /// Number of processes that ended without stopping their jobs.
     #[must_use]
     pub fn deaths(&self) -> usize {
         self.0.iter().filter(|line| line.event == "dead").count()
     }
 
-    /// The processes that run each job at the end; `starts` is told of each start: the job, who has it already, and who starts it.
+    /// Replays the journal and returns the processes that run each job at the end. Calls `starts` for each start, with
+    /// the job, the processes that already run it, and the process that starts it.
     fn replay(&self, mut starts: impl FnMut(&str, &BTreeSet<u32>, u32)) -> BTreeMap<String, BTreeSet<u32>> {
         let mut running: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
         for line in &self.0 {

@@ -1,15 +1,22 @@
-//! A small kubelet, for pods that are real processes on this machine: each has an address of its own in 127.0.0.0/8.
+//! A small kubelet for pods that are real processes on this machine. Each pod has its own address in 127.0.0.0/8.
 //!
-//! | as a real kubelet | otherwise |
-//! |---|---|
-//! | binds nothing: the scheduler places pods on its node | one program for every container, `hack/worker` |
-//! | a ConfigMap that has changed reaches a pod's volume after a delay, sooner when the pod itself changes, and a pod that starts has the newest; files are swapped by a symlink | all keys of the first volume only |
-//! | Ready once the program answers `/internal/health` | asked every 10 ms |
-//! | a deletion sends SIGTERM, after the grace period SIGKILL, and removes the pod once the process has ended | |
-//! | a container that dies is started again | after 100 ms |
+//! Like a real kubelet:
 //!
-//! Annotations of a pod have it misbehave: [`NO_SYNC`], [`NEVER_READY`]. A node can lose its network ([`Kubelet::silence`]) or its
-//! power (the kubelet is dropped), and a process can be killed ([`Kubelet::kill`]).
+//! - It binds no pods; the scheduler places them on its node.
+//! - A changed ConfigMap reaches a pod's volume after a delay, sooner if the pod itself changes. A new pod gets the
+//!   newest version. Files are swapped by a symlink.
+//! - A pod is Ready once the program answers `/internal/health`.
+//! - A deletion sends SIGTERM and, after the grace period, SIGKILL. The pod is removed once the process has ended.
+//! - A container that dies is restarted.
+//!
+//! Unlike a real kubelet:
+//!
+//! - It runs one program, `hack/worker`, for every container.
+//! - It mounts only the first volume, with all keys.
+//! - It probes every 10 ms, and restarts a container after 100 ms.
+//!
+//! Annotations make a pod misbehave: [`NO_SYNC`], [`NEVER_READY`]. A node can lose its network ([`Kubelet::silence`])
+//! or its power (the kubelet is dropped), and a process can be killed ([`Kubelet::kill`]).
 
 pub mod journal;
 mod pod;
@@ -37,64 +44,64 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::world::nodes::OWN;
 use pod::PodProcess;
 
-/// Annotation on a pod whose volumes are never updated.
+/// Annotation of a pod whose volumes are never updated.
 pub const NO_SYNC: &str = "test.ganglion.dev/no-sync";
 
-/// Annotation on a pod that never becomes Ready.
+/// Annotation of a pod that never becomes Ready.
 pub const NEVER_READY: &str = "test.ganglion.dev/never-ready";
 
-/// The port of every worker.
+/// Port of every worker.
 pub const PORT: u16 = 9090;
 
 static ADDRESSES: AtomicU16 = AtomicU16::new(1);
 
-/// What a kubelet of a test is like.
+/// Options of a test's kubelet.
 #[derive(Clone, Debug)]
 pub struct KubeletOptions {
-    /// After which time a changed ConfigMap reaches the volumes.
+    /// Delay until a changed ConfigMap reaches the volumes.
     pub sync: Duration,
-    /// After which time it reaches those of a pod that has changed, too.
+    /// Delay until it reaches the volumes of a pod that has changed as well.
     pub react: Duration,
-    /// Further arguments of the worker.
+    /// Additional arguments of the worker.
     pub arguments: Vec<String>,
 }
 
 impl Default for KubeletOptions {
-    /// As slow as a real kubelet, and no arguments.
+    /// The delays of a real kubelet, and no additional arguments.
     fn default() -> Self {
         Self { sync: Duration::from_secs(60), react: Duration::from_millis(100), arguments: Vec::new() }
     }
 }
 
-/// See the module. Dropped, it ends with all its processes, as a node that loses its power.
+/// Dropping it kills all its processes, like a node that loses power.
 pub struct Kubelet {
     pub node: String,
     shared: Arc<Shared>,
     task: Option<AbortOnDropHandle<()>>,
 }
 
-/// What all pods of a kubelet share.
+/// Data shared by all pods of a kubelet.
 struct Shared {
     client: Client,
     namespace: String,
-    /// Nodes that joined have it, too.
+    /// Shared with the nodes that joined.
     home: Arc<TempDir>,
     program: PathBuf,
     options: KubeletOptions,
-    /// The ConfigMaps of the namespace, by name: what a volume has.
+    /// ConfigMaps of the namespace by name: the source of the volumes.
     maps: watch::Receiver<HashMap<String, ConfigMap>>,
-    /// The node has no network any more.
+    /// Whether the node has lost its network.
     silent: AtomicBool,
 }
 
 impl Kubelet {
-    /// A node for pods of this namespace that tolerate its taint, and the kubelet on it.
+    /// Starts a kubelet, with a node for pods of this namespace that tolerate its taint.
     pub async fn start(client: &Client, namespace: &str, options: KubeletOptions) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("ganglion-kubelet-").tempdir()?;
         Self::start_in(Arc::new(home), client, namespace, "processes", options).await
     }
 
-    /// Another node for the same pods. Its workers record what they do in the same journal.
+    /// Adds another node for the same pods. Its workers write to the same journal.
     pub async fn join(&self, name: &str) -> Result<Self> {
         let Shared { home, client, namespace, options, .. } = &*self.shared;
         Self::start_in(Arc::clone(home), client, namespace, name, options.clone()).await
@@ -131,13 +138,13 @@ impl Kubelet {
         Ok(Self { node, shared, task: Some(AbortOnDropHandle::new(task)) })
     }
 
-    /// Where the workers record what they do.
+    /// Path of the journal that the workers write.
     #[must_use]
     pub fn journal(&self) -> PathBuf {
         journal_in(self.shared.home.path())
     }
 
-    /// SIGKILL to the process of this pod.
+    /// Sends SIGKILL to the process of this pod.
     pub async fn kill(&self, pod: &str) -> Result<()> {
         let api: Api<Pod> = Api::namespaced(self.shared.client.clone(), &self.shared.namespace);
         let uid = api.get(pod).await?.uid().unwrap_or_default();
@@ -147,12 +154,12 @@ impl Kubelet {
         Ok(())
     }
 
-    /// Cuts the node off: its processes go on, and nothing reaches it or is heard of it any more.
+    /// Cuts the node off from the network. Its processes continue, but the node receives and reports nothing any more.
     pub fn silence(&self) {
         self.shared.silent.store(true, Ordering::SeqCst);
     }
 
-    /// Ends everything: its processes, its node.
+    /// Stops all processes and deletes the node.
     pub async fn stop(mut self) -> Result<()> {
         drop(self.task.take());
         let api: Api<Node> = Api::all(self.shared.client.clone());
@@ -179,7 +186,7 @@ fn manifest(name: &str, namespace: &str) -> Result<Node> {
     }))?)
 }
 
-/// The worker, built beside this program or the operator.
+/// Path of the worker program, built beside this program or the operator.
 fn program() -> Result<PathBuf> {
     let beside = crate::operator::program()?;
     let program = beside.with_file_name("examples").join("worker");
@@ -187,19 +194,19 @@ fn program() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// An address that no other pod of this process has.
+/// Address that no other pod of this process has.
 fn address() -> String {
     let number = ADDRESSES.fetch_add(1, Ordering::Relaxed);
     let [high, low] = number.to_be_bytes();
     format!("127.{}.{high}.{low}", 16 + std::process::id() % 200)
 }
 
-/// Follows pods, ConfigMaps and the heartbeat until it is dropped.
+/// Runs the watches of pods and ConfigMaps, and the heartbeat, until it is dropped.
 async fn run(shared: Arc<Shared>, node: String, maps: watch::Sender<HashMap<String, ConfigMap>>) {
     tokio::join!(heartbeat(&shared, &node), follow_maps(&shared, maps), follow_pods(&shared, &node));
 }
 
-/// The status of the node, as a kubelet writes it, often enough for the node controller.
+/// Writes the node's status as a kubelet does, often enough for the node controller.
 async fn heartbeat(shared: &Shared, node: &str) {
     let api: Api<Node> = Api::all(shared.client.clone());
     loop {
@@ -225,7 +232,7 @@ async fn follow_maps(shared: &Shared, maps: watch::Sender<HashMap<String, Config
     }
 }
 
-/// Hands each pod of the node to a task of its own.
+/// Starts a task for each pod of the node, and passes the pod's changes to it.
 async fn follow_pods(shared: &Arc<Shared>, node: &str) {
     let api: Api<Pod> = Api::namespaced(shared.client.clone(), &shared.namespace);
     let mut events = pin!(watcher(api, Config::default().fields(&format!("spec.nodeName={node}"))).default_backoff());
@@ -247,7 +254,7 @@ async fn follow_pods(shared: &Arc<Shared>, node: &str) {
     }
 }
 
-/// The pods of a namespace.
+/// Lists the pods of a namespace.
 pub async fn pods(client: &Client, namespace: &str) -> Result<Vec<Pod>> {
     Ok(Api::namespaced(client.clone(), namespace).list(&ListParams::default()).await?.items)
 }

@@ -19,10 +19,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{NEVER_READY, NO_SYNC, PORT, Shared, address, journal_in};
 
-/// How often a program that starts is asked.
+/// Interval of the probes while a program starts.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Pause before a container that died is started again.
+/// Pause before a dead container is restarted.
 const RESTART: Duration = Duration::from_millis(100);
 
 pub struct PodProcess {
@@ -30,14 +30,14 @@ pub struct PodProcess {
     pod: Pod,
     address: String,
     child: Child,
-    /// resourceVersion of the ConfigMap that the volume has.
+    /// resourceVersion of the ConfigMap in the volume.
     volume: Option<String>,
     restarts: u32,
     ready: bool,
 }
 
 impl PodProcess {
-    /// Runs a pod, from its first event until it is gone.
+    /// Runs a pod from its first event until it is deleted.
     pub async fn run(shared: Arc<Shared>, mut changes: mpsc::UnboundedReceiver<Pod>) {
         let Some(pod) = changes.recv().await else { return };
         let name = pod.name_any();
@@ -70,7 +70,7 @@ impl PodProcess {
                 }
                 changed = maps.changed() => {
                     if changed.is_err() {
-                        // The kubelet ends.
+                        // The kubelet stops.
                         return Ok(());
                     }
                     due.get_or_insert(Instant::now() + this.shared.options.sync);
@@ -127,7 +127,7 @@ impl PodProcess {
         }
     }
 
-    /// Ends the process as a kubelet does, and removes the pod.
+    /// Stops the process as a kubelet does, and removes the pod.
     async fn end(mut self) -> Result<()> {
         let grace = self.pod.metadata.deletion_grace_period_seconds.unwrap_or(30);
         if let Some(pid) = self.child.id() {
@@ -141,7 +141,7 @@ impl PodProcess {
         remove(&self.shared, &self.pod).await
     }
 
-    /// Records that the process has no job any more.
+    /// Records that the process runs no jobs any more.
     fn died(&self) -> Result<()> {
         use std::io::Write;
         let at = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos().to_string();
@@ -152,14 +152,14 @@ impl PodProcess {
         Ok(())
     }
 
-    /// Where the number of the process is.
+    /// Path of the process's pid file.
     fn pid_file(&self) -> PathBuf {
         directory(&self.shared, &self.pod).join("pid")
     }
 }
 
 impl Drop for PodProcess {
-    /// The node has lost its power.
+    /// Kills the process, like a node that loses power.
     fn drop(&mut self) {
         if self.child.id().is_some() && self.child.start_kill().is_ok() {
             let _ = self.died();
@@ -174,7 +174,7 @@ fn directory(shared: &Shared, pod: &Pod) -> PathBuf {
 fn start(shared: &Shared, pod: &Pod, address: &str) -> Result<Child> {
     let home = directory(shared, pod);
     fs::create_dir_all(home.join("config"))?;
-    // It ends where this process is killed.
+    // setpriv makes the worker end when this process is killed.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(&shared.program).args(&shared.options.arguments);
     command.env_clear().env("HOSTNAME", pod.name_any()).env("CONFIG_PATH", home.join("config"));
@@ -185,7 +185,7 @@ fn start(shared: &Shared, pod: &Pod, address: &str) -> Result<Child> {
     Ok(child)
 }
 
-/// Gives the volume of the pod the newest ConfigMap, if it has another one; its resourceVersion.
+/// Updates the pod's volume if there is a newer ConfigMap. Returns its resourceVersion.
 fn sync(shared: &Shared, pod: &Pod, known: Option<String>) -> Result<Option<String>> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let Some(name) = volumes.filter_map(|volume| volume.config_map.as_ref()).next().map(|map| map.name.clone()) else {
@@ -221,7 +221,7 @@ async fn answers(address: &str) -> bool {
     asked.await.unwrap_or(false)
 }
 
-/// Removes the pod object: its process has ended.
+/// Removes the pod object after its process has ended.
 async fn remove(shared: &Shared, pod: &Pod) -> Result<()> {
     let api: Api<Pod> = Api::namespaced(shared.client.clone(), &shared.namespace);
     let only = Preconditions { uid: pod.uid(), resource_version: None };

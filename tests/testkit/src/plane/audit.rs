@@ -1,6 +1,6 @@
-//! The API server's own record of who asked what and when.
+//! The audit log of the API server: who requested what, and when.
 //!
-//! The policy records the operator's requests, and on demand those of the components that it waits for.
+//! The policy records the operator's requests, and optionally those of the components that it waits for.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::plane::install::{ACCOUNT, NAMESPACE};
 use crate::root;
 
-/// The components that a move waits for, as the API server knows them: user, resources.
+/// Audit rules for the components that a move waits for: user, resources.
 const OTHERS: &str = r#"
 - level: Metadata
   users: ["system:kube-scheduler"]
@@ -28,25 +28,25 @@ const OTHERS: &str = r#"
   resources: [{group: policy, resources: [poddisruptionbudgets, poddisruptionbudgets/status]}]
 "#;
 
-/// Name of the record in its directory.
+/// Name of the log in its directory.
 const LOG: &str = "audit.log";
 
-/// How far the record may be behind.
+/// Maximum delay of the log.
 const DELAY: Duration = Duration::from_secs(2);
 
-/// One request that was answered.
+/// One answered request.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub by_operator: bool,
-    /// In the name of another user.
+    /// Whether it impersonates another user.
     pub impersonates: bool,
-    /// Refused by the authorizer.
+    /// Whether the authorizer rejected it.
     pub forbidden: bool,
-    /// Answered with an error, such as a conflict: nothing was written.
+    /// Whether the response was an error, such as a conflict, so that nothing was written.
     pub failed: bool,
     pub verb: String,
     pub group: String,
-    /// Such as `pods/eviction`.
+    /// For example `pods/eviction`.
     pub resource: String,
     pub namespace: String,
     pub name: String,
@@ -55,20 +55,20 @@ pub struct Request {
 }
 
 impl Request {
-    /// The lease, a question about the own rights, the API server's own addresses, or a watch or list of the caches: not for any
-    /// action.
+    /// Whether the request serves no particular action: lease, review of the operator's own permissions, the API
+    /// server's own endpoints, or a watch or list of the caches.
     pub fn is_upkeep(&self) -> bool {
         ["leases", "selfsubjectreviews", "endpointslices"].contains(&self.resource.as_str())
             || self.verb == "watch"
             || self.verb == "list"
     }
 
-    /// A report that no controller reacts to.
+    /// Whether it writes a record that no controller reacts to.
     pub fn is_record(&self) -> bool {
         self.resource == "events" || self.resource.ends_with("/status")
     }
 
-    /// Whether it changed something: a review is created, and stored nowhere.
+    /// Whether it changed something. Reviews are created but not stored.
     pub fn writes(&self) -> bool {
         let reads = matches!(self.verb.as_str(), "get" | "list" | "watch");
         !reads && !self.failed && !self.resource.ends_with("reviews")
@@ -115,14 +115,13 @@ struct Object {
     name: String,
 }
 
-/// See the module.
 pub struct Audit {
     log: PathBuf,
     options: Vec<String>,
 }
 
 impl Audit {
-    /// Prepares the record of a plane that is still to be started.
+    /// Prepares the audit log of a plane before it is started.
     pub fn prepare(home: &Path, others: bool) -> Result<Self> {
         let (policy, log) = (home.join("audit-policy.yaml"), home.join(LOG));
         let operator = format!("- level: Metadata\n  users: [\"system:serviceaccount:{NAMESPACE}:{ACCOUNT}\"]\n");
@@ -135,18 +134,18 @@ impl Audit {
             flag("audit-policy-file", &policy.display().to_string()),
             flag("audit-log-path", &log.display().to_string()),
             flag("audit-log-maxsize", "4000"),
-            // Written beside the requests, not within them: the record is not to be part of what it tells of.
+            // Batch mode writes the log outside of the requests, so that logging does not affect their measured times.
             flag("audit-log-mode", "batch"),
         ];
         Ok(Self { log, options: options.concat() })
     }
 
-    /// Options of `hack/controlplane up`.
+    /// Options for `hack/controlplane up`.
     pub fn options(&self) -> &[String] {
         &self.options
     }
 
-    /// Everything recorded that was received in this time.
+    /// Requests received in this period.
     pub async fn between(&self, from: Timestamp, to: Timestamp) -> Result<Vec<Request>> {
         tokio::time::sleep(DELAY).await;
         let mut requests = read(&self.log)?;
@@ -156,18 +155,18 @@ impl Audit {
     }
 }
 
-/// Where the planes of tests leave their records, a directory each.
+/// Directory in which the planes of the tests leave their audit logs, one directory each.
 pub fn kept() -> PathBuf {
     root().join("target/audit")
 }
 
-/// Everything recorded by the planes of tests, since somebody last cleared the directory.
+/// Requests in all audit logs of test planes, since that directory was last cleared.
 pub fn read_kept() -> Result<Vec<Request>> {
     let planes = fs::read_dir(kept()).with_context(|| format!("no records in {}", kept().display()))?;
     let mut requests = Vec::new();
     for plane in planes {
         let log = plane?.path().join(LOG);
-        // The server makes it with the first request that is recorded.
+        // The server creates the log with the first recorded request.
         if log.exists() {
             requests.extend(read(&log)?);
         }
@@ -180,7 +179,7 @@ fn read(log: &Path) -> Result<Vec<Request>> {
     let file = fs::File::open(log).with_context(|| format!("no audit log at {}", log.display()))?;
     let mut requests = Vec::new();
     for line in BufReader::new(file).lines() {
-        // The last line may be half written.
+        // The last line may be incomplete.
         let Ok(line) = serde_json::from_str::<Line>(&line?) else { continue };
         let Some(object) = line.object_ref else { continue };
         let slash = if object.subresource.is_empty() { "" } else { "/" };
@@ -201,7 +200,7 @@ fn read(log: &Path) -> Result<Vec<Request>> {
     Ok(requests)
 }
 
-/// How often each kind of request is there, such as `patch pods`, most frequent first.
+/// Number of requests of each kind, such as `patch pods`, in descending order.
 pub fn tally<'a>(requests: impl Iterator<Item = &'a Request>) -> Vec<(String, usize)> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for request in requests {

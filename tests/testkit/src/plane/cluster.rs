@@ -1,4 +1,4 @@
-//! A cluster: a control plane started for the purpose, or one that the user has already.
+//! A cluster: a control plane started for this run, or an existing cluster of the user.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,33 +12,32 @@ use tokio::process::Command;
 use crate::process::{self, run, run_aloud};
 use crate::root;
 
-/// See the module.
 pub struct Cluster {
-    /// The administrator.
+    /// Client of the administrator.
     pub client: Client,
-    /// The administrator's kubeconfig.
+    /// Kubeconfig of the administrator.
     pub kubeconfig: PathBuf,
     /// Name of the plane, if it was started here.
     pub plane: Option<String>,
-    /// Address, authority, and the administrator's credentials.
+    /// Address, certificate authority, and credentials of the administrator.
     pub config: Config,
 }
 
-/// What a plane is to be like.
+/// Options of a plane.
 #[derive(Default)]
 pub struct Wanted<'a> {
     pub name: &'a str,
     pub nodes: usize,
-    /// Outlives this process.
+    /// Lets the plane outlive this process.
     pub keep: bool,
-    /// What goes on is not shown on standard error.
+    /// Hides the progress from standard error.
     pub quiet: bool,
-    /// More options of `hack/controlplane up`.
+    /// Additional options of `hack/controlplane up`.
     pub more: &'a [String],
 }
 
 impl Cluster {
-    /// Starts a control plane; unless it is to be kept, it ends with this process, whatever becomes of that.
+    /// Starts a control plane. Unless it is to be kept, it ends with this process, even if the process is killed.
     pub async fn start(wanted: &Wanted<'_>) -> Result<Self> {
         let mut command = Command::new(controlplane());
         command.args(["up", "--name", wanted.name, "--nodes", &wanted.nodes.to_string()]).args(wanted.more);
@@ -52,7 +51,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A cluster that is there already.
+    /// Opens an existing cluster.
     pub async fn open(kubeconfig: &Path) -> Result<Self> {
         let parsed =
             Kubeconfig::read_from(kubeconfig).with_context(|| format!("cannot use {}", kubeconfig.display()))?;
@@ -61,14 +60,14 @@ impl Cluster {
         Ok(Self { client, kubeconfig: kubeconfig.to_owned(), plane: None, config })
     }
 
-    /// What the server calls itself.
+    /// Version that the server reports.
     pub async fn version(&self) -> Result<String> {
         let answer = self.client.apiserver_version().await;
         Ok(answer.with_context(|| format!("the cluster of {} does not answer", self.kubeconfig.display()))?.git_version)
     }
 
-    /// Runs kubectl against this cluster as the administrator, the plane's own kubectl where there is a plane; what it
-    /// prints.
+    /// Runs kubectl against this cluster as the administrator, and returns its output. On a plane, uses the kubectl
+    /// built with it.
     pub async fn kubectl(&self, args: &[&str], input: Option<&str>) -> Result<String> {
         let mut command = match &self.plane {
             Some(name) => {
@@ -86,7 +85,8 @@ impl Cluster {
         run(command, input).await
     }
 
-    /// Waits until these definitions, or `--all`, are served. kubectl fails at once where one is so new that it has no status.
+    /// Waits until these definitions, or `--all`, are served. kubectl fails at once if a definition is too new to have
+    /// a status.
     pub async fn established(&self, crds: &str) -> Result<()> {
         let wait = ["wait", "--for=condition=Established", "crd", crds, "--timeout=20s"];
         for _ in 0..5 {
@@ -98,18 +98,18 @@ impl Cluster {
         self.kubectl(&wait, None).await.map(drop)
     }
 
-    /// A fault verb of hack/controlplane, such as `["pause", "etcd"]`.
+    /// Runs a fault verb of hack/controlplane, such as `["pause", "etcd"]`.
     pub async fn fault(&self, verb: &[&str]) -> Result<()> {
-        let name = self.plane.as_deref().context("the cluster is no plane of ours")?;
+        let name = self.plane.as_deref().context("the cluster is not a plane started here")?;
         let mut command = Command::new(controlplane());
         command.args(verb).args(["--name", name]);
         run(command, None).await.map(drop)
     }
 
-    /// Seconds of processor time that a component of the plane, such as `apiserver`, has used so far.
+    /// Seconds of processor time used so far by a component of the plane, such as `apiserver`.
     pub fn processor_seconds(&self, component: &str) -> Result<f64> {
-        self.plane.as_deref().context("the cluster is no plane of ours")?;
-        // As hack/plane/common.sh writes it: pid, start, boot.
+        self.plane.as_deref().context("the cluster is not a plane started here")?;
+        // Format of hack/plane/common.sh: pid, start, boot.
         let file = self.kubeconfig.with_file_name("run").join(format!("{component}.pid"));
         let record =
             fs::read_to_string(&file).with_context(|| format!("no record of a process in {}", file.display()))?;
@@ -117,7 +117,7 @@ impl Cluster {
         process::processor_seconds(pid.parse()?)
     }
 
-    /// Ends the plane, if it is one of ours.
+    /// Stops the plane, if it was started here.
     pub async fn down(&self) -> Result<()> {
         match &self.plane {
             Some(name) => end(name).await,
@@ -126,14 +126,14 @@ impl Cluster {
     }
 }
 
-/// Ends a plane and removes its data; no error if there is none.
+/// Stops a plane and removes its data; not an error if it does not exist.
 pub async fn end(plane: &str) -> Result<()> {
     let mut command = Command::new(controlplane());
     command.args(["down", "--name", plane]);
     run(command, None).await.map(drop)
 }
 
-/// The kubectl that is built with the plane.
+/// Path of the kubectl built with the plane.
 pub async fn kubectl() -> Result<PathBuf> {
     let mut command = Command::new(controlplane());
     command.arg("bin");

@@ -1,8 +1,8 @@
-//! Installs what the operator needs: its CRDs, its service account and its rights, as kustomize/base has them.
+//! Installs what the operator needs: CRDs, service account and RBAC rules, as in kustomize/base.
 //!
-//! The tests apply kustomize/base as a user does ([`apply`]), so that the manifests are tested too, on planes that end with
-//! them. The demo and the benches ([`Installed`]) leave the Deployment out, as the operator runs as a process here; what is
-//! in the cluster already stays as it is, and only what was made here is taken away again.
+//! The tests apply kustomize/base as a user does ([`apply`]), on planes that end with them, so that the manifests are
+//! tested as well. The demo and the benches ([`Installed`]) omit the Deployment, because the operator runs as a local
+//! process. They leave existing objects of the cluster unchanged, and delete only what they created.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub const NAMESPACE: &str = "ganglion-system";
 /// Name of that service account, and of the operator's lease.
 pub const ACCOUNT: &str = "ganglion";
 
-/// The kinds of kustomize/base that are not the running operator itself, in the order in which they are made.
+/// Kinds in kustomize/base except the running operator itself, in order of their creation.
 const KINDS: [&str; 8] = [
     "Namespace",
     "ServiceAccount",
@@ -49,14 +49,14 @@ pub async fn apply(cluster: &Cluster) -> Result<()> {
     cluster.established("--all").await
 }
 
-/// What was made here.
+/// Objects created here.
 #[derive(Default)]
 pub struct Installed {
     made: Vec<DynamicObject>,
 }
 
 impl Installed {
-    /// Installs what is not there yet.
+    /// Creates the missing objects.
     pub async fn install(&mut self, cluster: &Cluster) -> Result<()> {
         let client = &cluster.client;
         for crd in ganglion_api::all() {
@@ -86,12 +86,12 @@ impl Installed {
             }
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             Err(error) => {
-                Err(error).with_context(|| format!("{} {} cannot be made", kind_of(&object), object.name_any()))
+                Err(error).with_context(|| format!("{} {} cannot be created", kind_of(&object), object.name_any()))
             }
         }
     }
 
-    /// Takes away what was made here, last made first, and waits until it is gone.
+    /// Deletes the objects created here, in reverse order, and waits until they are gone.
     pub async fn remove(&mut self, client: &Client) -> Result<()> {
         while let Some(object) = self.made.pop() {
             let (api, name) = (api(client, &object)?, object.name_any());
@@ -102,7 +102,7 @@ impl Installed {
             }
             let uid = object.uid().unwrap_or_default();
             let gone = tokio::time::timeout(TIMEOUT, await_condition(api, &name, conditions::is_deleted(&uid))).await;
-            gone.with_context(|| format!("{} {name} is not gone", kind_of(&object)))??;
+            gone.with_context(|| format!("{} {name} still exists", kind_of(&object)))??;
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ fn kind_of(object: &DynamicObject) -> &str {
 fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
     let types = object.types.as_ref().context("an object without a kind")?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
-    // Older kustomize takes the policies for namespaced.
+    // Older versions of kustomize treat the policies as namespaced.
     let namespace = object.metadata.namespace.as_ref().filter(|_| !types.kind.starts_with("ValidatingAdmissionPolicy"));
     Ok(match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
@@ -126,12 +126,12 @@ fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
 /// Name of the binding that lets the operator act as the service accounts of a namespace.
 pub const LOOPS: &str = "ganglion";
 
-/// Lets the operator act as the service accounts of this namespace, as its loops need it.
+/// Lets the operator act as the service accounts of this namespace, which its loops require.
 pub async fn bind_loops(client: &Client, namespace: &str) -> Result<()> {
     bind(client, namespace, LOOPS, "ClusterRole", "ganglion-namespace").await
 }
 
-/// Gives the operator a role in this namespace.
+/// Binds a role to the operator in this namespace.
 pub async fn bind(client: &Client, namespace: &str, name: &str, kind: &str, role: &str) -> Result<()> {
     let binding: RoleBinding = serde_json::from_value(json!({
         "metadata": {"name": name},
@@ -142,12 +142,12 @@ pub async fn bind(client: &Client, namespace: &str, name: &str, kind: &str, role
     Ok(())
 }
 
-/// A token of the operator's service account, good for a day.
+/// Token of the operator's service account, valid for a day.
 pub async fn token(client: &Client) -> Result<String> {
     token_of(client, NAMESPACE, ACCOUNT).await
 }
 
-/// A token of this service account, good for a day.
+/// Token of this service account, valid for a day.
 pub async fn token_of(client: &Client, namespace: &str, account: &str) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let spec = TokenRequestSpec { expiration_seconds: Some(86_400), ..TokenRequestSpec::default() };
@@ -155,11 +155,11 @@ pub async fn token_of(client: &Client, namespace: &str, account: &str) -> Result
     let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
     match answer.status {
         Some(status) => Ok(status.token),
-        None => bail!("the server made no token for service account {namespace}/{account}"),
+        None => bail!("the server issued no token for service account {namespace}/{account}"),
     }
 }
 
-/// Who holds the operator's lease in this cluster, if somebody does.
+/// Holder of the operator's lease in this cluster, if any.
 pub async fn running(client: &Client) -> Result<Option<String>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
     let Some(spec) = leases.get_opt(ACCOUNT).await?.and_then(|lease| lease.spec) else { return Ok(None) };

@@ -1,11 +1,11 @@
-//! Kubeconfigs of whoever has a token: straight to the API server, or through a proxy.
+//! Kubeconfigs for a token: directly to the API server, or through a proxy.
 
 use std::net::SocketAddr;
 
 use kube::Config;
 use serde_json::{Value, json};
 
-/// Straight: the cluster's address and authority, with this token in place of the user's credentials.
+/// Direct access: address and authority of the cluster, with this token instead of the user's credentials.
 pub fn direct(config: &Config, token: &str) -> String {
     let mut server = json!({
         "server": config.cluster_url.to_string(),
@@ -25,12 +25,12 @@ pub fn direct(config: &Config, token: &str) -> String {
     text(&server, token)
 }
 
-/// Through a proxy at this address, without TLS.
+/// Access through a proxy at this address, without TLS.
 pub fn through(proxy: &SocketAddr, token: &str) -> String {
     text(&json!({"server": format!("http://{proxy}")}), token)
 }
 
-/// The certificates of the cluster's authority, as PEM.
+/// Certificates of the cluster's authority, as PEM.
 pub fn authority(config: &Config) -> Option<String> {
     let lines = |der: &Vec<u8>| {
         let text = base64(der);
@@ -41,7 +41,7 @@ pub fn authority(config: &Config) -> Option<String> {
 }
 
 fn text(cluster: &Value, token: &str) -> String {
-    // JSON is YAML.
+    // JSON is valid YAML.
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "ganglion",
         "clusters": [{"name": "cluster", "cluster": cluster}],
@@ -52,14 +52,14 @@ fn text(cluster: &Value, token: &str) -> String {
 }
 
 fn base64(bytes: &[u8]) -> String {
-    // The type that Kubernetes' own objects have for it.
+    // Encodes as base64 with the type of the Kubernetes API.
     let text = serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).unwrap_or_default();
     text.as_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
-    //! What is written is read again by a client.
+    //! Checks that a client can read the generated kubeconfigs.
 
     use super::*;
     use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -72,7 +72,7 @@ mod tests {
     #[tokio::test]
     async fn the_token_stands_in_place_of_the_administrators_credentials() {
         let mut admin = Config::new("https://127.0.0.1:6443/".parse().unwrap());
-        // Longer than a line of PEM.
+        // Longer than one line of PEM.
         admin.root_cert = Some(vec![(0..100).collect(), vec![1]]);
         admin.tls_server_name = Some("kubernetes".to_owned());
         admin.auth_info.username = Some("admin".to_owned());

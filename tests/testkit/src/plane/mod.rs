@@ -1,5 +1,5 @@
-//! The control planes of the tests: one shared by all tests of the process, and planes of their own for tests that break
-//! one. A plane ends with the test process, whatever becomes of that.
+//! Control planes of the tests: one is shared by all tests of the process; tests that break a plane use a separate one.
+//! A plane ends with the test process, even if the process is killed.
 
 pub mod audit;
 pub mod cluster;
@@ -17,24 +17,24 @@ use tokio::sync::{OnceCell, Semaphore};
 use audit::Audit;
 use cluster::{Cluster, Wanted, controlplane};
 
-/// Nodes `node-0` … of the shared plane.
+/// Number of nodes (`node-0` …) of the shared plane.
 pub const NODES: usize = 8;
 
-/// How many planes of tests' own there are at once, beside the shared one: an idle plane takes a tenth of a processor, and one that
-/// starts takes all that it gets.
+/// Maximum number of separate planes at once, besides the shared one. An idle plane uses a tenth of a processor, and a
+/// starting plane uses all that is available.
 static OWN_PLANES: Semaphore = Semaphore::const_new(2);
 
 static SHARED: OnceCell<Result<Arc<Plane>, String>> = OnceCell::const_new();
 
-/// A control plane that is up, with what a user installs of the operator.
+/// A running control plane with the operator's manifests installed.
 pub struct Plane {
     pub cluster: Cluster,
-    /// A token of the operator's service account.
+    /// Token of the operator's service account.
     pub token: String,
 }
 
 impl Plane {
-    /// The plane that all tests share: started by whoever comes first.
+    /// The plane that all tests share. The first caller starts it.
     pub async fn shared() -> Result<Arc<Self>> {
         let start = || async {
             let name = format!("test-{}", std::process::id());
@@ -43,12 +43,12 @@ impl Plane {
         SHARED.get_or_init(start).await.clone().map_err(|error| anyhow::anyhow!("the shared control plane: {error}"))
     }
 
-    /// A plane for one test, ended when the guard is dropped.
+    /// Starts a plane for one test; it stops when the guard is dropped.
     pub async fn own(name: &str, nodes: usize) -> Result<OwnPlane> {
         let turn = OWN_PLANES.acquire().await?;
         let name = format!("test-{}-{name}", std::process::id());
         let plane = Arc::new(Self::start(&name, nodes).await?);
-        // Its guard gives the turn back.
+        // Dropping the guard releases the permit.
         turn.forget();
         Ok(OwnPlane(plane))
     }
@@ -72,7 +72,7 @@ impl Plane {
     }
 }
 
-/// A plane of one test's own.
+/// Plane of a single test.
 pub struct OwnPlane(pub Arc<Plane>);
 
 impl Drop for OwnPlane {
@@ -84,7 +84,7 @@ impl Drop for OwnPlane {
             .stderr(Stdio::null())
             .status();
         if !down.is_ok_and(|status| status.success()) {
-            eprintln!("plane {name} did not go down; it ends with this process");
+            eprintln!("plane {name} did not stop; it ends with this process");
         }
         OWN_PLANES.add_permits(1);
     }

@@ -1,4 +1,4 @@
-//! The stock kube-scheduler of a plane, restarted with the configuration in config/, so that it asks the operator.
+//! The stock kube-scheduler of a plane, restarted with the configuration in config/, so that it queries the operator.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::ByteString;
@@ -6,14 +6,14 @@ use k8s_openapi::ByteString;
 use super::cluster::Cluster;
 use crate::root;
 
-/// Whom the scheduler asks.
+/// Extender that the scheduler queries.
 pub struct Asked<'a> {
-    /// Where the operator serves schedulers, on 127.0.0.1.
+    /// Port of the operator's extender on 127.0.0.1.
     pub port: u16,
     pub policy: &'a str,
-    /// The certificate authority, as the Secret has it (`ca.crt`).
+    /// Certificate authority, as stored in the Secret (`ca.crt`).
     pub authority: &'a ByteString,
-    /// Names of schedulers beside `default-scheduler`.
+    /// Names of schedulers besides `default-scheduler`.
     pub more: &'a [&'a str],
 }
 

@@ -1,19 +1,19 @@
-//! Gates: one request held at an exact instant, while the test does what it likes.
+//! Gates: each holds one request at an exact moment, while the test does something else.
 
 use tokio::sync::oneshot;
 
 use super::Write;
 
-/// On which side of the API server a request is stopped.
+/// Side of the API server on which a request is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// The operator has sent it; the server has not seen it.
+    /// The operator has sent it; the server has not received it.
     Before,
-    /// The server has done it and answered; the operator has not heard.
+    /// The server has processed and answered it; the operator has not received the answer.
     After,
 }
 
-/// What becomes of a stopped request.
+/// Continuation of a held request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Go {
     On,
@@ -29,13 +29,13 @@ pub struct Gate {
     go: oneshot::Receiver<Go>,
 }
 
-/// The test's side. Dropped, it lets the request go on.
+/// The test's side. Dropping it lets the request continue.
 pub struct Held {
     reached: oneshot::Receiver<Write>,
     go: oneshot::Sender<Go>,
 }
 
-/// Both sides of a gate at the `nth` request that this says yes to.
+/// Creates both sides of a gate at the `nth` request that matches `which`.
 pub fn pair(nth: usize, when: When, which: impl Fn(&Write) -> bool + Send + 'static) -> (Gate, Held) {
     let (stopped, reached) = oneshot::channel();
     let (say, go) = oneshot::channel();
@@ -43,7 +43,7 @@ pub fn pair(nth: usize, when: When, which: impl Fn(&Write) -> bool + Send + 'sta
     (gate, Held { reached, go: say })
 }
 
-/// The gate that stops this request on this side, taken out of the list. Those before the server count requests, those
+/// Removes and returns the gate that holds this request on this side. Gates before the server count requests; gates
 /// after it count answers.
 pub fn take(gates: &mut Vec<Gate>, write: &Write, when: When) -> Option<Gate> {
     let mut hit = None;
@@ -60,7 +60,7 @@ pub fn take(gates: &mut Vec<Gate>, write: &Write, when: When) -> Option<Gate> {
 }
 
 impl Gate {
-    /// Holds the request until the test says how it goes on.
+    /// Holds the request until the test decides how it continues.
     pub async fn stop(self, write: Write) -> Go {
         if self.reached.send(write).is_err() {
             return Go::On;
@@ -70,17 +70,17 @@ impl Gate {
 }
 
 impl Held {
-    /// Waits until the request is held; it stays held. None if the proxy went away.
+    /// Waits until the request is held; it stays held. None if the proxy was stopped.
     pub async fn reached(&mut self) -> Option<Write> {
         (&mut self.reached).await.ok()
     }
 
-    /// Lets the request, or its answer, go on.
+    /// Lets the request, or its answer, continue.
     pub fn release(self) {
         let _ = self.go.send(Go::On);
     }
 
-    /// The request, or its answer, is lost.
+    /// Drops the request, or its answer.
     pub fn lose(self) {
         let _ = self.go.send(Go::Drop);
     }

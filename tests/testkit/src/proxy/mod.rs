@@ -1,8 +1,8 @@
 //! A proxy between the operator and the API server: plain HTTP towards the operator, TLS towards the server.
 //!
-//! It writes down every mutating request, and can stop one exactly before it reaches the server or exactly before its
-//! answer reaches the operator ([`gate`]), answer in the server's place ([`storm`]), and cut or delay watches
-//! ([`streams`]). It changes no request and no answer that it lets through.
+//! It records every mutating request. It can hold a request just before it reaches the server or just before its answer
+//! reaches the operator ([`gate`]), answer instead of the server ([`storm`]), and cut or delay watches ([`streams`]).
+//! It passes all other requests and answers on unchanged.
 
 pub mod gate;
 pub mod storm;
@@ -27,7 +27,7 @@ use gate::{Gate, Go, Held, When};
 use storm::{Fault, Storm};
 use streams::Streams;
 
-/// A mutating request that the operator sent, leases and events aside.
+/// A mutating request of the operator, except for leases and events.
 #[derive(Clone, Debug)]
 pub struct Write {
     /// Number of the request, from 1.
@@ -36,12 +36,12 @@ pub struct Write {
     /// Path without the API prefix and namespace, such as `pods/web-1/eviction`.
     pub target: String,
     pub body: Value,
-    /// The status that the operator received; None while it waits, or where it never received one.
+    /// Status that the operator received; None while it waits, or if it never received one.
     pub answer: Option<StatusCode>,
 }
 
 impl Write {
-    /// It writes this resource, or subresource: `pods`, `pods/eviction`, `workloadactions/status`.
+    /// Whether it writes this resource or subresource: `pods`, `pods/eviction`, `workloadactions/status`.
     pub fn is_on(&self, resource: &str) -> bool {
         let parts: Vec<&str> = self.target.split('/').collect();
         let kind = match parts.as_slice() {
@@ -52,7 +52,7 @@ impl Write {
         kind == resource
     }
 
-    /// The reason that a status write gives the action, which identifies the step.
+    /// Reason in a status write of an action, which identifies the step.
     pub fn reason(&self) -> Option<&str> {
         let conditions = self.body.pointer("/status/conditions")?.as_array()?;
         conditions.iter().find(|one| one["type"] == "Ready")?["reason"].as_str()
@@ -72,7 +72,6 @@ impl std::fmt::Display for Write {
     }
 }
 
-/// See the module.
 pub struct Proxy {
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -92,9 +91,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Proxy {
-    /// Starts a proxy to this plane on a free port.
+    /// Starts a proxy for this plane on a free port.
     pub async fn start(plane: &Plane) -> Result<Self> {
-        // Who asks brings credentials of its own.
+        // Clients of the proxy send their own credentials.
         let mut config = plane.anonymous();
         config.default_retry = false;
         let shared = Arc::new(Shared {
@@ -113,24 +112,24 @@ impl Proxy {
         Ok(Self { address, shared, server })
     }
 
-    /// Every mutating request so far.
+    /// All mutating requests so far.
     pub fn writes(&self) -> Vec<Write> {
         lock(&self.shared.writes).clone()
     }
 
-    /// Stops the `nth` mutating request from now (1 is the next) that this says yes to.
+    /// Holds the `nth` mutating request from now on (1 is the next) that matches `which`.
     pub fn hold(&self, nth: usize, when: When, which: impl Fn(&Write) -> bool + Send + 'static) -> Held {
         let (gate, held) = gate::pair(nth, when, which);
         lock(&self.shared.gates).push(gate);
         held
     }
 
-    /// From now on answers a share of the requests in the server's place; None ends that.
+    /// From now on, answers a share of the requests instead of the server; None ends that.
     pub fn storm(&self, storm: Option<Storm>) {
         *lock(&self.shared.storm) = storm;
     }
 
-    /// The watches that pass through it.
+    /// Watches that pass through the proxy.
     pub fn streams(&self) -> &Streams {
         &self.shared.streams
     }
@@ -142,7 +141,7 @@ impl Drop for Proxy {
     }
 }
 
-/// One request, from its head to the head of its answer.
+/// Handles one request, until the head of its answer is complete.
 async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(bytes) = to_bytes(body, usize::MAX).await else { return StatusCode::BAD_REQUEST.into_response() };
@@ -177,7 +176,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     if watching && head.status.is_success() {
         return Response::from_parts(head, shared.streams.pass(&path, Body::new(body)));
     }
-    // Read to the end first: a stopped answer has left the server as a whole.
+    // Reads the whole body first, so that a held answer has left the server completely.
     let Ok(bytes) = to_bytes(Body::new(body), usize::MAX).await else { return gone() };
     if let Some(write) = &write
         && shared.stop(write, When::After).await == Go::Drop
@@ -188,7 +187,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
 }
 
 impl Shared {
-    /// Writes the request down if it is mutating, leases and events aside.
+    /// Records the request if it is mutating and not for a lease or an event.
     fn note(&self, method: &Method, path: &str, bytes: &Bytes) -> Option<Write> {
         let question = path.ends_with("/selfsubjectreviews") || path.ends_with("/selfsubjectaccessreviews");
         if question || *method == Method::GET || path.contains("/leases") || path.contains("/events") {
@@ -222,7 +221,7 @@ impl Shared {
     }
 
     fn fault(&self, method: &Method, path: &str, watching: bool) -> Option<Fault> {
-        // A lost lease ends the process by design; that is a test of its own.
+        // A lost lease ends the process by design; a separate test covers that.
         if watching || path.contains("/leases") {
             return None;
         }
@@ -239,12 +238,12 @@ impl Shared {
     }
 }
 
-/// The process that asked is dead, or is to believe that the network is.
+/// Drops the connection: the client is dead, or must see a network failure.
 fn gone() -> Response {
     Response::new(Body::from_stream(streams::broken()))
 }
 
-/// Without the headers that speak of one connection only.
+/// Removes the headers that apply to a single connection.
 fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::HOST] {
         headers.remove(name);

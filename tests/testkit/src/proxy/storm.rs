@@ -1,25 +1,25 @@
-//! Storms: a share of the requests is answered in the server's place, by a seed, so that a failure can be repeated.
+//! Storms: a share of the requests fails without reaching the server. A seed makes the failures reproducible.
 
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use serde_json::json;
 
-/// One way for a request to fail.
+/// One way in which a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// 409: somebody else wrote first. Mutating requests only.
+    /// 409: a concurrent write came first. Mutating requests only.
     Conflict,
     /// 429 with `Retry-After: 1`.
     TooMany,
-    /// 503: the server is not there.
+    /// 503: the server is unavailable.
     Unavailable,
-    /// 504 after the server did it: nobody knows.
+    /// 504 after the server has processed the request: the outcome is unknown.
     LostAnswer,
 }
 
 impl Fault {
-    /// What the client is answered.
+    /// Answer that the client receives.
     pub fn answer(self) -> Response {
         let (code, reason, message) = match self {
             Self::Conflict => {
@@ -44,7 +44,7 @@ impl Fault {
     }
 }
 
-/// Which share of the requests fails, and how.
+/// Share of the failing requests, and how they fail.
 #[derive(Clone, Debug)]
 pub struct Storm {
     percent: u64,
@@ -53,12 +53,12 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// So many requests of a hundred fail in one of these ways, alike for the same seed.
+    /// `percent` of the requests fail in one of these ways, the same ones for the same seed.
     pub fn new(percent: u64, seed: u64, faults: &[Fault]) -> Self {
         Self { percent, faults: faults.to_vec(), state: seed }
     }
 
-    /// Whether the next request fails.
+    /// Decides whether and how the next request fails.
     pub fn strike(&mut self, mutating: bool) -> Option<Fault> {
         let (luck, which) = (self.draw(), self.draw());
         let able: Vec<Fault> = self

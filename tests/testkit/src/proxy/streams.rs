@@ -1,4 +1,4 @@
-//! Watches that pass through the proxy: they can be cut, and the events of chosen resources delayed.
+//! Watches that pass through the proxy. They can be cut, and events of selected resources can be delayed.
 
 use std::io::{Error, ErrorKind};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::lock;
 
-/// What happens to the watches.
+/// State of the watches.
 #[derive(Default)]
 pub struct Streams {
     cut: Mutex<CancellationToken>,
@@ -21,12 +21,12 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Breaks off every watch that is open now, in the middle.
+    /// Cuts every open watch, in the middle of its stream.
     pub fn cut(&self) {
         std::mem::take(&mut *lock(&self.cut)).cancel();
     }
 
-    /// From now on, events of this resource (`pods`, `nodes`, …) arrive so much later, in their order. Zero ends that.
+    /// From now on, delays events of this resource (`pods`, `nodes`, …), in their order. Zero ends that.
     pub fn delay(&self, resource: &str, by: Duration) {
         let mut delays = lock(&self.delays);
         delays.retain(|(name, _)| name != resource);
@@ -38,7 +38,7 @@ impl Streams {
         lock(delays).iter().find(|(name, _)| name == resource).map_or(Duration::ZERO, |(_, by)| *by)
     }
 
-    /// The watch's body on its way to the operator.
+    /// Wraps the body of a watch on its way to the operator.
     pub(super) fn pass(&self, path: &str, body: Body) -> Body {
         let token = lock(&self.cut).clone();
         let mut input = body.into_data_stream();
@@ -71,7 +71,7 @@ fn reset() -> Error {
     Error::new(ErrorKind::ConnectionReset, "the proxy cut this connection")
 }
 
-/// A body that breaks off before its first byte.
+/// A body that breaks before its first byte.
 pub fn broken() -> impl Stream<Item = Result<Bytes, Error>> + Send + 'static {
     stream::once(async { Err(reset()) }).into_stream()
 }

@@ -8,22 +8,22 @@ const fn succeeded(replicas: i32, on: &'static [(&'static str, usize)]) -> End {
     End { reason: Some("Succeeded"), replicas: Some(replicas), on, receipt: true }
 }
 
-/// Undone, and gone.
+/// The action is undone and deleted.
 const DELETED: End = End { reason: None, replicas: Some(3), on: &[(HOME, 3), ("node-2", 0)], receipt: false };
 
-/// Undone, every replica where it was, and free to be tried again.
+/// The action is undone, every replica is back at its node, and the move may be retried.
 const fn undone(reason: &'static str) -> End {
     End { reason: Some(reason), ..DELETED }
 }
 
 const GOOD: &[(&str, Nature)] = &[("node-2", Nature::Good)];
 
-/// Slow enough for something to happen while the new pod is not Ready yet.
+/// Slow enough for something to happen before the new pod is Ready.
 const SLOW: &[(&str, Nature)] = &[("node-2", Nature::Slow(4))];
 
 const CRASHES: &[(&str, Nature)] = &[("node-2", Nature::Crashes)];
 
-/// Three replicas of a Deployment, one of which moves to a good node.
+/// A Deployment with three replicas; one of them moves to a healthy node.
 const MOVE: Script = Script {
     name: "a move",
     of: Of::Deployment,
@@ -47,7 +47,7 @@ const KILLS: &[(When, What)] = &{
     kills
 };
 
-/// Every script; `tests/cluster/alike.rs` has a test for each.
+/// All scripts; `tests/cluster/alike.rs` has a test for each.
 pub const ALL: &[Script] = &[
     MOVE,
     Script { name: "a move under a budget that allows nothing", budget: Some(Budget::MinAvailable(3)), ..MOVE },

@@ -1,7 +1,7 @@
-//! Short stories with a known end, as data: what is there, what is asked for, what happens meanwhile, how it ends.
+//! Short stories with a known end, as data: the initial objects, the action, events meanwhile, and the end.
 //!
-//! They know nothing of who plays them. `tests/model` plays them on its simulated cluster, `tests/cluster/alike.rs` plays
-//! the same on a real control plane, and they have to end alike.
+//! They are independent of the cluster that plays them: `tests/model` plays them on its simulated cluster, and
+//! `tests/cluster/alike.rs` on a real control plane. Both must end alike.
 
 mod all;
 
@@ -13,74 +13,74 @@ use ganglion_api::workload_action::{Create, Delete, Disruption, Move, ReplicaCou
 
 pub use all::ALL;
 
-/// One story. The workload's pods all start on the first node; the other nodes join when it has settled.
+/// One story. All pods of the workload start on the first node; the other nodes join when the workload has settled.
 #[derive(Clone, Copy, Debug)]
 pub struct Script {
     pub name: &'static str,
     pub of: Of,
     pub replicas: i32,
     pub budget: Option<Budget>,
-    /// The nodes beside the first, [`HOME`].
+    /// Nodes besides the first, [`HOME`].
     pub nodes: &'static [(&'static str, Nature)],
     pub ask: Ask,
     pub disruption: bool,
-    /// Each happens once, in this order.
+    /// Events, each happening once, in this order.
     pub then: &'static [(When, What)],
     pub end: End,
 }
 
-/// The node that every pod starts on.
+/// Node on which every pod starts.
 pub const HOME: &str = "node-1";
 
-/// The workload's name.
+/// Name of the workload.
 pub const APP: &str = "web";
 
-/// The action's name.
+/// Name of the action.
 pub const ACTION: &str = "story";
 
-/// What the workload is.
+/// Kind of the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     Deployment,
-    /// A ReplicaSet of its own, whose pods bear a label by which no Service selects.
+    /// A standalone ReplicaSet. Its selector includes a label that no Service selects by.
     ReplicaSet,
 }
 
-/// What the workload's PodDisruptionBudget says.
+/// PodDisruptionBudget of the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
     MinAvailable(i32),
     MaxUnavailable(i32),
 }
 
-/// What becomes of the pods on a node.
+/// Behavior of the pods on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nature {
     Good,
-    /// Ready only after so many seconds.
+    /// Ready only after this number of seconds.
     Slow(i64),
     Crashes,
     NeverReady,
     NoImage,
-    /// Has room for so many pods.
+    /// Room for this number of pods.
     Room(i64),
 }
 
-/// What the action asks for.
+/// Spec of the action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// So many replicas, from [`HOME`], to this node.
+    /// Moves this number of replicas from [`HOME`] to this node.
     Move(i32, &'static str),
     Create(i32, &'static str),
     Delete(i32),
 }
 
-/// What is waited for.
+/// Condition of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// As soon as the operator has written so many times.
+    /// As soon as the operator has made this number of writes.
     Writes(usize),
-    /// As soon as the action's status shows some slot at this step.
+    /// As soon as a slot in the action's status is at this step.
     Step(Step),
     /// As soon as the action's Ready condition has this reason.
     Says(&'static str),
@@ -88,37 +88,37 @@ pub enum When {
     Ended,
 }
 
-/// What happens then.
+/// Event of a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     KillOperator,
-    /// Somebody scales the workload by so many.
+    /// A user scales the workload by this number.
     Scale(i32),
     DeleteReplacement,
     Rollout,
     DeleteWorkload,
     Abort,
     DeleteAction,
-    /// Deletes the action and applies the same once it is gone.
+    /// Deletes the action, and applies it again once it is gone.
     Reapply,
     Suspend,
     Resume,
 }
 
-/// How a story ends.
+/// End of a story.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
     /// Reason of the action's Ready condition; None if the action is gone.
     pub reason: Option<&'static str>,
-    /// `spec.replicas` of the workload; None if it is gone.
+    /// `spec.replicas` of the workload; None if the workload is gone.
     pub replicas: Option<i32>,
-    /// Ready pods on each node, where that is settled.
+    /// Number of Ready pods on each node, where it is determined.
     pub on: &'static [(&'static str, usize)],
-    /// A receipt is left.
+    /// Whether a receipt is left.
     pub receipt: bool,
 }
 
-/// What became of a story, wherever it was played.
+/// Observed end of a story, from either cluster.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Found {
     pub reason: Option<String>,
@@ -128,26 +128,26 @@ pub struct Found {
 }
 
 impl End {
-    /// The end as it is to be found.
+    /// Expected end.
     pub fn wanted(&self) -> Found {
         let reason = self.reason.map(str::to_owned);
         Found { reason, replicas: self.replicas, on: self.on.iter().copied().collect(), receipt: self.receipt }
     }
 
-    /// The nodes that the end speaks of, with what this counts there.
+    /// Counts pods on the nodes that the end names.
     pub fn count(&self, serving: impl Fn(&str) -> usize) -> BTreeMap<&'static str, usize> {
         self.on.iter().map(|(node, _)| (*node, serving(node))).collect()
     }
 }
 
-/// Longer than anything takes by itself, on however busy a machine.
+/// Longer than any step takes by itself, on any machine, in seconds.
 const LONG: i32 = 90;
 
-/// For what a story waits for to run out: longer than it takes to be seen, and short.
+/// Timeout, in seconds, of a wait that must expire: long enough to be observed, but short.
 const SHORT: i32 = 8;
 
 impl Script {
-    /// What is asked for, where the nodes of the story are called so.
+    /// Spec of the action. `called` maps the story's nodes to real node names.
     pub fn spec(&self, called: impl Fn(&str) -> String) -> WorkloadActionSpec {
         let kind = if self.of == Of::Deployment { "Deployment" } else { "ReplicaSet" };
         let workload = WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: APP.into() };
@@ -170,11 +170,11 @@ impl Script {
         spec
     }
 
-    /// Only what the story ends by may run out.
+    /// Only the timeout that ends the story is short.
     fn timeouts(&self) -> Timeouts {
         let ends_by = |reason: &str| self.end.reason == Some(reason);
         let by = |reason: &str| Some(if ends_by(reason) { SHORT } else { LONG });
-        // A budget is waited for after the new pod's time, and as much longer.
+        // The time for the budget starts after the time for the new pod, and is added to it.
         let ready_seconds = if ends_by("BudgetBlocked") { Some(3 * SHORT) } else { by("ReplacementNotReady") };
         Timeouts {
             queue_seconds: Some(LONG),

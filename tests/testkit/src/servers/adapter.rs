@@ -1,4 +1,4 @@
-//! A real prometheus-adapter behind the API server's aggregation, which serves metrics of a Prometheus to autoscalers.
+//! A real prometheus-adapter behind the API server's aggregation layer, which serves Prometheus metrics to autoscalers.
 
 use anyhow::Result;
 
@@ -6,7 +6,7 @@ use crate::root;
 use crate::servers::aggregation::Aggregated;
 use crate::world::World;
 
-/// Starts it with the rules of this file of the tree, on the Prometheus at this address; it serves external metrics.
+/// Starts it with the rules in this file, for the Prometheus at this address. It serves external metrics.
 pub async fn start(world: &World, prometheus: &str, rules: &str) -> Result<Aggregated> {
     let kubeconfig = ["lister-kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"];
     let options = [

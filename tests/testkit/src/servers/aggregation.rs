@@ -1,4 +1,4 @@
-//! Servers on loopback whose API the API server serves as its own.
+//! Servers on loopback whose API the API server serves by aggregation.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -11,15 +11,15 @@ use crate::process::free_port;
 use crate::servers::prometheus::peer;
 use crate::world::World;
 
-/// Such a server. Dropped, it ends.
+/// Such a server. Dropping it stops the process.
 pub struct Aggregated {
     home: TempDir,
     server: Child,
 }
 
 impl Aggregated {
-    /// Starts a program of `hack/peers` as an administrator of the world's plane, whose API server then serves this API of it.
-    /// `kubeconfig` are the options that take a kubeconfig.
+    /// Starts a program of `hack/peers` as an administrator of the world's plane, and registers its API with the
+    /// plane's API server. `kubeconfig` lists its options that take a kubeconfig.
     pub async fn start(
         world: &World,
         program: &str,
@@ -47,7 +47,7 @@ impl Aggregated {
         Ok(Self { home, server })
     }
 
-    /// What it has to say.
+    /// Its output.
     pub fn log(&self) -> String {
         fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
     }
@@ -60,7 +60,7 @@ impl Drop for Aggregated {
     }
 }
 
-/// Lets the API server of the world's plane serve this API from this port.
+/// Registers this API on this port with the API server of the world's plane.
 async fn aggregate(world: &World, group: &str, version: &str, port: u16) -> Result<()> {
     let apply =
         async |object: Value| world.kubectl(&["apply", "--server-side", "-f", "-"], Some(&object.to_string())).await;

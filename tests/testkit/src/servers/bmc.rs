@@ -1,4 +1,4 @@
-//! A real Redfish service on loopback, of sushy-tools: the emulator of a machine, or a tree of documents.
+//! A real Redfish service on loopback, from sushy-tools: the emulator of a machine, or a tree of documents.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::process::{free_port, signal};
 use crate::servers::http::Authority;
 use crate::servers::prometheus::{HASH, USER, peer};
 
-/// The service. Dropped, it ends.
+/// The service. Dropping it stops the process.
 pub struct RedfishServer {
     home: TempDir,
     port: u16,
@@ -23,7 +23,7 @@ pub struct RedfishServer {
 }
 
 impl RedfishServer {
-    /// A machine, over TLS, whose documents [`USER`] may read.
+    /// Emulates a machine over TLS; only [`USER`] may read its documents.
     pub async fn emulator(authority: &Authority) -> Result<Self> {
         let home = TempDir::new()?;
         let (users, config) = (home.path().join("users"), home.path().join("config.py"));
@@ -38,8 +38,8 @@ impl RedfishServer {
         Self::start(home, command, true).await
     }
 
-    /// The documents in this folder, each in a file `index.json` in the folder of its path below `/redfish/v1`. Without TLS:
-    /// this server ends its answers in a way that TLS cannot tell from one that was cut off.
+    /// Serves the documents in this folder. Each is a file `index.json` in the folder of its path below `/redfish/v1`.
+    /// Without TLS: this server closes connections in a way that TLS cannot distinguish from a truncated answer.
     pub async fn documents(folder: &Path) -> Result<Self> {
         let mut command = program("sushy-static")?;
         command.arg("--mockup-files").arg(folder);
@@ -67,27 +67,27 @@ impl RedfishServer {
         Ok(())
     }
 
-    /// Its process.
+    /// Process id.
     pub fn id(&self) -> u32 {
         self.server.id()
     }
 
-    /// SIGSTOP: it takes connections, and says nothing.
+    /// Sends SIGSTOP: connections are accepted, but not answered.
     pub fn pause(&self) -> Result<()> {
         signal(&self.server, "-STOP")
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn resume(&self) -> Result<()> {
         signal(&self.server, "-CONT")
     }
 
-    /// Where it is asked.
+    /// Its URL.
     pub fn url(&self) -> String {
         format!("{}://127.0.0.1:{}", if self.secure { "https" } else { "http" }, self.port)
     }
 
-    /// What it has to say: for a tree, the heads of all requests.
+    /// Its output; for a tree, the heads of all requests.
     pub fn log(&self) -> String {
         fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
     }
@@ -100,7 +100,7 @@ impl Drop for RedfishServer {
     }
 }
 
-/// One of the programs; it dies with the test even where that is killed.
+/// Starts one of the programs; it dies with the test, even if the test is killed.
 fn program(name: &str) -> Result<Command> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(peer("sushy-tools")?.join(name)).env("PYTHONUNBUFFERED", "1");

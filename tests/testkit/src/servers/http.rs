@@ -1,4 +1,4 @@
-//! A server of a few lines on loopback, which does what a test tells it to.
+//! A minimal server on loopback that behaves as a test requires.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,25 +14,25 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 pub use tokio_rustls::TlsAcceptor;
 
-/// What it does with a request.
+/// Behavior of the server.
 #[derive(Clone)]
 pub enum Manner {
-    /// This status, head and body.
+    /// Sends this status, head and body.
     Says(&'static str, String),
-    /// Nothing at all.
+    /// Never answers.
     Hangs,
-    /// A head, and then no body.
+    /// Sends a head, but no body.
     Stops,
-    /// A body without end.
+    /// Sends an endless body.
     Floods,
-    /// This body, to who sends this line in the head; 401 to others.
+    /// Sends this body if the head contains this line; otherwise 401.
     Guarded(&'static str, String),
-    /// What stands at the path that is asked for; 404 for others.
+    /// Behaves as listed for the requested path; 404 for other paths.
     Paths(Vec<(&'static str, Manner)>),
 }
 
 impl Manner {
-    /// What it does with a request of this head.
+    /// Behavior for a request with this head.
     fn of(self, head: &str) -> Self {
         match self {
             Self::Guarded(line, body) if head.contains(line) => Self::Says("200 OK", body),
@@ -47,28 +47,28 @@ impl Manner {
     }
 }
 
-/// The server, which ends with the runtime.
+/// The server, which stops with the tokio runtime.
 pub struct Server {
     pub address: SocketAddr,
     manner: Arc<Mutex<Manner>>,
-    /// The heads of the requests that came.
+    /// Heads of the received requests.
     pub asked: Arc<Mutex<Vec<String>>>,
-    /// Connections that were made.
+    /// Number of accepted connections.
     pub connections: Arc<Mutex<usize>>,
 }
 
 impl Server {
-    /// Without TLS.
+    /// Starts it without TLS.
     pub async fn start(manner: Manner) -> Self {
         Self::listen(manner, None).await
     }
 
-    /// With a certificate for `localhost` and `127.0.0.1`.
+    /// Starts it with a certificate for `localhost` and `127.0.0.1`.
     pub async fn secure(manner: Manner, authority: &Authority) -> Self {
         Self::listen(manner, Some(authority.acceptor())).await
     }
 
-    /// With the certificate of this authority's server, but without its key.
+    /// Starts it with the certificate of this authority's server, but without its private key.
     pub async fn impostor(manner: Manner, authority: &Authority) -> Self {
         Self::listen(manner, Some(authority.impostor())).await
     }
@@ -97,17 +97,17 @@ impl Server {
         Self { address, manner, asked, connections }
     }
 
-    /// From now on it does this.
+    /// Changes its behavior from now on.
     pub fn turn(&self, manner: Manner) {
         *self.manner.lock().unwrap() = manner;
     }
 
-    /// Where it serves this path.
+    /// URL of this path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// All that came, as text.
+    /// All received requests, as text.
     pub fn heard(&self) -> String {
         self.asked.lock().unwrap().join("\n")
     }
@@ -151,14 +151,14 @@ async fn serve(
     }
 }
 
-/// Makes a new key beside a certificate or a request for one.
+/// Options that create a new key for a certificate or a certificate request.
 const KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
 
-/// An authority of its own, with a certificate for this host.
+/// A certificate authority, with a certificate for this host.
 pub struct Authority(TempDir);
 
 impl Authority {
-    /// Makes its keys and certificates with openssl.
+    /// Creates keys and certificates with openssl.
     pub fn create() -> Self {
         let home = Self(TempDir::new().unwrap());
         home.openssl("req -x509 -subj /CN=authority -days 2 -keyout ca.key -out ca.pem", &KEY);
@@ -166,7 +166,7 @@ impl Authority {
         home
     }
 
-    /// A certificate as BMCs make it for themselves: that of an authority, for another name and this many days.
+    /// Self-signed certificate as BMCs create it: a CA certificate, for another name and valid for this number of days.
     pub fn of_own_making(days: i32) -> Self {
         let home = Self(TempDir::new().unwrap());
         home.request("/CN=bmc");
@@ -175,7 +175,7 @@ impl Authority {
         home
     }
 
-    /// From now on the server's certificate is for these names and this many days.
+    /// Replaces the server's certificate by one for these names and this number of days.
     pub fn issue(&self, names: &str, days: i32) {
         self.request("/CN=localhost");
         let extensions = format!("subjectAltName={names}\nbasicConstraints=CA:FALSE");
@@ -197,17 +197,17 @@ impl Authority {
         assert!(command.status().is_ok_and(|status| status.success()), "openssl {words}");
     }
 
-    /// Its own certificate, for those who are to trust it.
+    /// CA certificate, for clients that trust it.
     pub fn pem(&self) -> Vec<u8> {
         std::fs::read(self.0.path().join("ca.pem")).unwrap()
     }
 
-    /// Where certificate and key are, for other servers.
+    /// Paths of certificate and key, for other servers.
     pub fn files(&self) -> (PathBuf, PathBuf) {
         (self.0.path().join("cert"), self.0.path().join("key"))
     }
 
-    /// TLS of a server with its certificate.
+    /// TLS acceptor with the server's certificate.
     pub fn acceptor(&self) -> TlsAcceptor {
         let (_, key) = self.files();
         self.with_key(PrivateKeyDer::from_pem_file(key).unwrap())
@@ -218,7 +218,7 @@ impl Authority {
         self.with_key(PrivateKeyDer::from_pem_file(other.files().1).unwrap())
     }
 
-    /// The server's certificate with this key, whether it is the certificate's or not.
+    /// TLS acceptor with the server's certificate and any key, matching or not.
     fn with_key(&self, key: PrivateKeyDer<'static>) -> TlsAcceptor {
         let chain = vec![CertificateDer::from_pem_file(self.files().0).unwrap()];
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -1,4 +1,4 @@
-//! A real MLServer on loopback, with linear models of power that it was given as files.
+//! A real MLServer on loopback, which serves linear power models from files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::servers::prometheus::peer;
 use crate::servers::serves;
 use crate::{TIMEOUT, root};
 
-/// The name of the model.
+/// Name of the model.
 pub const MODEL: &str = "power";
 
-/// A linear model: the power of a node is `base` and so much for each percent of usage, degree and pascal.
+/// A linear model: the power of a node is `base` plus a fixed amount per percent of usage, degree and pascal.
 #[derive(Clone, Copy, Debug)]
 pub struct Linear {
     pub base: f64,
@@ -27,16 +27,16 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// What it predicts.
+    /// Power that the model predicts.
     pub fn watts(&self, [cpu, inlet, pressure]: [f64; 3]) -> f64 {
         self.base + self.cpu * cpu + self.inlet * inlet + self.pressure * pressure
     }
 }
 
-/// The server. Dropped, it ends, unless it was told to stay.
+/// The server. Dropping it stops the process, unless [`Self::stay`] was called.
 pub struct ModelServer {
     home: PathBuf,
-    /// Where nobody named a directory.
+    /// Temporary directory, if the caller named none.
     _own: Option<TempDir>,
     port: u16,
     server: Child,
@@ -44,7 +44,7 @@ pub struct ModelServer {
 }
 
 impl ModelServer {
-    /// Trains these versions of the model, and serves them, no longer than this process is there.
+    /// Trains these versions of the model, and serves them until this process ends.
     pub async fn start(versions: &[(&str, Linear)]) -> Result<Self> {
         let own = TempDir::new()?;
         let mut this = Self::serve(versions, own.path(), Command::new("setpriv").args(["--pdeathsig", "KILL"])).await?;
@@ -52,8 +52,8 @@ impl ModelServer {
         Ok(this)
     }
 
-    /// The same with its files in this directory, and a record of the process (`models.pid`), by which a later command can end it
-    /// if it is told to stay.
+    /// Like [`Self::start`], with its files in this directory. A pid file (`models.pid`) lets a later command stop the
+    /// process if [`Self::stay`] is called.
     pub async fn start_recorded(versions: &[(&str, Linear)], home: &Path) -> Result<Self> {
         let this = Self::serve(versions, home, &mut Command::new("setsid")).await?;
         process::record(this.server.id(), &home.join("models.pid"))?;
@@ -62,7 +62,7 @@ impl ModelServer {
 
     async fn serve(versions: &[(&str, Linear)], home: &Path, launcher: &mut Command) -> Result<Self> {
         let (port, grpc, metrics) = (free_port()?, free_port()?, free_port()?);
-        // Without workers of its own the server is one process, which ends when it is told to.
+        // Without parallel workers the server is a single process, which ends on a signal.
         let settings = json!({"host": "127.0.0.1", "http_port": port, "grpc_port": grpc, "metrics_port": metrics,
             "parallel_workers": 0, "debug": false});
         fs::write(home.join("settings.json"), settings.to_string())?;
@@ -89,17 +89,17 @@ impl ModelServer {
         Ok(this)
     }
 
-    /// It outlives this process.
+    /// Lets it outlive this process.
     pub fn stay(&mut self) {
         self.stays = true;
     }
 
-    /// Where this path is served.
+    /// URL of this path.
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// What it has to say.
+    /// Its output.
     pub fn log(&self) -> String {
         fs::read_to_string(self.home.join("log")).unwrap_or_default()
     }

@@ -1,6 +1,6 @@
-//! Servers that the operator asks and tells beside the API server: one of a few lines that misbehaves as a test wants it, a
-//! real Prometheus, a real metrics-server, a real prometheus-adapter, a real MLServer, a real Redfish service; and one that reads
-//! events with the SDKs of receivers.
+//! Servers that the operator connects to, besides the API server: a minimal one that misbehaves on request; a real
+//! Prometheus, metrics-server, prometheus-adapter, MLServer and Redfish service; and a receiver of events that uses the
+//! SDKs of receivers.
 
 pub mod adapter;
 pub mod aggregation;
@@ -14,7 +14,7 @@ pub mod usage;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Whether the server on this port of this host answers a GET of this path with 200.
+/// Whether the server on this local port answers a GET of this path with 200.
 async fn serves(port: u16, path: &str) -> bool {
     let asked = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;

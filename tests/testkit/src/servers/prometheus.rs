@@ -1,5 +1,5 @@
-//! A real Prometheus on loopback, which scrapes a real node-exporter, whose textfile collector says what a test sets, or whose
-//! other collectors say what this host does.
+//! A real Prometheus on loopback that scrapes a real node-exporter. The exporter reports metrics set by a test through
+//! its textfile collector, or the metrics of this host.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use crate::servers::http::Authority;
 use crate::servers::serves;
 use crate::{TIMEOUT, root};
 
-/// The one who may ask where a password is wanted.
+/// User with access if a password is required.
 pub const USER: &str = "me";
 
-/// That one's password, and its bcrypt hash.
+/// Password of [`USER`], and its bcrypt hash.
 pub const PASSWORD: &str = "word";
 pub(super) const HASH: &str = "$2b$04$abcdefghijklmnopqrstuuB/GrfUOm5dtrEiT8lcouu5XB5ftbWLi";
 
-/// Prometheus and its exporter. Dropped, both are killed.
+/// Prometheus and its exporter. Dropping it kills both.
 pub struct Prometheus {
     home: TempDir,
     port: u16,
@@ -31,40 +31,40 @@ pub struct Prometheus {
     secure: bool,
 }
 
-/// How one differs from others.
+/// Options of a Prometheus.
 #[derive(Default)]
 struct Setup<'a> {
-    /// Whom its certificate is of, if it asks for a password.
+    /// Authority of its certificate; if set, it requires a password.
     authority: Option<&'a Authority>,
-    /// The address of what it scrapes besides node-exporter.
+    /// Address of another scrape target besides node-exporter.
     more: Option<&'a str>,
-    /// Options for further collectors of node-exporter.
+    /// Options for additional collectors of node-exporter.
     collectors: &'a [&'a str],
 }
 
 impl Prometheus {
-    /// One that answers everybody.
+    /// Starts one that requires no password.
     pub async fn start() -> Result<Self> {
         Self::begin(TempDir::new()?, Setup::default()).await
     }
 
-    /// One that answers everybody, and scrapes the metrics at this address, too.
+    /// Starts one that requires no password, and also scrapes the metrics at this address.
     pub async fn scraping(address: &str) -> Result<Self> {
         Self::begin(TempDir::new()?, Setup { more: Some(address), ..Setup::default() }).await
     }
 
-    /// One that asks for a password, over TLS.
+    /// Starts one that requires a password, over TLS.
     pub async fn guarded(authority: &Authority) -> Result<Self> {
         Self::begin(TempDir::new()?, Setup { authority: Some(authority), ..Setup::default() }).await
     }
 
-    /// One that scrapes the processors and the memory of this host.
+    /// Starts one that scrapes processor and memory metrics of this host.
     pub async fn of_this_host() -> Result<Self> {
         let collectors = &["--collector.cpu", "--collector.meminfo"];
         Self::begin(TempDir::new()?, Setup { collectors, ..Setup::default() }).await
     }
 
-    /// One that has scraped these samples, which are in the text format of OpenMetrics.
+    /// Starts one with these samples as history, in the OpenMetrics text format.
     pub async fn with_history(samples: &str) -> Result<Self> {
         let home = TempDir::new()?;
         let (file, data) = (home.path().join("samples"), home.path().join("data"));
@@ -121,24 +121,24 @@ impl Prometheus {
         Ok(this)
     }
 
-    /// Where it is asked.
+    /// Its URL.
     pub fn url(&self) -> String {
         format!("{}://127.0.0.1:{}", if self.secure { "https" } else { "http" }, self.port)
     }
 
-    /// From the next scrape on this metric has this value.
+    /// Sets the value of this metric from the next scrape on.
     pub fn set(&self, metric: &str, value: &str) -> Result<()> {
         self.export(metric, &format!("# TYPE {metric} gauge\n{metric} {value}\n"))
     }
 
-    /// From the next scrape on this is what is exported of this metric.
+    /// Sets the exported text of this metric from the next scrape on.
     pub fn export(&self, metric: &str, text: &str) -> Result<()> {
         let (place, new) = (self.home.path().join("text"), self.home.path().join("new"));
         fs::write(&new, text)?;
         Ok(fs::rename(new, place.join(format!("{metric}.prom")))?)
     }
 
-    /// It ends.
+    /// Stops Prometheus.
     pub fn end(&mut self) {
         if let Some(mut server) = self.server.take() {
             let _ = server.kill();
@@ -146,14 +146,15 @@ impl Prometheus {
         }
     }
 
-    /// It is started, and answers.
+    /// Restarts Prometheus, and waits until it answers.
     pub async fn again(&mut self) -> Result<()> {
         self.server = Some(spawn("prometheus", &self.arguments)?);
         let ready = async {
             while tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            // It listens before it has opened its database. Who asks for a password is not asked for that.
+            // Prometheus listens before its database is open, so readiness is checked. This check needs access without
+            // a password.
             while !self.secure && !serves(self.port, "/-/ready").await {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -161,18 +162,18 @@ impl Prometheus {
         tokio::time::timeout(TIMEOUT, ready).await.context("Prometheus does not answer")
     }
 
-    /// SIGSTOP: it takes connections, and says nothing.
+    /// Sends SIGSTOP: connections are accepted, but not answered.
     pub fn pause(&self) -> Result<()> {
         self.signal("-STOP")
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn resume(&self) -> Result<()> {
         self.signal("-CONT")
     }
 
     fn signal(&self, word: &str) -> Result<()> {
-        signal(self.server.as_ref().context("Prometheus does not run")?, word)
+        signal(self.server.as_ref().context("Prometheus is not running")?, word)
     }
 }
 
@@ -184,7 +185,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// The path of one of the programs of `hack/peers`.
+/// Path of a program of `hack/peers`.
 pub fn peer(name: &str) -> Result<PathBuf> {
     let script = root().join("hack/peers");
     let done = Command::new(script).arg(name).output().context("cannot start hack/peers")?;
@@ -194,7 +195,7 @@ pub fn peer(name: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8(done.stdout)?.trim()))
 }
 
-/// Starts one of them; it dies with the test even where that is killed.
+/// Starts a program; it dies with the test, even if the test is killed.
 fn spawn(name: &str, arguments: &[String]) -> Result<Child> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(peer(name)?).args(arguments);

@@ -1,4 +1,4 @@
-//! A receiver of notifications on loopback that is written with the SDK of CloudEvents and the library of Standard Webhooks.
+//! A receiver of notifications on loopback, written with the CloudEvents SDK and the Standard Webhooks library.
 
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
@@ -13,14 +13,14 @@ use crate::process::free_port;
 use crate::servers::prometheus::peer;
 use crate::{TIMEOUT, root};
 
-/// Whose SDK.
+/// Language of the SDK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sdk {
     Python,
     Node,
 }
 
-/// The receiver. Dropped, it ends.
+/// The receiver. Dropping it stops the process.
 pub struct EventReceiver {
     home: TempDir,
     port: u16,
@@ -28,7 +28,7 @@ pub struct EventReceiver {
 }
 
 impl EventReceiver {
-    /// Starts one that takes what is signed by this secret.
+    /// Starts a receiver that accepts messages signed with this secret.
     pub async fn start(sdk: Sdk, secret: &str) -> Result<Self> {
         let (home, port) = (TempDir::new()?, free_port()?);
         let mut command = Command::new("setpriv");
@@ -61,15 +61,15 @@ impl EventReceiver {
         Ok(())
     }
 
-    /// Where it listens.
+    /// Its URL.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}/events", self.port)
     }
 
-    /// What it has read of each request, attributes and data.
+    /// Attributes and data that it read from each request.
     pub fn read(&self) -> Result<Vec<Value>> {
         let text = fs::read_to_string(self.home.path().join("read"))?;
-        // A line may be half written.
+        // The last line may be incomplete.
         let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         lines.map(|line| Ok(serde_json::from_str(line)?)).collect()
     }

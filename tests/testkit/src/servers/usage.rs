@@ -1,4 +1,5 @@
-//! A real metrics-server behind the API server's aggregation, which reads what containers use off the plane's kubelets.
+//! A real metrics-server behind the API server's aggregation layer, which reads container usage from the plane's
+//! kubelets.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
@@ -8,7 +9,7 @@ use serde_json::json;
 use crate::servers::aggregation::Aggregated;
 use crate::world::World;
 
-/// From now on each container of this pod uses so much, as quantities.
+/// Sets the usage of each container of this pod, as quantities.
 pub async fn uses(world: &World, pod: &str, cpu: &str, memory: &str) -> Result<()> {
     let annotations = json!({"kwok.x-k8s.io/usage-cpu": cpu, "kwok.x-k8s.io/usage-memory": memory});
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));

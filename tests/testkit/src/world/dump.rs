@@ -1,4 +1,4 @@
-//! Everything that is known of a world whose story ended badly.
+//! Report about a world whose story failed.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::kstatus::{message, ready};
 use crate::verdict::{node_of, serves};
 use crate::world::World;
 
-/// The complaint, then actions, pods, events, writes and the end of the operator's log.
+/// The complaint, followed by actions, pods, events, writes and the end of the operator's log.
 pub async fn report_all(world: &World, name: &str, complaint: &str) -> String {
     let mut text = format!("\n=== {name} (namespace {}): {complaint}\n", world.ns);
     let seen = world.eye.now();
@@ -56,7 +56,7 @@ pub async fn report_all(world: &World, name: &str, complaint: &str) -> String {
     text
 }
 
-/// One pod: what a person would look at.
+/// One pod, with the fields that a person would look at.
 fn line_of(pod: &Pod) -> String {
     let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
     let state = match (pod.metadata.deletion_timestamp.is_some(), serves(pod)) {

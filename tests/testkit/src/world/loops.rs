@@ -1,4 +1,4 @@
-//! Closed loops in a world: their accounts, samples that are pushed, and what a user sees of the hops.
+//! Closed loops in a world: their service accounts, pushed samples, and the status of the hops.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -24,13 +24,13 @@ use serde_json::{Value, json};
 use crate::TIMEOUT;
 use crate::world::{World, story};
 
-/// The account of the loops here.
+/// Service account of the loops.
 pub const ACCOUNT: &str = "web-loop";
 
-/// What a loop that scales Deployments needs.
+/// Permissions of a loop that scales Deployments.
 pub const SCALES: &[(&str, &str, &str)] = &[("apps", "deployments", "get"), ("apps", "deployments/scale", "patch")];
 
-/// A story of loops: a failure prints their state.
+/// Runs a story of loops; a failure prints their state.
 pub fn loop_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
     story(name, async |world| match body(world).await {
         Ok(()) => Ok(()),
@@ -38,29 +38,29 @@ pub fn loop_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
     });
 }
 
-/// The error, with all loops and their children.
+/// Adds the state of all loops and their children to the error.
 pub async fn with_loops(world: &World, error: anyhow::Error) -> anyhow::Error {
     let all = world.kubectl(&["get", "loop,mon,dec,exe", "-o", "yaml"], None).await;
     anyhow!("{error:#}\n--- loops\n{}", all.unwrap_or_else(|error| error.to_string()))
 }
 
-/// Makes the account, with these rights: API group, resource, verb.
+/// Creates the account with these permissions: API group, resource, verb.
 pub async fn account(world: &World, rights: &[(&str, &str, &str)]) -> Result<()> {
     world.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
     grant(world, rights).await
 }
 
-/// Gives the account these rights.
+/// Grants the account these permissions.
 pub async fn grant(world: &World, rights: &[(&str, &str, &str)]) -> Result<()> {
     grant_more(world, ACCOUNT, rights).await
 }
 
-/// Gives the account these rights too, by a role of this name.
+/// Grants the account these additional permissions, by a role of this name.
 pub async fn grant_more(world: &World, role: &str, rights: &[(&str, &str, &str)]) -> Result<()> {
     grant_role(world, ACCOUNT, role, rights).await
 }
 
-/// Gives another account these rights.
+/// Grants these permissions to another account.
 pub async fn grant_to(world: &World, account: &str, rights: &[(&str, &str, &str)]) -> Result<()> {
     grant_role(world, account, account, rights).await
 }
@@ -81,7 +81,7 @@ async fn grant_role(world: &World, account: &str, role: &str, rights: &[(&str, &
     Ok(())
 }
 
-/// The loop of the demo, on the Deployment `web`: cpu low under 5, memory low under 50, cpu first.
+/// The loop of the demo, on the Deployment `web`: cpu is low under 5, memory is low under 50, cpu ranks first.
 pub fn demo() -> Value {
     let scale = json!([{"scale": {"by": 1, "max": 100}}]);
     json!({
@@ -99,8 +99,8 @@ pub fn demo() -> Value {
     })
 }
 
-/// A loop on the Deployment `web` with one metric, `cpu`, that is low under 5 and high above 80, and this ladder for one
-/// side.
+/// A loop on the Deployment `web` with one metric, `cpu`, which is low under 5 and high above 80, and with this ladder
+/// for one side.
 pub fn on(side: &str, ladder: Value) -> Value {
     json!({
         "serviceAccountName": ACCOUNT,
@@ -112,14 +112,14 @@ pub fn on(side: &str, ladder: Value) -> Value {
     })
 }
 
-/// Makes a loop, and waits until it may be given samples.
+/// Creates a loop, and waits until it accepts samples.
 pub async fn make(world: &World, name: &str, spec: Value) -> Result<()> {
     put(world, name, spec).await?;
-    until::<Execution, _>(world, name, "the loop's Execution to be there", |execution| execution.status?.seq).await?;
+    until::<Execution, _>(world, name, "the loop's Execution to exist", |execution| execution.status?.seq).await?;
     Ok(())
 }
 
-/// Makes a loop, and waits for nothing.
+/// Creates a loop without waiting.
 pub async fn put(world: &World, name: &str, spec: Value) -> Result<ClosedLoop> {
     let body = json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop", "metadata": {"name": name}, "spec": spec,
@@ -127,14 +127,14 @@ pub async fn put(world: &World, name: &str, spec: Value) -> Result<ClosedLoop> {
     world.create(body).await
 }
 
-/// Pushes a sample of this moment, as a sender would, and gives its time.
+/// Pushes a sample with the current time, as a sender would. Returns its time.
 pub async fn push(world: &World, name: &str, values: Value) -> Result<Timestamp> {
     let now = Timestamp::from_microsecond(Timestamp::now().as_microsecond())?;
     push_at(world, name, now, values).await?;
     Ok(now)
 }
 
-/// Pushes a sample of this time.
+/// Pushes a sample with this time.
 pub async fn push_at(world: &World, name: &str, time: Timestamp, values: Value) -> Result<()> {
     let body = json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "Monitoring", "metadata": {"name": name},
@@ -145,7 +145,7 @@ pub async fn push_at(world: &World, name: &str, time: Timestamp, values: Value) 
     Ok(())
 }
 
-/// Waits until this can be said of an object.
+/// Waits until `test` returns a value for an object.
 pub async fn until<K, T>(world: &World, name: &str, what: &str, test: impl Fn(K) -> Option<T>) -> Result<T>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
@@ -159,18 +159,18 @@ where
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(TIMEOUT, look).await.with_context(|| format!("waited in vain for {what}"))
+    tokio::time::timeout(TIMEOUT, look).await.with_context(|| format!("timed out waiting for {what}"))
 }
 
-/// The Decision's status with the outcome of the last decision.
+/// Status of the Decision, combined with the outcome of the last decision.
 pub async fn decision_status(world: &World, name: &str) -> Result<DecisionStatus> {
-    // The Decision first: what the Execution has done since is about it, or about a later one.
+    // Reads the Decision first: the Execution is then about this decision or a later one.
     let decision = world.api::<Decision>().get(name).await?.status.unwrap_or_default();
     let execution = world.api::<Execution>().get(name).await?;
     Ok(settlement::with_outcome(&decision, Executor::of(&execution), Timestamp::now()))
 }
 
-/// Waits until this holds of the Decision's status with the outcome of the last decision.
+/// Waits until `test` returns a value for the Decision's status, combined with the outcome of the last decision.
 pub async fn until_decision_status<T>(
     world: &World,
     name: &str,
@@ -185,13 +185,13 @@ pub async fn until_decision_status<T>(
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(TIMEOUT, look).await.with_context(|| format!("waited in vain for {what}"))
+    tokio::time::timeout(TIMEOUT, look).await.with_context(|| format!("timed out waiting for {what}"))
 }
 
-/// Waits until the hops have come to the end of the sample of this time: the messages of the first two, and the Execution
-/// where the sample was acted on.
+/// Waits until the sample with this time has passed the hops. Returns the messages of the first two, and the Execution
+/// if the loop acted on the sample.
 pub async fn travelled(world: &World, name: &str, time: Timestamp) -> Result<(String, String, Option<Execution>)> {
-    let decision = until_decision_status(world, name, "the sample to be decided about", |status| {
+    let decision = until_decision_status(world, name, "a decision about the sample", |status| {
         let open = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none());
         (status.tag.as_ref().is_some_and(|tag| tag.time.0 == time) && !open).then_some(status)
     })
@@ -202,7 +202,7 @@ pub async fn travelled(world: &World, name: &str, time: Timestamp) -> Result<(St
     Ok((monitoring.message.unwrap_or_default(), decision.message.unwrap_or_default(), acted.then_some(execution)))
 }
 
-/// Waits until the loop's Ready is this status and reason; its message.
+/// Waits until the loop's Ready has this status and reason. Returns its message.
 pub async fn ready(world: &World, name: &str, status: &str, reason: &str) -> Result<String> {
     until::<ClosedLoop, _>(world, name, &format!("loop {name} to be {status} {reason}"), |one| {
         let ready = condition(&one.status?.conditions, "Ready")?;
@@ -211,19 +211,19 @@ pub async fn ready(world: &World, name: &str, status: &str, reason: &str) -> Res
     .await
 }
 
-/// One of the conditions.
+/// Finds a condition by its type.
 pub fn condition(all: &[Condition], kind: &str) -> Option<Condition> {
     all.iter().find(|condition| condition.type_ == kind).cloned()
 }
 
-/// Generation and replicas of a Deployment: each change of the replicas is one generation.
+/// Generation and replicas of a Deployment. Each change of the replicas adds one generation.
 pub async fn replicas(world: &World, name: &str) -> Result<(i64, i32)> {
     let object = world.api::<Deployment>().get(name).await?;
     let replicas = object.spec.and_then(|spec| spec.replicas).unwrap_or(0);
     Ok((object.metadata.generation.unwrap_or(0), replicas))
 }
 
-/// How an Execution ended: state, before, after.
+/// Outcome of an Execution: state, before, after.
 pub fn ended(execution: &Execution) -> (Option<ExecutionState>, &str, &str) {
     let status = execution.status.as_ref();
     let before = status.and_then(|status| status.before.as_deref()).unwrap_or_default();

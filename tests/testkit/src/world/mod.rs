@@ -1,6 +1,6 @@
-//! A world: one namespace, its own operator behind its own proxy, and an eye on it. One for each story.
+//! A world: one namespace, its own operator behind its own proxy, and an eye on it. Each story has one.
 //!
-//! Stories run side by side, a bounded number at a time. One that fails tells everything that is known about its world.
+//! Stories run in parallel, up to a limit. A failed story prints a report about its world.
 
 pub mod dump;
 pub mod loops;
@@ -40,18 +40,17 @@ use crate::world::nodes::{Nodes, OWN, Size};
 use crate::world::rest::rest_clean;
 use crate::{TIMEOUT, block_on, kstatus};
 
-/// How many worlds there are at once: more would only wait for the two or three processors.
+/// Maximum number of worlds at once: more would only wait for the two or three processors.
 const WORLDS: usize = 8;
 static TURNS: Semaphore = Semaphore::const_new(WORLDS);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Identity of the operator that every world has.
+/// Lease identity of the first operator of each world.
 const FIRST: &str = "one";
 
-/// Servers of tests are on this host.
+/// The servers of tests run on this host.
 const SETTINGS: &str = "outbound:\n  allowedNetworks: [127.0.0.0/8]";
 
-/// See the module.
 pub struct World {
     pub plane: Arc<Plane>,
     pub client: Client,
@@ -59,11 +58,11 @@ pub struct World {
     pub eye: Eye,
     pub proxy: Proxy,
     pub operator: Mutex<Operator>,
-    /// The files of its operators, one directory each.
+    /// Files of its operators, one directory each.
     home: TempDir,
 }
 
-/// Runs one story on the shared plane, with an operator that runs; panics with all that is known if it ends badly.
+/// Runs one story on the shared plane with a running operator. If the story fails, panics with a report.
 pub fn story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
     block_on(async {
         if let Err(complaint) = run_story(name, body).await {
@@ -72,7 +71,7 @@ pub fn story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
     });
 }
 
-/// Runs the same story for many things in parallel; panics with what is known of all that end badly.
+/// Runs the same story for several inputs in parallel. Panics with the reports of all that fail.
 pub fn stories<A>(things: Vec<(String, A)>, body: impl AsyncFn(&World, &A) -> Result<()>) {
     let all = things.len();
     let complaints: Vec<String> = block_on(
@@ -82,10 +81,10 @@ pub fn stories<A>(things: Vec<(String, A)>, body: impl AsyncFn(&World, &A) -> Re
             .filter_map(async |outcome| outcome.err())
             .collect(),
     );
-    assert!(complaints.is_empty(), "{} of {all} stories ended badly:\n{}", complaints.len(), complaints.join("\n"));
+    assert!(complaints.is_empty(), "{} of {all} stories failed:\n{}", complaints.len(), complaints.join("\n"));
 }
 
-/// The same on a plane that they share.
+/// The same on a given plane.
 pub fn stories_on<A>(
     plane: &Arc<Plane>,
     road: Road,
@@ -102,7 +101,7 @@ pub fn stories_on<A>(
             .filter_map(async |outcome| outcome.err())
             .collect(),
     );
-    assert!(complaints.is_empty(), "{} of {all} stories ended badly:\n{}", complaints.len(), complaints.join("\n"));
+    assert!(complaints.is_empty(), "{} of {all} stories failed:\n{}", complaints.len(), complaints.join("\n"));
 }
 
 async fn run_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) -> Result<(), String> {
@@ -110,14 +109,14 @@ async fn run_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) -> 
     run_story_on(plane, Road::Proxy, name, body).await
 }
 
-/// Which way the operator of a world takes to the API server.
+/// Connection of a world's operator to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Road {
     Proxy,
     Direct,
 }
 
-/// Runs a story on a plane of its own, for tests that break its components.
+/// Runs a story on its own plane, for tests that break components of the plane.
 pub fn story_on(plane: &Arc<Plane>, road: Road, name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
     block_on(async {
         if let Err(complaint) = run_story_on(plane.clone(), road, name, body).await {
@@ -137,7 +136,7 @@ async fn run_story_on(
     let ended = AssertUnwindSafe(async {
         world.operator.lock().await.start()?;
         body(&world).await?;
-        // Whatever the story was, nothing of the operator is left at its end.
+        // After every story, nothing of the operator may be left.
         rest_clean(&world).await
     })
     .catch_unwind()
@@ -169,7 +168,8 @@ impl World {
             ..Namespace::default()
         };
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await.context("namespace")?;
-        // Pods are refused until it is there, and the ReplicaSet controller then takes its time to try again.
+        // The API server rejects pods before the account exists, and the ReplicaSet controller then backs off before it
+        // retries.
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &ns);
         let there = |account: Option<&ServiceAccount>| account.is_some();
         let wait = kube::runtime::wait::await_condition(accounts, "default", there);
@@ -187,18 +187,19 @@ impl World {
         Ok(Self { plane, client, ns, eye, proxy, operator: Mutex::new(operator), home })
     }
 
-    /// Leaves nothing that costs other stories time; what is left of the namespace goes by itself.
+    /// Deletes everything that costs other stories time; the namespace controller deletes the rest.
     async fn close(self) {
         self.operator.lock().await.kill();
         let actions: Api<WorkloadAction> = self.api();
         for name in self.eye.now().actions.keys() {
-            // Nobody is left who would take a finalizer off.
+            // No operator is left to remove a finalizer.
             let _ = actions
                 .patch(name, &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}})))
                 .await;
         }
         let _ = Api::<Namespace>::all(self.client.clone()).delete(&self.ns, &DeleteParams::default()).await;
-        // No new pods come now. Those of nodes that are gone would stay for a minute, and their collector has other stories' to do.
+        // No new pods are created now. Pods on deleted nodes would stay for a minute, until the pod garbage collector,
+        // which is busy with other stories, deletes them.
         let at_once = DeleteParams::default().grace_period(0);
         let _ = self.api::<Pod>().delete_collection(&at_once, &ListParams::default()).await;
         let own = ListParams::default().labels(&format!("{OWN}={}", self.ns));
@@ -214,7 +215,7 @@ impl World {
         Api::namespaced(self.client.clone(), &self.ns)
     }
 
-    /// Nodes of this world's own, taken away at its end.
+    /// Creates nodes of this world, which are deleted at its end.
     pub async fn nodes(&self, count: usize, size: Size) -> Result<Nodes> {
         let nodes = Nodes::make(&self.client, &self.ns, count, size).await?;
         Ok(nodes)
@@ -236,13 +237,13 @@ impl World {
         self.create(crate::action::action(name, spec)).await
     }
 
-    /// Waits until the action is over, and gives it as it is then.
+    /// Waits until the action has ended. Returns it.
     pub async fn over(&self, name: &str) -> Result<Arc<WorkloadAction>> {
         let over = |seen: &crate::eye::Seen| seen.actions.get(name).filter(|action| kstatus::is_over(action)).cloned();
         self.eye.until(&format!("the end of action {name}"), over).await
     }
 
-    /// Waits until the action is over, and insists on how: `("True", "Succeeded")`.
+    /// Waits until the action has ended, and checks its Ready condition: `("True", "Succeeded")`.
     pub async fn ends(&self, name: &str, how: (&str, &str)) -> Result<Arc<WorkloadAction>> {
         let action = self.over(name).await?;
         anyhow::ensure!(
@@ -272,19 +273,20 @@ impl World {
         Ok(())
     }
 
-    /// kubectl in this namespace, as the administrator.
+    /// Runs kubectl in this namespace, as the administrator.
     pub async fn kubectl(&self, args: &[&str], stdin: Option<&str>) -> Result<String> {
         let mut all = vec!["-n", self.ns.as_str()];
         all.extend(args);
         self.plane.cluster.kubectl(&all, stdin).await
     }
 
-    /// Runs a command of `ganglion` in its namespace, as an administrator: whether it succeeded, and what it said.
+    /// Runs a command of `ganglion` in its namespace, as an administrator. Returns whether it succeeded, and its
+    /// output.
     pub async fn ganglion(&self, args: &[&str]) -> Result<(bool, String)> {
         self.ganglion_as(&self.administrator().await?, args, "").await
     }
 
-    /// The kubeconfig of an administrator.
+    /// Kubeconfig of an administrator.
     pub async fn administrator(&self) -> Result<String> {
         self.plane.cluster.kubectl(&["config", "view", "--raw", "--flatten"], None).await
     }
@@ -298,14 +300,14 @@ impl World {
         command.args(args).args(["-n", &self.ns, "--kubeconfig"]).arg(&path).env_clear().kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
-        // It may have ended already, and not want to hear it.
+        // The process may have ended without reading its input.
         let _ = child.stdin.take().context("no standard input")?.write_all(stdin.as_bytes()).await;
         let output = child.wait_with_output().await?;
         let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         Ok((output.status.success(), said.concat()))
     }
 
-    /// A token of a service account of its namespace.
+    /// Token of a service account in its namespace.
     pub async fn token(&self, account: &str) -> Result<String> {
         let spec = TokenRequestSpec { expiration_seconds: Some(3_600), ..TokenRequestSpec::default() };
         let request = TokenRequest { spec, ..TokenRequest::default() };
@@ -314,23 +316,23 @@ impl World {
         Ok(answer.status.context("no token in the answer")?.token)
     }
 
-    /// A second replica of the operator, through the same proxy and with the same lease; not started yet.
+    /// A second replica of the operator, with the same proxy and lease; not started yet.
     pub fn another(&self, identity: &str) -> Result<Operator> {
         let kubeconfig = kubeconfig::through(&self.proxy.address, &self.plane.token);
         operator(self.home.path(), identity, &self.ns, &kubeconfig)
     }
 
-    /// Gives its operator these settings (YAML) besides, from its next start on.
+    /// Adds settings (YAML) to its operator, effective from its next start.
     pub fn settings(&self, yaml: &str) -> Result<()> {
         Ok(fs::write(self.home.path().join(FIRST).join("settings.yaml"), format!("{SETTINGS}\n{yaml}"))?)
     }
 
-    /// The operator watches this namespace, too, from its next start on.
+    /// Lets the operator watch this namespace as well, from its next start on.
     pub async fn watch_too(&self, namespace: &str) {
         self.operator.lock().await.add_options(&["--watch-namespace", namespace]);
     }
 
-    /// SIGKILL, and a new process with the same identity.
+    /// Sends SIGKILL, and starts a new process with the same identity.
     pub async fn kill_and_restart(&self) -> Result<()> {
         let mut operator = self.operator.lock().await;
         operator.kill();
@@ -338,7 +340,7 @@ impl World {
     }
 }
 
-/// Prepares an operator that watches this namespace only and holds its lease there.
+/// Prepares an operator that watches only this namespace and keeps its lease there.
 fn operator(home: &Path, identity: &str, ns: &str, kubeconfig: &str) -> Result<Operator> {
     let home = home.join(identity);
     let settings = home.join("settings.yaml");
@@ -350,8 +352,8 @@ fn operator(home: &Path, identity: &str, ns: &str, kubeconfig: &str) -> Result<O
     Ok(operator)
 }
 
-/// The operator keeps its lease in the world's own namespace, so that worlds do not wait for one another: it gets there
-/// what the base manifests give it in its own.
+/// The operator keeps its lease in the world's own namespace, so that worlds do not wait for one another. There it gets
+/// the permissions that the base manifests grant in the operator's namespace.
 async fn grant_lease(client: &Client, ns: &str) -> Result<()> {
     let roles: Api<Role> = Api::namespaced(client.clone(), NAMESPACE);
     let here: Api<Role> = Api::namespaced(client.clone(), ns);

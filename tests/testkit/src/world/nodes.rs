@@ -1,4 +1,4 @@
-//! Simulated nodes of one test's own: labelled and tainted, so that nobody else's pods land there.
+//! Simulated nodes of a single test, labelled and tainted so that no pods of other tests run there.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Key of the label and of the taint; the value is the test's namespace.
 pub const OWN: &str = "test.ganglion.dev/world";
 
-/// What a node has.
+/// Capacity of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     pub cpu: &'static str,
@@ -31,7 +31,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Makes as many nodes, and waits until pods can land on them.
+    /// Creates this number of nodes, and waits until they are schedulable.
     pub async fn make(client: &Client, namespace: &str, count: usize, size: Size) -> Result<Self> {
         let api: Api<Node> = Api::all(client.clone());
         let mut nodes = Self { api, namespace: namespace.to_owned(), names: Vec::new() };
@@ -41,7 +41,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// One more node. Behavior, if any, is that of every pod on it; see the head of hack/plane/stages/pod-start.yaml.
+    /// Adds a node. `behavior`, if set, applies to every pod on it; see the head of hack/plane/stages/pod-start.yaml.
     pub async fn join(&mut self, behavior: Option<&str>, size: Size) -> Result<String> {
         let name = format!("{}-{}", self.namespace, self.names.len());
         let name = behavior.map_or(name.clone(), |word| format!("{word}.{name}"));
@@ -49,7 +49,7 @@ impl Nodes {
         Ok(name)
     }
 
-    /// Makes one node, for pods that tolerate this value only; see [`tolerating`].
+    /// Creates one node, for pods that tolerate this value only; see [`tolerating`].
     pub async fn one(client: &Client, namespace: &str, name: &str, value: &str) -> Result<()> {
         let mut nodes = Self { api: Api::all(client.clone()), namespace: namespace.to_owned(), names: Vec::new() };
         nodes.add(name, value, Size::default()).await
@@ -77,12 +77,12 @@ impl Nodes {
         Ok(())
     }
 
-    /// Makes a node unschedulable.
+    /// Cordons a node.
     pub async fn cordon(&self, name: &str) -> Result<()> {
         self.patch(name, json!({"spec": {"unschedulable": true}})).await
     }
 
-    /// Cordons all but these, so that what is made now lands there.
+    /// Cordons all nodes except these, so that new pods run on these.
     pub async fn open_only(&self, open: &[&str]) -> Result<()> {
         for name in &self.names {
             self.patch(name, json!({"spec": {"unschedulable": !open.contains(&name.as_str())}})).await?;
@@ -90,7 +90,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Uncordons all, and waits until the node controller has taken its taints off, too.
+    /// Uncordons all nodes, and waits until the node controller has removed its taints.
     pub async fn open_all(&self) -> Result<()> {
         for name in &self.names {
             self.patch(name, json!({"spec": {"unschedulable": null}})).await?;
@@ -106,7 +106,7 @@ impl Nodes {
         self.patch(name, json!({"metadata": {"labels": {key: value}}})).await
     }
 
-    /// The kubelet says that it is not ready.
+    /// Makes the kubelet report that it is not ready.
     pub async fn break_down(&self, name: &str) -> Result<()> {
         self.patch(name, json!({"metadata": {"annotations": {"kwok.ganglion.dev/behavior": "not-ready"}}})).await?;
         self.until(name, "is not Ready", |node| !is_ready(node)).await
@@ -117,11 +117,11 @@ impl Nodes {
         let wait = kube::runtime::wait::await_condition(self.api.clone(), name, holds);
         match tokio::time::timeout(crate::TIMEOUT, wait).await {
             Ok(done) => done.map(drop).map_err(Into::into),
-            Err(_) => anyhow::bail!("waited in vain until node {name} {what}"),
+            Err(_) => anyhow::bail!("timed out waiting until node {name} {what}"),
         }
     }
 
-    /// What makes a pod land on these nodes only.
+    /// Node selector terms for these nodes.
     pub fn terms(&self) -> Value {
         json!({
             "nodeSelector": {OWN: self.namespace},
@@ -130,7 +130,7 @@ impl Nodes {
     }
 }
 
-/// Members of a pod spec that let a pod go to the node made for this value, and to any shared one.
+/// Members of a pod spec that allow the node created for this value, and any shared node.
 pub fn tolerating(value: &str) -> Value {
     json!({"tolerations": [{"key": OWN, "operator": "Equal", "value": value}]})
 }
@@ -140,7 +140,7 @@ fn is_ready(node: &Node) -> bool {
     conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
 }
 
-/// How many taints there are: one of ours, until the node controller has taken its own off.
+/// Number of taints: one is ours; the others disappear when the node controller removes them.
 fn taints(node: &Node) -> usize {
     node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).map_or(0, Vec::len)
 }

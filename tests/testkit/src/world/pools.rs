@@ -1,4 +1,4 @@
-//! SwarmPools in a world: workloads of real processes, and what can be waited for.
+//! SwarmPools in a world: workloads of real processes, and functions that wait for their state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use crate::world::loops::{condition, until};
 use crate::world::nodes::OWN;
 use crate::world::{World, story};
 
-/// Name of the workload, the pool and the beginning of its pods' names.
+/// Name of the workload and the pool, and prefix of the pod names.
 pub const WORKERS: &str = "swarm-worker";
 
-/// The ConfigMap that they read.
+/// ConfigMap that the workers read.
 pub const JOBS: &str = "swarm-worker-config";
 
-/// A story of pools: a failure prints their state.
+/// Runs a story of pools; a failure prints their state.
 pub fn pool_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
     story(name, async |world| match body(world).await {
         Ok(()) => Ok(()),
@@ -29,13 +29,13 @@ pub fn pool_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
     });
 }
 
-/// The error, with all pools, ConfigMaps and pods.
+/// Adds all pools, ConfigMaps and pods to the error.
 pub async fn with_pools(world: &World, error: anyhow::Error) -> anyhow::Error {
     let all = world.kubectl(&["get", "swp,cm,pods,sts", "-o", "yaml"], None).await;
     anyhow!("{error:#}\n--- pools\n{}", all.unwrap_or_else(|error| error.to_string()))
 }
 
-/// The pod template of workers that read this ConfigMap.
+/// Pod template of workers that read this ConfigMap.
 #[must_use]
 pub fn template(namespace: &str, map: &str) -> Value {
     json!({
@@ -53,7 +53,7 @@ pub fn template(namespace: &str, map: &str) -> Value {
     })
 }
 
-/// Makes the StatefulSet of workers.
+/// Creates the StatefulSet of workers.
 pub async fn stateful_set(world: &World, replicas: u32) -> Result<()> {
     let spec = json!({
         "serviceName": WORKERS, "replicas": replicas, "podManagementPolicy": "Parallel",
@@ -62,7 +62,7 @@ pub async fn stateful_set(world: &World, replicas: u32) -> Result<()> {
     world.create::<StatefulSet>(json!({"metadata": {"name": WORKERS}, "spec": spec})).await.map(drop)
 }
 
-/// Makes the Deployment of workers.
+/// Creates the Deployment of workers.
 pub async fn deployment(world: &World, replicas: u32) -> Result<()> {
     let spec = json!({
         "replicas": replicas, "selector": {"matchLabels": {"app": WORKERS}}, "template": template(&world.ns, JOBS),
@@ -70,20 +70,20 @@ pub async fn deployment(world: &World, replicas: u32) -> Result<()> {
     world.create::<Deployment>(json!({"metadata": {"name": WORKERS}, "spec": spec})).await.map(drop)
 }
 
-/// Starts the kubelet for processes that reload their file, or do not.
+/// Starts the kubelet; its processes reload their file if `hot_reload` is set.
 pub async fn kubelet(world: &World, hot_reload: bool) -> Result<Kubelet> {
     let arguments = if hot_reload { vec!["--hot-reload".to_owned()] } else { Vec::new() };
     let options = KubeletOptions { arguments, ..KubeletOptions::default() };
     Kubelet::start(&world.client, &world.ns, options).await
 }
 
-/// So many jobs, as `jobs` of a spec.
+/// This number of jobs, as `jobs` of a spec.
 #[must_use]
 pub fn inline(jobs: usize) -> Value {
     json!({"inline": (0..jobs).map(|nth| json!({"name": format!("stream:{nth:04}")})).collect::<Vec<_>>()})
 }
 
-/// The spec of a pool over the StatefulSet, with these members more, or others.
+/// Spec of a pool for the StatefulSet. `members` are added, or replace defaults.
 #[must_use]
 pub fn spec(members: Value) -> Value {
     let mut spec = json!({
@@ -97,7 +97,7 @@ pub fn spec(members: Value) -> Value {
     spec
 }
 
-/// The members of a spec for workers that reload their file and report over HTTP.
+/// Members of a spec for workers that reload their file and report over HTTP.
 #[must_use]
 pub fn reloading(members: Value) -> Value {
     let mut all = json!({"refresh": {"policy": "HotReload"}, "version": {"probe": {"port": PORT}}});
@@ -107,7 +107,7 @@ pub fn reloading(members: Value) -> Value {
     spec(all)
 }
 
-/// Makes a pool of this name.
+/// Creates a pool.
 pub async fn pool(world: &World, name: &str, spec: Value) -> Result<SwarmPool> {
     world.create(json!({"metadata": {"name": name}, "spec": spec})).await
 }
@@ -119,7 +119,7 @@ pub async fn patch(world: &World, name: &str, spec: Value) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the pool's Ready has this status and reason for its present generation; its status.
+/// Waits until the pool's Ready has this status and reason for its current generation. Returns the pool's status.
 pub async fn is(world: &World, name: &str, status: &str, reason: &str) -> Result<SwarmPoolStatus> {
     until::<SwarmPool, _>(world, name, &format!("pool {name} to be {status} {reason}"), |pool| {
         let generation = pool.metadata.generation;
@@ -130,13 +130,13 @@ pub async fn is(world: &World, name: &str, status: &str, reason: &str) -> Result
     .await
 }
 
-/// The message of Ready.
+/// Message of Ready.
 #[must_use]
 pub fn message(status: &SwarmPoolStatus) -> String {
     condition(&status.conditions, "Ready").map(|ready| ready.message).unwrap_or_default()
 }
 
-/// Waits until the pool has converged with so many workers and jobs.
+/// Waits until the pool has converged with this number of workers and jobs.
 pub async fn converged(world: &World, name: &str, workers: usize, jobs: i64) -> Result<SwarmPoolStatus> {
     until::<SwarmPool, _>(
         world,
@@ -155,16 +155,16 @@ pub async fn converged(world: &World, name: &str, workers: usize, jobs: i64) -> 
     .await
 }
 
-/// The file that workers read.
+/// Content of the file that workers read.
 pub async fn file(world: &World) -> Result<String> {
     let map = world.api::<ConfigMap>().get(JOBS).await?;
     map.data.and_then(|mut data| data.remove("config.yml")).context("no file")
 }
 
-/// What the workers really run is what the file says; no job ran twice at any time.
+/// Checks that the workers run exactly the jobs in the file, and that no job ever ran twice at the same time.
 pub fn check(kubelet: &Kubelet, jobs: usize) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let journal = Journal::read(&kubelet.journal())?;
-    ensure!(journal.doubled().is_empty(), "jobs of two workers: {:?}", journal.doubled());
+    ensure!(journal.doubled().is_empty(), "jobs that ran on two workers: {:?}", journal.doubled());
     let running = journal.running();
     let all: usize = running.values().map(BTreeSet::len).sum();
     ensure!(all == jobs, "{all} of {jobs} jobs run: {running:?}");

@@ -1,4 +1,4 @@
-//! What must hold in every world once its actions are over: nothing of the operator is left lying about.
+//! Checks of every world once its actions have ended: nothing of the operator may be left.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use crate::eye::Seen;
 use crate::kstatus;
 use crate::world::World;
 
-/// Annotations of pods that are workers of a SwarmPool; they stay.
+/// Annotations of pods that are workers of a SwarmPool; they remain.
 const OF_POOLS: [&str; 3] = [marks::WORKER, marks::JOB_VERSION, marks::OBSERVED_VERSION];
 
-/// Label of pods that a test made without a controller on purpose.
+/// Label of pods that a test created without a controller on purpose.
 pub const BARE: &str = "test.ganglion.dev/bare";
 
-/// How long the last of a dying surplus may take, or the last write where another operator takes over before it.
+/// Maximum time until the last surplus pod is gone, or until the last write if another operator takes over before it.
 const MOMENT: Duration = Duration::from_secs(60);
 
-/// Waits a moment for rest in the whole world; an error that lists what is left.
+/// Waits until nothing is left in the whole world. The error lists the leftovers.
 pub async fn rest_clean(world: &World) -> Result<()> {
     clean(world, |seen| [of_workloads(seen, |_| true), of_actions(seen)].concat()).await
 }
 
-/// Waits a moment until nothing is left on the pods and the workload of this app, whatever goes on elsewhere.
+/// Waits until nothing is left on the pods and the workload of this app, regardless of other workloads.
 pub async fn app_clean(world: &World, app: &str) -> Result<()> {
     clean(world, |seen| of_workloads(seen, |name| name == app || name.starts_with(&format!("{app}-")))).await
 }
@@ -39,7 +39,7 @@ async fn clean(world: &World, leftovers: impl Fn(&Seen) -> Vec<String>) -> Resul
     bail!("not at rest:\n  {}", leftovers(&world.eye.now()).join("\n  "))
 }
 
-/// Everything on pods and workloads of these names that ought not to be there.
+/// Leftovers on pods and workloads with these names.
 fn of_workloads(seen: &Seen, named: impl Fn(&str) -> bool) -> Vec<String> {
     let mut left = Vec::new();
     let pods = seen.pods.values().filter(|pod| named(&pod.name_any()) && !pod.labels().contains_key(BARE));
@@ -79,7 +79,7 @@ fn of_pod(pod: &Pod) -> Vec<String> {
     for owner in owners.iter().filter(|owner| owner.kind == WorkloadAction::kind(&())) {
         left.push(format!("owned by action {}", owner.name));
     }
-    // Others may own it beside its set.
+    // Others may own the pod besides its ReplicaSet.
     let sets = owners.iter().filter(|owner| owner.kind == "ReplicaSet").count();
     if sets > 1 {
         left.push(format!("{sets} ReplicaSets"));
@@ -93,7 +93,7 @@ fn of_pod(pod: &Pod) -> Vec<String> {
     left
 }
 
-/// Its affinity names a node, as only our replacements' does.
+/// Whether its affinity names a node; only replacements of the operator are pinned like this.
 fn is_pinned(pod: &Pod) -> bool {
     let spec = serde_json::to_value(&pod.spec).unwrap_or_default();
     spec.pointer("/affinity/nodeAffinity").is_some_and(|affinity| affinity.to_string().contains("matchFields"))
@@ -102,14 +102,14 @@ fn is_pinned(pod: &Pod) -> bool {
 fn of_action(action: &WorkloadAction) -> Vec<String> {
     let mut left = kstatus::complaints(action);
     if kstatus::is_over(action) && action.finalizers().iter().any(|name| name == marks::FINALIZER) {
-        left.push("it is over and holds its finalizer".to_owned());
+        left.push("it has ended and still has its finalizer".to_owned());
     }
     left
 }
 
 #[cfg(test)]
 mod tests {
-    //! Each leftover is seen.
+    //! Checks that each kind of leftover is detected.
 
     use super::*;
     use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Workloads of the tests: a Deployment or a bare ReplicaSet with its Service and budget, on chosen nodes.
+//! Workloads of the tests: a Deployment or a standalone ReplicaSet, with Service and budget, on selected nodes.
 
 use anyhow::Result;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 use crate::verdict::{APP, pods_of, serves};
 use crate::world::World;
 
-/// Annotation that chooses how a simulated pod behaves.
+/// Annotation that selects the behavior of a simulated pod.
 pub const BEHAVIOR: &str = "kwok.ganglion.dev/behavior";
 
-/// What is to be made; [`Workload::make`] makes it and waits until it is all there.
+/// Description of a workload; [`Workload::make`] creates it and waits until it is complete.
 #[derive(Clone, Debug)]
 pub struct Workload {
     name: String,
@@ -45,47 +45,47 @@ impl Workload {
         }
     }
 
-    /// A ReplicaSet that no Deployment made. Its selector has a second key that no Service selects by, as the operator
-    /// needs one to detach by.
+    /// A ReplicaSet without a Deployment. Its selector has a second key that no Service selects by; the operator needs
+    /// it to release pods.
     pub fn replica_set(name: &str, replicas: usize) -> Self {
         Self { kind: "ReplicaSet", ..Self::deployment(name, replicas) }
     }
 
-    /// With a label on the workload and its pods, which its selector does not have.
+    /// Adds a label to the workload and its pods that is not in its selector.
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), json!(value));
         self
     }
 
-    /// With a budget: `{"minAvailable": 3}`.
+    /// Adds a budget: `{"minAvailable": 3}`.
     pub fn budget(self, budget: Value) -> Self {
         Self { budget: Some(budget), ..self }
     }
 
-    /// With a budget that allows no replica to be missing.
+    /// Adds a budget that allows no disruption.
     pub fn guarded(self) -> Self {
         let all = self.replicas;
         self.budget(json!({"minAvailable": all}))
     }
 
-    /// Every pod made from the template behaves so, but the ones that are there when [`Self::make`] returns.
+    /// Sets the behavior of all pods that are created after [`Self::make`] has returned.
     pub fn replacements(mut self, behavior: &str) -> Self {
         self.behave_from_start = false;
         self.annotate(BEHAVIOR, behavior)
     }
 
-    /// With an annotation on every pod of the template.
+    /// Adds an annotation to the pod template.
     pub fn annotate(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), json!(value));
         self
     }
 
-    /// Requests of the one container, such as `{"cpu": "1"}`.
+    /// Sets requests of the only container, such as `{"cpu": "1"}`.
     pub fn requests(self, requests: Value) -> Self {
         Self { resources: json!({"requests": requests}), ..self }
     }
 
-    /// Members of the pod spec.
+    /// Adds members to the pod spec.
     pub fn spec(mut self, members: Value) -> Self {
         if let Value::Object(members) = members {
             self.spec.extend(members);
@@ -116,7 +116,7 @@ impl Workload {
         json!({"metadata": {"labels": labels, "annotations": self.annotations}, "spec": spec})
     }
 
-    /// The manifest of the workload itself.
+    /// Manifest of the workload itself.
     pub fn manifest(&self) -> Value {
         let template = self.template();
         json!({
@@ -129,7 +129,7 @@ impl Workload {
         })
     }
 
-    /// Makes it all, and waits until every replica is Ready.
+    /// Creates all objects, and waits until every replica is Ready.
     pub async fn make(&self, world: &World) -> Result<()> {
         self.create(world).await?;
         if !self.behave_from_start {
@@ -138,7 +138,7 @@ impl Workload {
         self.settle(world).await
     }
 
-    /// Makes it all, and waits for nothing.
+    /// Creates all objects without waiting.
     pub async fn create(&self, world: &World) -> Result<()> {
         self.surround(world).await?;
         let create = PostParams::default();
@@ -152,7 +152,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Makes the Service and the budget, and not the workload.
+    /// Creates the Service and the budget, but not the workload.
     pub async fn surround(&self, world: &World) -> Result<()> {
         let create = PostParams::default();
         let selector = json!({APP: self.name});
@@ -170,7 +170,7 @@ impl Workload {
         Ok(())
     }
 
-    /// The first pods lose the template's behavior; those made from now on have it.
+    /// Removes the template's behavior from the first pods; pods created from now on have it.
     async fn heal(&self, world: &World) -> Result<()> {
         let names = world
             .eye
@@ -186,13 +186,13 @@ impl Workload {
         Ok(())
     }
 
-    /// Waits until as many replicas are Ready as asked for, and the workload's controllers have said so.
+    /// Waits until all replicas are Ready, and the status of the workload says so.
     pub async fn settle(&self, world: &World) -> Result<()> {
         settled(world, &self.name, self.replicas).await
     }
 }
 
-/// Waits until the workload has exactly so many pods, all Ready, and its status says so.
+/// Waits until the workload has exactly this number of pods, all Ready, and its status says so.
 pub async fn settled(world: &World, app: &str, replicas: usize) -> Result<()> {
     let whole = i32::try_from(replicas)?;
     world
