@@ -57,9 +57,8 @@ pub struct Deal {
 /// - Adding or removing the worker of the last slot moves few jobs: the minimum number, if weights are 1 and the
 ///   strategy is Stable. If the worker of another slot is removed, its jobs move, and as many as the balance requires.
 /// - Adding or removing a job moves others. Contiguous: at most one per worker. Stable: a multiple of that, and nearly
-///   every worker has a different job afterwards: 15 of 1,000 jobs with 10 workers, 400 of 100,000
-///   with 100, 16,000 of a million with 1,000. If workers have few jobs, a large share moves: 370 of 1,000 with 100
-///   workers.
+///   every worker has a different job afterwards: 15 of 1,000 jobs with 10 workers, 400 of 100,000 with 100, 16,000 of
+///   a million with 1,000. If workers have few jobs, a large share moves: 370 of 1,000 with 100 workers.
 ///
 /// Jobs of slots beyond the 16,384th, and jobs that missing workers would have, move more often.
 #[must_use]
