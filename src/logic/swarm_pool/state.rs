@@ -228,7 +228,7 @@ fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     let reports = match reported {
         None => "reports no version: check spec.version, and that the worker reports".to_owned(),
         Some(report) if report.version >= version => {
-            format!("reports version {version}, but jobs that are not on its list")
+            format!("reports version {version}, but also jobs that are not on its list")
         }
         Some(report) => format!("reports version {}: check that it reads the file, or delete its pod", report.version),
     };

@@ -227,7 +227,7 @@ fn is_short(scene: &mut Scene) {
 )]
 #[case::with_others(
     |scene: &mut Scene| { scene.pod(1).report = Some(WorkerReport { version: 2, has_others: true }); is_short(scene); },
-    "stalled", PoolReason::WorkerOutdated, "reports version 2, but jobs that are not on its list"
+    "stalled", PoolReason::WorkerOutdated, "reports version 2, but also jobs that are not on its list"
 )]
 fn the_health_says_how_a_pool_is(
     #[case] change: fn(&mut Scene),
