@@ -1,4 +1,4 @@
-//! The writes of a pass, aside from the status: the replicas of the workload, the lists, and what has workers read them.
+//! The writes of a reconcile except the status: scales the workload, writes the job lists, and makes workers read them.
 
 use std::sync::Arc;
 
@@ -25,27 +25,27 @@ use ganglion_pools_plan::state::PoolProblem;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::eviction::{self, EvictionAnswer};
 
-/// How often somebody else may undo a change of the replicas within [`WITHIN`].
+/// Number of times that the pool writes the same replicas within [`WITHIN`] before it gives up.
 const MAX_UNDONE: usize = 3;
 
-/// See [`MAX_UNDONE`].
+/// Period of [`MAX_UNDONE`].
 const WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// What a pass did.
+/// Result of the writes of a reconcile.
 #[derive(Debug, Default)]
 pub struct Acted {
     pub plan: HandoverPlan,
-    /// Lists were written: the next step follows at once.
+    /// true: lists were written, so the next reconcile follows at once.
     pub wrote: bool,
-    /// Something is to be asked or tried again soon.
+    /// true: a read or an eviction must be repeated soon.
     pub retry: bool,
-    /// The words of a budget that does not allow a restart.
+    /// Message of the API server if a PodDisruptionBudget blocks an eviction.
     pub budget: Option<String>,
 }
 
 impl SwarmPoolController {
-    /// Gives the workload the pool's number of workers, unless somebody else writes it; why it does not have that number. The
-    /// workload is as it is then.
+    /// Scales the workload to `spec.replicas` unless another owner sets the field; returns the problem if it was not
+    /// scaled. Updates `workload` to the state after the write.
     pub(super) async fn scale(
         &self,
         pool: &SwarmPool,
@@ -64,8 +64,8 @@ impl SwarmPoolController {
         let owner = workload.scale.owned_by.clone().or_else(|| scaler.map(|name| format!("the autoscaler {name}")));
         if let Some(owner) = owner {
             let message = format!(
-                "spec.replicas of {kind} {name} belongs to {owner}: leave replicas out of the pool, which then follows the \
-                 workload, or out of the manifest that {owner} applies"
+                "spec.replicas of {kind} {name} belongs to {owner}: leave replicas out of the pool, which then follows \
+                 the workload, or out of the manifest that {owner} applies"
             );
             return Ok(Some(PoolProblem::new(PoolReason::ReplicasOwnedElsewhere, message)));
         }
@@ -74,8 +74,8 @@ impl SwarmPoolController {
         if memory.scaled.len() >= MAX_UNDONE {
             let by = workload.scale.written_by.as_deref().unwrap_or("somebody");
             let message = format!(
-                "{by} undid replicas: {replicas} of {kind} {name} {MAX_UNDONE} times within ten minutes: have it leave the field \
-                 alone, or leave replicas out of the pool"
+                "{by} reverted replicas: {replicas} of {kind} {name} {MAX_UNDONE} times within ten minutes: let only \
+                 one of the two set the field, or leave replicas out of the pool"
             );
             return Ok(Some(PoolProblem::new(PoolReason::FieldConflict, message)));
         }
@@ -107,7 +107,7 @@ impl SwarmPoolController {
         Ok(())
     }
 
-    /// Plans and does the next step.
+    /// Plans and executes the next step of the handover.
     pub(super) async fn act(&self, pool: &SwarmPool, memory: &mut Memory, seen: &Seen) -> Result<Acted, Stop> {
         let numbers = seen
             .crew
@@ -148,7 +148,8 @@ impl SwarmPoolController {
         Ok(acted)
     }
 
-    /// Has workers read what was written, and asks whether those that seem gone are.
+    /// Makes workers read the written lists: annotates or evicts their pods. Verifies by a live read that workers whose
+    /// pod seems gone have stopped.
     async fn follow_up(
         &self,
         pool: &SwarmPool,
@@ -184,8 +185,9 @@ impl SwarmPoolController {
         Ok(())
     }
 
-    /// Annotates pods with the version of their lists: a change of the pod has its kubelet update the volume. A kubelet that has
-    /// not heard of the new file by then waits for up to a minute, so a pod that does not confirm is told again, by another text.
+    /// Annotates pods with the version of their lists, because a change of the pod makes its kubelet sync the volume at
+    /// once. A kubelet whose cache does not yet have the new ConfigMap syncs again only after up to a minute. Therefore
+    /// a pod that does not report the version is annotated again, with a different value.
     async fn tell(&self, pool: &SwarmPool, memory: &mut Memory, seen: &Seen, plan: &HandoverPlan) -> Result<(), Stop> {
         memory.told.retain(|name, _| seen.pods.contains_key(name));
         let mut writes = Vec::new();
@@ -204,7 +206,7 @@ impl SwarmPoolController {
         Ok(())
     }
 
-    /// Whether the pod of this worker does not run, as the API server says now.
+    /// Reads the pod of this worker from the API server. Returns true if it does not run.
     async fn has_stopped(&self, seen: &Seen, name: &str) -> Result<bool, Stop> {
         let key = Key::new(seen.namespace.clone(), name.to_owned());
         match self.ctx.writer.get::<Pod>(&key).await? {
@@ -223,7 +225,7 @@ impl SwarmPoolController {
         }
     }
 
-    /// Sets an annotation of this very pod.
+    /// Sets an annotation of the pod with this uid.
     async fn annotate(&self, pod: Option<&PodFact>, name: &str, value: String) -> Result<(), Error> {
         let Some(pod) = pod else { return Ok(()) };
         let body = json!({"metadata": {"uid": pod.id.uid, "annotations": {name: value}}});
@@ -234,14 +236,14 @@ impl SwarmPoolController {
                 self.ctx.store.apply(PodFact::from(pod), Origin::Own);
                 Ok(())
             }
-            // It is gone, or another one has its name: the watch says so.
+            // The pod is gone, or another pod has its name: the watch will deliver that.
             Err(Error::Gone(_) | Error::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 }
 
-/// What changed, for people; keeps what this deal is for.
+/// Describes what changed since the last assignment, and records the new one in the memory.
 fn why(pool: &SwarmPool, memory: &mut Memory, seen: &Seen, moving: usize, now: Timestamp) -> String {
     let drained = pool.spec.drain.iter().flatten().filter(|name| seen.pods.contains_key(*name));
     let new =
@@ -256,11 +258,11 @@ fn why(pool: &SwarmPool, memory: &mut Memory, seen: &Seen, moving: usize, now: T
     match (why, &mut memory.change) {
         (None, Some((_, moved))) => {
             *moved += moving;
-            "handover goes on".to_owned()
+            "handover continues".to_owned()
         }
-        (None, None) if moving == 0 => "handover goes on".to_owned(),
+        (None, None) if moving == 0 => "handover continues".to_owned(),
         (why, change) => {
-            let why = why.unwrap_or_else(|| "other jobs or workers".to_owned());
+            let why = why.unwrap_or_else(|| "jobs or workers changed".to_owned());
             *change = Some((PoolChange { at: Time(now), version, why: why.clone() }, moving));
             why
         }

@@ -1,14 +1,14 @@
-//! The SwarmPool controller: deals jobs out to the pods of a workload.
+//! The SwarmPool controller: assigns jobs to the pods of a workload.
 //!
-//! | beat | what |
+//! | step | description |
 //! |---|---|
-//! | observe | the workload and its pods; the ConfigMaps with jobs (`sources`) and those that workers read (`output`) |
-//! | plan | `logic::swarm_pool`: who has which job in the end, and which step comes next |
-//! | act | replicas, ConfigMaps, and what has workers read them (`act`) |
-//! | beside the passes | workers are asked for the version that they work by (`probes`) |
-//! | report | the status, where it says something new (`report`) |
+//! | observe | reads the workload, its pods, the source ConfigMaps (`sources`) and the output ConfigMaps (`output`) |
+//! | plan | `logic::swarm_pool`: computes the final assignment of all jobs, and the next step of the handover |
+//! | act | scales the workload, writes the output ConfigMaps, and makes workers read them (`act`) |
+//! | report | writes the status if it changed (`report`) |
+//! | in the background | probes workers for the version of the job list that they run (`probes`) |
 //!
-//! Everything in memory may be lost in a crash: what a handover needs is in the ConfigMaps.
+//! A crash may lose everything in memory: the ConfigMaps contain all that a handover needs.
 
 mod act;
 mod memory;
@@ -44,17 +44,17 @@ use memory::Memory;
 pub use memory::PoolMemory;
 pub use probes::{ProbeKey, run_probes};
 
-/// How often a pool looks whether the ConfigMaps of its namespace can be watched now.
+/// Requeue delay while the watch for the ConfigMaps of the namespace starts.
 const WATCH_PAUSE: SignedDuration = SignedDuration::from_millis(50);
 
-/// The same, where the operator lacks the right.
+/// Requeue delay if RBAC forbids that watch.
 const REFUSED_PAUSE: SignedDuration = SignedDuration::from_secs(15);
 
-/// The controller and its dependencies.
+/// The SwarmPool controller and its dependencies.
 pub struct SwarmPoolController {
     pub ctx: Context,
     pub namespaces: Namespaces,
-    /// The ConfigMaps of namespaces with pools, without their data.
+    /// Watches on the metadata of ConfigMaps, in namespaces that contain pools.
     pub config_maps: NamespaceFeeds<PartialObjectMeta<ConfigMap>, ConfigMapFact>,
     pub outbound: Arc<OutboundClient>,
     pub polls: Arc<PollSet<ProbeKey>>,
@@ -84,13 +84,13 @@ impl Controller for SwarmPoolController {
 }
 
 impl SwarmPoolController {
-    /// One pass. Returns when the next is due.
+    /// Reconciles one pool. Returns the time of the next reconcile.
     async fn pass(&self, pool: &Arc<SwarmPool>, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
         if let Some(problem) = self.refusal(pool) {
             return self.refuse(pool, &problem.health()).await.map(|()| None);
         }
         if pool.spec.suspend == Some(true) {
-            let message = "spec.suspend is true: the workers go on with the jobs that they have".to_owned();
+            let message = "spec.suspend is true: workers keep their current jobs".to_owned();
             self.refuse(pool, &Health::Suspended(PoolReason::Suspended, message)).await?;
             return Ok(None);
         }
@@ -106,9 +106,9 @@ impl SwarmPoolController {
             Ok(done) => Ok(done),
             Err(Stop::Problem(problem)) => self.refuse(pool, &problem.health()).await.map(|()| None),
             Err(Stop::Error(error)) => {
-                let message = format!("the API server did not take a request: {error}");
+                let message = format!("a request to the API server failed: {error}");
                 let health = PoolProblem::passing(PoolReason::WriteFailed, message).health();
-                // A conflict is resolved by the next pass; and the cause is what is returned.
+                // The next reconcile resolves a conflict. A failure of this status write must not hide `error`.
                 if !matches!(error, Error::Conflict(_) | Error::NotLeader) {
                     let _ = self.refuse(pool, &health).await;
                 }
@@ -130,7 +130,8 @@ impl SwarmPoolController {
         self.report(pool, memory, &seen, &workload, done).await
     }
 
-    /// Why nothing is done for the pool.
+    /// Returns the problem that stops the pool from being reconciled: its namespace is refused, or an older pool has
+    /// the same workload.
     fn refusal(&self, pool: &SwarmPool) -> Option<PoolProblem> {
         if let Some(message) = self.namespaces.refusal(&namespace(pool)) {
             return Some(PoolProblem::new(PoolReason::NamespaceRefused, message));
@@ -140,7 +141,7 @@ impl SwarmPoolController {
             let name = first.metadata.name.clone().unwrap_or_default();
             let workload = &pool.spec.workload;
             let message = format!(
-                "SwarmPool {name}, which is older, deals jobs out to {} {}: delete one of the two",
+                "SwarmPool {name} is older and already manages {} {}: delete one of the two pools",
                 workload.kind.as_str(),
                 workload.name
             );
@@ -149,8 +150,8 @@ impl SwarmPoolController {
         None
     }
 
-    /// The problem of a namespace that does not let the operator watch its ConfigMaps. The API server's own words name the
-    /// operator's user, which the advice needs.
+    /// Returns the problem of a namespace in which the operator may not watch ConfigMaps. Lists them once, because the
+    /// refusal of the API server names the operator's user, which the advice needs.
     async fn not_bound(&self, pool: &SwarmPool) -> Result<PoolProblem, Error> {
         let namespace = namespace(pool);
         let (api, one) = (self.ctx.writer.api::<ConfigMap>(&namespace), ListParams::default().limit(1));
@@ -163,7 +164,7 @@ impl SwarmPoolController {
         Ok(PoolProblem::new(PoolReason::Forbidden, message))
     }
 
-    /// Drops everything of a pool that is gone.
+    /// Stops the probes of a deleted pool, and the watches of namespaces without pools.
     fn forget(&self, key: &Key) {
         self.drop_probes(key);
         let namespaces = self.ctx.store.read(ganglion_core::world::World::namespaces_with_pools);
@@ -171,11 +172,11 @@ impl SwarmPoolController {
     }
 }
 
-/// Why a pass ends before its report.
+/// Reason to end a reconcile before its report.
 enum Stop {
-    /// Nothing can be done until somebody does something.
+    /// A problem that stops the pool until somebody fixes it.
     Problem(PoolProblem),
-    /// A request failed.
+    /// A failed request.
     Error(Error),
 }
 

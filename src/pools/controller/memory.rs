@@ -1,4 +1,4 @@
-//! What the controller keeps of each pool between two passes. All of it may be lost.
+//! In-memory state of each pool between two reconciles. A crash may lose all of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +15,10 @@ use ganglion_core::words::counted;
 use ganglion_pools_plan::deal::{Deal, DealRules};
 use ganglion_pools_plan::jobs::JobTable;
 
-/// Longest text on a change, in characters.
+/// Maximum length of the description of a change, in characters.
 const MAX_WHY: usize = 200;
 
-/// The memory of all pools, and what workers reported.
+/// In-memory state of all pools, and the probes of their workers.
 #[derive(Default)]
 pub struct PoolMemory {
     pools: Mutex<HashMap<Key, Memory>>,
@@ -35,40 +35,42 @@ impl PoolMemory {
     }
 }
 
-/// The memory of one pool.
+/// In-memory state of one pool.
 pub(super) struct Memory {
     uid: Option<String>,
-    /// The texts of ConfigMaps, read.
+    /// Parsed source ConfigMaps, by name.
     pub sources: HashMap<String, SourceCache>,
-    /// All jobs, and what they were made from.
+    /// All jobs of the pool, with the key of the sources that they were merged from.
     pub table: Option<(TableKey, Arc<JobTable>)>,
     pub deal: Option<LastDeal>,
-    /// What the ConfigMaps have, by name.
+    /// Output ConfigMaps as last read or written, by name.
     pub parts: BTreeMap<String, OutputPart>,
-    /// Whether the ConfigMaps were read in this process.
+    /// true: this process has read the output ConfigMaps.
     pub has_read: bool,
-    /// What workers read may not be what was written.
+    /// true: somebody edited or deleted the output ConfigMaps; workers may have read lists that the operator did not
+    /// write.
     pub distrusts: bool,
-    /// The slots of the last deal, and how many jobs it was for.
+    /// Slots of the last assignment that was acted on.
     pub slots: BTreeSet<u32>,
+    /// Inputs of the last assignment that changed a list; the next change is described by the difference.
     pub dealt: Option<Dealt>,
-    /// Since when workers have been missing.
+    /// Time since which workers have been missing; None if all are Ready.
     pub missing_since: Option<Timestamp>,
-    /// Workers that did not run when the API server was asked, by the version of their list at that time.
+    /// Workers whose pod did not run according to a live read, with the version of their list at that time.
     pub stopped: BTreeMap<String, i64>,
-    /// How often a pod was restarted because it goes on reporting an older version.
+    /// Version of the list for which each worker was last evicted, and the number of evictions for that version.
     pub again: BTreeMap<String, (i64, u32)>,
-    /// When each pod was last told of a version, and how often.
+    /// Last annotation of each pod with the version of its list.
     pub told: BTreeMap<String, Told>,
-    /// When the replicas of the workload were written, and which number.
+    /// Writes of `spec.replicas` of the workload: time and number.
     pub scaled: Vec<(Timestamp, i32)>,
-    /// When the status was last written.
+    /// Time of the last status write.
     pub reported_at: Option<Timestamp>,
-    /// The last change of who has what, and how many jobs it moves.
+    /// Last change of the assignment, and the number of jobs that it moves.
     pub change: Option<(PoolChange, usize)>,
 }
 
-/// A deal, and what it is for.
+/// The last computed assignment, with its inputs.
 pub(super) struct LastDeal {
     pub table: Arc<JobTable>,
     pub slots: Vec<u32>,
@@ -85,17 +87,17 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// When the pod is told again if it has not confirmed by then.
+    /// Time at which the pod is annotated again, unless it reports the version earlier.
     pub fn again_at(self) -> Option<Timestamp> {
         let pause = FIRST_AGAIN.checked_mul(1 << self.times.min(6))?;
         self.at.checked_add(pause).ok()
     }
 }
 
-/// How long a pod that was told once may take to confirm before it is told again; then twice as long, and so on.
+/// Delay before a pod that does not report the version is annotated again. Doubles with each repetition.
 const FIRST_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 
-/// What a deal was for.
+/// Inputs of an assignment, kept to describe the next change.
 #[derive(Clone)]
 pub(super) struct Dealt {
     pub workers: usize,
@@ -104,7 +106,7 @@ pub(super) struct Dealt {
 }
 
 impl Dealt {
-    /// What is another than before, for people; None if nothing is.
+    /// Describes what changed since `old`; None if nothing did.
     pub fn difference(&self, old: &Self) -> Option<String> {
         let mut parts = Vec::new();
         if old.workers != self.workers {
@@ -116,13 +118,13 @@ impl Dealt {
         }
         let back: Vec<&str> = old.drained.difference(&self.drained).map(String::as_str).collect();
         if !back.is_empty() {
-            parts.push(format!("{} takes part again", back.join(", ")));
+            parts.push(format!("{} no longer drained", back.join(", ")));
         }
         let (before, after) = (&old.table.jobs, &self.table.jobs);
         if before.len() != after.len() {
             parts.push(format!("{} to {}", before.len(), counted(after.len(), "job")));
         } else if !Arc::ptr_eq(&old.table, &self.table) && before != after {
-            parts.push("other jobs".to_owned());
+            parts.push("jobs changed".to_owned());
         }
         (!parts.is_empty()).then(|| parts.join(", ").chars().take(MAX_WHY).collect())
     }

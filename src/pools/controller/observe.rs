@@ -1,4 +1,4 @@
-//! What a pass sees: the workload, its pods, and what follows for the jobs.
+//! Observes the workload and its pods, and computes the workers and the assignment of jobs from them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,41 +19,41 @@ use ganglion_pools_plan::jobs::JobTable;
 use ganglion_pools_plan::plan::{HandoverInput, HandoverRules, WorkerPod, WorkerReport};
 use ganglion_pools_plan::state::PoolProblem;
 
-/// How long workers may take to confirm, where the spec says nothing.
+/// Default of `spec.handover.timeoutSeconds`.
 const TIMEOUT: i32 = 300;
 
-/// How long a worker is Ready before it counts as outdated.
+/// Time that a pod must be Ready before it can count as outdated.
 pub const OUTDATED: SignedDuration = SignedDuration::from_secs(5);
 
-/// How often a worker that stays outdated is restarted for one version.
+/// Maximum number of evictions of an outdated worker per version.
 const MAX_AGAIN: u32 = 3;
 
-/// From how many jobs on a deal takes long.
+/// Number of jobs above which computing the assignment may block the runtime for too long.
 const LARGE: usize = 20_000;
 
-/// The workload of a pool.
+/// Observed workload of a pool.
 pub struct Workload {
     pub key: Key,
     pub uid: String,
     pub version: String,
     pub scale: ScaleFact,
     pub fact: PoolWorkloadFact,
-    /// Number of its pods.
+    /// `status.replicas`.
     pub pods: i32,
-    /// Selector of its pods.
+    /// Label selector of its pods.
     pub selector: String,
 }
 
-/// What a pass sees.
+/// Everything that one reconcile observed or derived from the caches.
 pub struct Seen {
     pub namespace: String,
     pub pods: BTreeMap<String, PodFact>,
     pub crew: Crew,
     pub table: Arc<JobTable>,
     pub deal: Arc<Deal>,
-    /// The jobs of each worker.
+    /// Desired jobs of each worker, by pod name.
     pub target: Lists,
-    /// Jobs that no worker may have.
+    /// Jobs without a worker, because all workers have the maximum number of jobs.
     pub unassigned: Vec<Arc<str>>,
     pub published: Published,
     pub workers: BTreeMap<String, WorkerPod>,
@@ -61,12 +61,12 @@ pub struct Seen {
     pub timeout: SignedDuration,
     pub problems: Vec<PoolProblem>,
     pub now: Timestamp,
-    /// When missing workers are not waited for any more.
+    /// Time at which the pool stops waiting for missing workers.
     pub waits_until: Option<Timestamp>,
 }
 
 impl Seen {
-    /// What the next step is planned from.
+    /// Input of the planner.
     pub fn input<'a>(&'a self, stopped: &'a BTreeMap<String, i64>) -> HandoverInput<'a> {
         HandoverInput {
             published: &self.published,
@@ -80,7 +80,7 @@ impl Seen {
 }
 
 impl SwarmPoolController {
-    /// The workload.
+    /// Reads the workload from the store.
     pub(super) fn workload(&self, pool: &SwarmPool) -> Result<Workload, Stop> {
         let (kind, name) = (pool.spec.workload.kind, &pool.spec.workload.name);
         let key = Key::new(namespace(pool), name.clone());
@@ -95,7 +95,7 @@ impl SwarmPoolController {
                 .map(|set| ((set.id.clone(), set.scale.clone(), set.status_replicas, set.selector.clone()), 0)),
         });
         let Some(((id, scale, pods, selector), first_ordinal)) = found else {
-            let message = format!("there is no {} {name}; the lists of its workers stay", kind.as_str());
+            let message = format!("{} {name} does not exist: create it. Job lists stay unchanged.", kind.as_str());
             return Err(PoolProblem::new(PoolReason::WorkloadNotFound, message).into());
         };
         let replicas = u32::try_from(scale.replicas).unwrap_or(0);
@@ -103,7 +103,7 @@ impl SwarmPoolController {
         Ok(Workload { key, uid: id.uid, version: id.version, scale, fact, pods, selector })
     }
 
-    /// Everything else.
+    /// Derives workers, jobs and their assignment from the caches and the memory.
     pub(super) fn observe(
         &self,
         pool: &SwarmPool,
@@ -139,7 +139,7 @@ impl SwarmPoolController {
         }
     }
 
-    /// The pods of the workload, by name: of two of one name, which a view that is late may have, the newer.
+    /// Pods of the workload, by name. If a stale cache holds two pods of one name, the newer wins.
     fn pods(&self, workload: &Workload) -> BTreeMap<String, PodFact> {
         self.ctx.store.read(|world| {
             let named = |pod: &PodFact| (pod.id.key.name.clone(), pod.clone());
@@ -153,13 +153,13 @@ impl SwarmPoolController {
         })
     }
 
-    /// The lists, with a version that is never less than one that was there: they may have been deleted.
+    /// Raises the version of the lists to at least the version in the status: the ConfigMaps may have been deleted.
     fn with_known_version(&self, pool: &SwarmPool, published: Published) -> Published {
         let known = pool.status.as_ref().and_then(|status| status.version).unwrap_or(0);
         Published { version: published.version.max(known), ..published }
     }
 
-    /// The pods as the plan sees them.
+    /// Pods in the form that the planner reads.
     fn workers(
         &self,
         pool: &SwarmPool,
@@ -193,17 +193,17 @@ impl SwarmPoolController {
     }
 }
 
-/// The version that a pod was told of; see [`super::act`].
+/// Version in the annotation of a pod, such as `7`, or `7.2` after two repetitions; see [`super::act`].
 fn told_version(text: &str) -> Option<i64> {
     text.split('.').next()?.parse().ok()
 }
 
-/// Whether a pod may be restarted once more for a version.
+/// Reports whether a pod may be evicted once more for a version.
 fn may_again(known: Option<&(i64, u32)>, version: i64) -> bool {
     known.is_none_or(|(of, times)| *of != version || *times < MAX_AGAIN)
 }
 
-/// What a worker wrote on its own pod.
+/// Version that a worker reports by annotating its own pod.
 fn annotated(pod: &PodFact) -> Option<WorkerReport> {
     let version = pod.marks.observed_version.as_deref()?.trim().parse().ok()?;
     Some(WorkerReport { version, has_others: false })
@@ -214,7 +214,7 @@ fn rules(pool: &SwarmPool) -> HandoverRules {
     let refresh = spec.refresh.clone().unwrap_or_default();
     let handover = spec.handover.clone().unwrap_or_default();
     let patience = match refresh.policy {
-        // Each change of a list is a restart.
+        // Each change of a list costs a restart, so it is worth waiting for more jobs to change together.
         RefreshPolicy::Restart => timeout(pool),
         RefreshPolicy::HotReload | RefreshPolicy::None => SignedDuration::from_secs(2),
     };
@@ -233,7 +233,7 @@ fn timeout(pool: &SwarmPool) -> SignedDuration {
     SignedDuration::from_secs(i64::from(seconds.unwrap_or(TIMEOUT)))
 }
 
-/// The workers, and until when missing ones are waited for.
+/// Workers of the pool, and the time until which the pool waits for missing ones.
 fn crew_of(
     pool: &SwarmPool,
     workload: &Workload,
@@ -263,7 +263,8 @@ fn crew_of(
     if until <= now { (look(true), None) } else { (first, Some(until)) }
 }
 
-/// The deal, made anew only for other jobs, slots or rules. Jobs stay where they are listed, as far as they can.
+/// Assignment of jobs to slots, recomputed only if jobs, slots or rules changed. Jobs stay with their worker where
+/// possible.
 fn dealt(
     pool: &SwarmPool,
     memory: &mut Memory,
@@ -284,15 +285,15 @@ fn dealt(
     }
     let previous = previous(memory, table, crew, published);
     let make = || deal_from(&table.jobs, &slots, rules, &previous);
-    // Other passes go on beside a deal that takes a second.
+    // A large assignment takes up to a second; other reconciles must go on meanwhile.
     let made = if table.jobs.len() > LARGE { tokio::task::block_in_place(make) } else { make() };
     let deal = Arc::new(made);
     memory.deal = Some(LastDeal { table: Arc::clone(table), slots, rules, deal: Arc::clone(&deal) });
     deal
 }
 
-/// The worker that each job has, as an index of the slots: by the last deal of this process, whose handover may not have ended,
-/// else by the lists. Lists that somebody else may have changed say nothing.
+/// Previous worker of each job, as an index into the slots. Taken from the last assignment of this process, whose
+/// handover may still be running; without one, from the published lists, unless somebody else may have edited them.
 fn previous(memory: &Memory, table: &JobTable, crew: &Crew, published: &Published) -> Vec<Option<u32>> {
     let mut previous = vec![None; table.jobs.len()];
     let indices: HashMap<u32, u32> = crew.slots.keys().copied().zip(0..).collect();
@@ -318,10 +319,11 @@ fn previous(memory: &Memory, table: &JobTable, crew: &Crew, published: &Publishe
     previous
 }
 
-/// The jobs of each worker.
+/// Job names of each worker, by pod name.
 type Lists = BTreeMap<String, Vec<Arc<str>>>;
 
-/// The jobs of each worker, and those that no worker may have. Jobs of a slot that waits for a pod are in neither.
+/// Splits the assignment into the jobs of each worker and the jobs without a worker. Jobs of a slot that waits for a
+/// pod are in neither.
 fn lists(crew: &Crew, table: &JobTable, deal: &Deal) -> (Lists, Vec<Arc<str>>) {
     let names: Vec<Option<&String>> = crew.slots.values().map(Option::as_ref).collect();
     let mut lists: Vec<Vec<Arc<str>>> = names.iter().map(|_| Vec::new()).collect();
@@ -329,7 +331,7 @@ fn lists(crew: &Crew, table: &JobTable, deal: &Deal) -> (Lists, Vec<Arc<str>>) {
     for (job, owner) in table.jobs.iter().zip(&deal.owner) {
         match owner.and_then(|owner| lists.get_mut(usize::try_from(owner).ok()?)) {
             Some(list) => list.push(Arc::clone(&job.name)),
-            // Without workers, all wait for the first.
+            // Without any slot, all jobs wait for the first worker.
             None if names.is_empty() => {}
             None => unassigned.push(Arc::clone(&job.name)),
         }
@@ -338,7 +340,7 @@ fn lists(crew: &Crew, table: &JobTable, deal: &Deal) -> (Lists, Vec<Arc<str>>) {
     (lists.collect(), unassigned)
 }
 
-/// Whether jobs move only when they were released.
+/// Reports whether a job moves only after its previous worker released it.
 pub fn is_strict(seen: &Seen) -> bool {
     seen.rules.handover == HandoverPolicy::Strict
 }

@@ -1,6 +1,7 @@
-//! The ConfigMaps that workers read: one for all, or one for each worker. Each also has the record of the handover.
+//! The output ConfigMaps that workers read: one for all workers, or one per worker. Each also contains the handover
+//! record.
 //!
-//! Each write tests the version that the plan was made on, and keeps whatever else the object has.
+//! Each write tests the resourceVersion that the plan was made from, and leaves other fields of the object unchanged.
 
 use std::collections::BTreeMap;
 
@@ -23,33 +24,33 @@ use ganglion_pools_plan::file::{self, Published, RECORD_KEY};
 use ganglion_pools_plan::state::PoolProblem;
 use ganglion_runtime::error::Error;
 
-/// ConfigMaps read or written at the same time.
+/// Number of ConfigMaps that are read or written at the same time.
 const AT_ONCE: usize = 8;
 
-/// What one ConfigMap has, as it was last read or written.
+/// One output ConfigMap, as last read or written.
 #[derive(Clone, Debug)]
 pub struct OutputPart {
-    /// Its uid and version; both empty if it does not exist.
+    /// The uid and resourceVersion; both are empty if the ConfigMap does not exist.
     id: Identity,
-    /// It has no `data`, no labels.
+    /// Whether `data` is missing, and whether `metadata.labels` is missing.
     bare: (bool, bool),
     pub published: Published,
-    /// Somebody has changed or deleted it.
+    /// true: somebody else edited or deleted the ConfigMap, so it must be written again.
     is_foreign_edit: bool,
 }
 
-/// All lists, as the ConfigMaps have them.
+/// Joins the published lists of all output ConfigMaps.
 pub fn published(memory: &Memory) -> Published {
     file::join(memory.parts.values().map(|part| part.published.clone()))
 }
 
 impl SwarmPoolController {
-    /// Reads the ConfigMaps that somebody else has changed since this process read or wrote them.
+    /// Reads the output ConfigMaps that somebody else changed since this process last read or wrote them.
     pub(super) async fn read_output(&self, pool: &SwarmPool, memory: &mut Memory) -> Result<(), Stop> {
         let found = self.outputs(pool)?;
         for (name, part) in &mut memory.parts {
             if !found.contains_key(name) && !part.id.uid.is_empty() {
-                // Deleted: it is made again, as it was.
+                // Deleted: it is created again with the same content.
                 part.id = Identity { key: part.id.key.clone(), ..Identity::default() };
                 part.is_foreign_edit = true;
             }
@@ -65,7 +66,7 @@ impl SwarmPoolController {
             let Some(map) = read? else { continue };
             let read = part(pool, &map);
             let known = memory.parts.remove(&read.id.key.name);
-            // What this process wrote last is right.
+            // The lists that this process wrote last win over the content of the ConfigMap.
             let published = known.map_or_else(|| read.published.clone(), |known| known.published);
             let is_foreign_edit = read.published.edited || published != read.published;
             any_edited |= read.published.edited && !memory.has_read;
@@ -82,7 +83,7 @@ impl SwarmPoolController {
         Ok(())
     }
 
-    /// The ConfigMaps that workers read, by name.
+    /// Existing output ConfigMaps, by name.
     fn outputs(&self, pool: &SwarmPool) -> Result<BTreeMap<String, Identity>, Stop> {
         let Output { config_map: name, layout, .. } = &pool.spec.output;
         let namespace = namespace(pool);
@@ -105,7 +106,8 @@ impl SwarmPoolController {
         })
     }
 
-    /// Writes the lists, and whatever somebody else has changed in the ConfigMaps. Whether there was anything to write.
+    /// Writes the ConfigMaps that differ from `lists` or that somebody else edited, and deletes surplus ones. Returns
+    /// true if there was anything to write.
     pub(super) async fn write_output(
         &self,
         pool: &SwarmPool,
@@ -184,14 +186,14 @@ impl SwarmPoolController {
                 self.ctx.store.apply_own::<SwarmPool, ConfigMapFact>(&own_key(pool), fact(&map));
                 Ok(part)
             }
-            // The watch says what is there; if it is not ours, so does the next pass.
+            // The store does not have the ConfigMap yet: read it to find out whether the pool owns it.
             Err(Error::Exists(_)) => match self.ctx.writer.get::<ConfigMap>(&key).await? {
                 Some(map) if !is_own(pool, &map) => Err(not_owned(&key.name).into()),
                 Some(map) => {
                     self.ctx.store.apply(fact(&map), Origin::Own);
                     Err(Error::Conflict(format!("ConfigMap {} exists", key.name)).into())
                 }
-                None => Err(Error::Conflict(format!("ConfigMap {} came and went", key.name)).into()),
+                None => Err(Error::Conflict(format!("ConfigMap {} was created and deleted again", key.name)).into()),
             },
             Err(error) => {
                 if let Error::Conflict(_) | Error::Gone(_) = error {
@@ -230,7 +232,7 @@ impl SwarmPoolController {
     }
 }
 
-/// What each ConfigMap is to have, by name.
+/// Desired content of each output ConfigMap, by name.
 fn parts(pool: &SwarmPool, lists: &Published) -> BTreeMap<String, Published> {
     let Output { config_map: name, layout, .. } = &pool.spec.output;
     match layout {
@@ -249,7 +251,7 @@ fn is_own(pool: &SwarmPool, map: &ConfigMap) -> bool {
     fact(map).controller.is_some_and(|owner| Some(owner.uid) == pool.metadata.uid)
 }
 
-/// Reads a ConfigMap.
+/// Parses an output ConfigMap.
 fn part(pool: &SwarmPool, map: &ConfigMap) -> OutputPart {
     let text = |key: &str| map.data.as_ref().and_then(|data| data.get(key)).map(String::as_str);
     OutputPart {
@@ -275,12 +277,12 @@ fn new(pool: &SwarmPool, name: &str, text: String, record: String) -> ConfigMap 
     }
 }
 
-/// The pool's name as the value of a label, if it fits.
+/// Name of the pool as a label value; None if it is too long.
 fn label(pool: &SwarmPool) -> Option<String> {
     Some(pool.name_any()).filter(|name| name.len() <= 63)
 }
 
-/// The patch that gives a ConfigMap these texts.
+/// JSON patch that writes the list and the record into an existing ConfigMap.
 fn change(pool: &SwarmPool, part: &OutputPart, text: &str, record: &str) -> Vec<Value> {
     let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
     let mut patch = vec![test("/metadata/uid", &part.id.uid), test("/metadata/resourceVersion", &part.id.version)];
@@ -302,18 +304,18 @@ fn change(pool: &SwarmPool, part: &OutputPart, text: &str, record: &str) -> Vec<
 
 fn not_owned(name: &str) -> PoolProblem {
     let message = format!(
-        "ConfigMap {name} exists, and the pool does not own it: delete it, so that the pool makes its own, or make a pool \
-         with another output.configMap"
+        "ConfigMap {name} exists, but the pool does not own it: delete it, so that the pool can create its own, or \
+         create a pool with another output.configMap"
     );
     PoolProblem::new(PoolReason::NotOwned, message)
 }
 
 fn too_large(pool: &SwarmPool, bytes: usize) -> PoolProblem {
     let advice = match pool.spec.output.layout {
-        OutputLayout::Shared => "make a pool with output.layout: PerWorker",
+        OutputLayout::Shared => "create a pool with output.layout: PerWorker",
         OutputLayout::PerWorker => "add workers, or shorten the names of jobs",
     };
     let message =
-        format!("the file has {bytes} bytes, more than a ConfigMap may have (1 MiB); the last one stays: {advice}");
+        format!("the job list has {bytes} bytes, but a ConfigMap holds at most 1 MiB; the old list stays: {advice}");
     PoolProblem::new(PoolReason::OutputTooLarge, message)
 }

@@ -1,4 +1,5 @@
-//! Workers are asked for the version that they work by: often while somebody waits for it, seldom else.
+//! Probes workers for the version of the job list that they run: eagerly while the pool waits for a worker, otherwise
+//! rarely.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,51 +19,51 @@ use ganglion_outbound::web::Call;
 use ganglion_pools_plan::plan::{WorkerReport, follows, has_released};
 use ganglion_runtime::polls::{BrokenOff, PollLimits, PollOutcome, PollTarget, Poller, run};
 
-/// How often a worker is asked that nobody waits for.
+/// Probe interval of a worker that the pool does not wait for.
 const CALM: Duration = Duration::from_secs(30);
 
-/// How often one is asked that somebody waits for, by how many seconds they have waited.
+/// Probe interval of a worker that the pool waits for, by the number of seconds that it has waited.
 const EAGER: [(i64, Duration); 3] =
     [(0, Duration::from_millis(20)), (2, Duration::from_millis(200)), (20, Duration::from_secs(2))];
 
-/// For each worker that is asked so, it is asked less often by this.
+/// Minimum probe interval per eagerly probed worker of the pool, which bounds the total probe rate.
 const EAGER_EACH: Duration = Duration::from_millis(2);
 
-/// Within which time a worker is asked that was told of a list, or that somebody has begun to wait for.
+/// Delay before a worker is probed after its list or the annotation of its pod changed.
 const SOON: Duration = Duration::from_millis(10);
 
-/// Timeout of a request.
+/// Timeout of a probe.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest answer, in bytes: a list of jobs may be as large as a ConfigMap.
+/// Maximum size of an answer, in bytes: a list of jobs may be as large as a ConfigMap.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// A worker that is asked.
+/// Key of the probe of one worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeKey {
     pool: Key,
     pod: String,
 }
 
-/// What is known of a worker that is asked.
+/// State of the probe of one worker.
 pub struct Probed {
     uid: String,
     ip: IpAddr,
     probe: VersionProbe,
     target: PollTarget,
-    /// Version and jobs of its list.
+    /// Version of the worker's list, and its jobs, sorted by name.
     list: (i64, Arc<[Arc<str>]>),
     report: Option<WorkerReport>,
 }
 
 impl Probed {
-    /// What the pod with this uid reported.
+    /// Last report of the pod with this uid.
     pub fn report_of(&self, uid: &str) -> Option<WorkerReport> {
         self.report.filter(|_| self.uid == uid)
     }
 }
 
-/// The answer of a worker.
+/// JSON answer of a worker.
 #[derive(Deserialize)]
 struct VersionAnswer<'a> {
     version: i64,
@@ -71,7 +72,7 @@ struct VersionAnswer<'a> {
 }
 
 impl SwarmPoolController {
-    /// Registers the workers that are to be asked, and takes away the others.
+    /// Registers, updates and removes the probes of a pool.
     pub(super) fn keep_probes(&self, pool: &SwarmPool, memory: &Memory, seen: &Seen) {
         let key = super::own_key(pool);
         let Some(probe) = pool.spec.version.as_ref().and_then(|version| version.probe.as_ref()) else {
@@ -119,12 +120,12 @@ impl SwarmPoolController {
         }
     }
 
-    /// Asks a worker that was told of its list just now.
+    /// Probes a worker soon after the annotation of its pod.
     pub(super) fn ask_soon(&self, pool: &SwarmPool, name: &str) {
         self.polls.wake(ProbeKey { pool: super::own_key(pool), pod: name.to_owned() }, SOON);
     }
 
-    /// Takes away all workers of a pool.
+    /// Removes all probes of a pool.
     pub(super) fn drop_probes(&self, key: &Key) {
         for name in self.memory.probed().remove(key).into_iter().flat_map(BTreeMap::into_keys) {
             self.polls.remove(ProbeKey { pool: key.clone(), pod: name });
@@ -162,19 +163,19 @@ impl SwarmPoolController {
     }
 }
 
-/// How often a worker is asked that somebody has waited for so many seconds.
+/// Probe interval of a worker that the pool has waited for this number of seconds.
 fn interval(waited: i64) -> Duration {
     let [(_, first), ..] = EAGER;
     EAGER.iter().rev().find(|(from, _)| waited >= *from).map_or(first, |(_, interval)| *interval)
 }
 
-/// The workers that somebody waits for, and for how many seconds.
+/// Workers that the pool waits for, and for how many seconds.
 fn eager(memory: &Memory, seen: &Seen) -> BTreeMap<String, i64> {
     let input = seen.input(&memory.stopped);
     let strict = seen.rules.handover == HandoverPolicy::Strict;
     let restarts = seen.rules.refresh == RefreshPolicy::Restart;
     let waits = seen.published.holdings.iter().filter(|(name, holding)| {
-        // A pod that is yet to be restarted has read an older file.
+        // A pod that still has to be restarted runs an older list; probing it is useless.
         let is_old = restarts && seen.pods.get(*name).is_some_and(|pod| holding.pod.as_ref() == Some(&pod.id.uid));
         let releases = strict && !holding.releasing.is_empty() && !has_released(name, holding, &input);
         !is_old && (releases || !follows(name, holding, &input))
@@ -198,7 +199,7 @@ fn url(ip: IpAddr, probe: &VersionProbe) -> String {
     format!("http://{host}:{}{}", probe.port, probe.path)
 }
 
-/// What an answer says, seen beside the worker's list.
+/// Parses an answer and compares its jobs with the worker's list. None if the answer is invalid.
 fn read(body: &[u8], (version, list): &(i64, Arc<[Arc<str>]>)) -> Option<WorkerReport> {
     let answer: VersionAnswer<'_> = serde_json::from_slice(body).ok()?;
     let is_own = |job: &Cow<'_, str>| list.binary_search_by(|own| (**own).cmp(job)).is_ok();
@@ -208,7 +209,7 @@ fn read(body: &[u8], (version, list): &(i64, Arc<[Arc<str>]>)) -> Option<WorkerR
 
 impl Poller for SwarmPoolController {
     type Key = ProbeKey;
-    /// Somebody waits for most of them.
+    /// Short, because the pool waits for most probes.
     const GATHER: Duration = Duration::from_millis(2);
 
     async fn poll(self: Arc<Self>, key: ProbeKey) -> PollOutcome {
@@ -218,7 +219,7 @@ impl Poller for SwarmPoolController {
     fn broken_off(&self, _key: &ProbeKey, _how: BrokenOff) {}
 }
 
-/// Asks workers until the leader term ends.
+/// Probes workers until this replica stops being the leader or shuts down.
 pub async fn run_probes(controller: Arc<SwarmPoolController>, limits: PollLimits) {
     let (polls, ctx) = (Arc::clone(&controller.polls), controller.ctx.clone());
     let until = async {

@@ -1,4 +1,4 @@
-//! The status of a pool: written where it says something new, and not too often while jobs move.
+//! Writes the status of a pool if it changed, at a limited rate while jobs move.
 
 use std::sync::Arc;
 
@@ -19,14 +19,15 @@ use ganglion_pools_plan::state::{PoolState, health, refused, status};
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::{EventText, reference};
 
-/// Minimum time between two reports of a pool that stays as healthy as it is: reasons change many times in a handover.
+/// Minimum time between two status writes that change no condition status: reasons change many times during a handover.
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
-/// After which time something is asked or tried again.
+/// Delay before a live read or a blocked eviction is repeated.
 const RETRY: SignedDuration = SignedDuration::from_secs(1);
 
 impl SwarmPoolController {
-    /// Reports how the pool is, also after a failure, whose cause is returned. Returns when the next pass is due.
+    /// Writes the status after a successful `act`, and returns the time of the next reconcile. A failure of `act` is
+    /// returned unchanged.
     pub(super) async fn report(
         &self,
         pool: &Arc<SwarmPool>,
@@ -37,7 +38,7 @@ impl SwarmPoolController {
     ) -> Result<Option<Timestamp>, Stop> {
         let acted = acted?;
         let now = seen.now;
-        // The next step is planned on what was written now, at once: a due time is spread over some moments.
+        // The next step is planned from the lists just written. Enqueued directly, because a requeue time has jitter.
         if acted.wrote {
             self.ctx.store.queue::<SwarmPool>().add([own_key(pool)]);
             return Ok(None);
@@ -71,10 +72,7 @@ impl SwarmPoolController {
         Ok([dues, reported, retry, again, acted.plan.due, seen.waits_until].into_iter().flatten().min())
     }
 
-    /// Reports why nothing is done for the pool.
-    ///
-    /// # Errors
-    /// The write did not succeed.
+    /// Reports the reason for which the pool is not reconciled.
     pub(super) async fn refuse(&self, pool: &Arc<SwarmPool>, health: &Health<PoolReason>) -> Result<(), Error> {
         let status = refused(&pool.status.clone().unwrap_or_default(), health, self.stamp(pool));
         self.write(pool, &status).await
@@ -84,7 +82,8 @@ impl SwarmPoolController {
         Stamp { generation: pool.metadata.generation.unwrap_or(0), now: self.ctx.now() }
     }
 
-    /// Writes the status, unless only details changed a moment ago; then when it is due.
+    /// Writes the status. If only details changed and the last write is too recent, returns the time at which it is
+    /// due.
     async fn record(
         &self,
         pool: &Arc<SwarmPool>,
@@ -121,7 +120,7 @@ impl SwarmPoolController {
     }
 }
 
-/// When something more is done for workers that do not follow their lists: they are told again, or restarted.
+/// Time of the next action for workers that do not run their lists yet: another annotation, or a restart.
 fn behind(memory: &Memory, seen: &Seen) -> Option<Timestamp> {
     let input = seen.input(&memory.stopped);
     let behind = seen.published.holdings.iter().filter(|(name, holding)| !follows(name, holding, &input));
@@ -133,17 +132,17 @@ fn behind(memory: &Memory, seen: &Seen) -> Option<Timestamp> {
     dues.flatten().filter(|due| *due > seen.now).min()
 }
 
-/// The events that a new status is worth: a deal that begins, a deal that all workers follow, and what somebody has to solve.
+/// Events for a new status: the assignment changed, all workers converged, or somebody has to solve a problem.
 fn events(old: &SwarmPoolStatus, new: &SwarmPoolStatus) -> Vec<EventText> {
     let found = |status: &SwarmPoolStatus, kind: &str| {
         let found = status.conditions.iter().find(|one| one.type_ == kind && one.status == "True");
         found.map(|one| (one.reason.clone(), one.message.clone()))
     };
-    // Each deal has events of its own: the texts of two differ.
+    // The version makes the events of two assignments differ, so that they are not aggregated.
     let about = new.version.map(|version| format!("version {version}"));
     let mut events = Vec::new();
     if let Some(change) = new.last_change.as_ref().filter(|_| old.last_change != new.last_change) {
-        let note = format!("{}: {} to change worker", change.why, counted(new.moved.unwrap_or(0), "job"));
+        let note = format!("{}: {} to move to another worker", change.why, counted(new.moved.unwrap_or(0), "job"));
         events.push(EventText { warning: false, reason: "Dealt".to_owned(), note, about: about.clone() });
     }
     for (kind, warning) in [("Stalled", true), ("Ready", false)] {

@@ -1,4 +1,4 @@
-//! The jobs of a pool: from its spec, and from ConfigMaps, each of which is read again when it has changed.
+//! Reads the jobs of a pool from its spec and from source ConfigMaps. A ConfigMap is read again only if it changed.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -17,31 +17,31 @@ use ganglion_pools_plan::jobs::{self, JobTable};
 use ganglion_pools_plan::state::PoolProblem;
 use ganglion_runtime::error::Error;
 
-/// The most ConfigMaps with jobs.
+/// Maximum number of source ConfigMaps per pool.
 const MAX_SOURCES: usize = 1000;
 
-/// The most jobs.
+/// Maximum number of jobs per pool.
 const MAX_JOBS: usize = 1_000_000;
 
-/// A ConfigMap, read.
+/// A parsed source ConfigMap.
 pub struct SourceCache {
-    /// Its resourceVersion.
+    /// The resourceVersion of the ConfigMap.
     version: String,
     jobs: Result<Arc<[Job]>, String>,
 }
 
-/// What the table of jobs is made from: the generation of the pool, the ConfigMaps with their versions, and the version of the
-/// lists whose jobs stay because a source cannot be read.
+/// Cache key of the job table: the generation of the pool, the ConfigMaps with their versions, and, if a source cannot
+/// be read, the version of the published lists, whose jobs are kept.
 pub type TableKey = (Option<i64>, Vec<(String, String)>, Option<i64>);
 
-/// The sources, as they are now.
+/// Current state of the sources.
 pub struct JobSources {
     pub key: TableKey,
     pub problems: Vec<PoolProblem>,
 }
 
 impl SwarmPoolController {
-    /// Reads the ConfigMaps that have changed.
+    /// Reads the source ConfigMaps that changed.
     pub(super) async fn read_sources(&self, pool: &SwarmPool, memory: &mut Memory) -> Result<JobSources, Stop> {
         let (names, mut problems) = self.source_names(pool)?;
         memory.sources.retain(|name, _| names.contains(name));
@@ -51,28 +51,28 @@ impl SwarmPoolController {
             let fact = self.ctx.store.read(|world| world.config_map(&key).map(|map| map.id.version.clone()));
             let Some(version) = fact else {
                 memory.sources.remove(name);
-                let message = format!("there is no ConfigMap {name}; the jobs that workers have stay with them");
+                let message = format!("ConfigMap {name} does not exist; assigned jobs stay with their workers");
                 problems.push(PoolProblem::new(PoolReason::SourceNotFound, message));
                 continue;
             };
             if memory.sources.get(name).is_none_or(|known| known.version != version) {
                 match self.ctx.writer.get::<ConfigMap>(&key).await? {
                     Some(map) => drop(memory.sources.insert(name.clone(), read(&map))),
-                    // The watch will say so.
+                    // The watch will deliver the deletion.
                     None => return Err(Error::Conflict(format!("ConfigMap {name} is gone")).into()),
                 }
             }
             let Some(known) = memory.sources.get(name) else { continue };
             versions.push((name.clone(), known.version.clone()));
             if let Err(message) = &known.jobs {
-                let message = format!("ConfigMap {name}, {message}; the jobs that workers have stay with them");
+                let message = format!("ConfigMap {name}, {message}; assigned jobs stay with their workers");
                 problems.push(PoolProblem::new(PoolReason::SourceInvalid, message));
             }
         }
         Ok(JobSources { key: (pool.metadata.generation, versions, None), problems })
     }
 
-    /// The names of the ConfigMaps with jobs.
+    /// Names of the source ConfigMaps.
     fn source_names(&self, pool: &SwarmPool) -> Result<(BTreeSet<String>, Vec<PoolProblem>), Stop> {
         let Some(maps) = &pool.spec.jobs.config_maps else { return Ok(Default::default()) };
         let mut names: BTreeSet<String> = maps.names.iter().flatten().cloned().collect();
@@ -81,7 +81,7 @@ impl SwarmPoolController {
             let namespace = namespace(pool);
             self.ctx.store.read(|world| {
                 let found = world.config_maps(&namespace).filter(|map| {
-                    // Not what this or another pool writes.
+                    // Output of this or another pool is never a source.
                     let is_output = map.controller.as_ref().is_some_and(|owner| owner.kind == "SwarmPool");
                     selector.matches(&map.labels) && !is_output
                 });
@@ -89,13 +89,14 @@ impl SwarmPoolController {
             });
         }
         if names.len() > MAX_SOURCES {
-            let message = format!("jobs.configMaps names {} ConfigMaps; at most {MAX_SOURCES} are read", names.len());
+            let message = format!("jobs.configMaps selects {} ConfigMaps; at most {MAX_SOURCES} are read", names.len());
             return Err(PoolProblem::new(PoolReason::SourceInvalid, message).into());
         }
         Ok((names, Vec::new()))
     }
 
-    /// All jobs. Where a source cannot be read, also those that workers have: they may be from it.
+    /// Merges the jobs of all sources. If a source cannot be read, jobs that workers have are kept: they may come from
+    /// it.
     pub(super) fn table(
         pool: &SwarmPool,
         memory: &mut Memory,
@@ -127,7 +128,7 @@ impl SwarmPoolController {
             table.jobs = jobs::merge([(String::new(), others), (String::new(), kept)]).jobs;
         }
         if table.jobs.len() > MAX_JOBS {
-            let message = format!("there are {} jobs; the first {MAX_JOBS} by name are dealt out", table.jobs.len());
+            let message = format!("there are {} jobs; the first {MAX_JOBS} by name are assigned", table.jobs.len());
             sources.problems.push(PoolProblem::new(PoolReason::SourceInvalid, message));
             table.jobs.truncate(MAX_JOBS);
         }

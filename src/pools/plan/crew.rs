@@ -1,55 +1,56 @@
-//! The workers of a pool: which pod has which slot, and which slots take part in the deal.
+//! The workers of a pool: maps pods to slots, and selects the slots that get jobs.
 //!
-//! A slot is a number that survives the pod: the ordinal in a StatefulSet; in a Deployment a number that the pod is annotated
-//! with, and that a Ready pod without one takes over when its holder goes.
+//! A slot is a number that outlives its pod. In a StatefulSet it is the ordinal. In a Deployment the pod is annotated
+//! with it; when that pod terminates, a Ready pod without a slot takes it over.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ganglion_api::swarm_pool::PoolWorkloadKind;
 use ganglion_core::facts::PodFact;
 
-/// The workload of a pool.
+/// Workload of a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolWorkloadFact {
     pub kind: PoolWorkloadKind,
     pub name: String,
     /// `spec.replicas`.
     pub replicas: u32,
-    /// The ordinal of the first pod of a StatefulSet.
+    /// Ordinal of the first pod of a StatefulSet.
     pub first_ordinal: i32,
 }
 
-/// The workers.
+/// Workers of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Crew {
-    /// The slots that jobs are dealt out to, each with the name of its pod. A slot without a pod keeps its jobs for the next one.
+    /// Slots that get jobs, each with the name of its pod. A slot without a pod keeps its jobs for the next pod.
     pub slots: BTreeMap<u32, Option<String>>,
-    /// Pods of a Deployment that take a slot now.
+    /// Pods of a Deployment that must be annotated with a slot now.
     pub taking: Vec<(String, u32)>,
-    /// How many of the wanted workers are Ready.
+    /// Number of wanted workers that are Ready.
     pub ready: usize,
-    /// How many there are to be, those aside that are drained.
+    /// Number of wanted workers, without drained ones.
     pub wanted: usize,
 }
 
 impl Crew {
-    /// Whether all wanted workers are Ready.
+    /// Returns true if all wanted workers are Ready.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.ready >= self.wanted
     }
 }
 
-/// Who may take part.
+/// Rules for which pods and slots get jobs.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission<'a> {
-    /// The workers that have been told their jobs, by name of the pod.
+    /// Names of the pods with a published job list.
     pub members: &'a BTreeSet<&'a str>,
-    /// The slots that took part before.
+    /// Slots of the previous assignment.
     pub slots: &'a BTreeSet<u32>,
-    /// The pods that are to have no jobs.
+    /// Names of the pods in `spec.drain`, which get no jobs.
     pub drained: &'a [String],
-    /// Missing workers have been waited for. Until then, workers on new slots get no jobs, so that jobs do not move once for each.
+    /// true: the pool has waited long enough for missing workers. Until then, new slots get no jobs, so that jobs do
+    /// not move again for each new worker.
     pub waited: bool,
 }
 
@@ -63,7 +64,7 @@ impl Admission<'_> {
     }
 }
 
-/// The workers of a workload.
+/// Computes the workers of a workload from its pods.
 #[must_use]
 pub fn crew(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> Crew {
     match workload.kind {
@@ -120,19 +121,19 @@ fn numbers(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<
         .map(|(slot, name)| (slot, Some(name)))
         .collect();
     if !admission.waited {
-        // Their jobs wait for the pods that take them over.
+        // The jobs of vacant slots wait for the pods that take these over.
         let known = vacant.iter().skip(crew.taking.len()).filter(|slot| admission.slots.contains(slot));
         crew.slots.extend(known.map(|slot| (*slot, None)));
     }
     crew
 }
 
-/// The slot that a pod of a Deployment has.
+/// Slot in the annotation of a pod of a Deployment.
 #[must_use]
 pub fn slot_of(pod: &PodFact) -> Option<u32> {
-    // More slots than any workload has pods would cost memory.
+    // A large number, which somebody else wrote, would cost memory.
     pod.marks.worker.as_deref()?.parse().ok().filter(|slot| *slot < MAX_SLOTS)
 }
 
-/// More slots than a workload has pods.
+/// Maximum number of slots; no workload has as many pods.
 const MAX_SLOTS: u32 = 20_000;

@@ -1,6 +1,6 @@
-//! Explains a pool for a terminal: its workers, and where one job is, since when and why.
+//! Explains a pool in a terminal: its workers; or, for one job, its worker, and since when and why it is there.
 //!
-//! Reads the pool, and the lists as the ConfigMaps have them.
+//! Reads the pool and the published job lists.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -11,17 +11,17 @@ use ganglion_api::swarm_pool::{SwarmPool, SwarmPoolStatus};
 use ganglion_core::layout::{age, paragraph, table};
 use ganglion_core::words::counted;
 
-/// What is explained.
+/// Input of [`explain`].
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainedPool<'a> {
     pub pool: &'a SwarmPool,
     pub published: &'a Published,
-    /// Only this job.
+    /// Explains only this job.
     pub job: Option<&'a str>,
     pub now: Timestamp,
 }
 
-/// The explanation. Lines have at most 120 columns, except for long names and commands.
+/// Returns the explanation. Lines have at most 120 columns, except for long names and commands.
 #[must_use]
 pub fn explain(subject: ExplainedPool) -> String {
     match subject.job {
@@ -39,7 +39,7 @@ fn explain_pool(subject: ExplainedPool) -> String {
     let mut text = paragraph(&format!("{}: ", ready.reason), &ready.message);
     if let Some(change) = &status.last_change {
         let moved = counted(status.moved.unwrap_or(0), "job");
-        let words = format!("{}, {} ago; {moved} changed worker.", change.why, age(change.at.0, now));
+        let words = format!("{}, {} ago; {moved} moved.", change.why, age(change.at.0, now));
         text.push_str(&paragraph("Last change: ", &words));
     }
     if !status.workers.is_empty() {
@@ -47,7 +47,7 @@ fn explain_pool(subject: ExplainedPool) -> String {
         text.push_str(&table(header, status.workers.iter().map(row).collect()));
     }
     if status.truncated == Some(true) {
-        text.push_str(&paragraph("", "There are more workers; these are the first that are not settled."));
+        text.push_str(&paragraph("", "More workers exist; those that have not converged are listed with priority."));
     }
     text.push_str(&unassigned(&status));
     text
@@ -84,7 +84,7 @@ fn explain_job(subject: ExplainedPool, job: &str) -> String {
         }
         if holding.releasing.contains(job) && reported(pool, worker) < Some(holding.version) {
             let words = format!(
-                "{worker} had {job} before, and has not confirmed version {}, by which it stops it.",
+                "{worker} may still run {job}: it has not confirmed version {}, which removes the job.",
                 holding.version
             );
             text.push_str(&paragraph("", &words));
@@ -92,13 +92,13 @@ fn explain_job(subject: ExplainedPool, job: &str) -> String {
     }
     if text.is_empty() {
         let name = pool.name_any();
-        text.push_str(&paragraph("", &format!("No worker of {name} has {job}, and none has to stop it.")));
-        text.push_str(&paragraph("-> ", "See that the pool's jobs have it, and what the pool says without --job."));
+        text.push_str(&paragraph("", &format!("No worker of {name} has {job}, and none may still run it.")));
+        text.push_str(&paragraph("-> ", "Check that the pool's sources list it; see the pool's state without --job."));
     }
     text
 }
 
-/// The version that a worker reports, as the status has it.
+/// Version that a worker reports, from the status.
 fn reported(pool: &SwarmPool, worker: &str) -> Option<i64> {
     let workers = pool.status.as_ref().map(|status| status.workers.as_slice()).unwrap_or_default();
     workers.iter().find(|one| one.name == worker)?.observed_version
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_pool_is_explained_by_its_workers() {
         let expected = "Releasing: 1 job moves\n\
-                        Last change: 1 to 2 workers, 60s ago; 1 job changed worker.\n\
+                        Last change: 1 to 2 workers, 60s ago; 1 job moved.\n\
                         WORKER  JOBS  WEIGHT  VERSION  REPORTS  STATE\n\
                         w-0     1     3       2        1        Releasing\n\
                         w-1     0     0       -        -        Waiting\n\
@@ -165,7 +165,7 @@ mod tests {
     fn a_job_is_explained_by_where_it_is_since_when_and_why() {
         assert_eq!(text(Some("a")), "a is with w-0, since version 1, 60m ago: first deal.\n");
         assert_eq!(text(Some("old")), "old is with w-0, since version 0 or before.\n");
-        assert_eq!(text(Some("b")), "w-0 had b before, and has not confirmed version 2, by which it stops it.\n");
+        assert_eq!(text(Some("b")), "w-0 may still run b: it has not confirmed version 2, which removes the job.\n");
         assert!(text(Some("z")).starts_with("No worker of cameras has z"));
     }
 }

@@ -1,15 +1,16 @@
-//! Decisions about SwarmPools: which jobs there are, which worker gets which, and what of that workers may start now.
+//! Pure decisions about SwarmPools: parses jobs, assigns them to workers, and plans the handover of jobs between
+//! workers.
 //!
-//! | file | what |
+//! | file | description |
 //! |---|---|
-//! | `jobs` | the jobs of a pool, from its spec and from ConfigMaps |
-//! | `crew` | the workers: which pod has which slot |
-//! | `deal` | which worker gets which job |
-//! | `file` | the files that workers read, and what is recorded beside them |
-//! | `plan` | what is written next, so that no two workers have one job |
-//! | `state` | how the pool is: its status |
-//! | `explain` | the pool, for people |
-//! | `yaml` | what YAML of others may cost |
+//! | `jobs` | parses the jobs of a pool from its spec and from ConfigMaps |
+//! | `crew` | determines the workers: maps pods to slots |
+//! | `deal` | assigns jobs to slots |
+//! | `file` | reads and writes the job lists of workers, and the handover record beside them |
+//! | `plan` | plans the next step of the handover, so that no two workers run the same job |
+//! | `state` | computes the health and the status of a pool |
+//! | `explain` | describes a pool in a terminal |
+//! | `yaml` | limits the cost of reading YAML that users wrote |
 
 pub mod crew;
 pub mod deal;
@@ -24,12 +25,12 @@ mod yaml;
 
 use std::sync::Arc;
 
-/// One piece of work, as its source describes it.
+/// One unit of work, as its source describes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Job {
     pub name: Arc<str>,
-    /// Share of a worker's load that it takes, 1 to 1,000.
+    /// Load that the job adds to its worker, 1 to 1,000.
     pub weight: u32,
-    /// Has a worker of its own, as long as there are enough.
+    /// true: the job gets a worker that runs no other job, as long as there are enough workers.
     pub dedicated: bool,
 }

@@ -1,12 +1,13 @@
-//! What is written next, so that every worker ends with the jobs that the deal gives it, and no two workers have one job.
+//! Plans the handover: the next job lists to write, so that every worker ends with its assigned jobs and no two workers
+//! run the same job.
 //!
-//! | step | what | until |
-//! |---|---|---|
-//! | release | a job leaves the list of its worker, and is recorded as being released by it | the worker has stopped it: it reports the version, or does not run any more, which is read from the API server after the version was written |
-//! | give | the job enters the list of its new worker | that worker reports the version |
+//! 1. Release: the job is removed from the list of its old worker and recorded as releasing. The step ends when the
+//!    worker has stopped the job: it reports the version of that list, or a read from the API server after the write
+//!    shows that its pod does not run.
+//! 2. Give: the job is added to the list of its new worker. The step ends when that worker reports the version.
 //!
-//! Everything that a step needs is in the ConfigMaps, so that a crash between any two writes loses nothing. With the handover
-//! Immediate, both steps are one.
+//! All state of a step is in the ConfigMaps, so a crash between any two writes loses nothing. With the handover policy
+//! Immediate, both steps are one write.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,80 +17,82 @@ use jiff::{SignedDuration, Timestamp};
 use super::file::{HeldJob, Holding, ListChange, Published};
 use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 
-/// What a worker reported of itself.
+/// Report of a worker about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerReport {
-    /// The version that it works by.
+    /// Version of the job list that the worker runs.
     pub version: i64,
-    /// It still runs a job that its list does not have.
+    /// true: the worker runs a job that is not on its list.
     pub has_others: bool,
 }
 
-/// The pod of a worker, as it is known.
+/// Observed pod of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerPod {
     pub uid: String,
-    /// It is bound to a node, and has not ended.
+    /// true: the pod is bound to a node and has not finished.
     pub runs: bool,
     pub ready: bool,
     pub terminating: bool,
-    /// It was not restarted for its list, and goes on reporting an older version.
+    /// true: the pod has been Ready for some time but reports an older version than that of its list, and may be
+    /// restarted again.
     pub outdated: bool,
-    /// The version that it was annotated with.
+    /// Version in the annotation of the pod.
     pub told: Option<i64>,
-    /// It was told long ago, and has not confirmed: its kubelet may not have had the new file by then.
+    /// true: the pod was annotated some time ago but has not reported the version. Its kubelet may not have had the new
+    /// ConfigMap at that time, so the annotation is repeated.
     pub deaf: bool,
     pub report: Option<WorkerReport>,
 }
 
-/// How jobs move.
+/// Rules for moving jobs between workers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HandoverRules {
     pub handover: HandoverPolicy,
     pub refresh: RefreshPolicy,
     pub max_unavailable: usize,
-    /// Workers report versions.
+    /// true: workers report versions (`spec.version` is set).
     pub reports: bool,
-    /// Confirmations by hand, by worker.
+    /// Versions in `spec.handover.confirmed`, by worker.
     pub confirmed: BTreeMap<String, i64>,
-    /// How long a worker that is to get several jobs waits for those that others still have.
+    /// Time that a worker waits for jobs that other workers still have, so that its list changes once for all of them.
     pub patience: SignedDuration,
 }
 
-/// What the plan is made from.
+/// Input of [`plan`].
 #[derive(Clone, Debug)]
 pub struct HandoverInput<'a> {
     pub published: &'a Published,
-    /// The jobs of each worker by the deal, sorted by name.
+    /// Desired jobs of each worker, sorted by name.
     pub target: &'a BTreeMap<String, Vec<Arc<str>>>,
-    /// The pods of the workload, by name; no entry for one that does not exist.
+    /// Existing pods of the workload, by name.
     pub pods: &'a BTreeMap<String, WorkerPod>,
-    /// Workers that did not run when the API server was asked, by the version of their list at that time.
+    /// Workers whose pod did not run according to a live read, with the version of their list at that time.
     pub stopped: &'a BTreeMap<String, i64>,
     pub rules: &'a HandoverRules,
     pub now: Timestamp,
 }
 
-/// What is to be done.
+/// Next step of the handover.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HandoverPlan {
-    /// The lists that change; None: the worker is gone, and its entry with it.
+    /// Job lists to write; None removes the entry of a worker that is gone.
     pub lists: BTreeMap<String, Option<Holding>>,
-    /// Workers that do not run, it seems, and have something to release: the API server is asked.
+    /// Workers with jobs to release whose pod does not seem to run: a live read must verify that.
     pub verify: BTreeSet<String>,
     /// Pods to be annotated with the version of their list.
     pub tell: BTreeMap<String, i64>,
     /// Pods to be evicted: name and uid.
     pub restart: Vec<(String, String)>,
-    /// How many jobs leave their workers for others by this plan.
+    /// Number of jobs that this plan removes from a worker and that another worker gets later.
     pub moving: usize,
-    /// How many jobs wait for workers that have not released them.
+    /// Number of jobs that wait because another worker has not released them.
     pub waiting: usize,
-    /// When a worker that waits for several jobs takes those that there are.
+    /// Time at which a worker that waits for several jobs gets those that are free.
     pub due: Option<Timestamp>,
 }
 
-/// Whether the worker has stopped everything that its list took from it.
+/// Returns true if the worker has stopped all jobs that were removed from its list.
 #[must_use]
 pub fn has_released(name: &str, holding: &Holding, input: &HandoverInput<'_>) -> bool {
     let rules = input.rules;
@@ -102,11 +105,11 @@ pub fn has_released(name: &str, holding: &Holding, input: &HandoverInput<'_>) ->
     if rules.reports {
         return pod.report.is_some_and(|report| report.version >= holding.version && !report.has_others);
     }
-    // A pod that was not there when the list was written has read it, if it is Ready.
+    // Without reports: a Ready pod that was created after the list was written has read it.
     rules.refresh != RefreshPolicy::Restart || pod.ready && holding.pod.as_deref() != Some(&pod.uid)
 }
 
-/// Whether the worker works by its list.
+/// Returns true if the worker is Ready and runs the jobs of its current list.
 #[must_use]
 pub fn follows(name: &str, holding: &Holding, input: &HandoverInput<'_>) -> bool {
     let is_there = input.pods.get(name).is_some_and(|pod| pod.ready && !pod.terminating);
@@ -118,7 +121,7 @@ pub fn follows(name: &str, holding: &Holding, input: &HandoverInput<'_>) -> bool
     by_hand || input.rules.refresh != RefreshPolicy::Restart || holding.pod.as_deref() != Some(&pod.uid)
 }
 
-/// The next step.
+/// Plans the next step.
 #[must_use]
 pub fn plan(input: &HandoverInput<'_>) -> HandoverPlan {
     let planner = Planner { input, holders: holders(input), version: input.published.version.saturating_add(1) };
@@ -136,12 +139,12 @@ pub fn plan(input: &HandoverInput<'_>) -> HandoverPlan {
     plan
 }
 
-/// Whether the worker runs, as far as is known.
+/// Returns true if the pod of the worker runs according to the cache.
 fn runs(name: &str, input: &HandoverInput<'_>) -> bool {
     input.pods.get(name).is_some_and(|pod| pod.runs)
 }
 
-/// The workers that may have each of the jobs that some worker is to get.
+/// Workers that may still run a job, for each job that some worker still has to get.
 fn holders<'a>(input: &HandoverInput<'a>) -> HashMap<&'a str, Vec<&'a str>> {
     if input.rules.handover == HandoverPolicy::Immediate {
         return HashMap::new();
@@ -150,7 +153,7 @@ fn holders<'a>(input: &HandoverInput<'a>) -> HashMap<&'a str, Vec<&'a str>> {
         let held = input.published.holdings.get(name).map_or(&[][..], |holding| &holding.jobs);
         missing(jobs, held)
     });
-    // Of a pool that is as it should be, with a million jobs, this is empty.
+    // In a converged pool this is empty, even with a million jobs.
     let mut holders: HashMap<&str, Vec<&str>> = gained.map(|job| (&**job, Vec::new())).collect();
     if holders.is_empty() {
         return holders;
@@ -167,17 +170,17 @@ fn holders<'a>(input: &HandoverInput<'a>) -> HashMap<&'a str, Vec<&'a str>> {
     holders
 }
 
-/// Plans lists.
+/// Plans the job lists.
 struct Planner<'a> {
     input: &'a HandoverInput<'a>,
-    /// The workers that may have each job.
+    /// Workers that may still run each job that has to move.
     holders: HashMap<&'a str, Vec<&'a str>>,
-    /// The version that changed lists get.
+    /// Version for the lists that change.
     version: i64,
 }
 
 impl Planner<'_> {
-    /// Whether a worker that takes no part any more can be forgotten.
+    /// Returns true if the entry of a worker that no longer gets jobs can be removed.
     fn is_over(&self, name: &str, holding: &Holding) -> bool {
         let input = self.input;
         let has_nothing =
@@ -185,7 +188,7 @@ impl Planner<'_> {
         !input.pods.contains_key(name) && (input.rules.handover == HandoverPolicy::Immediate || has_nothing)
     }
 
-    /// The others that may have this job.
+    /// Workers other than `name` that may still run this job.
     fn others(&self, job: &str, name: &str) -> impl Iterator<Item = &str> {
         self.holders.get(job).into_iter().flatten().copied().filter(move |worker| *worker != name)
     }
@@ -206,7 +209,7 @@ impl Planner<'_> {
         }
         plan.waiting += blocked.len();
         if !blocked.is_empty() && list.iter().any(|job| job.since == self.version) {
-            // Each change of a list is a restart or a reload: what is free waits for what is about to be.
+            // Each change of a list costs a restart or a reload: free jobs wait for jobs that become free soon.
             if let Some(due) = self.patience(name, &blocked).filter(|due| *due > input.now) {
                 plan.due = Some(plan.due.map_or(due, |known| known.min(due)));
                 list.retain(|job| job.since != self.version);
@@ -220,7 +223,7 @@ impl Planner<'_> {
             return;
         }
         if holding.is_none() && list.is_empty() {
-            // It has nothing to read.
+            // The worker is new and has no jobs, so there is nothing to read.
             plan.lists.insert(name.clone(), Some(Holding::default()));
             return;
         }
@@ -235,13 +238,14 @@ impl Planner<'_> {
         plan.lists.insert(name.clone(), Some(Holding { version: self.version, jobs: list, releasing, pod }));
     }
 
-    /// Until when a worker waits for these jobs, which others still have: some time after the last of them had to release jobs.
+    /// Time until which a worker waits for jobs that others still have: the patience of the pool after the latest list
+    /// change of those others.
     fn patience(&self, name: &str, blocked: &[&Arc<str>]) -> Option<Timestamp> {
         let blocking: BTreeSet<&str> = blocked.iter().flat_map(|job| self.others(job, name)).collect();
         let published = self.input.published;
         let since = blocking.into_iter().filter_map(|worker| {
             let holding = published.holdings.get(worker)?;
-            // What is only about to leave it has not been waited for at all.
+            // This worker has not been asked to release its job yet, so the wait starts now.
             if holding.releasing.is_empty() {
                 return Some(self.input.now);
             }
@@ -250,7 +254,7 @@ impl Planner<'_> {
         since.max().and_then(|since| since.checked_add(self.input.rules.patience).ok())
     }
 
-    /// How many jobs leave a worker by this plan and are for another one.
+    /// Number of jobs that this plan removes from a worker and that are assigned to another one.
     fn moving(&self, plan: &HandoverPlan) -> usize {
         let holdings = &self.input.published.holdings;
         let changes = plan.lists.iter().filter_map(|(name, list)| {
@@ -266,7 +270,7 @@ impl Planner<'_> {
     }
 }
 
-/// The jobs of the first list that the second does not have; both are sorted.
+/// Jobs of the first list that the second does not contain. Both are sorted.
 fn missing<'a, A: AsRef<str>, B: AsRef<str>>(jobs: &'a [A], others: &'a [B]) -> impl Iterator<Item = &'a A> {
     let mut others = others.iter().peekable();
     jobs.iter().filter(move |job| {
@@ -276,13 +280,13 @@ fn missing<'a, A: AsRef<str>, B: AsRef<str>>(jobs: &'a [A], others: &'a [B]) -> 
     })
 }
 
-/// The lists for a pool whose workers may have read something that was not written here: every worker has to confirm its list
-/// anew, and a job that is in no list may be with any of them.
+/// Job lists for a pool whose workers may have read lists that the operator did not write. Every worker has to confirm
+/// its list again, and every worker is assumed to run the jobs that are on no list.
 #[must_use]
 pub fn distrusted(input: &HandoverInput<'_>, now: Timestamp) -> Published {
     let mut lists = input.published.clone();
     lists.version += 1;
-    lists.changes.insert(lists.version, ListChange { at: now, why: "lists were changed by somebody else".to_owned() });
+    lists.changes.insert(lists.version, ListChange { at: now, why: "ConfigMaps were edited or deleted".to_owned() });
     let listed: HashSet<Arc<str>> =
         lists.holdings.values().flat_map(|holding| &holding.jobs).map(|job| Arc::clone(&job.name)).collect();
     let unlisted = || input.target.values().flatten().filter(|job| !listed.contains(*job)).cloned();
@@ -298,16 +302,16 @@ pub fn distrusted(input: &HandoverInput<'_>, now: Timestamp) -> Published {
     lists
 }
 
-/// Plans what has workers read their lists.
+/// Plans the annotations or evictions that make workers read their lists.
 fn refresh(plan: &mut HandoverPlan, input: &HandoverInput<'_>) {
-    // Lists that change now are told of, and read, when they have been written.
+    // Only lists that are already published: those that this plan changes follow after the write.
     let settled = || input.published.holdings.iter().filter(|(name, _)| !plan.lists.contains_key(*name));
     match input.rules.refresh {
         RefreshPolicy::None => {}
         RefreshPolicy::HotReload => {
             let due = settled().filter_map(|(name, holding)| {
                 let pod = input.pods.get(name).filter(|pod| !pod.terminating)?;
-                // One that has had no list yet has nothing to read.
+                // A worker that never had a job has nothing to read.
                 let is_due = holding.version > 0
                     && (pod.told != Some(holding.version) || pod.deaf)
                     && !follows(name, holding, input);
@@ -328,7 +332,8 @@ fn refresh(plan: &mut HandoverPlan, input: &HandoverInput<'_>) {
     }
 }
 
-/// The pods that are restarted now: those first that others wait for, and never more than may be unavailable.
+/// Selects the pods to restart now, at most as many as may be unavailable. Workers that have to release jobs come
+/// first.
 fn restarts(mut due: Vec<(&String, &Holding, &WorkerPod)>, input: &HandoverInput<'_>) -> Vec<(String, String)> {
     let is_available = |name: &String| input.pods.get(name).is_some_and(|pod| pod.ready && !pod.terminating);
     let unavailable = input.target.keys().filter(|name| !is_available(name)).count();
@@ -336,7 +341,7 @@ fn restarts(mut due: Vec<(&String, &Holding, &WorkerPod)>, input: &HandoverInput
     due.sort_by_key(|(name, holding, _)| (holding.releasing.is_empty(), holding.version, (*name).clone()));
     let mut restarts = Vec::new();
     for (name, _, pod) in due {
-        // One that is not Ready cannot become less available.
+        // Restarting a pod that is not Ready makes nothing less available.
         if pod.ready {
             if allowed == 0 {
                 continue;

@@ -1,4 +1,4 @@
-//! How a pool is: its status, from the deal, the plan and the workers.
+//! Computes the health and the status of a pool from the assignment, the plan and the workers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,35 +16,35 @@ use ganglion_api::swarm_pool::status::{PoolChange, PoolWorker, PoolWorkerState, 
 use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::words::counted;
 
-/// Workers in the status.
+/// Maximum number of workers in the status.
 const MAX_WORKERS: usize = 100;
 
-/// Names of jobs without a worker in the status.
+/// Maximum number of names of unassigned jobs in the status.
 const MAX_NAMES: usize = 10;
 
-/// Why a pool is not as it should be, and what to do.
+/// Problem of a pool. The message says what is wrong and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolProblem {
     pub reason: PoolReason,
     pub message: String,
-    /// It passes without anybody doing something.
+    /// true: the problem may disappear without any action of a user, so the pool retries.
     pub passing: bool,
 }
 
 impl PoolProblem {
-    /// A problem that somebody has to solve.
+    /// A problem that a user has to solve.
     #[must_use]
     pub fn new(reason: PoolReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), passing: false }
     }
 
-    /// A problem that passes.
+    /// A temporary problem.
     #[must_use]
     pub fn passing(reason: PoolReason, message: impl Into<String>) -> Self {
         Self { passing: true, ..Self::new(reason, message) }
     }
 
-    /// The health of a pool with this problem.
+    /// Health of a pool with this problem.
     #[must_use]
     pub fn health(&self) -> Health<PoolReason> {
         let (reason, message) = (self.reason, self.message.clone());
@@ -52,23 +52,23 @@ impl PoolProblem {
     }
 }
 
-/// What the status is made from.
+/// Input of [`health`] and [`status`].
 pub struct PoolState<'a> {
     pub table: &'a JobTable,
     pub crew: &'a Crew,
     pub input: &'a HandoverInput<'a>,
     pub plan: &'a HandoverPlan,
-    /// Jobs that no worker may have.
+    /// Jobs without a worker, because all workers have the maximum number of jobs.
     pub unassigned: &'a [Arc<str>],
-    /// Dedicated jobs without a worker of their own.
+    /// Number of dedicated jobs that share a worker.
     pub sharing: usize,
     /// Problems with sources, replicas and writes, the most important first.
     pub problems: &'a [PoolProblem],
-    /// The message of the API server on a budget that does not allow a restart.
+    /// Message of the API server if a PodDisruptionBudget blocks a restart.
     pub budget: Option<&'a str>,
-    /// Since when workers have been missing.
+    /// Time since which workers have been missing.
     pub missing_since: Option<Timestamp>,
-    /// How long workers may take.
+    /// Time that a worker may take to become Ready or to confirm its list (`spec.handover.timeoutSeconds`).
     pub timeout: SignedDuration,
 }
 
@@ -81,7 +81,7 @@ impl PoolState<'_> {
         self.published().holdings.get(name)
     }
 
-    /// When the list of a worker was written.
+    /// Time at which the list of a worker was written.
     fn written(&self, holding: &Holding) -> Option<Timestamp> {
         self.published().changes.get(&holding.version).map(|change| change.at)
     }
@@ -100,7 +100,7 @@ impl PoolState<'_> {
             && !has_released(name, holding, self.input)
     }
 
-    /// How far a worker is.
+    /// State of one worker.
     fn worker(&self, name: &str) -> PoolWorkerState {
         let Some(holding) = self.holding(name) else { return PoolWorkerState::Waiting };
         let Some(jobs) = self.input.target.get(name) else {
@@ -121,13 +121,13 @@ impl PoolState<'_> {
         if has_all { PoolWorkerState::Converged } else { PoolWorkerState::Waiting }
     }
 
-    /// How far each worker is, by name.
+    /// State of each worker, by name.
     fn workers(&self) -> BTreeMap<&str, PoolWorkerState> {
         let names = self.input.target.keys().chain(self.published().holdings.keys());
         names.map(|name| (name.as_str(), self.worker(name))).collect()
     }
 
-    /// When the health may be another one, though nothing changes.
+    /// Next time at which a timeout changes the health.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         let unsettled = self.published().holdings.iter().filter(|(name, holding)| {
@@ -151,7 +151,7 @@ pub fn health(state: &PoolState<'_>) -> Health<PoolReason> {
     let jobs = state.table.jobs.len();
     if jobs > 0 && state.crew.wanted == 0 {
         let message = format!(
-            "{} without a worker: scale the pool or its workload up, or take workers out of drain",
+            "{} without a worker: scale the pool or its workload up, or remove workers from drain",
             counted(jobs, "job")
         );
         return Health::Stalled(PoolReason::NoWorkers, message);
@@ -168,7 +168,7 @@ pub fn health(state: &PoolState<'_>) -> Health<PoolReason> {
     }
     if state.sharing > 0 {
         let message = format!(
-            "no worker of its own for {}: add {}",
+            "no dedicated worker for {}: add {}",
             counted(state.sharing, "dedicated job"),
             counted(state.sharing, "worker")
         );
@@ -181,7 +181,7 @@ pub fn health(state: &PoolState<'_>) -> Health<PoolReason> {
     Health::Good(PoolReason::Converged, format!("{jobs} with {workers}{}", repeated(state.table)))
 }
 
-/// Names the jobs that are listed more than once, which may be a mistake.
+/// Describes jobs that the sources list more than once, which may be a mistake.
 fn repeated(table: &JobTable) -> String {
     let Some(first) = &table.first_repeated else { return String::new() };
     let [one, other] = &first.sources;
@@ -192,7 +192,7 @@ fn repeated(table: &JobTable) -> String {
     )
 }
 
-/// The health of a pool that has waited for somebody for too long.
+/// Health of a pool that has waited for a worker for longer than the timeout.
 fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     let holdings = || state.published().holdings.iter();
     let seconds = state.timeout.as_secs();
@@ -200,8 +200,8 @@ fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     if let Some((name, holding)) = holdings().find(stuck) {
         let (version, jobs) = (holding.version, counted(holding.releasing.len(), "job"));
         let message = format!(
-            "{name} has not confirmed version {version} within {seconds} s, and {jobs} cannot move before: delete its pod, or if \
-             it has stopped them for certain, set handover.confirmed: [{{worker: {name}, version: {version}}}]"
+            "{name} has not confirmed version {version} within {seconds} s, so {jobs} cannot move: delete its pod; or, \
+             if the worker has certainly stopped them, set handover.confirmed: [{{worker: {name}, version: {version}}}]"
         );
         return Some(Health::Stalled(PoolReason::HandoverTimedOut, message));
     }
@@ -211,9 +211,9 @@ fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
         let first = workers.iter().find(|(_, how)| **how == PoolWorkerState::NotReady).map(|(name, _)| *name);
         let Crew { ready, wanted, .. } = state.crew;
         let advice = first.map_or_else(String::new, |name| {
-            format!("; to have its jobs go to others until it is, list {name} in drain")
+            format!("; to move the jobs of {name} to other workers, list {name} in drain")
         });
-        let message = format!("{ready} of {wanted} workers are Ready, for {seconds} s{advice}");
+        let message = format!("{ready} of {wanted} workers are Ready after {seconds} s{advice}");
         return Some(Health::Retrying(PoolReason::WorkerNotReady, message));
     }
     let outdated = |(name, holding): &(&String, &Holding)| {
@@ -222,21 +222,21 @@ fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     let (name, holding) = holdings().find(outdated)?;
     let version = holding.version;
     if let Some(words) = state.budget {
-        return Some(Health::Retrying(PoolReason::BudgetBlocked, format!("{name} waits for its restart: {words}")));
+        return Some(Health::Retrying(PoolReason::BudgetBlocked, format!("{name} cannot be restarted: {words}")));
     }
     let reported = state.input.pods.get(name).and_then(|pod| pod.report);
     let reports = match reported {
-        None => "reports no version: see that spec.version is right, and that it listens".to_owned(),
+        None => "reports no version: check spec.version, and that the worker reports".to_owned(),
         Some(report) if report.version >= version => {
-            format!("reports version {version}, and jobs that are not its own")
+            format!("reports version {version}, but also jobs that are not on its list")
         }
-        Some(report) => format!("reports version {}: see that it reads the file, or delete its pod", report.version),
+        Some(report) => format!("reports version {}: check that it reads the file, or delete its pod", report.version),
     };
-    let message = format!("{name} should work by version {version} since {seconds} s, and {reports}");
+    let message = format!("{name} has not picked up version {version} for {seconds} s, and {reports}");
     Some(Health::Stalled(PoolReason::WorkerOutdated, message))
 }
 
-/// The health of a pool that is on its way.
+/// Health of a pool whose assignment has not converged.
 fn progress(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     let workers = state.workers();
     let first = |how: PoolWorkerState| workers.iter().find(|(_, one)| **one == how).map(|(name, _)| *name);
@@ -244,7 +244,7 @@ fn progress(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     let version = |name: &str| state.holding(name).map_or(0, |holding| holding.version);
     let working = |reason, message| Some(Health::working(reason, message));
     if let Some(words) = state.budget {
-        return working(PoolReason::BudgetBlocked, format!("a restart waits: {words}"));
+        return working(PoolReason::BudgetBlocked, format!("a restart is blocked: {words}"));
     }
     let holdings = state.published().holdings.iter();
     if let Some((name, holding)) = holdings.clone().find(|(name, holding)| state.is_releasing(name, holding)) {
@@ -260,11 +260,11 @@ fn progress(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     }
     if let Some(name) = first(PoolWorkerState::Refreshing) {
         let how = match state.input.rules.refresh {
-            RefreshPolicy::Restart => "be restarted and read",
+            RefreshPolicy::Restart => "restart and read",
             RefreshPolicy::HotReload | RefreshPolicy::None => "read",
         };
         let message = format!(
-            "{} of {} workers must {how} their lists, {name} version {}",
+            "{} of {} workers must {how} their lists, such as {name} (version {})",
             count(PoolWorkerState::Refreshing),
             workers.len(),
             version(name)
@@ -273,15 +273,15 @@ fn progress(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     }
     let unsettled = workers.values().any(|how| !is_settled(*how));
     (unsettled || !state.plan.lists.is_empty())
-        .then(|| Health::working(PoolReason::Refreshing, "lists are being written".to_owned()))
+        .then(|| Health::working(PoolReason::Refreshing, "job lists are being written".to_owned()))
 }
 
-/// Whether nothing is left to be done for a worker.
+/// Returns true if nothing remains to be done for a worker.
 fn is_settled(how: PoolWorkerState) -> bool {
     matches!(how, PoolWorkerState::Converged | PoolWorkerState::Drained)
 }
 
-/// The status of a pool. `change`: the last change of who has what, and how many jobs it moved.
+/// Status of a pool. `change`: the last change of the assignment, and the number of jobs that it moved.
 #[must_use]
 pub fn status(
     old: &SwarmPoolStatus,
@@ -314,17 +314,17 @@ pub fn status(
     }
 }
 
-/// A change, as a status has it.
+/// Rounds the time of a change for the status.
 fn written(change: &PoolChange) -> PoolChange {
     PoolChange { at: seconds(change.at.0), ..change.clone() }
 }
 
-/// A time, as a status has it: read again, it is the same.
+/// Rounds a time to whole seconds, so that it is equal after a round trip through the API server.
 fn seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
 
-/// The workers of the status: those first that do not work by their lists.
+/// Workers for the status, sorted by number. If there are too many, those that are not settled win.
 fn listed(state: &PoolState<'_>, workers: BTreeMap<&str, PoolWorkerState>) -> Vec<PoolWorker> {
     let mut names: Vec<(&str, PoolWorkerState)> = workers.into_iter().collect();
     if names.len() > MAX_WORKERS {
@@ -338,8 +338,8 @@ fn listed(state: &PoolState<'_>, workers: BTreeMap<&str, PoolWorkerState>) -> Ve
 
 fn worker(state: &PoolState<'_>, name: &str, how: PoolWorkerState) -> PoolWorker {
     let holding = state.holding(name);
-    // The file has one version for all workers, and a list its own, at most that: a worker that reads the file again, though its
-    // list is the same, is no news.
+    // A worker reports the version of the whole file, which may be newer than that of its own list. The status shows at
+    // most the version of the list, so that it does not change when the worker reads a file whose other lists changed.
     let reported = state.input.pods.get(name).and_then(|pod| pod.report).map(|report| report.version);
     let desired = holding.map(|holding| holding.version);
     let jobs = || holding.iter().flat_map(|holding| &holding.jobs);
@@ -357,7 +357,7 @@ fn worker(state: &PoolState<'_>, name: &str, how: PoolWorkerState) -> PoolWorker
     }
 }
 
-/// The status of a pool that nothing is done for.
+/// Status of a pool that is not reconciled.
 #[must_use]
 pub fn refused(old: &SwarmPoolStatus, health: &Health<PoolReason>, stamp: Stamp) -> SwarmPoolStatus {
     SwarmPoolStatus {

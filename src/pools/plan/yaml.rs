@@ -1,9 +1,10 @@
-//! How YAML of others is read: what it may cost.
+//! Limits for reading YAML that users wrote.
 
 use serde_saphyr::Options;
 use serde_saphyr::options::NonFiniteFloatPolicy;
 
-/// For texts of a ConfigMap: 1 MiB has at most half as many nodes as bytes, and aliases do not multiply them.
+/// Options for the content of a ConfigMap. A text of 1 MiB has at most half as many nodes as bytes; the alias limits
+/// keep aliases from multiplying them.
 pub fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_nodes: 1_000_000, max_events: 2_000_000, max_aliases: 10_000 },

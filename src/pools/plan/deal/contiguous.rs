@@ -1,11 +1,11 @@
-//! The strategy Contiguous: each worker has one block of jobs that are next to each other by name.
+//! The strategy Contiguous: each worker gets one block of jobs that are adjacent by name.
 //!
-//! Blocks are of equal load: they differ by at most the largest weight. The workers are in such an order that few jobs move when
-//! the last worker comes or goes: it is in the middle, so each block moves by at most half of its size.
+//! The loads of blocks differ by at most the largest weight. Workers are ordered so that few jobs move when the last
+//! worker is added or removed: it is in the middle, so each block moves by at most half of its size.
 
 use super::item::{Item, index};
 
-/// The worker of each job. At least one worker; there is room for all jobs.
+/// Returns the worker of each job. There must be at least one worker, and room for all jobs.
 pub fn deal(items: &[Item], workers: &[u32], max_jobs: usize) -> Vec<u32> {
     let ends = Line::new(items, workers.len(), max_jobs).ends();
     let mut owner = vec![0; items.len()];
@@ -17,8 +17,8 @@ pub fn deal(items: &[Item], workers: &[u32], max_jobs: usize) -> Vec<u32> {
     owner
 }
 
-/// The workers along the line: those of even slots in ascending, then those of odd slots in descending order. A further slot
-/// is always between the two.
+/// Order of the workers along the line: even slots ascending, then odd slots descending. An added slot is always
+/// between the two.
 fn order(workers: &[u32]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..index(workers.len())).collect();
     order.sort_by_key(|worker| {
@@ -28,15 +28,16 @@ fn order(workers: &[u32]) -> Vec<u32> {
     order
 }
 
-/// Jobs in a line that is cut into blocks.
+/// Line of jobs that is cut into blocks.
 ///
-/// Let `least` be the largest number such that blocks of at least this weight fit into the line. Then there is a cut into blocks of
-/// `least` to `least + widest`, where `widest` is the largest weight of a job. Blocks that are as short as that allows end at or
-/// before the end of the line, by definition. Blocks that are as long as that allows reach it: each of them is heavier than
-/// `least`, and as many of those do not fit. Everything in between can be reached, too: one job more before a block moves the
-/// first and the last possible end of that block by so little that no end is left out.
+/// Let `least` be the largest number such that all blocks, each with at least this weight, fit into the line. Then
+/// there is a cut into blocks with weights from `least` to `least + widest`, where `widest` is the largest weight of a
+/// job. Proof: the shortest such blocks end at or before the end of the line, by definition of `least`. The longest
+/// such blocks reach the end: each of them is heavier than `least`, and that many heavier blocks do not fit. All ends
+/// in between can be reached, too: one more job before a block moves the first and the last possible end of that block
+/// by so little that no end is skipped.
 struct Line {
-    /// Weight of the jobs before each position.
+    /// Total weight of the jobs before each position.
     before: Vec<u64>,
     blocks: usize,
     max_jobs: usize,
@@ -64,17 +65,17 @@ impl Line {
         self.before[self.jobs()]
     }
 
-    /// The first position with at least this weight before it; behind the line if there is none.
+    /// First position with at least this weight before it; a position behind the line if there is none.
     fn first(&self, weight: u64) -> usize {
         self.before.partition_point(|before| *before < weight)
     }
 
-    /// The last position with at most this weight before it.
+    /// Last position with at most this weight before it.
     fn last(&self, weight: u64) -> usize {
         self.before.partition_point(|before| *before <= weight) - 1
     }
 
-    /// The largest weight such that all blocks can have it.
+    /// Largest weight that every block can have.
     fn least(&self) -> u64 {
         let (mut fits, mut too_much) = (0, self.weight() / (self.blocks.max(1) as u64) + 1);
         while too_much - fits > 1 {
@@ -88,8 +89,7 @@ impl Line {
         fits
     }
 
-    /// Where each block ends. Chosen from the last one on, each as near as possible to where it would end if weights could be
-    /// divided.
+    /// Returns the end of each block. Chosen backwards from the last block, each as near as possible to its ideal end.
     fn ends(&self) -> Vec<usize> {
         let least = self.least();
         let most = least + self.widest;
@@ -109,7 +109,7 @@ impl Line {
         ends
     }
 
-    /// The position nearest to the end of the first `blocks` blocks.
+    /// Position nearest to the end that the first `blocks` blocks would have if jobs could be divided.
     fn ideal(&self, blocks: usize) -> usize {
         let wanted = u128::from(self.weight()) * blocks as u128;
         let scaled = |before: u64| u128::from(before) * self.blocks as u128;
@@ -120,7 +120,8 @@ impl Line {
         }
     }
 
-    /// So that neither the block behind this position nor those before and after have more than the maximum of jobs.
+    /// Clamps a position so that neither the block that ends at `end` nor the `blocks` blocks before the position need
+    /// more than `max_jobs` jobs each.
     fn within_limit(&self, position: usize, blocks: usize, end: usize) -> usize {
         let from = end.saturating_sub(self.max_jobs);
         let to = blocks.saturating_mul(self.max_jobs).min(end);

@@ -1,14 +1,15 @@
-//! Workers of dedicated jobs.
+//! Chooses the workers of dedicated jobs.
 
 use super::item::{Item, index, mix};
 
-/// Sets the draw for a worker apart from other uses of a hash.
+/// Separates the draw of a worker from other uses of the hash.
 const SALT: u64 = 0x6465_6469_6361_7465;
 
-/// Each of these jobs and the index of its worker, and the workers that are free then. There are enough workers.
+/// Returns each of these jobs with the index of its worker, and the remaining free workers. There must be enough
+/// workers.
 ///
-/// Jobs keep the worker that they have. The others choose in the order of their hashes, each the free worker for which it draws the
-/// highest number: when a job or a worker comes or goes, few others choose otherwise.
+/// Jobs keep their previous worker. The others choose in the order of their hashes: each job takes the free worker for
+/// which it draws the highest number. Therefore few jobs choose differently when a job or a worker is added or removed.
 pub fn choose(
     items: &[Item],
     mut jobs: Vec<u32>,

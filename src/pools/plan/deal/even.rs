@@ -1,16 +1,16 @@
-//! Evens out the loads of workers where jobs differ in weight: afterwards they differ by at most the largest weight.
+//! Balances the loads of workers if jobs differ in weight: afterwards loads differ by at most the largest weight.
 
 use std::collections::BTreeSet;
 
 use super::item::{Item, index, mix};
 
-/// A worker among all, by its load; equal loads are in the order of the hashes of the slots.
+/// Sort key of a worker: its load, then the hash of its slot, then its index.
 type Place = (u64, u64, u32);
 
-/// A job among those of a worker: by weight, then hash, then name.
+/// Sort key of a job of a worker: weight, then hash, then index, which is the order of names.
 type Rank = (u32, u64, u32);
 
-/// The loads of all workers, in the order of their indices.
+/// Loads of all workers, by index.
 pub fn loads(items: &[Item], workers: &[u32], owner: &[u32]) -> Vec<u64> {
     let mut loads = vec![0; workers.len()];
     for (item, worker) in items.iter().zip(owner) {
@@ -19,13 +19,13 @@ pub fn loads(items: &[Item], workers: &[u32], owner: &[u32]) -> Vec<u64> {
     loads
 }
 
-/// Where a worker is in the order of loads.
+/// Sort key of a worker with this load.
 pub fn place(worker: u32, load: u64, workers: &[u32]) -> Place {
     (load, mix(workers[worker as usize].into(), 0), worker)
 }
 
-/// Moves jobs from the most to the least loaded worker, until their loads differ by no more than the largest weight. That
-/// ends: each move brings the loads of the two closer to each other.
+/// Moves jobs from the most to the least loaded worker, until their loads differ by at most the largest weight. This
+/// ends, because each move brings the two loads closer to each other.
 pub fn even_out(items: &[Item], workers: &[u32], owner: &mut [u32]) {
     let allowed = items.iter().map(|item| item.weight).max().unwrap_or(0).into();
     let loads = loads(items, workers, owner);
@@ -56,8 +56,8 @@ fn jobs_of(items: &[Item], workers: &[u32], owner: &[u32]) -> Vec<BTreeSet<Rank>
     jobs.into_iter().map(BTreeSet::from_iter).collect()
 }
 
-/// The job whose move makes the difference the smallest: its weight is about half of it. All weights are smaller than the
-/// difference.
+/// The job whose move makes the difference smallest: its weight is about half of the difference. All weights must be
+/// smaller than the difference.
 fn helps(jobs: &BTreeSet<Rank>, difference: u64) -> Option<Rank> {
     let half = u32::try_from(difference / 2).unwrap_or(u32::MAX);
     let first_of = |weight: u32| jobs.range((weight, 0, 0)..).next().copied();

@@ -1,8 +1,9 @@
-//! From what workers have to what they are to have: jobs stay where they are, as far as the balance allows.
+//! Keeps jobs with their previous workers, as far as the balance allows.
 //!
-//! A deal that is made from the jobs and workers alone moves about as many jobs as there are workers when one job comes or goes,
-//! and more in large pools. So jobs that have a worker keep it, and only as many move as must. Where there is a choice, jobs move
-//! to where the stateless deal has them: as long as only workers come and go, the result is that deal.
+//! The stateless assignment, which depends only on jobs and workers, moves about as many jobs as there are workers when
+//! one job is added or removed, and more in large pools. Therefore jobs keep their worker, and only as many move as
+//! necessary. If there is a choice, jobs move to their worker in the stateless assignment: if only workers are added
+//! and removed, the result is the stateless assignment.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -11,7 +12,8 @@ use super::even::{even_out, loads, place};
 use super::item::{Item, index};
 use super::limit::limit;
 
-/// The worker of each job. `stateless`: the deal without a history; `previous`: the worker that each job has, if it has one.
+/// Returns the worker of each job. `stateless`: the assignment without history. `previous`: the current worker of each
+/// job, if any.
 pub fn keep(
     items: &[Item],
     workers: &[u32],
@@ -31,11 +33,11 @@ pub fn keep(
     owner
 }
 
-/// Jobs of equal weight: every worker gets its share, and the least possible number of jobs moves.
+/// Assigns jobs of equal weight: every worker gets its share, and the minimum number of jobs moves.
 fn equal(items: &[Item], workers: usize, stateless: &[u32], previous: &[Option<u32>]) -> Vec<u32> {
     let sizes = sizes(items.len(), workers, stateless, previous);
     let mut left = sizes;
-    // Those first that may stay, by the stateless deal, too; then by hash.
+    // First the jobs that the stateless assignment leaves with their worker, too; then by hash.
     let mut held: Vec<u32> = (0..index(items.len())).filter(|job| previous[*job as usize].is_some()).collect();
     let stays = |job: &u32| previous[*job as usize] == Some(stateless[*job as usize]);
     held.sort_unstable_by_key(|job| (!stays(job), Reverse(items[*job as usize].hash), *job));
@@ -60,8 +62,8 @@ fn equal(items: &[Item], workers: usize, stateless: &[u32], previous: &[Option<u
     owner.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// How many jobs each worker is to have: all the same number, or one more. Those have one more that have enough jobs for it, and
-/// of them those first that have one more by the stateless deal.
+/// Number of jobs for each worker: the same for all, or one more. Workers that already have one more come first, then
+/// workers with more jobs in the stateless assignment.
 fn sizes(jobs: usize, workers: usize, stateless: &[u32], previous: &[Option<u32>]) -> Vec<usize> {
     let count = |owners: &mut dyn Iterator<Item = u32>| {
         let mut counts = vec![0_usize; workers];
@@ -77,7 +79,7 @@ fn sizes(jobs: usize, workers: usize, stateless: &[u32], previous: &[Option<u32>
     sizes
 }
 
-/// Jobs that have a worker keep it; the others go to the least loaded one, the heaviest first.
+/// Leaves jobs with their worker, and assigns the others to the least loaded worker, heaviest first.
 fn filled(items: &[Item], workers: &[u32], stateless: &[u32], previous: &[Option<u32>]) -> Vec<u32> {
     let mut owner: Vec<u32> = previous.iter().zip(stateless).map(|(held, dealt)| held.unwrap_or(*dealt)).collect();
     let (mut held, mut known) = (Vec::new(), Vec::new());

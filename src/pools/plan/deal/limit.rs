@@ -1,11 +1,11 @@
-//! The most jobs of one worker.
+//! Enforces the maximum number of jobs per worker.
 
 use std::collections::BTreeSet;
 
 use super::even::{loads, place};
 use super::item::{Item, index};
 
-/// Splits jobs into this many, those of the lowest hashes, and the rest. The former are in order of name, as they came.
+/// Splits jobs into `room` jobs with the lowest hashes, in the order of names, and the rest.
 pub fn cut(items: &[Item], mut jobs: Vec<u32>, room: usize) -> (Vec<u32>, Vec<u32>) {
     if jobs.len() <= room {
         return (jobs, Vec::new());
@@ -16,7 +16,7 @@ pub fn cut(items: &[Item], mut jobs: Vec<u32>, room: usize) -> (Vec<u32>, Vec<u3
     (jobs, rest)
 }
 
-/// Moves the jobs of the highest hashes from workers that have more than the maximum to the least loaded ones that have fewer.
+/// Moves the jobs with the highest hashes from workers above the maximum to the least loaded workers below it.
 pub fn limit(items: &[Item], workers: &[u32], max_jobs: usize, owner: &mut [u32]) {
     let mut counts = vec![0_usize; workers.len()];
     for worker in &*owner {

@@ -1,18 +1,18 @@
-//! Which worker gets which job.
+//! Assigns jobs to workers.
 //!
-//! | file | what it owns |
+//! | file | description |
 //! |---|---|
-//! | `item` | a job without its name, and the hashes |
-//! | `dedicated` | the workers of dedicated jobs |
+//! | `item` | a job without its name, and the hash functions |
+//! | `dedicated` | chooses the workers of dedicated jobs |
 //! | `stable`, `contiguous` | the two strategies |
-//! | `chain` | jobs of equal weight over slots 0, 1, 2, … |
-//! | `present` | the jobs of slots that no worker has |
-//! | `even` | loads of jobs that differ in weight |
-//! | `keep` | the jobs that stay where they are |
-//! | `limit` | the most jobs of one worker |
+//! | `chain` | assigns jobs of equal weight to slots 0, 1, 2, … |
+//! | `present` | moves jobs of slots without a worker to existing workers |
+//! | `even` | balances loads if jobs differ in weight |
+//! | `keep` | keeps jobs with their previous workers |
+//! | `limit` | enforces the maximum number of jobs per worker |
 //!
-//! The first deal depends on the names and weights of the jobs and on the slots of the workers, and is the same in every version of
-//! the operator. A later one keeps what workers have, where it can.
+//! The first assignment depends only on the names and weights of the jobs and the slots of the workers, and is the same
+//! in every version of the operator. Later assignments keep jobs with their workers where possible.
 
 mod chain;
 mod contiguous;
@@ -30,43 +30,45 @@ use super::Job;
 use ganglion_api::swarm_pool::assignment::AssignmentStrategy;
 use item::{Item, index};
 
-/// How jobs are dealt out.
+/// Rules of the assignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DealRules {
     pub strategy: AssignmentStrategy,
-    /// The most jobs of one worker; unlimited if None.
+    /// Maximum number of jobs per worker; unlimited if None.
     pub max_jobs: Option<usize>,
 }
 
-/// Who has which job.
+/// Assignment of jobs to workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deal {
-    /// Of each job the index of its worker; None if no worker may have it.
+    /// Index of the worker of each job; None if all workers have the maximum number of jobs.
     pub owner: Vec<Option<u32>>,
-    /// How many dedicated jobs have no worker of their own, because there are too few. They are dealt like others.
+    /// Number of dedicated jobs without a worker of their own, because there are too few workers. They are assigned
+    /// like others.
     pub sharing: usize,
 }
 
-/// The deal without a history. Deals jobs, which are in the order of their names, to workers, given as slots in ascending order. Names and slots are unique.
+/// Assigns jobs to workers without a history. Jobs are sorted by name; workers are given as slots in ascending order.
+/// Names and slots are unique.
 ///
-/// - Every job has one worker, unless all workers have as many jobs as they may.
-/// - Loads of workers differ by at most the largest weight: by one job where weights are equal. Where `max_jobs` forbids that,
-///   it takes precedence. Workers of dedicated jobs have no other job.
-/// - The worker of the last slot can come or go with few moves: with the least number, where weights are 1 and the strategy is
-///   Stable. When another slot's worker goes, only its jobs move, and what the change of the balance needs.
-/// - A job more or less moves others. Contiguous: at most as many as there are workers. Stable: some times as many, and nearly
-///   every worker has another job afterwards: 15 of 1,000 jobs over 10 workers, 400 of 100,000 over 100, 16,000 of a million
-///   over 1,000; a share of all jobs where workers have few: 370 of 1,000 over 100.
+/// - Every job has one worker, unless all workers have the maximum number of jobs.
+/// - Loads of workers differ by at most the largest weight; if weights are equal, by at most one job. `max_jobs` takes
+///   precedence. Workers of dedicated jobs have no other job.
+/// - Adding or removing the worker of the last slot moves few jobs: the minimum number, if weights are 1 and the
+///   strategy is Stable. If the worker of another slot is removed, its jobs move, and as many as the balance requires.
+/// - Adding or removing a job moves others. Contiguous: at most one per worker. Stable: a multiple of that, and nearly
+///   every worker has a different job afterwards: 15 of 1,000 jobs with 10 workers, 400 of 100,000 with 100, 16,000 of
+///   a million with 1,000. If workers have few jobs, a large share moves: 370 of 1,000 with 100 workers.
 ///
-/// Slots beyond the 16,384th, and those of missing workers, get their share from jobs that move more often.
+/// Jobs of slots beyond the 16,384th, and jobs that missing workers would have, move more often.
 #[must_use]
 pub fn deal(jobs: &[Job], workers: &[u32], rules: DealRules) -> Deal {
     deal_from(jobs, workers, rules, &vec![None; jobs.len()])
 }
 
-/// Deals jobs of which some have a worker already, given as its index in `workers`: with the strategy Stable they keep it, as far as
-/// the balance allows. Then the least possible number of jobs moves where weights are equal, whatever came or went; and as long
-/// as only workers came and went, the deal is that of [`deal`].
+/// Assigns jobs of which some already have a worker, given as its index in `workers`. With the strategy Stable, jobs
+/// keep their worker as far as the balance allows. If weights are equal, the minimum number of jobs moves, no matter
+/// what was added or removed. If only workers were added or removed, the result is that of [`deal`].
 #[must_use]
 pub fn deal_from(jobs: &[Job], workers: &[u32], rules: DealRules, previous: &[Option<u32>]) -> Deal {
     let items: Vec<Item> = jobs.iter().map(Item::of).collect();
@@ -77,7 +79,7 @@ pub fn deal_from(jobs: &[Job], workers: &[u32], rules: DealRules, previous: &[Op
     if workers.is_empty() || max_jobs == 0 {
         return Deal { owner, sharing: dedicated.len() };
     }
-    // What is not dedicated, or cannot be, needs a worker, too.
+    // If there are shared jobs, or more dedicated jobs than workers, one worker must be left for them.
     let others = !shared.is_empty() || dedicated.len() > workers.len();
     let (dedicated, sharing) = limit::cut(&items, dedicated, workers.len() - usize::from(others));
     let (chosen, free) = dedicated::choose(&items, dedicated, workers, previous);
@@ -103,12 +105,12 @@ pub fn deal_from(jobs: &[Job], workers: &[u32], rules: DealRules, previous: &[Op
     Deal { owner, sharing: sharing.len() }
 }
 
-/// Where a worker is among those that are free, in ascending order.
+/// Index of a worker among the free ones, which are sorted.
 fn held_in(free: &[u32], worker: Option<u32>) -> Option<u32> {
     free.binary_search(&worker?).ok().map(index)
 }
 
-/// In order of name.
+/// Merges two lists of jobs in the order of names.
 fn merged(mut jobs: Vec<u32>, more: &[u32]) -> Vec<u32> {
     jobs.extend(more);
     jobs.sort_unstable();

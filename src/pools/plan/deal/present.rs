@@ -1,29 +1,31 @@
-//! From slots to workers: the jobs of slots that no worker has go to the workers that there are, and nobody else's move.
+//! Maps slots to workers: moves the jobs of slots without a worker to existing workers, and no other jobs.
 //!
-//! Slots are missing where a worker was lost or drained, or works for a dedicated job.
+//! A slot has no worker if its worker was lost, is drained, or has a dedicated job.
 
 use super::item::{index, mix};
 
-/// How many slots a job of a missing slot draws before it looks at one worker after the other.
+/// Number of slots that a job of a missing slot draws before it tries one worker after the other.
 const DRAWS: u64 = 16;
 
-/// The most slots that jobs are dealt over; jobs of further ones are taken from those that have too many.
+/// Maximum number of slots that the chain assigns jobs to. Workers of further slots take jobs from workers with too
+/// many.
 const MOST_SLOTS: usize = 1 << 14;
 
-/// In `Present::at`: no worker has this slot.
+/// Value in `Present::at` for a slot without a worker.
 const MISSING: u32 = u32::MAX;
 
-/// The workers, by their slots.
+/// Existing workers, by slot.
 #[derive(Debug)]
 pub struct Present<'a> {
-    /// Slots, in order.
+    /// Slot of each worker, ascending.
     workers: &'a [u32],
-    /// Index of the worker of each slot that jobs are dealt over.
+    /// Index of the worker of each slot, or [`MISSING`].
     at: Vec<u32>,
 }
 
 impl<'a> Present<'a> {
-    /// At least one worker. There are as many slots as the last worker needs; as many as jobs are enough.
+    /// Requires at least one worker. The number of slots reaches to the last worker, but does not exceed the number of
+    /// jobs.
     pub fn new(workers: &'a [u32], jobs: usize) -> Self {
         let last = workers.iter().max().map_or(0, |last| *last as usize);
         let mut at = vec![MISSING; last.min(jobs.saturating_sub(1)).min(MOST_SLOTS - 1) + 1];
@@ -35,7 +37,7 @@ impl<'a> Present<'a> {
         Self { workers, at }
     }
 
-    /// How many slots jobs are dealt over.
+    /// Number of slots that the chain assigns jobs to.
     pub fn slots(&self) -> u32 {
         index(self.at.len())
     }
@@ -45,7 +47,8 @@ impl<'a> Present<'a> {
     }
 }
 
-/// The worker of each job, given the slot of each. Slots differ by at most one job, and so do the workers afterwards.
+/// Returns the worker of each job, given the slot of each job. The sizes of slots must differ by at most one job; the
+/// sizes of workers then do, too.
 pub fn settle(mut owner: Vec<u32>, hashes: &[u64], present: &Present) -> Vec<u32> {
     let mut rooms = Rooms::new(present, owner.len());
     let mut homeless = Vec::new();
@@ -67,12 +70,12 @@ pub fn settle(mut owner: Vec<u32>, hashes: &[u64], present: &Present) -> Vec<u32
     owner
 }
 
-/// How many jobs each worker has, and may have.
+/// Number of jobs that each worker has and may have.
 struct Rooms<'a> {
     present: &'a Present<'a>,
     sizes: Vec<u32>,
     floor: u32,
-    /// How many more workers may have one more than `floor`.
+    /// Number of workers that may still exceed `floor` by one.
     more: u32,
 }
 
@@ -95,7 +98,7 @@ impl<'a> Rooms<'a> {
         size < self.floor || size == self.floor && self.more > 0
     }
 
-    /// The first slot drawn whose worker has room; else the next worker that has.
+    /// Draws slots until the worker of one has room; after [`DRAWS`] attempts, returns the next worker with room.
     fn find(&self, hash: u64) -> u32 {
         let mut slot = 0;
         for draw in 0..DRAWS {
@@ -110,7 +113,7 @@ impl<'a> Rooms<'a> {
     }
 }
 
-/// A slot for a hash. With one slot more, a hash stays where it is or goes to that one.
+/// Maps a hash to a slot. If one slot is added, a hash keeps its slot or moves to the new one.
 fn nested(hash: u64, slots: u32) -> u32 {
     let mask = slots.max(1).next_power_of_two() - 1;
     let slot = (hash >> 32) as u32 & mask;

@@ -1,7 +1,7 @@
-//! The strategy Stable: few jobs move when workers or jobs come and go.
+//! The strategy Stable: few jobs move when workers or jobs are added or removed.
 //!
-//! Jobs of each weight are dealt by themselves, so that every worker has as many of them as any other, or one more. What these
-//! ones add up to is then evened out.
+//! Jobs of each weight are assigned separately, so that the number of them per worker differs by at most one. The
+//! differences of all weights may add up, so the loads are balanced afterwards.
 
 use super::chain::{self, Newcomer};
 use super::even::even_out;
@@ -9,7 +9,7 @@ use super::item::{Item, index, mix};
 use super::limit::limit;
 use super::present::{Present, settle};
 
-/// The worker of each job. At least one worker; there is room for all jobs.
+/// Returns the worker of each job. There must be at least one worker, and room for all jobs.
 pub fn deal(items: &[Item], workers: &[u32], max_jobs: usize) -> Vec<u32> {
     let present = Present::new(workers, items.len());
     let mut jobs: Vec<u32> = (0..index(items.len())).collect();
@@ -18,7 +18,7 @@ pub fn deal(items: &[Item], workers: &[u32], max_jobs: usize) -> Vec<u32> {
     for class in jobs.chunk_by(|a, b| items[*a as usize].weight == items[*b as usize].weight) {
         let weight = items[class[0] as usize].weight;
         let hashes: Vec<u64> = class.iter().map(|job| mix(items[*job as usize].hash, weight.into())).collect();
-        // Of several weights, each has to have other slots with one more.
+        // Each weight must give one job more to different slots, so that the differences do not add up.
         let newcomer = if weight == 1 { Newcomer::Least } else { Newcomer::Drawn(mix(weight.into(), 0)) };
         let slots = chain::deal(&hashes, present.slots(), newcomer);
         for (job, worker) in class.iter().zip(settle(slots, &hashes, &present)) {

@@ -1,24 +1,24 @@
-//! One file for all workers, or one each, and what of it fits into a ConfigMap.
+//! Splits the lists into one file per worker, joins them again, and checks the size limit of a ConfigMap.
 
 use std::collections::BTreeMap;
 
 use super::prune::named;
 use super::{Published, RECORD_KEY};
 
-/// The API server's limit for the data of a ConfigMap.
+/// Limit of the API server for the data of a ConfigMap, in bytes.
 const MOST_BYTES: usize = 1_048_576;
 
-/// How long a key of a ConfigMap can be.
+/// Maximum length of a key of a ConfigMap.
 const LONGEST_KEY: usize = 253;
 
-/// Whether a ConfigMap can have these two texts, whatever the key of the file.
+/// Returns true if a ConfigMap can hold these two texts, for any key of the file.
 #[must_use]
 pub fn fits(file: &str, record: &str) -> bool {
     LONGEST_KEY + file.len() + RECORD_KEY.len() + record.len() <= MOST_BYTES
 }
 
-/// What each worker's own file says. The version of a file is that of its worker, so that a file stays as it is until this
-/// worker's jobs change.
+/// Splits the lists into one file per worker. The version of a file is that of its worker's list, so that the file does
+/// not change until this worker's jobs change.
 #[must_use]
 pub fn split(published: &Published) -> BTreeMap<String, Published> {
     let own = published.holdings.iter().map(|(name, holding)| {
@@ -35,7 +35,8 @@ pub fn split(published: &Published) -> BTreeMap<String, Published> {
     own.collect()
 }
 
-/// What the files of all workers say together. Of two files that have one worker, the one with the larger version of it counts.
+/// Joins the files of all workers. If two files contain the same worker, the one with the larger version of its list
+/// wins.
 #[must_use]
 pub fn join(files: impl IntoIterator<Item = Published>) -> Published {
     let mut all = Published::default();

@@ -1,4 +1,4 @@
-//! A workers' file that others wrote, such as k8s-swarm, or a person: YAML in any form, with any other members.
+//! Reads a workers' file that k8s-swarm or a person wrote: YAML in any form, with any additional fields.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ struct Worker {
     version: Option<String>,
 }
 
-/// None: it is no YAML, or has something else in the places of names and versions.
+/// Returns None if the text is not YAML, or has other values in the places of names and versions.
 pub fn read(text: &str) -> Option<FileLists> {
     let mut options = yaml::options();
     options.duplicate_keys = DuplicateKeyPolicy::LastWins;

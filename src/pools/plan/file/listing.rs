@@ -1,5 +1,5 @@
-//! The workers' file: which jobs each worker has, in exactly the form of k8s-swarm. Reading goes by lines, since a YAML reader
-//! takes many times as long.
+//! Writes and reads the workers' file, which lists the jobs of each worker in exactly the form of k8s-swarm. It is read
+//! line by line, because a YAML parser takes many times as long.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::published::Published;
 use super::{MOST_VERSION, scalar};
 
-/// What a file says.
+/// Content of a workers' file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FileLists {
     pub workers: BTreeMap<String, WorkerList>,
@@ -18,13 +18,13 @@ pub struct FileLists {
 }
 
 impl FileLists {
-    /// The largest version in it.
+    /// Largest version in the file.
     pub fn latest(&self) -> i64 {
         self.workers.values().filter_map(|listed| listed.version).chain(self.version).max().unwrap_or_default()
     }
 }
 
-/// What a file says of a worker.
+/// Entry of a worker in the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct WorkerList {
     /// In the order of the file.
@@ -32,12 +32,12 @@ pub struct WorkerList {
     pub version: Option<i64>,
 }
 
-/// A version that can be one.
+/// Parses a version; None if it is out of range.
 pub fn version(text: &str) -> Option<i64> {
     text.parse().ok().filter(|version| (0..=MOST_VERSION).contains(version))
 }
 
-/// Writes the file: workers in the order of their numbers, as people count.
+/// Writes the file, with workers in natural order: web-2 before web-10.
 pub fn write(published: &Published) -> String {
     let jobs = published.holdings.values().flat_map(|holding| &holding.jobs);
     let bytes: usize = jobs.map(|job| job.name.len() + 11).sum();
@@ -61,14 +61,15 @@ pub fn write(published: &Published) -> String {
     out
 }
 
-/// Sorts web-2 before web-10: by what is before the number at the end, the number, and, of numbers that are equal, the text.
+/// Sort key for natural order: the text before the number at the end, the number, and, if numbers are equal, the whole
+/// text.
 fn natural(name: &str) -> (&str, usize, &str, &str) {
     let before = name.trim_end_matches(|character: char| character.is_ascii_digit());
     let number = name[before.len()..].trim_start_matches('0');
     (before, number.len(), number, name)
 }
 
-/// What a line of the file is.
+/// Kind of a line of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Line {
     Start,
@@ -84,7 +85,7 @@ enum Line {
 }
 
 impl Line {
-    /// Whether such a line can follow in our form.
+    /// Returns true if line `next` can follow in the form that the operator writes.
     fn leads_to(self, next: Self) -> bool {
         match self {
             Self::Start => matches!(next, Self::Workers | Self::NoWorkers),
@@ -100,8 +101,8 @@ impl Line {
     }
 }
 
-/// What the lines of our form say, and whether the whole is in our form, so that YAML readers read the same. Of a text in another
-/// form it is what can be saved if it is no YAML either.
+/// Reads the lines in the operator's form. The second value is true if the whole text is in that form, so that a YAML
+/// parser reads the same. Otherwise the result is the fallback for a text that is not YAML either.
 pub fn read(text: &str) -> (FileLists, bool) {
     let mut reader = Reader::default();
     let mut last = Line::Start;
@@ -118,7 +119,7 @@ pub fn read(text: &str) -> (FileLists, bool) {
 
 struct Reader {
     listing: FileLists,
-    /// The worker whose lines are read.
+    /// Worker whose lines are being read.
     current: Option<(String, WorkerList)>,
     is_ours: bool,
 }
@@ -153,7 +154,7 @@ impl Reader {
             _ => {}
         }
         if let Some(rest) = line.strip_prefix("  ").filter(|rest| !rest.starts_with([' ', '#']) && !rest.is_empty()) {
-            // Whatever it is, the lines after it do not belong to the worker before it.
+            // Even if this line is foreign, the lines after it do not belong to the worker before it.
             self.close();
             let Some(worker) = rest.strip_suffix(':') else { return Line::Foreign };
             let name = self.name(worker);
@@ -179,7 +180,7 @@ impl Reader {
         found
     }
 
-    /// Keeps what was read of a worker.
+    /// Stores the worker that was read.
     fn close(&mut self) {
         let Some((name, listed)) = self.current.take() else { return };
         match self.listing.workers.entry(name) {

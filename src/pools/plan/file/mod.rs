@@ -1,15 +1,15 @@
-//! What the workers of a pool have been told: the file that they read, and the record of ours beside it, as two keys of a
-//! ConfigMap. Everything that the next step needs is in them, so that nothing is remembered elsewhere.
+//! The published job lists of a pool, as two keys of a ConfigMap: the file that workers read, and the handover record
+//! of the operator. Together they contain everything that the next step needs, so that no other state is necessary.
 //!
-//! | file | what |
+//! | file | description |
 //! |---|---|
-//! | `published` | what the two texts mean |
-//! | `scalar` | how a name is written in the workers' file |
-//! | `listing` | the workers' file: written, and read line by line |
-//! | `lenient` | a workers' file that others wrote |
-//! | `record` | our record |
-//! | `layout` | one file for all workers, or one each; what fits |
-//! | `prune` | which changes are remembered |
+//! | `published` | the content of both texts |
+//! | `scalar` | writes and reads one name in the workers' file |
+//! | `listing` | writes the workers' file, and reads it line by line |
+//! | `lenient` | reads a workers' file that somebody else wrote, as YAML |
+//! | `record` | writes and reads the handover record |
+//! | `layout` | splits the lists into one file per worker, and checks the size limit |
+//! | `prune` | drops old changes from the record |
 
 mod layout;
 mod lenient;
@@ -33,14 +33,14 @@ pub use published::{HeldJob, Holding, ListChange, Published};
 use listing::{FileLists, WorkerList};
 use record::Record;
 
-/// The key of our record, beside the key that workers read.
+/// Key of the handover record, beside the key that workers read.
 pub const RECORD_KEY: &str = "handover.json";
 
-/// The largest version that is read: what a number of JSON can be for every reader. A larger one in an edited file would leave
-/// none to go on with.
+/// Largest version that is read: the largest integer that every JSON reader supports. A larger version in an edited
+/// file would leave no higher version for the next list.
 pub const MOST_VERSION: i64 = 1 << 53;
 
-/// The workers' file and our record. The same input always gives the same bytes.
+/// Renders the workers' file and the record. The same input always gives the same bytes.
 #[must_use]
 pub fn render(published: &Published) -> (String, String) {
     let file = listing::write(published);
@@ -48,8 +48,8 @@ pub fn render(published: &Published) -> (String, String) {
     (file, record)
 }
 
-/// What the two texts say. Of texts that cannot be read, or do not belong together, everything that can be read, marked as
-/// edited; the jobs then count as given with the version of their worker, and no version goes back.
+/// Parses the two texts. If a text cannot be read, or the two do not belong together, everything that can be read is
+/// returned and marked as edited: jobs then count as given with the version of their worker, and no version decreases.
 #[must_use]
 pub fn parse(file: Option<&str>, record: Option<&str>) -> Published {
     if file.is_none() && record.is_none() {
@@ -66,13 +66,14 @@ fn digest_of(file: &str) -> String {
     digest(&[file], 32)
 }
 
-/// The workers' file, in whatever form: in ours, as YAML, or of what is no YAML the lines that have our form.
+/// Reads the workers' file: in the form that the operator writes, else as YAML, else only the lines in the operator's
+/// form.
 fn read(file: &str) -> FileLists {
     let (listing, is_ours) = listing::read(file);
     if is_ours { listing } else { lenient::read(file).unwrap_or(listing) }
 }
 
-/// What we wrote, if both texts have the same workers with the same numbers of jobs.
+/// Combines two texts that the operator wrote. None if their workers or numbers of jobs differ.
 fn faithful(listing: &FileLists, record: &Record) -> Option<Published> {
     let version = listing.version?;
     if listing.workers.len() != record.workers.len() {
@@ -90,7 +91,7 @@ fn faithful(listing: &FileLists, record: &Record) -> Option<Published> {
     Some(Published { holdings, version, changes: record.changes.clone(), edited: false })
 }
 
-/// What can be said of texts that are not as we wrote them.
+/// Combines texts that somebody else changed, as far as possible.
 fn edited(listing: FileLists, record: Record) -> Published {
     let version = listing.latest().max(record.latest());
     let fallback = listing.version;
@@ -101,7 +102,7 @@ fn edited(listing: FileLists, record: Record) -> Published {
         holdings.insert(name, Holding { version, jobs: sorted(jobs.collect()), ..Holding::default() });
     }
     for (name, noted) in record.workers {
-        // A worker that is not in the file any more may still have what it was told to release.
+        // A worker that is no longer in the file may still run jobs that it has to release.
         let holding = holdings.entry(name).or_insert_with(|| Holding { version, ..Holding::default() });
         holding.releasing = noted.releasing();
         holding.pod = noted.pod;
@@ -109,7 +110,7 @@ fn edited(listing: FileLists, record: Record) -> Published {
     Published { holdings, version, changes: record.changes, edited: true }
 }
 
-/// By name, each once.
+/// Sorts jobs by name and removes repetitions.
 fn sorted(mut jobs: Vec<HeldJob>) -> Vec<HeldJob> {
     jobs.sort_by(|a, b| a.name.cmp(&b.name));
     jobs.dedup_by(|a, b| a.name == b.name);

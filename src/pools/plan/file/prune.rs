@@ -1,21 +1,21 @@
-//! Which changes are remembered: those that a job or a worker's list refers to, and not too many.
+//! Limits the recorded changes to those that a job or a list refers to, and to a maximum number.
 
 use std::collections::BTreeSet;
 
 use super::published::Published;
 
-/// How many changes are remembered.
+/// Maximum number of recorded changes.
 pub const MOST_CHANGES: usize = 32;
 
-/// The versions that something refers to: those at which jobs came to their workers, and those of the workers' lists, by which
-/// waiting for a worker is measured.
+/// Versions that something refers to: those at which jobs were added to lists, and those of the lists, whose time is
+/// the start of each wait for a worker.
 pub fn named(published: &Published) -> BTreeSet<i64> {
     let mut named = BTreeSet::new();
     for holding in published.holdings.values() {
         named.insert(holding.version);
         let mut last = None;
         for job in &holding.jobs {
-            // Neighbours mostly came together.
+            // Neighbours were mostly added together.
             if last.replace(job.since) != Some(job.since) {
                 named.insert(job.since);
             }
@@ -24,8 +24,9 @@ pub fn named(published: &Published) -> BTreeSet<i64> {
     named
 }
 
-/// Forgets changes that nothing refers to, and of the others all but the last [`MOST_CHANGES`]. Jobs that came before the oldest
-/// of these count as come with it, but never with a later version than that of their worker, which it would not report.
+/// Drops changes that nothing refers to, and all but the latest [`MOST_CHANGES`] of the others. Older jobs then count
+/// as added with the oldest recorded change, but at most with the version of their list, because the worker would not
+/// report a later one.
 pub fn prune(published: &mut Published) {
     let named = named(published);
     published.changes.retain(|version, _| named.contains(version));

@@ -1,4 +1,4 @@
-//! What workers have been told, and since when.
+//! The published job lists, and the time of their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,24 +6,26 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What one worker has been told.
+/// Published job list of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
-    /// The version of the file at which this worker's jobs last changed.
+    /// Version of the file at which this worker's jobs last changed.
     pub version: i64,
-    /// By name, each once.
+    /// Sorted by name, each once.
     pub jobs: Vec<HeldJob>,
-    /// Jobs that it may still run: taken away, and not confirmed as stopped.
+    /// Jobs that were removed from the list but that the worker may still run, because it has not confirmed that it
+    /// stopped them.
     pub releasing: BTreeSet<Arc<str>>,
-    /// The uid of the pod that existed when `version` was written: such a pod has started with an older file.
+    /// The uid of the pod that existed when `version` was written. That pod started with an older file.
     pub pod: Option<String>,
 }
 
-/// A job of a worker.
+/// A job on the list of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldJob {
     pub name: Arc<str>,
-    /// The version at which the job came to this worker, or a later one, at most that of the worker.
+    /// Version at which the job was added to this list. If that change is no longer recorded, a later version, but at
+    /// most that of the list.
     pub since: i64,
 }
 
@@ -33,22 +35,22 @@ impl AsRef<str> for HeldJob {
     }
 }
 
-/// What all workers of a pool have been told.
+/// Published job lists of all workers of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
-    /// By name of the worker.
+    /// Lists by pod name.
     pub holdings: BTreeMap<String, Holding>,
     pub version: i64,
-    /// Why some versions were written: see [`prune`](super::prune()).
+    /// Recorded changes, by version; see [`prune`](super::prune()).
     pub changes: BTreeMap<i64, ListChange>,
-    /// Somebody else changed one of the texts.
+    /// true: somebody else changed one of the texts.
     pub edited: bool,
 }
 
-/// Why a version was written.
+/// Time and reason of a version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListChange {
     pub at: Timestamp,
-    /// In words, such as `3 to 4 workers`.
+    /// Reason in words, such as `3 to 4 workers`.
     pub why: String,
 }

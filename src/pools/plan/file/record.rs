@@ -1,5 +1,5 @@
-//! Our record beside the workers' file: what belongs to the file, and is of no interest to them. JSON, as short as it can be,
-//! since it shares the size of a ConfigMap with the file.
+//! The handover record beside the workers' file: the state that workers do not need. Compact JSON, because it shares
+//! the size limit of the ConfigMap with the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use super::MOST_VERSION;
 use super::published::{Holding, ListChange, Published};
 
-/// The record.
+/// Content of the record.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// Of the file that it belongs to.
+    /// Digest of the file that the record belongs to.
     pub digest: String,
     pub workers: BTreeMap<String, Noted>,
     pub changes: BTreeMap<i64, ListChange>,
 }
 
 impl Record {
-    /// The largest version in it.
+    /// Largest version in the record.
     pub fn latest(&self) -> i64 {
         let runs =
             self.workers.values().flat_map(|noted| runs(&noted.since)).filter_map(|run| run.map(|(since, _)| since));
@@ -32,7 +32,7 @@ impl Record {
     }
 }
 
-/// What the record has of a worker.
+/// Entry of a worker in the record.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Noted {
@@ -40,7 +40,7 @@ pub struct Noted {
     pub pod: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     releasing: Vec<String>,
-    /// For each of its jobs, in order, since when it has it: `7*12 9` is twelve times 7, and 9.
+    /// Version at which each of its jobs was added, in order, run-length encoded: `7*12 9` is twelve times 7, then 9.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub since: String,
 }
@@ -51,7 +51,7 @@ impl Noted {
     }
 }
 
-/// Writes the record that belongs to the file with this digest.
+/// Writes the record for the file with this digest.
 pub fn write(published: &Published, digest: String) -> String {
     let noted = |holding: &Holding| Noted {
         pod: holding.pod.clone(),
@@ -60,16 +60,16 @@ pub fn write(published: &Published, digest: String) -> String {
     };
     let workers = published.holdings.iter().map(|(name, holding)| (name.clone(), noted(holding))).collect();
     let record = Record { digest, workers, changes: published.changes.clone() };
-    // Texts and whole numbers always have a form in JSON.
+    // Serialization of strings and integers cannot fail.
     serde_json::to_string(&record).unwrap_or_default()
 }
 
-/// None: it is no such record.
+/// Returns None if the text is not a record.
 pub fn read(text: &str) -> Option<Record> {
     serde_json::from_str(text).ok()
 }
 
-/// Versions in order, equal neighbours counted.
+/// Run-length encodes versions in order.
 fn counted(versions: impl Iterator<Item = i64>) -> String {
     let mut out = String::new();
     let mut versions = versions.peekable();
@@ -85,7 +85,7 @@ fn counted(versions: impl Iterator<Item = i64>) -> String {
     out
 }
 
-/// The runs of such a text; None for one that is none.
+/// Decodes the runs of such a text; None for each invalid run.
 fn runs(text: &str) -> impl Iterator<Item = Option<(i64, usize)>> {
     text.split_ascii_whitespace().map(|run| match run.split_once('*') {
         Some((version, times)) => Some((version.parse().ok()?, times.parse().ok()?)),
@@ -93,12 +93,12 @@ fn runs(text: &str) -> impl Iterator<Item = Option<(i64, usize)>> {
     })
 }
 
-/// The versions of such a text, if they are so many.
+/// Decodes such a text; None if it does not have exactly `count` versions.
 pub fn versions(text: &str, count: usize) -> Option<Vec<i64>> {
     let mut versions = Vec::with_capacity(count);
     for run in runs(text) {
         let (version, times) = run?;
-        // Counted before it is spread: the number can be anything.
+        // Checked before the vector grows, because an edited number can be huge.
         if times > count - versions.len() {
             return None;
         }

@@ -1,10 +1,10 @@
-//! How a name is written in the workers' file: as it is only where every YAML reader, of 1.1 or 1.2, reads this very text;
-//! otherwise in double quotes, with escapes that YAML and JSON share.
+//! Writes and reads one name in the workers' file. A name is written plain if every YAML 1.1 or 1.2 parser reads it as
+//! the same string; otherwise in double quotes, with escapes that YAML and JSON share.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Words that some reader takes for something else, in any case of their letters.
+/// Words that some YAML parser does not read as a string, in any case of their letters.
 const WORDS: [&str; 13] =
     ["null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf", "infinity", "undefined"];
 
@@ -28,7 +28,7 @@ pub fn write(out: &mut String, name: &str) {
     out.push('"');
 }
 
-/// The name that is written so, and whether `write` would write it so.
+/// Parses a name. The second value is true if `write` would write it the same way.
 pub fn read(text: &str) -> (Cow<'_, str>, bool) {
     if is_plain(text) {
         return (Cow::Borrowed(text), true);
@@ -41,8 +41,8 @@ pub fn read(text: &str) -> (Cow<'_, str>, bool) {
     (Cow::Owned(name), is_ours)
 }
 
-/// Begins with a letter and has nothing else that YAML gives a meaning: no number, date or constant begins with a letter, but
-/// those words.
+/// Returns true if a name needs no quotes: it begins with a letter and has only characters without a meaning in YAML.
+/// No number, date or constant begins with a letter, except [`WORDS`].
 fn is_plain(name: &str) -> bool {
     let is_safe =
         |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'/' | b'-' | b':' | b'@' | b'+');
@@ -52,7 +52,7 @@ fn is_plain(name: &str) -> bool {
         && !WORDS.iter().any(|word| word.eq_ignore_ascii_case(name))
 }
 
-/// What is no text, breaks lines, or is taken for a mark of the file's encoding by some reader.
+/// Returns true for characters that are not printable, break lines, or that some parser reads as a byte order mark.
 fn is_escaped(character: char) -> bool {
     character.is_control() || matches!(character, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }

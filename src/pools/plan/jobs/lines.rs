@@ -1,10 +1,10 @@
-//! One job a line: blanks at the ends do not count, and neither do empty lines and lines that begin with `#`.
+//! Parses one job per line. Ignores whitespace at both ends, empty lines, and lines that begin with `#`.
 
 use super::Job;
 use super::name;
 use super::problem::{JobsProblem, Place};
 
-/// The jobs of such a text.
+/// Parses the jobs of such a text.
 pub fn parse(text: &str) -> Result<Vec<Job>, JobsProblem> {
     let mut jobs = Vec::new();
     for (line, name) in (1..).zip(text.lines().map(str::trim)) {

@@ -1,4 +1,5 @@
-//! Jobs as a YAML or JSON list. Names are texts: what YAML reads as a number, as true or false, or as null needs quotes.
+//! Parses jobs from a YAML or JSON list. Names are strings: values that YAML reads as a number, a boolean or null need
+//! quotes.
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 use serde_saphyr::{Error, Location, Spanned};
@@ -11,7 +12,7 @@ use crate::yaml;
 
 const MOST_WEIGHT: u64 = 1000;
 
-/// The jobs of such a text.
+/// Parses the jobs of such a text.
 pub fn parse(text: &str) -> Result<Vec<Job>, JobsProblem> {
     let document: Spanned<Node<Document>> =
         serde_saphyr::from_str_with_options(text, yaml::options()).map_err(|error| broken(text, &error))?;
@@ -23,7 +24,7 @@ pub fn parse(text: &str) -> Result<Vec<Job>, JobsProblem> {
     })
 }
 
-/// A text that is no YAML, or costs too much.
+/// Problem of a text that is not YAML, or is too complex.
 fn broken(text: &str, error: &Error) -> JobsProblem {
     let line = error.location().map_or(1, |at| at.line().max(1));
     let mut cause = error;
@@ -43,23 +44,23 @@ fn broken(text: &str, error: &Error) -> JobsProblem {
     JobsProblem::new(Place { line, item: None }, fault, shown.trim())
 }
 
-/// The text at a place: the scalar, or what follows in its line.
+/// Text at a location: the scalar, or the rest of the line.
 fn text_at<'a>(text: &'a str, at: &Location) -> &'a str {
     let (span, whole) = (at.span(), |number| usize::try_from(number).ok());
     let Some(rest) = span.byte_offset().and_then(whole).and_then(|start| text.get(start..)) else { return "" };
-    // Of a list or an object, only the place of its beginning is known.
+    // For a list or an object, the location is only its beginning.
     let length = span.byte_len().and_then(whole).filter(|_| !rest.starts_with(['[', '{', '-']));
     let scalar = length.and_then(|length| rest.get(..length)).filter(|scalar| !scalar.is_empty());
     scalar.unwrap_or_else(|| rest.lines().next().unwrap_or_default()).trim()
 }
 
-/// What is wrong in a document that is YAML.
+/// Error in a document that is valid YAML.
 struct Flaw {
     fault: Fault,
     item: Option<usize>,
-    /// None: at the whole of what was read.
+    /// Location of the error; None for the whole document.
     at: Option<Location>,
-    /// None: what is there.
+    /// Text to quote; None for the text at the location.
     text: Option<String>,
 }
 
@@ -70,14 +71,14 @@ impl From<Fault> for Flaw {
 }
 
 impl Flaw {
-    /// In a part of what was read.
+    /// Sets the location of the error, unless a more precise one is set.
     fn within(mut self, part: Location) -> Self {
         self.at = self.at.or(Some(part));
         self
     }
 }
 
-/// A list, or an object with one.
+/// A list of jobs, or an object with such a list.
 struct Document(Result<Vec<Job>, Flaw>);
 
 impl Shape for Document {
@@ -105,7 +106,7 @@ impl Shape for Document {
     }
 }
 
-/// A list of jobs; nothing at all is an empty one.
+/// A list of jobs; null is an empty list.
 struct List(Result<Vec<Job>, Flaw>);
 
 impl Shape for List {
@@ -130,7 +131,7 @@ impl Shape for List {
     }
 }
 
-/// A name, or an object.
+/// A job: a name or an object.
 struct Item(Result<Job, Flaw>);
 
 impl Shape for Item {
@@ -158,7 +159,7 @@ impl Shape for Item {
     }
 }
 
-/// Sets a member of a job.
+/// Sets a field of a job.
 fn set(job: &mut Job, member: &str, value: &Found) -> Result<(), Flaw> {
     match (member, value) {
         ("name", Found::Text(name)) => {
@@ -179,7 +180,7 @@ fn set(job: &mut Job, member: &str, value: &Found) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// The value of a member of a job.
+/// Value of a field of a job.
 struct Value(Found);
 
 enum Found {

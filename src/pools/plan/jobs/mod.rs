@@ -1,13 +1,13 @@
-//! The jobs of a pool, from the texts of its sources: how a text is read, and how several sources become one table.
+//! Parses the jobs of a pool from the texts of its sources, and merges several sources into one table.
 //!
-//! | file | what |
+//! | file | description |
 //! |---|---|
-//! | `lines` | one job a line |
-//! | `list` | a YAML or JSON list |
-//! | `name` | what can be the name of a job |
-//! | `node` | any node of a YAML or JSON document |
-//! | `problem` | what is wrong with a text, in words |
-//! | `table` | all jobs of a pool, each once |
+//! | `lines` | parses one job per line |
+//! | `list` | parses a YAML or JSON list |
+//! | `name` | validates the name of a job |
+//! | `node` | reads any node of a YAML or JSON document |
+//! | `problem` | describes an error in a text |
+//! | `table` | merges the jobs of all sources, each once |
 
 mod lines;
 mod list;
@@ -24,19 +24,17 @@ pub use table::{JobTable, Repeated, merge};
 
 use super::Job;
 
-/// The jobs of a text: one a line, or a YAML or JSON list of names and objects, or an object whose member `jobs` is such a list.
-/// In the order of the text, as often as it names them.
+/// Parses the jobs of a text: one job per line; or a YAML or JSON list of names and objects; or an object whose field
+/// `jobs` is such a list. Returns them in the order of the text, with repetitions.
 ///
-/// # Errors
-///
-/// Something in the text is no job. A part of the jobs would be dealt as if it were all of them.
+/// One invalid job fails the whole text: otherwise the valid part would be assigned as if it were complete.
 pub fn parse(text: &str) -> Result<Vec<Job>, JobsProblem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if is_yaml(text) { list::parse(text) } else { lines::parse(text) }
 }
 
-/// Whether the text is YAML (and so possibly JSON): by how its content begins, or by a member `jobs` further on, before which
-/// other members may stand.
+/// Returns true if the text is YAML (which includes JSON): its content begins like YAML, or a later line is a field
+/// `jobs`, which other fields may precede.
 fn is_yaml(text: &str) -> bool {
     let mut content = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let Some(first) = content.next() else { return false };

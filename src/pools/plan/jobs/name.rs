@@ -1,11 +1,11 @@
-//! What can be the name of a job.
+//! Validates the name of a job.
 
 use super::problem::Fault;
 
-/// How long a name can be.
+/// Maximum length of a name, in characters.
 pub const MOST_CHARACTERS: usize = 253;
 
-/// Whether a job can have this name.
+/// Checks that a job can have this name.
 pub fn check(name: &str) -> Result<(), Fault> {
     if name.is_empty() {
         return Err(Fault::EmptyName);
@@ -16,7 +16,7 @@ pub fn check(name: &str) -> Result<(), Fault> {
     if let Some(control) = name.chars().find(|character| character.is_control()) {
         return Err(Fault::Control(control));
     }
-    // No name has more characters than bytes.
+    // A name never has more characters than bytes, so counting them is rarely necessary.
     if name.len() > MOST_CHARACTERS {
         let characters = name.chars().count();
         if characters > MOST_CHARACTERS {

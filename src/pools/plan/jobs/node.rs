@@ -1,13 +1,14 @@
-//! A node of a document of which nothing is expected: what it should have been, its reader says, in its own words.
+//! Deserializes any node of a document without expecting a type, so that the reader can report a wrong type in its own
+//! words.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// What can be made of any node. The default for each kind of node is `other`.
+/// A value that can be made from any node. The default for each kind of node is `other`.
 pub trait Shape: Sized {
-    /// From a node of this kind, such as `a number`; `empty` is null.
+    /// Makes a value from a node of this kind, such as `a number`; `empty` is null.
     fn other(kind: &'static str) -> Self;
 
     fn text(_: &str) -> Self {
@@ -29,7 +30,7 @@ pub trait Shape: Sized {
     }
 }
 
-/// Reads whatever is there.
+/// Deserializes any node as `T`.
 pub struct Node<T>(pub T);
 
 impl<'de, T: Shape> Deserialize<'de> for Node<T> {

@@ -1,17 +1,18 @@
-//! What is wrong with the text of a source, in words for the person who wrote it: where, what would be right, and what is there.
+//! Describes an error in the text of a source to the person who wrote it: the place, the expectation, and the actual
+//! text.
 
 use std::fmt;
 
-/// How much of a text a message quotes.
+/// Maximum number of characters that a message quotes.
 const QUOTED_CHARACTERS: usize = 60;
 
-/// Why a text has no jobs.
+/// Error that makes the whole text invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {fault}{}", Quoted(text))]
 pub struct JobsProblem {
     pub place: Place,
     pub fault: Fault,
-    /// The beginning of what is wrong; empty if there is nothing to show.
+    /// Beginning of the wrong text; empty if there is nothing to quote.
     pub text: String,
 }
 
@@ -26,11 +27,11 @@ impl JobsProblem {
     }
 }
 
-/// A place in a text, counted from 1.
+/// Place in a text, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub line: u64,
-    /// The item of the list.
+    /// Number of the item of the list.
     pub item: Option<usize>,
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong.
+/// Kind of an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     #[error("the name is empty; it needs 1 to 253 characters")]
@@ -64,13 +65,13 @@ pub enum Fault {
     Weight,
     #[error("the qos must be Shared or Dedicated")]
     Qos,
-    #[error("a job has name, weight and qos, but no such member")]
+    #[error("unknown field; a job has only name, weight and qos")]
     UnknownMember,
     #[error("the jobs must be a list, but this is {0}")]
     NotAList(&'static str),
-    #[error("the object has no member jobs")]
+    #[error("the object has no field jobs")]
     NoJobs,
-    #[error("the member is there twice")]
+    #[error("the field is set twice")]
     Twice,
     #[error("there is more than one YAML document; only one is allowed")]
     SeveralDocuments,
@@ -80,7 +81,7 @@ pub enum Fault {
     Yaml(String),
 }
 
-/// What looks like a number or a constant can be a name in quotes.
+/// Advice for a number or a constant, which may be meant as a name.
 fn quote_hint(kind: &str) -> &'static str {
     match kind {
         "a list" | "an object" | "empty" => "",
@@ -88,7 +89,7 @@ fn quote_hint(kind: &str) -> &'static str {
     }
 }
 
-/// A quotation at the end of a message, without control characters.
+/// Quotation at the end of a message, with control characters escaped.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {

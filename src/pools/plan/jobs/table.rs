@@ -1,30 +1,31 @@
-//! All jobs of a pool, each once, whatever the number and the order of its sources.
+//! Merges the jobs of all sources of a pool into one table. The result does not depend on the order of the sources.
 
 use std::mem;
 use std::sync::Arc;
 
 use super::Job;
 
-/// The jobs of a pool.
+/// All jobs of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobTable {
-    /// By name, each once.
+    /// Sorted by name, each once.
     pub jobs: Vec<Job>,
-    /// How many of them are named more than once.
+    /// Number of jobs that are listed more than once.
     pub repeated: usize,
-    /// The first of those.
+    /// First of these jobs.
     pub first_repeated: Option<Repeated>,
 }
 
-/// A job that is named more than once, and the first two sources that name it: they are the same if one source names it twice.
+/// A job that is listed more than once, and the first two sources that list it; both are the same if one source lists
+/// it twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repeated {
     pub name: Arc<str>,
     pub sources: [Arc<str>; 2],
 }
 
-/// One table of several sources, each with its name. A job that is named more than once has its largest weight, and is dedicated
-/// if it is so anywhere.
+/// Merges named sources into one table. A job that is listed more than once gets its largest weight, and is dedicated
+/// if any source says so.
 #[must_use]
 pub fn merge<S: Into<Arc<str>>>(sources: impl IntoIterator<Item = (S, Vec<Job>)>) -> JobTable {
     let mut sources: Vec<(Arc<str>, Vec<Job>)> = sources.into_iter().map(|(name, jobs)| (name.into(), jobs)).collect();
@@ -34,7 +35,7 @@ pub fn merge<S: Into<Arc<str>>>(sources: impl IntoIterator<Item = (S, Vec<Job>)>
     for (source, jobs) in &mut sources {
         all.extend(mem::take(jobs).into_iter().map(|job| (head(&job.name, skipped), job, &*source)));
     }
-    // Stable, so that sources stay in their order; and fast, since lists are often sorted already.
+    // Stable sort: keeps the order of the sources, and is fast because lists are often sorted already.
     all.sort_by(|(a_head, a, _), (b_head, b, _)| a_head.cmp(b_head).then_with(|| a.name.cmp(&b.name)));
 
     let mut table = JobTable { jobs: Vec::with_capacity(all.len()), ..JobTable::default() };
@@ -60,7 +61,7 @@ pub fn merge<S: Into<Arc<str>>>(sources: impl IntoIterator<Item = (S, Vec<Job>)>
     table
 }
 
-/// How many bytes all names begin with.
+/// Length of the common prefix of all names, in bytes.
 fn common_prefix(sources: &[(Arc<str>, Vec<Job>)]) -> usize {
     let mut names = sources.iter().flat_map(|(_, jobs)| jobs).map(|job| job.name.as_bytes());
     let Some(first) = names.next() else { return 0 };
@@ -72,8 +73,8 @@ fn common_prefix(sources: &[(Arc<str>, Vec<Job>)]) -> usize {
         .len()
 }
 
-/// The first bytes of a name, after those that all names have, as a number that sorts as they do: most comparisons end there,
-/// and do not have to look for the name in memory.
+/// First eight bytes of a name after the common prefix, as a number with the same order. Most comparisons end there,
+/// without a memory access for the name.
 fn head(name: &str, skipped: usize) -> u64 {
     let mut head = [0; 8];
     let rest = name.as_bytes().get(skipped..).unwrap_or_default();

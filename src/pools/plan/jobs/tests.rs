@@ -1,4 +1,4 @@
-//! Texts of all forms, and tables of many sources.
+//! Tests of parsing texts in all forms, and of merging many sources.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -93,9 +93,9 @@ fn objects_have_weights_and_kinds() {
 #[case("- {name: a, weight: 1.5}", "item 1, line 1: the weight must be a whole number from 1 to 1000: \"1.5\"")]
 #[case("- {name: a, weight: '3'}", "item 1, line 1: the weight must be a whole number from 1 to 1000: \"'3'\"")]
 #[case("- {name: a, qos: dedicated}", "item 1, line 1: the qos must be Shared or Dedicated: \"dedicated\"")]
-#[case("- name: a\n  wieght: 3", "item 1, line 2: a job has name, weight and qos, but no such member: \"wieght\"")]
-#[case("- name: a\n  name: b", "line 2: the member is there twice: \"name: b\"")]
-#[case("{a: b}", "line 1: the object has no member jobs: \"{a: b}\"")]
+#[case("- name: a\n  wieght: 3", "item 1, line 2: unknown field; a job has only name, weight and qos: \"wieght\"")]
+#[case("- name: a\n  name: b", "line 2: the field is set twice: \"name: b\"")]
+#[case("{a: b}", "line 1: the object has no field jobs: \"{a: b}\"")]
 #[case("jobs: a", "line 1: the jobs must be a list, but this is a text: \"a\"")]
 #[case("version: 1\njobs:\n  a: b", "line 3: the jobs must be a list, but this is an object: \"a: b\"")]
 #[case("--- a", "line 1: the jobs must be a list, but this is a text: \"a\"")]
@@ -152,7 +152,7 @@ fn laughs_beside_the_jobs_are_bounded() {
 fn a_text_of_the_largest_size_is_read(#[case] text: String) {
     let start = Instant::now();
     assert_eq!(parse(&text).unwrap().len(), 1 << 19);
-    // In a debug build, beside other tests.
+    // Generous, because this is a debug build that runs beside other tests.
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
 
@@ -215,7 +215,7 @@ fn soup() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(pieces.to_vec()), 0..60).prop_map(|pieces| pieces.concat())
 }
 
-/// What parse promises of any text.
+/// Checks what `parse` guarantees for any text.
 fn assert_sound(text: &str) -> Result<(), TestCaseError> {
     match parse(text) {
         Ok(jobs) => {
@@ -258,7 +258,7 @@ fn some_job() -> impl Strategy<Value = Job> {
     })
 }
 
-/// Few names, so that they meet.
+/// Sources with few different names, so that names repeat.
 fn sources() -> impl Strategy<Value = Vec<(String, Vec<Job>)>> {
     let job = ("[a-b](12345678)?[a-c]", 1..=3_u32, any::<bool>()).prop_map(|(name, weight, dedicated)| Job {
         name: name.as_str().into(),
@@ -268,7 +268,7 @@ fn sources() -> impl Strategy<Value = Vec<(String, Vec<Job>)>> {
     prop::collection::vec(("[x-z]", prop::collection::vec(job, 0..12)), 0..5)
 }
 
-/// The table as it is defined, by a map.
+/// Reference implementation of `merge` with a map.
 fn expected(sources: &[(String, Vec<Job>)]) -> JobTable {
     let mut all: BTreeMap<String, (Job, Vec<String>)> = BTreeMap::new();
     for (source, jobs) in sources {
@@ -309,7 +309,7 @@ proptest! {
 
     #[test]
     fn names_in_lines_are_read_as_they_are(names in prop::collection::vec(any_name(), 0..10)) {
-        // The first line says that these are lines, which no later one but a member `jobs` can change.
+        // The first line makes the text a list of lines; only a later field `jobs` would change that.
         prop_assume!(!names.iter().any(|name| name.starts_with("jobs:")));
         let text = format!("first\n{}", names.join("\n"));
         let lines: Vec<String> = names.into_iter().filter(|name| !name.starts_with('#')).collect();

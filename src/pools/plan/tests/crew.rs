@@ -1,4 +1,4 @@
-//! Who takes part, and on which slot.
+//! Tests of the workers: which pods get which slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ fn workload(kind: PoolWorkloadKind, replicas: u32) -> PoolWorkloadFact {
     PoolWorkloadFact { kind, name: "w".to_owned(), replicas, first_ordinal: 0 }
 }
 
-/// A pod: name, Ready, slot.
+/// A pod with this name, readiness and slot.
 fn pod(name: &str, ready: bool, slot: Option<u32>) -> PodFact {
     let mut pod = PodFact { created: Timestamp::UNIX_EPOCH, ..PodFact::default() };
     pod.id.key = Key::new("n", name);
@@ -94,8 +94,8 @@ fn a_surplus_pod_of_a_rollout_is_a_spare() {
 }
 
 proptest! {
-    /// Whatever the pods are like: nobody has two slots, no slot is for a pod that is drained or ends, and there are no more slots
-    /// than replicas where nobody holds more.
+    /// For any pods: no pod has two slots, no slot belongs to a drained or terminating pod, and there are no more slots
+    /// than replicas or annotated pods.
     #[test]
     fn slots_are_for_one_pod_each(
         replicas in 0..6_u32,

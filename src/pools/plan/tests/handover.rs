@@ -1,4 +1,4 @@
-//! Properties of the handover: no job twice, and an end.
+//! Properties of the handover: no job runs twice, and the handover ends.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Runs the events. After each, no job may run twice; at the end, all is as it should be.
+/// Runs the events. After each event, no job may run twice; at the end, the pool must converge.
 fn check(mut pool: Pool, events: &[Event], looks_first: bool) -> Result<(), TestCaseError> {
     for event in events {
         if looks_first {
@@ -53,14 +53,14 @@ proptest! {
         check(Pool::new(RefreshPolicy::Restart, true), &events, false)?;
     }
 
-    /// Without reports, a restarted pod is known by its uid: only a view that is not late can tell.
+    /// Without reports, only the uid shows that a pod was restarted. That requires a cache that is not stale.
     #[test]
     fn no_two_workers_that_restart_without_a_report_run_one_job(events in prop::collection::vec(event(), 0..150)) {
         check(Pool::new(RefreshPolicy::Restart, false), &events, true)?;
     }
 }
 
-/// Three workers that have to be restarted, of which some are not Ready; how many restarts there are at once.
+/// Returns the workers that are restarted at once, of three that need a restart and of which some are not Ready.
 fn restarts(ready: [bool; 3], max_unavailable: usize) -> Vec<String> {
     let pod = |nth: usize| WorkerPod { uid: format!("u{nth}"), runs: true, ready: ready[nth], ..WorkerPod::default() };
     let list = |nth: usize| Holding {

@@ -1,4 +1,5 @@
-//! Tests of the handover against workers that read, restart, hang and vanish at any moment; of who takes part, and of how a pool is.
+//! Tests of the handover with workers that read, restart, hang and vanish at any moment; of the selection of workers;
+//! and of the status.
 
 mod crew;
 mod handover;

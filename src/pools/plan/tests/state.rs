@@ -1,4 +1,4 @@
-//! The status of a pool in each state that it can be in.
+//! Tests of the health and the status of a pool in each of its states.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::status::{PoolChange, PoolWorkerState, SwarmPoolStatus};
 use ganglion_core::conditions::{Health, Stamp};
 
-/// Seconds since version 2 was written, in all cases.
+/// Seconds since version 2 was written, for all cases.
 const WAITED: i64 = 20;
 
-/// Two workers with a job each, `a` and `b`, which both report version 2 of the file; as a case has it otherwise.
+/// Two workers with one job each, `a` and `b`, which both report version 2 of the file. Each case changes some of it.
 struct Scene {
     table: JobTable,
     crew: Crew,
@@ -93,7 +93,7 @@ impl Scene {
         self.published.holdings.entry(format!("w-{worker}")).or_default()
     }
 
-    /// The health, the states of the workers, and the status.
+    /// Computes the health, the states of the workers, and the status.
     fn look(&self) -> (Health<PoolReason>, Vec<PoolWorkerState>, SwarmPoolStatus) {
         let input = HandoverInput {
             published: &self.published,
@@ -123,7 +123,7 @@ impl Scene {
     }
 }
 
-/// The reason and the message of a health, and which kind it is of.
+/// Kind, reason and message of a health.
 fn said(health: &Health<PoolReason>) -> (&'static str, PoolReason, &str) {
     match health {
         Health::Good(reason, message) => ("good", *reason, message),
@@ -175,7 +175,7 @@ fn is_short(scene: &mut Scene) {
 )]
 #[case::sharing(
     |scene: &mut Scene| scene.sharing = 2,
-    "stalled", PoolReason::WorkersMissing, "no worker of its own for 2 dedicated jobs: add 2 workers"
+    "stalled", PoolReason::WorkersMissing, "no dedicated worker for 2 dedicated jobs: add 2 workers"
 )]
 #[case::problem(
     |scene: &mut Scene| scene.problems = vec![PoolProblem::passing(PoolReason::WriteFailed, "no")],
@@ -185,8 +185,8 @@ fn is_short(scene: &mut Scene) {
 #[case::not_released_in_time(
     |scene: &mut Scene| { releases(scene); is_short(scene); scene.problems = vec![PoolProblem::passing(PoolReason::WriteFailed, "no")]; },
     "stalled", PoolReason::HandoverTimedOut,
-    "w-0 has not confirmed version 2 within 20 s, and 1 job cannot move before: delete its pod, or if it has stopped them for \
-     certain, set handover.confirmed: [{worker: w-0, version: 2}]"
+    "w-0 has not confirmed version 2 within 20 s, so 1 job cannot move: delete its pod; or, if the worker has \
+     certainly stopped them, set handover.confirmed: [{worker: w-0, version: 2}]"
 )]
 #[case::missing(
     |scene: &mut Scene| { scene.pod(1).ready = false; scene.crew.ready = 1; },
@@ -198,35 +198,36 @@ fn is_short(scene: &mut Scene) {
         scene.crew.ready = 1;
         scene.missing_since = Some(scene.now - SignedDuration::from_secs(300));
     },
-    "retrying", PoolReason::WorkerNotReady, "1 of 2 workers are Ready, for 300 s; to have its jobs go to others until it is, list w-1"
+    "retrying", PoolReason::WorkerNotReady,
+    "1 of 2 workers are Ready after 300 s; to move the jobs of w-1 to other workers, list w-1"
 )]
 #[case::refreshing(
     |scene: &mut Scene| scene.pod(1).report = reports(1),
-    "working", PoolReason::Refreshing, "1 of 2 workers must read their lists, w-1 version 2"
+    "working", PoolReason::Refreshing, "1 of 2 workers must read their lists, such as w-1 (version 2)"
 )]
 #[case::restarting(
     |scene: &mut Scene| { scene.pod(1).report = reports(1); scene.rules.refresh = RefreshPolicy::Restart; },
-    "working", PoolReason::Refreshing, "1 of 2 workers must be restarted and read their lists, w-1 version 2"
+    "working", PoolReason::Refreshing, "1 of 2 workers must restart and read their lists, such as w-1 (version 2)"
 )]
 #[case::budget(
     |scene: &mut Scene| { scene.pod(1).report = reports(1); scene.budget = Some("no disruption"); },
-    "working", PoolReason::BudgetBlocked, "a restart waits: no disruption"
+    "working", PoolReason::BudgetBlocked, "a restart is blocked: no disruption"
 )]
 #[case::budget_for_long(
     |scene: &mut Scene| { scene.pod(1).report = reports(1); scene.budget = Some("no disruption"); is_short(scene); },
-    "retrying", PoolReason::BudgetBlocked, "w-1 waits for its restart: no disruption"
+    "retrying", PoolReason::BudgetBlocked, "w-1 cannot be restarted: no disruption"
 )]
 #[case::outdated(
     |scene: &mut Scene| { scene.pod(1).report = reports(1); is_short(scene); },
-    "stalled", PoolReason::WorkerOutdated, "w-1 should work by version 2 since 20 s, and reports version 1: see that"
+    "stalled", PoolReason::WorkerOutdated, "w-1 has not picked up version 2 for 20 s, and reports version 1: check that"
 )]
 #[case::silent(
     |scene: &mut Scene| { scene.pod(1).report = None; is_short(scene); },
-    "stalled", PoolReason::WorkerOutdated, "reports no version: see that spec.version is right"
+    "stalled", PoolReason::WorkerOutdated, "reports no version: check spec.version"
 )]
 #[case::with_others(
     |scene: &mut Scene| { scene.pod(1).report = Some(WorkerReport { version: 2, has_others: true }); is_short(scene); },
-    "stalled", PoolReason::WorkerOutdated, "reports version 2, and jobs that are not its own"
+    "stalled", PoolReason::WorkerOutdated, "reports version 2, but also jobs that are not on its list"
 )]
 fn the_health_says_how_a_pool_is(
     #[case] change: fn(&mut Scene),
@@ -274,7 +275,7 @@ fn each_worker_has_a_state(#[case] change: fn(&mut Scene), #[case] state: PoolWo
     assert_eq!(status.converged, Some(format!("{settled}/{}", scene.target.len())));
 }
 
-/// A status that is compared with itself as the API server gives it back must be the same, else it is written again.
+/// A status must be equal after a round trip through the API server; otherwise it would be written again and again.
 #[test]
 fn times_are_as_the_api_server_keeps_them() {
     let mut scene = Scene::new();

@@ -1,4 +1,5 @@
-//! A simulated pool: a file, pods that run what they have read of it, and an operator that sees them late and forgets.
+//! A simulated pool: a file, pods that run the jobs that they read from it, and an operator with a stale cache that can
+//! crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,29 +15,29 @@ use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 pub struct Process {
     pub uid: String,
     terminating: bool,
-    /// Version of the whole file that it has read.
+    /// Version of the whole file when the process last read it.
     version: i64,
     pub running: BTreeSet<Arc<str>>,
 }
 
-/// What can happen.
+/// An event of the simulation.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The operator looks at the pods.
+    /// The operator's cache is updated.
     Look,
-    /// The operator makes one pass, by what it saw last.
+    /// The operator reconciles once, with the state of its cache.
     Pass,
-    /// The operator starts anew.
+    /// The operator restarts and loses its memory.
     Crash,
-    /// This worker reads the file, if it does so while it runs.
+    /// This worker reads the file, if it can reload.
     Read(usize),
-    /// This worker is told to end.
+    /// This worker starts to terminate.
     Delete(usize),
-    /// This worker, told to end, ends.
+    /// This worker ends, if it is terminating.
     End(usize),
-    /// So many workers are wanted.
+    /// The workload is scaled to this number of workers.
     Scale(usize),
-    /// So many jobs are wanted.
+    /// The pool gets this number of jobs.
     Jobs(usize),
     /// Time passes.
     Wait(i64),
@@ -46,9 +47,9 @@ pub struct Pool {
     pub file: Published,
     pub processes: BTreeMap<String, Process>,
     rules: HandoverRules,
-    /// What the operator saw last.
+    /// The operator's cache of pods.
     seen: BTreeMap<String, WorkerPod>,
-    /// Survives no crash.
+    /// The operator's memory, which a crash clears.
     stopped: BTreeMap<String, i64>,
     now: Timestamp,
     uids: usize,
@@ -89,7 +90,7 @@ impl Pool {
         format!("w-{nth}")
     }
 
-    /// A deal that moves many jobs, to make handovers.
+    /// An assignment that moves many jobs, to cause handovers.
     pub fn target(&self) -> BTreeMap<String, Vec<Arc<str>>> {
         let mut target: BTreeMap<_, _> = (0..self.replicas).map(|nth| (Self::worker(nth), Vec::new())).collect();
         let mut jobs: Vec<String> = (0..self.jobs).map(|job| format!("job-{job}")).collect();
@@ -103,7 +104,7 @@ impl Pool {
         target
     }
 
-    /// The controller of the workload makes the pods that are missing. A pod reads the file when it starts.
+    /// Creates missing pods, like the controller of the workload. A pod reads the file when it starts.
     fn start_missing(&mut self) {
         for name in (0..self.replicas).map(Self::worker) {
             if !self.processes.contains_key(&name) {
@@ -171,7 +172,7 @@ impl Pool {
             }
         }
         for (name, uid) in plan.restart {
-            // An eviction is for one uid.
+            // An eviction applies to one uid.
             if let Some(process) = self.processes.get_mut(&name).filter(|process| process.uid == uid) {
                 self.restarts += 1;
                 process.terminating = true;
@@ -223,14 +224,14 @@ impl Pool {
         }
     }
 
-    /// The jobs that more than one worker runs.
+    /// Jobs that more than one worker runs.
     pub fn doubled(&self) -> Vec<Arc<str>> {
         let mut seen = BTreeSet::new();
         let running = self.processes.values().flat_map(|process| &process.running);
         running.filter(|job| !seen.insert(Arc::clone(job))).cloned().collect()
     }
 
-    /// Lets everything happen that is due, until nothing is.
+    /// Runs 200 rounds of reads, terminations and reconciles, enough for everything that is due to happen.
     pub fn settle(&mut self) {
         for _ in 0..200 {
             for nth in 0..10 {
@@ -243,7 +244,7 @@ impl Pool {
         }
     }
 
-    /// Whether every worker runs what it is to run, and the next pass would change nothing.
+    /// Returns true if every worker runs its desired jobs, and the next reconcile would change nothing.
     pub fn is_settled(&self) -> bool {
         let target = self.target();
         let input = HandoverInput {

@@ -1,11 +1,11 @@
-//! The chain beside one that is written as it is described.
+//! Compares the chain with a slow implementation of its description.
 
 use proptest::prelude::*;
 
 use crate::deal::chain::{Newcomer, deal, key, next};
 use crate::deal::item::mix;
 
-/// The next candidate step, this one or later.
+/// Next candidate step, `step` itself or later.
 fn candidate(hash: u64, step: u32) -> u32 {
     let mut at = 1;
     while at < step {
@@ -14,7 +14,7 @@ fn candidate(hash: u64, step: u32) -> u32 {
     at
 }
 
-/// Step by step, with all jobs in each.
+/// Reference implementation: sorts all jobs in each step.
 fn described(hashes: &[u64], slots: u32, newcomer: Newcomer) -> Vec<u32> {
     let (jobs, mut owner) = (hashes.len() as u32, vec![0; hashes.len()]);
     for step in 1..slots {
@@ -57,7 +57,7 @@ proptest! {
         prop_assert_eq!(deal(&hashes, slots, newcomer), described(&hashes, slots, newcomer));
     }
 
-    /// Where the search for jobs goes on behind the last bucket.
+    /// Few jobs, so that the search continues behind the last bucket.
     #[test]
     fn few_jobs_are_dealt_as_described(seed in any::<u64>()) {
         let hashes: Vec<u64> = (0..16).map(|job| mix(seed, job)).collect();
@@ -74,7 +74,7 @@ proptest! {
     }
 }
 
-/// In each step, twice as many as a new slot takes.
+/// Each step has twice as many candidates as a new slot takes.
 #[test]
 fn candidates_are_as_frequent_as_they_should_be() {
     for step in [1, 2, 3, 10, 50] {

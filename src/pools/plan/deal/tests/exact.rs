@@ -1,10 +1,10 @@
-//! No job lost, none twice, loads balanced, whatever the numbers.
+//! For any numbers: no job is lost, none is assigned twice, and loads are balanced.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What a deal has to be, for all inputs.
+/// Checks the guarantees of an assignment for one input.
 #[track_caller]
 fn check(jobs: &[Job], workers: &[u32], rules: DealRules) {
     let deal = deal(jobs, workers, rules);
@@ -28,7 +28,7 @@ fn check(jobs: &[Job], workers: &[u32], rules: DealRules) {
     let lonely = |of: &&Vec<usize>| of.len() == 1 && jobs[of[0]].dedicated;
     assert!(of.iter().filter(lonely).count() >= alone, "not alone: {case}");
     if deal.sharing == 0 {
-        // Otherwise there is at most one other worker.
+        // If dedicated jobs share, at most one worker is left for all other jobs.
         let shared: Vec<_> = of.into_iter().filter(|of| !of.iter().any(|job| jobs[*job].dedicated)).collect();
         assert_eq!(shared.len(), count - alone, "{case}");
         balanced(jobs, &shared, rules, &case);
@@ -92,7 +92,7 @@ fn many_weights() {
     for strategy in STRATEGIES {
         let jobs: Vec<Job> = (0..20_000).map(|number| job(number, (number as u32 * 7919) % 1000 + 1, false)).collect();
         check(&jobs, &slots(300), rules(strategy));
-        // A few heavy ones among many light ones.
+        // A few heavy jobs among many light ones.
         let jobs: Vec<Job> = (0..5_000)
             .map(|number| job(number, if number % 100 == 0 { 1000 - number as u32 / 100 } else { 1 }, false))
             .collect();
@@ -100,7 +100,7 @@ fn many_weights() {
     }
 }
 
-/// Weights: all 1, few different ones, many, and ones that are not allowed.
+/// Weights: all 1, few different ones, many different ones, and invalid ones.
 fn weights() -> impl Strategy<Value = Vec<u32>> {
     let weight = prop_oneof![Just(1..=1_u32), Just(1..=3), Just(1..=1000), Just(0..=2), Just(u32::MAX - 1..=u32::MAX)];
     weight.prop_flat_map(|weight| prop::collection::vec(weight, 0..200))

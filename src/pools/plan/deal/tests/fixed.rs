@@ -1,11 +1,11 @@
-//! Deals that must never change: another version of the operator would move nearly all jobs of every pool.
+//! Assignments that must never change: otherwise an upgrade of the operator would move nearly all jobs of every pool.
 
 use super::item::{hash, mix};
 use super::*;
 
 #[test]
 fn hashes() {
-    // Of the empty text with a key of zeroes, as in other implementations of SipHash-2-4.
+    // The hash of the empty text with an all-zero key, as in other implementations of SipHash-2-4.
     assert_eq!(hash(""), 0x1e92_4b9d_7377_00d7);
     assert_eq!(hash("stream:cctv0"), 0x3756_7041_6df5_a76e);
     // The first output of SplitMix64 from seed 0.

@@ -1,10 +1,10 @@
-//! Deals from a history: few jobs move, and the rest is as exact as without.
+//! Assignments with a history: few jobs move, and all other guarantees hold.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The worker of each job by its index, None for one that is out of range.
+/// Computes the next assignment from the slots of the previous one. Slots that no longer exist count as no worker.
 fn next(
     jobs: &[Job],
     workers: &[u32],
@@ -51,7 +51,7 @@ fn one_job_more_moves_no_other_and_one_less_at_most_one() {
 }
 
 proptest! {
-    /// Whatever the history is like, of equal weights the least possible number of jobs moves.
+    /// For any history, the minimum number of jobs moves if weights are equal.
     #[test]
     fn of_equal_weights_the_least_moves(
         owners in prop::collection::vec(prop::option::of(0..8_u32), 0..80),
@@ -65,7 +65,7 @@ proptest! {
         let (floor, more) = (jobs.len() / workers.len(), jobs.len() % workers.len());
         let sizes = loads(&jobs, &workers, &after);
         prop_assert!(sizes.iter().all(|size| (floor as u64..=(floor + usize::from(more > 0)) as u64).contains(size)));
-        // What stays at most: each worker keeps up to its share, and `more` of them one more.
+        // Maximum number of jobs that can stay: each worker keeps up to its share, and `more` workers keep one more.
         let has = |slot: &u32| before.values().filter(|held| *held == slot).count();
         let mut kept: usize = workers.iter().map(|slot| has(slot).min(floor)).sum();
         kept += workers.iter().filter(|slot| has(slot) > floor).count().min(more);
@@ -74,7 +74,7 @@ proptest! {
         prop_assert_eq!(&next(&jobs, &workers, None, &after), &after, "nothing changed, and nothing moves");
     }
 
-    /// With weights and dedicated jobs the deal is balanced, and stays when nothing changes.
+    /// With weights and dedicated jobs, the assignment is balanced, and is stable if nothing changes.
     #[test]
     fn of_any_jobs_the_balance_holds(
         jobs in prop::collection::vec((1..6_u32, 0..8_u8, prop::option::of(0..6_u32)), 0..60),

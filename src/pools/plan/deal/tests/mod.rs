@@ -1,4 +1,4 @@
-//! Deals of all sizes: exact, balanced, and with few moves.
+//! Assignments of all sizes are exact and balanced, and move few jobs.
 
 mod chain;
 mod exact;
@@ -26,19 +26,19 @@ fn plain(count: usize) -> Vec<Job> {
     (0..count).map(|number| job(number, 1, false)).collect()
 }
 
-/// The slots from 0 on.
+/// Consecutive slots from 0.
 fn slots(count: u32) -> Vec<u32> {
     (0..count).collect()
 }
 
-/// The slot of each job, by its name.
+/// Slot of each job, by name.
 fn by_name(jobs: &[Job], workers: &[u32], rules: DealRules) -> BTreeMap<Arc<str>, u32> {
     let owner = deal(jobs, workers, rules).owner;
     let dealt = jobs.iter().zip(owner).filter_map(|(job, owner)| Some((job.name.clone(), workers[owner? as usize])));
     dealt.collect()
 }
 
-/// How many jobs of both have another worker.
+/// Number of jobs in both assignments whose worker differs.
 fn moved(before: &BTreeMap<Arc<str>, u32>, after: &BTreeMap<Arc<str>, u32>) -> usize {
     before.iter().filter(|(name, slot)| after.get(*name).is_some_and(|now| now != *slot)).count()
 }

@@ -1,17 +1,18 @@
-//! What moves when workers and jobs come and go.
+//! Number of jobs that move when workers and jobs are added or removed.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The least number of moves between n and n + 1 blocks of equal size. Old block i, of [i/n, (i+1)/n), shares most with new
-/// block i or i + 1, so that of a line of length 1 at least 1 - sum max(n - i, i + 1) / (n (n + 1)) moves.
+/// Minimum number of moves between n and n + 1 blocks of equal size. Old block i, the interval [i/n, (i+1)/n), overlaps
+/// most with new block i or i + 1. Therefore at least 1 - sum max(n - i, i + 1) / (n (n + 1)) of a line of length 1
+/// moves.
 fn least_by_blocks(jobs: usize, workers: u32) -> f64 {
     let kept: u32 = (0..workers).map(|block| (workers - block).max(block + 1)).sum();
     jobs as f64 * (1.0 - f64::from(kept) / f64::from(workers * (workers + 1)))
 }
 
-/// Jobs that move when there is one worker more than these.
+/// Number of jobs that move when one worker is added.
 fn moved_by_one_more(jobs: &[Job], workers: u32, strategy: AssignmentStrategy) -> usize {
     let [before, after] = [workers, workers + 1].map(|workers| by_name(jobs, &slots(workers), rules(strategy)));
     moved(&before, &after)
@@ -21,7 +22,7 @@ fn moved_by_one_more(jobs: &[Job], workers: u32, strategy: AssignmentStrategy) -
 fn the_last_worker_comes_and_goes_with_the_least_moves() {
     for jobs in (0..=60).chain([500, 1_000, 4_321]).map(plain) {
         for workers in 1..=14 {
-            // That is what the new worker must have, in every balanced deal.
+            // The new worker needs at least this number of jobs in every balanced assignment.
             let least = jobs.len() / (workers as usize + 1);
             let stable = moved_by_one_more(&jobs, workers, AssignmentStrategy::Stable);
             assert_eq!(stable, least, "{} jobs, {workers} workers", jobs.len());
@@ -49,7 +50,7 @@ fn a_lost_worker_moves_only_its_own_jobs() {
     }
 }
 
-/// With jobs of several weights, too, few others move.
+/// With several weights, few other jobs move, too.
 #[test]
 fn weights_cost_few_more_moves() {
     let jobs: Vec<Job> = (0..3_000).map(|number| job(number, number as u32 % 3 + 1, false)).collect();
@@ -74,7 +75,7 @@ fn a_dedicated_job_more_moves_what_its_worker_had_and_little_else() {
     }
 }
 
-/// A job that gets a worker of its own chooses after those that have one.
+/// A dedicated job that newly gets a worker of its own chooses after those that have one.
 #[test]
 fn a_worker_more_than_there_are_for_dedicated_jobs_is_for_one_more() {
     let jobs: Vec<Job> = (0..60).map(|number| job(number, 1, number > 0)).collect();

@@ -1,4 +1,5 @@
-//! What is written is read again as it was, whatever the names; what others wrote or changed is read as far as it goes.
+//! Texts that the operator wrote are read back unchanged, for any names; texts that others wrote or changed are read as
+//! far as possible.
 
 mod properties;
 mod texts;
@@ -16,7 +17,7 @@ fn change(at: i64, why: &str) -> ListChange {
     ListChange { at: jiff::Timestamp::from_second(at).unwrap(), why: why.to_owned() }
 }
 
-/// Names that some reader of YAML takes for something else.
+/// Names that some YAML parser does not read as the same string.
 fn nasty() -> impl Strategy<Value = String> {
     let nasty = [
         "'a'",
@@ -114,7 +115,7 @@ fn nasty() -> impl Strategy<Value = String> {
     prop::sample::select(nasty.to_vec()).prop_map(str::to_owned)
 }
 
-/// Names that jobs can have.
+/// Valid names of jobs.
 fn name() -> impl Strategy<Value = String> {
     let is_name = |name: &String| {
         (1..=253).contains(&name.chars().count()) && name.trim() == name && !name.chars().any(char::is_control)
@@ -124,7 +125,7 @@ fn name() -> impl Strategy<Value = String> {
     prop_oneof![4 => "[a-z][a-z0-9:]{0,5}[a-z]".boxed(), 4 => nasty().boxed(), 2 => any.boxed(), 1 => long.boxed()]
 }
 
-/// Names that workers have, and some that they cannot have.
+/// Valid names of workers, and some invalid ones.
 fn worker() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "[a-c]-(0|[1-9][0-9]?)".boxed(),

@@ -1,4 +1,4 @@
-//! Whatever was published, and whatever others do to it.
+//! Properties of any published lists, and of any edits to them.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ fn soup() -> impl Strategy<Value = String> {
         .prop_map(|lines| lines.iter().map(|line| format!("{line}\n")).collect())
 }
 
-/// What somebody does to a text.
+/// An edit of a text.
 #[derive(Clone, Debug)]
 enum Edit {
     Remove(prop::sample::Index),
@@ -82,7 +82,7 @@ fn apply(text: &str, edit: &Edit) -> String {
     lines.concat()
 }
 
-/// What was read is written and read again as it was.
+/// Checks that lists that were read are written and read back unchanged.
 fn assert_settles(read: &Published) -> Result<(), TestCaseError> {
     let (file, record) = render(read);
     prop_assert_eq!(parse(Some(&file), Some(&record)), Published { edited: false, ..read.clone() });
@@ -147,7 +147,7 @@ proptest! {
             let jobs = published.holdings.iter().flat_map(|(worker, holding)| holding.jobs.iter().map(move |job| (worker, job)));
             jobs.map(|(worker, job)| (worker.clone(), Arc::clone(&job.name))).collect()
         };
-        // In the worst case it was the line that begins a worker.
+        // In the worst case, the line that begins a worker is lost.
         let most = published.holdings.values().map(|holding| holding.jobs.len()).max().unwrap_or_default();
         let lost = jobs(&published).difference(&jobs(&read)).count();
         prop_assert!(lost <= most.max(1), "{} lost of\n{}", lost, broken);
@@ -244,7 +244,7 @@ proptest! {
     }
 }
 
-/// More changes than are remembered, and workers whose lists are older than most of them.
+/// More changes than the maximum, and workers whose lists are older than most of them.
 fn many_changes() -> impl Strategy<Value = Published> {
     let holding =
         (0..60_i64, prop::collection::vec(any::<prop::sample::Index>(), 0..30)).prop_map(|(version, since)| {

@@ -1,4 +1,4 @@
-//! The bytes, case by case.
+//! The exact bytes, case by case.
 
 use rstest::rstest;
 
