@@ -12,7 +12,7 @@ use crate::logic::node_values::measured;
 /// Maximum age of a measurement: metrics-server measures every 15 s, or every minute if so configured.
 pub const OLDEST: SignedDuration = SignedDuration::from_secs(150);
 
-/// Usage of a node, as a fraction of its capacity.
+/// Usage of a node, as a fraction of its allocatable resources.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeUse {
     pub cpu: Option<f64>,
