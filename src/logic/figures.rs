@@ -1,6 +1,6 @@
-//! The figures of loops and actions that people watch over time.
+//! Figures of loops and actions for monitoring over time.
 //!
-//! Read off the world whenever they are asked for, so that an object that is gone has none. Knows no format of metrics.
+//! Computed from the world on each request, so figures disappear with their object. Independent of the metrics format.
 
 use std::collections::BTreeMap;
 
@@ -17,29 +17,29 @@ use crate::logic::facts::Key;
 use crate::logic::quantity;
 use crate::logic::world::World;
 
-/// The figures of one loop.
+/// Figures of one loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoopFigures {
     pub key: Key,
     pub ready: bool,
-    /// The last known value of each metric, as the status has it.
+    /// Last value of each metric, from the status.
     pub values: Vec<(String, f64)>,
-    /// The raised alarms: metric and side.
+    /// Raised alarms: metric and side.
     pub alarms: Vec<(String, Side)>,
-    /// What was decided, by metric.
+    /// Counters of the Decision, by metric.
     pub counters: Vec<Counter>,
 }
 
-/// The figures of all actions.
+/// Figures of all actions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ActionFigures {
-    /// The number of actions by state and reason.
+    /// Number of actions by state and reason.
     pub count: BTreeMap<(&'static str, &'static str), i64>,
-    /// For how many seconds the action that has waited longest has waited; 0 if none waits.
+    /// Waiting time of the longest waiting action, in seconds; 0 if none waits.
     pub oldest_wait: f64,
 }
 
-/// The figures of the first loops by namespace and name; at most this number.
+/// Figures of the first loops by namespace and name, at most `most`.
 #[must_use]
 pub fn of_loops(world: &World, most: usize) -> Vec<LoopFigures> {
     let keys = world.table::<ClosedLoop>().keys().take(most);
@@ -62,13 +62,13 @@ fn of_loop(world: &World, key: &Key) -> Option<LoopFigures> {
     })
 }
 
-/// The readings that are numbers, by metric.
+/// Readings that are numbers, by metric.
 pub fn numbers<'a>(readings: impl IntoIterator<Item = &'a Reading>) -> Vec<(String, f64)> {
     let number = |one: &Reading| Some((one.metric.clone(), quantity::number(one.value.as_str()).ok()?));
     readings.into_iter().filter_map(number).collect()
 }
 
-/// The figures of all actions.
+/// Figures of all actions.
 #[must_use]
 pub fn of_actions(world: &World, now: Timestamp) -> ActionFigures {
     let mut figures = ActionFigures::default();
@@ -95,14 +95,14 @@ fn state(action: &WorkloadAction) -> &'static str {
     }
 }
 
-/// The reason of its state; while it works or waits, what it waits for.
+/// Reason of the state; for a running or waiting action, the reason why it is not further.
 fn reason(action: &WorkloadAction) -> &'static str {
     let conditions = action.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let find = |kind: &str| conditions.iter().find(|one| one.type_ == kind);
     let ready = find("Ready");
     let cause = find("Reconciling").filter(|_| ready.is_some_and(|ready| ready.status == "Unknown")).or(ready);
     let word = cause.map(|cause| serde_json::Value::String(cause.reason.clone()));
-    // A closed set of words, whatever stands in the object.
+    // Only known reasons, regardless of the text in the object.
     let reason: Option<Reason> = word.and_then(|word| serde_json::from_value(word).ok());
     reason.map_or("New", Reason::as_str)
 }
