@@ -15,7 +15,7 @@
 //! | `node.arriving` | int | part of `node.pods`: replicas that actions are moving to the node |
 //! | `node.cpu.allocatable`, `node.cpu.requested` | int | millicores |
 //! | `node.memory.allocatable`, `node.memory.requested` | int | bytes |
-//! | `node.cpu.requestedShare`, `node.memory.requestedShare` | double | requests / allocatable; 1.0 if allocatable is 0 |
+//! | `node.cpu.requestedShare`, `node.memory.requestedShare` | double | requests / allocatable; 1.0 if that is 0 |
 //! | `node.cpu.utilization`, `node.memory.utilization` | double | used fraction: NodeConfig, metrics.k8s.io; optional |
 //! | `node.power`, `node.inletTemperature`, `node.differentialPressure` | double | W, °C, Pa: NodeConfig; optional |
 //!
