@@ -1,10 +1,10 @@
-//! Amounts of processors and memory, as objects of API servers have them.
+//! Amounts of CPU and memory, in the format of API servers.
 
 use serde::{Deserialize, Deserializer};
 
 use ganglion_api::closed_loop::source::ResourceName;
 
-/// Quantities of the two resources that are measured.
+/// Quantities of CPU and memory.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Amounts {
@@ -15,7 +15,7 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// The quantity of this resource.
+    /// Quantity of this resource.
     #[must_use]
     pub fn of(&self, resource: ResourceName) -> Option<&str> {
         match resource {
@@ -25,10 +25,7 @@ impl Amounts {
     }
 }
 
-/// Reads null as the default: servers written in Go write null for what is empty.
-///
-/// # Errors
-/// The value has another form.
+/// Deserializes null as the default value: servers written in Go write null for empty values.
 pub fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }

@@ -1,44 +1,45 @@
-//! The conditions of all kinds: the summary of kstatus, and how a new condition follows the old one.
+//! Conditions common to all kinds: the summary for kstatus, and the transition from the previous conditions.
 //!
-//! Which further conditions and which reasons there are is a matter of each kind.
+//! Each kind defines its further conditions and its reasons.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// The longest message, in characters.
+/// Maximum length of a message, in characters.
 const MAX_MESSAGE: usize = 1024;
 
-/// Generation of the object that a condition describes, and the time.
+/// Generation of the object that a condition describes, and the current time.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
     pub generation: i64,
     pub now: Timestamp,
 }
 
-/// Health of an object, from which its summary conditions are made; `R` is the kind's set of reasons.
+/// Health of an object, from which its summary conditions are derived. `R` is the set of reasons of the kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health<R> {
-    /// The object works, or is done.
+    /// The object works, or has completed.
     Good(R, String),
-    /// The object is on its way: `reason` says how far it is, `cause` why it is not further.
+    /// The object makes progress: `reason` is its current stage, `cause` the reason why it is not further.
     Working { reason: R, cause: R, message: String },
-    /// The object waits because somebody asked for it.
+    /// The object waits because a user suspended it.
     Suspended(R, String),
-    /// The object does not work; it recovers without a change of the spec.
+    /// The object does not work, but may recover without a change of the spec.
     Retrying(R, String),
     /// The object does not work until somebody changes it.
     Stalled(R, String),
 }
 
 impl<R: Copy> Health<R> {
-    /// The object is on its way, for one reason.
+    /// The object makes progress; `reason` is both stage and cause.
     #[must_use]
     pub fn working(reason: R, message: String) -> Self {
         Self::Working { reason, cause: reason, message }
     }
 }
 
-/// The condition Ready, and Reconciling or Stalled where it is true: never both, never `False`, as kstatus expects it.
+/// The summary conditions: Ready, and Reconciling or Stalled if true. Never both, and never with status `False`, as
+/// kstatus expects.
 #[must_use]
 pub fn summary<R: AsRef<str>>(old: &[Condition], health: &Health<R>, stamp: Stamp) -> Vec<Condition> {
     let new = |kind, status, reason: &R, message: &str| condition(old, kind, status, reason.as_ref(), message, stamp);
@@ -58,7 +59,7 @@ pub fn summary<R: AsRef<str>>(old: &[Condition], health: &Health<R>, stamp: Stam
     }
 }
 
-/// The conditions of an object that does not parse: stalled; those outside the summary stay.
+/// Conditions of an object that does not parse: Stalled. Conditions outside the summary stay.
 #[must_use]
 pub fn invalid(old: &[Condition], reason: &str, error: &str, stamp: Stamp) -> Vec<Condition> {
     let message = format!(
@@ -70,7 +71,7 @@ pub fn invalid(old: &[Condition], reason: &str, error: &str, stamp: Stamp) -> Ve
     conditions
 }
 
-/// A condition. It keeps the transition time of the old condition if the status is the same.
+/// Creates a condition. If the status is unchanged, keeps the transition time of the old condition.
 #[must_use]
 pub fn condition(old: &[Condition], kind: &str, status: &str, reason: &str, message: &str, stamp: Stamp) -> Condition {
     let kept = old.iter().find(|old| old.type_ == kind && old.status == status);

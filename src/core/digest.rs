@@ -1,4 +1,4 @@
-//! Short digests for names, computed from a list of parts.
+//! Short digests for names.
 
 use sha2::{Digest, Sha256};
 

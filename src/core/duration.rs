@@ -3,10 +3,10 @@
 use jiff::SignedDuration;
 use thiserror::Error;
 
-/// The longest duration, in hours: a hundred years.
+/// Maximum duration, in hours: a hundred years.
 const MAX_HOURS: i128 = 24 * 36_525;
 
-/// Why a text is not a duration.
+/// Reason why a text is not a duration.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DurationError {
     /// Wrong format.
@@ -17,11 +17,7 @@ pub enum DurationError {
     TooLong { text: String },
 }
 
-/// Parses a duration.
-///
-/// # Errors
-///
-/// The text is not a duration, or the duration is longer than a hundred years.
+/// Parses a duration of at most a hundred years.
 pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
     let form = || DurationError::Form { text: text.chars().take(40).collect() };
     let too_long = || DurationError::TooLong { text: text.chars().take(40).collect() };
@@ -48,7 +44,8 @@ pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
     Ok(SignedDuration::new(seconds, rest))
 }
 
-/// A duration as text, in whole seconds rounded down: `45s`, `2m13s`, `1h`, `26h5m`. Seconds are left out from an hour on.
+/// Renders a duration in whole seconds, rounded down: `45s`, `2m13s`, `1h`, `26h5m`. Omits the seconds from one hour
+/// on.
 #[must_use]
 pub fn show(duration: SignedDuration) -> String {
     let seconds = duration.as_secs().max(0);
@@ -73,7 +70,7 @@ fn unit_nanos(unit: &str) -> Option<i128> {
     }
 }
 
-/// Multiplies a decimal number of at most 18 digits by the unit; fractions of a nanosecond are cut off.
+/// Multiplies a decimal number of at most 18 digits by the unit. Truncates fractions of a nanosecond.
 fn times(figure: &str, unit: i128) -> Option<i128> {
     let (whole, fraction) = figure.split_once('.').unwrap_or((figure, ""));
     let digits = format!("{whole}{fraction}");

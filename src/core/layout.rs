@@ -1,18 +1,18 @@
-//! Layout of text for a terminal: paragraphs and tables within a width.
+//! Text layout for a terminal: paragraphs and tables of limited width.
 
 use jiff::Timestamp;
 
-/// The widest line.
+/// Maximum width of a line.
 const WIDTH: usize = 120;
 
 /// Spaces between two columns.
 const GAP: usize = 2;
 
-/// No column is cut to less than this.
+/// Minimum width to which a column is narrowed.
 const LEAST: usize = 8;
 
-/// The words after `beginning`, wrapped; continuation lines are indented to the first word. Each line ends with a line
-/// break.
+/// Renders `words` after `beginning`, wrapped; continuation lines are indented to the first word. Each line ends with a
+/// line break.
 #[must_use]
 pub fn paragraph(beginning: &str, words: &str) -> String {
     let indent = beginning.chars().count();
@@ -35,13 +35,13 @@ pub fn paragraph(beginning: &str, words: &str) -> String {
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// A time in UTC.
+/// Renders a time in UTC.
 #[must_use]
 pub fn clock(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// How long ago, as kubectl writes it.
+/// Renders the time since `at`, as kubectl does.
 #[must_use]
 pub fn age(at: Timestamp, now: Timestamp) -> String {
     match now.duration_since(at).as_secs().max(0) {
@@ -52,7 +52,8 @@ pub fn age(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A table with aligned columns. If it is too wide, its widest columns get narrower: the last one wraps, the others are cut.
+/// Renders a table with aligned columns. If it is too wide, its widest columns are narrowed: the last one wraps, the
+/// others are truncated.
 #[must_use]
 pub fn table<R: AsRef<[String]>>(header: impl IntoIterator<Item = impl Into<String>>, rows: Vec<R>) -> String {
     let header: Vec<String> = header.into_iter().map(Into::into).collect();

@@ -1,17 +1,17 @@
-//! The namespaces that the operator leaves alone: those of Kubernetes itself.
+//! Namespaces in which the operator does not act: those of Kubernetes itself.
 
 /// Prefix of the namespaces that Kubernetes reserves.
 const RESERVED: &str = "kube-";
 
-/// In which namespaces the operator acts.
+/// Namespaces in which the operator acts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Namespaces {
-    /// Also in `kube-system` and the like.
+    /// Acts also in namespaces such as `kube-system`.
     pub allow_kube: bool,
 }
 
 impl Namespaces {
-    /// Why the operator does not act in this namespace; none if it does.
+    /// Message why the operator does not act in this namespace; None if it does.
     #[must_use]
     pub fn refusal(self, namespace: &str) -> Option<String> {
         (!self.allow_kube && namespace.starts_with(RESERVED)).then(|| {

@@ -1,5 +1,5 @@
-//! The values in the status of a NodeConfig, for those who decide by them: what is stale is absent. Also which nodes a
-//! source `nodeConfig` selects.
+//! Values in the status of a NodeConfig for decisions, without stale ones, and the nodes that a source `nodeConfig`
+//! selects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,7 @@ use ganglion_api::closed_loop::source::NodeConfigField;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
 
-/// The value, if it is known and fresh.
-///
-/// # Errors
-/// It is not; the text says why.
+/// The value, if it is available and fresh; otherwise the reason why it is not.
 pub fn fresh(status: Option<&NodeConfigStatus>, value: NodeValue, now: Timestamp) -> Result<f64, String> {
     let reading = status.and_then(|status| Some((status, status.reading(value)?)));
     let Some((status, reading)) = reading else { return Err("it is not measured".to_owned()) };
@@ -31,7 +28,7 @@ pub fn fresh(status: Option<&NodeConfigStatus>, value: NodeValue, now: Timestamp
     quantity::number(text).map_err(|_| "it is no number".to_owned())
 }
 
-/// The values of a node for expressions: of each the first of the node's NodeConfigs that has a fresh one.
+/// Values of a node for expressions: for each value, the first fresh one among the node's NodeConfigs.
 pub fn measured<'a>(configs: impl Iterator<Item = &'a Arc<NodeConfig>>, now: Timestamp) -> MeasuredView {
     let configs: Vec<_> = configs.collect();
     let value = |value| configs.iter().find_map(|config| fresh(config.status.as_ref(), value, now).ok());
@@ -44,7 +41,7 @@ pub fn measured<'a>(configs: impl Iterator<Item = &'a Arc<NodeConfig>>, now: Tim
     }
 }
 
-/// Whether the source means a node of this name with these labels.
+/// Whether the source selects a node with this name and these labels.
 #[must_use]
 pub fn means(source: &NodeConfigField, name: &str, labels: &BTreeMap<String, String>) -> bool {
     match (&source.node_name, &source.node_selector) {

@@ -1,32 +1,33 @@
 //! Parses Kubernetes quantities: `250m`, `1.5Gi`, `2e3`.
 //!
-//! Owns the grammar of `resource.Quantity` and its rounding; knows nothing of pods or nodes. Works
-//! on decimal digits, never on floats: two nodes that differ by one byte must not compare equal.
+//! Owns the grammar of `resource.Quantity` and its rounding. Works on decimal digits, never on floats: two nodes that
+//! differ by one byte must not compare equal.
 
 use thiserror::Error;
 
-/// Maximum length of a quantity, in characters. Those of the API server are far shorter.
+/// Maximum length of a quantity, in characters. Quantities of the API server are far shorter.
 pub const MAX_CHARS: usize = 64;
 
-/// Larger exponents do not change a result: with at most [`MAX_CHARS`] digits such a value already saturates or rounds to one.
+/// Maximum exponent. Larger ones do not change a result: with at most [`MAX_CHARS`] digits the value already saturates
+/// or rounds to one.
 const MAX_EXPONENT: i64 = 128;
 
 /// Larger than every `i64`, and within `i128` even after the 60 doublings of `Ei`.
 const SATURATED: i128 = 1 << 64;
 
-/// Why a string is not a quantity.
+/// Reason why a string is not a quantity.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum QuantityError {
     /// The text is empty.
     #[error("an empty quantity: write a number such as 500m, 2 or 1.5Gi")]
     Empty,
-    /// Longer than [`MAX_CHARS`]; the text is left out for that reason.
+    /// The text is longer than [`MAX_CHARS`], so the message omits it.
     #[error("a quantity of {chars} characters: the limit is {MAX_CHARS}")]
     TooLong { chars: usize },
     /// The part before the suffix is not a decimal number.
     #[error("{text:?} is not a quantity: it does not start with a number such as 2 or 1.5")]
     Number { text: String },
-    /// The number is followed by an unknown suffix.
+    /// The number has an unknown suffix.
     #[error(
         "{text:?} is not a quantity: unknown suffix {suffix:?}; known are n u m k M G T P E, Ki Mi Gi Ti Pi Ei, and e3"
     )]
@@ -36,10 +37,6 @@ pub enum QuantityError {
 /// Parses an amount of CPU, in millicores.
 ///
 /// Fractions of a millicore round away from zero, as in Kubernetes; values outside of `i64` saturate.
-///
-/// # Errors
-///
-/// When `text` is longer than [`MAX_CHARS`] or is not a quantity.
 pub fn cpu_millis(text: &str) -> Result<i64, QuantityError> {
     parse(text).map(|quantity| quantity.scaled(3))
 }
@@ -47,30 +44,23 @@ pub fn cpu_millis(text: &str) -> Result<i64, QuantityError> {
 /// Parses an amount of memory or storage, in bytes.
 ///
 /// Fractions of a byte round away from zero, as in Kubernetes; values outside of `i64` saturate.
-///
-/// # Errors
-///
-/// When `text` is longer than [`MAX_CHARS`] or is not a quantity.
 pub fn bytes(text: &str) -> Result<i64, QuantityError> {
     parse(text).map(|quantity| quantity.scaled(0))
 }
 
-/// Parses a plain number or a quantity to the nearest finite number: `5`, `-0.25`, `900m`, `1e3`, `2Gi`.
-///
-/// # Errors
-///
-/// When `text` is longer than [`MAX_CHARS`] or is not a quantity; `NaN` and `Inf` are not.
+/// Parses a plain number or a quantity to the nearest finite number: `5`, `-0.25`, `900m`, `1e3`, `2Gi`. Refuses `NaN`
+/// and `Inf`.
 pub fn number(text: &str) -> Result<f64, QuantityError> {
     parse(text).map(|quantity| quantity.nearest())
 }
 
-/// An amount of CPU as a quantity, from millicores.
+/// Renders an amount of CPU, in millicores, as a quantity.
 #[must_use]
 pub fn show_millis(millis: i64) -> String {
     if millis % 1000 == 0 { (millis / 1000).to_string() } else { format!("{millis}m") }
 }
 
-/// An amount of memory as a quantity, from bytes: in the largest binary unit that has no fraction or of which there are at
+/// Renders an amount of memory, in bytes, as a quantity: in the largest binary unit in which it is a whole number or at
 /// least ten, rounded down.
 #[must_use]
 pub fn show_bytes(bytes: i64) -> String {
@@ -82,7 +72,7 @@ pub fn show_bytes(bytes: i64) -> String {
     unit.map_or_else(|| bytes.to_string(), |(unit, power)| format!("{}{unit}", bytes >> power))
 }
 
-/// `0.digits * 10^point * 2^doublings`, with a sign. Exact, however many digits there are.
+/// `0.digits * 10^point * 2^doublings`, with a sign. Exact for any number of digits.
 struct Quantity {
     negative: bool,
     digits: Vec<u8>,
@@ -90,7 +80,7 @@ struct Quantity {
     doublings: u32,
 }
 
-/// The factor of a suffix.
+/// Factor of a suffix.
 struct Scale {
     exponent: i64,
     doublings: u32,
@@ -113,7 +103,8 @@ impl Quantity {
         signed.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
     }
 
-    /// The nearest float. Finite: there are at most [`MAX_CHARS`] digits and as many zeros as [`MAX_EXPONENT`].
+    /// The nearest float. Always finite: there are at most [`MAX_CHARS`] digits, and the exponent is at most
+    /// [`MAX_EXPONENT`].
     fn nearest(&self) -> f64 {
         let digits: String = self.digits.iter().map(|digit| char::from(b'0' + digit)).collect();
         let size: f64 = format!("0.{digits}e{}", self.point).parse().unwrap_or(0.0);

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// So many things, as in `1 job` and `3 jobs`.
+/// Renders a count with its noun, such as `1 job` and `3 jobs`.
 #[must_use]
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
     let plural = if count == N::from(1) { "" } else { "s" };

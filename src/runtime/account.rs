@@ -26,20 +26,17 @@ pub struct Account {
     pub manager: &'static str,
 }
 
-/// Path of an object, or of a subresource.
+/// Path of an object or of a subresource.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectPath<'a> {
-    /// Path of its kind in its namespace.
+    /// URL path of the kind in its namespace.
     pub url: &'a str,
     pub name: &'a str,
     pub subresource: Option<&'a str>,
 }
 
 impl ObjectPath<'_> {
-    /// The request that reads it.
-    ///
-    /// # Errors
-    /// The path is malformed.
+    /// Builds the request that reads the object.
     pub fn request(&self) -> Result<http::Request<Vec<u8>>, Error> {
         let (request, params) = (Request::new(self.url), GetParams::default());
         let request = match self.subresource {
@@ -51,53 +48,36 @@ impl ObjectPath<'_> {
 }
 
 impl Account {
-    /// Reads an object, or a subresource.
-    ///
-    /// # Errors
-    /// The request did not succeed.
+    /// Reads an object or a subresource.
     pub async fn get<T: DeserializeOwned>(&self, path: ObjectPath<'_>) -> Result<T, Error> {
         self.send(path.request()?).await
     }
 
-    /// Reads an object, or a subresource; its body is left to the caller, who bounds it.
-    ///
-    /// # Errors
-    /// There is no answer. An error status is an answer.
+    /// Reads an object or a subresource. Returns the response unread, whatever its status; the caller must bound the
+    /// body.
     pub async fn open(&self, path: ObjectPath<'_>) -> Result<http::Response<Body>, Error> {
         self.writer.send(self.impersonated(path.request()?)?).await
     }
 
-    /// Lists the objects of a kind with these labels; the body is left to the caller, who bounds it.
-    ///
-    /// # Errors
-    /// There is no answer. An error status is an answer.
+    /// Lists the objects of a kind with these labels. Returns the response unread, whatever its status; the caller must
+    /// bound the body.
     pub async fn open_list(&self, url: &str, labels: &str) -> Result<http::Response<Body>, Error> {
         let request = Request::new(url).list(&ListParams::default().labels(labels)).map_err(malformed)?;
         self.writer.send(self.impersonated(request)?).await
     }
 
     /// Lists the objects of a kind with these labels.
-    ///
-    /// # Errors
-    /// The request did not succeed.
     pub async fn list<T: DeserializeOwned>(&self, url: &str, labels: &str) -> Result<T, Error> {
         let request = Request::new(url).list(&ListParams::default().labels(labels));
         self.send(request.map_err(malformed)?).await
     }
 
-    /// Changes an object, or a subresource, by a merge patch. Its body contains uid and resourceVersion, which the API server
-    /// checks.
-    ///
-    /// # Errors
-    /// The request did not succeed.
+    /// Patches an object or a subresource by a merge patch. The body contains uid and resourceVersion as preconditions.
     pub async fn merge<T: DeserializeOwned>(&self, path: ObjectPath<'_>, body: &Value) -> Result<T, Error> {
         self.patch(path, &Patch::Merge(body)).await
     }
 
-    /// Changes an object, or a subresource, by a JSON patch, which contains its preconditions.
-    ///
-    /// # Errors
-    /// The request did not succeed.
+    /// Patches an object or a subresource by a JSON patch, which contains its own preconditions.
     pub async fn json<T: DeserializeOwned>(&self, path: ObjectPath<'_>, patch: &[Value]) -> Result<T, Error> {
         let patch = serde_json::from_value(patch.into()).map_err(malformed)?;
         self.patch(path, &Patch::<()>::Json(patch)).await
@@ -118,9 +98,6 @@ impl Account {
     }
 
     /// Creates an object.
-    ///
-    /// # Errors
-    /// The request did not succeed.
     pub async fn create<T: Serialize + DeserializeOwned>(&self, url: &str, object: &T) -> Result<T, Error> {
         let params = PostParams { field_manager: Some(self.manager.to_owned()), ..PostParams::default() };
         let body = serde_json::to_vec(object).map_err(malformed)?;
@@ -137,23 +114,18 @@ impl Account {
         Ok(request)
     }
 
-    /// Sends a request that every account may make, to learn whether the operator may act as this one.
-    ///
-    /// # Errors
-    /// The operator may not, or the request did not succeed.
+    /// Sends a request that every account may make, to find out whether the operator may impersonate this account.
     pub async fn try_out(&self) -> Result<(), Error> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         match self.create::<Value>("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await {
-            // The account itself is refused: then the operator was not.
+            // The account itself was refused, so the impersonation was accepted.
             Err(Error::Forbidden(refused)) if !is_impersonation(&refused) => Ok(()),
             done => done.map(drop),
         }
     }
 
-    /// Whether the account has a right, in its own namespace if none is named; asked as the account, which every account may.
-    ///
-    /// # Errors
-    /// The request did not succeed.
+    /// Whether the account has this right, by a SelfSubjectAccessReview as the account. The namespace defaults to that
+    /// of the account.
     pub async fn may(&self, attributes: ResourceAttributes) -> Result<bool, Error> {
         let namespace = attributes.namespace.clone().or_else(|| Some(self.namespace.clone()));
         let resource_attributes = Some(ResourceAttributes { namespace, ..attributes });
@@ -163,7 +135,7 @@ impl Account {
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
-    /// Message for a forbidden request. The API server's text names user, verb and resource.
+    /// Message for a 403 answer. The API server's text names the user, the verb and the resource.
     #[must_use]
     pub fn words(&self, refused: &str) -> String {
         let Self { namespace, name, .. } = self;
@@ -180,15 +152,16 @@ impl Account {
     }
 }
 
-/// Whether the operator was refused, and not the account: `User "…" cannot impersonate resource "serviceaccounts" …`, or, where the
-/// API server constrains impersonation, `User "…" cannot impersonate-on:serviceaccount:create resource "pods" …`.
+/// Whether a 403 message refuses the impersonation rather than the request of the account. The API server writes `User
+/// "…" cannot impersonate resource "serviceaccounts" …`, or with constrained impersonation `User "…" cannot
+/// impersonate-on:serviceaccount:create resource "pods" …`.
 #[must_use]
 pub fn is_impersonation(refused: &str) -> bool {
     refused.contains(" cannot impersonate")
 }
 
-/// What to do where the operator itself lacks a right that a namespace gives it by a RoleBinding: to act as the accounts of
-/// that namespace, and to read its Secrets. `refused` is the API server's message, which names the operator's user.
+/// Advice for a right that a namespace grants to the operator by a RoleBinding: to impersonate its service accounts and
+/// to read its Secrets. `refused` is the API server's message, which names the operator's user.
 #[must_use]
 pub fn binding_advice(refused: &str, namespace: &str) -> String {
     let user = refused.split_once("User \"").and_then(|(_, rest)| rest.split_once("\" cannot "));
@@ -199,11 +172,11 @@ pub fn binding_advice(refused: &str, namespace: &str) -> String {
     )
 }
 
-/// The subject of a binding, as an option of `kubectl create rolebinding`.
+/// Renders a user as the subject option of `kubectl create rolebinding`.
 fn subject(user: &str) -> String {
     match user.strip_prefix("system:serviceaccount:") {
         Some(account) => format!("--serviceaccount={account}"),
-        // Users of a kubeconfig may have any name.
+        // A kubeconfig may authenticate as a user of any name.
         None => format!("--user='{}'", user.replace('\'', "'\\''")),
     }
 }

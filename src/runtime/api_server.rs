@@ -1,4 +1,4 @@
-//! The API server's own addresses: the endpoints behind the Service `kubernetes`.
+//! Addresses of the API server: the endpoints of the Service `kubernetes`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,14 +7,11 @@ use kube::{Api, Client};
 
 use super::error::Error;
 
-/// Namespace and name of the EndpointSlice that the API servers keep of themselves.
+/// Namespace and name of the EndpointSlice that the API servers maintain for themselves.
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
 
-/// The addresses and ports where API servers listen.
-///
-/// # Errors
-/// They cannot be read.
+/// Reads the addresses and ports at which the API servers listen.
 pub async fn endpoints(client: &Client) -> Result<Vec<SocketAddr>, Error> {
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
     Ok(slices.get_opt(NAME).await?.as_ref().map(addresses).unwrap_or_default())

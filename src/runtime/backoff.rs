@@ -1,16 +1,16 @@
-//! Exponential backoff for each object, with a cap and jitter.
+//! Exponential backoff per object, with a cap and jitter.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-/// First pause; it doubles with each failure.
+/// First delay; it doubles with each failure.
 const FIRST: Duration = Duration::from_millis(20);
 
-/// Longest pause.
+/// Maximum delay.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Consecutive failures by object. A success or the deletion of the object resets the count.
+/// Number of consecutive failures per object. A success or the deletion of the object resets it.
 #[derive(Debug)]
 pub struct Backoff<K>(HashMap<K, u32>);
 
@@ -21,7 +21,7 @@ impl<K> Default for Backoff<K> {
 }
 
 impl<K: Eq + Hash> Backoff<K> {
-    /// Counts a failure of the object; returns how long to wait. `random` is from 0 to 1.
+    /// Records a failure of the object and returns the delay before the next attempt. `random` is from 0 to 1.
     pub fn failed(&mut self, key: K, random: f64) -> Duration {
         let failures = self.0.entry(key).or_insert(0);
         let pause = FIRST.saturating_mul(2_u32.saturating_pow((*failures).min(16))).min(LONGEST);
@@ -29,7 +29,7 @@ impl<K: Eq + Hash> Backoff<K> {
         pause.mul_f64(0.75 + 0.25 * random.clamp(0.0, 1.0))
     }
 
-    /// Resets the count of an object that succeeded or was deleted.
+    /// Resets the failures of an object that succeeded or was deleted.
     pub fn forget(&mut self, key: &K) {
         self.0.remove(key);
     }
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(pauses[0], FIRST);
         assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]));
         assert_eq!(pauses[39], LONGEST);
-        assert_eq!(backoff.failed("b", 0.0), FIRST.mul_f64(0.75), "another object has its own count");
+        assert_eq!(backoff.failed("b", 0.0), FIRST.mul_f64(0.75), "objects are counted separately");
         backoff.forget(&"a");
         assert_eq!(backoff.failed("a", 1.0), FIRST);
     }

@@ -16,7 +16,7 @@ use crate::metrics::{Metrics, ReasonLabel};
 use ganglion_core::facts::Identity;
 use ganglion_core::world::{Indexed, Origin, Stored};
 
-/// Largest random delay added to a wait, to spread objects that wait for the same time.
+/// Maximum random delay added to a requeue, to spread objects with the same deadline.
 const JITTER: Duration = Duration::from_millis(50);
 
 /// The shared dependencies. Cheap to clone.
@@ -27,7 +27,7 @@ pub struct Context {
     /// Events of this controller.
     pub events: Events,
     pub metrics: Metrics,
-    /// The clock; a simulation replaces it.
+    /// The clock; the simulated cluster replaces it.
     pub clock: fn() -> Timestamp,
     /// Name of the leader term; each acquisition of the lease starts a new term. Statuses record it.
     pub term: Arc<str>,
@@ -42,11 +42,8 @@ impl Context {
         (self.clock)()
     }
 
-    /// Sends a write of the controller of `C` to one of its objects or their children, and stores the answer. After a conflict
-    /// the object is read, so that the next reconcile starts from its current state.
-    ///
-    /// # Errors
-    /// The write did not succeed.
+    /// Sends a write of the controller of `C` to one of its objects or their children, and stores the answer. After a
+    /// conflict, reads the object, so that the next reconcile starts from its current state.
     pub async fn write_own<C: Stored, K: Kube + Indexed>(
         &self,
         effect: &'static str,
@@ -56,7 +53,7 @@ impl Context {
         let id = object.id();
         match self.writer.counted(effect, write).await {
             Ok(answer) => {
-                // Other differences come from other writers: requeue, as for a watch event.
+                // Further changes in the answer come from other writers: requeue as for a watch event.
                 let changed =
                     object.meta().generation.is_some() && answer.meta().generation != object.meta().generation;
                 let requeue = self.store.write(|world| world.apply(answer, Origin::Own));
@@ -72,10 +69,7 @@ impl Context {
         }
     }
 
-    /// Deletes an object of the controller, only if it still has this uid. One that is gone already counts as deleted.
-    ///
-    /// # Errors
-    /// The write did not succeed.
+    /// Deletes an object of the controller if it still has this uid. An object that no longer exists counts as deleted.
     pub async fn delete_own<K: Kube + Indexed>(&self, effect: &'static str, object: &K) -> Result<(), Error> {
         let id = object.id();
         let deleted = async {
@@ -97,12 +91,9 @@ impl Context {
         Ok(())
     }
 
-    /// Reads an object of this name into the store; the watch may lag behind.
-    ///
-    /// # Errors
-    /// The object could not be read.
+    /// Reads an object of this name into the store, since the watch may lag.
     pub async fn refresh<K: Kube + Indexed>(&self, id: &Identity) -> Result<(), Error> {
-        // Known before the request: an object that is created during the request is not the one that is gone.
+        // Read before the request, so that an object created during the request is not removed by mistake.
         let known = self.store.read(|world| world.table::<K>().get(&id.key).map(|known| known.id().uid));
         match self.writer.get::<K>(&id.key).await? {
             Some(found) => self.store.apply(found, Origin::Own),
@@ -114,10 +105,7 @@ impl Context {
         Ok(())
     }
 
-    /// The result of a reconcile: its error, which is counted, or when to reconcile again.
-    ///
-    /// # Errors
-    /// The error of the reconcile.
+    /// Result of a reconcile: its error, which is counted, or the time of the next reconcile.
     pub fn finish(&self, done: Result<Option<Timestamp>, Error>) -> PassResult {
         if let Err(error) = &done {
             self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();

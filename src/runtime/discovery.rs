@@ -9,10 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use super::context::Context;
 use super::error::Error;
 
-/// How long an answer is cached. A CRD may be installed, removed, or get a scale subresource.
+/// Lifetime of a cached answer. A CRD may be installed, removed, or gain a scale subresource.
 const HOLDS: SignedDuration = SignedDuration::from_mins(5);
 
-/// Capacity of the cache, in kinds.
+/// Maximum number of cached kinds.
 const MOST: usize = 256;
 
 /// A kind as the API server serves it.
@@ -22,7 +22,7 @@ pub struct DiscoveredKind {
     pub plural: String,
     /// The kind has a scale subresource.
     pub has_scale: bool,
-    /// `spec.replicas` is known to be a field of this kind, so one request is enough.
+    /// `spec.replicas` is certainly a field of this kind, so one request is enough.
     pub replicas_in_spec: bool,
 }
 
@@ -35,7 +35,7 @@ impl DiscoveredKind {
     }
 }
 
-/// Each kind, by API version and kind, and when it was discovered.
+/// Discovered kinds by API version and kind, with the time of discovery.
 type Kinds = HashMap<(String, String), (Timestamp, DiscoveredKind)>;
 
 /// The cache of kinds.
@@ -47,10 +47,7 @@ impl Discovery {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks up a kind; none if the API server does not know it.
-    ///
-    /// # Errors
-    /// The API server did not answer.
+    /// Looks up a kind; None if the API server does not serve it.
     pub async fn find(&self, ctx: &Context, api_version: &str, kind: &str) -> Result<Option<DiscoveredKind>, Error> {
         if let Some(found) = well_known(api_version, kind) {
             return Ok(Some(found));
@@ -72,7 +69,7 @@ impl Discovery {
             Err(Error::Gone(_)) => None,
             Err(error) => return Err(error),
         };
-        // A missing kind may be installed at any moment.
+        // A missing kind is not cached, since it may be installed at any moment.
         if let Some(found) = &found {
             let mut kinds = self.kinds();
             if kinds.len() >= MOST {
@@ -84,7 +81,7 @@ impl Discovery {
     }
 }
 
-/// Kubernetes' own scalable kinds, which need no look-up.
+/// Built-in scalable kinds, which need no discovery request.
 fn well_known(api_version: &str, kind: &str) -> Option<DiscoveredKind> {
     let plural = match (api_version, kind) {
         ("apps/v1", "Deployment") => "deployments",

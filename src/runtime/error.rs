@@ -1,14 +1,14 @@
 //! Errors of requests and reconciles, and whether to retry them.
 //!
-//! Owns the classification of the API server's error answers. Apart from evictions, no other code in the controllers reads HTTP
-//! status codes.
+//! Owns the classification of the API server's error answers. Except for evictions, no other code in the controllers
+//! reads HTTP status codes.
 
 use std::time::Duration;
 
 use kube::core::Status;
 use thiserror::Error;
 
-/// What to do about an error.
+/// Reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// A retry cannot succeed.
@@ -31,7 +31,7 @@ impl Class {
     }
 }
 
-/// Why a request or a reconcile failed.
+/// Reason why a request or a reconcile failed.
 #[derive(Debug, Error)]
 pub enum Error {
     /// This replica no longer holds the lease.
@@ -46,22 +46,22 @@ pub enum Error {
     /// The object or its namespace does not exist.
     #[error("not found: {0}")]
     Gone(String),
-    /// A right is missing.
+    /// RBAC denies the request.
     #[error("forbidden: {0}")]
     Forbidden(String),
-    /// The content was refused by validation, admission or a quota.
+    /// Validation, admission or a quota refused the request.
     #[error("denied: {0}")]
     Denied(String),
-    /// A right is missing, or the API server has just started and not loaded its roles yet.
+    /// RBAC denies the request, possibly because the API server has just started and not loaded its roles yet.
     #[error("forbidden, or not allowed yet: {0}")]
     Doubtful(String),
     /// The API server throttles requests.
     #[error("the API server asks to wait for {0:?}")]
     Throttled(Duration),
-    /// No answer arrived in time; the request may have been carried out.
+    /// No answer arrived in time; the API server may have executed the request.
     #[error("no answer from the API server within {0:?}")]
     Timeout(Duration),
-    /// The API server could not be reached, or failed.
+    /// The API server is unreachable or failed.
     #[error("the API server failed: {0}")]
     Unavailable(#[source] Box<kube::Error>),
     /// The request or the answer is malformed.
@@ -90,13 +90,13 @@ impl Error {
         }
     }
 
-    /// Whether the request may have been carried out despite the error.
+    /// Whether the API server may have executed the request despite the error.
     #[must_use]
     pub fn leaves_open(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::Unavailable(_) | Self::Malformed(_))
     }
 
-    /// The name of the error in logs and metrics.
+    /// Name of the error in logs and metrics.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -140,20 +140,20 @@ fn from_status(status: Box<Status>) -> Error {
     }
 }
 
-/// Recognizes the authorizer's message: `User "…" cannot create resource "pods" in API group "" in the namespace "…"`. Quotas,
-/// admission plugins and webhooks also answer 403, with other messages.
+/// Recognizes the authorizer's message: `User "…" cannot create resource "pods" in API group "" in the namespace "…"`.
+/// Quotas, admission plugins and webhooks also answer 403, with other messages.
 fn is_missing_right(message: &str) -> bool {
     message.contains(" cannot ") && message.contains(" resource \"")
 }
 
-/// Recognizes a failed `test` operation of a JSON patch. The API server only answers that the request was in error; answers to
-/// invalid content have causes.
+/// Recognizes a failed `test` operation of a JSON patch. The API server only answers that the request was in error;
+/// answers to invalid content have causes.
 fn is_failed_test(status: &Status) -> bool {
     status.message.contains("rejected our request due to an error in our request")
         && status.details.as_ref().is_none_or(|details| details.causes.is_empty())
 }
 
-/// The delay that the API server asks for; one second by default.
+/// Delay that the API server requests; one second by default.
 #[must_use]
 pub fn retry_after(status: &Status) -> Duration {
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);

@@ -1,5 +1,5 @@
-//! Kubernetes Events: sent in a task of their own, so that they delay no reconciliation. If the queue is full or the API server
-//! refuses, the event is dropped and counted.
+//! Kubernetes Events, sent in a separate task so that they do not delay reconciles. If the queue is full or the API
+//! server refuses an event, the event is dropped and counted.
 //!
 //! Owns the sending. Each controller decides when to publish an event.
 
@@ -18,7 +18,7 @@ use ganglion_core::facts::Identity;
 /// Capacity of the queue.
 const LINE: usize = 512;
 
-/// Longest note of an Event, in bytes.
+/// Maximum length of the note of an Event, in bytes.
 const NOTE: usize = 1024;
 
 /// Type, reason and note of an event.
@@ -27,8 +27,8 @@ pub struct EventText {
     pub warning: bool,
     pub reason: String,
     pub note: String,
-    /// What tells it from earlier ones of the same reason, such as a version. Those that nothing tells apart are joined to a series
-    /// by the events API, under the note of the first.
+    /// Detail that distinguishes the event from earlier ones with the same reason, such as a version. The events API
+    /// merges events without such a detail into a series that shows only the note of the first.
     pub about: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub struct Sender {
     metrics: Metrics,
 }
 
-/// A queue of events: both halves.
+/// Creates the queue of events.
 #[must_use]
 pub fn line(metrics: &Metrics) -> (Events, Sender) {
     let (sender, receiver) = mpsc::channel(LINE);
@@ -62,7 +62,7 @@ impl Events {
 }
 
 impl Sender {
-    /// Sends until the last [`Events`] is dropped, or `stop`.
+    /// Sends events until the last [`Events`] is dropped or `stop` is cancelled.
     pub async fn run(mut self, client: Client, from: Reporter, timeout: Duration, stop: CancellationToken) {
         let recorder = Recorder::new(client, from);
         loop {
@@ -97,7 +97,7 @@ fn event(text: EventText) -> Event {
     }
 }
 
-/// An object, as the subject of an event.
+/// Reference to an object, as the subject of an event.
 #[must_use]
 pub fn reference<K: Resource<DynamicType = ()>>(object: &Identity) -> ObjectReference {
     ObjectReference {

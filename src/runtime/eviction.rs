@@ -1,4 +1,4 @@
-//! Evictions: the Eviction API, so that PodDisruptionBudgets hold, and the refusals that only it has.
+//! Evictions by the Eviction API, which respects PodDisruptionBudgets, and the refusals that only evictions get.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::Eviction;
@@ -11,29 +11,26 @@ use super::error::{Error, retry_after};
 use ganglion_core::facts::{Identity, PodFact};
 use ganglion_core::world::Origin;
 
-/// The answer to an eviction.
+/// Answer to an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EvictionAnswer {
-    /// The pod ends.
+    /// The pod terminates.
     Accepted,
-    /// There is no such pod.
+    /// The pod does not exist.
     Gone,
-    /// A PodDisruptionBudget does not allow it now.
+    /// A PodDisruptionBudget currently does not allow the eviction.
     Budget(String),
-    /// More than one PodDisruptionBudget selects the pod, so that nothing may evict it.
+    /// More than one PodDisruptionBudget selects the pod, so the Eviction API refuses to evict it.
     Budgets(String),
 }
 
-/// Evicts the pod, only if it still has this uid. The store has it as terminating then: the answer does not contain its new
-/// version.
-///
-/// # Errors
-/// The request failed for a reason that any request may fail for.
+/// Evicts the pod if it still has this uid. Also marks the cached pod as terminating, since the answer does not contain
+/// the new version of the pod. Returns an error only for failures that any request may have.
 pub async fn evict(ctx: &Context, pod: &Identity) -> Result<EvictionAnswer, Error> {
     let body = eviction(pod);
     let (api, params) = (ctx.writer.api::<Pod>(&pod.key.namespace), PostParams::default());
     let call = api.create_subresource::<_, Status>("eviction", &pod.key.name, &params, &body);
-    // The general classification of errors does not know the refusals of an eviction.
+    // The general classification of errors does not cover the refusals of evictions.
     let answer = ctx.writer.call(async {
         match call.await {
             Err(kube::Error::Api(status)) => Ok(Err(status)),
@@ -53,7 +50,7 @@ pub async fn evict(ctx: &Context, pod: &Identity) -> Result<EvictionAnswer, Erro
     }
 }
 
-/// Has the known pod as terminating in the store.
+/// Marks the cached pod as terminating, ahead of the watch.
 pub fn mark_ending(ctx: &Context, pod: &Identity) {
     let known = ctx.store.read(|world| world.pod(&pod.key).filter(|known| known.id.uid == pod.uid).cloned());
     if let Some(known) = known {
@@ -61,8 +58,8 @@ pub fn mark_ending(ctx: &Context, pod: &Identity) {
     }
 }
 
-/// An eviction of the pod with this uid. Not by kube's own `evict`: version 5 misspells `deleteOptions`, and the API
-/// server silently ignores the precondition.
+/// Eviction with the uid as precondition. kube's own `evict` is not used: version 5 misspells `deleteOptions`, and the
+/// API server silently ignores the precondition.
 fn eviction(pod: &Identity) -> Eviction {
     Eviction {
         metadata: ObjectMeta {
@@ -77,7 +74,7 @@ fn eviction(pod: &Identity) -> Eviction {
     }
 }
 
-/// The meaning of a refusal that only evictions have; None for a status that any request may get.
+/// Meaning of a refusal that only evictions get; None for a status that any request may get.
 fn refusal(status: &Status) -> Option<Result<EvictionAnswer, Error>> {
     let causes = || status.details.iter().flat_map(|details| &details.causes);
     match status.code {

@@ -1,7 +1,7 @@
-//! An object that may not parse: one written by an older or newer version must not stop the watch of the others.
+//! Objects that may not parse: one object written by an older or newer version must not stop the watch of the others.
 //!
-//! Like `kube::core::DeserializeGuard`, which parses each object into a tree of values and copies it. For loops that act each
-//! second that took a tenth of the operator's CPU time.
+//! Works like `kube::core::DeserializeGuard`, which parses each object into a tree of values and copies it. With loops
+//! that act every second, that took a tenth of the operator's CPU time.
 
 use std::borrow::Cow;
 
@@ -14,11 +14,11 @@ use serde_json::{Map, Value};
 
 use ganglion_core::world::Unreadable;
 
-/// The object, or what is known of it if it does not parse.
+/// The object, or its metadata and status if it does not parse.
 #[derive(Clone, Debug)]
 pub struct Guard<K>(pub Result<K, Unreadable>);
 
-/// The members that every object has.
+/// Fields that every object has.
 #[derive(Deserialize)]
 struct Head {
     metadata: ObjectMeta,
@@ -39,10 +39,10 @@ impl<'de, K: DeserializeOwned + Resource> Deserialize<'de> for Guard<K> {
 fn unreadable<K: DeserializeOwned>(text: &str, error: &serde_json::Error) -> serde_json::Result<Unreadable> {
     let Head { mut metadata, status } = serde_json::from_str(text)?;
     metadata.managed_fields = None;
-    // Parsed once more for the path, which costs time.
+    // Parses the object a second time to get the path of the faulty field, which costs time.
     let path = serde_path_to_error::deserialize::<_, K>(&mut serde_json::Deserializer::from_str(text)).err();
     let error = path.map_or_else(|| error.to_string(), |error| error.to_string());
-    // The position is that in the text on the wire, which nobody sees.
+    // Line and column refer to the text on the wire, which users do not see.
     let error = error.split(" at line ").next().unwrap_or_default().to_owned();
     Ok(Unreadable { metadata, error, status })
 }

@@ -1,4 +1,4 @@
-//! Whether the operator may act as the service accounts of loops. Answers are kept for some minutes.
+//! Whether the operator may impersonate the service accounts of loops. Answers are cached for some minutes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,49 +9,49 @@ use super::account::Account;
 use super::context::Context;
 use super::error::Error;
 
-/// How long a granted right is relied on.
+/// Lifetime of a granted right.
 const GRANTED: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long a refusal is relied on: somebody may just be making the binding.
+/// Lifetime of a refusal. Short, since an administrator may be creating the binding.
 const REFUSED: SignedDuration = SignedDuration::from_secs(10);
 
-/// How long the right must be refused before that is reported: an API server that has just started answers before it has
+/// Minimum duration of a refusal before it is reported: an API server that has just started answers before it has
 /// loaded its roles.
 const DOUBT: SignedDuration = SignedDuration::from_secs(5);
 
-/// Pause between two questions about an account of which nothing is known.
+/// Delay between two trials of an account without an answer.
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
-/// Capacity, in accounts.
+/// Maximum number of cached accounts.
 const MOST: usize = 4096;
 
-/// An answer.
+/// Cached answer for an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImpersonationAnswer {
-    /// Why the operator may not act as the account, with advice; none if it may.
+    /// Message why the operator may not impersonate the account, with advice; None if it may.
     pub refused: Option<String>,
-    /// When to ask again.
+    /// Time of the next trial.
     pub until: Timestamp,
 }
 
-/// What is known of one account.
+/// Cached state of an account.
 #[derive(Clone, Debug, Default)]
 struct Known {
     answer: Option<ImpersonationAnswer>,
     doubt: Option<Doubt>,
 }
 
-/// A refusal.
+/// Refusals since the last success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Doubt {
     since: Timestamp,
-    /// When the API server refused last, and its text.
+    /// Time and text of the last refusal.
     last: Timestamp,
     refused: String,
 }
 
 impl Known {
-    /// What is known after this reply to a trial.
+    /// State after this reply to a trial.
     fn after(self, reply: &Result<(), Error>, account: &Account, now: Timestamp) -> Self {
         let keep = |until: Timestamp| self.answer.clone().map(|answer| ImpersonationAnswer { until, ..answer });
         match reply {
@@ -70,7 +70,7 @@ impl Known {
     }
 }
 
-/// The answers, by namespace and account.
+/// Cached states by namespace and account.
 #[derive(Default)]
 pub struct Impersonation(Mutex<HashMap<(String, String), Known>>);
 
@@ -79,17 +79,15 @@ impl Impersonation {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the operator may act as this account.
-    ///
-    /// # Errors
-    /// Nothing is known of the account, and the API server did not answer, or its refusal may be passing.
+    /// Whether the operator may impersonate this account. Returns an error if there is no answer yet: the API server
+    /// did not reply, or its refusal may be temporary.
     pub async fn ask(&self, ctx: &Context, account: &Account) -> Result<ImpersonationAnswer, Error> {
         let id = (account.namespace.clone(), account.name.clone());
         let known = self.known().get(&id).cloned().unwrap_or_default();
         if let Some(answer) = known.answer.as_ref().filter(|answer| ctx.now() < answer.until) {
             return Ok(answer.clone());
         }
-        // Many loops have the same account.
+        // Many loops share an account.
         if let (None, Some(doubt)) = (&known.answer, &known.doubt)
             && ctx.now() < doubt.last + PAUSE
         {
@@ -107,7 +105,7 @@ impl Impersonation {
             (Some(answer), _) => Ok(answer),
             (None, Err(Error::Forbidden(refused))) => Err(Error::Doubtful(refused)),
             (None, Err(error)) => Err(error),
-            // After success there is an answer.
+            // A success always leaves an answer.
             (None, Ok(())) => Err(Error::Broken),
         }
     }

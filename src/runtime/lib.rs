@@ -1,15 +1,16 @@
-//! The base of all controllers. Knows no kind of ours.
+//! The base of all controllers. Independent of our own kinds.
 //!
-//! | file | what it owns |
+//! | file | content |
 //! |---|---|
 //! | `run`, `queue`, `backoff` | reconciles: queueing, concurrency, retries |
-//! | `polls` | polls of machines and servers: when each begins, how many run at the same time |
+//! | `polls` | polls of machines and servers: start times, concurrency limits |
 //! | `watch`, `guard` | feeds of objects, converted to facts |
-//! | `store` | the shared state behind its lock, and the queues to which a change adds objects |
-//! | `context` | the dependencies that all controllers share |
+//! | `store` | the shared state behind its lock, and the queues that changes feed |
+//! | `context` | dependencies shared by all controllers |
 //! | `writer`, `error`, `eviction` | requests: timeout, leader fence, field managers, error classes, evictions |
-//! | `account`, `impersonation`, `discovery` | requests as a service account; whether they are allowed; discovery of kinds |
-//! | `api_server` | the API server's own addresses |
+//! | `account`, `impersonation` | requests as a service account; whether they are allowed |
+//! | `discovery`, `dynamic` | discovery of kinds; requests for kinds known only at run time |
+//! | `api_server` | addresses of the API server |
 //! | `certificate` | the certificate of the extender |
 //! | `events` | Kubernetes Events |
 //! | `lease` | leader election |

@@ -1,15 +1,17 @@
-//! The work queue of a controller: the keys of the objects to reconcile, now or later. The methods have the names of
-//! client-go's work queue: `add`, `add_after`, `get`, `done`.
+//! The work queue of a controller: keys of objects to reconcile now or later. The methods are named as in client-go's
+//! work queue: `add`, `add_after`, `get`, `done`.
 //!
-//! - A key is in the queue at most once. The number of objects bounds the queue, so `add` never has to refuse a key.
-//! - A key that is being processed is not handed out again before `done`. If it is added meanwhile, `done` queues it again.
-//! - Namespaces take turns: one with thousands of keys delays a key of another namespace by at most one of its own.
+//! - A key is in the queue at most once. The number of objects bounds the queue, so `add` never refuses a key.
+//! - A key that is being processed is not returned again before `done`. If it is added meanwhile, `done` queues it
+//!   again.
+//! - Namespaces take turns: a namespace with thousands of keys delays a key of another namespace by at most one of its
+//!   own.
 //!
-//! `kube::runtime::applier` is slower: its scheduler rounds each key's time up to a millisecond, and the timer below it rounds
-//! up once more. With 50 loops at a sample a second, a sample waits 0.1 ms in the queues of Monitoring and Decision together
-//! (p95: 0.2), and 2.4 ms with appliers (p95: 3.5 to 4.2). The limit for taking it is 1.4 ms, a tenth of the latency to Decision.
-//! `hack/bench queue` measures this. An applier also has no order between keys, never calls a pass for an object that is gone, and
-//! does not report how many keys wait.
+//! `kube::runtime::applier` is slower: its scheduler rounds each key's time up to a millisecond, and the timer below it
+//! rounds up once more. With 50 loops at one sample per second, a sample waits 0.1 ms in the queues of Monitoring and
+//! Decision together (p95: 0.2 ms), and 2.4 ms with appliers (p95: 3.5 to 4.2 ms). The limit for adopting it is 1.4 ms,
+//! a tenth of the latency to Decision. `hack/bench queue` measures this. Also, an applier does not order keys, never
+//! reconciles a deleted object, and does not report the number of waiting keys.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,11 +34,11 @@ struct Inner {
     /// False until the controller runs: a standby replica never calls `get`, so its queue would only grow.
     open: bool,
     ready: RoundRobin,
-    /// The keys between `get` and `done`; true if the key was added meanwhile.
+    /// Keys between `get` and `done`; true if the key was added meanwhile.
     processing: HashMap<Key, bool>,
-    /// The delayed keys, the next one first.
+    /// Delayed keys, ordered by due time.
     delayed: BTreeSet<(Instant, Key)>,
-    /// When each delayed key is due.
+    /// Due time of each delayed key.
     due: HashMap<Key, Instant>,
 }
 
@@ -44,7 +46,7 @@ struct Inner {
 #[derive(Default)]
 struct RoundRobin {
     waiting: BTreeMap<String, VecDeque<Key>>,
-    /// The namespaces with waiting keys, the next one first.
+    /// Namespaces with waiting keys, in the order of their turns.
     order: VecDeque<String>,
     all: HashSet<Key>,
 }
@@ -123,12 +125,12 @@ impl Queue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts to accept keys. Before that, `add` and `add_after` drop them.
+    /// Starts accepting keys. Before that, `add` and `add_after` drop them.
     pub fn open(&self) {
         self.inner().open = true;
     }
 
-    /// Adds keys that are to be processed now. Cancels their delay, if they have one.
+    /// Adds keys to process now. Cancels their delays, if any.
     pub fn add(&self, keys: impl IntoIterator<Item = Key>) {
         let mut inner = self.inner();
         if !inner.open {
@@ -141,8 +143,8 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Adds a key that is to be processed after this time. Does nothing if the key already waits to be processed now, or
-    /// is due earlier.
+    /// Adds a key to process after this delay. Does nothing if the key already waits to be processed now, or is due
+    /// earlier.
     pub fn add_after(&self, key: Key, delay: Duration) {
         let mut inner = self.inner();
         if !inner.open {
@@ -153,8 +155,8 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Returns the next key to process; waits for one. The caller must call [`Queue::done`] with it afterwards. For one
-    /// consumer; cancel-safe.
+    /// Waits for the next key to process and returns it. The caller must call [`Queue::done`] with it afterwards.
+    /// Single consumer; cancel-safe.
     pub async fn get(&self) -> Key {
         loop {
             let wait = {

@@ -1,7 +1,7 @@
-//! The shared state of the process behind its lock, and the queues to which a change adds objects.
+//! The shared state of the process behind its lock, and the queues that changes feed.
 //!
-//! Owns the lock and the queues of the controllers. The world is accessible only in closures, so that no lock guard can live
-//! across an await.
+//! Owns the lock and the queues of the controllers. The world is accessible only in closures, so that no lock guard
+//! lives across an await.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -27,32 +27,32 @@ impl Store {
         look(&self.0.world.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the world without requeueing anything.
+    /// Changes the world without requeueing objects.
     pub fn write<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
         change(&mut self.0.world.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stores an object and requeues the objects that the change concerns.
+    /// Stores an object and requeues the objects that the change affects.
     pub fn apply<F: Indexed>(&self, fact: F, origin: Origin) {
         self.requeue(self.write(|world| world.apply(fact, origin)));
     }
 
-    /// Stores an object that does not parse and requeues it.
+    /// Stores an object that does not parse, and requeues it.
     pub fn put_unreadable<F: Indexed>(&self, object: Unreadable) {
         self.requeue(self.write(|world| world.put_unreadable::<F>(object)));
     }
 
-    /// Removes an object and requeues the objects that this concerns.
+    /// Removes an object and requeues the objects that this affects.
     pub fn remove<F: Indexed>(&self, id: &Identity) {
         self.requeue(self.write(|world| world.remove::<F>(id)));
     }
 
-    /// Stores a complete list and requeues the objects that the changes concern.
+    /// Stores a complete list and requeues the objects that the changes affect.
     pub fn end_list<F: Indexed>(&self, list: Listing<F>) {
         self.requeue(self.write(|world| world.end_list(list)));
     }
 
-    /// Stores the answer to a request of the controller of `C` without requeueing the object that it is reconciling.
+    /// Stores the answer to a request of the controller of `C`, without requeueing the object that it reconciles.
     pub fn apply_own<C: Fact, F: Indexed>(&self, key: &Key, fact: F) {
         self.requeue(self.write(|world| world.apply(fact, Origin::Own)).without::<C>(key));
     }

@@ -1,11 +1,8 @@
-//! Tasks that run as long as the process. One that panics must not leave the process half working.
+//! Tasks that run as long as the process. If one panics, the process must not continue without it.
 
 use tokio::task::{JoinError, JoinSet};
 
-/// Returns when every task has ended.
-///
-/// # Errors
-/// At once if one of them panicked.
+/// Returns when every task has ended, or as soon as one panics.
 pub async fn ended(tasks: &mut JoinSet<()>) -> Result<(), JoinError> {
     while let Some(done) = tasks.join_next().await {
         done?;

@@ -1,8 +1,8 @@
-//! Requests of controllers to the API server: each has a timeout and a classified error, and none is sent once another replica
-//! may act.
+//! Requests of controllers to the API server. Each has a timeout and a classified error, and none is sent once another
+//! replica may act.
 //!
-//! Requests do not ask for warnings about unknown fields: the API server would parse each body twice, and our bodies come from
-//! the same types as the schema.
+//! Requests do not ask for warnings about unknown fields: the API server would parse each body twice, and our bodies
+//! come from the same types as the schema.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -24,11 +24,11 @@ use super::error::Error;
 use crate::metrics::Metrics;
 use ganglion_core::facts::{Identity, Key};
 
-/// A kind of a cluster or of a namespace.
+/// A cluster-scoped or namespaced kind.
 pub trait Kube: Resource<DynamicType = (), Scope: ApiScope> + DeserializeOwned + Clone + Debug {}
 impl<K: Resource<DynamicType = (), Scope: ApiScope> + DeserializeOwned + Clone + Debug> Kube for K {}
 
-/// Where the objects of a kind are.
+/// Scope of a kind.
 pub trait ApiScope: Sized {
     /// The API of a kind in this namespace, or of the cluster.
     fn api<K: Resource<DynamicType = (), Scope = Self>>(client: Client, namespace: &str) -> Api<K>;
@@ -58,7 +58,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer for as long as this replica holds the lease.
+    /// A writer that works while `leader` is not cancelled.
     #[must_use]
     pub fn new(client: Client, timeout: Duration, leader: CancellationToken, metrics: Metrics) -> Self {
         Self { client, timeout, leader, metrics }
@@ -87,10 +87,7 @@ impl Writer {
         self.leader.cancelled().await;
     }
 
-    /// Sends a request.
-    ///
-    /// # Errors
-    /// The request was refused, no answer arrived in time, or it was not sent because this replica must not act any more.
+    /// Sends a request. Fails without sending it if this replica must not act any more.
     pub async fn call<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
         if self.is_fenced() {
             return Err(Error::NotLeader);
@@ -101,18 +98,12 @@ impl Writer {
         }
     }
 
-    /// Sends a request; the body of the answer is left to the caller, who bounds it.
-    ///
-    /// # Errors
-    /// There is no answer. An error status is an answer.
+    /// Sends a request. Returns the response unread, whatever its status; the caller must bound the body.
     pub async fn send(&self, request: http::Request<Vec<u8>>) -> Result<http::Response<Body>, Error> {
         self.call(self.client.send(request.map(Body::from))).await
     }
 
     /// Counts and times a write. `effect` is its name in metrics and logs.
-    ///
-    /// # Errors
-    /// The error of the write.
     pub async fn counted<T>(
         &self,
         effect: &'static str,
@@ -129,17 +120,11 @@ impl Writer {
     }
 
     /// Reads an object; None if it does not exist.
-    ///
-    /// # Errors
-    /// The object could not be read.
     pub async fn get<K: Kube>(&self, key: &Key) -> Result<Option<K>, Error> {
         self.call(self.api::<K>(&key.namespace).get_opt(&key.name)).await
     }
 
-    /// Creates an object, with this field manager.
-    ///
-    /// # Errors
-    /// The object was not created, or the outcome is unknown.
+    /// Creates an object with this field manager.
     pub async fn create<K: Kube>(&self, manager: &str, namespace: &str, object: &impl Serialize) -> Result<K, Error> {
         let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
         let malformed = |error: &dyn std::error::Error| Error::Malformed(error.to_string());
@@ -148,10 +133,7 @@ impl Writer {
         self.call(self.client.request(request.map_err(|error| malformed(&error))?)).await
     }
 
-    /// Patches an object, with this field manager. An apply takes over fields that other managers own.
-    ///
-    /// # Errors
-    /// The object was not changed, or the outcome is unknown.
+    /// Patches an object with this field manager. A server-side apply takes over fields that other managers own.
     pub async fn patch<K: Kube>(
         &self,
         manager: &str,
@@ -165,20 +147,14 @@ impl Writer {
         self.call(self.api::<K>(&key.namespace).patch(&key.name, &params, patch)).await
     }
 
-    /// Deletes the object, only if it still has this uid; what is left of it if finalizers keep it.
-    ///
-    /// # Errors
-    /// The object was not deleted, or the outcome is unknown.
+    /// Deletes the object if it still has this uid. Returns the object if finalizers delay its deletion.
     pub async fn delete<K: Kube>(&self, object: &Identity) -> Result<Option<K>, Error> {
         let api = self.api::<K>(&object.key.namespace);
         let left = self.call(api.delete(&object.key.name, &only(object))).await?.left();
         Ok(left.filter(|left| left.meta().finalizers.as_ref().is_some_and(|all| !all.is_empty())))
     }
 
-    /// Applies a status, with this field manager and without a resourceVersion: several writers may own parts of it.
-    ///
-    /// # Errors
-    /// The status was not written, or the outcome is unknown.
+    /// Applies a status with this field manager and without a resourceVersion: several writers may own parts of it.
     pub async fn apply_status<K: Kube>(
         &self,
         manager: &str,
@@ -190,11 +166,8 @@ impl Writer {
         self.call(api.patch_status(&object.key.name, &applying(manager), &Patch::Apply(&body))).await
     }
 
-    /// Replaces the status if the object still has this resourceVersion. This is cheaper for the API server than an apply, and a
-    /// request that arrives after a later write is refused.
-    ///
-    /// # Errors
-    /// The status was not written, or the outcome is unknown.
+    /// Replaces the status if the object still has this resourceVersion. This is cheaper for the API server than an
+    /// apply, and a request that arrives after a later write is refused.
     pub async fn replace_status<K: Kube>(
         &self,
         manager: &str,
@@ -212,10 +185,7 @@ impl Writer {
         self.call(self.client.request(request)).await
     }
 
-    /// Changes a status by a JSON patch that contains its own `test` operations.
-    ///
-    /// # Errors
-    /// The status was not written, or the outcome is unknown.
+    /// Patches a status by a JSON patch that contains its own `test` operations.
     pub async fn patch_status<K: Kube>(&self, manager: &str, key: &Key, patch: &[Value]) -> Result<K, Error> {
         let patch = serde_json::from_value(patch.into()).map_err(|error| Error::Malformed(error.to_string()))?;
         let api = self.api::<K>(&key.namespace);
@@ -240,10 +210,10 @@ struct Head<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     namespace: &'a str,
     name: &'a str,
-    /// Precondition: this object.
+    /// Precondition: the uid.
     #[serde(skip_serializing_if = "Option::is_none")]
     uid: Option<&'a str>,
-    /// Precondition: this version.
+    /// Precondition: the resourceVersion.
     #[serde(skip_serializing_if = "Option::is_none")]
     resource_version: Option<&'a str>,
 }
@@ -257,12 +227,12 @@ impl<'a, S> StatusBody<'a, S> {
     }
 }
 
-/// The path of the objects of a kind; the namespace of a cluster-scoped one is empty.
+/// URL path of the objects of a kind; the namespace is empty for a cluster-scoped kind.
 fn path<K: Kube>(namespace: &str) -> String {
     K::url_path(&(), Some(namespace).filter(|namespace| !namespace.is_empty()))
 }
 
-/// Parameters of the deletion of only the object with this uid.
+/// Delete parameters with the uid as precondition.
 #[must_use]
 pub fn only(id: &Identity) -> DeleteParams {
     DeleteParams::default().preconditions(Preconditions { uid: Some(id.uid.clone()), resource_version: None })
@@ -273,7 +243,7 @@ fn applying(manager: &str) -> PatchParams {
     PatchParams::apply(manager).force().validation_ignore()
 }
 
-/// Parameters of another patch with this field manager.
+/// Parameters of any other patch with this field manager.
 fn changing(manager: &str) -> PatchParams {
     PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }.validation_ignore()
 }

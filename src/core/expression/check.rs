@@ -1,9 +1,9 @@
 //! Checks a parsed expression and makes it safe to evaluate.
 //!
-//! Owns the allowed operators, functions and names, and the limits on depth and size. Everything else is refused, so new features
-//! of the language are not available by default. `rules` owns the type rules. Must not evaluate.
+//! Owns the allowed operators, functions and names, and the limits on depth and size. Refuses everything else, so new
+//! features of the language are not available by default. `rules` owns the type rules. Must not evaluate.
 //!
-//! Names are replaced by the number of a [`Leaf`], so that evaluation looks nothing up by name.
+//! Replaces names by the number of a [`Leaf`], so that evaluation looks nothing up by name.
 
 use super::error::ExpressionError;
 use super::kind::Kind;
@@ -23,7 +23,7 @@ pub(super) struct Checked {
     pub(super) leaves: Vec<Leaf>,
 }
 
-/// What an expression must give.
+/// Required type of an expression's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResultKind {
     Bool,
@@ -53,7 +53,7 @@ struct Checker {
 }
 
 impl Checker {
-    /// Checks one node of the tree and everything below it; the root has depth 1.
+    /// Checks a node of the tree and its subtree; the root has depth 1.
     fn lower(&mut self, source: &IdedExpr, depth: usize) -> CheckResult {
         self.terms += 1;
         if self.terms > MAX_TERMS {

@@ -1,6 +1,6 @@
-//! Errors in expressions, for the user who wrote them.
+//! Errors in expressions, for the user who wrote the expression.
 //!
-//! Owns the texts, which are shown in conditions. Must not parse or evaluate.
+//! Owns the messages, which are shown in conditions. Must not parse or evaluate.
 
 use super::kind::Kind;
 use super::metric;
@@ -9,24 +9,24 @@ use super::{MAX_BRACKETS, MAX_CHARS, MAX_DEPTH, MAX_TERMS};
 use std::io;
 use thiserror::Error;
 
-/// Why an expression was refused, or has no result for a node.
+/// Reason why an expression was refused, or has no result for a node.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ExpressionError {
-    /// Only white space.
+    /// The text is empty or white space.
     #[error("an empty expression: write a condition such as node.pods < 3")]
     Empty,
-    /// Longer than [`MAX_CHARS`].
+    /// The text is longer than [`MAX_CHARS`].
     #[error("an expression of {chars} characters: the limit is {MAX_CHARS}")]
     TooLong { chars: usize },
-    /// More than [`MAX_DEPTH`] operations or `MAX_BRACKETS` brackets inside one another.
+    /// More than [`MAX_DEPTH`] nested operations or `MAX_BRACKETS` nested brackets.
     #[error(
-        "the expression nests too deeply: at most {MAX_DEPTH} operations or {MAX_BRACKETS} brackets may stand inside one another"
+        "the expression nests too deeply: the limit is {MAX_DEPTH} nested operations or {MAX_BRACKETS} nested brackets"
     )]
     TooDeep,
     /// More than [`MAX_TERMS`] values and operations.
     #[error("the expression has more than {MAX_TERMS} terms: shorten it")]
     TooManyTerms,
-    /// Not an expression at all. Lines and columns count from one.
+    /// The text is not a CEL expression. Lines and columns count from one.
     #[error("syntax error at line {line}, column {column}: {message}")]
     Syntax { line: usize, column: usize, message: String },
     /// The parser panicked.
@@ -44,7 +44,7 @@ pub enum ExpressionError {
     /// A known function with wrong arguments.
     #[error("{function} is called as {usage}")]
     WrongCall { function: &'static str, usage: &'static str },
-    /// Part of the language that is not allowed here.
+    /// Part of the language that is not allowed in expressions.
     #[error("{what} cannot be used: {instead}")]
     Unsupported { what: &'static str, instead: &'static str },
     /// One operand of the wrong type.
@@ -62,17 +62,17 @@ pub enum ExpressionError {
     /// The result is not a number.
     #[error("the expression gives {found}, not a number: compute one, as in metric.excess * 2.0")]
     NotANumber { found: Kind },
-    /// No thread for the parser; a retry may succeed.
+    /// No thread could be started for the parser; a retry may succeed.
     #[error("the expression could not be parsed because no thread could be started ({kind}); this will be retried")]
     NoThread { kind: io::ErrorKind },
 
-    /// The result depends on a label that the node does not have.
+    /// The result depends on a label that the node lacks.
     #[error("node {node:?} has no label {label:?}: to allow for that, put {label:?} in node.labels && before it")]
     MissingLabel { node: String, label: String },
-    /// The result depends on a taint that the node does not have.
+    /// The result depends on a taint that the node lacks.
     #[error("node {node:?} has no taint {key:?}: to allow for that, put {key:?} in node.taints && before it")]
     MissingTaint { node: String, key: String },
-    /// The result depends on a value that is not measured of the node, or is stale.
+    /// The result depends on a measured value that is missing or stale on the node.
     #[error("node {node:?} has no fresh value of {name}: to allow for that, put has({name}) && before it")]
     MissingValue { node: String, name: &'static str },
     /// `/` or `%` by an int that is zero on this node.
@@ -84,21 +84,21 @@ pub enum ExpressionError {
     /// `int(…)` or `double(…)` of a value that is not a number in range on this node.
     #[error("on node {node:?} the argument of {function}(…) is not a number in its range")]
     Conversion { node: String, function: String },
-    /// A comparison with 0.0 / 0.0.
+    /// A comparison with NaN, such as 0.0 / 0.0.
     #[error("on node {node:?} a comparison has no result (NaN): guard its division")]
     NotComparable { node: String },
     /// A number that is infinite or NaN.
     #[error("on node {node:?} the result is not a finite number: guard its division")]
     NotFinite { node: String },
-    /// Anything else the evaluator reports.
+    /// Any other error of the evaluator.
     #[error("on node {node:?} the expression fails: {detail}")]
     Failed { node: String, detail: String },
 }
 
-/// The scope of an [`ExpressionError`], which determines the reaction.
+/// Scope of an [`ExpressionError`], which determines the reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concern {
-    /// The text: no node can match. Permanent until the text changes.
+    /// The text: permanent until the text changes, since no node can match.
     Text,
     /// One node: it is not a candidate. Other nodes may match.
     Node,
@@ -107,7 +107,7 @@ pub enum Concern {
 }
 
 impl ExpressionError {
-    /// The scope of the error.
+    /// Scope of the error.
     #[must_use]
     pub fn concern(&self) -> Concern {
         match self {

@@ -1,10 +1,10 @@
-//! The types a value in an expression can have.
+//! Types of values in expressions.
 //!
 //! Owns the names that users see; `rules` owns the type rules.
 
 use std::fmt;
 
-/// The type of a value in an expression.
+/// Type of a value in an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// true or false.
@@ -18,7 +18,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether it is a number.
+    /// Whether values of this type are numbers.
     #[must_use]
     pub fn is_number(self) -> bool {
         match self {

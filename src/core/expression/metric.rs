@@ -1,31 +1,31 @@
-//! The names that a score may use, and their values for a metric.
+//! Names that a score of a metric may use, and their values.
 //!
-//! Owns the vocabulary and the reading of a [`MetricView`]. Must not know operators or syntax.
+//! Owns the vocabulary and the reading of a [`MetricView`]. Must not depend on operators or syntax.
 
 use super::kind::Kind;
 use cel::common::types::{CelDouble, CelInt, CelString};
 use cel::common::value::CowVal;
 
-/// The values of an alarmed metric that a score may use.
+/// Values of a metric in alarm that a score may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MetricView<'a> {
     /// `metric.name`.
     pub name: &'a str,
     /// `metric.side`: Low, High, Equal or Missing.
     pub side: &'a str,
-    /// `metric.value`; 0 if it is unknown.
+    /// `metric.value`; 0 if unknown.
     pub value: f64,
-    /// `metric.excess`: how far the value is beyond its level, relative to the level; 0 if that is not defined.
+    /// `metric.excess`: distance of the value beyond its level, relative to the level; 0 if undefined.
     pub excess: f64,
-    /// `metric.rank`: its position in the rank, from 0.
+    /// `metric.rank`: position in the ranking, from 0.
     pub rank: i64,
-    /// `metric.wanted`, `metric.served` and `metric.limited`: its counters.
+    /// `metric.wanted`, `metric.served` and `metric.limited`: the counters of the metric.
     pub wanted: i64,
     pub served: i64,
     pub limited: i64,
 }
 
-/// A name that every metric has a value for.
+/// A name that has a value for every metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MetricField {
     Name,
@@ -77,7 +77,7 @@ impl MetricField {
     }
 }
 
-/// All names, for a message.
+/// All names, for messages.
 pub(super) fn known_names() -> String {
     FIELDS.map(|(name, _)| name).join(", ")
 }

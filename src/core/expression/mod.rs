@@ -1,32 +1,32 @@
-//! Expressions of users: conditions on a node, such as `node.pods < 3 && node.memory.requestedShare < 0.5`, and scores of a metric,
-//! such as `metric.excess * 2.0`.
+//! Expressions of users: conditions on a node, such as `node.pods < 3 && node.memory.requestedShare < 0.5`, and scores
+//! of a metric, such as `metric.excess * 2.0`.
 //!
-//! Owns bounds, parsing, checks and evaluation. The language is CEL without loops; no type of the cel crate leaves this folder.
-//! Must not know where nodes come from or what a result is used for.
+//! Owns limits, parsing, checks and evaluation. The language is CEL without loops; no type of the cel crate leaves this
+//! folder. Must not depend on the origin of nodes or the use of results.
 //!
 //! | name | type | |
 //! |---|---|---|
 //! | `node.name` | string | |
 //! | `node.zone` | string | the label `topology.kubernetes.io/zone` |
-//! | `node.labels["key"]` | string | also `node.labels.key`; `"key" in node.labels` and `has(node.labels.key)` test for it |
-//! | `node.taints["key"]` | string | its value, which may be empty; also `node.taints.key`, tested for like a label |
+//! | `node.labels["key"]` | string | also `node.labels.key`; test: `"key" in node.labels` or `has(node.labels.key)` |
+//! | `node.taints["key"]` | string | value, may be empty; also `node.taints.key`; tested like a label |
 //! | `node.ready`, `node.schedulable` | bool | |
-//! | `node.pods`, `node.podCapacity` | int | pods on the node and on their way to it, pods it allows |
-//! | `node.arriving` | int | those on their way: replicas that actions send there |
+//! | `node.pods`, `node.podCapacity` | int | pods on the node or assigned to it by actions; maximum |
+//! | `node.arriving` | int | part of `node.pods`: replicas that actions are moving to the node |
 //! | `node.cpu.allocatable`, `node.cpu.requested` | int | millicores |
 //! | `node.memory.allocatable`, `node.memory.requested` | int | bytes |
-//! | `node.cpu.requestedShare`, `node.memory.requestedShare` | double | requested / allocatable, not what is in use; 1.0 when nothing is allocatable |
-//! | `node.cpu.utilization`, `node.memory.utilization` | double | measured by a NodeConfig, else by metrics.k8s.io; a part of 1; may be missing |
-//! | `node.power`, `node.inletTemperature`, `node.differentialPressure` | double | in W, °C and Pa, by a NodeConfig; may be missing |
+//! | `node.cpu.requestedShare`, `node.memory.requestedShare` | double | requests / allocatable; 1.0 if that is 0 |
+//! | `node.cpu.utilization`, `node.memory.utilization` | double | used fraction: NodeConfig, metrics.k8s.io; optional |
+//! | `node.power`, `node.inletTemperature`, `node.differentialPressure` | double | W, °C, Pa: NodeConfig; optional |
 //!
-//! Operators: `&& || ! == != < <= > >= + - * / % ?: in [..]`; functions: `int`, `double`,
-//! `startsWith`, `endsWith`, `contains`, `has`. Types are checked when the text is parsed. Int and
-//! double mix; an int divided by an int stays an int, and is refused beside a double.
+//! Operators: `&& || ! == != < <= > >= + - * / % ?: in [..]`; functions: `int`, `double`, `startsWith`, `endsWith`,
+//! `contains`, `has`. Types are checked when the text is parsed. Int and double may be mixed. An int divided by an int
+//! stays an int, and cannot be combined with a double.
 //!
-//! A missing label or taint has no value: if the result depends on it, evaluation fails with [`ExpressionError::MissingLabel`], so that the
-//! node never matches by accident, neither with `==` nor with `!=`. If the result does not depend on it
-//! (`node.labels["a"] == "b" || node.pods < 3`), there is no error. The same goes for a value that is not measured, or is stale;
-//! `has(node.power)` tests for it.
+//! A missing label or taint has no value: if the result depends on it, evaluation fails with
+//! [`ExpressionError::MissingLabel`], so that the node never matches by accident, neither with `==` nor with `!=`. If
+//! the result does not depend on it (`node.labels["a"] == "b" || node.pods < 3`), there is no error. The same applies
+//! to an optional value that is not measured or is stale; test it with `has(node.power)`.
 
 mod check;
 mod error;
@@ -53,27 +53,28 @@ use std::thread;
 /// Maximum length of an expression, in characters. The CRD has the same `maxLength`.
 pub const MAX_CHARS: usize = 512;
 
-/// Maximum nesting depth of operations. Parentheses do not count, and a chain of `&&` or `||` counts by its logarithm. In a debug
-/// build the evaluator needs 45 KiB of stack per level, so this fits an ordinary thread.
+/// Maximum nesting depth of operations. Parentheses do not count, and a chain of `&&` or `||` counts by its logarithm.
+/// In a debug build the evaluator needs 45 KiB of stack per level, so this depth fits an ordinary thread.
 pub const MAX_DEPTH: usize = 16;
 
 /// Maximum number of values and operations.
 pub const MAX_TERMS: usize = 192;
 
-/// Maximum nesting depth of brackets for the parser.
+/// Maximum nesting depth of brackets in the parser.
 const MAX_BRACKETS: u16 = 32;
 
-/// In a debug build the parser needs about 170 KiB of stack per bracket, so [`MAX_BRACKETS`] overflow the 2 MiB of an ordinary
-/// thread. This is three times the need; only touched pages use memory.
+/// Stack size of the parser thread. In a debug build the parser needs about 170 KiB of stack per bracket, so
+/// [`MAX_BRACKETS`] overflow the 2 MiB of an ordinary thread. The size is three times the need; only touched pages use
+/// memory.
 const PARSER_STACK_BYTES: usize = 16 << 20;
 
-/// Beginning of the parser's message at [`MAX_BRACKETS`]; there is no separate error type.
+/// Start of the parser's message at [`MAX_BRACKETS`]; there is no separate error type.
 const PARSER_TOO_DEEP: &str = "Recursion limit of";
 
-/// Maximum length of the parser's message, which may list all tokens.
+/// Maximum length of the parser's message in our errors; it may list all tokens.
 const MAX_DETAIL_CHARS: usize = 200;
 
-/// A condition on a node, parsed and checked once; clones share it.
+/// A condition on a node, parsed and checked. Clones share it.
 #[derive(Clone)]
 pub struct Expression(Arc<Compiled>);
 
@@ -85,24 +86,17 @@ struct Compiled {
 }
 
 impl Expression {
-    /// Parses and checks an expression of at most [`MAX_CHARS`] characters.
-    ///
-    /// Starts a thread and waits for it, about a millisecond: keep the result.
-    ///
-    /// # Errors
-    ///
-    /// `text` is not an expression, does not give a bool, uses unknown names, or loops. All errors except
+    /// Parses and checks an expression of at most [`MAX_CHARS`] characters. All errors except
     /// [`ExpressionError::NoThread`] are permanent.
+    ///
+    /// Starts a thread and waits for it, about a millisecond, so callers should cache the result.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
         Compiled::parse(Vocabulary::Node, ResultKind::Bool, text).map(|compiled| Self(Arc::new(compiled)))
     }
 
-    /// Whether `node` meets the condition.
-    ///
-    /// # Errors
-    ///
-    /// The expression has no result for this node: a missing label, a division by zero, a number out of range. Such a node is not a
-    /// candidate, and the error says why; other nodes are not affected.
+    /// Whether `node` meets the condition. Fails if the expression has no result for this node, because of a missing
+    /// label, a division by zero or a number out of range. Such a node is not a candidate; other nodes are not
+    /// affected.
     pub fn matches(&self, node: &NodeView<'_>) -> Result<bool, ExpressionError> {
         match self.0.evaluate(Subject::Node(node)) {
             Ok(Value::Bool(answer)) => Ok(answer),
@@ -114,25 +108,25 @@ impl Expression {
         }
     }
 
-    /// The text it was parsed from.
+    /// The source text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0.text
     }
 
-    /// Whether it reads what the pods of the node take of it, so that the eviction of a pod may change the answer.
+    /// Whether it reads a value that depends on the node's pods, so that the eviction of a pod may change the result.
     #[must_use]
     pub fn reads_pods(&self) -> bool {
         self.0.leaves.iter().any(Leaf::is_of_pods)
     }
 
-    /// Whether it reads the usage of the node, or tests whether it is known.
+    /// Whether it reads the usage of the node, or tests with `has` whether it is available.
     #[must_use]
     pub fn reads_usage(&self) -> bool {
         self.0.leaves.iter().any(|leaf| leaf.usage().is_some())
     }
 
-    /// Whether it reads the usage of the node and does not test whether it is known.
+    /// Whether it reads the usage of the node without testing with `has` whether it is available.
     #[must_use]
     pub fn needs_usage(&self) -> bool {
         let leaves = &self.0.leaves;
@@ -183,7 +177,7 @@ impl Compiled {
             ExecutionError::FunctionError { function, .. } => {
                 ExpressionError::Conversion { node, function: function.clone() }
             }
-            // Types were checked, so only NaN has no order.
+            // Types were checked, so only NaN is not comparable.
             ExecutionError::NoSuchOverload(_) | ExecutionError::ValuesNotComparable(..) => {
                 ExpressionError::NotComparable { node }
             }
@@ -233,7 +227,7 @@ fn on_deep_stack<T: Send + 'static>(
         .unwrap_or(Err(ExpressionError::Unreadable))
 }
 
-/// The first error of the parser; the others mostly follow from it.
+/// Converts the first error of the parser; the others mostly follow from it.
 fn syntax(errors: &ParseErrors) -> ExpressionError {
     let Some(first) = errors.errors.first() else {
         return ExpressionError::Unreadable;

@@ -1,6 +1,6 @@
-//! The names that an expression may use, and their values for a node.
+//! Names that an expression on a node may use, and their values.
 //!
-//! Owns the vocabulary and the reading of a [`NodeView`]. Must not know operators or syntax.
+//! Owns the vocabulary and the reading of a [`NodeView`]. Must not depend on operators or syntax.
 
 use super::kind::Kind;
 use super::metric::{MetricField, MetricView};
@@ -10,10 +10,10 @@ use cel::context::VariableResolver;
 use k8s_openapi::api::core::v1::Taint;
 use std::collections::BTreeMap;
 
-/// The label that `node.zone` reads.
+/// Label that `node.zone` reads.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// The functions with their usage.
+/// Functions with their usage.
 pub(super) const FUNCTIONS: [(&str, &str); 6] = [
     ("int", "int(value), of a number or a string"),
     ("double", "double(value), of a number or a string"),
@@ -23,7 +23,7 @@ pub(super) const FUNCTIONS: [(&str, &str); 6] = [
     ("contains", "node.name.contains(\"text\")"),
 ];
 
-/// The values of a node that an expression may use.
+/// Values of a node that an expression may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeView<'a> {
     /// `node.name`.
@@ -45,10 +45,10 @@ pub struct NodeView<'a> {
     pub measured: MeasuredView,
 }
 
-/// What is measured of a node; a value may be missing.
+/// Measured values of a node; each may be missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MeasuredView {
-    /// `node.cpu.utilization` and `node.memory.utilization`, parts of 1.
+    /// `node.cpu.utilization` and `node.memory.utilization`, from 0 to 1.
     pub cpu: Option<f64>,
     pub memory: Option<f64>,
     /// `node.power`, in watts.
@@ -59,28 +59,28 @@ pub struct MeasuredView {
     pub differential_pressure: Option<f64>,
 }
 
-/// The pods of a node and its capacity for pods.
+/// Pods of a node and its capacity for pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodsView {
-    /// Pods on the node, and on their way to it.
+    /// Pods on the node, and replicas that actions are moving to it.
     pub count: i64,
-    /// Those of them that are on their way: replicas that actions send there.
+    /// Replicas that actions are moving to the node; included in `count`.
     pub arriving: i64,
-    /// Pods the node allows.
+    /// Maximum number of pods.
     pub capacity: i64,
 }
 
-/// One resource of a node: millicores of CPU, bytes of memory.
+/// A resource of a node: millicores of CPU, bytes of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceView {
-    /// The allocatable amount.
+    /// Allocatable amount.
     pub allocatable: i64,
-    /// The sum of the requests of the node's pods.
+    /// Sum of the requests of the node's pods.
     pub requested: i64,
 }
 
 impl ResourceView {
-    /// Requested over allocatable; 1.0 when nothing is allocatable, so that such a node looks full.
+    /// Requested over allocatable; 1.0 if nothing is allocatable, so that such a node looks full.
     #[must_use]
     pub fn requested_share(&self) -> f64 {
         if self.allocatable <= 0 {
@@ -90,7 +90,7 @@ impl ResourceView {
     }
 }
 
-/// A name that nodes have a value for.
+/// A name that has a value for nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Name,
@@ -108,7 +108,7 @@ pub(super) enum Field {
     Measured(Measure),
 }
 
-/// A name that only some nodes have a value for.
+/// A name that has a value only for some nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measure {
     CpuUtilization,
@@ -118,35 +118,35 @@ pub(super) enum Measure {
     DifferentialPressure,
 }
 
-/// Values of a node by key, which a node may lack.
+/// A map of node values, whose keys a node may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeMap {
     Labels,
     Taints,
 }
 
-/// A value an expression takes from the node.
+/// A value that an expression reads from its node or metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Leaf {
     Field(Field),
-    /// The value of a label or taint.
+    /// Value of a label or taint.
     Entry(NodeMap, String),
     /// Whether the node has the label or taint.
     HasEntry(NodeMap, String),
-    /// Whether the value of the node is known.
+    /// Whether the measured value of the node is available.
     HasValue(Measure),
-    /// A value of a metric.
+    /// Value of a metric.
     Metric(MetricField),
 }
 
-/// The subject of an expression: nodes or metrics.
+/// Subject of an expression: nodes or metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Vocabulary {
     Node,
     Metric,
 }
 
-/// The node or metric that an expression is evaluated for.
+/// Node or metric that an expression is evaluated for.
 #[derive(Clone, Copy)]
 pub(super) enum Subject<'a> {
     Node(&'a NodeView<'a>),
@@ -173,12 +173,12 @@ const FIELDS: [(&str, Field); 17] = [
     ("node.differentialPressure", Field::Measured(Measure::DifferentialPressure)),
 ];
 
-/// The name that stands for a label.
+/// Name that reads the zone label.
 const ZONE: &str = "node.zone";
 const LABEL_EXAMPLES: [&str; 2] = ["node.labels[\"key\"]", "node.taints[\"key\"]"];
 
 impl NodeMap {
-    /// What `path` (`node.labels`, `node.taints`) stands for.
+    /// The map with this path (`node.labels` or `node.taints`).
     pub(super) fn named(path: &str) -> Option<Self> {
         [Self::Labels, Self::Taints].into_iter().find(|map| map.path() == path)
     }
@@ -202,7 +202,7 @@ impl NodeMap {
 }
 
 impl Leaf {
-    /// What `path` (`node.pods`, `node.zone`, `node.labels.disk`, `metric.value`) stands for.
+    /// The leaf with this path, such as `node.pods`, `node.zone`, `node.labels.disk` or `metric.value`.
     pub(super) fn named(vocabulary: Vocabulary, path: &str) -> Option<Self> {
         match vocabulary {
             Vocabulary::Metric => return MetricField::named(path).map(Self::Metric),
@@ -223,7 +223,7 @@ impl Leaf {
         }
     }
 
-    /// Whether it changes when pods come or go.
+    /// Whether the value changes when pods are added to the node or removed.
     pub(super) fn is_of_pods(&self) -> bool {
         match self {
             Self::Field(field) => match field {
@@ -245,7 +245,7 @@ impl Leaf {
         }
     }
 
-    /// The usage of the node that it reads, or tests for.
+    /// The usage that the leaf reads or tests for.
     pub(super) fn usage(&self) -> Option<Measure> {
         let (Self::Field(Field::Measured(measure)) | Self::HasValue(measure)) = self else { return None };
         match measure {
@@ -254,7 +254,7 @@ impl Leaf {
         }
     }
 
-    /// The value for the subject; none if the node does not have the label.
+    /// The value for the subject; None if the node does not have it.
     fn read<'b>(&self, subject: Subject<'b>) -> Option<CowVal<'b, 'b>> {
         let node = match (self, subject) {
             (Self::Metric(field), Subject::Metric(metric)) => return Some(field.read(metric)),
@@ -292,7 +292,7 @@ impl Field {
     }
 
     fn read<'b>(self, node: &NodeView<'b>) -> CowVal<'b, 'b> {
-        // Always int, never uint: node.pods + 1 has no overload for the mixture.
+        // Always int, never uint: `node.pods + 1` has no overload for the mixture.
         let int = |value: i64| CowVal::owned(CelInt::from(value));
         match self {
             Self::Name => CowVal::owned(CelString::from(node.name)),
@@ -324,7 +324,7 @@ impl Measure {
         }
     }
 
-    /// The name, for messages.
+    /// Name for messages.
     pub(super) fn name(self) -> &'static str {
         let mut named = FIELDS.iter().filter(|(_, field)| *field == Field::Measured(self));
         named.next().map_or("", |(name, _)| name)
@@ -340,7 +340,7 @@ pub(super) fn entry_of(path: &str) -> Option<(NodeMap, &str)> {
     Some((NodeMap::named(map)?, key))
 }
 
-/// The values of an expression's leaves for one subject, which the tree refers to by number.
+/// Values of an expression's leaves for one subject. The tree refers to leaves by number.
 pub(super) struct Bound<'a> {
     pub(super) leaves: &'a [Leaf],
     pub(super) subject: Subject<'a>,
@@ -352,24 +352,24 @@ impl VariableResolver for Bound<'_> {
     }
 }
 
-/// The leaf that the tree names `variable`.
+/// The leaf that the tree calls `variable`.
 pub(super) fn leaf<'a>(leaves: &'a [Leaf], variable: &str) -> Option<&'a Leaf> {
     leaves.get(variable.parse::<usize>().ok()?)
 }
 
-/// All names, for a message.
+/// All names, for messages.
 pub(super) fn known_names() -> String {
     let mut names: Vec<&str> = all_names().collect();
     names.extend(LABEL_EXAMPLES);
     names.join(", ")
 }
 
-/// All functions, for a message.
+/// All functions, for messages.
 pub(super) fn known_functions() -> String {
     FUNCTIONS.map(|(name, _)| name).join(", ")
 }
 
-/// The known name that is most similar to `name`.
+/// The known name that is most similar to `name`, if it is close enough.
 pub(super) fn suggestion(name: &str) -> Option<&'static str> {
     let full = format!("node.{name}");
     all_names()
@@ -383,7 +383,7 @@ fn all_names() -> impl Iterator<Item = &'static str> {
     FIELDS.iter().map(|(name, _)| *name).chain([ZONE])
 }
 
-/// The edit distance between `a` and `b`.
+/// Edit distance between `a` and `b`.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.to_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,7 +1,7 @@
-//! Type rules: the allowed operand types and the resulting type.
+//! Type rules: allowed operand types and the resulting type.
 //!
-//! Owns the rules that are looser than CEL's (an int with a double) and those that are stricter (a comparison that is never true).
-//! Must not know names.
+//! Owns the rules that are looser than CEL's (an int with a double) and those that are stricter (a comparison that is
+//! never true). Must not depend on names.
 
 use super::error::ExpressionError;
 use super::kind::Kind;
@@ -92,8 +92,8 @@ pub(super) fn conversion(function: &str, value: Part) -> CheckResult {
     Ok(operation(function, vec![value.tree], kind))
 }
 
-/// Gives two operands one type: an int with a double becomes a double. CEL refuses such operands, but users write them, as in
-/// `0.8 * node.memory.allocatable`.
+/// Converts two operands to one type: an int next to a double becomes a double. CEL refuses such operands, but users
+/// write them, as in `0.8 * node.memory.allocatable`.
 pub(super) fn alike(operator: &str, left: Part, right: Part) -> Result<(Part, Part), ExpressionError> {
     match (left.kind, right.kind) {
         (Kind::Int, Kind::Double) => Ok((promote(left)?, right)),
@@ -119,7 +119,8 @@ fn promote(value: Part) -> CheckResult {
     Ok(operation("double", vec![value.tree], Kind::Double))
 }
 
-/// Refuses an int that has lost its fraction: `node.pods / node.podCapacity < 0.5` is nearly always true, which nobody intends.
+/// Refuses an int that has lost its fraction: `node.pods / node.podCapacity < 0.5` is nearly always true, which nobody
+/// intends.
 fn whole(value: &Part) -> Result<(), ExpressionError> {
     if divides(&value.tree) {
         return Err(ExpressionError::DropsFraction);
@@ -168,7 +169,7 @@ pub(super) fn unsupported<T>(what: &'static str, instead: &'static str) -> Resul
     Err(ExpressionError::Unsupported { what, instead })
 }
 
-/// An operator as users write it: the parser calls `<` `_<_`.
+/// The operator as users write it: the parser calls `<` `_<_`.
 pub(super) fn spelled(operator: &str) -> String {
     match operator {
         op::IN => "in".to_owned(),

@@ -1,6 +1,6 @@
-//! Scores: expressions in the same language as conditions, with a number as the result: of metrics, and of nodes.
+//! Scores: expressions in the same language as conditions, with a number as result, for metrics and nodes.
 //!
-//! Owns nothing of the language. Must not know what a score is used for.
+//! Must not depend on the use of a score.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,29 +13,25 @@ use super::error::ExpressionError;
 use super::metric::MetricView;
 use super::names::{NodeView, Subject, Vocabulary};
 
-/// A number for a metric, parsed and checked once; clones share it.
+/// A score of a metric, parsed and checked. Clones share it.
 #[derive(Clone)]
 pub struct Score(Arc<Compiled>);
 
 impl Score {
-    /// Parses and checks an expression of at most [`super::MAX_CHARS`] characters that gives a number.
+    /// Parses and checks an expression of at most [`super::MAX_CHARS`] characters whose result is a number.
     ///
-    /// Starts a thread and waits for it, about a millisecond: keep the result.
-    ///
-    /// # Errors
-    ///
-    /// `text` is not an expression, does not give a number, uses unknown names, or loops.
+    /// Starts a thread and waits for it, about a millisecond, so callers should cache the result.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
         Compiled::parse(Vocabulary::Metric, ResultKind::Number, text).map(|compiled| Self(Arc::new(compiled)))
     }
 
-    /// The number for this metric; none if there is no result, as after a division by zero.
+    /// The number for this metric; None if there is no result, as after a division by zero.
     #[must_use]
     pub fn of(&self, metric: &MetricView<'_>) -> Option<f64> {
         number(&self.0.evaluate(Subject::Metric(metric)).ok()?)
     }
 
-    /// The text it was parsed from.
+    /// The source text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0.text
@@ -57,25 +53,17 @@ impl PartialEq for Score {
 
 impl Eq for Score {}
 
-/// A number for a node, parsed and checked once; clones share it.
+/// A score of a node, parsed and checked. Clones share it.
 #[derive(Clone)]
 pub struct NodeScore(Arc<Compiled>);
 
 impl NodeScore {
-    /// As [`Score::parse`], with the names of nodes.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Score::parse`].
+    /// Like [`Score::parse`], with the names of nodes.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
         Compiled::parse(Vocabulary::Node, ResultKind::Number, text).map(|compiled| Self(Arc::new(compiled)))
     }
 
-    /// The number for this node.
-    ///
-    /// # Errors
-    ///
-    /// As for [`super::Expression::matches`]; also if the result is no finite number.
+    /// The number for this node. Fails like [`super::Expression::matches`], and if the result is not a finite number.
     pub fn of(&self, node: &NodeView<'_>) -> Result<f64, ExpressionError> {
         let found = self.0.evaluate(Subject::Node(node)).map_err(|error| self.0.explain(&error, node.name))?;
         number(&found).ok_or_else(|| ExpressionError::NotFinite { node: node.name.to_owned() })
@@ -88,7 +76,7 @@ impl fmt::Debug for NodeScore {
     }
 }
 
-/// A finite number.
+/// Converts a finite number.
 fn number(value: &Value) -> Option<f64> {
     let number = match value {
         Value::Float(number) => *number,

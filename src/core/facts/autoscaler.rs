@@ -1,4 +1,4 @@
-//! Facts about autoscalers: the object that each writes, and the dimensions.
+//! Facts about autoscalers: their targets, and the dimensions that they write.
 
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::ResourceExt;
@@ -10,7 +10,7 @@ use ganglion_api::foreign::{ContainerPolicy, ForeignTarget, ScaledObject, Vertic
 /// Annotation that pauses scaling by KEDA.
 const PAUSED: &str = "autoscaling.keda.sh/paused";
 
-/// Annotation that makes KEDA keep a number of replicas.
+/// Annotation with a fixed number of replicas, which KEDA enforces while it is paused.
 const PAUSED_AT: &str = "autoscaling.keda.sh/paused-replicas";
 
 /// The kind of an autoscaler.
@@ -23,7 +23,7 @@ pub enum AutoscalerKind {
 }
 
 impl AutoscalerKind {
-    /// The kind's name.
+    /// Name of the kind.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -72,17 +72,17 @@ macro_rules! is_an_autoscaler {
 }
 is_an_autoscaler!(HpaFact, ScaledObjectFact, VpaFact);
 
-/// The fields that an autoscaler writes.
+/// Dimensions that an autoscaler writes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Controls {
     Nothing,
     Replicas,
-    /// Requests and limits of containers, by these policies; `*` is for all others.
+    /// Requests and limits of containers according to these policies; `*` applies to all other containers.
     Resources(Vec<ContainerPolicy>),
 }
 
 impl Controls {
-    /// Whether it writes this dimension of its target: `replicas`, or `container/resource`.
+    /// Whether the autoscaler writes this dimension of its target: `replicas`, or `container/resource`.
     #[must_use]
     pub fn holds(&self, dimension: &str) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Facts about claims of volumes.
+//! Facts about PersistentVolumeClaims.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
@@ -8,14 +8,14 @@ use super::Identity;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimFact {
     pub id: Identity,
-    /// How its volume may be mounted: of the bound volume, and of the claim itself before it is bound.
+    /// Access modes of the bound volume; those of the claim's spec before it is bound.
     pub access_modes: Vec<String>,
-    /// The PersistentVolume that it is bound to, or asks for.
+    /// PersistentVolume that the claim is bound to or requests.
     pub volume: Option<String>,
 }
 
 impl ClaimFact {
-    /// Whether pods on two nodes may have the volume at the same time.
+    /// Whether pods on two nodes may mount the volume at the same time.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.access_modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")

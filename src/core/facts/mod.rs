@@ -1,7 +1,7 @@
-//! Facts: the parts of cluster objects that decisions read.
+//! Facts: the parts of cluster objects that decisions depend on.
 //!
-//! One file per group of kinds, each with the conversion from the API's type. Caches store facts instead of objects, so that ten
-//! thousand pods fit into a few megabytes; planners read facts, so that a simulated cluster can drive them.
+//! One file per group of kinds, each with the conversion from the API type. Caches store facts instead of objects, so
+//! that ten thousand pods fit into a few megabytes. Planners read facts, so that a simulated cluster can drive them.
 
 mod autoscaler;
 mod claim;
@@ -35,7 +35,7 @@ pub use workload::{
     BudgetFact, ConfigMapFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, holder, replicas_owner,
 };
 
-/// Namespace and name; the namespace of a node is empty.
+/// Namespace and name; the namespace of a cluster-scoped object is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub namespace: String,
@@ -43,7 +43,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key of these two.
+    /// Creates a key.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -55,18 +55,18 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// The identity and version of an object.
+/// Identity and version of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     pub key: Key,
     pub uid: String,
-    /// The resourceVersion, as text for preconditions.
+    /// The resourceVersion as text, for preconditions.
     pub version: String,
 }
 
 impl Identity {
-    /// The resourceVersion as a number, for comparison: Kubernetes 1.35 guarantees that versions of one kind can be compared this
-    /// way, and earlier servers with etcd behave the same. 0 if it is not a number.
+    /// The resourceVersion as a number, for comparison; 0 if it is not a number. Kubernetes 1.35 guarantees that
+    /// versions of one kind can be compared this way, and earlier servers with etcd behave the same.
     #[must_use]
     pub fn order(&self) -> u64 {
         self.version.parse().unwrap_or(0)
@@ -92,7 +92,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Whether the labels satisfy every term; an operator that the API does not know matches nothing.
+    /// Whether the labels satisfy every term. An operator that the API does not define matches nothing.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
@@ -108,7 +108,7 @@ impl Selector {
             })
     }
 
-    /// Whether a term uses this label.
+    /// Whether a term uses this label key.
     #[must_use]
     pub fn mentions(&self, key: &str) -> bool {
         self.labels.contains_key(key) || self.expressions.iter().any(|(term, _, _)| term == key)

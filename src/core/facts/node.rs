@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use super::{Identity, Requests};
 use crate::quantity;
 
-/// The annotations about usage that others write on nodes, or a PlacementPolicy, and that placement reads.
+/// Annotations on nodes that placement reads. They are published by a PlacementPolicy or by other programs.
 pub const PUBLISHED: [&str; 18] = [
     "mean-used-cpu",
     "std-used-cpu",
@@ -29,26 +29,26 @@ pub const PUBLISHED: [&str; 18] = [
     USAGE_SAMPLES,
 ];
 
-/// The annotation with a factor of congestion.
+/// Annotation: congestion factor.
 pub const CONGESTION: &str = "congestion-factor";
 
-/// The annotation with the time at which the factor of congestion was measured.
+/// Annotation: time at which the congestion factor was measured.
 pub const CONGESTION_SAMPLED_AT: &str = "ganglion.dev/congestion-sampled-at";
 
-/// The annotation with the time at which the usage was measured that the others tell.
+/// Annotation: time at which the usage in the other annotations was measured.
 pub const USAGE_SAMPLED_AT: &str = "ganglion.dev/usage-sampled-at";
 
-/// The annotation with the number of samples of which the others are made.
+/// Annotation: number of samples behind the values in the other annotations.
 pub const USAGE_SAMPLES: &str = "ganglion.dev/usage-samples";
 
-/// Taints of the control plane begin with this.
+/// Key prefix of the taints of control plane nodes.
 const NODE_ROLE: &str = "node-role.kubernetes.io/";
 
-/// The longest such annotation that is kept, in characters, without surrounding blanks.
+/// Maximum length of a published annotation, in characters, without surrounding blanks.
 const MAX_PUBLISHED: usize = 64;
 
-/// What is kept of a longer one: neither a number nor a time, so that readers take it for malformed. Its first characters could
-/// be another number.
+/// Replaces a longer annotation. It is neither a number nor a time, so readers treat it as malformed; a truncated value
+/// could be a different number.
 const TOO_LONG: &str = "longer than 64 characters";
 
 /// A node.
@@ -56,14 +56,14 @@ const TOO_LONG: &str = "longer than 64 characters";
 pub struct NodeFact {
     pub id: Identity,
     pub labels: BTreeMap<String, String>,
-    /// Its internal addresses, IPv4 and IPv6, in the order of its status.
+    /// Internal addresses, IPv4 and IPv6, in the order of the status.
     pub addresses: Vec<String>,
     pub ready: bool,
     /// `spec.unschedulable`.
     pub cordoned: bool,
     pub taints: Vec<Taint>,
     pub allocatable: Requests,
-    /// What the machine has: more than what is allocatable.
+    /// Capacity of the machine; more than what is allocatable.
     pub capacity: Requests,
     /// Maximum number of pods.
     pub pod_capacity: i64,
@@ -73,7 +73,8 @@ pub struct NodeFact {
 }
 
 impl NodeFact {
-    /// Whether pods may come to it, some of which may have to tolerate a taint; not a node of the control plane that keeps pods off.
+    /// Whether pods may be scheduled to the node, possibly only pods that tolerate a taint. False for control plane
+    /// nodes whose role taint repels pods.
     #[must_use]
     pub fn takes_pods(&self) -> bool {
         let of_role = |taint: &Taint| taint.effect != "PreferNoSchedule" && taint.key.starts_with(NODE_ROLE);

@@ -1,6 +1,6 @@
 //! Facts about objects of other kinds that own ReplicaSets, such as an Argo Rollout.
 //!
-//! Such kinds are not watched. What is known of one of their objects was read for an action that changes its replicas.
+//! Such kinds are not watched. The facts are read for an action that changes the replicas of the object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::workload::scale;
 use super::{Identity, ScaleFact};
 
-/// A kind that only the cluster knows, as the API server serves it.
+/// A kind that is known only at run time, as the API server serves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtherKind {
     pub api_version: String,
@@ -28,17 +28,15 @@ pub struct OwnerFact {
 }
 
 impl OwnerFact {
-    /// Reads an object of this kind. The error says which field keeps its replicas from being changed.
-    ///
-    /// # Errors
-    /// It does not say how many replicas it wants, or which of its versions its controller has observed.
+    /// Converts an object of this kind. Fails with a message if the object lacks a field that is needed to change its
+    /// replicas: the desired replicas, the generation, or the generation that its controller has observed.
     pub fn read(kind: OtherKind, meta: &ObjectMeta, object: &Value) -> Result<Self, String> {
         let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64).and_then(|many| many.try_into().ok());
         let replicas: i32 = replicas.ok_or("has no number in spec.replicas; set it")?;
-        let generation = meta.generation.ok_or("has no metadata.generation, by which changes of its spec are told")?;
+        let generation = meta.generation.ok_or("has no metadata.generation, which shows changes of its spec")?;
         let observed = object.pointer("/status/observedGeneration").and_then(number);
         let observed = observed.ok_or(
-            "has no number in status.observedGeneration, by which its controller says that it has seen a change; is its \
+            "has no number in status.observedGeneration, which shows that its controller has observed a change; is its \
              controller running?",
         )?;
         Ok(Self {
@@ -52,12 +50,12 @@ impl OwnerFact {
     }
 }
 
-/// Some kinds write their generation as text.
+/// Some kinds store the observed generation as text.
 fn number(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// The group of an API version; empty for the core group.
+/// Group of an API version; empty for the core group.
 #[must_use]
 pub fn group(api_version: &str) -> &str {
     api_version.rsplit_once('/').map_or("", |(group, _)| group)

@@ -11,23 +11,23 @@ use super::{Identity, Owner, PodRun, pod_type};
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 
-/// The labels and annotations that this operator wrote on a pod.
+/// Labels and annotations of this operator on a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     pub slot: Option<String>,
     pub role: Option<String>,
     pub peers: Option<String>,
-    /// The pod's deletion cost, whoever wrote it.
+    /// The pod deletion cost, no matter who wrote it.
     pub cost: Option<String>,
-    /// The number of the worker of a SwarmPool that the pod is.
+    /// Number of the SwarmPool worker that the pod runs.
     pub worker: Option<String>,
-    /// The version of its jobs, as it was last told.
+    /// Version of the worker's jobs that the operator last wrote.
     pub job_version: Option<String>,
-    /// The version of its jobs, as the pod itself reports.
+    /// Version of the worker's jobs that the pod reports.
     pub observed_version: Option<String>,
 }
 
-/// Why a pod's containers do not run.
+/// Reason why the containers of a pod do not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
     pub reason: Reason,
@@ -39,31 +39,31 @@ pub struct Trouble {
 pub struct PodFact {
     pub id: Identity,
     pub created: Timestamp,
-    /// Its name was generated (`generateName`); names of the operator's pods are not.
+    /// The name was generated (`generateName`). Names of pods created by the operator are not.
     pub generated: bool,
     pub labels: BTreeMap<String, String>,
-    /// It has annotations.
+    /// The pod has annotations.
     pub annotated: bool,
     pub marks: Marks,
     pub controller: Option<Owner>,
     pub node: Option<String>,
-    /// Its address.
+    /// IP address of the pod.
     pub ip: Option<String>,
-    /// When it became Ready; None if it is not.
+    /// Time at which the pod became Ready; None if it is not Ready.
     pub ready_since: Option<Timestamp>,
     pub terminating: bool,
-    /// Its containers have terminated (phase Succeeded or Failed).
+    /// All containers have terminated (phase Succeeded or Failed).
     pub finished: bool,
-    /// It is a mirror pod of a static pod, which only its kubelet controls.
+    /// Mirror pod of a static pod, which only its kubelet controls.
     pub mirror: bool,
     /// Termination grace period in seconds.
     pub grace_seconds: i64,
-    /// The scheduler's message while it finds no node.
+    /// The scheduler's message while no node fits.
     pub unschedulable: Option<String>,
     pub trouble: Option<Trouble>,
-    /// The operator's scheduling gate holds it.
+    /// The operator's scheduling gate holds the pod.
     pub gated: bool,
-    /// Of a pod of a StatefulSet: the node that it is pinned to.
+    /// Node that a pod of a StatefulSet is pinned to.
     pub pin: Option<String>,
     pub hold: PodHold,
     /// `spec.schedulerName`.
@@ -71,50 +71,50 @@ pub struct PodFact {
     pub run: PodRun,
 }
 
-/// What a pod holds of its node.
+/// Resources that a pod occupies on its node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodHold {
     pub requests: Requests,
-    /// CPU in millicores as the agent `power` counts it: of each container the request, or else the limit.
+    /// CPU in millicores as the agent `power` counts it: for each container its request, or else its limit.
     pub cores: i64,
-    /// When it was bound to its node.
+    /// Time at which the pod was bound to its node.
     pub bound: Timestamp,
-    /// None of its containers has run yet.
+    /// No container of the pod has run yet.
     pub pending: bool,
 }
 
 impl PodFact {
-    /// The node on which it holds something, and what; none once it has finished.
+    /// Node of the pod and the resources that it occupies there; None if the pod is unbound or finished.
     #[must_use]
     pub fn held(&self) -> Option<(&str, PodHold)> {
         Some((self.node.as_deref().filter(|_| !self.finished)?, self.hold))
     }
 
-    /// Whether it counts for its ReplicaSet: neither terminated nor being deleted.
+    /// Whether the pod counts for its ReplicaSet: neither finished nor being deleted.
     #[must_use]
     pub fn is_active(&self) -> bool {
         !self.terminating && !self.finished
     }
 
-    /// Whether it is active and Ready.
+    /// Whether the pod is active and Ready.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.is_active() && self.ready_since.is_some()
     }
 
-    /// Whether the ReplicaSet with this uid controls it.
+    /// Whether the ReplicaSet with this uid controls the pod.
     #[must_use]
     pub fn is_of(&self, set_uid: &str) -> bool {
         self.controller.as_ref().is_some_and(|owner| owner.uid == set_uid)
     }
 
-    /// The type of pods that it is of: see [`pod_type`].
+    /// Type of the pod; see [`pod_type`].
     #[must_use]
     pub fn pod_type(&self) -> &str {
         pod_type(&self.labels, &self.id.key.name)
     }
 
-    /// Whether they differ in how their containers run, and in nothing else.
+    /// Whether the pods differ only in how their containers run (and in the version).
     #[must_use]
     pub fn differs_in_run_only(&self, other: &Self) -> bool {
         let as_other = || {
@@ -122,29 +122,29 @@ impl PodFact {
             one.id.version.clone_from(&other.id.version);
             one
         };
-        // Few differ in it at all.
+        // The cheap comparison goes first: `run` rarely differs.
         self.run != other.run && as_other() == *other
     }
 
-    /// Whether it has the mark of this slot.
+    /// Whether the pod carries the mark of this slot.
     #[must_use]
     pub fn is_marked_by(&self, slot: &str) -> bool {
         self.marks.slot.as_deref() == Some(slot)
     }
 }
 
-/// A pod of a namespace that the operator does not watch: only what it takes of its node.
+/// A pod in a namespace that the operator does not watch, reduced to the resources that it occupies on its node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OutsidePodFact {
     pub id: Identity,
     pub node: Option<String>,
-    /// Its containers have terminated (phase Succeeded or Failed).
+    /// All containers have terminated (phase Succeeded or Failed).
     pub finished: bool,
     pub hold: PodHold,
 }
 
 impl OutsidePodFact {
-    /// As for [`PodFact::held`].
+    /// See [`PodFact::held`].
     #[must_use]
     pub fn held(&self) -> Option<(&str, PodHold)> {
         Some((self.node.as_deref().filter(|_| !self.finished)?, self.hold))
@@ -223,7 +223,7 @@ impl From<Pod> for PodFact {
     }
 }
 
-/// The kubelet's reason for a container that cannot start without intervention.
+/// Trouble of a container that cannot start without intervention, from the kubelet's waiting reason.
 fn trouble(status: &ContainerStatus) -> Option<Trouble> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
     let reason = match waiting.reason.as_deref()? {

@@ -16,11 +16,11 @@ use super::workload::scale;
 use super::{Identity, Owner, PodVolumes, Requests, ScaleFact, Selector, cores, default_requests, group, requests};
 use ganglion_api::marks;
 
-/// The annotation of WAO with the share of a ReplicaSet's pods that is spread: on pods and on ReplicaSets.
+/// Annotation of WAO, on pods and ReplicaSets: the share of a ReplicaSet's pods that is spread over nodes.
 pub const SPREAD_RATE: &str = "wao.bitmedia.co.jp/podspread-rate";
 
-/// A ReplicaSet as the API server sends it. The type of k8s-openapi would drop the fields of the template that are newer than
-/// that type.
+/// A ReplicaSet as the API server sends it. The type of k8s-openapi would drop fields of the template that are newer
+/// than that type.
 #[derive(Resource, Deserialize, Clone, Debug)]
 #[resource(inherit = "k8s_openapi::api::apps::v1::ReplicaSet")]
 pub struct ReplicaSet {
@@ -37,14 +37,14 @@ pub struct ReplicaSetSpec {
     pub template: Option<TemplateFact>,
 }
 
-/// A pod template: the JSON that the API server sent, from which pods are created, and what planners read of it.
+/// A pod template: the JSON that the API server sent, from which pods are created, and the fields that planners read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TemplateFact {
     pub json: Box<str>,
     pub labels: BTreeMap<String, String>,
     /// The pod deletion cost.
     pub cost: Option<String>,
-    /// Those that its pods will have.
+    /// Effective requests of the template's pods.
     pub requests: Requests,
     /// CPU in millicores, as the agent `power` counts it.
     pub cores: i64,
@@ -52,9 +52,9 @@ pub struct TemplateFact {
     /// The required node affinity.
     pub node_affinity: Option<NodeSelector>,
     pub tolerations: Vec<Toleration>,
-    /// The operator's scheduling gate holds its pods.
+    /// The template has the operator's scheduling gate.
     pub gated: bool,
-    /// The claims of volumes that its pods share.
+    /// PersistentVolumeClaims that the pods share.
     pub claims: Vec<String>,
 }
 
@@ -88,11 +88,12 @@ impl<'de> Deserialize<'de> for TemplateFact {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SetFact {
     pub id: Identity,
-    /// Its labels, which stand for those of an owner of another kind. Not of a Deployment's ReplicaSets: the Deployment has its own.
+    /// Labels that serve as those of an owner of another kind. Empty for a Deployment's ReplicaSets: the Deployment has
+    /// its own.
     pub labels: BTreeMap<String, String>,
     pub scale: ScaleFact,
     pub controller: Option<Owner>,
-    /// API version of the controller; empty if there is none.
+    /// API version of the controller; empty if there is no controller.
     pub controller_version: String,
     pub selector: Selector,
     pub revision: Option<String>,
@@ -103,7 +104,7 @@ pub struct SetFact {
     /// The ReplicaSet controller's message while it cannot create pods.
     pub create_failure: Option<String>,
     pub terminating: bool,
-    /// The pod template; only for ReplicaSets with replicas, since nobody reads those of old revisions.
+    /// The pod template. Only for ReplicaSets with replicas, since the templates of old revisions are not used.
     pub template: Option<Arc<TemplateFact>>,
 }
 

@@ -1,4 +1,4 @@
-//! What pods request, and what nodes have of it.
+//! Resource requests of pods and resources of nodes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::quantity;
 
-/// The name of the resource that counts as GPU.
+/// Resource name that counts as GPU.
 pub const GPU: &str = "nvidia.com/gpu";
 
 /// Amounts of resources: CPU in millicores, memory and ephemeral storage in bytes, whole GPUs ([`GPU`]).
@@ -22,8 +22,8 @@ pub struct Requests {
 type Amounts = BTreeMap<String, Quantity>;
 
 impl Requests {
-    /// The amounts of a map; those that are missing from `other`. The API server has validated them, so text that does not parse
-    /// counts as missing.
+    /// Reads the amounts of a map; missing ones come from `other`. The API server has validated the amounts, so text
+    /// that does not parse counts as missing.
     pub(super) fn of(amounts: Option<&Amounts>, other: Self) -> Self {
         let amount = |name: &str| amounts.and_then(|amounts| amounts.get(name));
         let bytes = |name: &str, other| amount(name).and_then(|text| quantity::bytes(&text.0).ok()).unwrap_or(other);
@@ -63,8 +63,9 @@ impl std::ops::Sub for Requests {
     }
 }
 
-/// The effective request of a pod, as the scheduler computes it: the larger of containers plus sidecars and the largest init
-/// container plus the sidecars started before it; the pod-level request overrides it, if set; plus the overhead.
+/// Effective request of a pod, as the scheduler computes it: the larger of (a) containers plus sidecars and (b) the
+/// largest init container plus the sidecars started before it. The pod-level request overrides it, if set. The overhead
+/// is added.
 #[must_use]
 pub fn requests(spec: &PodSpec) -> Requests {
     let (mut side, mut peak) = (Requests::default(), Requests::default());
@@ -81,8 +82,8 @@ pub fn requests(spec: &PodSpec) -> Requests {
     Requests::of(pod, all) + Requests::of(spec.overhead.as_ref(), Requests::default())
 }
 
-/// Adds the requests that the API server adds to pods, but not to the templates of controllers: of each container, for a resource
-/// that it limits and does not request, the limit.
+/// Adds the requests that the API server adds to pods, but not to the templates of controllers: a container that limits
+/// a resource without requesting it requests the limit.
 pub fn default_requests(spec: &mut PodSpec) {
     let inits = spec.init_containers.iter_mut().flatten();
     for container in inits.chain(spec.containers.iter_mut()) {
@@ -94,7 +95,7 @@ pub fn default_requests(spec: &mut PodSpec) {
     }
 }
 
-/// The CPU of a pod in millicores as WAO counts it: of each container the request, or else the limit.
+/// CPU of a pod in millicores as WAO counts it: for each container its request, or else its limit.
 #[must_use]
 pub fn cores(spec: &PodSpec) -> i64 {
     let cpu = |container: &Container| {
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(requests(&spec).cpu, millis);
     }
 
-    /// A container, or the pod as a whole, as the vectors of the agents write it.
+    /// A container, or the pod as a whole, in the format of the agents' test vectors.
     fn from_vector(vector: &Value) -> Value {
         json!({
             "name": "c",

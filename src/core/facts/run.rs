@@ -1,34 +1,35 @@
-//! What became of a pod's containers, as far as it says something about their node.
+//! Success and failure of a pod's containers, as far as they indicate a problem of their node.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
-/// How the containers of a pod run.
+/// State of the containers of a pod.
 ///
-/// Nothing is stored for a pod whose containers run and never failed, which most are.
+/// Most pods run and never failed; nothing is stored for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PodRun {
-    /// Nothing is known of its node by it: it starts, has succeeded, or runs again after a failure, which was reported before.
+    /// Says nothing about the node: the pod starts, has succeeded, or runs again after a failure that was reported
+    /// before.
     #[default]
     Neutral,
-    /// It runs, and no container failed.
+    /// The pod runs, and no container has failed.
     Steady,
-    /// Containers have failed, or the pod as a whole.
+    /// Containers, or the pod as a whole, have failed.
     Failing(Box<[RunFailure]>),
 }
 
-/// The failure of a container's present run.
+/// Failure of the current run of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFailure {
-    /// The container's name; empty for the pod as a whole.
+    /// Name of the container; empty for the pod as a whole.
     pub container: String,
-    /// How often the container was restarted before.
+    /// Number of earlier restarts of the container.
     pub restarts: i32,
     pub started: Option<Timestamp>,
     pub finished: Option<Timestamp>,
-    /// When its run before failed, if that failed, too.
+    /// End of the previous run, if that run failed, too.
     pub failed_before: Option<Timestamp>,
 }
 
@@ -56,7 +57,7 @@ fn running(containers: &[ContainerStatus]) -> PodRun {
         one.state.as_ref().is_some_and(|state| state.running.is_some())
             && one.last_state.as_ref().is_none_or(|state| state.terminated.is_none())
     };
-    // One that has ended without a failure has done its work.
+    // A container that ended without a failure has completed.
     let settled = containers.iter().all(|one| runs(one) || ended(one).is_some());
     if settled && containers.iter().any(runs) { PodRun::Steady } else { PodRun::Neutral }
 }
@@ -78,7 +79,7 @@ fn failure(container: &ContainerStatus) -> Option<RunFailure> {
     })
 }
 
-/// The type of a pod: the label `podtype`, else `app`, else `name`, else its name.
+/// Type of a pod: the first non-empty label of `podtype`, `app` and `name`; otherwise its name.
 #[must_use]
 pub fn pod_type<'a>(labels: &'a BTreeMap<String, String>, name: &'a str) -> &'a str {
     let label = |key: &str| labels.get(key).map(String::as_str).filter(|value| !value.is_empty());

@@ -1,4 +1,4 @@
-//! Facts about StatefulSets and their pods, and about the admission policy that gives these pods a node.
+//! Facts about StatefulSets and their pods, and about the admission policy that pins these pods to a node.
 
 use k8s_openapi::api::apps::v1::{StatefulSetOrdinals, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorTerm, PersistentVolume, Pod};
@@ -34,7 +34,7 @@ pub struct StatefulSetSpec {
     pub update_strategy: Option<UpdateStrategy>,
 }
 
-/// Of a template of PersistentVolumeClaims only the name is read.
+/// A template of PersistentVolumeClaims, reduced to its name.
 #[derive(Deserialize, Clone, Debug)]
 pub struct ClaimTemplate {
     #[serde(default)]
@@ -60,62 +60,62 @@ pub struct RollingUpdate {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StatefulSetFact {
     pub id: Identity,
-    /// What it has in common with a ReplicaSet. Its `id` has no version: that is in the other `id`.
+    /// The facts that a StatefulSet shares with a ReplicaSet. Its `id` has no version; see `id` above.
     pub set: SetFact,
     pub status_replicas: i32,
-    /// The revision of its pods that are up to date, and that of its template.
+    /// Current revision and update revision of its pods.
     pub revisions: (Option<String>, Option<String>),
-    /// How many of its pods have the new template.
+    /// Number of pods with the new template.
     pub updated_replicas: i32,
-    /// Pods with a lower ordinal keep the old template; None where pods get a new one only when they are deleted.
+    /// Pods with a lower ordinal keep the old template. None for the strategy OnDelete.
     pub partition: Option<i32>,
-    /// The ordinal of its first pod.
+    /// Ordinal of the first pod.
     pub first_ordinal: i32,
-    /// The names of its templates of PersistentVolumeClaims.
+    /// Names of the volumeClaimTemplates.
     pub claims: Vec<String>,
-    /// Its pods' selector, as text.
+    /// Selector of the pods, as text.
     pub selector: String,
     pub terminating: bool,
 }
 
 impl StatefulSetFact {
-    /// The name of the pod with this ordinal.
+    /// Name of the pod with this ordinal.
     #[must_use]
     pub fn pod_name(&self, ordinal: i32) -> String {
         format!("{}-{ordinal}", self.id.key.name)
     }
 
-    /// The ordinal of a pod of this set.
+    /// Ordinal of a pod of this StatefulSet; None for other names.
     #[must_use]
     pub fn ordinal(&self, pod: &str) -> Option<i32> {
         pod.strip_prefix(&self.id.key.name)?.strip_prefix('-')?.parse().ok()
     }
 
-    /// The ordinal that the next replica gets.
+    /// Ordinal of the pod that one more replica would create.
     #[must_use]
     pub fn next_ordinal(&self) -> i32 {
         self.first_ordinal.saturating_add(self.set.scale.replicas)
     }
 
-    /// Whether the set keeps a pod of this ordinal.
+    /// Whether the StatefulSet wants a pod with this ordinal.
     #[must_use]
     pub fn keeps(&self, ordinal: i32) -> bool {
         (self.first_ordinal..self.next_ordinal()).contains(&ordinal)
     }
 
-    /// Whether its pods are held by the scheduling gate of the operator.
+    /// Whether the operator's scheduling gate holds new pods.
     #[must_use]
     pub fn is_gated(&self) -> bool {
         self.set.template.as_ref().is_some_and(|template| template.gated)
     }
 
-    /// The names of the PersistentVolumeClaims that the pod with this ordinal mounts.
+    /// Names of the PersistentVolumeClaims that the pod with this ordinal mounts.
     pub fn claims_of(&self, ordinal: i32) -> impl Iterator<Item = String> {
         let own = self.claims.iter().map(move |claim| format!("{claim}-{}-{ordinal}", self.id.key.name));
         own.chain(self.set.template.iter().flat_map(|template| template.claims.iter().cloned()))
     }
 
-    /// Whether a change of its template has not reached all of its pods.
+    /// Whether a change of the template has not reached all pods that it applies to.
     #[must_use]
     pub fn in_rollout(&self) -> bool {
         let (current, wanted) = &self.revisions;
@@ -152,7 +152,7 @@ impl From<StatefulSet> for StatefulSetFact {
                 behind: observed < meta.generation.unwrap_or(0),
                 selector: spec.as_ref().map(|spec| (&spec.selector).into()).unwrap_or_default(),
                 terminating,
-                // Of one that is scaled to zero, too: an action may make its first replica.
+                // Also for a StatefulSet without replicas: an action may create its first replica.
                 template: spec.and_then(|spec| spec.template).map(Arc::new),
                 ..SetFact::default()
             },
@@ -161,13 +161,13 @@ impl From<StatefulSet> for StatefulSetFact {
     }
 }
 
-/// The node that every required node affinity term of a pod names, as a pin does.
+/// Node that every required node affinity term of a pod names, as a pin does.
 pub(super) fn pinned_to(pod: &Pod) -> Option<String> {
     let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
     pin_of(affinity.required_during_scheduling_ignored_during_execution.as_ref()?).map(str::to_owned)
 }
 
-/// The node that every term names.
+/// Node that every term names.
 #[must_use]
 pub fn pin_of(required: &NodeSelector) -> Option<&str> {
     let terms = &required.node_selector_terms;
@@ -175,7 +175,7 @@ pub fn pin_of(required: &NodeSelector) -> Option<&str> {
     terms.iter().all(|term| node_of(term) == Some(first)).then_some(first)
 }
 
-/// The one node that a term names. A later pin adds to an earlier one, so the last counts.
+/// The only node that a term names. A later pin adds to an earlier one, so the last requirement counts.
 fn node_of(term: &NodeSelectorTerm) -> Option<&str> {
     let fields = term.match_fields.as_deref()?.iter();
     let mut named = fields.filter(|field| field.key == "metadata.name" && field.operator == "In");
@@ -185,12 +185,12 @@ fn node_of(term: &NodeSelectorTerm) -> Option<&str> {
     }
 }
 
-/// Whether the operator's scheduling gate holds a pod.
+/// Whether the gates contain the operator's scheduling gate.
 pub(super) fn is_gated(gates: Option<&[k8s_openapi::api::core::v1::PodSchedulingGate]>) -> bool {
     gates.unwrap_or_default().iter().any(|gate| gate.name == marks::GATE)
 }
 
-/// The MutatingAdmissionPolicy that gives pods of StatefulSets their node.
+/// The MutatingAdmissionPolicy that pins pods of StatefulSets to their nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PinPolicyFact {
     pub id: Identity,
@@ -202,11 +202,11 @@ impl From<MutatingAdmissionPolicy> for PinPolicyFact {
     }
 }
 
-/// The binding of that policy.
+/// The MutatingAdmissionPolicyBinding of that policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PinBindingFact {
     pub id: Identity,
-    /// The policy that it puts in force.
+    /// Name of the policy that the binding puts into effect.
     pub policy: String,
 }
 
@@ -220,7 +220,7 @@ impl From<MutatingAdmissionPolicyBinding> for PinBindingFact {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeFact {
     pub id: Identity,
-    /// The nodes on which it can be used; None: all.
+    /// Nodes on which the volume can be used; None for all nodes.
     pub affinity: Option<NodeSelector>,
 }
 

@@ -1,17 +1,17 @@
-//! Facts about the volumes of a pod: what it shares with others, and what is left behind on its node.
+//! Facts about the volumes of a pod: those shared with other pods, and those whose data stay on its node.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::PodSpec;
 
-/// The volumes of a pod that matter where it is to run elsewhere.
+/// Volumes of a pod that matter if it moves to another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodVolumes {
-    /// The claims that it names.
+    /// PersistentVolumeClaims that the pod names.
     pub claims: Vec<String>,
-    /// Volumes whose data end with the pod: emptyDir on disk, and claims that are made for it alone.
+    /// Volumes whose data are lost with the pod: emptyDir on disk, and ephemeral claims.
     pub scratch: Vec<String>,
-    /// Directories of the node that one of its containers may write.
+    /// Directories of the node that a container of the pod may write to.
     pub host_paths: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Facts about workloads, and about the objects that concern their replicas.
+//! Facts about workloads, and about objects that affect their replicas.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use super::{Identity, Selector};
 use ganglion_api::marks;
 use ganglion_api::receipt::WorkloadActionReceipt;
 
-/// What `kubectl apply` and Argo CD applied last without server-side apply, as JSON.
+/// Annotation with the manifest that `kubectl apply` or Argo CD last applied without server-side apply, as JSON.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The object that controls another.
+/// The controlling owner of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     pub kind: String,
@@ -38,7 +38,8 @@ impl Owner {
         })
     }
 
-    /// The API version in the controlling owner reference; empty if there is none. Pods, of which there are many, do without.
+    /// API version in the controlling owner reference; empty if there is none. Not a field of [`Owner`], to save
+    /// memory: every pod has one.
     #[must_use]
     pub fn version_in(meta: &ObjectMeta) -> String {
         let controller = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
@@ -46,15 +47,15 @@ impl Owner {
     }
 }
 
-/// The common facts of workloads with replicas.
+/// Facts common to workloads with replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScaleFact {
     pub replicas: i32,
-    /// Our ledger annotation, as text.
+    /// The ledger annotation, as text.
     pub ledger: Option<String>,
-    /// The field manager that applies `spec.replicas` again.
+    /// Field manager that will apply `spec.replicas` again.
     pub owned_by: Option<String>,
-    /// The field manager that last wrote `spec.replicas`, unless it was a loop's.
+    /// Field manager that last wrote `spec.replicas`, unless it was the execution of a loop.
     pub written_by: Option<String>,
 }
 
@@ -69,15 +70,15 @@ pub struct DeploymentFact {
     pub status_replicas: i32,
     pub updated_replicas: i32,
     pub revision: Option<String>,
-    /// Its pods' selector, as text.
+    /// Selector of the pods, as text.
     pub selector: String,
-    /// Its old pods go before the new ones come (`strategy: Recreate`).
+    /// Old pods are deleted before new ones are created (`strategy: Recreate`).
     pub recreates: bool,
     pub terminating: bool,
 }
 
 impl DeploymentFact {
-    /// Pods of more than one template exist, or the controller has not observed the latest spec.
+    /// Whether pods of more than one template exist, or the controller has not observed the latest spec.
     #[must_use]
     pub fn in_rollout(&self) -> bool {
         self.observed_generation < self.generation || self.updated_replicas < self.status_replicas
@@ -108,7 +109,7 @@ impl From<Deployment> for DeploymentFact {
     }
 }
 
-/// A label selector as `kubectl -l` takes it; empty if it cannot be read.
+/// Renders a label selector in the format of `kubectl -l`; empty if it is malformed.
 pub(super) fn selector_text(selector: Option<&LabelSelector>) -> String {
     let parsed = selector.and_then(|selector| kube::core::Selector::try_from(selector.clone()).ok());
     parsed.map(|selector| selector.to_string()).unwrap_or_default()
@@ -118,7 +119,7 @@ pub(super) fn selector_text(selector: Option<&LabelSelector>) -> String {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigMapFact {
     pub id: Identity,
-    /// The resourceVersion: the data, which are not here, may have changed with it.
+    /// The resourceVersion. It changes with the data, which the fact does not contain.
     pub edition: String,
     pub labels: BTreeMap<String, String>,
     pub controller: Option<Owner>,
@@ -141,7 +142,7 @@ impl From<PartialObjectMeta<ConfigMap>> for ConfigMapFact {
     }
 }
 
-/// Replicas and ledger of a workload.
+/// Reads replicas and ledger of a workload.
 pub(super) fn scale(meta: &ObjectMeta, replicas: Option<i32>) -> ScaleFact {
     let fields = meta.managed_fields.as_deref().unwrap_or_default();
     ScaleFact {
@@ -152,9 +153,9 @@ pub(super) fn scale(meta: &ObjectMeta, replicas: Option<i32>) -> ScaleFact {
     }
 }
 
-/// The field manager that will write `spec.replicas` again: one that applied it (server-side apply), or one whose last applied
-/// configuration has it. Who wrote it by an update says nothing: the API server sets defaults before it records the fields of
-/// an update, so that the creator of a workload owns replicas that its manifest leaves out.
+/// Field manager that will write `spec.replicas` again: a manager that applied it (server-side apply), or whose last
+/// applied configuration contains it. A manager that wrote it by an update does not count: the API server sets defaults
+/// before it records the fields of an update, so the creator of a workload owns replicas that its manifest leaves out.
 #[must_use]
 pub fn replicas_owner(meta: &ObjectMeta) -> Option<String> {
     let entries = || meta.managed_fields.iter().flatten();
@@ -173,7 +174,7 @@ pub fn replicas_owner(meta: &ObjectMeta) -> Option<String> {
     })
 }
 
-/// Whether a manifest has `spec.replicas`. Nothing of it is kept: it may have hundreds of kilobytes.
+/// Whether a manifest contains `spec.replicas`. Parses nothing else: a manifest may have hundreds of kilobytes.
 fn has_replicas(manifest: &str) -> bool {
     #[derive(Deserialize)]
     struct Manifest {
@@ -187,7 +188,7 @@ fn has_replicas(manifest: &str) -> bool {
     manifest.and_then(|manifest| manifest.spec?.replicas).is_some()
 }
 
-/// The field manager that wrote this field last, other than a loop's own execution.
+/// Field manager that last wrote this field, except the execution of a loop.
 #[must_use]
 pub fn holder(fields: &[ManagedFieldsEntry], path: &[&str]) -> Option<String> {
     let pointer: String = path.iter().map(|part| format!("/f:{part}")).collect();
@@ -204,22 +205,22 @@ pub struct BudgetFact {
     pub id: Identity,
     /// None if the budget has no selector; it then matches nothing.
     pub selector: Option<Selector>,
-    /// Number of evictions that it allows now; 0 until its controller has observed the latest spec.
+    /// Number of evictions that the budget currently allows; 0 until its controller has observed the latest spec.
     pub allowed: i32,
     /// Number of healthy pods, as counted by its controller.
     pub healthy: i32,
     /// Number of pods that must stay healthy, as computed by its controller.
     pub required: i32,
-    /// Number of all pods, as counted by its controller. None for a percentage or `maxUnavailable`, where the controller counts
-    /// the workloads' replicas instead.
+    /// Number of all pods, as counted by its controller. None for a percentage or `maxUnavailable`, where the
+    /// controller counts the workloads' replicas instead.
     pub pods: Option<i32>,
-    /// Pods whose eviction the API server has granted, by name, with the time of the grant. The disruption controller removes a pod
-    /// that is terminating or gone.
+    /// Pods whose eviction the API server has granted, with the time of the grant. The disruption controller removes a
+    /// pod from the status when the pod is terminating or deleted.
     pub granted: BTreeMap<String, Timestamp>,
 }
 
 impl BudgetFact {
-    /// Whether it selects a pod with these labels in this namespace.
+    /// Whether the budget selects a pod with these labels in this namespace.
     #[must_use]
     pub fn guards(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         self.id.key.namespace == namespace && self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
@@ -303,7 +304,7 @@ mod tests {
     #[case::applied("flux", "Apply", "f:replicas", None, Some("flux"))]
     #[case::applied_without_replicas("flux", "Apply", "f:template", None, None)]
     #[case::kubectl_scale("kubectl", "Update", "f:replicas", None, None)]
-    // The API server's default became the creator's.
+    // The default set by the API server became the creator's field.
     #[case::argo_left_it_out("argocd-controller", "Update", "f:replicas", Some(r#"{"spec": {"template": {}}}"#), None)]
     #[case::argo_has_it(
         "argocd-controller",

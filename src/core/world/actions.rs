@@ -1,4 +1,4 @@
-//! WorkloadActions and their receipts: what a change requeues, and the queries of planners.
+//! WorkloadActions and their receipts: the objects that a change requeues, and the queries of planners.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ impl Indexed for WorkloadAction {
             world.noticed.remove(gone);
         }
         let this = new.or(old).map(|action| action.id().key);
-        // The Execution that created the action waits for its end.
+        // The Execution that created the action waits for the end of the action.
         let made = new.map_or_else(|| old.and_then(loop_of), loop_of_ended);
         let family = family(world, old, new);
-        // Pods that are held for one of its replicas, or not any more.
+        // Pods whose gate may have to be opened: replacements of a StatefulSet's replicas.
         let slots = [old, new].into_iter().flatten().flat_map(|action| action.status.iter().flat_map(|it| &it.slots));
         let pods = slots.filter(|slot| slot.is_stateful()).filter_map(|slot| slot.replacement.as_ref());
         let keys = pods.filter_map(|pod| Some(Key::new(this.as_ref()?.namespace.clone(), pod.name.clone())));
@@ -32,8 +32,9 @@ impl Indexed for WorkloadAction {
     }
 }
 
-/// Those that look at this action: of a move of a moveApplication, the latter, and, when the move lets replicas begin that wait for
-/// their turn, its other moves; of a moveApplication whose spec has changed or that has ended, its moves.
+/// Related actions that must be planned again. For a move that belongs to a moveApplication: the moveApplication, and,
+/// if the move frees replicas that waiting moves need, the other moves. For a moveApplication whose spec changed or
+/// that ended: its moves.
 fn family(world: &World, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Vec<Key> {
     let Some(action) = new.or(old) else { return Vec::new() };
     let (before, after) = (ActionProgress::of(old), ActionProgress::of(new));
@@ -47,16 +48,16 @@ fn family(world: &World, old: Option<&WorkloadAction>, new: Option<&WorkloadActi
     moves.chain(application.map(|application| application.id().key)).collect()
 }
 
-/// How far an action is, as far as others look at it.
+/// Progress of an action, as far as related actions depend on it.
 #[derive(Default, PartialEq, Eq)]
 struct ActionProgress {
     exists: bool,
-    /// The generation of its spec, and whether its deletion was asked for.
+    /// Generation of the spec, and whether deletion was requested.
     asked: (i64, bool),
     working: usize,
     done: usize,
     ended: bool,
-    /// What it waits for, if nothing of it is at work.
+    /// Reason that it waits for, if none of its slots is at work.
     waits_for: Option<String>,
 }
 
@@ -80,7 +81,7 @@ impl ActionProgress {
     }
 }
 
-/// The uid of the moveApplication that made the action.
+/// uid of the moveApplication that created the action.
 #[must_use]
 pub fn application_of(action: &WorkloadAction) -> Option<&str> {
     let owners = action.metadata.owner_references.iter().flatten();
@@ -118,12 +119,12 @@ impl World {
         self.tables.actions.get(key)
     }
 
-    /// The action with this uid is about to be planned.
+    /// Records that the action with this uid is about to be planned.
     pub fn notice(&mut self, uid: &str, now: Timestamp) {
         self.noticed.entry(uid.to_owned()).or_insert(now);
     }
 
-    /// When this process first planned the action with this uid, by its own clock.
+    /// Time at which this process first planned the action with this uid, by its own clock.
     #[must_use]
     pub fn noticed(&self, uid: &str) -> Option<Timestamp> {
         self.noticed.get(uid).copied()
@@ -134,12 +135,12 @@ impl World {
         self.tables.receipts.get(key).map(Arc::as_ref)
     }
 
-    /// The moves of the moveApplication with this uid, ended ones too, by key.
+    /// The moves of the moveApplication with this uid, including ended ones, by key.
     pub fn parts_of(&self, application_uid: &str) -> impl Iterator<Item = &Arc<WorkloadAction>> {
         self.index.parts_of(application_uid).filter_map(|key| self.action(key))
     }
 
-    /// The moveApplication that made this action.
+    /// The moveApplication that created this action, if it still exists.
     fn application(&self, part: &WorkloadAction, uid: &str) -> Option<&Arc<WorkloadAction>> {
         let mut owners = part.metadata.owner_references.iter().flatten();
         let owner = owners.find(|owner| owner.uid == uid)?;
@@ -147,27 +148,23 @@ impl World {
         self.action(&key).filter(|action| action.metadata.uid.as_deref() == Some(uid))
     }
 
-    /// The moveApplication that made this action, if it did; None inside if it is gone.
+    /// The moveApplication that created this action: None if there is none, Some(None) if it was deleted.
     #[must_use]
     pub fn application_of(&self, part: &WorkloadAction) -> Option<Option<&Arc<WorkloadAction>>> {
         application_of(part).map(|uid| self.application(part, uid))
     }
 
-    /// This condition as an expression.
-    ///
-    /// # Errors
-    ///
-    /// As [`Expression::parse`].
+    /// The parsed expression of this condition, from the cache if possible. Fails like [`Expression::parse`].
     pub fn expression(&self, text: &str) -> Result<Expression, ExpressionError> {
         self.index.expressions.get(text)
     }
 
-    /// Every action, ended ones too, by key.
+    /// All actions, including ended ones, by key.
     pub fn actions(&self) -> impl Iterator<Item = &Arc<WorkloadAction>> {
         self.tables.actions.values()
     }
 
-    /// The actions that have not ended, by key.
+    /// Actions that have not ended, by key.
     pub fn running(&self) -> impl Iterator<Item = &Arc<WorkloadAction>> {
         self.index.running().filter_map(|key| self.tables.actions.get(key))
     }

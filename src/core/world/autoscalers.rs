@@ -1,4 +1,4 @@
-//! Autoscalers of every kind.
+//! Autoscalers of all kinds.
 
 use super::{Indexed, Requeue, World};
 use crate::facts::{AutoscalerFact, HpaFact, ScaledObjectFact, VpaFact};
@@ -17,7 +17,7 @@ macro_rules! autoscalers {
 autoscalers!(HpaFact, ScaledObjectFact, VpaFact);
 
 impl World {
-    /// Requeues the loops and SwarmPools on its target, whose conflicts may have changed.
+    /// Requeues the loops and SwarmPools with the same target, since their conflicts may have changed.
     fn autoscaler_changed(&self, old: Option<&AutoscalerFact>, new: Option<&AutoscalerFact>) -> Requeue {
         let essence = |fact: Option<&AutoscalerFact>| fact.map(|fact| (fact.target.clone(), fact.controls.clone()));
         if essence(old) == essence(new) {
@@ -29,7 +29,7 @@ impl World {
         Requeue::all::<ClosedLoop>(loops).and(Requeue::all::<SwarmPool>(pools))
     }
 
-    /// All autoscalers in this namespace whose target has this name, whatever its kind.
+    /// All autoscalers in this namespace whose target has this name, regardless of the target's kind.
     pub fn autoscalers_on<'a>(
         &'a self,
         namespace: &'a str,
@@ -42,7 +42,7 @@ impl World {
         scaled_objects.chain(hpas).chain(vpas).filter(move |fact| fact.target.name == target)
     }
 
-    /// The autoscaler that writes the replicas of this workload.
+    /// The HorizontalPodAutoscaler that writes the replicas of this workload.
     #[must_use]
     pub fn replica_scaler_of(&self, namespace: &str, kind: &str, name: &str) -> Option<&AutoscalerFact> {
         let mut all = self.tables.hpas.within(namespace).map(|fact| &***fact);

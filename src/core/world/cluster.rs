@@ -1,4 +1,5 @@
-//! Pods, nodes, workloads, budgets, claims and Services: what a change of each requeues, and the queries of planners.
+//! Pods, nodes, workloads, budgets, claims and Services: the objects that a change requeues, and the queries of
+//! planners.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +15,15 @@ use ganglion_api::swarm_pool::PoolWorkloadKind;
 use ganglion_api::targets::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 
-/// Actions to requeue.
+/// WorkloadActions to requeue.
 fn actions(keys: impl IntoIterator<Item = Key>) -> Requeue {
     Requeue::all::<WorkloadAction>(keys)
 }
 
 impl Indexed for PodFact {
-    /// A deletion is never taken back. What an eviction of ours has begun is known before the watch reports it; in between the watch
-    /// reports the condition DisruptionTarget, of a pod that does not end yet.
+    /// Preserves `terminating`, since a deletion is never undone. After an eviction of ours, the store marks the pod as
+    /// terminating before the watch reports it; meanwhile the watch reports the condition DisruptionTarget of a pod
+    /// that is not terminating yet.
     fn follow(&mut self, known: &Self) {
         self.terminating |= known.terminating && known.id.uid == self.id.uid;
     }
@@ -30,12 +32,12 @@ impl Indexed for PodFact {
         world.index.pod(old, new);
         world.note_pod(old, new);
         if old.zip(new).is_some_and(|(old, new)| old.differs_in_run_only(new)) {
-            // Only learned from.
+            // Only the learning of placement uses `run`, and `note_pod` has recorded the change.
             return Requeue::none();
         }
         let sides = || [old, new].into_iter().flatten();
         let requeue = actions(sides().flat_map(|pod| world.index.concerned_by_pod(pod)));
-        // Only pods that the operator's scheduling gate holds have a controller of their own.
+        // Only pods held by the operator's scheduling gate are reconciled on their own.
         let gated = new.filter(|pod| pod.gated).map(|pod| pod.id.key.clone());
         let requeue = requeue.and(Requeue::all::<Self>(gated));
         sides().fold(requeue, |requeue, pod| requeue.and(world.pools_with(pod)))
@@ -68,8 +70,8 @@ impl Indexed for SetFact {
         world.index.set(old, new);
         let Some(set) = new.or(old) else { return Requeue::none() };
         let at_work = world.index.actions_on(&set.id.uid).cloned();
-        // The Deployment controller copies the ledger to the set with a delay, possibly after the action has ended and
-        // cleaned up.
+        // The Deployment controller copies the ledger to the ReplicaSet with a delay, possibly after the action has
+        // ended and cleaned up.
         let ledger = Ledger::parse(set.scale.ledger.as_deref());
         let has = |action: &WorkloadAction| {
             let mut slots = action.status.iter().flat_map(|status| &status.slots);
@@ -112,7 +114,7 @@ impl Indexed for BudgetFact {
     }
 }
 
-/// Read when an action is planned; an action that waits is planned again anyway.
+/// Requeues nothing: an action reads claims when it is planned, and a waiting action is planned again anyway.
 impl Indexed for ClaimFact {
     fn changed(_world: &mut World, _old: Option<&Self>, _new: Option<&Self>) -> Requeue {
         Requeue::none()
@@ -125,14 +127,14 @@ impl Indexed for ServiceFact {
     }
 }
 
-/// The queries of planners.
+/// Queries of planners.
 impl World {
-    /// A watch of workloads or their pods broke: those of other controllers may have broken, too.
+    /// Records that a watch of workloads or their pods broke: the watches of other controllers may have broken, too.
     fn broke_off(&mut self, at: Timestamp) {
         self.broken = self.broken.max(Some(at));
     }
 
-    /// When such a watch last broke.
+    /// Time at which such a watch last broke.
     #[must_use]
     pub fn broken_off(&self) -> Option<Timestamp> {
         self.broken
@@ -148,12 +150,12 @@ impl World {
         self.tables.nodes.get(&Key::new("", name)).map(Arc::as_ref)
     }
 
-    /// Every node, by name.
+    /// All nodes, by name.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeFact> {
         self.tables.nodes.values().map(Arc::as_ref)
     }
 
-    /// The claim of a volume.
+    /// The PersistentVolumeClaim with this key.
     #[must_use]
     pub fn claim(&self, key: &Key) -> Option<&ClaimFact> {
         self.tables.claims.get(key).map(Arc::as_ref)
@@ -169,17 +171,17 @@ impl World {
         self.tables.deployments.get(key).map(Arc::as_ref)
     }
 
-    /// Every ReplicaSet, by key.
+    /// All ReplicaSets, by key.
     pub fn sets(&self) -> impl Iterator<Item = &SetFact> {
         self.tables.sets.values().map(Arc::as_ref)
     }
 
-    /// Every Deployment, by key.
+    /// All Deployments, by key.
     pub fn deployments(&self) -> impl Iterator<Item = &DeploymentFact> {
         self.tables.deployments.values().map(Arc::as_ref)
     }
 
-    /// The ReplicaSets that this object controls, by name.
+    /// The ReplicaSets that the object with this uid controls, by name.
     pub fn sets_of(&self, owner_uid: &str) -> impl Iterator<Item = &SetFact> {
         self.index.sets_of(owner_uid).filter_map(|key| self.set(key))
     }
@@ -192,40 +194,40 @@ impl World {
         sets.filter(move |set| self::group(&set.controller_version) == group)
     }
 
-    /// The pods that this ReplicaSet controls, by name; ended and ending ones too.
+    /// The pods that the ReplicaSet with this uid controls, by name, including finished and terminating ones.
     pub fn pods_of(&self, set_uid: &str) -> impl Iterator<Item = &PodFact> {
         self.index.pods_of(set_uid).filter_map(|key| self.pod(key))
     }
 
-    /// The pods of this namespace, by name; ended and ending ones too.
+    /// The pods of this namespace, by name, including finished and terminating ones.
     pub fn pods_within(&self, namespace: &str) -> impl Iterator<Item = &PodFact> {
         self.tables.pods.within(namespace).map(Arc::as_ref)
     }
 
-    /// The pods with this slot's mark.
+    /// The pods with the mark of this slot.
     pub fn pods_marked(&self, slot: &str) -> impl Iterator<Item = &PodFact> {
         self.index.marked_by(slot).filter_map(|key| self.pod(key))
     }
 
-    /// The pods with any slot's mark.
+    /// The pods with the mark of any slot.
     pub fn marked_pods(&self) -> impl Iterator<Item = &PodFact> {
         self.index.marked().filter_map(|key| self.pod(key))
     }
 
-    /// Whether the pods of all namespaces are known. They are not if the operator watches some namespaces and has no right to
-    /// the pods of the others.
+    /// Whether the pods of all namespaces are cached. False if the operator watches only some namespaces and may not
+    /// read the pods of the others.
     #[must_use]
     pub fn knows_load(&self) -> bool {
         !self.tables.outside_pods.is_unavailable()
     }
 
-    /// The number of pods bound to this node, and their requests; ended ones do not count.
+    /// Number of pods bound to this node, and the sum of their requests, without finished pods.
     #[must_use]
     pub fn usage(&self, node: &str) -> (i64, Requests) {
         self.index.usage(node)
     }
 
-    /// The budgets that guard a pod with these labels.
+    /// The budgets that select a pod with these labels.
     pub fn budgets_for<'a>(
         &'a self,
         namespace: &'a str,
@@ -234,7 +236,7 @@ impl World {
         self.tables.budgets.within(namespace).map(Arc::as_ref).filter(move |budget| budget.guards(namespace, labels))
     }
 
-    /// The number of pods that this budget guards, and how many of them are Ready.
+    /// Number of pods that this budget selects, and how many of them are Ready.
     #[must_use]
     pub fn guarded(&self, budget: &BudgetFact) -> (usize, usize) {
         let namespace = &budget.id.key.namespace;
@@ -242,7 +244,7 @@ impl World {
         pods.fold((0, 0), |(all, serving), pod| (all + 1, serving + usize::from(pod.is_ready())))
     }
 
-    /// Whether a Service or a budget selects pods with these labels by this label.
+    /// Whether a Service or a budget uses this label to select pods with these labels.
     #[must_use]
     pub fn selects_by(&self, namespace: &str, labels: &BTreeMap<String, String>, label: &str) -> bool {
         let service = |service: &Arc<ServiceFact>| {

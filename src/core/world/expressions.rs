@@ -1,25 +1,23 @@
-//! A cache of the parsed conditions of unfinished actions.
+//! Cache of the parsed conditions of unfinished actions.
 //!
-//! Owns only the cache: an expression that is not cached is parsed with the same result.
+//! An expression that is not cached is parsed with the same result.
 
 use std::collections::HashMap;
 
 use crate::expression::{Expression, ExpressionError};
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
 
-/// Expressions by text, with the number of actions that use them.
+/// Parsed expressions by text, with the number of conditions that use them.
 #[derive(Debug, Default)]
 pub struct Expressions(HashMap<String, (usize, Expression)>);
 
 impl Expressions {
-    /// # Errors
-    ///
-    /// As [`Expression::parse`].
+    /// Returns the parsed expression of `text`. Fails like [`Expression::parse`].
     pub fn get(&self, text: &str) -> Result<Expression, ExpressionError> {
         self.0.get(text).map_or_else(|| Expression::parse(text), |(_, expression)| Ok(expression.clone()))
     }
 
-    /// Whether an expression has this property.
+    /// Whether any cached expression satisfies `has`.
     pub fn any(&self, has: impl Fn(&Expression) -> bool) -> bool {
         self.0.values().any(|(_, expression)| has(expression))
     }
@@ -44,7 +42,7 @@ impl Expressions {
     }
 }
 
-/// Every `where` of a spec.
+/// All conditions (`where`) of a spec.
 pub fn conditions(spec: &WorkloadActionSpec) -> impl Iterator<Item = &str> {
     let sides = spec.swap.iter().flat_map(|swap| swap.with.iter().chain([&swap.replica])).map(|side| &side.from);
     let sources = spec.delete.iter().map(|delete| &delete.from).chain(spec.move_.iter().map(|change| &change.from));

@@ -1,4 +1,4 @@
-//! Indexes for frequent queries: pods of a set, load of a node, actions that a pod concerns.
+//! Indexes for frequent queries: pods of a ReplicaSet, load of a node, actions that a pod affects.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,39 +11,39 @@ use super::Fact;
 use super::actions::application_of;
 use super::expressions::Expressions;
 
-/// How many waiting actions are requeued when one ends: enough to use all free capacity, few enough for a long queue.
+/// Number of waiting actions to requeue when one ends: enough to use all free capacity, few enough for a long queue.
 const REQUEUED_AT_AN_END: usize = 16;
 
-/// Keys of objects, by the name or uid of what they belong to.
+/// Keys of objects, by the name or uid of the object that they belong to.
 pub type Many = HashMap<String, BTreeSet<Key>>;
 
-/// Derived from the facts; updated by the calls that change them.
+/// Derived from the facts, and updated whenever they change.
 #[derive(Debug, Default)]
 pub struct Index {
     pods_of_set: Many,
     sets_of_owner: Many,
-    /// By the kind and name of the owner.
+    /// By kind and name of the owner.
     sets_of_named: Many,
     marked: Many,
     loads: HashMap<String, NodeLoad>,
     /// Unfinished actions with active slots.
     working: BTreeSet<Key>,
-    /// Unfinished actions without active slots, which wait.
+    /// Unfinished actions without active slots: they wait.
     waiting: BTreeSet<Key>,
     actions_on_set: Many,
     actions_to_node: Many,
     actions_on_workload: Many,
     action_of_slot: HashMap<String, Key>,
-    /// The moves of a moveApplication, by its uid.
+    /// The moves of a moveApplication, by the uid of the moveApplication.
     parts_of_application: Many,
     pub expressions: Expressions,
 }
 
-/// What the pods of a node hold of it.
+/// Resources that the pods of a node occupy.
 #[derive(Debug, Default)]
 struct NodeLoad {
     requests: Requests,
-    /// One for each pod, in no order.
+    /// One entry per pod, unordered.
     holds: Vec<PodHold>,
 }
 
@@ -114,19 +114,19 @@ impl Index {
         all(&self.parts_of_application, application_uid)
     }
 
-    /// How many pods a node has, and what they request.
+    /// Number of pods on a node, and the sum of their requests.
     pub fn usage(&self, node: &str) -> (i64, Requests) {
         self.loads.get(node).map_or((0, Requests::default()), |load| {
             (i64::try_from(load.holds.len()).unwrap_or(i64::MAX), load.requests)
         })
     }
 
-    /// What each pod of a node holds of it.
+    /// Resources that each pod occupies on this node.
     pub fn holds(&self, node: &str) -> &[PodHold] {
         self.loads.get(node).map_or(&[], |load| &load.holds)
     }
 
-    /// The actions to requeue when this pod changes: the one that marked it, and those that work on its ReplicaSet.
+    /// Actions to requeue when this pod changes: the action that marked it, and the actions at work on its ReplicaSet.
     pub fn concerned_by_pod(&self, pod: &PodFact) -> Vec<Key> {
         let marker = pod.marks.slot.as_deref().and_then(|slot| self.action_of(slot));
         let set = pod.controller.iter().flat_map(|owner| self.actions_on(&owner.uid));
@@ -193,7 +193,7 @@ impl Index {
         }
     }
 
-    /// The waiting actions that may start now that this one has ended.
+    /// Updates the indexes, and returns the waiting actions that may start if this change frees slots.
     pub fn action(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Vec<Key> {
         self.expressions.action(old.filter(|action| is_running(action)), new.filter(|action| is_running(action)));
         for (action, is_new) in [(old, false), (new, true)].into_iter().filter_map(|(one, is)| Some((one?, is))) {
@@ -247,7 +247,7 @@ fn is_running(action: &WorkloadAction) -> bool {
     action.status.as_ref().is_none_or(|status| status.finished_at.is_none())
 }
 
-/// How many slots of the action are at work.
+/// Number of slots of the action that are at work.
 pub fn working_slots(action: Option<&WorkloadAction>) -> usize {
     action
         .filter(|action| is_running(action))

@@ -1,9 +1,9 @@
-//! A list of one kind in progress: the objects known before the request, and the objects received so far.
+//! A list of one kind in progress: the objects cached before the request, and the objects received so far.
 //!
-//! `kube::runtime::watcher` reports neither the version of a list nor the time of its snapshot. So the list is compared with the
-//! objects known before the request: an object that was known then, has not changed since and is not in the list, is gone.
-//! Objects that our own requests changed in the meantime stay, and are read once the list is complete
-//! ([`Table::unconfirmed`](super::Table::unconfirmed)).
+//! `kube::runtime::watcher` reports neither the version of a list nor the time of its snapshot. So the list is compared
+//! with the objects cached before the request: an object that was cached then, has not changed since and is missing in
+//! the list, has been deleted. Objects that our own requests changed meanwhile stay, and are looked up once the list is
+//! complete ([`Table::unconfirmed`](super::Table::unconfirmed)).
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,11 +14,11 @@ use crate::facts::Key;
 /// A list in progress.
 #[derive(Debug)]
 pub struct Listing<F> {
-    /// The listed namespace; None: all.
+    /// The listed namespace; None for all namespaces.
     pub(super) namespace: Option<String>,
-    /// Versions of the objects known before the request.
+    /// Versions of the objects that were cached before the request.
     pub(super) known: HashMap<Key, String>,
-    /// uids of the objects that our own requests had found gone.
+    /// uids of the objects that our own requests had found deleted.
     pub(super) gone: HashMap<Key, String>,
     pub(super) unreadable: Vec<Unreadable>,
     pub(super) facts: Vec<F>,
@@ -30,13 +30,13 @@ impl<F: Fact> Listing<F> {
         Self { namespace, known, gone, unreadable: Vec::new(), facts: Vec::new(), listed: HashSet::new() }
     }
 
-    /// Records an object of the list.
+    /// Adds an object of the list.
     pub fn add(&mut self, fact: F) {
         self.listed.insert(fact.id().key);
         self.facts.push(fact);
     }
 
-    /// Records an object of the list that does not parse.
+    /// Adds an object of the list that does not parse.
     pub fn add_unreadable(&mut self, object: Unreadable) {
         self.listed.insert(object.id().key);
         self.unreadable.push(object);

@@ -1,6 +1,6 @@
-//! Closed loops and their children: which objects a change requeues, and the queries of controllers.
+//! Closed loops and their children: the objects that a change requeues, and the queries of controllers.
 //!
-//! A child has the name of its loop, so all four have the same key.
+//! A child has the name of its loop, so a loop and its three children share one key.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
 use ganglion_api::monitoring::Monitoring;
 
-/// A loop with its existing children.
+/// A loop with those of its children that exist.
 #[derive(Clone, Debug)]
 pub struct Family {
     pub parent: Arc<ClosedLoop>,
@@ -25,13 +25,13 @@ pub struct Family {
 }
 
 impl Family {
-    /// Whether no object has the name of a child.
+    /// Whether none of the children exists.
     #[must_use]
     pub fn is_childless(&self) -> bool {
         self.monitoring.is_none() && self.decision.is_none() && self.execution.is_none()
     }
 
-    /// Only objects that the loop owns, by uid.
+    /// Drops children that the loop does not own, by uid.
     #[must_use]
     pub fn own(self) -> Self {
         let uid = self.parent.metadata.uid.clone().unwrap_or_default();
@@ -52,8 +52,8 @@ pub fn is_owned(owners: Option<&Vec<OwnerReference>>, uid: &str) -> bool {
 }
 
 impl Indexed for ClosedLoop {
-    /// Requeues the loop; after a change of the spec also the loops that may conflict with it or share a chain. When the loop is
-    /// created, deleted or re-created, requeues its children.
+    /// Requeues the loop. After a change of the spec, also requeues the loops that may conflict with it or share a
+    /// chain with it. If the loop was created, deleted or recreated, also requeues its children.
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let Some(key) = new.or(old).map(|object| object.id().key) else { return Requeue::none() };
         let requeue = if is_another(old, new) { family(&key) } else { Requeue::one::<Self>(key) };
@@ -72,8 +72,8 @@ impl Indexed for ClosedLoop {
 macro_rules! children {
     ($($kind:ty => $($reader:ty),*;)*) => {
         $(impl Indexed for $kind {
-            /// Requeues the child, its loop, which maintains its spec and reports its status, and after a change of the status
-            /// the hops that read it.
+            /// Requeues the child and its loop, which maintains the child's spec and reports its status. After a change
+            /// of the status, also requeues the children that read it.
             fn changed(_world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
                 let Some(key) = new.or(old).map(|object| object.id().key) else { return Requeue::none() };
                 if is_another(old, new) {
@@ -94,13 +94,13 @@ children! {
     Execution => Decision;
 }
 
-/// The loop of this name and its children.
+/// The loop with this key and its children.
 fn family(key: &Key) -> Requeue {
     let children = Requeue::one::<Monitoring>(key.clone()).and(Requeue::one::<Decision>(key.clone()));
     Requeue::one::<ClosedLoop>(key.clone()).and(children).and(Requeue::one::<Execution>(key.clone()))
 }
 
-/// Whether the object was created, deleted, marked for deletion or re-created, or has other owners.
+/// Whether the object was created, deleted, marked for deletion or recreated, or its owners changed.
 pub(super) fn is_another<K: Resource>(old: Option<&K>, new: Option<&K>) -> bool {
     let essence = |object: &K| {
         let meta = object.meta();
@@ -109,13 +109,13 @@ pub(super) fn is_another<K: Resource>(old: Option<&K>, new: Option<&K>) -> bool 
     old.map(essence) != new.map(essence)
 }
 
-/// Whether its target is a loop.
+/// Whether the target of the loop is another loop.
 fn tunes(one: &ClosedLoop) -> bool {
     one.spec.target.kind == "ClosedLoop"
 }
 
 impl World {
-    /// The loop of this name, with its children.
+    /// The loop with this key, with its children.
     #[must_use]
     pub fn family(&self, key: &Key) -> Option<Family> {
         Some(Family {
@@ -132,8 +132,8 @@ impl World {
         all.filter(move |one| one.spec.target.name == target).map(|one| one.id().key)
     }
 
-    /// The loops of a namespace that matter for the assessment of one of them, itself included: those with a target of this name,
-    /// and those that tune or are tuned. An index finds them, since each reconcile asks.
+    /// The loops of a namespace that affect the assessment of the loop `key`, including itself: loops with a target of
+    /// this name, loops that tune another loop, and loops that are tuned. Every reconcile calls it.
     #[must_use]
     pub fn loops_around(&self, key: &Key, target: &str) -> Vec<Arc<ClosedLoop>> {
         let all = || self.tables.loops.within(&key.namespace);

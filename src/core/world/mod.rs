@@ -1,21 +1,23 @@
 //! The state of the cluster as the planners see it: all facts, with indexes.
 //!
-//! Owns the facts of the process, which come from watches and from the answers to our own writes, and determines which objects a
-//! change requeues. Does not know the origin of facts: the caches feed it from a cluster, the model from a simulated one.
+//! Owns the facts of the process, which come from watches and from the answers to our own writes, and determines the
+//! objects that a change requeues. Independent of the origin of facts: the caches feed it from a cluster, the model
+//! from a simulated one.
 //!
-//! **Reads see our own writes.** The answer to a write is applied at once ([`Origin::Own`]). Watch events and answers that are
-//! older than the known version are ignored. So a planner does not repeat an effect because a watch lags. Writes of other
-//! processes may still be missing, so every effect carries a precondition.
+//! **Reads see our own writes.** The answer to a write is applied at once ([`Origin::Own`]). Watch events and answers
+//! that are older than the stored version are ignored, so a planner does not repeat an effect because a watch lags.
+//! Writes of other processes may still be missing, so every effect carries a precondition.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `table`, `list` | the facts of one kind, which of two versions wins, which objects a complete list removes |
+//! | `table`, `list` | facts of one kind, which of two versions wins, objects that a complete list removes |
 //! | `tables` | the list of kinds |
-//! | `requeue` | which objects are requeued |
-//! | `cluster`, `autoscalers`, `actions`, `loops`, `nodes`, `pools`, `placement`, `stateful` | which objects a change of each kind requeues, and the queries of planners |
-//! | `owners` | what was read of objects of kinds that are not watched |
-//! | `usage` | the usage of nodes by metrics.k8s.io, while an expression asks for it |
-//! | `unreadable` | what is known of an object that does not parse |
+//! | `requeue` | the set of objects to requeue |
+//! | `cluster`, `stateful`, `autoscalers` | Kubernetes' own kinds: objects that a change requeues, and queries |
+//! | `actions`, `loops`, `nodes`, `pools`, `placement` | our own kinds: the same, by product |
+//! | `owners` | cached objects of kinds that are not watched |
+//! | `usage` | node usage from metrics.k8s.io, while an expression needs it |
+//! | `unreadable` | objects that do not parse |
 //! | `index`, `slots`, `expressions` | data derived from WorkloadActions and pods |
 
 mod actions;
@@ -63,16 +65,16 @@ pub use unreadable::Unreadable;
 use usage::MeasuredUsage;
 pub use usage::NodeUse;
 
-/// Everything that is known.
+/// The cached state of the cluster.
 #[derive(Debug, Default)]
 pub struct World {
     tables: Tables,
-    /// Slots on their way into their actions' status.
+    /// Slots that are being written to the status of their action.
     reserved: HashMap<Key, Vec<Slot>>,
     turns: Turns,
-    /// When this process first planned each action, by uid.
+    /// Time at which this process first planned each action, by uid.
     noticed: HashMap<String, Timestamp>,
-    /// When a watch of workloads or their pods last broke off.
+    /// Time at which a watch of workloads or their pods last broke.
     broken: Option<Timestamp>,
     index: Index,
     owners: Owners,
@@ -82,21 +84,21 @@ pub struct World {
     placement: PlacementIndex,
 }
 
-/// A fact whose changes concern somebody.
+/// A fact whose changes requeue objects.
 pub trait Indexed: Stored {
     /// Updates the indexes and returns the objects to requeue. At least one of `old` and `new` is set.
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue;
 
-    /// Takes over what an older version of the object had and no newer one takes back.
+    /// Copies state of the stored version that a newer version of the object cannot undo.
     fn follow(&mut self, _known: &Self) {}
 
-    /// The watch of this kind broke off at this time.
+    /// Called when the watch of this kind broke.
     fn interrupted(_world: &mut World, _at: Timestamp) {}
 }
 
 impl World {
-    /// Takes in an object that was made or changed, and returns the objects to requeue: none where nothing changed that a
-    /// planner reads.
+    /// Stores a created or changed object, and returns the objects to requeue: none if nothing changed that a planner
+    /// reads.
     pub fn apply<F: Indexed>(&mut self, mut fact: F, origin: Origin) -> Requeue {
         if let Some(known) = F::table(self).get(&fact.id().key) {
             fact.follow(known);
@@ -108,7 +110,8 @@ impl World {
         }
     }
 
-    /// Takes out an object that a watch reported deleted at this version, or that a request of ours found gone (no version).
+    /// Removes an object that a watch reported deleted at this version, or that a request of ours found deleted (no
+    /// version).
     pub fn remove<F: Indexed>(&mut self, id: &Identity) -> Requeue {
         let change = F::table_mut(self).take(id);
         match change.sides() {
@@ -117,14 +120,14 @@ impl World {
         }
     }
 
-    /// A list of one kind is about to be asked for, of one namespace or of all.
+    /// Starts a list of one kind, for one namespace or all. Call it before the request.
     #[must_use]
     pub fn begin_list<F: Indexed>(&self, namespace: Option<&str>) -> Listing<F> {
         F::table(self).begin_list(namespace)
     }
 
-    /// The list is complete: what it does not have is gone, since a list that follows a broken watch comes without
-    /// deletions; see [`Listing`].
+    /// Stores a complete list and removes objects that it does not contain: after a broken watch, the list is the only
+    /// evidence of their deletion; see [`Listing`].
     pub fn end_list<F: Indexed>(&mut self, list: Listing<F>) -> Requeue {
         let mut requeue = Requeue::none();
         for id in F::table_mut(self).vanished(&list) {
@@ -145,17 +148,17 @@ impl World {
         F::table(self)
     }
 
-    /// The API server does not serve this kind, or not to the operator.
+    /// Records that the API server does not serve this kind, or does not allow the operator to read it.
     pub fn unavailable<F: Stored>(&mut self) {
         F::table_mut(self).unavailable();
     }
 
-    /// Takes in an object whose newest version does not parse, and returns the objects to requeue.
+    /// Stores an object whose newest version does not parse, and returns the objects to requeue.
     pub fn put_unreadable<F: Stored>(&mut self, object: Unreadable) -> Requeue {
         F::table_mut(self).put_unreadable(object).map_or_else(Requeue::none, Requeue::one::<F>)
     }
 
-    /// How many objects of each kind are known.
+    /// Number of cached objects of each kind.
     #[must_use]
     pub fn counts(&self) -> Vec<(&'static str, usize)> {
         self.tables.counts()

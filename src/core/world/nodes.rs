@@ -1,6 +1,6 @@
-//! NodeConfigs and their templates: which objects a change requeues, and the queries of controllers.
+//! NodeConfigs and their templates: the objects that a change requeues, and the queries of controllers.
 //!
-//! A heartbeat of a node requeues nothing: only its labels, its addresses, its coming and its going concern NodeConfigs.
+//! A heartbeat of a node requeues nothing: NodeConfigs depend only on its labels, its addresses and its existence.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::node_config::template::NodeConfigTemplate;
 
-/// Derived from nodes and NodeConfigs; updated by the calls that change them.
+/// Derived from nodes and NodeConfigs, and updated whenever they change.
 #[derive(Debug, Default)]
 pub struct NodeIndex {
     of_node: Many,
     /// By the uid of the template.
     of_template: Many,
-    /// Grows with each change, so that an edition is never the same again.
+    /// Incremented with each change, so that an edition never repeats.
     clock: u64,
     nodes: u64,
     /// By the uid of the template.
@@ -32,15 +32,16 @@ pub struct NodeIndex {
     names: u64,
 }
 
-/// What the NodeConfigs of a template are made from. It changes when a node comes, goes, or has other labels or addresses, and
-/// when one of the NodeConfigs comes, goes or is changed, except in its status.
+/// Version of the inputs from which the NodeConfigs of a template are made. It changes when a node is added or removed
+/// or its labels or addresses change, and when one of the NodeConfigs is added, removed or changed, except in its
+/// status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edition {
-    /// Changes with nodes.
+    /// Changes with any node.
     pub nodes: u64,
     /// Changes with the NodeConfigs of the template.
     pub configs: u64,
-    /// Changes when any NodeConfig goes or has other owners: a name that was taken may be free.
+    /// Changes when any NodeConfig is deleted or its owners change: its name may become available.
     pub names: u64,
 }
 
@@ -84,7 +85,7 @@ pub fn template_of(config: &NodeConfig) -> Option<Owner> {
     Owner::controller_of(config.meta()).filter(|owner| owner.kind == NodeConfigTemplate::kind(&()))
 }
 
-/// Whether both have the same values. A value that was confirmed concerns nobody.
+/// Whether both have the same values. A value that was only confirmed does not count as a change.
 fn have_same_values(old: Option<&NodeConfig>, new: Option<&NodeConfig>) -> bool {
     let values = |config: Option<&NodeConfig>| {
         NodeValue::ALL.map(|value| {
@@ -102,9 +103,9 @@ fn is_status_only(old: Option<&NodeConfig>, new: Option<&NodeConfig>) -> bool {
 }
 
 impl Indexed for NodeConfig {
-    /// Requeues the NodeConfig, its template, and if a value of the node changed, the Monitorings that read it. Unless only the
-    /// status changed, also the other NodeConfigs of its node; when it goes or has other owners, the templates of its namespace,
-    /// one of which may want its name.
+    /// Requeues the NodeConfig, its template, and, if a value changed, the Monitorings that read it. Unless only the
+    /// status changed, also requeues the other NodeConfigs of its node. If it was deleted or its owners changed, also
+    /// requeues the templates of its namespace, one of which may need its name.
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let Some(key) = new.or(old).map(|config| config.id().key) else { return Requeue::none() };
         world.note_node_config(old, new);
@@ -133,10 +134,10 @@ impl Indexed for NodeConfigTemplate {
     }
 }
 
-/// The queries of controllers.
+/// Queries of controllers.
 impl World {
-    /// The NodeConfigs of the node, and the templates that match it or did, if the node came, went, or has other labels or
-    /// addresses.
+    /// If the node was added or removed or its labels or addresses changed: its NodeConfigs, the templates that match
+    /// it or did before, and the Monitorings that read it.
     pub(super) fn node_changed(&mut self, old: Option<&NodeFact>, new: Option<&NodeFact>) -> Requeue {
         let essence = |node: &NodeFact| (node.id.uid.clone(), node.labels.clone(), node.addresses.clone());
         let Some(node) = new.or(old) else { return Requeue::none() };
@@ -161,7 +162,8 @@ impl World {
         self.node_readers(|own, source| source.namespace.as_deref().unwrap_or(own) == namespace)
     }
 
-    /// The Monitorings with a source `nodeConfig` like this; their own namespace is given first.
+    /// The Monitorings with a source `nodeConfig` for which `like` is true. Its first argument is the namespace of the
+    /// Monitoring.
     fn node_readers(&self, like: impl Fn(&str, &NodeConfigField) -> bool) -> Requeue {
         let reads = |key: &Key, object: &Monitoring| {
             let mut sources = object.spec.metrics.iter().filter_map(|metric| metric.source.node_config.as_ref());
@@ -176,7 +178,7 @@ impl World {
         self.tables.node_configs.get(key)
     }
 
-    /// The NodeConfigs of all namespaces whose spec has this node's name, by key.
+    /// The NodeConfigs in all namespaces whose spec names this node, by key.
     pub fn node_configs_of(&self, node: &str) -> impl Iterator<Item = &Arc<NodeConfig>> {
         all(&self.nodes.of_node, node).filter_map(|key| self.tables.node_configs.get(key))
     }
@@ -186,12 +188,12 @@ impl World {
         all(&self.nodes.of_template, template_uid).filter_map(|key| self.tables.node_configs.get(key))
     }
 
-    /// Every template, by key.
+    /// All templates, by key.
     pub fn templates(&self) -> impl Iterator<Item = &Arc<NodeConfigTemplate>> {
         self.tables.node_config_templates.values()
     }
 
-    /// What the NodeConfigs of the template with this uid are made from, as it is now.
+    /// The current version of the inputs of the NodeConfigs of the template with this uid.
     #[must_use]
     pub fn edition(&self, template_uid: &str) -> Edition {
         let NodeIndex { nodes, configs, names, .. } = &self.nodes;

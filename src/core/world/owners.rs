@@ -1,5 +1,5 @@
-//! Objects of other kinds that own ReplicaSets: what the controller of WorkloadActions last read of each. They are not watched,
-//! so what is here may be old; it is read again before each plan that depends on it.
+//! Objects of other kinds that own ReplicaSets, as last read by the controller of WorkloadActions. They are not
+//! watched, so they may be stale; they are read again before each plan that depends on them.
 
 use std::collections::HashMap;
 
@@ -9,37 +9,37 @@ use super::World;
 use crate::facts::OwnerFact;
 use ganglion_api::reasons::Reason;
 
-/// How many are kept. Of more, all are forgotten, and read again.
+/// Maximum number of cached objects. Beyond it, the cache is cleared and the objects are read again.
 const REMEMBERED: usize = 1024;
 
-/// The outcome of reading an object.
+/// Outcome of reading an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OwnerReading {
     Known(Box<OwnerFact>),
-    /// Its replicas cannot be changed.
+    /// The replicas of the object cannot be changed.
     Unfit {
         reason: Reason,
         message: String,
     },
 }
 
-/// By uid, each with the time of its reading.
+/// By uid, with the time of the reading.
 pub type Owners = HashMap<String, (Timestamp, OwnerReading)>;
 
 impl World {
-    /// What was last read of the object with this uid.
+    /// The last reading of the object with this uid.
     #[must_use]
     pub fn owner(&self, uid: &str) -> Option<&OwnerReading> {
         self.owners.get(uid).map(|(_, reading)| reading)
     }
 
-    /// When it was last read.
+    /// Time of the last reading.
     #[must_use]
     pub fn owner_read_at(&self, uid: &str) -> Option<Timestamp> {
         self.owners.get(uid).map(|(at, _)| *at)
     }
 
-    /// Takes in a reading, or the answer to a write. One that is older than what is known is ignored.
+    /// Stores a reading, or the answer to a write, unless the stored version is newer.
     pub fn put_owner(&mut self, uid: &str, reading: OwnerReading, now: Timestamp) {
         let order = |reading: &OwnerReading| match reading {
             OwnerReading::Known(fact) => Some(fact.id.order()),
@@ -55,7 +55,7 @@ impl World {
         self.owners.insert(uid.to_owned(), (now, reading));
     }
 
-    /// A request found the object gone.
+    /// Removes an object that a request found deleted.
     pub fn drop_owner(&mut self, uid: &str) {
         self.owners.remove(uid);
     }

@@ -1,5 +1,5 @@
-//! What placement reads: the policies, what pods hold of nodes, and which nodes changed, and which pods arrived or failed since it
-//! last looked.
+//! State for placement: the policies, the resources that pods occupy on nodes, and logs of the nodes that changed and
+//! the pods that were created or failed.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use crate::facts::{Key, NodeFact, OutsidePodFact, PodFact, PodHold, PodRun, Requ
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
 
-/// How many changed nodes are remembered, the last change of each.
+/// Maximum number of remembered nodes, each with its last change.
 const MAX_CHANGES: usize = 20_000;
 
-/// How many arrived pods are remembered, and how many failures.
+/// Maximum number of remembered created pods, and of remembered failures.
 const MAX_ARRIVALS: usize = 4096;
 
-/// Changes by a clock of their own, so that any number of readers can ask what they have not seen.
+/// Logs of changes with a clock of their own, so that any number of readers can catch up.
 #[derive(Debug, Default)]
 pub struct PlacementIndex {
     clock: u64,
-    /// The nodes by their last change.
+    /// Nodes by the clock of their last change.
     changes: BTreeMap<u64, String>,
     last: HashMap<String, u64>,
-    /// Of changes up to this one, some are forgotten.
+    /// Entries up to this clock may have been dropped.
     forgotten: u64,
     arrivals: VecDeque<Arrival>,
     failures: VecDeque<PodFailure>,
 }
 
-/// A pod that was made.
+/// A pod that was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When, by the clock of [`World::placement_clock`].
+    /// Time of its creation, by the clock of [`World::placement_clock`].
     pub clock: u64,
     pub scheduler: String,
     pub requests: Requests,
 }
 
-/// Containers of a pod that failed, or the pod as a whole.
+/// Failures of a pod's containers or of the pod as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodFailure {
-    /// When it was noted, by the clock of [`World::placement_clock`].
+    /// Time at which it was recorded, by the clock of [`World::placement_clock`].
     pub clock: u64,
     pub scheduler: String,
     pub uid: String,
@@ -53,7 +53,8 @@ pub struct PodFailure {
 }
 
 impl PodFailure {
-    /// What failed of a pod; None if nothing did, or if that says nothing about its node: containers fail when they are stopped.
+    /// The failures of a pod. None if there are none, or if they say nothing about its node: containers also fail when
+    /// they are stopped.
     #[must_use]
     pub fn of(pod: &PodFact) -> Option<Self> {
         let PodRun::Failing(failures) = &pod.run else { return None };
@@ -103,13 +104,13 @@ impl PlacementIndex {
     }
 }
 
-/// Whether a pod counts as one that somebody wants placed.
+/// Whether a scheduler must choose a node for the pod, and the pod has not finished.
 #[must_use]
 pub fn wants_place(pod: &PodFact) -> bool {
     is_placed(pod) && !pod.finished
 }
 
-/// Whether a scheduler chooses among nodes for a pod: those of DaemonSets and static pods have their nodes.
+/// Whether a scheduler chooses the node of the pod. Pods of DaemonSets and static pods have fixed nodes.
 #[must_use]
 pub fn is_placed(pod: &PodFact) -> bool {
     !pod.mirror && pod.controller.as_ref().is_none_or(|owner| owner.kind != "DaemonSet")
@@ -121,7 +122,7 @@ impl Indexed for PlacementPolicy {
     }
 }
 
-/// Notes of changes.
+/// Recording of changes.
 impl World {
     pub(super) fn note_pod(&mut self, old: Option<&PodFact>, new: Option<&PodFact>) {
         self.note_holds(old.and_then(PodFact::held), new.and_then(PodFact::held));
@@ -164,46 +165,46 @@ impl World {
     }
 }
 
-/// The queries of placement.
+/// Queries of placement.
 impl World {
-    /// Grows with each change that placement reads.
+    /// Clock that grows with each change that placement reads.
     #[must_use]
     pub fn placement_clock(&self) -> u64 {
         self.placement.clock
     }
 
-    /// The nodes that changed, came or went after this time of the clock; None if that is not known any more.
+    /// The nodes that were added, changed or removed after this clock; None if older entries were dropped.
     #[must_use]
     pub fn nodes_changed_since(&self, clock: u64) -> Option<impl Iterator<Item = &str>> {
         let later = self.placement.changes.range(clock.saturating_add(1)..);
         (clock >= self.placement.forgotten).then(|| later.map(|(_, name)| name.as_str()))
     }
 
-    /// The last pods that arrived after this time of the clock.
+    /// The recently created pods after this clock.
     pub fn arrivals_since(&self, clock: u64) -> impl Iterator<Item = &Arrival> {
         let index = self.placement.arrivals.partition_point(|arrival| arrival.clock <= clock);
         self.placement.arrivals.range(index..)
     }
 
-    /// The last failures that were noted after this time of the clock.
+    /// The recent failures after this clock.
     pub fn failures_since(&self, clock: u64) -> impl Iterator<Item = &PodFailure> {
         let index = self.placement.failures.partition_point(|failure| failure.clock <= clock);
         self.placement.failures.range(index..)
     }
 
-    /// What each pod of a node holds of it.
+    /// Resources that each pod occupies on this node.
     #[must_use]
     pub fn holds(&self, node: &str) -> &[PodHold] {
         self.index.holds(node)
     }
 
-    /// A node, to keep.
+    /// A node, shared.
     #[must_use]
     pub fn shared_node(&self, name: &str) -> Option<&Arc<NodeFact>> {
         self.tables.nodes.get(&Key::new("", name))
     }
 
-    /// Every pod, by key.
+    /// All pods, by key.
     pub fn pods(&self) -> impl Iterator<Item = &PodFact> {
         self.tables.pods.values().map(Arc::as_ref)
     }
@@ -213,7 +214,7 @@ impl World {
         self.tables.placement_policies.get(&Key::new("", name))
     }
 
-    /// Every policy, by name.
+    /// All policies, by name.
     pub fn policies(&self) -> impl Iterator<Item = &Arc<PlacementPolicy>> {
         self.tables.placement_policies.values()
     }

@@ -1,4 +1,4 @@
-//! SwarmPools and ConfigMaps: which objects a change requeues, and the queries of controllers.
+//! SwarmPools and ConfigMaps: the objects that a change requeues, and the queries of controllers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::facts::{AutoscalerFact, ConfigMapFact, DeploymentFact, Key, PodFact, 
 use ganglion_api::swarm_pool::jobs::JobConfigMaps;
 use ganglion_api::swarm_pool::{PoolWorkload, PoolWorkloadKind, SwarmPool};
 
-/// Derived from SwarmPools; updated by the calls that change them.
+/// Derived from SwarmPools, and updated whenever they change.
 #[derive(Debug, Default)]
 pub struct PoolIndex {
     /// By the key of the workload.
@@ -18,7 +18,7 @@ pub struct PoolIndex {
 
 impl PoolIndex {
     fn pools_on(&self, kind: PoolWorkloadKind, workload: &Key) -> impl Iterator<Item = &Key> {
-        // Most clusters have few pools, and pods change often.
+        // A fast path: most clusters have few pools, and pods change often.
         let found = if self.of_workload.is_empty() { None } else { self.of_workload.get(&(kind, workload.clone())) };
         found.into_iter().flatten()
     }
@@ -45,7 +45,8 @@ fn workload_of(pool: &SwarmPool) -> (PoolWorkloadKind, Key) {
 }
 
 impl Indexed for SwarmPool {
-    /// Requeues the pool; when one comes or goes, all pools on its workload, of which only the oldest is served.
+    /// Requeues the pool. If it was added or removed, also requeues all pools of its workload, since only the oldest is
+    /// active.
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let Some(pool) = new.or(old) else { return Requeue::none() };
         let own = Requeue::one::<Self>(pool.id().key);
@@ -60,7 +61,7 @@ impl Indexed for SwarmPool {
 }
 
 impl Indexed for ConfigMapFact {
-    /// Requeues the pools that write or read it.
+    /// Requeues the pools that write or read the ConfigMap.
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let Some(map) = new.or(old) else { return Requeue::none() };
         let sides = || [old, new].into_iter().flatten();
@@ -80,19 +81,19 @@ fn concerns(map: &ConfigMapFact, pool: &SwarmPool) -> bool {
     name.starts_with(&pool.spec.output.config_map) || pool.spec.jobs.config_maps.as_ref().is_some_and(reads)
 }
 
-/// The queries of controllers.
+/// Queries of controllers.
 impl World {
     fn on_workload_of(&self, pool: &SwarmPool) -> Requeue {
         let (kind, workload) = workload_of(pool);
         self.pools_of(kind, &workload)
     }
 
-    /// The pools on this workload, to be requeued.
+    /// The pools of this workload, to requeue.
     pub(super) fn pools_of(&self, kind: PoolWorkloadKind, workload: &Key) -> Requeue {
         Requeue::all::<SwarmPool>(self.pools.pools_on(kind, workload).cloned())
     }
 
-    /// The pools that a pod is, or was, a worker of, to be requeued.
+    /// The pools whose worker the pod is or was, to requeue.
     pub(super) fn pools_with(&self, pod: &PodFact) -> Requeue {
         if self.pools.of_workload.is_empty() {
             return Requeue::none();
@@ -125,17 +126,17 @@ impl World {
         self.tables.config_maps.get(key).map(Arc::as_ref)
     }
 
-    /// The ConfigMaps of a namespace that the operator looks at, by name.
+    /// The cached ConfigMaps of a namespace, by name.
     pub fn config_maps(&self, namespace: &str) -> impl Iterator<Item = &ConfigMapFact> {
         self.tables.config_maps.within(namespace).map(Arc::as_ref)
     }
 
-    /// The pods of a Deployment, by ReplicaSet and name; ended and ending ones too.
+    /// The pods of a Deployment, by ReplicaSet and name, including finished and terminating ones.
     pub fn pods_of_deployment<'a>(&'a self, deployment: &DeploymentFact) -> impl Iterator<Item = &'a PodFact> {
         self.sets_of(&deployment.id.uid).flat_map(|set| self.pods_of(&set.id.uid))
     }
 
-    /// The oldest pool on the workload of this one, by creation, then name.
+    /// The oldest pool of the workload of this pool, by creation time, then name.
     #[must_use]
     pub fn first_pool_on_workload_of(&self, pool: &SwarmPool) -> Option<&Arc<SwarmPool>> {
         let (kind, workload) = workload_of(pool);
@@ -146,7 +147,7 @@ impl World {
         })
     }
 
-    /// Every namespace with a pool.
+    /// All namespaces with a pool.
     #[must_use]
     pub fn namespaces_with_pools(&self) -> BTreeSet<String> {
         self.pools.of_workload.keys().map(|(_, workload)| workload.namespace.clone()).collect()

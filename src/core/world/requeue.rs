@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::table::Fact;
 use crate::facts::Key;
 
-/// Objects to reconcile again: the kind's name, as in [`Fact::KIND`], and the key.
+/// Objects to reconcile again: name of the kind, as in [`Fact::KIND`], and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requeue(BTreeSet<(&'static str, Key)>);
 
@@ -28,7 +28,7 @@ impl Requeue {
         Self(keys.into_iter().map(|key| (F::KIND, key)).collect())
     }
 
-    /// These objects and those.
+    /// The union of both.
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
         self.extend(others);
@@ -40,14 +40,14 @@ impl Requeue {
         self.0.extend(others.0);
     }
 
-    /// All but this object: its own reconcile is running and plans again anyway.
+    /// Removes this object: its own reconcile is running and plans again anyway.
     #[must_use]
     pub fn without<F: Fact>(mut self, key: &Key) -> Self {
         self.0.retain(|(kind, one)| *kind != F::KIND || one != key);
         self
     }
 
-    /// The keys of one kind, in their order.
+    /// The keys of one kind, sorted.
     pub fn of<F: Fact>(&self) -> impl Iterator<Item = &Key> {
         self.0.iter().filter(|(kind, _)| *kind == F::KIND).map(|(_, key)| key)
     }
@@ -58,7 +58,7 @@ impl Requeue {
         self.0.is_empty()
     }
 
-    /// The number of objects.
+    /// Number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

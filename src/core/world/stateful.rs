@@ -1,4 +1,5 @@
-//! StatefulSets, their volumes, and the policy that gives their pods a node: what a change of each requeues, and the queries of planners.
+//! StatefulSets, their volumes, and the policy that pins their pods to nodes: the objects that a change requeues, and
+//! the queries of planners.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use ganglion_api::swarm_pool::PoolWorkloadKind;
 use ganglion_api::workload_action::WorkloadAction;
 
 impl Indexed for StatefulSetFact {
-    /// Requeues the actions at work on it, and the pools.
+    /// Requeues the actions at work on the StatefulSet, and its pools.
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let Some(set) = new.or(old) else { return Requeue::none() };
         let at_work = Requeue::all::<WorkloadAction>(world.index.actions_on(&set.id.uid).cloned());
@@ -35,9 +36,9 @@ impl Indexed for VolumeFact {
     }
 }
 
-/// The queries of planners.
+/// Queries of planners.
 impl World {
-    /// The PersistentVolume that a claim is bound to, as far as both are known.
+    /// The PersistentVolume that a claim is bound to or requests, if both are cached.
     #[must_use]
     pub fn volume_of(&self, claim: &Key) -> Option<&VolumeFact> {
         let volume = self.claim(claim)?.volume.clone()?;
@@ -49,12 +50,12 @@ impl World {
         self.tables.stateful_sets.get(key).map(Arc::as_ref)
     }
 
-    /// Every StatefulSet.
+    /// All StatefulSets.
     pub fn stateful_sets(&self) -> impl Iterator<Item = &StatefulSetFact> {
         self.tables.stateful_sets.values().map(Arc::as_ref)
     }
 
-    /// Whether the cluster gives a pod of a StatefulSet the node that an action wants: the policy is installed and in force.
+    /// Whether pods of StatefulSets can be pinned to a node: the policy is installed and its binding is in effect.
     #[must_use]
     pub fn pins_pods(&self) -> bool {
         let key = Key::new("", marks::PIN_POLICY);

@@ -8,28 +8,28 @@ use super::Unreadable;
 use super::list::Listing;
 use crate::facts::{Identity, Key};
 
-/// Where a fact comes from.
+/// Source of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A watch event. Watch events arrive in the order of versions.
+    /// A watch event. Watch events arrive in the order of their versions.
     Watch,
-    /// The answer to our own request, which may arrive before or after the watch event.
+    /// The answer to a request of ours. It may arrive before or after the watch event.
     Own,
 }
 
-/// A fact that a [`Table`] can hold.
+/// A fact that a [`Table`] can store.
 pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
-    /// Name of its kind, in metrics, logs and [`Requeue`](super::Requeue).
+    /// Name of the kind in metrics, logs and [`Requeue`](super::Requeue).
     const KIND: &'static str;
-    /// The identity and version of the object.
+    /// Identity and version of the object.
     fn id(&self) -> Identity;
-    /// Its version, mutable.
+    /// Version of the object, mutable.
     fn version_mut(&mut self) -> &mut String;
-    /// Drops data that nobody reads.
+    /// Drops data that is not used.
     fn slim(&mut self) {}
 }
 
-/// The effect of a new version on the table.
+/// Effect of a new version on the table.
 #[derive(Debug)]
 pub enum Change<T> {
     /// No relevant change.
@@ -48,15 +48,15 @@ impl<T> Change<T> {
     }
 }
 
-/// The number of namespaces in `seen`, and of objects in `gone`, that are kept when there are twice as many. An entry protects
-/// from answers and watch events that are on their way. What is dropped is older than this number of others.
+/// Number of namespaces in `seen`, and of objects in `gone`, that remain after pruning. Pruning starts at twice the
+/// number and drops the oldest entries. An entry guards against late answers and watch events.
 const REMEMBERED: usize = 2048;
 
-/// An object that our own requests found gone.
+/// An object that our own requests found deleted.
 #[derive(Debug)]
 struct Gone {
     uid: String,
-    /// The last known version, as a number.
+    /// The last stored version, as a number.
     version: u64,
 }
 
@@ -83,16 +83,16 @@ fn alike<T: Fact>(old: &T, new: &mut T) -> bool {
 #[derive(Debug)]
 pub struct Table<T> {
     items: BTreeMap<Key, Arc<T>>,
-    /// For each namespace, the newest version that a watch has reported. All changes up to it are known, deletions included. By
-    /// namespace, since each may have its own watch, and one may be ahead of another.
+    /// The newest version that a watch has reported, by namespace. All changes up to it are known, including deletions.
+    /// Each namespace may have its own watch, and one watch may be ahead of another.
     seen: HashMap<String, u64>,
-    /// Objects that our own requests found gone, as last known, until the watch reports the deletion.
+    /// Objects that our own requests found deleted, until the watch reports the deletion.
     gone: HashMap<Key, Gone>,
-    /// Objects whose version is known from our own requests and not yet reported by the watch.
+    /// Objects whose version comes from our own requests and has not been reported by the watch.
     unconfirmed: BTreeSet<Key>,
     /// Objects whose newest version does not parse.
     unreadable: BTreeMap<Key, Arc<Unreadable>>,
-    /// The API server does not serve the kind, or not to the operator.
+    /// The API server does not serve the kind, or does not allow the operator to read it.
     unavailable: bool,
 }
 
@@ -142,22 +142,24 @@ impl<T: Fact> Table<T> {
         self.items.keys()
     }
 
-    /// The objects whose newest version does not parse, with their keys.
+    /// Objects whose newest version does not parse, by key.
     pub fn unreadable(&self) -> &BTreeMap<Key, Arc<Unreadable>> {
         &self.unreadable
     }
 
-    /// Whether the API server does not serve the kind, or not to the operator: the objects are not known.
+    /// Whether the objects are unknown: the API server does not serve the kind, or does not allow the operator to read
+    /// it.
     pub fn is_unavailable(&self) -> bool {
         self.unavailable
     }
 
-    /// Records that the API server does not serve the kind, or not to the operator.
+    /// Records that the API server does not serve the kind, or does not allow the operator to read it.
     pub fn unavailable(&mut self) {
         self.unavailable = true;
     }
 
-    /// Records an object whose newest version does not parse. Its last fact stays. Returns its key, unless a newer version is known.
+    /// Stores an object whose newest version does not parse. Its last fact stays. Returns its key, unless a newer
+    /// version is stored.
     pub(super) fn put_unreadable(&mut self, object: Unreadable) -> Option<Key> {
         let id = object.id();
         let known = self.unreadable.get(&id.key).map(|known| known.id());
@@ -169,14 +171,14 @@ impl<T: Fact> Table<T> {
         Some(id.key)
     }
 
-    /// The objects of one namespace, or of all, whose version is known only from our own requests. After a list the watch may never
-    /// report them: they may have been written and deleted before the snapshot of the list.
+    /// Objects of one namespace, or of all, whose version comes only from our own requests. The watch may never report
+    /// them after a list: they may have been created and deleted before the snapshot of the list.
     pub fn unconfirmed(&self, namespace: Option<&str>) -> Vec<Identity> {
         let keys = self.unconfirmed.iter().filter(|key| namespace.is_none_or(|namespace| key.namespace == namespace));
         keys.filter_map(|key| self.items.get(key)).map(|item| item.id()).collect()
     }
 
-    /// Call before a list is requested; see [`Listing`].
+    /// Starts a list; call it before the request. See [`Listing`].
     pub(super) fn begin_list(&self, namespace: Option<&str>) -> Listing<T> {
         let within = |key: &&Key| namespace.is_none_or(|namespace| key.namespace == namespace);
         let known = self.items.iter().filter(|(key, _)| within(key));
@@ -185,8 +187,8 @@ impl<T: Fact> Table<T> {
         Listing::new(namespace.map(str::to_owned), known, gone.collect())
     }
 
-    /// The objects that are certainly gone: they are missing in the complete list and unchanged since before its request. Objects
-    /// that have changed since stay, since the list may be older.
+    /// The objects that have certainly been deleted: they are missing in the complete list and unchanged since before
+    /// its request. Objects that changed since then stay, since the list may be older.
     pub(super) fn vanished(&mut self, list: &Listing<T>) -> Vec<Identity> {
         let within = |key: &Key| list.namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace);
         self.unavailable = false;
@@ -214,13 +216,13 @@ impl<T: Fact> Table<T> {
         self.seen.get(namespace).copied().unwrap_or(0)
     }
 
-    /// Stores a fact unless a newer version is known.
+    /// Stores a fact unless a newer version is stored.
     pub fn put(&mut self, mut fact: T, origin: Origin) -> Change<T> {
         fact.slim();
         let id = fact.id();
         let old = self.items.get(&id.key).cloned();
         match origin {
-            // The watch is past this version and the object is unknown, so the watch has reported its deletion.
+            // The watch is past this version and the object is not stored, so the watch has reported its deletion.
             Origin::Own if old.is_none() && id.order() <= self.seen_in(&id.key.namespace) => return Change::None,
             Origin::Own => {}
             Origin::Watch => self.see(&id.key.namespace, id.order()),
@@ -229,11 +231,12 @@ impl<T: Fact> Table<T> {
         if self.unreadable.get(&id.key).is_some_and(is_read) {
             self.unreadable.remove(&id.key);
         }
-        // This also covers another uid: an answer about a deleted object may arrive after the watch event of its successor.
+        // This also covers another uid: an answer about a deleted object may arrive after the watch event of its
+        // successor.
         if old.as_ref().is_some_and(|old| old.id().order() > id.order()) {
             return Change::None;
         }
-        // The object is known to be gone; the watch lags behind.
+        // The object is known to be deleted; the watch lags.
         if self.gone.get(&id.key).is_some_and(|gone| gone.uid == id.uid) {
             return Change::None;
         }
@@ -248,7 +251,7 @@ impl<T: Fact> Table<T> {
         }
         let unchanged = old.as_ref().is_some_and(|old| alike(&**old, &mut fact));
         if unchanged && old.as_ref().is_some_and(|old| old.id().version == id.version) {
-            // The watch event of our own write: keep the stored fact, which others share.
+            // The watch event of our own write: keep the stored fact, which is shared.
             return Change::None;
         }
         let new = Arc::new(fact);
@@ -256,7 +259,7 @@ impl<T: Fact> Table<T> {
         if unchanged { Change::None } else { Change::Sides(old, Some(new)) }
     }
 
-    /// Removes an object that the watch reported deleted.
+    /// Removes an object that the watch reported deleted, or that a request of ours found deleted (no version).
     pub fn take(&mut self, id: &Identity) -> Change<T> {
         self.see(&id.key.namespace, id.order());
         self.unreadable.remove(&id.key);
@@ -272,7 +275,7 @@ impl<T: Fact> Table<T> {
             self.gone.remove(&id.key);
         }
         match self.items.get(&id.key) {
-            // The object was deleted and re-created, and the new one is already known from our own write.
+            // The object was deleted and recreated, and the new one is already stored from our own write.
             Some(item) if item.id().uid != id.uid && item.id().order() > id.order() => Change::None,
             Some(_) => {
                 self.unconfirmed.remove(&id.key);
@@ -353,7 +356,7 @@ mod tests {
             let (namespace, uid) = (format!("review-{index}"), index.to_string());
             table.put(pod(&namespace, "one", &uid, number(index * 10)), Origin::Watch);
             table.take(&pod(&namespace, "one", &uid, number(index * 10 + 1)).id);
-            // A ghost: the watch reported its deletion before it was known.
+            // A ghost: the watch reported its deletion before it was stored.
             table.put(pod("ghosts", &uid, &uid, number(index * 10 + 2)), Origin::Own);
             table.take(&Identity { version: String::new(), ..pod("ghosts", &uid, &uid, 0).id });
         }
@@ -364,6 +367,6 @@ mod tests {
             table.put(pod(&namespace, "one", &uid, number(index * 10)), Origin::Own);
             table.put(pod("ghosts", &uid, &uid, number(index * 10 + 2)), Origin::Watch);
         }
-        assert!(table.is_empty(), "late answers and events about the newest are still known as such");
+        assert!(table.is_empty(), "late answers and events about the newest objects are still recognized");
     }
 }

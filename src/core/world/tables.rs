@@ -1,6 +1,7 @@
-//! The tables of the world: one for each kind.
+//! The tables of the world: one per kind.
 //!
-//! A kind needs one line here and an impl of [`Indexed`](super::Indexed), which defines the objects that a change requeues.
+//! A new kind needs one line here and an impl of [`Indexed`](super::Indexed), which determines the objects that a
+//! change requeues.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::Resource;
@@ -22,17 +23,17 @@ use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 
-/// A fact that the world holds.
+/// A fact with a table in the world.
 pub trait Stored: Fact {
-    /// Its table.
+    /// Table of the kind.
     fn table(world: &World) -> &Table<Self>;
-    /// Its table, mutable.
+    /// Table of the kind, mutable.
     fn table_mut(world: &mut World) -> &mut Table<Self>;
 }
 
 macro_rules! tables {
     (facts { $($fact:ident: $type:ty = $kind:literal,)* } objects { $($object:ident: $whole:ty = $name:literal,)* }) => {
-        /// Every table.
+        /// All tables.
         #[derive(Debug, Default)]
         pub struct Tables {
             $(pub $fact: Table<$type>,)*
@@ -40,7 +41,7 @@ macro_rules! tables {
         }
 
         impl Tables {
-            /// The number of known objects of each kind.
+            /// Number of cached objects of each kind.
             pub fn counts(&self) -> Vec<(&'static str, usize)> {
                 vec![$(($kind, self.$fact.len()),)* $(($name, self.$object.len()),)*]
             }
@@ -84,8 +85,9 @@ macro_rules! tables {
     };
 }
 
-/// The entry of the manager that wrote the object first, without the fields. All that is kept of managedFields, which are often
-/// larger than the object: it says who made the object. Not the operator, which may have written in the same second.
+/// Reduces managedFields, which are often larger than the object, to the entry of the first manager, without its
+/// fields. The entry shows who created the object. Entries of the operator do not count, since it may have written in
+/// the same second.
 fn first_manager(fields: Vec<ManagedFieldsEntry>) -> Option<ManagedFieldsEntry> {
     let is_ours = |entry: &ManagedFieldsEntry| {
         entry.manager.as_deref().is_some_and(|manager| manager.starts_with(marks::MANAGERS))

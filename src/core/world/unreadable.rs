@@ -5,13 +5,13 @@ use serde_json::{Map, Value};
 
 use crate::facts::Identity;
 
-/// What is known of an object that does not parse.
+/// An object that does not parse, reduced to the parts that do.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Unreadable {
     pub metadata: ObjectMeta,
-    /// Path of the field, and what is wrong with it.
+    /// Path of the faulty field, and the error.
     pub error: String,
-    /// Its status as the API server sent it.
+    /// Status as the API server sent it.
     pub status: Map<String, Value>,
 }
 
@@ -21,7 +21,7 @@ impl Unreadable {
         (&self.metadata).into()
     }
 
-    /// The conditions of its status; none if they do not parse.
+    /// Conditions of the status; empty if they do not parse.
     #[must_use]
     pub fn conditions(&self) -> Vec<Condition> {
         let conditions = self.status.get("conditions").cloned();

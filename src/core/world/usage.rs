@@ -1,4 +1,4 @@
-//! The usage of nodes as metrics.k8s.io serves it: read while the expression of an action asks for it, and only then.
+//! Usage of nodes from metrics.k8s.io. It is only read while the expression of an action needs it.
 
 use std::collections::HashMap;
 
@@ -9,40 +9,41 @@ use crate::expression::MeasuredView;
 use crate::node_values::measured;
 use ganglion_api::workload_action::WorkloadAction;
 
-/// How old a measurement may be: metrics-server measures every 15 s, or once a minute where it is told so.
+/// Maximum age of a measurement: metrics-server measures every 15 s, or every minute if so configured.
 pub const OLDEST: SignedDuration = SignedDuration::from_secs(150);
 
-/// What a node uses, as parts of 1 of what it has.
+/// Usage of a node, as a fraction of its allocatable resources.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeUse {
     pub cpu: Option<f64>,
     pub memory: Option<f64>,
-    /// When it was measured.
+    /// Time of the measurement.
     pub at: Timestamp,
 }
 
-/// What is known of the usage of nodes.
+/// Cached usage of all nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeasuredUsage {
     nodes: HashMap<String, NodeUse>,
-    /// When it was last read.
+    /// Time of the last successful reading.
     read_at: Option<Timestamp>,
-    /// Why the last attempt to read it failed.
+    /// Reason why the last attempt to read it failed.
     problem: Option<String>,
 }
 
 impl World {
-    /// The usage of all nodes was read.
+    /// Stores the usage of all nodes.
     pub fn put_usage(&mut self, nodes: HashMap<String, NodeUse>, now: Timestamp) {
         self.usage = MeasuredUsage { nodes, read_at: Some(now), problem: None };
     }
 
-    /// The usage could not be read. What was read before counts until it is too old.
+    /// Records that the usage could not be read. The last usage counts until it is too old.
     pub fn usage_failed(&mut self, problem: String) {
         self.usage.problem = Some(problem);
     }
 
-    /// What is measured of a node, for expressions: by its NodeConfigs, and its usage otherwise by metrics.k8s.io.
+    /// Measured values of a node, for expressions: from its NodeConfigs; a missing CPU or memory usage comes from
+    /// metrics.k8s.io.
     #[must_use]
     pub fn measured(&self, node: &str, now: Timestamp) -> MeasuredView {
         let known = measured(self.node_configs_of(node), now);
@@ -51,14 +52,15 @@ impl World {
         MeasuredView { cpu: known.cpu.or_else(|| usage?.cpu), memory: known.memory.or_else(|| usage?.memory), ..known }
     }
 
-    /// Whether an expression of an action that has not ended reads the usage of nodes.
+    /// Whether an expression of an unfinished action reads the usage of nodes.
     #[must_use]
     pub fn wants_usage(&self) -> bool {
         self.index.expressions.any(|expression| expression.reads_usage())
     }
 
-    /// Why an action cannot be planned yet whose expressions read the usage of nodes: it was not read lately. None if NodeConfigs
-    /// measure every node. One that tests by `has(…)` whether a usage is known can be planned where it is known that there is none.
+    /// Reason why an action whose expressions read the usage of nodes cannot be planned yet: the usage was not read
+    /// recently. None if NodeConfigs measure every node. If reading fails, expressions that test with `has(…)` whether
+    /// the usage is available do not block the plan.
     #[must_use]
     pub fn unknown_usage(&self, action: &WorkloadAction, now: Timestamp) -> Option<String> {
         let mut all = super::expressions::conditions(&action.spec).filter_map(|text| self.expression(text).ok());

@@ -82,15 +82,6 @@ pub fn number_text(value: f64) -> Number {
     Number(if text == "-0" { "0".into() } else { text.into() })
 }
 
-/// Describes a text that others wrote, for a message. Shows only its length, since the text may be a secret.
-#[must_use]
-pub fn kind_of_text(text: &str) -> String {
-    match text.chars().count() {
-        1 => "a text of 1 character".to_owned(),
-        count => format!("a text of {count} characters"),
-    }
-}
-
 /// Formats a time for a message.
 #[must_use]
 pub fn time_text(time: Timestamp) -> String {

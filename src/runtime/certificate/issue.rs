@@ -1,7 +1,7 @@
-//! The server's certificate: how it is made, signed by a CA of our own, and in what state a pair of certificate and key is.
+//! Issues the server's certificate, signed by a CA of the operator, and validates pairs of certificate and key.
 //!
-//! Owns the validity periods and when a certificate is renewed. Reads no clock, writes nothing, and never decides whose a
-//! certificate is. X.509 is parsed by webpki alone, through rustls.
+//! Owns the validity periods and the renewal time. Does not read the clock, write anything, or decide who owns a
+//! certificate. X.509 is parsed by webpki alone, through rustls.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,32 +24,34 @@ use time::OffsetDateTime;
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
 
-/// Validity of a CA from now on.
+/// Validity of a new CA.
 const CA_VALIDITY: i64 = 3650 * DAY;
 
-/// A CA is used again only if it remains valid for this long.
+/// Minimum remaining validity of a CA that signs another certificate.
 const CA_REMAINING: i64 = 365 * DAY;
 
-/// A CA is valid since this time before it was made. Longer than for a certificate: clients must be given a new CA by hand, so
-/// a clock that was wrong for a while must not cause one.
+/// A new CA is valid from this long before its creation. Longer than for a certificate: a new CA must be distributed to
+/// clients by hand, so a clock that was wrong for a while must not cause one.
 const CA_BACKDATE: i64 = DAY;
 
-/// Validity of a server certificate from now on.
+/// Validity of a new server certificate.
 const VALIDITY: i64 = 90 * DAY;
 
-/// A server certificate is valid since this time before it was made, for clients whose clock is behind.
+/// A server certificate is valid from this long before its creation, for clients whose clock is behind.
 const BACKDATE: i64 = HOUR;
 
-/// Subject of a CA. A stored CA with another subject is not used again: whoever changes this gives all clients a new CA.
+/// Subject of a CA. A stored CA with another subject is not reused, so changing this constant replaces the CA of every
+/// installation.
 const CA_SUBJECT: &str = "ganglion-ca";
 
-/// Subject of a server certificate. Differs from the CA's, so that a server certificate is never taken for a CA.
+/// Subject of a server certificate. Differs from the CA's subject, so that a server certificate is never mistaken for a
+/// CA.
 const SUBJECT: &str = "ganglion";
 
-/// 9999-12-31T23:59:59Z, the last time that a certificate can contain.
+/// 9999-12-31T23:59:59Z, the latest time that a certificate can contain.
 const LAST_SECOND: i64 = 253_402_300_799;
 
-/// A certificate with the certificates of its issuers, leaf first, and its private key; both PEM, neither is checked.
+/// A certificate chain, leaf first, and its private key. Both are PEM and unchecked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pair {
     pub certificate: Vec<u8>,
@@ -57,7 +59,7 @@ pub struct Pair {
 }
 
 impl fmt::Debug for Pair {
-    /// Shows no key: a pair may get into a log.
+    /// Omits the key, since pairs may be logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pair").field("certificate", &String::from_utf8_lossy(&self.certificate)).finish_non_exhaustive()
     }
@@ -68,27 +70,27 @@ impl fmt::Debug for Pair {
 pub struct Issued {
     pub ca: Pair,
     pub tls: Pair,
-    /// The CA was made now: who trusted the old one refuses this certificate.
+    /// The CA is new: clients that trust the old CA refuse this certificate.
     pub is_new_ca: bool,
 }
 
-/// Why no certificate was made.
+/// Reason why no certificate was issued.
 #[derive(Debug, Error)]
 pub enum CertificateError {
     #[error("a server certificate needs at least one name")]
     NoNames,
     #[error("{0:?} is neither a DNS name nor an IP address")]
     Name(String),
-    #[error("{0} is not a time for a new certificate, is the clock wrong?")]
+    #[error("a certificate cannot be issued at {0}, check the clock")]
     Clock(Timestamp),
     #[error("the certificate could not be made: {0}")]
     Generate(#[from] rcgen::Error),
-    /// A fault of ours.
+    /// A bug in this program.
     #[error("the new certificate is not usable: {0:?}")]
     Unusable(CertificateState),
 }
 
-/// What is wrong with a certificate at any time.
+/// Defect of a certificate that does not depend on the time.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Flaw {
     #[error("there is no PEM certificate, or one cannot be read")]
@@ -109,19 +111,19 @@ pub enum Flaw {
     Issuer,
 }
 
-/// Whether clients would accept a certificate now.
+/// Whether clients accept a certificate now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateState {
-    /// Until `renew`, two thirds of the validity.
+    /// Valid. Due for renewal at `renew`, after two thirds of the validity.
     Good {
         renew: Timestamp,
         expires: Timestamp,
     },
-    /// Two thirds of the validity have passed.
+    /// Valid. Two thirds of the validity have passed.
     RenewSoon {
         expires: Timestamp,
     },
-    /// Clients with the same clock refuse it until `from`.
+    /// Clients with the same clock refuse it before `from`.
     NotYetValid {
         from: Timestamp,
         expires: Timestamp,
@@ -130,11 +132,8 @@ pub enum CertificateState {
     Invalid(Flaw),
 }
 
-/// Makes a server certificate for these DNS names and IP addresses. It is signed by the given CA if that is one of ours and
-/// remains valid for a year, otherwise by a new one.
-///
-/// # Errors
-/// There is no name, a name is malformed, the time is out of range, or the certificate could not be made.
+/// Issues a server certificate for these DNS names and IP addresses. It is signed by `existing_ca` if that CA is one of
+/// ours and remains valid for a year, otherwise by a new CA.
 pub fn issue(names: &[String], now: Timestamp, existing_ca: Option<&Pair>) -> Result<Issued, CertificateError> {
     if names.is_empty() {
         return Err(CertificateError::NoNames);
@@ -146,7 +145,7 @@ pub fn issue(names: &[String], now: Timestamp, existing_ca: Option<&Pair>) -> Re
         && let Some(key) = reusable(ca, now)
     {
         let tls = sign(names, now, key)?;
-        // Not so if the subject of the CA is not ours.
+        // The signature does not verify if the subject of the CA is not ours.
         if let CertificateState::Good { .. } = state(&tls, Some(&ca.certificate), names, now) {
             return Ok(Issued { ca: ca.clone(), tls, is_new_ca: false });
         }
@@ -159,7 +158,8 @@ pub fn issue(names: &[String], now: Timestamp, existing_ca: Option<&Pair>) -> Re
     }
 }
 
-/// The state of a pair for clients that ask for any of these names. With a CA, PEM, the certificate must be signed by it.
+/// State of a pair for clients that connect to any of these names. If a CA (PEM) is given, it must have signed the
+/// certificate.
 #[must_use]
 pub fn state(pair: &Pair, ca: Option<&[u8]>, names: &[String], now: Timestamp) -> CertificateState {
     match examine(pair, ca, names, now) {
@@ -168,10 +168,7 @@ pub fn state(pair: &Pair, ca: Option<&[u8]>, names: &[String], now: Timestamp) -
     }
 }
 
-/// The chain and the key of a pair as rustls uses them.
-///
-/// # Errors
-/// One of them cannot be read, or they do not belong together.
+/// Converts a pair to the chain and key that rustls uses.
 pub fn certified_key(pair: &Pair) -> Result<CertifiedKey, Flaw> {
     let chain = certificates(&pair.certificate).ok_or(Flaw::Certificate)?;
     let leaf = chain.first().ok_or(Flaw::Certificate)?;
@@ -183,7 +180,7 @@ pub fn certified_key(pair: &Pair) -> Result<CertifiedKey, Flaw> {
     })
 }
 
-/// From when to when a certificate is valid, in seconds since 1970.
+/// Validity period of a certificate, in seconds since 1970.
 #[derive(Clone, Copy)]
 struct Validity {
     not_before: u64,
@@ -191,9 +188,9 @@ struct Validity {
 }
 
 impl Validity {
-    /// None if it ends before it begins.
+    /// None if the period ends before it begins.
     fn of(certificate: &ParsedCertificate<'_>) -> Option<Self> {
-        // rustls shows the times of a certificate only in what it reports for a time outside of them.
+        // rustls reports the validity period only in the error for a time outside of it.
         let not_after = match accepted(certificate, &RootCertStore::empty(), &[], u64::MAX) {
             Err(CertificateFault::ExpiredContext { not_after, .. }) => not_after.as_secs(),
             _ => return None,
@@ -206,7 +203,7 @@ impl Validity {
     }
 
     fn at(self, now: Timestamp) -> CertificateState {
-        // Certificates that never expire end a day after the last timestamp.
+        // The period of certificates that never expire ends a day after the largest timestamp.
         let timestamp = |seconds: u64| {
             let seconds = i64::try_from(seconds).ok();
             seconds.and_then(|seconds| Timestamp::from_second(seconds).ok()).unwrap_or(Timestamp::MAX)
@@ -225,7 +222,7 @@ impl Validity {
     }
 }
 
-/// What does not change with time; the result is the validity.
+/// Checks everything that does not depend on the time, and returns the validity period.
 fn examine(pair: &Pair, ca: Option<&[u8]>, names: &[String], now: Timestamp) -> Result<Validity, Flaw> {
     let CertifiedKey { cert: chain, .. } = certified_key(pair)?;
     let (leaf, intermediates) = chain.split_first().ok_or(Flaw::Certificate)?;
@@ -237,7 +234,7 @@ fn examine(pair: &Pair, ca: Option<&[u8]>, names: &[String], now: Timestamp) -> 
         }
     }
     let validity = Validity::of(&leaf).ok_or(Flaw::Validity)?;
-    // Whether it is expired is answered by the validity.
+    // Expiry is not a flaw; the validity period reports it.
     let time = seconds(now).clamp(validity.not_before, validity.not_after);
     let roots = roots(ca.unwrap_or_default()).filter(|roots| ca.is_none() || !roots.is_empty()).ok_or(Flaw::Ca)?;
     match accepted(&leaf, &roots, intermediates, time) {
@@ -247,7 +244,8 @@ fn examine(pair: &Pair, ca: Option<&[u8]>, names: &[String], now: Timestamp) -> 
     }
 }
 
-/// Whether webpki accepts a server certificate for any name at this time, in seconds since 1970. The time is checked first.
+/// Whether webpki accepts the certificate of a server, for any name, at this time (in seconds since 1970). webpki
+/// checks the time first.
 fn accepted(
     certificate: &ParsedCertificate<'_>,
     roots: &RootCertStore,
@@ -263,12 +261,12 @@ fn accepted(
     }
 }
 
-/// The certificates in a PEM file; None if one cannot be read.
+/// Parses the certificates of a PEM file; None if one of them is malformed.
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()
 }
 
-/// The certificates in a PEM file as trusted ones; None if one cannot be read.
+/// Parses the certificates of a PEM file as trust anchors; None if one of them is malformed.
 fn roots(pem: &[u8]) -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem)? {
@@ -281,10 +279,10 @@ fn seconds(now: Timestamp) -> u64 {
     u64::try_from(now.as_second()).unwrap_or(0)
 }
 
-/// The key of a CA that may sign at this time. Whether its subject is ours shows when it has signed.
+/// Key of a CA that may sign at this time. The caller checks the subject of the CA by verifying the signed certificate.
 fn reusable(ca: &Pair, now: Timestamp) -> Option<KeyPair> {
     let certificates = certificates(&ca.certificate)?;
-    // Others after it, as in a bundle, are only trusted.
+    // Further certificates, as in a bundle, are trusted but do not sign.
     let certificate = ParsedCertificate::try_from(certificates.first()?).ok()?;
     let Validity { not_before, not_after } = Validity::of(&certificate)?;
     let needed = seconds(now).saturating_add(CA_REMAINING.unsigned_abs());
@@ -295,7 +293,7 @@ fn reusable(ca: &Pair, now: Timestamp) -> Option<KeyPair> {
     Some(key).filter(|key| certificate.subject_public_key_info().as_ref() == key.subject_public_key_info())
 }
 
-/// A CA and its key.
+/// Creates a CA and its key.
 fn new_ca(now: Timestamp) -> Result<(Pair, KeyPair), CertificateError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let mut params = ca_params();
@@ -305,7 +303,7 @@ fn new_ca(now: Timestamp) -> Result<(Pair, KeyPair), CertificateError> {
     Ok((Pair { certificate: certificate.pem().into_bytes(), key: key.serialize_pem().into_bytes() }, key))
 }
 
-/// What all our CAs have in common. The issuer of a stored CA is built from it, so it must not change.
+/// Parameters shared by all our CAs. The issuer of a stored CA is rebuilt from them, so they must not change.
 fn ca_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = named(CA_SUBJECT);
@@ -315,7 +313,7 @@ fn ca_params() -> CertificateParams {
     params
 }
 
-/// A server certificate and its key, signed by one of our CAs.
+/// Creates a server certificate and its key, signed by one of our CAs.
 fn sign(names: &[String], now: Timestamp, ca: KeyPair) -> Result<Pair, CertificateError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let mut params = CertificateParams::new(names)?;
@@ -332,12 +330,12 @@ fn sign(names: &[String], now: Timestamp, ca: KeyPair) -> Result<Pair, Certifica
 
 fn named(common_name: &str) -> DistinguishedName {
     let mut name = DistinguishedName::new();
-    // The encoding is a part of the name: webpki compares bytes.
+    // The encoding is part of the name: webpki compares bytes.
     name.push(DnType::CommonName, DnValue::Utf8String(common_name.to_owned()));
     name
 }
 
-/// The time `after` seconds later. Outside of what a certificate can contain, rcgen panics.
+/// The time `after` seconds later. rcgen panics for times that a certificate cannot contain.
 fn moment(now: Timestamp, after: i64) -> Result<OffsetDateTime, CertificateError> {
     let second = now.as_second().saturating_add(after);
     let possible = Some(second).filter(|second| (0..=LAST_SECOND).contains(second));

@@ -1,12 +1,14 @@
-//! The certificate of a server of the operator, in a Secret: made and renewed by the operator, unless somebody else provides it.
+//! The certificate of the operator's HTTPS server, in a Secret. The operator creates and renews it, unless another
+//! owner provides it.
 //!
-//! Every replica watches the Secret and serves what it has, so a change needs no restart; only the leader writes it.
+//! Every replica watches the Secret and serves its certificate, so a change needs no restart. Only the leader writes
+//! it.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `issue` | makes certificates, and judges them |
-//! | `secret` | whether the Secret is used, made, renewed or left to somebody else |
-//! | `tls` | the certificate that connections are shown |
+//! | `issue` | issues and validates certificates |
+//! | `secret` | decides whether to use, create, renew or leave the Secret |
+//! | `tls` | certificate of new TLS connections |
 
 pub mod issue;
 pub mod secret;
@@ -33,13 +35,13 @@ use tls::ReloadingCertificate;
 /// Field manager of the Secret.
 const MANAGER: &str = "ganglion/certificate";
 
-/// The longest time between two looks; clocks jump.
+/// Maximum time between two checks of the Secret; clocks jump.
 const MAX_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 
-/// How long to wait after a write that failed.
+/// Delay after a failed write.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The Secret, and the names and addresses that clients know the server by.
+/// Name of the Secret, and the names and addresses that clients use for the server.
 #[derive(Clone, Debug)]
 pub struct CertificateSecret {
     pub namespace: String,
@@ -54,10 +56,10 @@ impl CertificateSecret {
     }
 }
 
-/// The Secret as it was last seen; None before it was looked for.
+/// Last observed Secret; the outer None before the first list is complete, the inner None if the Secret does not exist.
 type Seen = Option<Option<Secret>>;
 
-/// Keeps the certificate that is served as the Secret has it. Cheap to clone.
+/// Serves the certificate in the Secret, and creates and renews it. Cheap to clone.
 #[derive(Clone)]
 pub struct CertificateKeeper {
     wanted: CertificateSecret,
@@ -71,7 +73,7 @@ impl CertificateKeeper {
         Self { wanted, seen: watch::Sender::new(None), served: ReloadingCertificate::default() }
     }
 
-    /// The certificate that connections are shown.
+    /// Certificate of new TLS connections.
     #[must_use]
     pub fn served(&self) -> ReloadingCertificate {
         self.served.clone()
@@ -120,7 +122,8 @@ impl CertificateKeeper {
         self.seen.send_replace(Some(secret));
     }
 
-    /// Makes the Secret, and renews what is ours, until this replica must not act any more. Runs on the leader.
+    /// Creates the Secret, and renews the operator's own certificate, until this replica loses the lease. Runs on the
+    /// leader.
     pub async fn renew(self, writer: Writer) {
         let mut seen = self.seen.subscribe();
         loop {
@@ -133,7 +136,7 @@ impl CertificateKeeper {
         }
     }
 
-    /// Writes what has to be written; how long to wait where nothing changes.
+    /// Writes the Secret if necessary, and returns the delay before the next check if the Secret does not change.
     async fn look(&self, writer: &Writer, seen: &mut watch::Receiver<Seen>) -> Duration {
         let known = seen.borrow_and_update().clone();
         let longest = MAX_PAUSE.unsigned_abs();
@@ -169,13 +172,13 @@ impl CertificateKeeper {
         match writer.counted("WriteCertificate", sent).await {
             Ok(_) => {
                 if write.is_new_ca {
-                    warn!(reason = %write.reason, "a new CA was made: give ca.crt of the Secret to kube-scheduler");
+                    warn!(reason = %write.reason, "created a new CA: copy ca.crt of the Secret to kube-scheduler");
                 } else {
                     info!(reason = %write.reason, "the certificate was renewed");
                 }
                 Ok(())
             }
-            // Another replica was faster; the watch brings what it wrote.
+            // Another replica was faster; the watch delivers its write.
             Err(Error::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
         }

@@ -1,7 +1,7 @@
-//! The Secret with the server's certificate: whether it is used, made, renewed, or left to somebody else.
+//! Plans the Secret with the server's certificate: use, create, renew, or leave it to its owner.
 //!
-//! Owns the layout of the Secret, and the rule that only a Secret of ours is ever written. Sends nothing: the caller writes what
-//! is planned here, and serves only what is stored, since another replica may have been faster.
+//! Owns the layout of the Secret, and the rule that only a Secret of ours is ever written. Sends no requests: the
+//! caller writes the plan, and serves only stored certificates, since another replica may have been faster.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,10 +14,10 @@ use thiserror::Error;
 
 use super::issue::{self, CertificateError, CertificateState, Flaw, Issued, Pair};
 
-/// The label that makes a Secret ours, and its value.
+/// Label, and its value, that marks a Secret as ours.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "ganglion");
 
-/// cert-manager leaves this annotation on what it writes, and labels of ours as they are.
+/// Annotation of cert-manager on the Secrets that it writes. cert-manager does not remove our label from them.
 const CERT_MANAGER: &str = "cert-manager.io/certificate-name";
 
 const SECRET_TYPE: &str = "kubernetes.io/tls";
@@ -26,7 +26,7 @@ const CA_KEY: &str = "ca.key";
 const TLS_CRT: &str = "tls.crt";
 const TLS_KEY: &str = "tls.key";
 
-/// The Secret by its name, and the names and addresses of the server that clients use.
+/// Name of the Secret, and the names and addresses that clients use for the server.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedSecret<'a> {
     pub namespace: &'a str,
@@ -34,23 +34,24 @@ pub struct WantedSecret<'a> {
     pub server_names: &'a [String],
 }
 
-/// What to do about the Secret.
+/// Action for the Secret.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SecretPlan {
-    /// Serve it.
+    /// Serve its certificate.
     Use(Usable),
-    /// Serve it until its replacement is stored.
+    /// Serve its certificate until the replacement is stored.
     UseAndReplace(Usable, SecretWrite),
-    /// There is none.
+    /// The Secret does not exist.
     Create(SecretWrite),
-    /// Ours, and of no use.
+    /// The Secret is ours and not usable.
     Replace(SecretWrite),
-    /// Of somebody else, and of no use. Keep what is served, and look again when the Secret changes.
+    /// The Secret belongs to another owner and is not usable. Keep serving the current certificate until the Secret
+    /// changes.
     Wait(Blocked),
 }
 
 impl SecretPlan {
-    /// The stored certificate, if it is to be served.
+    /// Stored certificate, if it can be served.
     #[must_use]
     pub fn usable(&self) -> Option<&Usable> {
         match self {
@@ -59,7 +60,7 @@ impl SecretPlan {
         }
     }
 
-    /// What is to be written.
+    /// Secret to write, if any.
     #[must_use]
     pub fn write(&self) -> Option<&SecretWrite> {
         match self {
@@ -68,46 +69,46 @@ impl SecretPlan {
         }
     }
 
-    /// When to plan again although the Secret has not changed; None: only a change can help.
+    /// Time to plan again if the Secret does not change; None if only a change can help.
     #[must_use]
     pub fn next_look(&self) -> Option<Timestamp> {
         self.usable().map(|usable| usable.next_look)
     }
 }
 
-/// A stored certificate that is served.
+/// Stored certificate that can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usable {
     pub pair: Pair,
     pub expires: Timestamp,
-    /// Why it should be another one, if so: [`Reason::Due`] or [`Reason::NotYetValid`].
+    /// Reason to replace it, if any: [`Reason::Due`] or [`Reason::NotYetValid`].
     pub warning: Option<Reason>,
-    /// The operator renews it; otherwise somebody else has to.
+    /// The operator renews it; otherwise its owner must.
     pub is_ours: bool,
-    /// When its state changes with time: renewal, begin of validity, expiry.
+    /// Next change of its state over time: renewal, start of validity, or expiry.
     pub next_look: Timestamp,
 }
 
 impl Usable {
-    /// Whether whoever renews it should have done so: two thirds of its validity have passed.
+    /// Whether its renewal is overdue: two thirds of its validity have passed.
     #[must_use]
     pub fn expires_soon(&self) -> bool {
         self.warning == Some(Reason::Due)
     }
 }
 
-/// A Secret to be written, with what is needed for a log line.
+/// Secret to write, with details for the log.
 #[derive(Clone, PartialEq)]
 pub struct SecretWrite {
-    /// With uid and resourceVersion of the one that it replaces, as a precondition.
+    /// Carries uid and resourceVersion of the Secret that it replaces, as preconditions.
     pub secret: Box<Secret>,
     pub reason: Reason,
-    /// The CA is another one: clients refuse the server until they are given `ca.crt`.
+    /// The CA is new: clients refuse the server until they receive the new `ca.crt`.
     pub is_new_ca: bool,
 }
 
 impl fmt::Debug for SecretWrite {
-    /// Shows neither data nor annotations: both may contain the keys.
+    /// Omits data and annotations: both may contain the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { secret, reason, is_new_ca } = self;
         let mut shown = f.debug_struct("SecretWrite");
@@ -116,7 +117,7 @@ impl fmt::Debug for SecretWrite {
     }
 }
 
-/// Why a stored certificate is not good.
+/// Defect of a stored certificate.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Reason {
     #[error("the Secret does not exist")]
@@ -131,7 +132,7 @@ pub enum Reason {
     Flawed(#[from] Flaw),
 }
 
-/// A Secret of somebody else that is of no use. Displayed with what to do.
+/// An unusable Secret of another owner. Its text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     pub namespace: String,
@@ -144,23 +145,20 @@ impl fmt::Display for Blocked {
         let Self { namespace, name, reason } = self;
         write!(
             f,
-            "the Secret {namespace}/{name} is not usable and not the operator's to change: {reason}; \
-             replace its certificate, or delete the Secret: the operator then makes one itself"
+            "Secret {namespace}/{name} is not usable, and the operator does not manage it: {reason}; \
+             replace its certificate, or delete the Secret to let the operator create one"
         )
     }
 }
 
-/// Plans for the Secret as it is stored now.
-///
-/// # Errors
-/// A certificate is needed and could not be made.
+/// Plans the action for the stored Secret.
 pub fn plan(secret: Option<&Secret>, wanted: WantedSecret<'_>, now: Timestamp) -> Result<SecretPlan, CertificateError> {
     let Some(secret) = secret else { return Ok(SecretPlan::Create(created(wanted, now)?)) };
     let pair = pair(secret, TLS_CRT, TLS_KEY);
     if is_ours(secret) { of_ours(secret, pair, wanted, now) } else { Ok(of_others(pair, wanted, now)) }
 }
 
-/// Whether the operator may change it.
+/// Whether the operator may change the Secret.
 fn is_ours(secret: &Secret) -> bool {
     let (label, value) = MANAGED_BY;
     let labelled = secret.metadata.labels.as_ref().and_then(|labels| labels.get(label));
@@ -168,14 +166,14 @@ fn is_ours(secret: &Secret) -> bool {
     labelled.is_some_and(|found| found == value) && !issued_into && secret.immutable != Some(true)
 }
 
-/// Ours: renewed in time, and replaced when it is of no use.
+/// Plan for a Secret of ours: renewed in time, and replaced when it is not usable.
 fn of_ours(
     secret: &Secret,
     pair: Pair,
     wanted: WantedSecret<'_>,
     now: Timestamp,
 ) -> Result<SecretPlan, CertificateError> {
-    // Clients read the CA here: without it, the certificate is of no use.
+    // Clients read the CA from the Secret: without it, the certificate is not usable.
     let ca = bytes(secret, CA_CRT);
     let state = issue::state(&pair, Some(ca), wanted.server_names, now);
     let replaced = |reason| replaced(secret, wanted, now, reason);
@@ -194,9 +192,9 @@ fn of_ours(
     })
 }
 
-/// Of somebody else: used as long as it can be, never changed.
+/// Plan for a Secret of another owner: used as long as possible, never changed.
 fn of_others(pair: Pair, wanted: WantedSecret<'_>, now: Timestamp) -> SecretPlan {
-    // Their ca.crt is not looked at: it may be absent, and clients may trust it by another way.
+    // Its ca.crt is ignored: it may be absent, and clients may get their trust in another way.
     let state = issue::state(&pair, None, wanted.server_names, now);
     let usable =
         |expires, warning, next_look| SecretPlan::Use(Usable { pair, expires, warning, is_ours: false, next_look });
@@ -214,7 +212,7 @@ fn of_others(pair: Pair, wanted: WantedSecret<'_>, now: Timestamp) -> SecretPlan
     }
 }
 
-/// A Secret where there is none.
+/// Creates the missing Secret.
 fn created(wanted: WantedSecret<'_>, now: Timestamp) -> Result<SecretWrite, CertificateError> {
     let issued = issue::issue(wanted.server_names, now, None)?;
     let (label, value) = MANAGED_BY;
@@ -228,7 +226,7 @@ fn created(wanted: WantedSecret<'_>, now: Timestamp) -> Result<SecretWrite, Cert
     Ok(written(secret, issued, Reason::Missing))
 }
 
-/// The same Secret with a new certificate, of the same CA if possible.
+/// The Secret with a new certificate, signed by the same CA if possible.
 fn replaced(
     secret: &Secret,
     wanted: WantedSecret<'_>,
@@ -238,7 +236,7 @@ fn replaced(
     let ca = pair(secret, CA_CRT, CA_KEY);
     let issued = issue::issue(wanted.server_names, now, Some(&ca))?;
     let mut secret = secret.clone();
-    // The API server keeps its own. The type stays as it is: it cannot be changed.
+    // The API server fills in managedFields. The type is immutable, so it stays.
     secret.metadata.managed_fields = None;
     Ok(written(secret, issued, reason))
 }
@@ -252,7 +250,7 @@ fn written(mut secret: Secret, issued: Issued, reason: Reason) -> SecretWrite {
     SecretWrite { secret: Box::new(secret), reason, is_new_ca }
 }
 
-/// A certificate and its key; what is missing is empty.
+/// A certificate and its key; missing keys of the Secret become empty.
 fn pair(secret: &Secret, certificate: &str, key: &str) -> Pair {
     Pair { certificate: bytes(secret, certificate).to_vec(), key: bytes(secret, key).to_vec() }
 }

@@ -1,7 +1,7 @@
-//! TLS of the HTTP server: which certificate a handshake shows, and how long a handshake may take.
+//! TLS of the HTTP server: the served certificate and the time limit of handshakes.
 //!
-//! Owns the protocol versions and the certificate that is served now. Never reads a file or a Secret, and opens no socket: the
-//! certificate is handed in, and a stream is what the caller accepted.
+//! Owns the protocol versions and the served certificate. Does not read files or Secrets and opens no sockets: the
+//! caller passes the certificate and the accepted streams.
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,27 +20,25 @@ use tokio_rustls::server::TlsStream;
 
 use super::issue::{self, Flaw, Pair};
 
-/// How long a handshake may take.
+/// Maximum duration of a handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The certificate that new connections are shown. Cheap to clone; all clones show the same.
+/// Certificate of new connections. Cheap to clone; all clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct ReloadingCertificate {
     current: Arc<RwLock<Option<Arc<CertifiedKey>>>>,
 }
 
 impl ReloadingCertificate {
-    /// Shows this certificate from the next handshake on. Open connections are not touched.
-    ///
-    /// # Errors
-    /// One of the two cannot be read, or they do not belong together. The old certificate is kept.
+    /// Uses this certificate from the next handshake on. Open connections are not affected. If the pair is invalid, the
+    /// old certificate stays.
     pub fn replace(&self, pair: &Pair) -> Result<(), Flaw> {
         let new = Arc::new(issue::certified_key(pair)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(new);
         Ok(())
     }
 
-    /// Whether there is a certificate. Without one, every handshake fails.
+    /// Whether a certificate is set. Without one, every handshake fails.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.current.read().unwrap_or_else(PoisonError::into_inner).is_some()
@@ -53,39 +51,35 @@ impl ResolvesServerCert for ReloadingCertificate {
     }
 }
 
-/// TLS 1.2 and 1.3 for HTTP/1.1, with this certificate.
-///
-/// # Errors
-/// The provider does not support these versions: a fault of the build.
+/// TLS 1.2 and 1.3 for HTTP/1.1 with this certificate. Fails only if the provider lacks these versions, which is a bug
+/// in the build.
 pub fn server_config(certificate: ReloadingCertificate) -> Result<Arc<ServerConfig>, rustls::Error> {
-    // The provider is named, since the process may have another default or none.
+    // The provider is explicit, since the process may have another default or none.
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let mut config = builder
         .with_protocol_versions(&[&TLS13, &TLS12])?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(certificate));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // Every connection sees the certificate of its time. The scheduler keeps its connections and resumes none.
+    // No session resumption, so every connection gets the current certificate. The scheduler keeps its connections open
+    // and resumes none.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-/// Why a connection did not get as far as a request.
+/// Reason why a connection was closed before its first request.
 #[derive(Debug, Error)]
 pub enum HandshakeError {
     #[error("the handshake took longer than {0:?}")]
     Timeout(Duration),
-    /// The client does not speak TLS, refuses the certificate, is gone, or there is no certificate.
+    /// The client does not speak TLS, refuses the certificate or disconnected, or no certificate is set.
     #[error("the handshake failed: {0}")]
     Failed(#[from] io::Error),
 }
 
-/// Completes the handshake of an accepted connection, within this time. Call it in the connection's own task: a client that is
-/// slow must not keep the next from being accepted.
-///
-/// # Errors
-/// The handshake failed or took too long; the connection is closed.
+/// Completes the handshake of an accepted connection within this time; a failure closes the connection. Call it in the
+/// connection's own task: a slow client must not block the next accept.
 pub async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     acceptor: &TlsAcceptor,
     stream: S,

@@ -1,4 +1,4 @@
-//! The Lease object in a cluster. Every call has a timeout; the given client must not retry by itself.
+//! The Lease object in a cluster. Every call has a timeout; the given client must not retry on its own.
 
 use std::future::Future;
 use std::time::Duration;

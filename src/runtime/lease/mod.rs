@@ -1,9 +1,10 @@
-//! Leader election on a Lease, as client-go does it: at any time at most one replica acts.
+//! Leader election on a Lease, like client-go: at most one replica acts at any time.
 //!
-//! Owns the rules. The expiry of another holder's lease is measured with our own monotonic clock, from its last observed change;
-//! wall clocks of other replicas are not trusted. Each write carries the resourceVersion that was read, so one of two candidates
-//! loses. The holder counts from the time it *sent* its last successful renewal (client-go: from its first attempt after that),
-//! and gives up before others may take over. Knows nothing of what the holder does.
+//! Owns the rules. The expiry of another holder's lease is measured with our own monotonic clock, from its last
+//! observed change; wall clocks of other replicas are not trusted. Each write carries the resourceVersion that was
+//! read, so one of two candidates loses. The holder counts from the time it *sent* its last successful renewal
+//! (client-go: from its first attempt after that), and gives up before others may take over. Independent of the work of
+//! the holder.
 
 mod api;
 
@@ -19,10 +20,10 @@ use tracing::{debug, info, warn};
 
 pub use api::KubeLeases;
 
-/// Why a request about the lease failed.
+/// Reason why a request for the lease failed.
 #[derive(Debug, Error)]
 pub enum ApiError {
-    /// Somebody else wrote first.
+    /// Another replica wrote first.
     #[error("another writer was faster")]
     Conflict,
     /// The object does not exist.
@@ -38,13 +39,13 @@ pub enum ApiError {
 pub trait Leases: Send + Sync {
     /// Reads the object; None if it does not exist.
     fn get(&self) -> impl Future<Output = Result<Option<Lease>, ApiError>> + Send;
-    /// Creates the object; a conflict if it exists.
+    /// Creates the object; returns a conflict if it exists.
     fn create(&self, lease: &Lease) -> impl Future<Output = Result<Lease, ApiError>> + Send;
-    /// Writes the object if it exists and still has the resourceVersion of `lease`.
+    /// Replaces the object if it exists and still has the resourceVersion of `lease`.
     fn replace(&self, lease: &Lease) -> impl Future<Output = Result<Lease, ApiError>> + Send;
 }
 
-/// Timings, as in the settings.
+/// Timings of the election, from the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Timings {
     pub duration: Duration,
@@ -52,7 +53,7 @@ pub struct Timings {
     pub retry: Duration,
 }
 
-/// Why this replica lost the lease.
+/// Reason why this replica lost the lease.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum Lost {
     #[error("the lease could not be renewed within {0:?}")]
@@ -61,24 +62,24 @@ pub enum Lost {
     Taken(String),
 }
 
-/// A lease as it was last read or written, and since when it is unchanged.
+/// Lease as last read or written, and the time of its last observed change.
 struct ObservedLease {
     lease: Lease,
     since: Instant,
 }
 
-/// A replica that is a candidate or the holder.
+/// A replica that competes for the lease or holds it.
 pub struct Elector<L> {
     leases: L,
     timings: Timings,
     identity: String,
     name: ObjectMeta,
     observed: Option<ObservedLease>,
-    /// When the last successful renewal was sent.
+    /// Time at which the last successful renewal was sent.
     renewed: Option<Instant>,
 }
 
-/// The result of one attempt.
+/// Result of one attempt.
 enum Attempt {
     Held,
     Other(String),
@@ -94,7 +95,7 @@ impl<L: Leases> Elector<L> {
         Self { leases, timings, identity, name, observed: None, renewed: None }
     }
 
-    /// Returns when this replica holds the lease. May be dropped at any time.
+    /// Returns when this replica holds the lease. Cancel-safe.
     pub async fn acquire(&mut self) {
         let mut logged = None;
         loop {
@@ -114,7 +115,7 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// Renews the lease; returns when it is lost. May be dropped at any time, to release the lease.
+    /// Renews the lease; returns when it is lost. Cancel-safe, so that the caller can release the lease.
     pub async fn hold(&mut self) -> Lost {
         loop {
             sleep(self.timings.retry).await;
@@ -128,21 +129,21 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// Attempts until one succeeds (None), or another holds the lease (its identity).
+    /// Retries until an attempt succeeds (None) or another replica holds the lease (its identity).
     async fn renew(&mut self) -> Option<String> {
         loop {
             match self.attempt().await {
                 Attempt::Held => return None,
                 Attempt::Other(holder) => return Some(holder),
-                // More often than usual, since the deadline is near.
+                // Retries faster than usual, since the deadline is near.
                 Attempt::Failed => sleep(self.timings.retry / 4).await,
             }
         }
     }
 
-    /// Releases the lease so that another replica can acquire it at once. Call it when no controller runs any more.
+    /// Releases the lease, so that another replica can acquire it at once. Call it when no controller runs any more.
     pub async fn release(&mut self) {
-        // A renewal that was dropped may have been written, so the lease is read again.
+        // A cancelled renewal may have been written, so the lease is read again.
         match timeout(self.timings.renew_deadline, self.give_back()).await {
             Ok(Ok(true)) => info!("lease released"),
             Ok(Ok(false)) => {}
@@ -167,7 +168,7 @@ impl<L: Leases> Elector<L> {
         Ok(true)
     }
 
-    /// One attempt to take or renew the lease.
+    /// One attempt to acquire or renew the lease.
     async fn attempt(&mut self) -> Attempt {
         match self.try_once().await {
             Ok(attempt) => attempt,
@@ -182,14 +183,14 @@ impl<L: Leases> Elector<L> {
     }
 
     async fn try_once(&mut self) -> Result<Attempt, ApiError> {
-        // The holder renews on the basis of its last write, without a read, which halves the requests.
+        // The holder renews based on its last write, without a read, which halves the requests.
         if let (Some(observed), Some(_)) = (&self.observed, self.renewed)
             && holder(&observed.lease) == Some(self.identity.as_str())
         {
             let next = self.next(Some(&observed.lease));
             match self.write(&next, true).await {
                 Ok(()) => return Ok(Attempt::Held),
-                // Changed or deleted: the read shows whether another replica holds it.
+                // Changed or deleted: the read below shows whether another replica holds it.
                 Err(ApiError::Conflict | ApiError::Gone) => {}
                 Err(error) => return Err(error),
             }
@@ -204,8 +205,8 @@ impl<L: Leases> Elector<L> {
         Ok(Attempt::Held)
     }
 
-    /// Creates a lease that does not exist. If somebody deleted it, its holder still acts and creates it again at its next
-    /// renewal, so others wait until it would have expired.
+    /// Creates a lease that does not exist. If the lease was deleted, its holder still acts and recreates it at its
+    /// next renewal, so other candidates wait until it would have expired.
     async fn create(&mut self) -> Result<Attempt, ApiError> {
         if let Some(other) = self.observed.as_ref().and_then(|observed| self.other_holder(&observed.lease)) {
             return Ok(Attempt::Other(other));
@@ -215,7 +216,7 @@ impl<L: Leases> Elector<L> {
         Ok(Attempt::Held)
     }
 
-    /// Writes the lease; the renewal counts from before the request.
+    /// Writes the lease. The renewal counts from before the request.
     async fn write(&mut self, lease: &Lease, exists: bool) -> Result<(), ApiError> {
         let sent = Instant::now();
         let written = if exists { self.leases.replace(lease).await? } else { self.leases.create(lease).await? };
@@ -224,7 +225,7 @@ impl<L: Leases> Elector<L> {
         Ok(())
     }
 
-    /// Records the lease; its age restarts only if it changed.
+    /// Records the lease. Its age restarts only if it changed.
     fn observe(&mut self, lease: &Lease) {
         let version = |lease: &Lease| lease.metadata.resource_version.clone();
         if self.observed.as_ref().is_none_or(|observed| version(&observed.lease) != version(lease)) {
@@ -232,7 +233,7 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// The other replica that holds the lease, if the lease has not expired by our own clock.
+    /// The other replica that holds the lease, unless the lease has expired by our own clock.
     fn other_holder(&self, lease: &Lease) -> Option<String> {
         let other = holder(lease).filter(|holder| *holder != self.identity)?;
         let spec = lease.spec.as_ref()?;
@@ -242,7 +243,7 @@ impl<L: Leases> Elector<L> {
         (since.elapsed() < duration).then(|| other.to_owned())
     }
 
-    /// The lease with this replica as the holder, based on the current one.
+    /// The lease with this replica as the holder, derived from the current one.
     fn next(&self, current: Option<&Lease>) -> Lease {
         let now = MicroTime(Timestamp::now());
         let old = current.and_then(|lease| lease.spec.clone()).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Two candidates, lost renewals, conflicts, outages, release: against a hand-written Lease API, with virtual time.
+//! Tests of two candidates against a hand-written Lease API with virtual time: lost renewals, conflicts, outages,
+//! release.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +13,7 @@ const TIMINGS: Timings = Timings {
     retry: Duration::from_secs(2),
 };
 
-/// What the pretended API server does with the next requests.
+/// Reaction of the fake API server to the next requests.
 #[derive(Clone, Copy, PartialEq)]
 enum Mood {
     Well,
@@ -20,7 +21,7 @@ enum Mood {
     Down,
     /// Requests hang, as behind a dead connection.
     Mute,
-    /// Writes are carried out, and their answers get lost.
+    /// Writes are executed, but their answers get lost.
     Deaf,
 }
 
@@ -120,12 +121,12 @@ fn candidate(fake: &Fake, identity: &str) -> Elector<Fake> {
     Elector::new(fake.clone(), TIMINGS, identity.to_owned(), "a", "ganglion")
 }
 
-/// Whether it acquires within this time.
+/// Whether the candidate acquires the lease within this time.
 async fn acquires(elector: &mut Elector<Fake>, seconds: u64) -> bool {
     timeout(Duration::from_secs(seconds), elector.acquire()).await.is_ok()
 }
 
-/// Whether it loses the lease within this time, and why.
+/// Reason why the candidate loses the lease within this time; None if it does not.
 async fn loses(elector: &mut Elector<Fake>, seconds: u64) -> Option<Lost> {
     timeout(Duration::from_secs(seconds), elector.hold()).await.ok()
 }
@@ -165,10 +166,10 @@ async fn nobodys_wall_clock_is_believed() {
     let fake = Fake::new();
     let (mut one, mut two) = (candidate(&fake, "one"), candidate(&fake, "two"));
     assert!(acquires(&mut one, 1).await);
-    // The holder's clock is an hour behind: by the wall clock its lease would be long over.
+    // The holder's clock is an hour behind: by the wall clock its lease has long expired.
     fake.change(|spec| spec.renew_time = Some(MicroTime(Timestamp::UNIX_EPOCH)));
     assert!(!acquires(&mut two, 14).await);
-    // And now it is years ahead: by the wall clock its lease would be good for ever.
+    // Now the clock is years ahead: by the wall clock its lease never expires.
     fake.change(|spec| spec.renew_time = Some(MicroTime(Timestamp::MAX)));
     assert!(!acquires(&mut two, 14).await);
     assert!(acquires(&mut two, 6).await);
@@ -176,13 +177,13 @@ async fn nobodys_wall_clock_is_believed() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_shorter_than_the_deadline_is_survived() {
-    // Requests that hang tell of the end of the outage only at their own time limit.
+    // Requests that hang notice the end of the outage only when they time out.
     for (mood, seconds) in [(Mood::Down, 9), (Mood::Mute, 6)] {
         let fake = Fake::new();
         let mut one = candidate(&fake, "one");
         assert!(acquires(&mut one, 1).await);
         let outage = async {
-            // Just after a renewal, from which the deadline counts.
+            // Just after a renewal; the deadline counts from there.
             sleep(Duration::from_millis(2100)).await;
             fake.mood(mood);
             sleep(Duration::from_secs(seconds)).await;
@@ -218,7 +219,7 @@ async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
     assert!(acquires(&mut one, 1).await);
     fake.change(|spec| spec.holder_identity = Some("two".into()));
     assert_eq!(loses(&mut one, 3).await, Some(Lost::Taken("two".into())));
-    assert_eq!(fake.holder(), "two", "nothing was written over the other's lease");
+    assert_eq!(fake.holder(), "two", "the other holder's lease was not overwritten");
 }
 
 #[tokio::test(start_paused = true)]
@@ -276,7 +277,7 @@ async fn a_deleted_lease_that_another_made_again_is_lost_at_the_next_renewal() {
     let (mut one, mut two) = (candidate(&fake, "one"), candidate(&fake, "two"));
     assert!(acquires(&mut one, 1).await);
     fake.delete();
-    assert!(acquires(&mut two, 1).await, "who never saw the lease takes it");
+    assert!(acquires(&mut two, 1).await, "a candidate that never saw the lease acquires it");
     assert_eq!(loses(&mut one, 3).await, Some(Lost::Taken("two".into())));
 }
 
@@ -290,7 +291,7 @@ async fn a_released_lease_is_free_at_once() {
     assert_eq!(fake.holder(), "");
     assert!(acquires(&mut two, 3).await);
     one.release().await;
-    assert_eq!(fake.holder(), "two", "what is not ours is not released");
+    assert_eq!(fake.holder(), "two", "the lease of another holder is not released");
 }
 
 #[tokio::test(start_paused = true)]
@@ -301,7 +302,7 @@ async fn a_lease_is_released_though_the_last_renewal_was_dropped_half_way() {
     fake.mood(Mood::Deaf);
     let renewed = fake.0.lock().unwrap().writes;
     assert_eq!(loses(&mut one, 3).await, None);
-    assert!(fake.0.lock().unwrap().writes > renewed, "the renewal was written, its answer did not come");
+    assert!(fake.0.lock().unwrap().writes > renewed, "the renewal was written, but its answer got lost");
     fake.mood(Mood::Well);
     one.release().await;
     assert_eq!(fake.holder(), "");
@@ -331,7 +332,7 @@ async fn the_same_identity_has_it_back_at_once() {
     let mut after = candidate(&fake, "one");
     assert!(acquires(&mut after, 1).await);
     assert!(begun.elapsed() < Duration::from_millis(100));
-    assert_eq!(fake.spec().lease_transitions, Some(0), "it is the same turn");
+    assert_eq!(fake.spec().lease_transitions, Some(0), "the holder has not changed");
     assert_eq!(loses(&mut after, 60).await, None);
 }
 
@@ -340,7 +341,7 @@ async fn a_holder_that_does_not_renew_wakes_up_to_the_deadline() {
     let fake = Fake::new();
     let mut one = candidate(&fake, "one");
     assert!(acquires(&mut one, 1).await);
-    // The machine slept, or the process was stopped: by now somebody else may act.
+    // The machine slept, or the process was stopped: another replica may act by now.
     tokio::time::advance(Duration::from_secs(20)).await;
     assert_eq!(loses(&mut one, 3).await, Some(Lost::Deadline(TIMINGS.renew_deadline)));
 }

@@ -1,4 +1,4 @@
-//! Which poll begins when. Everything here happens in one task.
+//! Schedules the polls. Runs in one task.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -15,17 +15,17 @@ use tracing::error;
 use super::places::{Places, Ticket, Turn, TurnClass};
 use super::{BrokenOff, Order, PollLimits, PollOutcome, PollTarget, Poller};
 
-/// Within which time a key has its first poll, if there is a place.
+/// Maximum delay before the first poll of a key, if a place is free.
 const SOON: Duration = Duration::from_secs(2);
 
-/// Longest pause after failures, where the interval is not longer.
+/// Maximum pause after failures, unless the interval is longer.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Shortest and longest pause after a poll that asked nobody.
+/// Minimum and maximum delay of a poll that returned [`PollOutcome::WaitUntil`].
 const SHORTEST: Duration = Duration::from_millis(100);
 const FARTHEST: Duration = Duration::from_secs(3600);
 
-/// The jitter of a poll: at most this part of its interval, and at most this time.
+/// Jitter of a poll: at most this fraction of its interval (1/50), and at most this duration.
 const JITTER_PART: u32 = 50;
 const JITTER: Duration = Duration::from_millis(200);
 
@@ -33,12 +33,12 @@ const JITTER: Duration = Duration::from_millis(200);
 pub struct Engine<P: Poller> {
     poller: Arc<P>,
     entries: HashMap<P::Key, Entry>,
-    /// The keys that wait for their time.
+    /// Keys that wait for their due time.
     pub wheel: DelayQueue<P::Key>,
     pub tasks: JoinSet<Result<PollOutcome, BrokenOff>>,
-    /// Whose poll each task is.
+    /// Key and ticket of each running task.
     running: HashMap<Id, (P::Key, Ticket)>,
-    /// Whose turn each ticket is, until its poll begins.
+    /// Key of each ticket whose poll has not started.
     turns: HashMap<Ticket, P::Key>,
     places: Places,
     next_ticket: Ticket,
@@ -46,11 +46,11 @@ pub struct Engine<P: Poller> {
 
 struct Entry {
     target: PollTarget,
-    /// The time of the last or next poll, without jitter.
+    /// Time of the last or next poll, without jitter.
     base: Instant,
-    /// None before the first poll.
+    /// Consecutive failures; None before the first poll.
     failures: Option<u32>,
-    /// To be polled again no later than this.
+    /// Latest time of the next poll, requested by a wake during a running poll.
     wake: Option<Instant>,
     state: State,
 }
@@ -59,7 +59,7 @@ enum State {
     Waits(delay_queue::Key),
     LinedUp(Ticket),
     Runs(AbortHandle),
-    /// Its poll is being cancelled: what follows it then.
+    /// The poll is being cancelled; then the key is inserted again with this target, if there is one.
     Ends(Option<PollTarget>),
 }
 
@@ -72,11 +72,11 @@ impl Entry {
         }
     }
 
-    /// When the next poll is due after one with this outcome.
+    /// Time of the next poll after one with this outcome.
     fn next(&mut self, outcome: PollOutcome, now: Instant) -> Instant {
         let interval = self.target.interval.max(Duration::from_millis(1));
         let pause = match outcome {
-            // Keys that came together, or whose servers came back together, are spread over the interval.
+            // Spreads keys that were added together, or whose servers recovered together, over the interval.
             PollOutcome::Ok => match self.failures.replace(0) {
                 Some(0) => interval,
                 _ => interval.mul_f64(fastrand::f64()),
@@ -94,7 +94,7 @@ impl Entry {
         };
         self.base += pause;
         if self.base <= now {
-            // It took long: what was missed is skipped, the phase stays.
+            // The poll took longer than the interval: skip the missed times and stay in phase.
             let missed = now.duration_since(self.base).as_nanos() / interval.as_nanos() + 1;
             self.base += interval.saturating_mul(u32::try_from(missed).unwrap_or(u32::MAX));
         }
@@ -116,7 +116,7 @@ impl<P: Poller> Engine<P> {
         }
     }
 
-    /// Carries out what was ordered.
+    /// Applies the requested changes.
     pub fn take_in(&mut self, orders: HashMap<P::Key, Order>) {
         for (key, Order { remove, put, wake }) in orders {
             if remove {
@@ -143,7 +143,7 @@ impl<P: Poller> Engine<P> {
         }
     }
 
-    /// A key without a poll.
+    /// Inserts a new key.
     fn insert(&mut self, key: P::Key, target: PollTarget) {
         let base = Instant::now() + SOON.min(target.interval).mul_f64(fastrand::f64());
         let state = State::Waits(self.wheel.insert_at(key.clone(), base));
@@ -160,7 +160,7 @@ impl<P: Poller> Engine<P> {
                 self.turns.remove(ticket);
                 self.places.leave(*ticket);
             }
-            // It keeps its places, and its key is not polled again, until it has really ended.
+            // The task keeps its places, and the key is not polled again, until the task has ended.
             State::Runs(task) => {
                 task.abort();
                 entry.state = State::Ends(None);
@@ -184,12 +184,12 @@ impl<P: Poller> Engine<P> {
                 }
             }
             State::LinedUp(_) | State::Ends(_) => {}
-            // The poll under way may have begun before the change.
+            // The running poll may have started before the change.
             State::Runs(_) => entry.wake = Some(entry.wake.map_or(at, |known| known.min(at))),
         }
     }
 
-    /// The time of this key has come.
+    /// Queues the key, whose poll is due.
     pub fn due(&mut self, key: &P::Key) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let ticket = self.next_ticket;
@@ -200,7 +200,7 @@ impl<P: Poller> Engine<P> {
         self.places.line_up(ticket, Turn { host, at_once, tenant, standing: entry.standing() });
     }
 
-    /// Takes in the polls that have ended, and the keys whose time has come.
+    /// Handles all polls that have ended and all keys that have become due.
     pub fn catch_up(&mut self) {
         while let Some(done) = self.tasks.try_join_next_with_id() {
             self.end(done);
@@ -210,7 +210,7 @@ impl<P: Poller> Engine<P> {
         }
     }
 
-    /// Begins the polls that may begin.
+    /// Starts the polls that have a place.
     pub fn begin(&mut self) {
         while let Some(ticket) = self.places.next() {
             let found = self.turns.remove(&ticket);
@@ -225,7 +225,7 @@ impl<P: Poller> Engine<P> {
         }
     }
 
-    /// A poll has ended.
+    /// Handles a poll that has ended.
     pub fn end(&mut self, ended: Result<(Id, Result<PollOutcome, BrokenOff>), JoinError>) {
         let (id, result) = match ended {
             Ok((id, result)) => (id, result),
@@ -244,7 +244,7 @@ impl<P: Poller> Engine<P> {
         }
         let outcome = result.unwrap_or_else(|how| {
             if how == BrokenOff::Panic {
-                error!(key = ?key, "a poll ended by a fault of this program");
+                error!(key = ?key, "poll panicked");
             }
             self.poller.broken_off(&key, how);
             PollOutcome::Failed
@@ -256,7 +256,7 @@ impl<P: Poller> Engine<P> {
         entry.state = State::Waits(self.wheel.insert_at(key, at));
     }
 
-    /// Whether nothing is kept of any key.
+    /// Whether no state of any key is left.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         let none = self.entries.is_empty() && self.running.is_empty() && self.turns.is_empty();

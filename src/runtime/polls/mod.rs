@@ -1,23 +1,24 @@
-//! Polls of many machines and servers, each at its own interval, from one task with one timer wheel.
+//! Polls many machines and servers, each at its own interval, from one task with one timer wheel.
 //!
-//! Owns when a poll begins, and how many run at the same time; what a poll does is up to its [`Poller`].
+//! Owns the start times and the concurrency of polls. A [`Poller`] implements the poll itself.
 //!
-//! - The first poll of a key is at a random moment within two seconds. After its first success, and the first one after a
-//!   failure, the next poll is at a random moment within the interval, so that polls that began together do not stay together.
-//!   Then one each interval, without drift and with a small jitter.
-//! - A key is never polled twice at the same time. A due time that passed during its poll is skipped.
-//! - A host has at most as many polls as its keys allow, in the order in which they became due; see [`PollTarget::at_once`].
-//! - At most [`PollLimits::polls`] run at the same time. Keys that had no poll yet, and after them those whose last poll did not
-//!   succeed, share half of them, so that hanging machines do not delay healthy ones. One tenant has at most three quarters, and
-//!   tenants take turns.
-//! - After a failure the pause is the interval, then twice, four times and so on, up to five minutes or the interval if that is
-//!   longer. A poll that panics, or takes too long, failed.
-//! - A key that is removed, or put with another target, has its poll cancelled.
+//! - The first poll of a key starts at a random time within two seconds. After the first success, and after the first
+//!   success that follows a failure, the next poll starts at a random time within the interval, so that polls that
+//!   started together do not stay together. Then one poll starts per interval, without drift and with a small jitter.
+//! - A key never has two polls at the same time. A due time that passes during a poll is skipped.
+//! - The polls of a host are limited by its keys, and run in the order in which they became due; see
+//!   [`PollTarget::at_once`].
+//! - At most [`PollLimits::polls`] run at the same time. Keys without a poll so far, and after them keys whose last
+//!   poll failed, share half of these places, so that hanging machines do not delay healthy ones. One tenant gets at
+//!   most three quarters, and tenants take turns.
+//! - After a failure, the pause is the interval, then twice, four times and so on, up to five minutes or the interval
+//!   if that is longer. A poll that panics or times out counts as failed.
+//! - Removing a key, or putting it with another target, cancels its poll.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `engine` | which poll begins when: the wheel, and the entries |
-//! | `places` | the places of hosts and tenants, and those who wait for one |
+//! | `engine` | start times: the wheel and the entries |
+//! | `places` | concurrency limits of hosts and tenants, and the queue for free places |
 
 mod engine;
 mod places;
@@ -37,24 +38,24 @@ use tokio::time::{Instant, sleep};
 
 use engine::Engine;
 
-/// Where and how often a key is polled.
+/// Server and interval of the polls of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PollTarget {
-    /// The host and port, or any other name of what must not be asked too often at the same time.
+    /// Host and port, or another name of the server whose concurrent polls are limited.
     pub host: Arc<str>,
-    /// How many polls of this host may run at the same time, this one included; at least 1.
+    /// Maximum number of concurrent polls of this host, including this one; at least 1.
     pub at_once: usize,
-    /// Who shares the places of a poll with others, such as a namespace.
+    /// Tenant that the poll counts for, such as a namespace.
     pub tenant: Arc<str>,
     pub interval: Duration,
-    /// Longest time of one poll. Each request of a poll has a shorter one of its own, whose message is better.
+    /// Timeout of a poll. Each request of a poll has its own shorter timeout, whose message is more specific.
     pub timeout: Duration,
 }
 
-/// The limits on all polls together.
+/// Limits for all polls together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollLimits {
-    /// Polls at the same time.
+    /// Maximum number of concurrent polls.
     pub polls: usize,
 }
 
@@ -63,47 +64,48 @@ pub struct PollLimits {
 pub enum PollOutcome {
     /// The server answered.
     Ok,
-    /// The server did not answer, or not as it should.
+    /// The server did not answer, or its answer was invalid.
     Failed,
-    /// Nobody was asked: the next poll is at this time, or when the key is woken.
+    /// No request was sent. The next poll is at this time, or when the key is woken.
     WaitUntil(Instant),
 }
 
-/// How a poll ended that has no result.
+/// How a poll without a result ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokenOff {
-    /// It took longer than [`PollTarget::timeout`].
+    /// It exceeded [`PollTarget::timeout`].
     Timeout,
-    /// A fault of this program.
+    /// It panicked, which is a bug in this program.
     Panic,
 }
 
-/// What a poll does.
+/// Implementation of a poll.
 pub trait Poller: Send + Sync + 'static {
-    /// The name of a poll.
+    /// Identifies a poll.
     type Key: Clone + Debug + Eq + Hash + Send + Sync + 'static;
-    /// For how long polls that end or become due are gathered after one did: hundreds a second would wake the engine for each.
+    /// Time for which further polls that end or become due are collected: without it, hundreds of polls per second
+    /// would each wake the engine.
     const GATHER: Duration = Duration::from_millis(20);
-    /// Polls once. Dropped where the key is removed.
+    /// Polls once. The future is dropped if the key is removed.
     fn poll(self: Arc<Self>, key: Self::Key) -> impl Future<Output = PollOutcome> + Send;
-    /// A poll of this key ended without a result.
+    /// Called after a poll of this key that ended without a result.
     fn broken_off(&self, key: &Self::Key, how: BrokenOff);
 }
 
-/// What is polled. Changes take effect at once if [`run`] runs.
+/// The set of polled keys. Changes take effect at once while [`run`] runs.
 #[derive(Debug)]
 pub struct PollSet<K> {
-    /// What is to be changed, by key, so that the number of keys bounds it.
+    /// Pending changes by key, so that the number of keys bounds them.
     orders: Mutex<HashMap<K, Order>>,
     changed: Notify,
 }
 
-/// What is to be changed about one key, in the order of the fields.
+/// Pending changes of one key, applied in the order of the fields.
 #[derive(Debug, Default)]
 struct Order {
     remove: bool,
     put: Option<PollTarget>,
-    /// The next poll is to be no later than this.
+    /// Latest time of the next poll.
     wake: Option<Instant>,
 }
 
@@ -114,18 +116,18 @@ impl<K> Default for PollSet<K> {
 }
 
 impl<K: Clone + Eq + Hash> PollSet<K> {
-    /// Polls this key from now on. Does nothing if it is polled with this target already.
+    /// Polls this key from now on. Does nothing if the key is already polled with this target.
     pub fn put(&self, key: K, target: PollTarget) {
         self.order(key, |order| order.put = Some(target));
     }
 
-    /// Polls this key no more, and cancels its poll.
+    /// Stops polling this key and cancels its poll.
     pub fn remove(&self, key: K) {
         self.order(key, |order| *order = Order { remove: true, ..Order::default() });
     }
 
-    /// Polls this key within this time, whatever it waits for: something has changed that its result depends on. Waking it again
-    /// in the meantime does not postpone it.
+    /// Polls this key within this time because something changed that the result depends on. Waking it again before
+    /// then does not postpone the poll.
     pub fn wake(&self, key: K, within: Duration) {
         let at = Instant::now() + within;
         self.order(key, |order| order.wake = Some(order.wake.map_or(at, |known| known.min(at))));
@@ -141,7 +143,7 @@ impl<K: Clone + Eq + Hash> PollSet<K> {
     }
 }
 
-/// Polls until `until`; then polls under way are cancelled.
+/// Polls until `until` completes; then cancels running polls.
 pub async fn run<P: Poller>(
     poller: Arc<P>,
     polls: Arc<PollSet<P::Key>>,

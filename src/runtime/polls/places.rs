@@ -1,25 +1,26 @@
-//! Who may poll now: the places of hosts, of tenants, and of all together, and those who wait for one.
+//! Concurrency limits of polls. A poll needs a place of its host, of its tenant, and of the total; the others wait in a
+//! queue.
 //!
-//! Knows tickets instead of keys: a ticket is one turn of one key. Lower tickets are older.
+//! Works on tickets instead of keys: a ticket is one turn of one key. Lower tickets are older.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// One turn of a key, from when it is due until its poll has ended.
+/// One turn of a key, from its due time until its poll has ended.
 pub type Ticket = u64;
 
-/// How well a key did at its last poll.
+/// Result of the last poll of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnClass {
-    /// Its last poll succeeded.
+    /// The last poll succeeded.
     Proven,
-    /// It had no poll yet.
+    /// No poll yet.
     New,
-    /// Its last poll did not succeed.
+    /// The last poll failed.
     Failing,
 }
 
-/// What a turn needs a place of.
+/// Limits that apply to a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub host: Arc<str>,
@@ -28,14 +29,14 @@ pub struct Turn {
     pub standing: TurnClass,
 }
 
-/// Where a turn is.
+/// State of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It waits for a place of its host.
+    /// Waits for a place of its host.
     Host,
-    /// It has a place of its host and waits for one of all.
+    /// Occupies a place of its host and waits for a place of the total.
     Ready,
-    /// It has all places.
+    /// Running.
     Under,
 }
 
@@ -48,7 +49,7 @@ pub struct Places {
     proven: RoundRobin,
     new: RoundRobin,
     failing: RoundRobin,
-    /// The number of turns under way: all, those that are not proven, those of each tenant.
+    /// Number of running turns: in total, those not proven, and per tenant.
     under: usize,
     under_doubtful: usize,
     by_tenant: HashMap<Arc<str>, usize>,
@@ -56,12 +57,12 @@ pub struct Places {
 
 #[derive(Debug, Default)]
 struct Host {
-    /// Turns that have a place, whether under way or not.
+    /// Turns with a place of this host, whether running or not.
     taken: usize,
     waiting: BTreeSet<Ticket>,
 }
 
-/// Turns that wait for a place of all: by age within their tenant; the tenants take turns.
+/// Turns that wait for a place of the total: by age within their tenant; the tenants take turns.
 #[derive(Debug, Default)]
 struct RoundRobin {
     waiting: HashMap<Arc<str>, BTreeSet<Ticket>>,
@@ -85,7 +86,7 @@ impl RoundRobin {
         }
     }
 
-    /// The oldest turn of the next tenant that may have one.
+    /// The oldest turn of the next tenant for which `may` is true.
     fn pop(&mut self, may: impl Fn(&Arc<str>) -> bool) -> Option<Ticket> {
         let at = self.order.iter().position(may)?;
         let tenant = self.order.remove(at)?;
@@ -101,7 +102,7 @@ impl RoundRobin {
 }
 
 impl Places {
-    /// With this number of places in all.
+    /// `all` is the total number of places.
     #[must_use]
     pub fn new(all: usize) -> Self {
         Self {
@@ -117,7 +118,7 @@ impl Places {
         }
     }
 
-    /// A turn is due.
+    /// Queues a turn that is due.
     pub fn line_up(&mut self, ticket: Ticket, turn: Turn) {
         let host = self.hosts.entry(Arc::clone(&turn.host)).or_default();
         if host.waiting.is_empty() && host.taken < turn.at_once.max(1) {
@@ -142,12 +143,12 @@ impl Places {
         }
     }
 
-    /// The next turn that may begin. It has its places until [`Self::leave`].
+    /// Starts the next turn that all limits allow. It occupies its places until [`Self::leave`].
     pub fn next(&mut self) -> Option<Ticket> {
         if self.under >= self.all {
             return None;
         }
-        // At least one each, so that a limit of one does not stop everything.
+        // At least one each, so that a limit of one does not block everything.
         let (doubtful, share) = ((self.all / 2).max(1), (self.all * 3 / 4).max(1));
         let by_tenant = &self.by_tenant;
         let may = |tenant: &Arc<str>| by_tenant.get(tenant).is_none_or(|under| *under < share);
@@ -165,7 +166,7 @@ impl Places {
         Some(ticket)
     }
 
-    /// A turn has ended, or is not wanted any more.
+    /// Ends a turn, or removes one that is not needed any more.
     pub fn leave(&mut self, ticket: Ticket) {
         let Some((turn, stage)) = self.turns.remove(&ticket) else { return };
         match stage {
@@ -194,7 +195,7 @@ impl Places {
         self.let_in(&turn.host);
     }
 
-    /// Gives the free places of a host to those who wait for them, and forgets a host that nobody asks.
+    /// Assigns the free places of a host to the turns that wait for them, and forgets a host without turns.
     fn let_in(&mut self, name: &Arc<str>) {
         while let Some(host) = self.hosts.get_mut(name) {
             let first = host.waiting.first().copied();
@@ -214,7 +215,7 @@ impl Places {
         }
     }
 
-    /// Whether nobody has or waits for a place, and nothing is kept.
+    /// Whether no turn and no host is left.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         let waiting =
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!(all(&mut places), [0, 3]);
         places.leave(1);
         places.leave(0);
-        assert_eq!(all(&mut places), [2], "1 left before its turn");
+        assert_eq!(all(&mut places), [2], "1 was removed while it waited");
         places.leave(2);
         places.leave(3);
         assert!(places.is_empty());
@@ -266,7 +267,7 @@ mod tests {
         places.line_up(41, turn("c", "b", TurnClass::Failing));
         assert_eq!(all(&mut places), [40]);
         places.leave(0);
-        assert_eq!(all(&mut places), [22, 41], "proven ones first; then a doubtful one, of the tenant that has room");
+        assert_eq!(all(&mut places), [22, 41], "proven turns first, then a failing one of the tenant below its limit");
         places.leave(1);
         places.leave(20);
         assert_eq!(all(&mut places), [23, 24], "until all places are taken");

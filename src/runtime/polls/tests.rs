@@ -1,4 +1,4 @@
-//! The engine on a paused clock, with machines that answer, hang, refuse, panic or wait as the test says.
+//! Tests of the engine on a paused clock, with scripted machines that answer, hang, refuse, panic or wait.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a machine does when it is polled.
+/// Reaction of a machine to a poll.
 #[derive(Clone, Copy, Debug)]
 enum Manner {
     Answers(Duration),
@@ -22,21 +22,21 @@ enum Manner {
     Waits(Duration),
 }
 
-/// Notes every poll, and checks the limits at the beginning of each.
+/// Records every poll, and checks the limits at its start.
 #[derive(Default)]
 struct Machines {
     manners: Mutex<HashMap<u32, Manner>>,
-    /// When the polls of each key began.
+    /// Start times of the polls of each key.
     begun: Mutex<HashMap<u32, Vec<Instant>>>,
-    /// Polls under way.
+    /// Running polls.
     under: Mutex<Vec<u32>>,
-    /// The most polls of one key at the same time, and the most in all.
+    /// Maximum number of concurrent polls: of one key, and in total.
     most: Mutex<(usize, usize)>,
     broken_off: Mutex<Vec<(u32, BrokenOff)>>,
     orders: Arc<PollSet<u32>>,
 }
 
-/// Takes a poll off the list, also where it is dropped.
+/// Removes a running poll from the list, even if its future is dropped.
 struct Under<'a>(&'a Machines, u32);
 
 impl Drop for Under<'_> {
@@ -101,7 +101,7 @@ impl Machines {
         self.times(key).len()
     }
 
-    /// The times between the polls of a key, in milliseconds.
+    /// Times between the polls of a key, in milliseconds.
     fn gaps(&self, key: u32) -> Vec<u128> {
         self.times(key).windows(2).map(|pair| pair[1].duration_since(pair[0]).as_millis()).collect()
     }
@@ -115,7 +115,7 @@ fn target(host: &str, interval: Duration) -> PollTarget {
     PollTarget { host: host.into(), at_once: 1, tenant: "a".into(), interval, timeout: SECOND * 10 }
 }
 
-/// A key with a host of its own.
+/// A key with its own host.
 fn alone(key: u32) -> PollTarget {
     target(&key.to_string(), SECOND * 10)
 }
@@ -154,7 +154,7 @@ async fn polls_that_began_together_are_spread_over_the_interval() {
     sleep(SECOND * 23).await;
     let settled = spread(SECOND * 13);
     assert!(settled.iter().all(|within| (350..=650).contains(within)), "{settled:?}");
-    // All servers fail, and come back in the same second.
+    // All servers fail, and recover in the same second.
     (0..5000).for_each(|key| machines.turn(key, Manner::Refuses));
     sleep(SECOND * 60).await;
     (0..5000).for_each(|key| machines.turn(key, Manner::Answers(SECOND / 100)));
@@ -183,7 +183,7 @@ async fn failures_back_off_up_to_five_minutes_and_a_success_ends_that() {
         sleep(SECOND * (1300 + wait)).await;
         let gaps: Vec<u128> = machines.gaps(1).iter().map(|gap| (gap + 500) / 1000).collect();
         let expected = match manner {
-            // It takes its ten seconds, so that the first due time is missed.
+            // The poll takes its ten seconds, so the first due time is missed.
             Manner::Hangs => vec![20, 20, 40, 80, 160, 300, 300, 300],
             _ => vec![10, 20, 40, 80, 160, 300, 300, 300],
         };
@@ -305,7 +305,7 @@ async fn all_ends_at_once_when_it_is_stopped() {
     assert_eq!(machines.under(), 0);
 }
 
-/// The engine by hand, to look into it.
+/// Drives the engine by hand to inspect it.
 fn engine(machines: &Arc<Machines>) -> Engine<Machines> {
     Engine::new(Arc::clone(machines), PollLimits { polls: 100 })
 }
@@ -328,7 +328,7 @@ async fn nothing_is_left_of_ten_thousand_keys() {
             machines.orders.put(key, target(&host, SECOND * 10));
         }
         engine.take_in(machines.orders.take());
-        // At different stages: waiting for their time, for a place, running.
+        // At different stages: waiting for their due time, waiting for a place, running.
         sleep(SECOND * 5).await;
         engine.catch_up();
         engine.begin();
@@ -368,7 +368,7 @@ async fn a_key_that_is_put_again_while_its_poll_is_cancelled_is_not_polled_twice
     assert_eq!((engine.wheel.len(), machines.under()), (1, 0));
 }
 
-/// The p99 of the gaps of these keys, in parts of the interval.
+/// p99 of the gaps of these keys, as a multiple of the interval.
 fn p99(machines: &Machines, keys: impl Iterator<Item = u32>, interval: Duration) -> f64 {
     let mut gaps: Vec<u128> = keys.flat_map(|key| machines.gaps(key)).collect();
     gaps.sort_unstable();
@@ -377,7 +377,7 @@ fn p99(machines: &Machines, keys: impl Iterator<Item = u32>, interval: Duration)
 
 #[tokio::test(start_paused = true)]
 async fn machines_that_hang_or_refuse_do_not_hold_back_the_healthy_ones() {
-    // A hundred hang for ten seconds each: with 64 places they would have every one of them.
+    // A hundred hang for ten seconds each: without limits they would occupy all 64 places.
     let (machines, _stop, _task) = Machines::start(64);
     for key in 0..1000 {
         machines.turn(
@@ -413,7 +413,7 @@ async fn a_tenant_whose_servers_are_slow_leaves_places_to_the_others() {
     assert!(p99 <= 1.2, "{p99}");
 }
 
-/// What is done to the engine.
+/// One operation on the engine.
 #[derive(Clone, Debug)]
 enum Step {
     Put(u32, u32),
@@ -465,12 +465,12 @@ proptest! {
                         let under = machines.under.lock().unwrap().clone();
                         let hosts: Vec<_> = under.iter().filter_map(|key| wanted.get(key)).collect();
                         let different: HashSet<_> = hosts.iter().collect();
-                        assert_eq!(under.len(), hosts.len(), "no poll of what was removed");
+                        assert_eq!(under.len(), hosts.len(), "no poll of a removed key");
                         assert_eq!(hosts.len(), different.len(), "one poll for each host");
                     }
                 }
             }
-            // Everything that is still wanted is polled once all machines answer, and nothing else.
+            // Once all machines answer, every key that was not removed is polled, and no other.
             for key in 0..20 {
                 machines.turn(key, Manner::Answers(SECOND / 10));
             }

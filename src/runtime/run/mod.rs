@@ -1,6 +1,7 @@
 //! Runs a controller: concurrency, backoff after failures, metrics, panics, shutdown.
 //!
-//! `kube::runtime::applier` does most of this, but adds more than 1 ms to each wake-up: `queue` has the figures.
+//! `kube::runtime::applier` does most of this, but adds more than 1 ms to each wake-up; see `queue` for the
+//! measurements.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -19,7 +20,7 @@ use crate::queue::Queue;
 use ganglion_core::facts::Key;
 use ganglion_core::world::Stored;
 
-/// When an object is to be reconciled again after a pass that succeeded.
+/// Time of the next reconcile of an object after a successful one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// When something changes.
@@ -28,30 +29,31 @@ pub enum Action {
     RequeueAfter(Duration),
 }
 
-/// The result of one pass.
+/// Result of one reconcile.
 pub type PassResult = Result<Action, Error>;
 
-/// One controller: reconciles the objects of one kind, by key.
+/// A controller: reconciles the objects of one kind, by key.
 pub trait Controller: Send + Sync + 'static {
-    /// The kind that it reconciles.
+    /// The reconciled kind.
     type Kind: Stored;
-    /// Its name in logs and metrics.
+    /// Name in logs and metrics.
     const NAME: &'static str;
-    /// One pass over one object.
+    /// Reconciles one object once.
     fn reconcile(self: Arc<Self>, key: Key) -> impl Future<Output = PassResult> + Send;
 }
 
-/// How a controller is run.
+/// Parameters of a running controller.
 #[derive(Clone)]
 pub struct Run {
-    /// Maximum number of passes at the same time.
+    /// Maximum number of concurrent reconciles.
     pub concurrency: usize,
     pub metrics: Metrics,
-    /// Once cancelled, no pass begins; passes under way run to their end.
+    /// Once cancelled, no reconcile starts; running ones finish.
     pub stop: CancellationToken,
 }
 
-/// Runs a controller until `stop` is cancelled and its last pass has ended. Dropping the future aborts the passes.
+/// Runs a controller until `stop` is cancelled and its last reconcile has finished. Dropping the future aborts running
+/// reconciles.
 pub async fn run<C: Controller>(controller: Arc<C>, queue: Arc<Queue>, run: Run) {
     let mut worker = Worker {
         queue,
@@ -80,10 +82,11 @@ struct Worker {
     queue: Arc<Queue>,
     run: Run,
     passes: JoinSet<(PassResult, Duration)>,
-    /// Which object each pass is for.
+    /// Object of each running reconcile.
     keys: HashMap<Id, Key>,
     backoff: Backoff<Key>,
-    /// Counts terminal errors alone: a 403 right after many failed connections would otherwise wait a minute at once.
+    /// Counts terminal errors separately: a 403 right after many failed connections would otherwise wait a minute at
+    /// once.
     terminal: Backoff<Key>,
 }
 
@@ -109,7 +112,7 @@ impl Worker {
             }
             Err(failure) => {
                 self.run.metrics.reconciled(C::NAME, "panic", Duration::ZERO);
-                error!(controller = C::NAME, %failure, "a pass ended by a fault of this program");
+                error!(controller = C::NAME, %failure, "reconcile panicked");
                 (failure.id(), Err(Error::Broken))
             }
         };
@@ -122,7 +125,7 @@ impl Worker {
         self.report_length::<C>();
     }
 
-    /// How long until the object is reconciled again; none if only a change is to bring the next pass.
+    /// Delay before the next reconcile of the object; None if only a change triggers it.
     fn delay<C: Controller>(&mut self, key: &Key, result: PassResult) -> Option<Duration> {
         match result {
             Ok(requeue) => {
@@ -139,10 +142,10 @@ impl Worker {
                 let delay = delay_after(error.class(), backoff);
                 match error.class() {
                     Class::Terminal => {
-                        warn!(controller = C::NAME, object = %key, reason = error.reason(), %error, "pass failed");
+                        warn!(controller = C::NAME, object = %key, reason = error.reason(), %error, "reconcile failed");
                     }
                     Class::Retry | Class::After(_) => {
-                        debug!(controller = C::NAME, object = %key, reason = error.reason(), %error, "pass failed");
+                        debug!(controller = C::NAME, object = %key, reason = error.reason(), %error, "retrying");
                     }
                 }
                 Some(delay)
@@ -156,14 +159,15 @@ impl Worker {
     }
 }
 
-/// Longest delay after an error that a retry does not solve. Someone has to intervene, and that may not wake the controller.
+/// Maximum delay after an error that a retry does not solve. The fix may not wake the controller, so it retries
+/// nevertheless.
 const TERMINAL: Duration = Duration::from_secs(60);
 
-/// The delay after such an error, as a multiple of the delay after other errors: it begins at one second. An API server that
-/// has just started answers 403 until it has loaded the roles, for about that long.
+/// Multiple of the normal backoff after a terminal error: its first delay is one second. An API server that has just
+/// started answers 403 for about that long, until it has loaded the roles.
 const TERMINAL_FACTOR: u32 = 50;
 
-/// How long to wait after an error of this class; `backoff` is the object's backoff for such errors.
+/// Delay after an error of this class; `backoff` is the object's backoff for such errors.
 #[must_use]
 pub fn delay_after(class: Class, backoff: Duration) -> Duration {
     match class {

@@ -1,4 +1,4 @@
-//! How a controller is run: concurrency, backoff, panics, shutdown.
+//! Tests of running a controller: concurrency, backoff, panics, shutdown.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use super::*;
 
 type Script = dyn Fn(usize) -> PassResult + Send + Sync;
 
-/// A controller whose passes return what a script says. Records when each pass began.
+/// A controller whose reconciles return scripted results. Records the start of each reconcile.
 struct Scripted {
     script: Box<Script>,
     takes: Duration,
@@ -105,7 +105,7 @@ async fn after_a_terminal_error_the_delay_grows_to_a_minute() {
     assert_eq!(running.passes(), 2, "at once if something changes");
     after(120.0).await;
     let before = running.passes();
-    assert!((6..=10).contains(&before), "{before} passes: a right that comes back after seconds is not noticed late");
+    assert!((6..=10).contains(&before), "{before} reconciles: a right that returns within seconds is noticed soon");
     after(600.0).await;
     assert!((9..=14).contains(&(running.passes() - before)), "about one a minute");
 }
@@ -132,7 +132,7 @@ async fn a_pass_that_panics_costs_nobody_else_anything() {
     assert_eq!(running.passes(), 2);
     running.wake(&["a"]);
     after(0.1).await;
-    assert_eq!(running.passes(), 3, "it is not stuck as worked on");
+    assert_eq!(running.passes(), 3, "the object is not stuck as being reconciled");
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,5 +155,5 @@ async fn dropped_it_ends_at_once() {
     after(0.5).await;
     running.task.abort();
     after(5.0).await;
-    assert_eq!(running.controller.running.load(Ordering::SeqCst), 1, "the pass never got to its end");
+    assert_eq!(running.controller.running.load(Ordering::SeqCst), 1, "the reconcile never finished");
 }

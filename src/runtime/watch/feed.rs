@@ -1,6 +1,6 @@
-//! The watch of one kind: applies its events to the store, and recovers from failures.
+//! The watch of one kind: applies its events to the store and recovers from failures.
 //!
-//! Owns the backoff of this watch, and the reads of objects that no watch event has confirmed.
+//! Owns the backoff of this watch, and reads objects that no watch event has confirmed.
 
 use std::marker::PhantomData;
 use std::pin::pin;
@@ -27,24 +27,24 @@ use crate::store::Store;
 use ganglion_core::facts::{Identity, Key};
 use ganglion_core::world::{Indexed, Listing, Origin, Unreadable};
 
-/// Seconds after which the server ends one watch request. kube gives a silent watch up five seconds later.
+/// Time after which the server ends a watch request, in seconds. kube abandons a silent watch five seconds later.
 const WATCH_SECONDS: u32 = 145;
 
-/// Objects in one page of a list. Converting a page to facts needs several times the memory of its text, and allocators
-/// return little of that to the system.
+/// Number of objects per page of a list. Converting a page to facts needs several times the memory of its text, and
+/// allocators return little of it to the system.
 const PAGE: u32 = 250;
 
-/// Backoff between two attempts: first and maximum pause.
+/// Backoff between two attempts: first and maximum delay.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// How often to check whether an optional kind has been installed.
+/// Interval at which a missing optional kind is looked for.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// How long an optional kind that was there must be unavailable until its objects are forgotten. An API server answers 403
-/// while it loads the roles, and 404 while a definition is replaced; the autoscalers of that kind act all the while.
+/// Time for which an optional kind must be unavailable before its objects are removed. An API server answers 403 while
+/// it loads the roles, and 404 while a CRD is replaced; the autoscalers of that kind continue to act meanwhile.
 const ABSENT_AFTER: Duration = Duration::from_secs(60);
 
-/// One watch of objects `K`, which the store keeps as facts `F`.
+/// Watch of objects `K`, stored as facts `F`.
 pub struct Feed<K, F> {
     api: Api<Guard<K>>,
     namespace: Option<String>,
@@ -54,25 +54,25 @@ pub struct Feed<K, F> {
     store: Store,
     metrics: Metrics,
     awaited: Awaited,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// The store has the objects of a list.
+    /// The store contains the objects of a complete list.
     listed: bool,
-    /// Since when the API server has said that the kind is not there, or not allowed.
+    /// Time since which the API server has reported the kind as missing or forbidden.
     unavailable: Option<Instant>,
-    /// The objects that the current list has delivered so far; none once the watch follows changes.
+    /// Objects that the current list has delivered so far; None once the watch follows changes.
     list: Option<Listing<F>>,
-    /// Wakes the look-up.
+    /// Wakes the look-up of unconfirmed objects.
     list_complete: Arc<Notify>,
-    /// Whether the API server does not let the operator list and watch the objects.
+    /// Whether the operator may not list and watch the objects.
     refused: Arc<AtomicBool>,
 }
 
-/// Why a watcher is replaced by a new one.
+/// Reason why a watcher is replaced.
 enum Replaced {
     /// The watcher cannot recover.
     Broken,
-    /// The API server has no such kind (404), or does not allow the operator to list or watch it (403).
+    /// The API server does not serve the kind (404), or RBAC does not allow the operator to list or watch it (403).
     Unavailable(u16),
 }
 
@@ -104,12 +104,12 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         }
     }
 
-    /// Watches only objects with these fields.
+    /// Watches only objects that match this field selector.
     pub fn with_fields(self, fields: String) -> Self {
         Self { fields: Some(fields), ..self }
     }
 
-    /// Reports here whether the operator may watch the objects.
+    /// Stores in `refused` whether RBAC denies the watch.
     pub fn reporting_refusal(self, refused: Arc<AtomicBool>) -> Self {
         Self { refused, ..self }
     }
@@ -119,7 +119,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         join(self.look_up(), self.watch()).await;
     }
 
-    /// Watches while the kind is installed. Does not report a kind that is not installed; reports a missing permission once.
+    /// Watches while the kind is installed. Does not log a kind that is not installed; logs a missing permission once.
     pub async fn run_while_installed(self) {
         join(self.look_up(), self.watch_while_installed()).await;
     }
@@ -149,20 +149,20 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
             self.synced();
             if code == 403 && !reported {
                 reported = true;
-                warn!(kind = F::KIND, "objects of this kind are not looked at: list and watch are not granted");
+                warn!(kind = F::KIND, "kind is not watched: the operator may not list and watch it");
             }
             sleep(LOOK.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
         }
     }
 
-    /// Follows one watcher until another one is needed.
+    /// Follows one watcher until it must be replaced.
     async fn follow(&mut self) -> Replaced {
         let config = watcher::Config { page_size: Some(PAGE), ..watcher::Config::default() }.timeout(WATCH_SECONDS);
         let config = watcher::Config { field_selector: self.fields.clone(), ..config };
         let mut events = pin!(watcher(self.api.clone(), config));
         self.list = None;
         loop {
-            // After the list, the watcher itself gives a silent connection up.
+            // After the list, the watcher itself abandons a silent connection.
             let next = match self.list {
                 Some(_) => timeout(self.timeout, events.next()).await,
                 None => Ok(events.next().await),
@@ -215,7 +215,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         }
     }
 
-    /// The fact of an object, if it parses.
+    /// Converts the object to a fact, if it parses.
     fn fact(&self, object: Guard<K>) -> Result<F, Box<Unreadable>> {
         object.0.map(F::from).map_err(Box::new).inspect_err(|object| {
             let Key { namespace, name } = object.id().key;
@@ -224,15 +224,15 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         })
     }
 
-    /// The first list is complete, or the kind is not installed.
+    /// Reports readiness: the first list is complete, or the kind is not installed.
     fn synced(&mut self) {
         if self.awaited.ready() {
             debug!(kind = F::KIND, namespace = self.namespace, "cache filled");
         }
     }
 
-    /// Looks up what is unconfirmed after each list, until it is dropped. Runs in the task of the watch, so that a panic here ends
-    /// the watch, which is noticed.
+    /// Looks up unconfirmed objects after each list. Runs in the task of the watch, so that a panic here also ends the
+    /// watch, which is noticed.
     fn look_up(&self) -> impl Future<Output = ()> + use<K, F> {
         let look_up = LookUp {
             api: self.api.clone(),
@@ -254,11 +254,11 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         }
     }
 
-    /// Handles an error of the watcher: reports it and waits for the backoff. Returns a value if the watcher has to be replaced.
+    /// Handles an error of the watcher: logs it and backs off. Returns a value if the watcher must be replaced.
     async fn failed(&mut self, error: &watcher::Error) -> Option<Replaced> {
         let replaced = match code(error) {
             Some(code @ (403 | 404)) => Some(Replaced::Unavailable(code)),
-            // kube would start the watch at the same, expired version again.
+            // kube would start the watch at the same expired version again.
             Some(410) if matches!(error, watcher::Error::WatchStartFailed(_)) => Some(Replaced::Broken),
             _ => None,
         };
@@ -275,7 +275,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         if matches!(reason, "expired" | "not_there") {
             debug!(kind = F::KIND, namespace = self.namespace, error, "watch ended");
         } else {
-            warn!(kind = F::KIND, namespace = self.namespace, error, "watch failed, trying again");
+            warn!(kind = F::KIND, namespace = self.namespace, error, "watch failed, retrying");
         }
     }
 
@@ -286,7 +286,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
     }
 }
 
-/// The HTTP status code of an error that the API server returned.
+/// HTTP status code of an error that the API server returned.
 fn code(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -300,7 +300,7 @@ fn code(error: &watcher::Error) -> Option<u16> {
     }
 }
 
-/// The reason label in metrics.
+/// The `reason` label in metrics.
 fn reason(error: &watcher::Error) -> &'static str {
     match (error, code(error)) {
         (watcher::Error::NoResourceVersion, _) => "no_version",
@@ -312,8 +312,8 @@ fn reason(error: &watcher::Error) -> &'static str {
     }
 }
 
-/// Reads the objects that only answers to our own requests have shown: an object that was deleted before the list began appears
-/// neither in the list nor in the watch that follows it.
+/// Reads objects that only answers to our own requests have shown: an object that was deleted before the list started
+/// appears neither in the list nor in the watch that follows it.
 struct LookUp<K, F> {
     api: Api<Guard<K>>,
     namespace: Option<String>,
@@ -323,7 +323,7 @@ struct LookUp<K, F> {
 }
 
 impl<K: Watched, F: Indexed + From<K>> LookUp<K, F> {
-    /// Reads them once more when every request that was sent before the list has been answered or has timed out.
+    /// Looks them up twice: now, and once every request sent before the list has been answered or has timed out.
     async fn twice(&self) {
         self.all().await;
         sleep(self.timeout).await;
@@ -335,7 +335,7 @@ impl<K: Watched, F: Indexed + From<K>> LookUp<K, F> {
             match timeout(self.timeout, self.one(&id)).await {
                 Ok(Ok(Some(Guard(Ok(found))))) => self.store.apply(F::from(found), Origin::Own),
                 Ok(Ok(None)) => self.store.remove::<F>(&Identity { version: String::new(), ..id }),
-                // The watch reports an object that does not parse. A read that failed is repeated after the next list.
+                // The watch reports objects that do not parse. A failed read is repeated after the next list.
                 Ok(Ok(Some(Guard(Err(_)))) | Err(_)) | Err(_) => {}
             }
         }

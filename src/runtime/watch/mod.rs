@@ -1,8 +1,8 @@
-//! Feeds: one `kube::runtime::watcher` for each kind and watched namespace. Each object is converted to a slim fact before it
-//! is stored.
+//! Feeds: one `kube::runtime::watcher` per kind and watched namespace. Each object is converted to a slim fact before
+//! it is stored.
 //!
-//! Owns the backoff and the time limits of each watch, what a complete list removes from the store, and readiness. `caches` has
-//! the list of kinds.
+//! Owns the backoff and the time limits of each watch, the removal of objects missing in a complete list, and
+//! readiness. `caches` lists the kinds.
 
 mod feed;
 pub mod namespaces;
@@ -30,16 +30,16 @@ pub use ready::{Awaited, Readiness};
 pub trait Watched: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static {}
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static> Watched for K {}
 
-/// WatchOptions of the watches.
+/// Options of all watches.
 #[derive(Clone)]
 pub struct WatchOptions {
-    /// Watch only these namespaces; all if empty. Cluster-scoped kinds are always watched.
+    /// Namespaces to watch; all if empty. Cluster-scoped kinds are always watched.
     pub namespaces: Vec<String>,
-    /// Time limit of one request.
+    /// Timeout of a request.
     pub timeout: Duration,
 }
 
-/// Every watch of the process. Dropping it ends them.
+/// All watches of the process. Dropping it ends them.
 pub struct Feeds {
     client: Client,
     options: WatchOptions,
@@ -51,7 +51,7 @@ pub struct Feeds {
 }
 
 impl Feeds {
-    /// Without any watch. The watches that are added run until `stop` is cancelled.
+    /// Starts without watches. Watches that are added run until `stop` is cancelled.
     #[must_use]
     pub fn new(
         client: &Client,
@@ -64,7 +64,7 @@ impl Feeds {
         Self { client, options, store, ready: Readiness::default(), metrics, stop, tasks: JoinSet::new() }
     }
 
-    /// The readiness of all watches.
+    /// Readiness of all watches.
     #[must_use]
     pub fn ready(&self) -> Readiness {
         self.ready.clone()
@@ -84,7 +84,8 @@ impl Feeds {
         }
     }
 
-    /// Watches a namespaced kind in all other namespaces, if only some are watched and the operator has the right.
+    /// Watches a namespaced kind in all namespaces that are not watched otherwise, if the operator has the permission.
+    /// Does nothing if all namespaces are watched.
     pub fn outside<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
         if self.options.namespaces.is_empty() {
             return;
@@ -103,13 +104,13 @@ impl Feeds {
         }
     }
 
-    /// Watches a cluster-scoped kind, if the operator has the right.
+    /// Watches a cluster-scoped kind if the operator has the permission.
     pub fn optional_cluster<K: Watched + Resource<Scope = ClusterResourceScope>, F: Indexed + From<K>>(&mut self) {
         let feed = self.feed::<K, F>(Api::all(self.client.clone()), None);
         self.spawn(feed.run_while_installed());
     }
 
-    /// Watches the one object of this name of a cluster-scoped optional kind.
+    /// Watches the object of this name of an optional cluster-scoped kind.
     pub fn optional_named<K: Watched + Resource<Scope = ClusterResourceScope>, F: Indexed + From<K>>(
         &mut self,
         name: &str,
@@ -118,10 +119,7 @@ impl Feeds {
         self.spawn(feed.run_while_installed());
     }
 
-    /// Returns when every watch has ended, after `stop`.
-    ///
-    /// # Errors
-    /// At once if a watch panicked: its kind is not up to date any more.
+    /// Returns when every watch has ended after `stop`, or as soon as one panics, since its kind is then out of date.
     pub async fn ended(&mut self) -> Result<(), JoinError> {
         ended(&mut self.tasks).await
     }

@@ -1,5 +1,5 @@
-//! Watches of a kind in the namespaces that need it, which come and go while the operator runs. A right that is missing in one
-//! namespace concerns that one only.
+//! Watches of a kind in the namespaces that currently need it. A missing permission in one namespace does not affect
+//! the others.
 
 use std::collections::{BTreeSet, HashMap};
 use std::marker::PhantomData;
@@ -17,18 +17,18 @@ use crate::metrics::Metrics;
 use crate::store::Store;
 use ganglion_core::world::Indexed;
 
-/// How far the watch of a namespace is.
+/// State of the watch of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceWatch {
-    /// The objects of the namespace are in the store.
+    /// The store contains the objects of the namespace.
     Ready,
-    /// The first list is on its way.
+    /// The first list is not complete.
     Waiting,
-    /// The operator may not list and watch the objects of the namespace.
+    /// RBAC does not allow the operator to list and watch the objects of the namespace.
     Refused,
 }
 
-/// The watches. Dropping it ends them.
+/// Watches by namespace. Dropping it ends them.
 pub struct NamespaceFeeds<K, F> {
     client: Client,
     timeout: Duration,
@@ -49,18 +49,18 @@ where
     K: Watched + Resource<Scope = NamespaceResourceScope>,
     F: Indexed + From<K>,
 {
-    /// Without any watch. `timeout`: of one request.
+    /// Starts without watches. `timeout` applies to each request.
     #[must_use]
     pub fn new(client: &Client, timeout: Duration, store: Store, metrics: Metrics) -> Self {
         let client = pace::paced(client.clone());
         Self { client, timeout, store, metrics, running: Mutex::default(), kind: PhantomData }
     }
 
-    /// The state of the watch of this namespace, which is started if it does not run.
+    /// State of the watch of this namespace. Starts the watch if it does not run.
     pub fn state(&self, namespace: &str) -> NamespaceWatch {
         let mut running = self.running();
         let one = match running.get(namespace) {
-            // One that ended has panicked.
+            // A finished watch has panicked.
             Some(one) if !one.task.is_finished() => one,
             _ => {
                 running.insert(namespace.to_owned(), self.start(namespace));
@@ -74,7 +74,7 @@ where
         }
     }
 
-    /// Ends the watches of all other namespaces, and forgets their objects.
+    /// Ends the watches of all other namespaces and removes their objects.
     pub fn retain(&self, namespaces: &BTreeSet<String>) {
         let ended: Vec<_> = self.running().extract_if(|namespace, _| !namespaces.contains(namespace)).collect();
         for (namespace, one) in ended {

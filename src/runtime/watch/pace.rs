@@ -1,7 +1,8 @@
 //! Limits how often a watch of one path is started.
 //!
-//! `kube::runtime::watcher` starts the next watch without a pause or a report if the server ends one without an event. If the
-//! server, or a proxy in front of it, ended every watch immediately, the operator would send requests as fast as it answers.
+//! `kube::runtime::watcher` starts the next watch without a pause or a report if the server ends one without an event.
+//! If the server, or a proxy in front of it, ended every watch immediately, the operator would send requests as fast as
+//! it answers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,10 +17,10 @@ use tower::service_fn;
 /// Minimum time between the starts of two watches of the same path.
 const PACE: Duration = Duration::from_secs(1);
 
-/// When the last watch of each path was, or will be, started.
+/// Last or scheduled start of a watch, by path.
 type Starts = Arc<Mutex<HashMap<String, Instant>>>;
 
-/// A client that delays the start of a watch until [`PACE`] has passed since the last one.
+/// A client that delays the start of a watch until [`PACE`] has passed since the last one of the same path.
 pub fn paced(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let starts = Starts::default();
@@ -35,7 +36,7 @@ pub fn paced(client: Client) -> Client {
     Client::new(service, namespace)
 }
 
-/// When this request may be sent; none if it starts no watch.
+/// Time at which this request may be sent; None if it does not start a watch.
 fn start_at(starts: &Starts, request: &Request<Body>) -> Option<Instant> {
     let uri = request.uri();
     uri.query().filter(|query| query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1"))?;

@@ -1,17 +1,17 @@
-//! Whether every watch has delivered its first list.
+//! Readiness of the watches: whether every watch has delivered its first list.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Tells whether every watch has delivered its first list; cheap to clone.
+/// Reports whether every watch has delivered its first list; cheap to clone.
 #[derive(Clone, Default)]
 pub struct Readiness(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// Watches without a first list.
+    /// Number of watches without a first list.
     missing: AtomicUsize,
     changed: Notify,
 }

@@ -1,4 +1,4 @@
-//! The watches against a simulated API server: pages, broken watches, objects that do not parse, readiness.
+//! Tests of the watches against a simulated API server: pages, broken watches, objects that do not parse, readiness.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -84,7 +84,7 @@ impl Server {
     }
 
     fn says(&self, path: &str, kind: &str, object: &Value) {
-        // The type comes first, as from a real one.
+        // The type comes first, as from a real API server.
         let line = format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n");
         self.0.lock().unwrap().watches[path].send(line).unwrap();
     }
@@ -103,7 +103,7 @@ impl Server {
     }
 }
 
-/// A whole answer, or a stream of lines.
+/// A complete answer, or a stream of lines.
 type Answer = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>;
 
 fn whole(body: &Value) -> Answer {
@@ -202,7 +202,7 @@ async fn the_load_of_other_namespaces_is_watched_where_the_right_is_granted() {
     server.lists(PODS, vec![vec![pod("outside", 5)]], 9);
     let running = start(server, &["a", "b"]);
     running.settled().await;
-    assert!(!running.store.read(World::knows_load), "it is ready without");
+    assert!(!running.store.read(World::knows_load), "it is ready without these pods");
     after(20.0).await;
     assert!(running.store.read(World::knows_load));
     let asked = running.server.asked(PODS);
@@ -230,7 +230,7 @@ async fn an_optional_kind_is_forgotten_only_when_it_stays_away(#[values(403, 404
     running.settled().await;
     let known = || running.store.read(|world| world.autoscalers_on("a", "web").count());
     assert_eq!(known(), 1);
-    // An API server that has just started, or lost its aggregation for a moment.
+    // An API server that has just started, or whose aggregation layer failed for a moment.
     running.server.fails(SCALED, &[code; 4]);
     running.server.ends(SCALED);
     for _ in 0..40 {
@@ -241,7 +241,7 @@ async fn an_optional_kind_is_forgotten_only_when_it_stays_away(#[values(403, 404
     running.server.fails(SCALED, &[code; 100]);
     running.server.ends(SCALED);
     after(50.0).await;
-    assert_eq!(known(), 1, "for a minute it counts as passing");
+    assert_eq!(known(), 1, "for a minute the kind counts as temporarily unavailable");
     after(60.0).await;
     assert_eq!(known(), 0);
     running.server.fails(SCALED, &[]);
@@ -298,7 +298,7 @@ async fn a_version_that_is_too_old_means_a_new_list_and_what_vanished_is_gone() 
     running.server.says(PODS, "ERROR", &gone);
     after(1.0).await;
     assert_eq!(running.pods(), 1);
-    assert!(running.is_ready(), "what was ready stays ready");
+    assert!(running.is_ready(), "the readiness stays");
 }
 
 #[tokio::test(start_paused = true)]
@@ -334,7 +334,8 @@ async fn a_watch_that_is_ended_at_once_every_time_does_not_spin() {
 async fn what_only_our_own_requests_told_of_is_looked_up_after_a_list() {
     let running = start(Server::default(), &[]);
     running.settled().await;
-    // The answer to a request of before the list: the object was made and deleted before it, and no watch will tell.
+    // The answer to a request sent before the list: the object was created and deleted before it, and no watch event
+    // will report it.
     let id = Identity { key: Key::new("a", "ghost"), uid: "ghost".into(), version: "8".into() };
     running.store.apply(PodFact { id, ..PodFact::default() }, Origin::Own);
     running.server.fails("/api/v1/namespaces/a/pods/ghost", &[404]);
@@ -371,7 +372,7 @@ async fn an_object_that_does_not_parse_stops_nobody_and_is_remembered() {
     running.server.says(ACTIONS, "MODIFIED", &odd);
     after(0.001).await;
     assert!(running.has_unreadable());
-    assert_eq!(running.actions(), 2, "what it last said still counts");
+    assert_eq!(running.actions(), 2, "its last readable version still counts");
     running.server.says(ACTIONS, "DELETED", &odd);
     after(0.001).await;
     assert!(!running.has_unreadable());

@@ -1,4 +1,4 @@
-//! Tests of the expression language, as a user meets it: text in, answer or message out.
+//! Tests of the expression language from the user's perspective: text in, result or message out.
 
 mod properties;
 
@@ -103,7 +103,7 @@ fn message(text: &str) -> String {
 #[case("has(node.labels.gpu)", false)]
 #[case("'gpu' in node.labels && node.labels['gpu'] == 'a100'", false)]
 #[case("has(node.labels.gpu) && node.labels.gpu == 'a100'", false)]
-// What is missing does not matter where the rest decides.
+// A missing value does not matter if the result does not depend on it.
 #[case("node.labels['gpu'] == 'a100' || node.pods < 4", true)]
 #[case("node.labels['gpu'] == 'a100' && node.pods > 4", false)]
 #[case("true", true)]
@@ -227,7 +227,7 @@ fn a_node_without_an_answer_says_why(#[case] text: &str, #[case] expected: Expre
 #[case("int(node.ready) == 1", "\"int\" needs a number or a string, and got a bool")]
 #[case("node.pods.startsWith('a')", "\"startsWith\" needs a string, and got an int")]
 #[case("node.name.startsWith(3)", "\"startsWith\" needs a string, and got an int")]
-// Nearly always true, and never what is meant.
+// Nearly always true, and never intended.
 #[case("node.pods / node.podCapacity < 0.5", "drops its fraction")]
 #[case("0.5 > node.pods / node.podCapacity", "drops its fraction")]
 #[case("(1 + node.pods / node.podCapacity) * 0.5 < 1.0", "drops its fraction")]
@@ -299,7 +299,7 @@ fn its_length_is_bounded_in_characters() {
     assert_eq!(answer(&padded(MAX_CHARS + 1)), Err(error));
 }
 
-/// `1+1+…` of this depth, compared.
+/// `1+1+…` of this depth, in a comparison.
 fn sum(depth: usize) -> String {
     format!("1{} > 0", "+1".repeat(depth - 2))
 }
@@ -321,7 +321,7 @@ fn its_brackets_are_bounded() {
 
 #[test]
 fn its_terms_are_bounded() {
-    // The operator, the value, the elements.
+    // The operator, the value, and the elements count as terms.
     let list = |terms: usize| format!("1 in [{}2]", "2,".repeat(terms - 3));
     assert_eq!(answer(&list(MAX_TERMS)), Ok(false));
     assert_eq!(answer(&list(MAX_TERMS + 1)), Err(ExpressionError::TooManyTerms));
@@ -335,7 +335,7 @@ fn the_deepest_expression_evaluates_on_half_an_ordinary_stack() {
     assert_eq!(evaluation.join().unwrap(), Ok(true));
 }
 
-/// As much nesting of every sort as 512 characters hold, closed and left open.
+/// The deepest nesting of each kind within 512 characters, with and without closing brackets.
 #[rstest]
 #[case("(", ")")]
 #[case("[", "]")]

@@ -1,12 +1,12 @@
-//! What holds of every expression, whatever its text.
+//! Properties of all expressions.
 
 use super::*;
 use proptest::prelude::*;
 
-/// What is known of a part of an expression: its text, and its value unless a label is missing.
+/// Part of an expression: its text, and its value unless a label is missing.
 type Known = (String, Option<bool>);
 
-/// Conditions on the node of `with_node`, with their values by hand.
+/// Conditions on the node of `with_node`, with their expected values.
 fn condition() -> impl Strategy<Value = Known> {
     let atom = prop_oneof![
         (-5_i64..10).prop_map(|n| (format!("node.pods < {n}"), Some(3 < n))),
@@ -48,7 +48,7 @@ fn condition() -> impl Strategy<Value = Known> {
     })
 }
 
-/// Anything the language has, well typed or not.
+/// Any syntax of the language, well typed or not.
 fn anything() -> impl Strategy<Value = String> {
     let atom = prop::sample::select(vec![
         "node.name",
@@ -155,7 +155,7 @@ proptest! {
         let cut = text.chars().take(cut.index(text.chars().count() + 1)).collect();
         for text in [text, cut] {
             let found = answer(&text);
-            // Checked types leave the evaluator nothing unforeseen to complain of.
+            // After the type checks, the evaluator has no unexpected errors.
             let unforeseen = matches!(
                 found,
                 Err(ExpressionError::Unreadable | ExpressionError::Failed { .. })

@@ -1,5 +1,5 @@
-//! Lists that come at any moment: between two of our requests, or between a request and its answer. In the end the world
-//! knows what the API server has, and nothing else.
+//! Tests of lists at any moment: between two of our requests, or between a request and its answer. In the end the world
+//! contains exactly the objects of the API server.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,24 +8,24 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What happens next, to one of a few pods where it names one.
+/// The next step of the test, for one of a few pods where it names one.
 #[derive(Clone, Debug)]
 enum Happens {
-    /// Others make, change or delete a pod.
+    /// Other clients create, change or delete a pod.
     Made(u8),
     Changed(u8),
     Deleted(u8),
-    /// A request of ours is carried out; its answer is on its way.
+    /// A request of ours is executed; its answer is pending.
     WeMake(u8),
     WeChange(u8),
     WeDelete(u8),
     /// The oldest answer arrives.
     Answer,
-    /// The watch tells the next event.
+    /// The watch delivers its next event.
     Hear,
-    /// The watch breaks, and what it has not told is lost: a list is needed.
+    /// The watch breaks and loses undelivered events, so a list is needed.
     Break,
-    /// The list is asked for; the server takes it; its answer is complete.
+    /// The list is requested; the server takes the snapshot; the answer is complete.
     Ask,
     Take,
     Complete,
@@ -50,26 +50,26 @@ fn happenings() -> impl Strategy<Value = Vec<Happens>> {
     prop::collection::vec(one, 0..80)
 }
 
-/// What a request of ours came to.
+/// Result of a request of ours.
 enum Answer {
     Is(Box<PodFact>),
     Gone(Identity),
 }
 
-/// How far the watch is.
+/// State of the watch.
 enum Watch {
     Broken,
     Asked(Listing<PodFact>),
     Taken(Listing<PodFact>, Vec<PodFact>, usize),
-    /// It has told of the server's log up to here.
+    /// It has delivered the server's log up to this index.
     Follows(usize),
 }
 
-/// The API server with one client, us.
+/// The API server with a single client, the operator.
 struct Scene {
     world: World,
     there: BTreeMap<Key, PodFact>,
-    /// Each change: the pod as it is, or as it was when it was deleted.
+    /// All changes: the pod after the change, or before its deletion.
     log: Vec<(PodFact, bool)>,
     version: u64,
     answers: VecDeque<Answer>,
@@ -173,7 +173,7 @@ impl Scene {
         true
     }
 
-    /// Nothing more happens: what is under way ends, and what nobody confirmed is looked up.
+    /// No further steps: pending requests and lists complete, and unconfirmed objects are looked up.
     fn rest(&mut self) {
         for happens in [Happens::Ask, Happens::Take, Happens::Complete] {
             self.list(&happens);

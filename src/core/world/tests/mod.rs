@@ -1,4 +1,4 @@
-//! The world under random histories: indexes equal what a scan of the facts would give, and old news changes nothing.
+//! Tests of the world with random histories: indexes equal a scan of the facts, and stale events change nothing.
 
 mod lists;
 
@@ -14,7 +14,7 @@ use ganglion_api::targets::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::Step;
 
-/// One thing that happens to one of a few pods.
+/// One event for one of a few pods.
 #[derive(Clone, Debug)]
 enum Event {
     Put { pod: u8, node: Option<u8>, set: Option<u8>, slot: Option<u8>, cpu: i64, finished: bool },
@@ -46,7 +46,7 @@ fn pod(number: u8, version: u64) -> PodFact {
     PodFact { id, ..PodFact::default() }
 }
 
-/// A list that is asked for and answered at once.
+/// A list that is answered at once.
 fn list(world: &mut World, namespace: Option<&str>, pods: impl IntoIterator<Item = PodFact>) {
     let mut list = world.begin_list::<PodFact>(namespace);
     pods.into_iter().for_each(|pod| list.add(pod));
@@ -119,7 +119,7 @@ proptest! {
         }
     }
 
-    /// An answer to a write of ours that the watch has overtaken must not bring a deleted pod back.
+    /// An answer to a write of ours that the watch has overtaken must not restore a deleted pod.
     #[test]
     fn what_is_gone_stays_gone(at in 20..100_u64, behind in 1..19_u64) {
         let mut world = World::default();
@@ -129,7 +129,7 @@ proptest! {
         prop_assert!(world.pod(&pod(1, 0).id.key).is_none());
     }
 
-    /// Our own write is seen at once, and an older watch event does not undo it.
+    /// Our own write is visible at once, and an older watch event does not undo it.
     #[test]
     fn own_writes_are_seen(at in 20..100_u64, ahead in 1..19_u64) {
         let mut world = World::default();
@@ -141,7 +141,7 @@ proptest! {
     }
 }
 
-/// What an action is known to be at: its slots (workload, node, step), and whether it has ended. None: it is gone.
+/// State of an action: its slots (workload, node, step), and whether it has ended. None if it is deleted.
 type News = (u8, Option<(Vec<(u8, u8, Step)>, bool)>);
 
 fn news() -> impl Strategy<Value = Vec<News>> {
@@ -228,7 +228,7 @@ proptest! {
     }
 }
 
-/// After an accepted eviction the watch first reports a condition, of a pod that does not end yet.
+/// After an accepted eviction, the watch first reports a condition of a pod that is not terminating yet.
 #[test]
 fn a_pod_that_ends_does_not_come_back_but_its_successor_does() {
     let mut world = World::default();

@@ -1,4 +1,5 @@
-//! What is issued is accepted by webpki for each name, in its time, under its CA; what is not good is named; no input panics.
+//! Tests: webpki accepts an issued certificate for each name, during its validity, under its CA; every flaw is named;
+//! no input panics.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use rustls::client::danger::ServerCertVerifier;
 
 use super::*;
 
-/// A CA that the first version made, and one of its certificates. What stored CAs are like must not change.
+/// A CA issued by the first version, and one of its certificates. The format of stored CAs must not change.
 const FIRST_CA: &str = include_str!("../fixtures/ca.crt");
 const FIRST_CA_KEY: &str = include_str!("../fixtures/ca.key");
 
@@ -39,7 +40,7 @@ fn state_of(issued: &Issued, now: Timestamp) -> CertificateState {
     state(&issued.tls, Some(&issued.ca.certificate), &names(&NAMES), now)
 }
 
-/// What a TLS client that trusts this CA says to the certificate.
+/// Result of the check by a TLS client that trusts this CA.
 fn client(issued: &Issued, ca: &Pair, name: &str, at: Timestamp) -> Result<(), rustls::Error> {
     let roots = Arc::new(roots(&ca.certificate).unwrap());
     let provider = Arc::new(ring::default_provider());
@@ -50,7 +51,7 @@ fn client(issued: &Issued, ca: &Pair, name: &str, at: Timestamp) -> Result<(), r
     verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], time).map(drop)
 }
 
-/// A self-signed pair, as others make them.
+/// A self-signed pair, as other tools create them.
 fn foreign(change: impl FnOnce(&mut CertificateParams)) -> Pair {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(names(&NAMES)).unwrap();
@@ -152,7 +153,7 @@ fn a_ca_stays_when_others_are_trusted_beside_it() {
     let bundled = Pair { certificate: bundle.clone(), key: one.ca.key.clone() };
     let new = issue(&names(&NAMES), now(), Some(&bundled)).unwrap();
     assert_eq!((new.is_new_ca, new.ca.certificate), (false, bundle));
-    // The key of the second: the first is what clients were given as ours.
+    // The key of the second CA: clients trust the first certificate as our CA.
     let swapped = Pair { key: two.ca.key.clone(), ..bundled };
     assert!(issue(&names(&NAMES), now(), Some(&swapped)).unwrap().is_new_ca);
 }
@@ -162,7 +163,7 @@ fn the_ca_of_the_first_version_is_still_used() {
     let ca = Pair { certificate: FIRST_CA.into(), key: FIRST_CA_KEY.into() };
     let new = issue(&names(&NAMES), now(), Some(&ca)).unwrap();
     assert!(!new.is_new_ca);
-    // OpenSSL, unlike webpki, compares the key identifiers, too.
+    // OpenSSL, unlike webpki, also compares the key identifiers.
     let ca_der = certificates(&ca.certificate).unwrap();
     let leaf_der = certificates(&new.tls.certificate).unwrap();
     // subjectKeyIdentifier 2.5.29.14: OCTET STRING of OCTET STRING of 20 bytes.
@@ -176,9 +177,9 @@ fn the_ca_of_the_first_version_is_still_used() {
 #[case::not_a_name(&["a.svc", "not a name"], NOW, "\"not a name\" is neither a DNS name nor an IP address")]
 #[case::empty(&[""], NOW, "\"\" is neither a DNS name nor an IP address")]
 #[case::not_ascii(&["größe.svc"], NOW, "\"größe.svc\" is neither a DNS name nor an IP address")]
-#[case::before_1970(&["a.svc"], "1969-12-31T00:00:00Z", "1969-12-31T00:00:00Z is not a time for a new certificate, is the clock wrong?")]
-#[case::ancient(&["a.svc"], "-009999-01-02T02:00:00Z", "-009999-01-02T02:00:00Z is not a time for a new certificate, is the clock wrong?")]
-#[case::the_last(&["a.svc"], "9999-12-30T22:00:00Z", "9999-12-30T22:00:00Z is not a time for a new certificate, is the clock wrong?")]
+#[case::before_1970(&["a.svc"], "1969-12-31T00:00:00Z", "a certificate cannot be issued at 1969-12-31T00:00:00Z, check the clock")]
+#[case::ancient(&["a.svc"], "-009999-01-02T02:00:00Z", "a certificate cannot be issued at -009999-01-02T02:00:00Z, check the clock")]
+#[case::the_last(&["a.svc"], "9999-12-30T22:00:00Z", "a certificate cannot be issued at 9999-12-30T22:00:00Z, check the clock")]
 fn what_cannot_be_issued(#[case] wanted: &[&str], #[case] at: &str, #[case] error: &str) {
     let result = issue(&names(wanted), at.parse().unwrap(), None);
     assert_eq!(result.unwrap_err().to_string(), error);
@@ -250,7 +251,7 @@ fn what_is_wrong_with_a_certificate_is_named() {
         ("backwards", &backwards, None, Flaw::Validity),
     ];
     for (what, pair, ca, flaw) in table {
-        // Also when it has expired: what must be done first is to make it whole.
+        // Even if it has also expired: the flaw must be fixed first.
         for at in [now(), in_days(1000)] {
             assert_eq!(state(pair, ca, &wanted, at), CertificateState::Invalid(flaw.clone()), "{what} at {at}");
         }
@@ -260,7 +261,7 @@ fn what_is_wrong_with_a_certificate_is_named() {
 #[test]
 fn a_wanted_name_that_is_missing_is_named() {
     let issued = issue(&names(&["a.svc", "*.b.svc", "10.0.0.1"]), now(), None);
-    // rustls has no wildcards among the names of servers.
+    // rustls does not accept wildcards among the names of servers.
     assert!(matches!(issued, Err(CertificateError::Name(name)) if name == "*.b.svc"));
     let issued = issue(&names(&["a.svc", "10.0.0.1"]), now(), None).unwrap();
     for (name, is_there) in
@@ -312,22 +313,23 @@ fn a_chain_with_an_intermediate_is_good_under_its_root() {
 fn no_key_is_shown() {
     let issued = issued();
     let shown = format!("{issued:?}{issued:#?}");
-    // With the colon, which base64 does not have: the letters alone are now and then in a certificate.
+    // The check includes the colon, which base64 does not contain: a certificate may contain the letters alone by
+    // chance.
     assert!(shown.contains("BEGIN CERTIFICATE") && !shown.contains("PRIVATE") && !shown.contains("key:"));
 }
 
-/// PEM of these bytes.
+/// Encodes these bytes as PEM.
 fn pem(label: &str, der: &[u8]) -> Vec<u8> {
     let base64 = serde_json::to_string(&ByteString(der.to_vec())).unwrap();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", base64.trim_matches('"')).into_bytes()
 }
 
-/// A time that certificates may be asked about.
+/// A time to check certificates at.
 fn any_time() -> impl Strategy<Value = Timestamp> {
     (Timestamp::MIN.as_second()..=Timestamp::MAX.as_second()).prop_map(|second| Timestamp::from_second(second).unwrap())
 }
 
-/// Asks everything of these pairs; nothing may panic.
+/// Runs all checks on these pairs; none may panic.
 fn ask_everything(pair: &Pair, ca: &Pair, wanted: &[String], at: Timestamp) {
     let _ = state(pair, Some(&ca.certificate), wanted, at);
     let _ = state(pair, None, wanted, at);

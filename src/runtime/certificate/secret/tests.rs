@@ -1,4 +1,4 @@
-//! What is planned for each Secret that may be found, by whose it is and in what state its certificate is.
+//! Tests of the plan for each stored Secret, by its owner and the state of its certificate.
 
 use jiff::{SignedDuration, ToSpan};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
@@ -26,7 +26,7 @@ fn plan_for(secret: Option<&Secret>, names: &[&str], at: Timestamp) -> Result<Se
     plan(secret, WantedSecret { namespace: "system", name: "ganglion-tls", server_names: &names }, at)
 }
 
-/// What the API server makes of a Secret that was created.
+/// The Secret as the API server stores it after its creation.
 fn stored() -> Secret {
     let SecretPlan::Create(SecretWrite { mut secret, .. }) = plan_at(None, now()) else { panic!() };
     secret.metadata.uid = Some("u1".to_owned());
@@ -35,7 +35,7 @@ fn stored() -> Secret {
     *secret
 }
 
-/// The same of somebody else.
+/// The same Secret of another owner.
 fn given() -> Secret {
     let mut secret = stored();
     secret.metadata.labels = Some(BTreeMap::from([("controller.cert-manager.io/fao".to_owned(), "true".to_owned())]));
@@ -55,7 +55,7 @@ fn without(mut secret: Secret, key: &str) -> Secret {
     secret
 }
 
-/// The plan in a word, and why.
+/// Name of the plan, and its reason.
 fn outline(plan: &SecretPlan) -> (&'static str, Option<Reason>) {
     let word = match plan {
         SecretPlan::Use(_) => "use",
@@ -107,7 +107,7 @@ fn ours_is_renewed_in_time(#[case] days: i64, #[case] expected: (&str, Option<Re
     let usable = plan.usable();
     assert!(usable.is_none_or(|usable| usable.is_ours && usable.expires == in_days(90)));
     assert_eq!(usable.is_some_and(|usable| usable.expires_soon()), (60..90).contains(&days));
-    // Also for a clock that is a day behind, the CA is just valid.
+    // The CA is just valid even for a clock that is a day behind.
     assert!(plan.write().is_none_or(|write| !write.is_new_ca));
 }
 
@@ -129,7 +129,7 @@ fn that_of_somebody_else_is_used_until_it_expires(
     assert!(plan.usable().is_none_or(|usable| !usable.is_ours && usable.expires == in_days(90)));
 }
 
-/// Each thing that can be wrong with the data.
+/// Every defect of the data.
 fn spoilt(secret: &Secret) -> Vec<(Secret, Flaw)> {
     let other = stored();
     let other = |key: &str| other.data.as_ref().unwrap()[key].0.clone();
@@ -149,7 +149,7 @@ fn spoilt(secret: &Secret) -> Vec<(Secret, Flaw)> {
 fn ours_is_replaced_when_it_is_of_no_use() {
     let secret = stored();
     let mut all = spoilt(&secret);
-    // What clients trust is a part of it.
+    // The CA that clients trust is part of the Secret.
     all.push((without(secret.clone(), CA_CRT), Flaw::Ca));
     all.push((with(secret.clone(), CA_CRT, b"nothing"), Flaw::Ca));
     all.push((with(secret, CA_CRT, &stored().data.unwrap()[CA_CRT].0), Flaw::Issuer));
@@ -175,8 +175,8 @@ fn that_of_somebody_else_is_never_overwritten() {
     let SecretPlan::Wait(blocked) = plan_at(Some(&given()), in_days(90)) else { panic!() };
     assert_eq!(
         blocked.to_string(),
-        "the Secret system/ganglion-tls is not usable and not the operator's to change: the certificate has expired; \
-         replace its certificate, or delete the Secret: the operator then makes one itself"
+        "Secret system/ganglion-tls is not usable, and the operator does not manage it: the certificate has expired; \
+         replace its certificate, or delete the Secret to let the operator create one"
     );
 }
 
@@ -237,7 +237,7 @@ fn a_new_name_is_a_new_certificate_of_ours_and_a_wait_for_others() {
     assert!(!write.is_new_ca);
     assert_eq!(outline(&plan_for(Some(&write.secret), &names, now()).unwrap()).0, "use");
     assert_eq!(outline(&plan_for(Some(&given()), &names, now()).unwrap()), ("wait", Some(missing)));
-    // A certificate with more names than are wanted stays until it is renewed.
+    // A certificate with additional names stays until it is renewed.
     assert_eq!(outline(&plan_at(Some(&write.secret), now())), ("use", None));
 }
 
@@ -276,7 +276,7 @@ fn no_key_is_shown() {
     secret.metadata.annotations = Some(BTreeMap::from([("last-applied".to_owned(), applied)]));
     for plan in [plan_at(None, now()), plan_at(Some(&secret), now()), plan_at(Some(&secret), in_days(60))] {
         let shown = format!("{plan:?}");
-        // Bytes are shown as numbers or as text: "BEGIN PRIVATE".
+        // Bytes would be shown as numbers or as text: "BEGIN PRIVATE".
         assert!(!shown.contains("PRIVATE") && !shown.contains("80, 82, 73, 86"), "{shown}");
         assert!(!shown.contains("LS0tLS1CRUdJTiBQUklW"), "{shown}");
     }

@@ -1,5 +1,5 @@
-//! Real handshakes over TCP: which certificate is shown before and after a replacement, which protocols are spoken, and that
-//! slow or silent clients hold up nobody.
+//! Real handshakes over TCP: the certificate before and after a replacement, the protocol versions, and slow or silent
+//! clients, which must not delay others.
 
 use std::net::SocketAddr;
 
@@ -31,7 +31,7 @@ fn issued(days_ago: i64, ca: Option<&Pair>) -> Issued {
     issue(&[NAME.to_owned()], now() - SignedDuration::from_hours(24 * days_ago), ca).unwrap()
 }
 
-/// A clock that stands still.
+/// A fixed clock.
 #[derive(Debug)]
 struct Clock;
 
@@ -53,7 +53,7 @@ fn trusting(ca: &Pair, versions: &[&'static SupportedProtocolVersion]) -> Client
     config
 }
 
-/// A server; the result of each handshake comes out of the channel.
+/// A server that sends the result of each handshake to the channel.
 async fn serve(
     certificate: &ReloadingCertificate,
 ) -> (SocketAddr, mpsc::UnboundedReceiver<Result<(), HandshakeError>>) {
@@ -82,7 +82,7 @@ async fn serve(
     (address, seen)
 }
 
-/// Connects, and exchanges a byte: in TLS 1.3 a client is done before the server.
+/// Connects and exchanges a byte: in TLS 1.3 the client finishes its handshake before the server.
 async fn connect(to: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<client::TlsStream<TcpStream>> {
     let stream = TcpStream::connect(to).await?;
     let connector = TlsConnector::from(config.clone());
@@ -125,7 +125,7 @@ async fn a_certificate_is_replaced_while_the_server_runs() {
     let mut open = connect(address, &client).await.unwrap();
     assert!(seen.recv().await.unwrap().is_ok());
 
-    // An open connection outlives the certificate that it began with.
+    // An open connection outlives the certificate that it started with.
     certificate.replace(&expired.tls).unwrap();
     echo(&mut open).await.unwrap();
     assert!(connect(address, &client).await.is_err());
@@ -203,7 +203,7 @@ async fn silent_clients_hold_up_nobody_and_are_dropped() {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
     assert!(connect(address, &client).await.is_ok());
-    // The handshake ended before that of any silent client.
+    // The handshake finished before that of any silent client.
     assert!(seen.recv().await.unwrap().is_ok());
     for mut stream in silent {
         let mut byte = [0];
@@ -228,7 +228,7 @@ async fn the_time_limit_is_for_the_whole_handshake() {
     for interval in [Duration::from_secs(3600), Duration::from_secs(2)] {
         let (mut client, server) = duplex(1024);
         let dribble = tokio::spawn(async move {
-            // The head of a record of 512 bytes, and then a byte at a time.
+            // The head of a record of 512 bytes, then one byte at a time.
             let head = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3].into_iter().chain(std::iter::repeat(7));
             for byte in head {
                 sleep(interval).await;
