@@ -171,7 +171,7 @@ fn best_first(one: &ExplainedCandidate, other: &ExplainedCandidate) -> Ordering 
 fn no_opinion(policy: &CompiledPolicy, pod: &PlacedPod) -> Option<String> {
     if !policy.concerns(pod) {
         let scheduler = &pod.scheduler;
-        Some(format!("the policy is not for pods of the scheduler {scheduler:?}, or the pod is a DaemonSet's"))
+        Some(format!("the policy does not name the pod's scheduler {scheduler:?}, or the pod belongs to a DaemonSet"))
     } else if policy.mode == PolicyMode::Shadow {
         Some("mode: Shadow".to_owned())
     } else {

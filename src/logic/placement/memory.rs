@@ -51,13 +51,13 @@ pub struct SavedMemory {
 /// Reason why a saved text is rejected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum MemoryError {
-    #[error("it has no {MEMORY_KEY}")]
+    #[error("it has no key {MEMORY_KEY}")]
     Missing,
     #[error("it has {0} bytes, more than {MAX_TEXT}")]
     TooLong(usize),
     #[error("it cannot be read: {0}")]
     Malformed(String),
-    #[error("it has a value that is none: {0}")]
+    #[error("it has an invalid value: {0}")]
     Invalid(String),
     #[error("it was saved at {0}, which is in the future")]
     Future(Timestamp),

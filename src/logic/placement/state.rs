@@ -58,14 +58,14 @@ pub fn health(policy: &CompiledPolicy, coverage: &Coverage) -> Health<PolicyReas
     let blind = coverage.agents.iter().find(|agent| coverage.nodes > 0 && agent.nodes == 0);
     if let Some(agent) = blind {
         let lacks = agent.message.as_deref().unwrap_or_default();
-        let message = format!("agent {} has no opinion, as it knows nothing of any node: {lacks}", agent.name);
+        let message = format!("agent {} has no data about any node: {lacks}", agent.name);
         return Health::Retrying(PolicyReason::AgentsWithoutData, message);
     }
     let nodes = counted(coverage.nodes, "node");
     match policy.mode {
-        PolicyMode::Active => Health::Good(PolicyReason::Serving, format!("the agents know {nodes}")),
+        PolicyMode::Active => Health::Good(PolicyReason::Serving, format!("filters and scores {nodes}")),
         PolicyMode::Shadow => {
-            let message = format!("the agents know {nodes}; schedulers get no opinion, by mode: Shadow");
+            let message = format!("filters and scores {nodes}; mode: Shadow only logs the result");
             Health::Good(PolicyReason::Shadowing, message)
         }
     }

@@ -168,7 +168,7 @@ fn reward_avoids_the_node_where_pods_of_the_type_failed() {
     assert_eq!(words(1), "value 0.59 of type web on this node");
     assert_eq!(words(0), "initial value 0.90 of type web on this node");
     let unknown = opinion(&placed(1));
-    assert_eq!(unknown, [Opinion::Abstains("no pod of type new has made a difference between nodes".into())]);
+    assert_eq!(unknown, [Opinion::Abstains("no node has a learned value for pods of type new".into())]);
 }
 
 /// The NodeConfig of a node that is half used and takes so many watts more for each percent.
@@ -414,9 +414,9 @@ fn a_node_with_too_little_cpu_is_overcommitted_even_without_a_curve() {
 }
 
 #[rstest]
-#[case(json!([{"name": "x"}]), PolicyReason::SpecInvalid, "agent x: it has no member")]
-#[case(json!([{"name": "x", "safe": {"risk": "2"}}]), PolicyReason::SpecInvalid, "agent x: \"2\" is no number from 0 to 1")]
-#[case(json!([{"name": "x", "congestion": {"max": "-1"}}]), PolicyReason::SpecInvalid, "agent x: \"-1\" is no number")]
+#[case(json!([{"name": "x"}]), PolicyReason::SpecInvalid, "agent x: it sets no agent type")]
+#[case(json!([{"name": "x", "safe": {"risk": "2"}}]), PolicyReason::SpecInvalid, "agent x: \"2\" is not a number from 0")]
+#[case(json!([{"name": "x", "congestion": {"max": "-1"}}]), PolicyReason::SpecInvalid, "agent x: \"-1\" is not a number")]
 #[case(json!([{"name": "x", "safe": {"balance": {"sensitivity": "0"}}}]), PolicyReason::SpecInvalid, "balance.sensitivity must be above 0")]
 #[case(json!([{"name": "x", "power": {"base": 14}}]), PolicyReason::SpecInvalid, "agent x: base must be 15 to 90")]
 #[case(json!([{"name": "x", "pigeon": {"resources": ["cpu"], "prime": "memory"}}]), PolicyReason::SpecInvalid, "prime must be")]
