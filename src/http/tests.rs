@@ -1,4 +1,4 @@
-//! The routes over a real socket, as a kubelet or Prometheus would ask.
+//! Tests of the routes over a real socket, with requests like those of a kubelet or Prometheus.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::logic::facts::Key;
 use crate::logic::figures::{ActionFigures, LoopFigures};
 use crate::runtime::watch::{Feeds, WatchOptions};
 
-/// A server whose caches never fill.
+/// Starts a server whose caches never sync.
 async fn started() -> (std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<()>, Feeds) {
     let (idle, _) = mock::pair::<http_::Request<Body>, http_::Response<Body>>();
     let metrics = Metrics::new();
