@@ -22,7 +22,7 @@ const REPLAYED: usize = 1000;
 /// one.
 const MAX_SCHEDULERS: usize = 256;
 
-/// See the module.
+/// Records of all nodes, with learned demand.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     clock: u64,
@@ -38,7 +38,7 @@ pub struct Inventory {
     saved: HashMap<String, (Timestamp, LearnedDemand)>,
 }
 
-/// The demand of a pod, by [`RESOURCES`].
+/// Converts the requests of a pod to its demand, by [`RESOURCES`].
 #[must_use]
 pub fn demand(requests: Requests) -> Row {
     let Requests { cpu, memory, gpu, storage } = requests;

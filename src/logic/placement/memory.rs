@@ -118,7 +118,7 @@ impl SavedMemory {
         if text.len() > MAX_TEXT { Err(MemoryError::TooLong(text.len())) } else { Ok(text) }
     }
 
-    /// Reads a ConfigMap.
+    /// Reads and validates the text in a ConfigMap.
     pub fn read(map: &ConfigMap, now: Timestamp) -> Result<Self, MemoryError> {
         let text = map.data.as_ref().and_then(|data| data.get(MEMORY_KEY)).ok_or(MemoryError::Missing)?;
         Self::parse(text, now)

@@ -28,7 +28,7 @@ pub struct PlacedPod {
     pub controller: Option<Owner>,
     pub scheduler: String,
     pub tolerates_control_plane: bool,
-    /// The annotation [`SPREAD_RATE`].
+    /// Annotation [`SPREAD_RATE`] of the pod.
     pub spread_rate: Option<String>,
 }
 
@@ -64,7 +64,7 @@ fn tolerates_control_plane(toleration: &Toleration) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Siblings {
     pub replicas: u32,
-    /// The annotation [`SPREAD_RATE`] of the ReplicaSet.
+    /// Annotation [`SPREAD_RATE`] of the ReplicaSet.
     pub spread_rate: Option<String>,
     /// Number of its other active pods, by node. Terminating pods do not count.
     pub on_nodes: HashMap<String, u32>,
@@ -108,7 +108,7 @@ pub struct PlacementQuestion<'a> {
     pub rewards: &'a RewardMemory,
 }
 
-/// Why a node is rejected.
+/// Rejection of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRejection {
     /// Reason for users. [`CompiledPolicy::filter`](super::policy::CompiledPolicy::filter) adds the agent's name in

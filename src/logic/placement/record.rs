@@ -72,7 +72,7 @@ impl Fresh {
     }
 }
 
-/// The power that a NodeConfig predicts.
+/// Predicted power from a NodeConfig.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PredictedPower {
     pub curve: Curve,
@@ -270,7 +270,7 @@ fn measured(config: &NodeConfig, node: &NodeFact) -> Option<UsageSample> {
     Some(UsageSample { cpu, memory, at, until: Some(until) })
 }
 
-/// A reading that is not stale.
+/// A reading; None if it is missing or stale.
 fn known(status: &NodeConfigStatus, value: NodeValue) -> Option<&NodeReading> {
     status.reading(value).filter(|reading| reading.stale != Some(true))
 }

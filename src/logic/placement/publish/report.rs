@@ -38,7 +38,7 @@ impl UsageReport {
 
     fn words(&self) -> (&'static str, PolicyReason, String) {
         match self {
-            Self::NotAsked => ("Unknown", PolicyReason::NotAsked, "Prometheus has not been asked yet".to_owned()),
+            Self::NotAsked => ("Unknown", PolicyReason::NotAsked, "Prometheus has not been queried yet".to_owned()),
             Self::Another(policy) => {
                 let message = format!(
                     "PlacementPolicy {policy} is older and publishes the usage of nodes: remove publishUsage from one of the two"
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case(UsageReport::NotAsked, "Unknown", "NotAsked", "not been asked")]
+    #[case(UsageReport::NotAsked, "Unknown", "NotAsked", "not been queried")]
     #[case(UsageReport::Another("old".to_owned()), "False", "PublishedByAnother", "PlacementPolicy old is older")]
     #[case(answered(true, None), "True", "Published", "p:9090 has the usage of all nodes")]
     #[case(

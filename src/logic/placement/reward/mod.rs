@@ -37,7 +37,7 @@ pub struct RewardRules {
 pub struct RewardSizes {
     /// Pairs of pod type and node.
     pub pairs: usize,
-    /// Containers whose last failure was counted.
+    /// Containers with a counted failure.
     pub counted: usize,
 }
 

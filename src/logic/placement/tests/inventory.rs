@@ -134,7 +134,7 @@ fn pods_on_their_way_are_pending_with_the_cores_that_power_counts() {
     world.apply(node("a", 1, &[]), Origin::Watch);
     let mut inventory = Inventory::default();
     inventory.refresh(&world);
-    // An init container requests much, or a limit counts where 0 is requested.
+    // The larger amounts come from an init container, or from a limit if the request is 0.
     for (requested, cores) in [(4000, 100), (0, 500)] {
         inventory.add("a", 1, hold(requested, 1).requests, cores, at(1000));
     }
@@ -153,7 +153,7 @@ fn demand_is_learned_once_from_each_pod_of_the_scheduler() {
         world.apply(pod.clone(), Origin::Watch);
         expected.learn(&demand(pod.hold.requests), SMOOTHING);
         inventory.refresh(&world);
-        // It is bound, runs and ends: still the same pod.
+        // The pod is bound, runs and ends, but counts once.
         for (version, node) in [("4", "a"), ("5", "a")] {
             (pod.id.version, pod.node) = (version.to_owned(), Some(node.to_owned()));
             world.apply(pod.clone(), Origin::Watch);

@@ -66,7 +66,7 @@ fn compiled(agents: &Value) -> CompiledPolicy {
     CompiledPolicy::of(&policy(agents)).expect("a policy")
 }
 
-/// Nodes a, b and c, of which b is congested, and c a little.
+/// Nodes a, b and c; b is congested, c slightly.
 fn world() -> World {
     let mut world = World::default();
     for (name, factor) in [("a", "0"), ("b", "80"), ("c", "40")] {

@@ -153,7 +153,7 @@ fn without_a_size_there_is_no_forecast_and_nothing_free() {
     assert_eq!(keys, [SAMPLED_AT, SAMPLES, "mean-used-cpu", "mean-used-memory", "std-used-cpu", "std-used-memory"]);
 }
 
-// One percent of the mean is 10 m; a tenth of a percent of what is allocatable is 3.8 m.
+// One percent of the mean is 10 m; a tenth of a percent of allocatable is 3.8 m.
 #[rstest]
 #[case(Statistic::CpuMean, 1000.0, 1010.0, false)]
 #[case(Statistic::CpuMean, 1000.0, 1010.1, true)]
@@ -306,7 +306,7 @@ fn sizes() -> impl Strategy<Value = PerResource<NodeSize>> {
 }
 
 proptest! {
-    /// Also after many others; foreign annotations stay, and are no reason to write for ever.
+    /// Holds after any sequence of writes. Annotations of others stay and do not cause endless writes.
     #[test]
     fn once_written_nothing_is_left_to_write(
         steps in prop::collection::vec((any_usage(), sizes(), 0..2000_i64), 1..6), age in 0..1000_i64,
@@ -343,7 +343,7 @@ proptest! {
         prop_assert!(usage.samples >= LEAST_SAMPLES && set.contains_key(SAMPLES));
     }
 
-    /// The readers of both forms find what was measured: of what is free, up to what is allocatable.
+    /// Readers of both forms get the measured usage; from the free amount only up to allocatable.
     #[test]
     fn what_is_written_is_read_back(
         mean in 0.0..200_000.0_f64, deviation in 0.0..50_000.0_f64, forecast in -1e5..3e5_f64, allocatable in 1.0..200_000.0_f64, reserved in 0.0..1e5_f64,
