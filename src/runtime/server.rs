@@ -1,4 +1,4 @@
-//! HTTP servers: how long and how many connections are open, with TLS or without. Knows no route.
+//! HTTP servers with or without TLS: the number of connections and their timeouts. Does not depend on the routes.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -21,25 +21,25 @@ use crate::certificate::tls::{HANDSHAKE_TIMEOUT, handshake};
 /// How long open connections may last after the stop.
 pub const GOODBYE: Duration = Duration::from_secs(2);
 
-/// How long a client may take for the head of a request, and how long an idle connection is kept.
+/// Timeout for the headers of a request, and for an idle connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long to wait after a connection could not be accepted.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// ServerLimits of a server.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerLimits {
-    /// The number of connections that are open at the same time.
+    /// Maximum number of open connections.
     pub connections: usize,
-    /// How long a client may read nothing of a reply.
+    /// Write timeout: time after which a connection is closed if the client reads nothing of a reply.
     pub unread: Duration,
 }
 
-/// How long a client may read nothing of a reply. A reply that nobody reads takes memory.
+/// Default write timeout. A reply that the client does not read occupies memory.
 pub const UNREAD: Duration = Duration::from_secs(10);
 
-/// Serves until `stop`, then lets running requests finish.
+/// Serves until `stop`, then waits for running requests.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -57,14 +57,15 @@ pub async fn serve(
             accepted = listener.accept() => accepted,
         };
         let Ok((stream, _)) = accepted else {
-            // No file descriptor is left, or the client has gone already.
+            // No file descriptor is free, or the client has disconnected.
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         while connections.try_join_next().is_some() {}
         open.retain(|connection| !connection.is_finished());
         if open.len() >= limits.connections {
-            // The oldest, since a request lasts milliseconds: whoever holds connections open cannot keep others out.
+            // Requests take milliseconds, so the oldest connection is most likely idle. Clients that only hold
+            // connections open cannot lock out others.
             open.pop_front().inspect(AbortHandle::abort);
         }
         let connection = Connection { unread: limits.unread, service: service.clone(), stop: stop.clone() };
@@ -74,7 +75,7 @@ pub async fn serve(
     let _ = tokio::time::timeout(GOODBYE, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// What serves one connection.
+/// Service for one connection.
 struct Connection {
     unread: Duration,
     service: TowerToHyperService<Router>,
@@ -83,12 +84,12 @@ struct Connection {
 
 impl Connection {
     async fn accept(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
-        // Answers are short, and a scheduler waits for each.
+        // Replies are short, and a scheduler waits for each of them.
         let _ = stream.set_nodelay(true);
         let Some(tls) = tls else { return self.serve(stream).await };
         match handshake(&tls, stream, HANDSHAKE_TIMEOUT).await {
             Ok(stream) => self.serve(stream).await,
-            Err(error) => debug!(%error, "no tls connection"),
+            Err(error) => debug!(%error, "tls handshake failed"),
         }
     }
 

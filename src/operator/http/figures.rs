@@ -1,4 +1,4 @@
-//! The series of single loops, of nodes and of actions, made anew for each scrape: what is gone has none.
+//! The series of loops, nodes and actions. They are built for each scrape, so that deleted objects have no series.
 
 use std::sync::atomic::AtomicU64;
 
@@ -16,7 +16,7 @@ use ganglion_loops_plan::figures::LoopFigures;
 use ganglion_nodes_plan::readings::stale_at;
 use ganglion_runtime::metrics::ValuesOfNode;
 
-/// A gauge of a number with decimals.
+/// Gauge of a floating-point number.
 type Number = Gauge<f64, AtomicU64>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -65,7 +65,7 @@ struct ValueLabels {
     value: &'static str,
 }
 
-/// A registry with these figures.
+/// Builds a registry with these figures.
 pub fn registry(
     loops: Vec<LoopFigures>,
     actions: &ActionFigures,
@@ -82,7 +82,7 @@ pub fn registry(
     registry.register("actions", "WorkloadActions by state and reason", count);
     let oldest = Number::default();
     oldest.set(actions.oldest_wait);
-    let help = "For how long the WorkloadAction that has waited longest has waited";
+    let help = "Waiting time of the WorkloadAction that has waited longest";
     registry.register("actions_oldest_wait_seconds", help, oldest);
     registry
 }
@@ -117,10 +117,10 @@ fn add_loops(registry: &mut Registry, loops: Vec<LoopFigures>) {
     registry.register("loop_ready", "1 while the loop is Ready", ready);
     registry.register("loop_value", "The last known value of a loop's metric", values);
     registry.register("loop_alarm", "1 while the alarm of a loop's metric is raised", alarms);
-    registry.register("loop_decisions", "How often a loop's metric was wanted, served and limited", decisions);
+    registry.register("loop_decisions", "Number of times a loop's metric was wanted, served and limited", decisions);
 }
 
-/// A value that is stale has no series, only its age.
+/// Adds the series of nodes. A stale value has no series of its own, only its age.
 fn add_nodes(registry: &mut Registry, nodes: Vec<ValuesOfNode>, now: Timestamp) {
     let gauges = NodeValue::ALL.map(|value| (value.as_str(), Family::<NodeLabels, Number>::default()));
     let ages = Family::<ValueLabels, Number>::default();
@@ -138,20 +138,20 @@ fn add_nodes(registry: &mut Registry, nodes: Vec<ValuesOfNode>, now: Timestamp) 
         let (name, help) = series(value);
         registry.register(name, help, gauge);
     }
-    let help = "How long ago a value of a node was measured or predicted; a stale one has no series of its own";
+    let help = "Time since a value of a node was measured or predicted; a stale value has no series of its own";
     registry.register("node_value_age_seconds", help, ages);
 }
 
 fn series(value: NodeValue) -> (&'static str, &'static str) {
     match value {
         NodeValue::InletTemperature => {
-            ("node_inlet_temperature_celsius", "Temperature of the air that a node takes in")
+            ("node_inlet_temperature_celsius", "Temperature of the air at the inlet of a node")
         }
         NodeValue::DifferentialPressure => {
-            ("node_differential_pressure_pascals", "Differential pressure before and behind a node")
+            ("node_differential_pressure_pascals", "Differential air pressure between front and back of a node")
         }
-        NodeValue::Cpu => ("node_cpu_usage_percent", "Usage of a node's processors, of all of them"),
-        NodeValue::Memory => ("node_memory_usage_percent", "Usage of a node's memory, of all of it"),
+        NodeValue::Cpu => ("node_cpu_usage_percent", "CPU usage of a node, in percent of its capacity"),
+        NodeValue::Memory => ("node_memory_usage_percent", "Memory usage of a node, in percent of its capacity"),
         NodeValue::Power => ("node_power_watts", "Predicted power of a node"),
     }
 }

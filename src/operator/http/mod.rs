@@ -1,6 +1,7 @@
-//! What is served: liveness, readiness and metrics here, the scheduler extender in `extender`.
+//! HTTP endpoints: liveness, readiness and metrics here, the scheduler extender in `extender`.
 //!
-//! Owns the routes; `server` owns the connections. Never sends a request to the API server: it answers from the caches.
+//! Owns the routes; `server` owns the connections. Responses come from the caches; no request is sent to the API
+//! server.
 
 mod figures;
 
@@ -19,28 +20,27 @@ use ganglion_runtime::server::{self, ServerLimits, UNREAD};
 use ganglion_runtime::store::Store;
 use ganglion_runtime::watch::Readiness;
 
-/// The data that requests are answered from.
+/// Data that responses are built from.
 #[derive(Clone)]
 pub struct Served {
     pub ready: Readiness,
     pub store: Store,
     pub metrics: Metrics,
-    /// The number of loops that have series of their own.
+    /// Maximum number of loops with their own series.
     pub loop_series: usize,
-    /// The number of nodes that have series of their own.
+    /// Maximum number of nodes with their own series.
     pub node_series: usize,
 }
 
-/// The number of connections that are open at the same time.
+/// Maximum number of open connections.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Serves until `stop`, then lets running requests finish.
+/// Serves until `stop`, then waits for running requests.
 pub async fn serve(listener: TcpListener, served: Served, stop: CancellationToken) {
     server::serve(listener, router(served), ServerLimits { connections: MAX_CONNECTIONS, unread: UNREAD }, None, stop)
         .await;
 }
 
-/// The routes.
 pub fn router(served: Served) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
@@ -49,17 +49,17 @@ pub fn router(served: Served) -> Router {
         .with_state(served)
 }
 
-/// The answer itself shows that the process is alive.
+/// Liveness: any response shows that the process is alive.
 async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Ready once the caches are filled. Standby replicas are ready, too.
+/// Readiness: ready once the caches are synced. Standby replicas are ready, too.
 async fn readyz(State(served): State<Served>) -> (StatusCode, &'static str) {
     if served.ready.is_ready() {
         (StatusCode::OK, "ok\n")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "caches are not filled\n")
+        (StatusCode::SERVICE_UNAVAILABLE, "caches are not synced\n")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The routes over a real socket, as a kubelet or Prometheus would ask.
+//! Tests of the routes over a real socket, with requests like those of a kubelet or Prometheus.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use ganglion_core::facts::Key;
 use ganglion_loops_plan::figures::LoopFigures;
 use ganglion_runtime::watch::{Feeds, WatchOptions};
 
-/// A server whose caches never fill.
+/// Starts a server whose caches never sync.
 async fn started() -> (std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<()>, Feeds) {
     let (idle, _) = mock::pair::<http_::Request<Body>, http_::Response<Body>>();
     let metrics = Metrics::new();

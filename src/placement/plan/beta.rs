@@ -1,40 +1,43 @@
-//! The regularised incomplete beta function, by a continued fraction.
+//! The regularised incomplete beta function, evaluated by a continued fraction.
 //!
-//! Owns the numerics only. The relative error is below 1e-11 for a + b up to 1e10, where functions with a fixed small number of
-//! terms are wrong from a + b of about 1e6 on: near the mean, the number of terms grows with the square root of a + b.
+//! Owns the numerics only. The relative error is below 1e-11 for a + b up to 1e10. Near the mean, the required number
+//! of terms grows with the square root of a + b, so implementations with a fixed small number of terms fail from a + b
+//! of about 1e6 on.
 
 use std::f64::consts::TAU;
 
-/// The most terms of the fraction. With a + b of 1e10, within rounding of the mean, it takes some thousands.
+/// Maximum number of terms of the fraction. With a + b of 1e10 and x next to the mean, it needs some thousands.
 const MAX_TERMS: u32 = 10_000;
 
-/// The relative change at which the fraction has converged.
+/// Relative change per term below which the fraction has converged.
 const CONVERGED: f64 = 1e-15;
 
-/// Instead of a zero that would be divided by.
+/// Replaces a zero divisor.
 const TINY: f64 = 1e-300;
 
-/// From here on the series of [`stirling`] is exact to the last digits.
+/// Smallest argument for which the series of [`stirling`] is exact to the last digits.
 const SERIES_FROM: f64 = 10.0;
 
-/// The probability that a variable with this Beta distribution is at most `x`, where 0 < x < 1 and a, b > 0.
+/// Probability that a variable with this Beta distribution is at most `x`, where 0 < x < 1 and a, b > 0.
 ///
-/// `excess` is x minus the mean a/(a+b): callers know it with all digits, and for large shapes the result depends on the last ones.
+/// `excess` is x minus the mean a/(a+b). Callers have it with full precision, and for large shapes the result depends
+/// on the last digits.
 pub(super) fn cumulative(a: f64, b: f64, x: f64, excess: f64) -> f64 {
-    // On the other side of the mean the fraction of the complement converges faster.
+    // Above the mean, the fraction of the complement converges faster.
     let probability =
         if x > (a + 1.0) / (a + b + 2.0) { 1.0 - tail(b, a, 1.0 - x, -excess) } else { tail(a, b, x, excess) };
     probability.clamp(0.0, 1.0)
 }
 
-/// The fraction, for x at most about the mean: the even part of the usual one, evaluated by Lentz's method as modified by Thompson and
-/// Barnett.
+/// The lower tail, for x up to about the mean: the even part of the usual continued fraction, evaluated by Lentz's
+/// method as modified by Thompson and Barnett.
 fn tail(a: f64, b: f64, x: f64, excess: f64) -> f64 {
     let sum = a + b;
     let partial = |step: f64| {
         let (before, after) = (a + 2.0 * step - 1.0, a + 2.0 * step + 1.0);
         let odd = step * (b - step) * x / before;
-        // The numerator and the denominator of one step. In the first step, a tiny shape must not lose its digits to 1 - 1.
+        // Numerator and denominator of one step. The brackets keep the digits of a tiny shape in the first step, where
+        // step - 1 is 0.
         let above = (a + (step - 1.0)) * (sum + (step - 1.0)) * x * odd / before;
         (above, step + odd + (a + step) * (1.0 - sum * excess + step * (2.0 - x)) / after)
     };
@@ -54,8 +57,8 @@ fn tail(a: f64, b: f64, x: f64, excess: f64) -> f64 {
     density(a, b, x, excess) / fraction
 }
 
-/// `x^a (1-x)^b / B(a, b)`. The logarithms are taken relative to the mean, where the large parts of the three gamma functions
-/// cancel: what is added up is not much larger than the result.
+/// `x^a (1-x)^b / B(a, b)`. The logarithms are taken relative to the mean, where the large parts of the three gamma
+/// functions cancel, so the summands are not much larger than the result.
 fn density(a: f64, b: f64, x: f64, excess: f64) -> f64 {
     let sum = a + b;
     let (mean, rest) = (a / sum, b / sum);
@@ -70,7 +73,7 @@ fn log_ratio(value: f64, base: f64, difference: f64) -> f64 {
     if relative.abs() < 0.5 { relative.ln_1p() } else { (value / base).ln() }
 }
 
-/// What Stirling's formula lacks: `ln Γ(z) - ((z - 1/2) ln z - z + ln(2π)/2)`.
+/// Remainder of Stirling's formula: `ln Γ(z) - ((z - 1/2) ln z - z + ln(2π)/2)`.
 fn stirling(z: f64) -> f64 {
     if z >= SERIES_FROM {
         return stirling_series(z);
@@ -98,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// Expected values from quadrature with 40 digits.
+    /// Expected values were calculated by quadrature with 40 digits.
     #[rstest]
     #[case(0.5, 0.5, 0.3, 0.36901011956555)]
     #[case(0.00024, 0.0098, 0.1, 0.97558451773734)]
@@ -120,7 +123,7 @@ mod tests {
     }
 
     proptest! {
-        /// The two tails are calculated by different fractions; of one with whole shapes, the sum of binomial terms is known.
+        /// The two tails use different fractions. With whole shapes, the exact value is a sum of binomial terms.
         #[test]
         fn whole_shapes_are_sums_of_binomial_terms(a in 1_u32..12, b in 1_u32..12, x in 0.001..0.999_f64) {
             let trials = a + b - 1;

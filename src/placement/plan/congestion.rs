@@ -1,8 +1,9 @@
-//! The agent `congestion`: scores nodes by a factor that others publish, from 0 (none) to a maximum.
+//! The agent `congestion`: scores nodes by a congestion factor from 0 (none) to a maximum. Other tools publish the
+//! factor as a node annotation.
 
 use super::sample::number;
 
-/// The factor of a fully congested node, unless configured.
+/// Default factor of a fully congested node.
 const DEFAULT_MAX: f64 = 100.0;
 
 /// Settings of the agent.
@@ -17,19 +18,19 @@ impl Default for CongestionRules {
     }
 }
 
-/// What a node's annotation says.
+/// Congestion of a node according to its annotation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Congestion {
-    /// 0: none. Scores cut it to 0 to the maximum.
+    /// Congestion factor; 0 means no congestion. Scoring clamps it to the range from 0 to the maximum.
     Factor(f64),
-    /// The text is no number. The node gets the worst score: an error must not attract pods.
+    /// The text is not a number. The node gets the worst score, since an error must not attract pods.
     Malformed,
 }
 
 impl Congestion {
     pub const NONE: Self = Self::Factor(0.0);
 
-    /// The factor that an annotation has. Without one, or with a blank one, there is no congestion.
+    /// Parses the annotation. A missing or blank annotation means no congestion.
     #[must_use]
     pub fn read(text: Option<&str>) -> Self {
         match text.map(str::trim) {
@@ -40,13 +41,13 @@ impl Congestion {
 }
 
 impl CongestionRules {
-    /// With this maximum; the default, if it is not a positive number.
+    /// Rules with this maximum, or with the default maximum if it is not a positive number.
     #[must_use]
     pub fn new(max: f64) -> Self {
         if max.is_finite() && max > 0.0 { Self { max } } else { Self::default() }
     }
 
-    /// The congestion of a node, by its annotation, cut to the maximum.
+    /// Parses the annotation and clamps the factor to the maximum.
     #[must_use]
     pub fn read(&self, text: Option<&str>) -> Congestion {
         match Congestion::read(text) {
@@ -55,7 +56,7 @@ impl CongestionRules {
         }
     }
 
-    /// The score of a node, 0 to 10.
+    /// Score of a node, 0 to 10.
     #[must_use]
     pub fn score(&self, congestion: Congestion) -> f64 {
         match congestion {

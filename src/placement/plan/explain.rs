@@ -1,4 +1,4 @@
-//! Explains what a policy says about a pod: every node, what each agent makes of it, and why.
+//! Explains the result of a policy for one pod: the score or rejection of every node, with the reason of each agent.
 
 use std::cmp::Ordering;
 
@@ -17,54 +17,55 @@ use ganglion_core::layout::{paragraph, table};
 use ganglion_core::words::counted;
 use ganglion_core::world::World;
 
-/// How many rejections are told in whole.
+/// Maximum number of rejections that are printed in full.
 const REJECTIONS: usize = 10;
 
-/// What a policy says about a pod.
+/// Result of a policy for one pod.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlacementExplanation {
     pub policy: String,
     /// Namespace and name.
     pub pod: String,
-    /// Why kube-scheduler gets no opinion, if it gets none.
+    /// Reason why the extender returns no opinion for the pod; None if it returns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_opinion: Option<String>,
     pub agents: Vec<ExplainedAgent>,
-    /// The best first, the rejected ones last.
+    /// Nodes ordered by score, the best first. Rejected nodes are last.
     pub nodes: Vec<ExplainedCandidate>,
 }
 
-/// An agent.
+/// An agent of the policy.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedAgent {
     pub name: String,
     pub weight: u32,
-    /// Why it does not score.
+    /// Reason why the agent does not score; None if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub abstains: Option<String>,
 }
 
-/// A node.
+/// A candidate node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedCandidate {
     pub name: String,
-    /// Why it is rejected.
+    /// Reason for the rejection; None if the node passes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<String>,
-    /// The score that is sent, 0 to 10; none if it is rejected, since kube-scheduler compares the other nodes only.
+    /// Rounded score that the extender sends, 0 to 10; None for a rejected node, since kube-scheduler does not score
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<u8>,
-    /// Before it is rounded.
+    /// Score before rounding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<f64>,
-    /// In the order of the agents.
+    /// Result of each agent, in the order of the agents.
     pub agents: Vec<AgentReason>,
 }
 
-/// What an agent says of a node.
+/// Score and reason of one agent for one node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentReason {
@@ -74,7 +75,8 @@ pub struct AgentReason {
     pub reason: String,
 }
 
-/// Asks the policy about the pod and all nodes of the world, with what it had learned when it was saved.
+/// Applies the policy to the pod and all nodes of the world. Learned values are those of the last save, if there is
+/// one.
 #[must_use]
 pub fn explain(
     world: &World,
@@ -89,7 +91,7 @@ pub fn explain(
     let is_ours = |scheduler: &str| policy.is_for(scheduler);
     let begin = |rules| {
         let mut learner = RewardLearner::begin(world, &is_ours, saved, &rules);
-        // What was saved has the pods that run.
+        // Saved values already include the rewards of running pods.
         if saved.is_none() {
             learner.follow(world, &is_ours, &rules, now);
         }
@@ -120,7 +122,7 @@ fn answered(
     records: &[&NodeRecord],
 ) -> PlacementExplanation {
     let (rejections, scored) = policy.judge(question);
-    // Nobody is asked for scores then.
+    // If every node is rejected, kube-scheduler does not call prioritize.
     let none_passes = !rejections.is_empty() && rejections.iter().all(Option::is_some);
     let agent = |(member, opinion): (&PolicyMember, &Opinion)| ExplainedAgent {
         name: member.name.clone(),
@@ -160,7 +162,7 @@ fn answered(
     }
 }
 
-/// A rejected node has no total.
+/// Orders nodes by score. A rejected node has no score and comes last.
 fn best_first(one: &ExplainedCandidate, other: &ExplainedCandidate) -> Ordering {
     let total = |node: &ExplainedCandidate| node.total.unwrap_or(f64::NEG_INFINITY);
     total(other).total_cmp(&total(one)).then_with(|| one.name.cmp(&other.name))
@@ -169,7 +171,7 @@ fn best_first(one: &ExplainedCandidate, other: &ExplainedCandidate) -> Ordering 
 fn no_opinion(policy: &CompiledPolicy, pod: &PlacedPod) -> Option<String> {
     if !policy.concerns(pod) {
         let scheduler = &pod.scheduler;
-        Some(format!("the policy is not for pods of the scheduler {scheduler:?}, or the pod is a DaemonSet's"))
+        Some(format!("the policy does not name the pod's scheduler {scheduler:?}, or the pod belongs to a DaemonSet"))
     } else if policy.mode == PolicyMode::Shadow {
         Some("mode: Shadow".to_owned())
     } else {
@@ -178,7 +180,7 @@ fn no_opinion(policy: &CompiledPolicy, pod: &PlacedPod) -> Option<String> {
 }
 
 impl PlacementExplanation {
-    /// For a terminal.
+    /// Text for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let fit = self.nodes.iter().filter(|node| node.rejected.is_none()).count();
@@ -222,7 +224,7 @@ fn row(node: &ExplainedCandidate) -> Vec<String> {
     row.extend(
         node.agents.iter().map(|agent| agent.score.map_or_else(|| "-".to_owned(), |score| format!("{score:.2}"))),
     );
-    // The reason begins with the name of the agent.
+    // A rejection reason starts with the agent's name and a colon.
     let by = node.rejected.as_deref().and_then(|reason| reason.split(':').next());
     row.push(by.unwrap_or_default().to_owned());
     row

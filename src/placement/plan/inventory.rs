@@ -1,5 +1,5 @@
-//! All nodes as agents know them, kept up to date by the changes since it was last refreshed; and the demand of pods that was
-//! learned from those that arrived.
+//! The records of all nodes, and the demand learned from created pods. A refresh applies the changes since the previous
+//! one.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,29 +13,32 @@ use super::record::{NodeRecord, RESOURCES};
 use ganglion_core::facts::{PodFact, Requests};
 use ganglion_core::world::{World, wants_place};
 
-/// From how many pods, the last made first, the demand of a scheduler is learned that was not known before. More hardly count: a
-/// demand's weight is a hundredth when it arrives, and falls.
+/// Maximum number of existing pods, the newest ones, from which the demand of a new scheduler is learned. Older pods
+/// hardly count: the weight of a demand is at most a hundredth once many have been learned, and shrinks with each later
+/// one.
 const REPLAYED: usize = 1000;
 
-/// For how many schedulers demand is learned. For the pods of others, every pod is the first.
+/// Maximum number of schedulers for which demand is learned. For other schedulers, each pod is handled as the first
+/// one.
 const MAX_SCHEDULERS: usize = 256;
 
-/// See the module.
+/// Records of all nodes, with learned demand.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     clock: u64,
     records: Vec<Option<NodeRecord>>,
-    /// What `pigeon` reads of every node for every pod, in the places of the records; of no node, none that counts.
+    /// Data that `pigeon` reads of every node for every pod, at the same index as in `records`. Free indexes hold a row
+    /// that does not count.
     rows: Vec<PigeonNode>,
     places: HashMap<String, usize, RandomState>,
     free: Vec<usize>,
-    /// By the name of the scheduler; columns by [`RESOURCES`].
+    /// Learned demand, by scheduler name; columns by [`RESOURCES`].
     learned: HashMap<String, LearnedDemand>,
-    /// What was learned before this process began, and when it was saved.
+    /// Demand restored from a previous process and the time of its save, by scheduler name.
     saved: HashMap<String, (Timestamp, LearnedDemand)>,
 }
 
-/// The demand of a pod, by [`RESOURCES`].
+/// Converts the requests of a pod to its demand, by [`RESOURCES`].
 #[must_use]
 pub fn demand(requests: Requests) -> Row {
     let Requests { cpu, memory, gpu, storage } = requests;
@@ -45,8 +48,8 @@ pub fn demand(requests: Requests) -> Row {
 }
 
 impl Inventory {
-    /// Begins with the demand that was saved, for schedulers of which none was learned yet. Where several were saved for one
-    /// scheduler, the last counts.
+    /// Restores saved demand for schedulers whose demand has not been learned yet. If several saves contain the same
+    /// scheduler, the latest save wins.
     pub fn restore(&mut self, saved: &SavedMemory) {
         for (scheduler, demand) in &saved.demand {
             if self.saved.get(scheduler).is_none_or(|(at, _)| *at < saved.saved_at) {
@@ -61,7 +64,7 @@ impl Inventory {
         self.clock != world.placement_clock() || self.unlearned(world).next().is_some()
     }
 
-    /// Takes in what has changed since the last refresh.
+    /// Applies all changes of the world since the last refresh.
     pub fn refresh(&mut self, world: &World) {
         match world.nodes_changed_since(self.clock).filter(|_| self.clock > 0) {
             Some(changed) => changed.for_each(|name| self.update(world, name)),
@@ -80,7 +83,7 @@ impl Inventory {
         }
     }
 
-    /// The schedulers of policies of which no demand was learned yet; none once there is no room for more.
+    /// Schedulers named by policies whose demand has not been learned yet; none once [`MAX_SCHEDULERS`] is reached.
     fn unlearned<'w>(&'w self, world: &'w World) -> impl Iterator<Item = &'w str> {
         let policies = world.policies().filter(|_| self.learned.len() < MAX_SCHEDULERS);
         let named = policies.flat_map(|policy| policy.spec.schedulers());
@@ -118,24 +121,25 @@ impl Inventory {
         self.records[place] = record;
     }
 
-    /// Every node, in no order.
+    /// Records of all nodes, in no particular order.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeRecord> {
         self.records.iter().flatten()
     }
 
-    /// What nodes have and what of it is requested, in no order. Those of no node do not count.
+    /// Allocatable and requested amounts of all nodes, in no particular order. Rows of free indexes have `counted:
+    /// false`.
     #[must_use]
     pub fn rows(&self) -> &[PigeonNode] {
         &self.rows
     }
 
-    /// A node; None if it is not known (yet).
+    /// The record of a node; None if the node is not (yet) in the cache.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&NodeRecord> {
         self.records.get(*self.places.get(name)?)?.as_ref()
     }
 
-    /// Counts pods for a node that are on their way to it since this time; see [`NodeRecord::add`].
+    /// Adds pods that have been on their way to the node since this time; see [`NodeRecord::add`].
     pub fn add(&mut self, name: &str, pods: i64, requests: Requests, cores: i64, since: Timestamp) {
         let Some(place) = self.places.get(name).copied() else { return };
         if let (Some(Some(record)), Some(row)) = (self.records.get_mut(place), self.rows.get_mut(place)) {
@@ -144,7 +148,7 @@ impl Inventory {
         }
     }
 
-    /// The demand of the pods of a scheduler, with one more that requests this.
+    /// Learned demand of the pods of a scheduler, including one more pod with these requests.
     #[must_use]
     pub fn learned_with(&self, scheduler: &str, requests: Requests) -> LearnedDemand {
         let mut learned = self.learned(scheduler);
@@ -152,14 +156,15 @@ impl Inventory {
         learned
     }
 
-    /// The demand of the pods of a scheduler.
+    /// Learned demand of the pods of a scheduler.
     #[must_use]
     pub fn learned(&self, scheduler: &str) -> LearnedDemand {
         self.learned.get(scheduler).copied().unwrap_or_default()
     }
 }
 
-/// The demand of the pods of a scheduler that there are; where it was saved, with those that were made later.
+/// Learns the demand of a scheduler from its existing pods. If saved demand exists, only pods created after the save
+/// are added to it.
 fn replay(world: &World, scheduler: &str, saved: Option<(Timestamp, LearnedDemand)>) -> LearnedDemand {
     let (since, mut learned) = saved.unwrap_or((Timestamp::MIN, LearnedDemand::default()));
     let ours = world.pods().filter(|pod| pod.scheduler == scheduler && wants_place(pod) && pod.created > since);

@@ -1,31 +1,31 @@
-//! Placement: filters and scores of nodes for a pod.
+//! Placement: filters and scores the candidate nodes of a pod.
 //!
 //! | file | what |
 //! |---|---|
-//! | `policy` | a policy: its agents, and how their filters and scores are combined |
-//! | `agents` | the agents as policies have them, a file each |
-//! | `question` | the pod, the candidates, and all else that agents read |
-//! | `inventory`, `record` | the nodes, as agents know them |
-//! | `memory` | what policies have learned, as it is kept over restarts |
-//! | `state`, `explain` | the status of a policy, and what it says about one pod, for people |
+//! | `policy` | a compiled policy: its agents, and how their filters and scores are combined |
+//! | `agents` | the agents of a policy, one file each |
+//! | `question` | the input of the agents: the pod, the candidates and related data |
+//! | `inventory`, `record` | the data of all nodes and of one node, as agents read it |
+//! | `memory` | the learned values of a policy, saved across restarts |
+//! | `state`, `explain` | the status of a policy; the explanation of its result for one pod |
 //!
-//! The formulas, of plain numbers:
+//! The formulas, on plain numbers:
 //!
 //! | file | what |
 //! |---|---|
 //! | `safe` | the risk of overload of a node, and its balance, from measured usage |
 //! | `risk` | the risk that a utilisation exceeds a threshold |
 //! | `beta` | the distribution of a utilisation |
-//! | `congestion` | a congestion factor that others publish |
+//! | `congestion` | the congestion factor that a node annotation publishes |
 //! | `pigeon` | the distribution of requests over all nodes |
-//! | `power` | the watts that a pod adds to a node; the curves of predictions, and which to fetch next |
-//! | `publish` | usage from Prometheus, as annotations of nodes |
-//! | `reward` | what is learned from pods that ran or failed on a node |
-//! | `pod_spread` | the areas that a part of a ReplicaSet's pods is spread over |
-//! | `sample` | numbers that are published as text, and their age |
-//! | `wire` | scores as the scheduler takes them |
+//! | `power` | the watts that a pod adds to a node |
+//! | `publish` | usage from Prometheus, published as node annotations |
+//! | `reward` | values learned from pods that ran or failed on a node |
+//! | `pod_spread` | the regions, zones or nodes that a share of a ReplicaSet's pods is spread over |
+//! | `sample` | published numbers and times as text, and their expiry |
+//! | `wire` | scores in the extender protocol |
 //!
-//! Scores are real numbers up to 10, and are rounded by `wire` only. No agent knows another.
+//! Scores are real numbers from 0 to 10; only `wire` rounds them. Agents do not depend on each other.
 
 pub mod agents;
 mod beta;

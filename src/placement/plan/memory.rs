@@ -1,7 +1,7 @@
-//! What a policy has learned, as it is kept over restarts: the text of a ConfigMap, of bounded size.
+//! Learned values of a policy, saved across restarts as a text of bounded size in a ConfigMap.
 //!
-//! Owns the text, and what of it is accepted. What has happened after it was saved is learned from the objects that there are:
-//! failures by the time at which they ended, new pods by the time at which they were made. So nothing counts twice.
+//! Owns the format of the text and its validation. Events after the save are learned from the existing objects:
+//! failures by their finish time, new pods by their creation time. So no event counts twice.
 
 use std::collections::BTreeMap;
 
@@ -13,59 +13,58 @@ use thiserror::Error;
 use super::pigeon::LearnedDemand;
 use super::reward::RewardMemory;
 
-/// The key of the text in the ConfigMap.
+/// Key of the text in the ConfigMap.
 pub const MEMORY_KEY: &str = "memory.json";
 
-/// The name of the ConfigMap of the policy with this uid: a policy that is made anew has another one.
+/// Name of the ConfigMap of the policy with this uid. A policy that is deleted and created again gets a new ConfigMap.
 #[must_use]
 pub fn map_name(uid: &str) -> String {
     format!("placement-memory-{uid}")
 }
 
-/// The longest text, in bytes: objects must not be larger than about a MiB.
+/// Maximum length of the text in bytes. The API server limits objects to about 1 MiB.
 pub const MAX_TEXT: usize = 900 * 1024;
 
-/// The part of the text that is left to the rewards.
+/// Maximum length in bytes of the rewards within the text.
 const MAX_REWARDS: usize = 800 * 1024;
 
-/// How far the clock of the replica that saved may have been ahead.
+/// Tolerated clock skew: maximum time that a save may lie in the future.
 const MAX_AHEAD: SignedDuration = SignedDuration::from_mins(5);
 
-/// See the module.
+/// Saved learned values of one policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedMemory {
-    /// What happened until then is in it; in whole seconds, as the API has times.
+    /// Time of the save: all events up to it are included. Whole seconds, like times in the Kubernetes API.
     pub saved_at: Timestamp,
-    /// When running pods were last rewarded.
+    /// Time at which running pods were last rewarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rewarded_at: Option<Timestamp>,
-    /// Type, node and value, the one updated least recently first.
+    /// Pod type, node and value, the least recently updated first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewards: Vec<(String, String, f64)>,
-    /// By the name of the scheduler.
+    /// Learned demand, by scheduler name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub demand: BTreeMap<String, LearnedDemand>,
 }
 
-/// Why a text is not accepted.
+/// Reason why a saved text is rejected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum MemoryError {
-    #[error("it has no {MEMORY_KEY}")]
+    #[error("it has no key {MEMORY_KEY}")]
     Missing,
     #[error("it has {0} bytes, more than {MAX_TEXT}")]
     TooLong(usize),
     #[error("it cannot be read: {0}")]
     Malformed(String),
-    #[error("it has a value that is none: {0}")]
+    #[error("it has an invalid value: {0}")]
     Invalid(String),
     #[error("it was saved at {0}, which is in the future")]
     Future(Timestamp),
 }
 
 impl SavedMemory {
-    /// What is to be saved now. Values have 6 decimals; where the text would be too long, what was updated least recently is left
-    /// out.
+    /// Values to save now, without rewards. Schedulers without learned demand are left out.
     #[must_use]
     pub fn of(now: Timestamp, mut demand: BTreeMap<String, LearnedDemand>) -> Self {
         demand.retain(|_, demand| demand.arrivals > 0);
@@ -73,7 +72,8 @@ impl SavedMemory {
         Self { saved_at, demand, ..Self::default() }
     }
 
-    /// The same with these rewards.
+    /// Adds rewards, rounded to 6 decimals. If the text would be too long, the least recently updated rewards are left
+    /// out.
     #[must_use]
     pub fn with_rewards(mut self, memory: &RewardMemory, rewarded: Option<Timestamp>) -> Self {
         let mut bytes = 0_usize;
@@ -96,8 +96,8 @@ impl SavedMemory {
         self.rewards.is_empty() && self.demand.is_empty()
     }
 
-    /// Whether both have learned the same. When it was saved does not count, nor when running pods were rewarded: where nothing
-    /// else is new, that changes nothing.
+    /// Whether both contain the same learned values. The times of the save and of the last reward are ignored: if only
+    /// they differ, a new save has no benefit.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let values = |one: &Self| -> BTreeMap<(String, String), i64> {
@@ -112,26 +112,19 @@ impl SavedMemory {
             && values(self) == values(other)
     }
 
-    /// # Errors
-    /// It cannot be written, or is too long.
+    /// The JSON text to save.
     pub fn text(&self) -> Result<String, MemoryError> {
         let text = serde_json::to_string(self).map_err(|error| MemoryError::Malformed(error.to_string()))?;
         if text.len() > MAX_TEXT { Err(MemoryError::TooLong(text.len())) } else { Ok(text) }
     }
 
-    /// Reads a ConfigMap.
-    ///
-    /// # Errors
-    /// It has no text of [`Self::text`].
+    /// Reads and validates the text in a ConfigMap.
     pub fn read(map: &ConfigMap, now: Timestamp) -> Result<Self, MemoryError> {
         let text = map.data.as_ref().and_then(|data| data.get(MEMORY_KEY)).ok_or(MemoryError::Missing)?;
         Self::parse(text, now)
     }
 
-    /// Reads a text, which anybody may have changed.
-    ///
-    /// # Errors
-    /// The text is none of [`Self::text`].
+    /// Parses and validates a text written by [`Self::text`]. Users may have edited it.
     pub fn parse(text: &str, now: Timestamp) -> Result<Self, MemoryError> {
         if text.len() > MAX_TEXT {
             return Err(MemoryError::TooLong(text.len()));

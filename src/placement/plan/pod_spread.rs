@@ -1,12 +1,13 @@
-//! The agent `podSpread`: spreads a part of a ReplicaSet's pods over regions, zones or nodes. A filter, without a score.
+//! The agent `podSpread`: spreads a share of a ReplicaSet's pods over regions, zones or nodes. It filters and does not
+//! score.
 //!
-//! Without a memory: everything is counted anew for each pod.
+//! It keeps no state: pods are counted again for each pod to place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::sample::number;
 
-/// A node.
+/// Data of a node that the filter reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpreadNode<'a> {
     pub name: &'a str,
@@ -15,24 +16,24 @@ pub struct SpreadNode<'a> {
     /// The label `topology.kubernetes.io/zone`.
     pub zone: Option<&'a str>,
     pub control_plane: bool,
-    /// The scheduled pods of the ReplicaSet on it that are not being deleted.
+    /// Number of active pods of the ReplicaSet on the node. Terminating pods do not count.
     pub pods: u32,
-    /// The scheduler still considers it for the pod.
+    /// Whether the node is a candidate that no other agent has rejected.
     pub feasible: bool,
 }
 
-/// The pod's side.
+/// Spread options of the pod.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpreadRequest {
-    /// The replicas of the ReplicaSet.
+    /// Replicas of the ReplicaSet.
     pub replicas: u32,
-    /// The part of them that is spread, 0 to 1.
+    /// Share of the replicas that is spread, 0 to 1.
     pub rate: f64,
-    /// The pod tolerates the taint of the control plane.
+    /// Whether the pod tolerates the taint of the control plane.
     pub tolerates_control_plane: bool,
 }
 
-/// What pods are spread over.
+/// Topology level that pods are spread over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpreadMode {
     Region,
@@ -40,26 +41,27 @@ pub enum SpreadMode {
     Node,
 }
 
-/// Which nodes are allowed.
+/// Result of the filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// How many pods are to be spread.
+    /// Number of pods to spread.
     pub need: u32,
-    /// How many pods there are.
+    /// Number of existing pods.
     pub have: u32,
     pub mode: SpreadMode,
-    /// For each node, in the order given, why it is not allowed; None if it is, and for nodes that were not feasible before.
+    /// Rejection of each node, in the order of the nodes; None for allowed nodes and for nodes that were not feasible
+    /// before.
     pub rejections: Vec<Option<SpreadRejection>>,
 }
 
-/// Why a node is not allowed.
+/// Reason why a node is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpreadRejection {
-    /// It is of the control plane, which the pod does not tolerate.
+    /// The node belongs to the control plane, and the pod does not tolerate its taint.
     ControlPlane,
-    /// It is in no region or zone.
+    /// The node has no region or zone.
     NoArea(SpreadMode),
-    /// Another area has fewer pods.
+    /// Another region, zone or node has fewer pods.
     Fuller { mode: SpreadMode, area: String, pods: u32, fewest: u32 },
 }
 
@@ -85,14 +87,15 @@ impl std::fmt::Display for SpreadRejection {
     }
 }
 
-/// The rate of a text; None if it is none from 0 to 1.
+/// Parses a rate; None if it is not a number from 0 to 1.
 #[must_use]
 pub fn rate(text: &str) -> Option<f64> {
     number(text).filter(|rate| (0.0..=1.0).contains(rate))
 }
 
-/// Decides which of the feasible nodes are allowed: all, once enough pods are spread; until then those in the areas with the
-/// fewest pods, among the areas with a node that the pod can have.
+/// Decides which feasible nodes are allowed. Once enough pods exist, all nodes are. Until then, only nodes in the areas
+/// with the fewest pods are, among the areas with a feasible node whose taints the pod tolerates. An area is a region,
+/// zone or node.
 #[must_use]
 pub fn spread(request: SpreadRequest, nodes: &[SpreadNode<'_>]) -> Spread {
     let need = need(request.replicas, request.rate);
@@ -120,7 +123,7 @@ pub fn spread(request: SpreadRequest, nodes: &[SpreadNode<'_>]) -> Spread {
     Spread { need, have, mode, rejections: places.into_iter().map(rejection).collect() }
 }
 
-/// The area of a node that the pod can have, with its pods.
+/// Area of a node and the number of pods in the area.
 fn place<'a>(
     node: &SpreadNode<'a>,
     mode: SpreadMode,
@@ -134,13 +137,13 @@ fn place<'a>(
     Ok((area, pods.get(area).copied().unwrap_or_default()))
 }
 
-/// How many pods are to be spread. The addend makes up for rates that binary fractions lie just below of.
+/// Number of pods to spread. The addend corrects products that are just below a whole number in binary floating point.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts of floats saturate")]
 fn need(replicas: u32, rate: f64) -> u32 {
     (f64::from(replicas) * rate + 1e-9).floor() as u32
 }
 
-/// The widest areas of which there are at least two.
+/// The widest topology level with at least two areas; `Node` if there is none.
 fn mode(nodes: &[SpreadNode<'_>]) -> SpreadMode {
     let several =
         |mode: &SpreadMode| nodes.iter().filter_map(|node| mode.area(node)).collect::<BTreeSet<_>>().len() > 1;
@@ -148,7 +151,7 @@ fn mode(nodes: &[SpreadNode<'_>]) -> SpreadMode {
 }
 
 impl SpreadMode {
-    /// The area that a node is in.
+    /// Area of a node at this topology level.
     fn area<'a>(self, node: &SpreadNode<'a>) -> Option<&'a str> {
         match self {
             Self::Region => node.region,

@@ -1,9 +1,10 @@
-//! A policy: its agents, and the one place where their filters and scores are combined.
+//! A compiled policy: its agents, and the only place that combines their filters and scores.
 //!
-//! A node is rejected by the first agent, in the order of the spec, that rejects it; agents that compare what the others leave are
-//! asked last. Its score is the mean of the agents' scores, weighted, as a real number from 0 to 10, and is rounded once, by
-//! whoever sends it. An agent that knows nothing of any candidate is left out, and so is one that only filters; one that knows
-//! nothing of a single node gives that node its worst score, since leaving it out there would make ignorance an advantage.
+//! Agents filter in the order of the spec, except that agents that compare the remaining candidates filter last. The
+//! first agent that rejects a node determines the reason. The score of a node is the weighted mean of the agents'
+//! scores, a real number from 0 to 10; the sender rounds it once. Agents that only filter, or that have no data about
+//! any candidate, do not count in the mean. If an agent has no data about a single node, that node gets the agent's
+//! worst score: leaving the agent out for that node would turn missing data into an advantage.
 
 use jiff::SignedDuration;
 
@@ -16,7 +17,7 @@ use ganglion_api::placement_policy::{PlacementPolicy, PolicyMode};
 use ganglion_api::scalars::DurationText;
 use ganglion_core::duration;
 
-/// A policy, ready to be asked.
+/// A policy with parsed and validated options.
 #[derive(Debug)]
 pub struct CompiledPolicy {
     pub name: String,
@@ -34,20 +35,17 @@ pub struct PolicyMember {
     pub agent: Box<dyn Agent>,
 }
 
-/// Scores of candidates, in their order.
+/// Scores of the candidates, in the order of the candidates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
     /// From 0 to 10; 0 for all if every agent abstains.
     pub totals: Vec<f64>,
-    /// What each agent says, in the order of the spec.
+    /// The opinion of each agent, in the order of the spec.
     pub opinions: Vec<Opinion>,
 }
 
 impl CompiledPolicy {
-    /// Reads the spec.
-    ///
-    /// # Errors
-    /// An option is invalid; the text names the agent.
+    /// Compiles the spec. If an option is invalid, the text names the agent.
     pub fn of(policy: &PlacementPolicy) -> Result<Self, (PolicyReason, String)> {
         let spec = &policy.spec;
         let default = SampleRules::default();
@@ -73,45 +71,46 @@ impl CompiledPolicy {
         })
     }
 
-    /// Whether kube-scheduler gets an opinion about the pod: not about those of other schedulers, since an extender is asked about
-    /// the pods of every profile, and not about those of DaemonSets, each of which has its node.
+    /// Whether the policy applies to the pod. Pods of schedulers that the policy does not name are excluded, since
+    /// kube-scheduler calls an extender for the pods of every profile. DaemonSet pods are excluded, since each is bound
+    /// to its own node.
     #[must_use]
     pub fn concerns(&self, pod: &PlacedPod) -> bool {
         let daemon = pod.controller.as_ref().is_some_and(|owner| owner.kind == "DaemonSet");
         !daemon && self.is_for(&pod.scheduler)
     }
 
-    /// Whether an agent reads the other pods of the pod's ReplicaSet.
+    /// Whether any agent reads the other pods of the pod's ReplicaSet.
     #[must_use]
     pub fn reads_siblings(&self) -> bool {
         self.agents.iter().any(|member| member.agent.reads_siblings())
     }
 
-    /// Whether the policy is for the pods of this scheduler.
+    /// Whether the policy applies to the pods of this scheduler.
     #[must_use]
     pub fn is_for(&self, scheduler: &str) -> bool {
         self.schedulers.iter().any(|one| one == scheduler)
     }
 
-    /// By which rules it learns from pods that run or fail, if it does.
+    /// Rules for learning from running and failed pods; None if the policy has no agent `reward`.
     #[must_use]
     pub fn rewards(&self) -> Option<RewardRules> {
         self.agents.iter().find_map(|member| member.agent.rewards())
     }
 
-    /// Whether it has something to remember.
+    /// Whether the policy has learned values that must survive a restart.
     #[must_use]
     pub fn learns(&self) -> bool {
         self.rewards().is_some() || self.reads_demand().next().is_some()
     }
 
-    /// The schedulers whose pods' demand it reads.
+    /// Schedulers whose learned demand the policy reads; none if no agent reads it.
     pub fn reads_demand(&self) -> impl Iterator<Item = &str> {
         let reads = self.agents.iter().any(|member| member.agent.reads_demand());
         self.schedulers.iter().filter(move |_| reads).map(String::as_str)
     }
 
-    /// Why each candidate is rejected, in their order.
+    /// Rejection of each candidate, in the order of the candidates; None if the candidate passes.
     #[must_use]
     pub fn filter(&self, question: &PlacementQuestion<'_>) -> Vec<Option<NodeRejection>> {
         let mut rejections = vec![None; question.candidates.len()];
@@ -125,8 +124,8 @@ impl CompiledPolicy {
         rejections
     }
 
-    /// What kube-scheduler makes of the policy: why candidates are rejected, and the scores of the others, among these alone, since
-    /// agents compare candidates. A rejected one is scored like one that is not known.
+    /// Filters and then scores as kube-scheduler does: only the candidates that pass are scored against each other. A
+    /// rejected candidate is scored like a node that is not in the cache.
     #[must_use]
     pub fn judge(&self, question: &PlacementQuestion<'_>) -> (Vec<Option<NodeRejection>>, Scored) {
         let rejections = self.filter(question);
@@ -137,7 +136,7 @@ impl CompiledPolicy {
         (rejections, scored)
     }
 
-    /// The score of each candidate, in their order.
+    /// Scores all candidates without filtering them.
     #[must_use]
     pub fn score(&self, question: &PlacementQuestion<'_>) -> Scored {
         let opinions: Vec<Opinion> = self.agents.iter().map(|member| self.opinion(member, question)).collect();

@@ -1,60 +1,59 @@
 //! The agent `power`: scores nodes by the watts that the pod adds to them.
 //!
-//! First [`PowerUsage`] of each node, then the watts at these usages, which NodeConfigs have predicted, then [`scores`].
+//! The steps are: the [`PowerUsage`] of each node, the watts at these usages as predicted by the NodeConfigs, and
+//! [`scores`].
 
 use super::wire::{TOP, extremes, span};
 
-/// Scores in percent, as WAO has them.
+/// Scores in percent, like those of WAO.
 pub const PERCENT: PowerScale = PowerScale { top: 100.0, base: 20.0 };
 
-/// The CPU of a node, in cores.
+/// CPU of a node, in cores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PowerNode {
-    /// The capacity, not what is allocatable.
+    /// `status.capacity`, not allocatable.
     pub capacity: f64,
-    /// Measured usage; None if unknown.
+    /// Measured usage; None if it is unknown.
     pub usage: Option<f64>,
-    /// The requests of the pods that are bound to the node but do not run yet.
+    /// Requests of pods that are bound to the node but do not run yet.
     pub pending: f64,
 }
 
-/// The CPU of a pod in cores, from the request and the limit of each container: the limit counts where nothing is requested.
+/// CPU of a pod in cores, from the request and the limit of each container. The limit counts if the container requests
+/// no CPU.
 #[must_use]
 pub fn pod_cores(containers: impl IntoIterator<Item = (f64, f64)>) -> f64 {
     containers.into_iter().map(|(request, limit)| if request > 0.0 { request } else { limit }).sum()
 }
 
-/// The usage of a node before and after the pod, in cores.
+/// CPU usage of a node before and after the pod is placed, in cores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PowerUsage {
     pub before: f64,
     pub after: f64,
 }
 
-/// What the pod adds to a node.
+/// Increase of a node's power by the pod.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Increment {
     /// Watts, 0 or more.
     Watts(f64),
     /// The node has too little CPU.
     Overcommit,
-    /// Unknown: something that the calculation needs is missing.
+    /// Data for the calculation is missing.
     Unknown,
 }
 
 impl PowerNode {
-    /// The usage before and after a pod that requests `cores`. Of pods that do not run yet, the part `assumption` of their
-    /// requests counts as used. None without a measurement.
+    /// Usage before and after a pod that requests `cores`. The fraction `assumption` of the requests of pods that do
+    /// not run yet counts as used. None without a measurement.
     #[must_use]
     pub fn usage(&self, cores: f64, assumption: f64) -> Option<PowerUsage> {
         let before = self.usage? + assumption * self.pending;
         Some(PowerUsage { before, after: before + cores })
     }
 
-    /// The same where a prediction is of use, else the increment without one.
-    ///
-    /// # Errors
-    /// The increment, if it takes no prediction.
+    /// Usage for which power must be predicted. Returns the increment as an error if it follows without a prediction.
     pub fn predicted(&self, cores: f64, assumption: f64) -> Result<PowerUsage, Increment> {
         let usage = self.usage(cores, assumption).filter(|_| cores > 0.0 && self.capacity > 0.0);
         let usage = usage.ok_or(Increment::Unknown)?;
@@ -63,7 +62,8 @@ impl PowerNode {
 }
 
 impl Increment {
-    /// From the predicted watts. A prediction that falls with usage is an error of the model, and counts as no increase.
+    /// Increment between two predictions. A prediction that falls with rising usage is an error of the model and counts
+    /// as no increase.
     #[must_use]
     pub fn between(before: f64, after: f64) -> Self {
         let difference = after - before;
@@ -71,25 +71,25 @@ impl Increment {
     }
 }
 
-/// How increments become scores: the least increment scores `top`, the greatest `base`.
+/// Mapping of increments to scores: the least increment scores `top`, the greatest scores `base`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PowerScale {
     pub top: f64,
-    /// More than the score of an overcommitted node, 1.
+    /// Must be more than 1, the score of an overcommitted node.
     pub base: f64,
 }
 
 impl PowerScale {
-    /// Scores of 0 to 10 from a base in percent. The base is rounded, so that it remains apart from the scores of nodes without
-    /// an increment; a division of scores in percent would merge those.
+    /// Scale of 0 to 10 from a base in percent. The base is rounded so that it stays distinct from the scores of nodes
+    /// without an increment. Dividing scores in percent by 10 would merge them.
     #[must_use]
     pub fn of_extender(base_percent: f64) -> Self {
         Self { top: TOP, base: (base_percent / 10.0 + 0.5).floor() }
     }
 }
 
-/// The scores of nodes, in their order: unknown 0, overcommitted 1, all others from base to top. If no increment differs from
-/// the others, all get the base.
+/// Scores of the nodes, in the order of the increments: unknown 0, overcommitted 1, all others from base to top. If all
+/// increments are equal, each of them scores the base.
 #[must_use]
 pub fn scores(increments: &[Increment], scale: PowerScale) -> Vec<f64> {
     let watts = increments.iter().filter_map(|increment| match increment {

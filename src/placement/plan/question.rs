@@ -1,4 +1,4 @@
-//! A pod that is to be placed, the nodes that may take it, and everything that agents read to judge them.
+//! The input of the agents: the pod to place, the candidate nodes, and all other data that agents read.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,22 +13,22 @@ use ganglion_api::placement_policy::DEFAULT_SCHEDULER;
 use ganglion_core::facts::{Key, Owner, Requests, SPREAD_RATE, cores, requests};
 use ganglion_core::world::World;
 
-/// The taint of nodes of the control plane, and the label that they have.
+/// Key of the taint and of the label of control plane nodes.
 pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
-/// A pod that is to be placed.
+/// The pod to place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlacedPod {
     pub key: Key,
     pub uid: String,
     pub labels: BTreeMap<String, String>,
     pub requests: Requests,
-    /// CPU in millicores, as the agent `power` counts it.
+    /// CPU in millicores: the request of each container, or its limit if it requests none. Read by the agent `power`.
     pub cores: i64,
     pub controller: Option<Owner>,
     pub scheduler: String,
     pub tolerates_control_plane: bool,
-    /// The annotation [`SPREAD_RATE`].
+    /// Annotation [`SPREAD_RATE`] of the pod.
     pub spread_rate: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl From<&Pod> for PlacedPod {
             requests: spec.map(requests).unwrap_or_default(),
             cores: spec.map(cores).unwrap_or_default(),
             controller: Owner::controller_of(meta),
-            // Templates and files may lack it; the API server adds it to pods.
+            // Pod templates and manifest files may omit it; the API server sets the default on pods.
             scheduler: scheduler.unwrap_or(DEFAULT_SCHEDULER).to_owned(),
             tolerates_control_plane: tolerations.iter().any(tolerates_control_plane),
             spread_rate: meta.annotations.as_ref().and_then(|all| all.get(SPREAD_RATE)).cloned(),
@@ -53,7 +53,7 @@ impl From<&Pod> for PlacedPod {
     }
 }
 
-/// As WAO has it: exactly this toleration.
+/// The same exact toleration that WAO requires.
 fn tolerates_control_plane(toleration: &Toleration) -> bool {
     toleration.key.as_deref() == Some(CONTROL_PLANE)
         && toleration.operator.as_deref() == Some("Exists")
@@ -64,14 +64,14 @@ fn tolerates_control_plane(toleration: &Toleration) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Siblings {
     pub replicas: u32,
-    /// The annotation [`SPREAD_RATE`] of the ReplicaSet.
+    /// Annotation [`SPREAD_RATE`] of the ReplicaSet.
     pub spread_rate: Option<String>,
-    /// How many of its pods are on a node, being deleted aside.
+    /// Number of its other active pods, by node. Terminating pods do not count.
     pub on_nodes: HashMap<String, u32>,
 }
 
 impl Siblings {
-    /// Of the ReplicaSet that controls the pod; None if none does.
+    /// Siblings in the ReplicaSet that controls the pod; None if no cached ReplicaSet does.
     #[must_use]
     pub fn of(world: &World, pod: &PlacedPod) -> Option<Self> {
         let owner = pod.controller.as_ref().filter(|owner| owner.kind == "ReplicaSet")?;
@@ -84,45 +84,47 @@ impl Siblings {
                 None => drop(on_nodes.insert(node.to_owned(), 1)),
             }
         }
-        // A pod on its way is one replica more than those on nodes, also where the ReplicaSet's new size is not known yet.
+        // The pod itself is one replica more than those on nodes, even if the cache still has the old size of the
+        // ReplicaSet.
         let placed = on_nodes.values().fold(0_u32, |sum, count| sum.saturating_add(*count));
         let replicas = u32::try_from(set.scale.replicas).unwrap_or(0).max(placed.saturating_add(1));
         Some(Self { replicas, spread_rate: set.spread_rate.clone(), on_nodes })
     }
 }
 
-/// What a policy is asked.
+/// Input of the agents for one pod.
 #[derive(Clone, Copy)]
 pub struct PlacementQuestion<'a> {
     pub pod: &'a PlacedPod,
     pub inventory: &'a Inventory,
-    /// In the order of the answer; None for nodes that are not known (yet).
+    /// The candidate nodes, in the order of the answer; None for a node that is not (yet) in the cache.
     pub candidates: &'a [Option<&'a NodeRecord>],
     pub now: Timestamp,
     pub rules: SampleRules,
-    /// With the pod itself.
+    /// Learned demand of the pods of the pod's scheduler, including the pod itself.
     pub learned: &'a LearnedDemand,
     pub siblings: Option<&'a Siblings>,
-    /// What the policy learned from pods that ran or failed.
+    /// Values that the policy learned from running and failed pods.
     pub rewards: &'a RewardMemory,
 }
 
-/// Why a node is rejected.
+/// Rejection of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRejection {
-    /// For people, with the name of the agent.
+    /// Reason for users. [`CompiledPolicy::filter`](super::policy::CompiledPolicy::filter) adds the agent's name in
+    /// front.
     pub reason: String,
-    /// The eviction of other pods may help.
+    /// Whether preemption of other pods may make the node fit.
     pub resolvable: bool,
 }
 
-/// What an agent says of all candidates.
+/// Result of an agent's scoring of all candidates.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Opinion {
-    /// It does not score.
+    /// The agent does not score.
     FilterOnly,
-    /// It knows nothing of any candidate; why.
+    /// The agent has no data about any candidate; carries the reason.
     Abstains(String),
-    /// From 0 to 10, in the order of the candidates.
+    /// Scores from 0 to 10, in the order of the candidates.
     Scores(Vec<f64>),
 }

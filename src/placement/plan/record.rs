@@ -1,6 +1,6 @@
-//! What agents know of a node: its fact, what its pods hold of it, and what was measured of it.
+//! The data about one node that agents read: the cached node, the requests of its pods, and its measured values.
 //!
-//! Made from the world when the node changes, and read for every pod; so whatever can be calculated before is.
+//! A record is built when the node changes and read for every pod, so everything that can be calculated in advance is.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use ganglion_core::power_curve::Curve;
 use ganglion_core::quantity;
 use ganglion_core::world::World;
 
-/// The resources in the order of the originals; the columns of [`Row`].
+/// Resources in the order of the columns of [`Row`], which is the order of the original scheduler plugins.
 pub const RESOURCES: [PigeonResource; 5] = [
     PigeonResource::Cpu,
     PigeonResource::Memory,
@@ -28,15 +28,15 @@ pub const RESOURCES: [PigeonResource; 5] = [
     PigeonResource::EphemeralStorage,
 ];
 
-/// The longest window of samples: pods that were bound longer before a sample are measured.
+/// Maximum sample window. A sample includes every pod that was bound earlier than this before the sample.
 const MAX_WINDOW: SignedDuration = SignedDuration::from_hours(1);
 
-/// How long values hold.
+/// Expiry and averaging window of measured values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleRules {
-    /// Older samples count as missing.
+    /// Maximum age of a sample. Older samples count as missing.
     pub max_age: SignedDuration,
-    /// The time over which usage is averaged.
+    /// Time over which usage is averaged.
     pub window: SignedDuration,
 }
 
@@ -51,13 +51,13 @@ impl Default for SampleRules {
 pub struct UsageSample {
     pub cpu: Option<Statistics>,
     pub memory: Option<Statistics>,
-    /// When it was measured.
+    /// Time of the measurement.
     pub at: Option<Timestamp>,
-    /// Until when it holds, where its source says so.
+    /// Expiry time, if the source sets one (`status.validUntil` of a NodeConfig).
     until: Option<Timestamp>,
 }
 
-/// A value that holds until a time.
+/// A value with an expiry time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fresh {
     pub value: f64,
@@ -65,56 +65,58 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// The value, if it still holds.
+    /// The value; None if it has expired.
     #[must_use]
     pub fn at(self, now: Timestamp) -> Option<f64> {
         (now <= self.until).then_some(self.value)
     }
 }
 
-/// The power that a NodeConfig predicts.
+/// Predicted power from a NodeConfig.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PredictedPower {
     pub curve: Curve,
-    /// Until when it holds.
+    /// Expiry time.
     pub until: Timestamp,
-    /// How the model takes the usage of processors.
+    /// Format of the CPU usage that the power model expects.
     pub format: CpuUsageFormat,
 }
 
-/// A node.
+/// Data about one node.
 #[derive(Clone, Debug)]
 pub struct NodeRecord {
     pub node: Arc<NodeFact>,
-    /// Of the fact, since a request that reads thousands of nodes spends most of its time on waiting for memory.
+    /// Copy of `node.allocatable`. A request that reads thousands of nodes spends most of its time on memory accesses,
+    /// and the copy saves one per node.
     allocatable: Requests,
-    /// CPU of the machine in millicores, of the fact.
+    /// CPU in millicores of `status.capacity`.
     pub cpu_capacity: i64,
     pub pods: i64,
     pub requests: Requests,
-    /// CPU of its pods that do not run yet, in millicores.
+    /// CPU in millicores of bound pods that do not run yet.
     pub pending: i64,
-    /// In the units of `pigeon`, by [`RESOURCES`].
+    /// Allocatable and requested amounts in the units of `pigeon`, by [`RESOURCES`].
     pub row: PigeonNode,
-    /// What the annotation says, and when it was measured.
+    /// Congestion from the node's annotation, and the time of its measurement.
     congestion: Option<(Congestion, Option<Timestamp>)>,
-    /// Usage of the processors in percent, by the NodeConfig of the node.
+    /// CPU usage in percent, from the node's NodeConfig.
     pub cpu_usage: Option<Fresh>,
-    /// That of the annotations, else that of the NodeConfig.
+    /// Usage from the annotations; from the NodeConfig if there is none in the annotations.
     usage: Option<UsageSample>,
-    /// That of the NodeConfig, where there is one of the annotations.
+    /// Usage from the NodeConfig, if `usage` comes from the annotations. Used once the annotations expire.
     other_usage: Option<Box<UsageSample>>,
-    /// By the NodeConfig of the node, in the order of [`NodeValue::ALL`].
+    /// Values from the node's NodeConfig, in the order of [`NodeValue::ALL`].
     values: Box<[Option<Fresh>; NodeValue::ALL.len()]>,
     pub power: Option<Box<PredictedPower>>,
-    /// The pods that a sample may not contain, the last bound first.
+    /// Pods that a sample may not include yet, the most recently bound first.
     recent: Vec<PodHold>,
-    /// When the first of these was bound, to spare the others a look.
+    /// Time at which the first pod of `recent` was bound. Saves reading the list if even that pod is included in a
+    /// sample.
     last_bound: Option<Timestamp>,
 }
 
 impl NodeRecord {
-    /// A node as the world knows it now.
+    /// Builds the record of a node from the caches.
     #[must_use]
     pub fn of(world: &World, node: &Arc<NodeFact>) -> Self {
         let name = &node.id.key.name;
@@ -157,7 +159,7 @@ impl NodeRecord {
         }
     }
 
-    /// Counts pods that are on their way since this time; `cores` is their CPU as [`PodHold`] has it.
+    /// Adds pods that have been on their way to the node since this time. `cores` is their CPU as in [`PodHold`].
     pub fn add(&mut self, pods: i64, requests: Requests, cores: i64, since: Timestamp) {
         self.pods = self.pods.saturating_add(pods);
         self.requests = self.requests + requests;
@@ -172,21 +174,21 @@ impl NodeRecord {
         &self.node.id.key.name
     }
 
-    /// The value of the node's NodeConfig, if it is known and fresh.
+    /// A value of the node's NodeConfig; None if it is missing or has expired.
     #[must_use]
     pub fn value(&self, value: NodeValue, now: Timestamp) -> Option<f64> {
         let at = NodeValue::ALL.iter().position(|one| *one == value)?;
         self.values.get(at).copied().flatten()?.at(now)
     }
 
-    /// The published congestion, if there is one that holds.
+    /// The published congestion; None if it is missing or has expired.
     #[must_use]
     pub fn congestion(&self, now: Timestamp, rules: &SampleRules) -> Option<Congestion> {
         let (congestion, at) = self.congestion?;
         (!is_expired(at, now, rules.max_age)).then_some(congestion)
     }
 
-    /// The measured usage that holds.
+    /// The first usage sample that has not expired.
     #[must_use]
     pub fn sample(&self, now: Timestamp, rules: &SampleRules) -> Option<&UsageSample> {
         let holds = |sample: &&UsageSample| match sample.until {
@@ -196,7 +198,7 @@ impl NodeRecord {
         self.usage.iter().chain(self.other_usage.as_deref()).find(holds)
     }
 
-    /// The usage of CPU and memory, as `safe` takes it.
+    /// Usage of CPU and memory, as input of the agent `safe`.
     #[must_use]
     pub fn usage(&self, now: Timestamp, rules: &SampleRules) -> PerResource<Usage> {
         let sample = self.sample(now, rules);
@@ -212,7 +214,7 @@ impl NodeRecord {
         }
     }
 
-    /// The requests of the pods that a sample of this time does not contain.
+    /// Requests of the pods that a sample of this time does not include.
     fn unmeasured(&self, at: Timestamp, rules: &SampleRules) -> Requests {
         if !self.last_bound.is_some_and(|bound| is_unmeasured(bound, at, rules.window)) {
             return Requests::default();
@@ -222,7 +224,7 @@ impl NodeRecord {
     }
 }
 
-/// Amounts in the units of `pigeon`, by [`RESOURCES`].
+/// Converts amounts to the units of `pigeon`, by [`RESOURCES`].
 #[must_use]
 pub fn sizes(amounts: Requests, pods: i64) -> Row {
     let Requests { cpu, memory, gpu, storage } = amounts;
@@ -231,14 +233,14 @@ pub fn sizes(amounts: Requests, pods: i64) -> Row {
     row
 }
 
-/// What the annotations say of the node's congestion, and of what time.
+/// Congestion from the node's annotations, and the time of its measurement.
 fn congestion(node: &NodeFact) -> Option<(Congestion, Option<Timestamp>)> {
     let annotation = |key: &str| node.published.get(key).map(String::as_str);
     let text = annotation(CONGESTION)?;
     Some((Congestion::read(Some(text)), annotation(CONGESTION_SAMPLED_AT).map(sample::time)))
 }
 
-/// What the annotations say of the node's usage.
+/// Usage from the node's annotations.
 fn published(node: &NodeFact) -> Option<UsageSample> {
     let annotation = |key: &str| node.published.get(key).map(String::as_str);
     let (cpu, memory) = (statistics::CPU.read(annotation), statistics::MEMORY.read(annotation));
@@ -248,7 +250,7 @@ fn published(node: &NodeFact) -> Option<UsageSample> {
     Some(UsageSample { cpu, memory, at: annotation(USAGE_SAMPLED_AT).map(sample::time), until: None })
 }
 
-/// What a NodeConfig says of the node's usage, which it has in percent of the machine.
+/// Usage from a NodeConfig, which reports it in percent of the node's capacity.
 fn measured(config: &NodeConfig, node: &NodeFact) -> Option<UsageSample> {
     let status = config.status.as_ref()?;
     let until = status.valid_until.as_ref()?.0;
@@ -268,7 +270,7 @@ fn measured(config: &NodeConfig, node: &NodeFact) -> Option<UsageSample> {
     Some(UsageSample { cpu, memory, at, until: Some(until) })
 }
 
-/// A reading that is not stale.
+/// A reading; None if it is missing or stale.
 fn known(status: &NodeConfigStatus, value: NodeValue) -> Option<&NodeReading> {
     status.reading(value).filter(|reading| reading.stale != Some(true))
 }
@@ -278,7 +280,7 @@ fn fresh(status: &NodeConfigStatus, value: NodeValue) -> Option<Fresh> {
     Some(Fresh { value: number, until: status.valid_until.as_ref()?.0 })
 }
 
-/// None while the prediction is stale: its inputs may be others now.
+/// The predicted power; None while the prediction is stale, since its inputs may have changed.
 fn predicted(config: &NodeConfig) -> Option<PredictedPower> {
     let status = config.status.as_ref()?;
     known(status, NodeValue::Power)?;

@@ -1,19 +1,20 @@
 //! The risk that the utilisation of a resource exceeds a threshold.
 //!
-//! Utilisation is taken to have a Beta distribution with the mean and the deviation that were measured.
+//! The utilisation is assumed to have a Beta distribution with the measured mean and standard deviation.
 
 use super::beta;
 
-/// Smaller deviations count as none.
+/// Smaller deviations count as 0.
 const NO_DEVIATION: f64 = 1e-5;
 
-/// The largest variance, as a part of that of a variable that is either 0 or 1, which no variance of a utilisation exceeds.
+/// Maximum variance, as a fraction of `mean * (1 - mean)`: the variance of a variable that is either 0 or 1, which no
+/// utilisation with this mean exceeds.
 const MAX_VARIANCE: f64 = 0.99;
 
-/// Beyond this exponent of the tail's bound, the risk is 0 or 1 to within 5e-18.
+/// Beyond this exponent of the tail bound, the risk is 0 or 1 with an error below 5e-18.
 const CERTAIN_FROM: f64 = 40.0;
 
-/// A Beta distribution.
+/// A Beta distribution that was fitted to a mean and a deviation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BetaFit {
     pub alpha: f64,
@@ -21,7 +22,8 @@ pub(super) struct BetaFit {
 }
 
 impl BetaFit {
-    /// With this mean, 0 < mean < 1, and this deviation. A deviation that no utilisation can have is lowered to one that it can.
+    /// Fits a distribution to a mean, 0 < mean < 1, and a deviation. A deviation that is impossible for this mean is
+    /// lowered.
     pub fn of(mean: f64, deviation: f64) -> Self {
         let largest = mean * (1.0 - mean);
         let variance = (deviation * deviation).min(MAX_VARIANCE * largest);
@@ -29,30 +31,31 @@ impl BetaFit {
         Self { alpha: mean * size, beta: (1.0 - mean) * size }
     }
 
-    /// The exponent of the bound of a tail: a Beta distribution is sub-Gaussian with the variance proxy 1/(4(alpha + beta + 1)).
+    /// Exponent of the tail bound. A Beta distribution is sub-Gaussian with the variance proxy 1/(4(alpha + beta + 1)).
     fn exponent(self, distance: f64) -> f64 {
         2.0 * (self.alpha + self.beta + 1.0) * distance * distance
     }
 
-    /// The probability that the utilisation exceeds this threshold.
+    /// Probability that the utilisation exceeds this threshold.
     fn exceeds(self, mean: f64, threshold: f64) -> f64 {
         let distance = threshold - mean;
         if self.exponent(distance) > CERTAIN_FROM {
             return if distance > 0.0 { 0.0 } else { 1.0 };
         }
-        // The lower tail of the idle part: one minus the other tail would lose the digits of small risks.
+        // The lower tail of the idle share: 1 minus the other tail would lose the digits of small risks.
         beta::cumulative(self.beta, self.alpha, 1.0 - threshold, mean - threshold)
     }
 }
 
-/// The probability that the utilisation exceeds a threshold, given its mean and its deviation; all are parts of 1. NaN is a risk
-/// of 1: nothing is known to be safe then.
+/// Probability that the utilisation exceeds a threshold, given its mean and its deviation, all as fractions of 1. If an
+/// argument is NaN, the risk is 1, since nothing shows that the node is safe.
 #[must_use]
 pub fn risk(mean: f64, deviation: f64, threshold: f64) -> f64 {
     certain(mean, deviation, threshold).unwrap_or_else(|| BetaFit::of(mean, deviation).exceeds(mean, threshold))
 }
 
-/// No less than [`risk`], and a hundred times as fast: for those who only ask whether a risk is accepted, which most are.
+/// Upper bound of [`risk`] that is calculated a hundred times as fast. Enough to accept a node, which is the common
+/// case.
 #[must_use]
 pub fn risk_at_most(mean: f64, deviation: f64, threshold: f64) -> f64 {
     certain(mean, deviation, threshold).unwrap_or_else(|| {
@@ -61,7 +64,7 @@ pub fn risk_at_most(mean: f64, deviation: f64, threshold: f64) -> f64 {
     })
 }
 
-/// The risk where it does not depend on a distribution.
+/// The risk if it does not depend on the distribution; None if it does.
 pub(super) fn certain(mean: f64, deviation: f64, threshold: f64) -> Option<f64> {
     if mean.is_nan() || deviation.is_nan() || threshold.is_nan() {
         Some(1.0)
@@ -104,19 +107,19 @@ mod tests {
 
     #[test]
     fn a_steady_node_near_the_threshold_is_no_step() {
-        // In linear space x^a (1-x)^b underflows here, and the distribution becomes a step.
+        // Without logarithms, x^a (1-x)^b underflows here, and the distribution becomes a step.
         let value = risk(0.899, 0.005, 0.9);
         assert!((value - 0.426).abs() < 5e-4, "{value}");
     }
 
     #[test]
     fn a_tiny_mean_has_a_tiny_risk() {
-        // By 50 digits. The complement of this risk is calculated, which has 16 digits.
+        // Expected value with 50 digits. The function calculates the complement of this risk, which has 16 digits.
         let (value, expected) = (risk(3.3e-11, 0.05, 0.49), 3.301_050_956_3e-11);
         assert!((value / expected - 1.0).abs() < 1e-5, "{value}");
     }
 
-    /// Means and deviations of all sizes, and means within some deviations of the threshold.
+    /// Means and deviations of all magnitudes, and means within a few deviations of the threshold.
     fn measured() -> impl Strategy<Value = (f64, f64, f64)> {
         let deviation = (-5.0..0.0_f64).prop_map(|exponent| 10_f64.powf(exponent));
         let threshold = prop_oneof![0.0..1.0_f64, Just(0.9)];
@@ -140,7 +143,7 @@ mod tests {
             (mean, deviation, threshold) in measured(),
             other in prop_oneof![0.0..1.0_f64, Just(f64::NAN)],
         ) {
-            // NaN stands for a threshold that is hardly higher.
+            // NaN stands for a slightly higher threshold.
             let higher = if other.is_nan() { threshold + 0.01 * deviation } else { threshold.max(other) };
             let (low, high) = (risk(mean, deviation, threshold), risk(mean, deviation, higher));
             prop_assert!((0.0..=1.0).contains(&low));

@@ -1,28 +1,28 @@
-//! What others publish about nodes as text: which texts are numbers, and for how long they hold.
+//! Numbers and times that node annotations publish as text, and the expiry of samples.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// The number of a text; None if it is blank, malformed, or not finite. Surrounding blanks are trimmed.
+/// Parses a number; None if the text is blank, malformed or not finite. Surrounding white space is trimmed.
 #[must_use]
 pub fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// The time of a text. A malformed one is no time of now: what was measured then is as old as can be.
+/// Parses a time. A malformed text becomes the Unix epoch, so that the sample counts as expired.
 #[must_use]
 pub fn time(text: &str) -> Timestamp {
     text.trim().parse().unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// Whether a sample is too old to count. One without a time holds for ever. A clock that is a little ahead is allowed for; what is
-/// farther in the future than `max_age` would hold as good as for ever, and does not count.
+/// Whether a sample has expired. A sample without a time never expires. Clock skew up to `max_age` is tolerated; a
+/// sample farther in the future counts as expired, since it would stay valid for far too long.
 #[must_use]
 pub fn is_expired(sampled: Option<Timestamp>, now: Timestamp, max_age: SignedDuration) -> bool {
     sampled.is_some_and(|sampled| now.duration_since(sampled).abs() > max_age)
 }
 
-/// Whether usage measured at `sampled` does not yet contain a pod that was bound at `bound`: measurements are averages over the
-/// interval before them.
+/// Whether usage measured at `sampled` does not fully include a pod that was bound at `bound`. A measurement is the
+/// average over the interval before it.
 #[must_use]
 pub fn is_unmeasured(bound: Timestamp, sampled: Timestamp, interval: SignedDuration) -> bool {
     bound.duration_since(sampled) > -interval

@@ -1,4 +1,4 @@
-//! The status of a policy: whether each of its agents knows something.
+//! The status of a policy: its conditions, and for how many nodes each agent has data.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -12,16 +12,16 @@ use ganglion_api::placement_policy::{PlacementPolicySpec, PlacementPolicyStatus,
 use ganglion_core::conditions::{Health, Stamp, summary};
 use ganglion_core::words::counted;
 
-/// Of how many nodes the agents have what they need.
+/// Number of nodes for which each agent has the data that it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// How many nodes take pods.
+    /// Number of nodes that accept pods.
     pub nodes: i64,
     pub agents: Vec<AgentStatus>,
 }
 
 impl Coverage {
-    /// Of the nodes that take pods.
+    /// Coverage of the nodes that accept pods.
     #[must_use]
     pub fn of(policy: &CompiledPolicy, inventory: &Inventory, now: Timestamp) -> Self {
         let nodes: Vec<_> = inventory.nodes().filter(|node| node.row.counted).collect();
@@ -37,7 +37,7 @@ impl Coverage {
         Self { nodes: number(nodes.len()), agents: agents.collect() }
     }
 
-    /// Whether both know the same, numbers aside.
+    /// Whether each agent covers no, some or all nodes in both. The exact counts are ignored.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let kind = |all: i64, known: i64| (known == 0, known == all);
@@ -52,26 +52,26 @@ fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// How a policy is.
+/// Health of a valid policy.
 #[must_use]
 pub fn health(policy: &CompiledPolicy, coverage: &Coverage) -> Health<PolicyReason> {
     let blind = coverage.agents.iter().find(|agent| coverage.nodes > 0 && agent.nodes == 0);
     if let Some(agent) = blind {
         let lacks = agent.message.as_deref().unwrap_or_default();
-        let message = format!("agent {} has no opinion, as it knows nothing of any node: {lacks}", agent.name);
+        let message = format!("agent {} has no data about any node: {lacks}", agent.name);
         return Health::Retrying(PolicyReason::AgentsWithoutData, message);
     }
     let nodes = counted(coverage.nodes, "node");
     match policy.mode {
-        PolicyMode::Active => Health::Good(PolicyReason::Serving, format!("the agents know {nodes}")),
+        PolicyMode::Active => Health::Good(PolicyReason::Serving, format!("filters and scores {nodes}")),
         PolicyMode::Shadow => {
-            let message = format!("the agents know {nodes}; schedulers get no opinion, by mode: Shadow");
+            let message = format!("filters and scores {nodes}; mode: Shadow only logs the result");
             Health::Good(PolicyReason::Shadowing, message)
         }
     }
 }
 
-/// The status of a policy that can be asked; `memory` is where it keeps what it has learned.
+/// Status of a valid policy. `memory` is the namespace and name of the ConfigMap with its learned values.
 #[must_use]
 pub fn status(
     old: &[Condition],
@@ -91,7 +91,7 @@ pub fn status(
     }
 }
 
-/// The status of a policy that cannot be asked.
+/// Status of a policy with an invalid spec.
 #[must_use]
 pub fn refused(old: &[Condition], (reason, message): &AgentError, stamp: Stamp) -> PlacementPolicyStatus {
     PlacementPolicyStatus {
@@ -101,7 +101,7 @@ pub fn refused(old: &[Condition], (reason, message): &AgentError, stamp: Stamp) 
     }
 }
 
-/// The agents with their weights, such as `safe:5,pack`.
+/// Agent names with weights other than 1, such as `safe:5,pack`.
 fn short(spec: &PlacementPolicySpec) -> String {
     let agents = spec.agents.iter().map(|agent| match agent.weight {
         None | Some(1) => agent.name.clone(),

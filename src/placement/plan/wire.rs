@@ -1,15 +1,17 @@
-//! Scores on the wire of the scheduler extender: whole numbers from 0 to 10. Agents calculate with real numbers and round here, once.
+//! Scores in the extender protocol: whole numbers from 0 to 10. Agents calculate with real numbers, which are rounded
+//! once, here.
 
-/// The best score of the extender protocol (`MaxExtenderPriority`).
+/// Best score of the extender protocol (`MaxExtenderPriority`).
 pub const TOP: f64 = 10.0;
 
-/// The score that is sent: halves round up; what is out of bounds is clamped, and NaN is the worst score.
+/// Rounds a score to the value that is sent: halves round up, values out of bounds are clamped, and NaN is the worst
+/// score.
 #[must_use]
 pub fn score(real: f64) -> u8 {
     whole(real, 10)
 }
 
-/// The score as programs had it that cut fractions off.
+/// Rounds a score down, like the original programs that truncate fractions.
 #[must_use]
 pub fn floored(real: f64) -> u8 {
     whole(real.floor(), 10)
@@ -19,20 +21,20 @@ pub fn floored(real: f64) -> u8 {
 #[must_use]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in bounds, and casts of floats saturate")]
 pub fn whole(real: f64, top: u8) -> u8 {
-    // `max` before `min`: of NaN and a number it gives the number.
+    // `max` comes before `min` so that NaN becomes 0: `max` of NaN and a number returns the number.
     let bounded = (real + 0.5).floor().max(0.0).min(f64::from(top));
     bounded as u8
 }
 
-/// The difference between the least and the greatest value; None if it is rounding noise, which must not be stretched over all
-/// scores, or too large for a number.
+/// Difference between the least and the greatest value. None if it is rounding noise, which must not be stretched over
+/// all scores, or if it is not finite.
 #[must_use]
 pub fn span(low: f64, high: f64) -> Option<f64> {
     let span = high - low;
     (span > 1e-9 * high.abs().max(1.0) && span.is_finite()).then_some(span)
 }
 
-/// The least and the greatest of some numbers; None without any.
+/// Least and greatest value; None without values.
 #[must_use]
 pub fn extremes(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     values.into_iter().fold(None, |bounds, value| {

@@ -1,8 +1,8 @@
-//! The bodies of requests: how large one may be, how long it may take, and how many bytes are in flight at the same time.
+//! The bodies of requests: their maximum size, their timeout, and the bytes in flight.
 //!
-//! A request keeps its place until its reply is sent, which has about its size. Requests with full nodes are large, and must not
-//! hold up those with names: each kind has room of its own. Who finds no room is refused at once, since a scheduler that waits
-//! does not schedule.
+//! A request occupies its share of the bytes in flight until its reply is sent, since the reply has about the same
+//! size. Large requests, with full nodes, must not delay small ones, with names, so both have separate limits. If a
+//! limit is reached, the request is refused immediately, since a scheduler that waits does not schedule.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,32 +16,33 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long a body may take.
+/// Timeout for reading a body.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Larger bodies are those with full nodes.
+/// Maximum size of a small body in bytes. Larger bodies contain full nodes.
 const SMALL: usize = 1 << 20;
 
-/// Bytes of small bodies that are read or answered at the same time.
+/// Maximum bytes in flight of small bodies.
 const SMALL_IN_FLIGHT: usize = 64 << 20;
 
-/// How many of the largest bodies are read or answered at the same time.
+/// Maximum number of bodies of the maximum size in flight.
 const LARGE_IN_FLIGHT: usize = 2;
 
-/// A reply is handed to the connection in parts of so many bytes, as the client reads them: the connection would take all of it.
+/// Chunk size in bytes in which a reply is streamed as the client reads it. Otherwise hyper would buffer the whole
+/// reply.
 const PART: usize = 64 << 10;
 
-/// The unit of the semaphores, in bytes: they count no more than 32 bits.
+/// Bytes per semaphore permit. A semaphore acquires at most a 32-bit number of permits.
 const UNIT: usize = 1 << 10;
 
-/// See the module.
+/// Limits of request bodies.
 pub struct Bodies {
     max: usize,
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
 
-/// A body, and its place among those in flight.
+/// A body with its permit for the bytes in flight.
 pub struct ReadBody {
     bytes: Bytes,
     place: OwnedSemaphorePermit,
@@ -52,16 +53,16 @@ impl ReadBody {
         &self.bytes
     }
 
-    /// Has the reply keep the place of its request.
+    /// Moves the permit of the request to its reply.
     pub fn answered(self, reply: Response) -> Response {
         reply.map(|reply| Body::new(PlacedReply { reply, part: Bytes::new(), _place: self.place }))
     }
 }
 
-/// The body of a reply, with the place of its request.
+/// The body of a reply with the permit of its request.
 struct PlacedReply {
     reply: Body,
-    /// What the connection has not taken yet of what the reply gave.
+    /// Data of the reply that was not passed to the connection yet.
     part: Bytes,
     _place: OwnedSemaphorePermit,
 }
@@ -95,16 +96,14 @@ impl http_body::Body for PlacedReply {
 }
 
 impl Bodies {
-    /// With bodies of at most so many bytes.
+    /// Limits with bodies of at most `max` bytes.
     pub fn new(max: usize) -> Self {
         let room = |bytes: usize| Arc::new(Semaphore::new(units(bytes)));
         Self { max, small: room(SMALL_IN_FLIGHT), large: room(max.saturating_mul(LARGE_IN_FLIGHT)) }
     }
 
-    /// Reads the body of a request.
-    ///
-    /// # Errors
-    /// The answer to a request whose body is too large, too slow, broken off, or of unknown size.
+    /// Reads the body of a request. The error is the reply if the body is too large, too slow, incomplete or of unknown
+    /// size.
     pub async fn read(&self, request: Request<Body>) -> Result<ReadBody, Response> {
         let length =
             request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
@@ -113,8 +112,8 @@ impl Bodies {
         };
         if length > self.max {
             let words = format!(
-                "the request has {length} bytes, more than {}: set nodeCacheCapable: true in the scheduler's configuration, so that \
-                 it sends names, or raise placement.maxBodyBytes in the operator's settings",
+                "the request has {length} bytes, more than {}: set nodeCacheCapable: true in the scheduler's \
+                 configuration, so that it sends names, or raise placement.maxBodyBytes in the operator's settings",
                 self.max
             );
             return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, words));
@@ -131,18 +130,18 @@ impl Bodies {
             Ok(Ok(bytes)) => Ok(ReadBody { bytes, place }),
             Ok(Err(words)) => Err(refusal(StatusCode::BAD_REQUEST, words)),
             Err(_) => {
-                let words = format!("the request did not come within {} s", TIMEOUT.as_secs());
+                let words = format!("the request body did not arrive within {} s", TIMEOUT.as_secs());
                 Err(refusal(StatusCode::REQUEST_TIMEOUT, words))
             }
         }
     }
 }
 
-/// The bytes of a body. The memory for them is taken as they come.
+/// Reads the bytes of a body. Memory for a large body is allocated as it arrives.
 async fn gather(mut body: Body, length: usize) -> Result<Bytes, String> {
     let mut gathered = Vec::with_capacity(length.min(SMALL));
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| "the request broke off".to_owned())?;
+        let frame = frame.map_err(|_| "the request body is incomplete".to_owned())?;
         if let Ok(data) = frame.into_data() {
             if gathered.is_empty() && data.len() == length {
                 return Ok(data);

@@ -1,8 +1,8 @@
-//! kube-scheduler's extender protocol: which nodes a policy rejects, and how it scores them.
+//! The scheduler extender: filters and scores nodes by a policy for kube-scheduler.
 //!
-//! Answers from memory only: nothing is asked of the API server or of any server, and a request that cannot be served leaves the
-//! scheduler with its own opinion. Owns the limits of requests. The format is in `wire`, the decisions are in
-//! `logic::placement`.
+//! Replies come from memory only; no request is sent to the API server or any other server. If a request cannot be
+//! served, the reply contains no opinion, so that scheduling continues without the policy. Owns the limits of requests.
+//! The format is in `wire`, the decisions are in `logic::placement`.
 
 mod bodies;
 pub mod wire;
@@ -30,13 +30,13 @@ use ganglion_runtime::metrics::{ExtenderLabels, Metrics, VerbLabel};
 use ganglion_runtime::watch::Readiness;
 use wire::{ExtenderRequest, MAX_NODES, RejectedNode};
 
-/// Larger requests are answered on a thread of their own, so that they do not hold up others.
+/// Requests of at least this size in bytes are processed on a blocking thread, so that they do not delay others.
 const LARGE: usize = 256 << 10;
 
-/// At most one warning about an unknown policy in this time, in seconds.
+/// Minimum time in seconds between warnings about policies that cannot be used.
 const WARNING_PAUSE: i64 = 10;
 
-/// What the extender answers from. Cheap to clone.
+/// The extender with its data. Cheap to clone.
 #[derive(Clone)]
 pub struct Extender(Arc<Parts>);
 
@@ -48,7 +48,7 @@ struct Parts {
     warned: AtomicI64,
 }
 
-/// What is asked.
+/// Verb of the extender protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Filter,
@@ -64,18 +64,17 @@ impl Verb {
     }
 }
 
-/// What became of a request, as a label of metrics.
+/// Result of a request, as a metric label.
 type Outcome = &'static str;
 
 impl Extender {
-    /// With requests of at most so many bytes.
+    /// Creates an extender that accepts requests of at most `max_body` bytes.
     #[must_use]
     pub fn new(ready: Readiness, placement: PlacementCache, metrics: Metrics, max_body: usize) -> Self {
         let bodies = Bodies::new(max_body);
         Self(Arc::new(Parts { ready, placement, metrics, bodies, warned: AtomicI64::new(i64::MIN) }))
     }
 
-    /// The routes.
     pub fn router(self) -> Router {
         Router::new()
             .route("/policies/{policy}/filter", post(filter))
@@ -108,7 +107,7 @@ impl Extender {
         }
         let done = tokio::task::spawn_blocking(move || self.answer(verb, &policy, &body)).await;
         done.unwrap_or_else(|_| {
-            ("panic", text(StatusCode::INTERNAL_SERVER_ERROR, "a bug in the operator; its log says more"))
+            ("panic", text(StatusCode::INTERNAL_SERVER_ERROR, "a bug in the operator; see its log"))
         })
     }
 
@@ -133,7 +132,7 @@ impl Extender {
         ("ok", json(answer.encode(&request)))
     }
 
-    /// The policy of this name, if it can be asked; otherwise why it cannot.
+    /// The policy of this name; as an error the outcome if it cannot be used.
     fn policy(&self, name: &str) -> Result<Arc<CompiledPolicy>, Outcome> {
         if !self.0.ready.is_ready() {
             return Err("cold");
@@ -165,7 +164,7 @@ impl Extender {
     }
 }
 
-/// What a policy says, in the order of the candidates.
+/// Result of a policy, in the order of the candidates.
 enum Answer {
     Filter(Vec<Option<NodeRejection>>),
     Prioritize(Vec<f64>),
@@ -186,7 +185,7 @@ impl Answer {
         }
     }
 
-    /// Records what the scheduler would have got.
+    /// Logs the result that the scheduler does not get in mode Shadow.
     fn log(&self, policy: &CompiledPolicy, pod: &PlacedPod, request: &ExtenderRequest<'_>) {
         let names: Vec<&str> = request.candidates.names().collect();
         let (policy, pod) = (&policy.name, &pod.key);
@@ -214,7 +213,7 @@ async fn prioritize(State(extender): State<Extender>, Path(policy): Path<String>
     extender.serve(Verb::Prioritize, policy, request).await
 }
 
-/// Every node passes, and all have the same score.
+/// Reply without an opinion: every node passes, and all have the same score.
 fn no_opinion(verb: Verb, request: &ExtenderRequest<'_>) -> Response {
     let count = request.candidates.len();
     json(match verb {

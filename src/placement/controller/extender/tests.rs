@@ -1,4 +1,4 @@
-//! What schedulers and others send, over the routes and over real sockets.
+//! Tests of requests from schedulers and other clients, over the routes and over real sockets.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use ganglion_runtime::store::Store;
 
 const MAX_BODY: usize = 1 << 20;
 
-/// Three nodes, of which one is congested, and a policy that avoids it and rejects the first.
+/// Three nodes, two of them congested, and a policy that prefers less congested nodes and rejects the first.
 fn extender(ready: Readiness) -> (Extender, Store, Metrics) {
     let (store, metrics) = (Store::default(), Metrics::new());
     for (at, factor) in ["0", "90", "50"].into_iter().enumerate() {
@@ -50,7 +50,7 @@ fn put_policy(store: &Store, name: &str, spec: &Value) {
 }
 
 fn ready() -> Readiness {
-    // No watch is awaited.
+    // Ready at once, since it waits for no watch.
     Readiness::default()
 }
 
@@ -199,7 +199,7 @@ async fn many_candidates_are_answered_whole() {
     assert_eq!(found.as_array().unwrap().len(), 5000);
 }
 
-/// More clients than a scheduler ever has, most of which hold their connection open and send nothing.
+/// More clients than any scheduler, most of which keep their connection open and send nothing.
 #[tokio::test]
 async fn two_hundred_connections_keep_nobody_out() {
     let (extender, ..) = extender(ready());
@@ -270,7 +270,7 @@ async fn a_request_keeps_its_place_until_its_reply_is_read() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_its_reply_is_cut_off() {
-    // More than the sockets keep.
+    // More than the socket buffers hold.
     let router = Router::new().route("/", get(async || vec![b'x'; 64 << 20]));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,5 +1,5 @@
-//! Saves what the agents of a policy have learned in a ConfigMap of the operator's namespace, which goes with the policy, and
-//! reports whether that succeeds. Every replica reads it when it starts; only the leader writes it.
+//! Saves the learned values of a policy in a ConfigMap in the operator's namespace, and reports whether that succeeds.
+//! The policy owns the ConfigMap. Every replica reads it at start; only the leader writes it.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -21,41 +21,40 @@ use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::{EventText, reference};
 
-/// The condition, as users know it.
+/// Condition type for saved learned values.
 pub(super) const MEMORY_SAVED: &str = "MemorySaved";
 
-/// The shortest time between two writes.
+/// Minimum time between two writes.
 const SAVE_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 
-/// What the ConfigMap has.
+/// Content of the ConfigMap after the last read or write.
 pub(super) struct Save {
     memory: SavedMemory,
     kept: Kept,
-    /// When it was written, if this process wrote it.
+    /// Time of the write; None if this process has not written the ConfigMap.
     written: Option<Timestamp>,
 }
 
-/// What became of what was learned.
+/// Result of a save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// Nothing was learned, and there is no ConfigMap.
+    /// No values were learned, and no ConfigMap exists.
     Nothing,
-    /// The ConfigMap says it already.
+    /// The ConfigMap already contains the learned values.
     Same,
     Written,
 }
 
-/// The parts of a status that tell of the memory.
+/// The parts of a status that report saved learned values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct MemoryReport {
     pub condition: Option<Condition>,
-    /// The ConfigMap, if there is one.
+    /// Namespace and name of the ConfigMap, if it exists.
     pub map: Option<String>,
 }
 
 impl MemoryReport {
-    /// After a save that ended so. What the status said holds until it is known better: before the agents have begun to learn, and
-    /// after an error that passes.
+    /// Report after a save. The old report stays if the agents have not started to learn, and after a transient error.
     pub(super) fn of(
         saved: &Result<Option<Kept>, Error>,
         map: &Key,
@@ -68,7 +67,7 @@ impl MemoryReport {
         let problem = match saved {
             Ok(Some(Kept::Nothing)) => return Self::default(),
             Ok(Some(Kept::Same | Kept::Written)) => {
-                let words = format!("what the agents have learned is in ConfigMap {map}");
+                let words = format!("learned values are saved in ConfigMap {map}");
                 return Self { condition: condition("True", PolicyReason::Saved, &words), map: Some(map.to_string()) };
             }
             Ok(None) => None,
@@ -84,7 +83,7 @@ impl MemoryReport {
     }
 }
 
-/// Why the memory is not saved, and what to do; none for an error that the next pass most likely does not meet.
+/// Reason and message of a failed save, with advice; None for a transient error.
 fn problem(error: &Error, map: &Key) -> Option<(PolicyReason, String)> {
     let (reason, advice) = match error {
         Error::NotLeader
@@ -100,23 +99,23 @@ fn problem(error: &Error, map: &Key) -> Option<(PolicyReason, String)> {
         }
         Error::Denied(_) => (PolicyReason::NotSaved, "see the admission policies and quotas of that namespace"),
         Error::Gone(_) | Error::Unavailable(_) | Error::Malformed(_) | Error::Broken => {
-            (PolicyReason::NotSaved, "the operator's log says more")
+            (PolicyReason::NotSaved, "see the operator's log")
         }
     };
     let words = format!(
-        "what the agents learn is lost when the operator ends, as ConfigMap {map} cannot be read or written: {}; {advice}",
+        "learned values are lost when the operator restarts: ConfigMap {map} cannot be read or written: {}; {advice}",
         api_words(error)
     );
     Some((reason, words))
 }
 
 impl PlacementPolicyController {
-    /// The ConfigMap of a policy.
+    /// Namespace and name of the policy's ConfigMap.
     pub(super) fn map_key(&self, object: &PlacementPolicy) -> Key {
         Key::new(self.namespace.clone(), map_name(&object.id().uid))
     }
 
-    /// Saves what the agents have learned, if something is new. None if they have not begun to learn.
+    /// Saves the learned values if they changed. None if the agents have not started to learn.
     pub(super) async fn save(
         &self,
         key: &Key,
@@ -139,7 +138,7 @@ impl PlacementPolicyController {
         Ok(Some(kept))
     }
 
-    /// Writes the ConfigMap, unless it says the same already.
+    /// Writes the ConfigMap unless it already contains the same values.
     async fn write(
         &self,
         key: &Key,
@@ -162,7 +161,7 @@ impl PlacementPolicyController {
                 name: Some(key.name.clone()),
                 labels: Some([(label.to_owned(), value.to_owned())].into()),
                 owner_references: object.owner_ref(&()).map(|owner| vec![owner]),
-                // A precondition: a late request of a process that has ended is refused.
+                // Precondition: a late request of a process that has ended fails with a conflict.
                 resource_version: found.as_ref().and_then(|map| map.metadata.resource_version.clone()),
                 ..ObjectMeta::default()
             },
@@ -182,10 +181,10 @@ impl PlacementPolicyController {
 
     fn tell_lost(&self, object: &PlacementPolicy, map: &Key, error: &MemoryError) {
         let note = format!(
-            "what was learned before the operator started is lost: ConfigMap {map}: {error}; the agents go on with what they have \
-             learned since"
+            "values learned before the operator started are lost: ConfigMap {map}: {error}; the agents continue with \
+             the values learned since then"
         );
-        warn!(policy = object.id().key.name, %map, %error, "what was learned is lost");
+        warn!(policy = object.id().key.name, %map, %error, "learned values are lost");
         let reason = PolicyReason::MemoryLost.as_str().to_owned();
         let event = EventText { warning: true, reason, note, about: None };
         self.ctx.events.publish(reference::<PlacementPolicy>(&object.id()), event);
@@ -229,7 +228,7 @@ mod tests {
     #[rstest]
     #[case(Error::Forbidden("no".into()), "Forbidden", "get, create and update of ConfigMaps")]
     #[case(Error::Denied("no".into()), "NotSaved", "admission policies and quotas")]
-    #[case(Error::Gone("no".into()), "NotSaved", "the operator's log says more")]
+    #[case(Error::Gone("no".into()), "NotSaved", "see the operator's log")]
     fn a_refusal_is_told_with_what_to_do(#[case] error: Error, #[case] reason: &str, #[case] advice: &str) {
         let MemoryReport { condition, map } = report(&Err(error), &saved());
         let condition = condition.expect("a condition");

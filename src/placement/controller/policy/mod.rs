@@ -1,14 +1,14 @@
-//! The controller of PlacementPolicies: reports whether a policy can be asked, and what its agents know. Schedulers and actions ask
-//! the policy itself, on every replica, by `caches::placement`.
+//! The controller of PlacementPolicies: reports whether the spec of a policy is valid, and for how many nodes its
+//! agents have data. Schedulers and actions evaluate the policy through `caches::placement`, on every replica.
 //!
-//! | beat | what |
+//! | step | what |
 //! |---|---|
-//! | observe | the policy, and the nodes as agents know them |
-//! | plan | `logic::placement::state`: of how many nodes each agent has what it needs |
-//! | act | `memory`: saves what the agents have learned |
-//! | report | the status, where it says something new; also after a save that failed |
+//! | observe | reads the policy and the node records |
+//! | plan | `logic::placement::state`: counts the nodes for which each agent has data |
+//! | act | `memory`: saves the learned values of the agents |
+//! | report | writes the status if it changed, even after a failed save |
 //!
-//! The usage of nodes is published beside the passes (`usage`). Everything in memory may be lost in a crash.
+//! The usage of nodes is published outside of reconciles (`usage`). All state in memory may be lost in a crash.
 
 mod memory;
 mod usage;
@@ -38,26 +38,26 @@ use ganglion_runtime::run::{Controller, PassResult};
 use memory::{MEMORY_SAVED, MemoryReport, Save};
 pub use usage::{UsagePublisher, run_usage};
 
-/// How often a policy is looked at whose spec does not change: values get old without an event.
+/// Interval between reconciles of an unchanged policy, since values expire without an event.
 const PAUSE: SignedDuration = SignedDuration::from_secs(10);
 
-/// How often a status is written of which only numbers change.
+/// Minimum time between status writes that change only counts.
 const COUNT_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The controller and its dependencies.
 pub struct PlacementPolicyController {
     pub ctx: Context,
     pub placement: PlacementCache,
-    /// The operator's namespace.
+    /// Namespace of the operator.
     pub namespace: String,
     pub memory: PolicyMemory,
     pub usage: Arc<UsagePublisher>,
 }
 
-/// By policy.
+/// State that the controller stores per policy.
 #[derive(Default)]
 pub struct PolicyMemory {
-    /// What was last counted for the status, and when.
+    /// Coverage in the last status, and the time at which it was counted.
     counted: Mutex<HashMap<Key, (Coverage, Timestamp)>>,
     saves: Mutex<HashMap<Key, Save>>,
 }
@@ -106,7 +106,7 @@ impl Controller for PlacementPolicyController {
 }
 
 impl PlacementPolicyController {
-    /// Saves what the agents have learned, and reports that and what they know; when the next look is due.
+    /// Saves the learned values, writes the status, and returns when to reconcile again.
     async fn keep(
         &self,
         key: &Key,
@@ -128,7 +128,7 @@ impl PlacementPolicyController {
         Ok(now.checked_add(PAUSE).ok())
     }
 
-    /// The coverage to report: that of the last report, where only numbers have changed since a moment ago.
+    /// Coverage to report: the previous one if only counts changed within [`COUNT_PAUSE`].
     fn coverage(&self, key: &Key, new: Coverage, now: Timestamp) -> Coverage {
         let mut counts = self.memory.counts();
         if let Some((known, at)) = counts.get(key)
@@ -166,10 +166,10 @@ impl PlacementPolicyController {
     }
 }
 
-/// The conditions whose changes are events.
+/// Types of conditions whose changes are published as events.
 const TOLD: [&str; 3] = ["Ready", USAGE_PUBLISHED, MEMORY_SAVED];
 
-/// The events for a policy of which one of these conditions has another reason. What is not known yet is no news.
+/// Events for conditions whose status or reason changed. Conditions with status Unknown have no event.
 fn news<'a>(
     before: &'a PlacementPolicyStatus,
     after: &'a PlacementPolicyStatus,

@@ -1,4 +1,4 @@
-//! `congestion` as an agent of a policy. The formulas are in `placement::congestion`.
+//! The agent `congestion` of a policy. The formulas are in `placement::congestion`.
 
 use super::{Agent, AgentError, decimal, scores, words_of};
 use crate::congestion::{Congestion as Factor, CongestionRules};
@@ -22,7 +22,7 @@ impl Agent for Congestion {
     fn score(&self, question: &PlacementQuestion<'_>) -> Opinion {
         let found = |node: &NodeRecord| node.congestion(question.now, &question.rules);
         if !question.candidates.iter().flatten().any(|node| found(node).is_some()) {
-            return Opinion::Abstains(format!("no node has the annotation {CONGESTION}, or all are too old"));
+            return Opinion::Abstains(format!("no node has an annotation {CONGESTION} that has not expired"));
         }
         scores(question, |node| self.0.score(found(node).unwrap_or(Factor::NONE)))
     }
@@ -33,9 +33,9 @@ impl Agent for Congestion {
                 return format!("no annotation {CONGESTION}: not congested");
             };
             match node.congestion(question.now, &question.rules) {
-                None => format!("the factor is too old, by the annotation {CONGESTION_SAMPLED_AT}: not congested"),
+                None => format!("the factor has expired by annotation {CONGESTION_SAMPLED_AT}: not congested"),
                 Some(Factor::Factor(factor)) => format!("factor {factor}"),
-                Some(Factor::Malformed) => format!("the annotation {CONGESTION} is no number: {text:?}"),
+                Some(Factor::Malformed) => format!("the annotation {CONGESTION} is not a number: {text:?}"),
             }
         })
     }

@@ -1,4 +1,4 @@
-//! `expression`: filters and scores by expressions of users. Needs no formulas of its own.
+//! The agent `expression` of a policy: filters and scores by the user's expressions. It has no formulas of its own.
 
 use super::{Agent, AgentError, words_of};
 use crate::question::{NodeRejection, Opinion, PlacementQuestion};
@@ -26,7 +26,7 @@ pub fn compile(options: &ExpressionAgent) -> Result<Box<dyn Agent>, AgentError> 
     Ok(Box::new(Expression { filter, score }))
 }
 
-/// Lets an expression look at a node.
+/// Evaluates an expression on a node.
 fn view<T>(question: &PlacementQuestion<'_>, record: &NodeRecord, look: impl FnOnce(&NodeView<'_>) -> T) -> T {
     let node = &record.node;
     let value = |value| record.value(value, question.now);

@@ -1,6 +1,6 @@
-//! The agents of policies: each has a file, a member in the API, and a line in [`compile`].
+//! The agents of policies. Each has one file, one member of `PolicyAgent` in the API, and one branch in [`compile`].
 //!
-//! An agent reads a [`PlacementQuestion`] and nothing else. It knows no other agent.
+//! An agent reads only a [`PlacementQuestion`] and does not depend on other agents.
 
 mod congestion;
 mod expression;
@@ -24,48 +24,45 @@ use ganglion_core::duration;
 
 /// A filter of nodes, a score of nodes, or both.
 pub trait Agent: Debug + Send + Sync {
-    /// Why each candidate is rejected. Those that were rejected before it are not judged.
+    /// Adds rejections. Candidates that an earlier agent rejected are skipped.
     fn filter(&self, _question: &PlacementQuestion<'_>, _rejections: &mut [Option<NodeRejection>]) {}
 
-    /// Whether its filter compares the candidates that all others leave, and is therefore asked after theirs.
+    /// Whether the filter compares the candidates that pass all other filters, and so must run after them.
     fn filters_last(&self) -> bool {
         false
     }
 
-    /// The scores of the candidates.
+    /// Scores the candidates.
     fn score(&self, question: &PlacementQuestion<'_>) -> Opinion;
 
-    /// What a score was made from, for people; `at` is the place of the candidate.
+    /// Describes the input of a candidate's score for users; `at` is the index of the candidate.
     fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String;
 
-    /// What the agent lacks of a node, if it lacks something.
+    /// Describes the data about a node that the agent needs and that is missing; None if nothing is missing.
     fn lacks(&self, _node: &NodeRecord, _now: Timestamp, _rules: &SampleRules) -> Option<String> {
         None
     }
 
-    /// Whether it reads the other pods of the pod's ReplicaSet.
+    /// Whether the agent reads the other pods of the pod's ReplicaSet.
     fn reads_siblings(&self) -> bool {
         false
     }
 
-    /// Whether it reads the demand that was learned from pods.
+    /// Whether the agent reads the learned demand of pods.
     fn reads_demand(&self) -> bool {
         false
     }
 
-    /// By which rules it learns from pods that run or fail, if it does.
+    /// Rules for learning from running and failed pods; None if the agent does not learn from them.
     fn rewards(&self) -> Option<RewardRules> {
         None
     }
 }
 
-/// Why an agent cannot be used.
+/// Reason and message of an invalid option.
 pub type AgentError = (PolicyReason, String);
 
-/// The agent that a member of the spec describes.
-///
-/// # Errors
-/// An option is invalid.
+/// Compiles an agent of the spec.
 pub fn compile(spec: &PolicyAgent) -> Result<Box<dyn Agent>, AgentError> {
     let PolicyAgent { name: _, weight: _, safe, congestion, pigeon, power, pod_spread, reward, expression } = spec;
     if let Some(options) = safe {
@@ -83,39 +80,39 @@ pub fn compile(spec: &PolicyAgent) -> Result<Box<dyn Agent>, AgentError> {
     } else if let Some(options) = expression {
         expression::compile(options)
     } else {
-        Err((PolicyReason::SpecInvalid, "it has no member that this version knows".to_owned()))
+        Err((PolicyReason::SpecInvalid, "it sets no agent type that this version of the operator supports".to_owned()))
     }
 }
 
-/// The number of an option, or its default.
+/// Parses an option with a number from 0 to 1; the default if it is unset.
 fn fraction(option: Option<&Fraction>, default: f64) -> Result<f64, AgentError> {
     let Some(Fraction(text)) = option else { return Ok(default) };
     let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
-    number.ok_or_else(|| (PolicyReason::SpecInvalid, format!("{text:?} is no number from 0 to 1")))
+    number.ok_or_else(|| (PolicyReason::SpecInvalid, format!("{text:?} is not a number from 0 to 1")))
 }
 
-/// The same for numbers that may be larger.
+/// Parses an option with a number of at least 0; the default if it is unset.
 fn decimal(option: Option<&Decimal>, default: f64) -> Result<f64, AgentError> {
     let Some(Decimal(text)) = option else { return Ok(default) };
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
-    number.ok_or_else(|| (PolicyReason::SpecInvalid, format!("{text:?} is no number")))
+    number.ok_or_else(|| (PolicyReason::SpecInvalid, format!("{text:?} is not a number of at least 0")))
 }
 
-/// The time of an option, or its default.
+/// Parses an option with a duration; the default if it is unset.
 fn time(option: Option<&DurationText>, default: SignedDuration) -> Result<SignedDuration, AgentError> {
     let Some(text) = option else { return Ok(default) };
     duration::parse(text.as_str()).map_err(|error| (PolicyReason::SpecInvalid, error.to_string()))
 }
 
-/// Scores for the known candidates; the others get 0.
+/// Scores the candidates that are in the cache; the others score 0.
 fn scores(question: &PlacementQuestion<'_>, score: impl Fn(&NodeRecord) -> f64) -> Opinion {
     Opinion::Scores(question.candidates.iter().map(|node| node.map_or(0.0, &score)).collect())
 }
 
-/// The words for a candidate that is not known.
-const UNKNOWN_NODE: &str = "the node is not known yet";
+/// Description of a candidate that is not in the cache.
+const UNKNOWN_NODE: &str = "the node is not in the cache yet";
 
-/// The words for a candidate, if it is known.
+/// Describes a candidate by `words` if it is in the cache.
 fn words_of(question: &PlacementQuestion<'_>, at: usize, words: impl FnOnce(&NodeRecord) -> String) -> String {
     question.candidates.get(at).copied().flatten().map_or_else(|| UNKNOWN_NODE.to_owned(), words)
 }

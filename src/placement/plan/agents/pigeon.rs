@@ -1,4 +1,4 @@
-//! `pigeon` as an agent of a policy. The formulas are in `placement::pigeon`.
+//! The agent `pigeon` of a policy. The formulas are in `placement::pigeon`.
 
 use super::{Agent, AgentError, words_of};
 use crate::inventory::demand;
@@ -11,9 +11,10 @@ use ganglion_api::placement_policy::reasons::PolicyReason;
 #[derive(Debug)]
 struct Pigeon {
     rules: PigeonRules,
-    /// The columns of the policy's resources among those of all.
+    /// Index in `record::RESOURCES` of each of the policy's resources.
     columns: Vec<usize>,
-    /// They are the first, in their order: what is beyond them is not read.
+    /// Whether `columns` is 0, 1, 2 and so on. Rows need no reordering then, since columns beyond the last one are not
+    /// read.
     first: bool,
 }
 
@@ -36,7 +37,7 @@ pub fn compile(options: &PigeonAgent) -> Result<Box<dyn Agent>, AgentError> {
     Ok(Box::new(Pigeon { rules, columns, first }))
 }
 
-/// The column in `record::RESOURCES`.
+/// Index of a resource in `record::RESOURCES`.
 fn column(resource: PigeonResourceName) -> usize {
     match resource {
         PigeonResourceName::Cpu => 0,
@@ -48,7 +49,7 @@ fn column(resource: PigeonResourceName) -> usize {
 }
 
 impl Pigeon {
-    /// The columns of the policy's resources.
+    /// Selects the columns of the policy's resources.
     fn columns(&self, all: &Row) -> Row {
         let mut some = Row::default();
         some.iter_mut().zip(&self.columns).for_each(|(amount, column)| *amount = all[*column]);
@@ -72,7 +73,7 @@ impl Pigeon {
         some
     }
 
-    /// The objective with the pod on each of these, lower is better.
+    /// Objective with the pod on each candidate; lower is better. None if the pod does not fit.
     fn objectives(&self, question: &PlacementQuestion<'_>, candidates: &[Option<&NodeRecord>]) -> Vec<Option<f64>> {
         let cluster = PigeonCluster::of(self.rules, question.inventory.rows().iter().map(|row| self.node(row)));
         let placement = cluster.place(self.columns(&demand(question.pod.requests)), &self.learned(question.learned));
@@ -83,7 +84,7 @@ impl Pigeon {
 impl Agent for Pigeon {
     fn score(&self, question: &PlacementQuestion<'_>) -> Opinion {
         if question.candidates.iter().all(Option::is_none) {
-            return Opinion::Abstains("no node is known yet".to_owned());
+            return Opinion::Abstains("no candidate is in the cache yet".to_owned());
         }
         Opinion::Scores(priorities(&self.objectives(question, question.candidates)))
     }
@@ -91,7 +92,7 @@ impl Agent for Pigeon {
     fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
         words_of(question, at, |record| match self.objectives(question, &[Some(record)])[..] {
             [Some(objective)] => format!("objective {objective:.6}, lower is better"),
-            _ => "no room for the pod".to_owned(),
+            _ => "the pod does not fit".to_owned(),
         })
     }
 

@@ -1,4 +1,4 @@
-//! `podSpread` as an agent of a policy. The rules are in `placement::pod_spread`.
+//! The agent `podSpread` of a policy. The rules are in `placement::pod_spread`.
 
 use super::{Agent, AgentError, fraction};
 use crate::pod_spread::{SpreadNode, SpreadRequest, rate, spread};
@@ -52,7 +52,8 @@ impl Agent for PodSpread {
         let found = spread(request, &nodes);
         for ((at, _), rejected) in judged.into_iter().zip(found.rejections) {
             if let (Some(rejected), Some(place)) = (rejected, rejections.get_mut(at)) {
-                // The pods that count are as important as this one, and are not evicted for it.
+                // Not resolvable by preemption: the pods that count belong to the same ReplicaSet and have the same
+                // priority.
                 *place = Some(NodeRejection { reason: rejected.to_string(), resolvable: false });
             }
         }

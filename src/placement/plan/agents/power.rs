@@ -1,4 +1,5 @@
-//! `power` as an agent of a policy. The formulas are in `placement::power`; the watts are those of the nodes' NodeConfigs.
+//! The agent `power` of a policy. The formulas are in `placement::power`; the watts are predicted by the nodes'
+//! NodeConfigs.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -13,16 +14,16 @@ use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::placement_policy::agents::PowerAgent;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 
-/// WAO's base, in percent.
+/// Default base in percent, the same as in WAO.
 const DEFAULT_BASE: i32 = 20;
 
-/// The bases in percent that round to a score above that of an overcommitted node, and below the best.
+/// Valid bases in percent. They round to scores above that of an overcommitted node and below the best score.
 const BASES: RangeInclusive<i32> = 15..=90;
 
 #[derive(Debug)]
 struct Power {
     assumption: f64,
-    /// Only models that take usage like this.
+    /// Required usage format of power models; None accepts all formats.
     format: Option<CpuUsageFormat>,
     scale: PowerScale,
 }
@@ -40,7 +41,7 @@ pub fn compile(options: &PowerAgent) -> Result<Box<dyn Agent>, AgentError> {
     }))
 }
 
-/// Predicted watts before and after the pod; or the increment without a prediction, and why.
+/// Predicted watts before and after the pod is placed; as an error the increment without a prediction, and its reason.
 type Prediction = Result<(f64, f64), (Increment, Cow<'static, str>)>;
 
 impl Power {
@@ -55,7 +56,7 @@ impl Power {
         let usage = record.cpu_usage.and_then(|cpu| cpu.at(question.now)).map(|percent| percent / 100.0 * capacity);
         let node = PowerNode { capacity, usage, pending: cores(record.pending) };
         let predicted = node.predicted(pod, self.assumption);
-        // Also where no power is predicted: that a node has too little CPU is known without.
+        // Checked before the prediction: overcommitment is known even if no power is predicted.
         if predicted == Err(Increment::Overcommit) {
             return Err((Increment::Overcommit, "the pod needs more CPU than the node has left".into()));
         }
@@ -63,7 +64,7 @@ impl Power {
         let PowerUsage { before, after } =
             predicted.map_err(|_| unknown(if usage.is_none() { NO_USAGE } else { "the node has no CPU" }))?;
         let watts =
-            |cores: f64| power.curve.watts(cores / capacity).ok_or_else(|| unknown("the usage is no part of the node"));
+            |cores: f64| power.curve.watts(cores / capacity).ok_or_else(|| unknown("usage is outside the power curve"));
         Ok((watts(before)?, watts(after)?))
     }
 
@@ -74,7 +75,7 @@ impl Power {
         }
         match self.format.filter(|format| *format != power.format) {
             Some(format) => Err(format!(
-                "the model of the node takes usage as {}, by its NodeConfig, and the policy has cpuUsageFormat: {}",
+                "the power model in the node's NodeConfig has cpuUsageFormat: {}, but the policy requires {}",
                 power.format.as_str(),
                 format.as_str()
             )
@@ -85,9 +86,9 @@ impl Power {
 }
 
 const NO_CURVE: &str =
-    "no NodeConfig has predicted power (status.powerCurve); one with predictor.powerConsumption is needed";
+    "no NodeConfig has predicted power (status.powerCurve): create a NodeConfig with predictor.powerConsumption";
 const OLD_CURVE: &str = "the predicted power of its NodeConfig is stale";
-const NO_USAGE: &str = "no NodeConfig with fresh usage of CPU";
+const NO_USAGE: &str = "no NodeConfig has a fresh CPU usage";
 
 impl Agent for Power {
     fn score(&self, question: &PlacementQuestion<'_>) -> Opinion {
@@ -98,11 +99,11 @@ impl Agent for Power {
             None => Increment::Unknown,
         };
         let increments: Vec<Increment> = question.candidates.iter().map(increment).collect();
-        // Of overcommitted and unknown nodes alone, the overcommitted would score better.
+        // Without any prediction, overcommitted nodes would score better than nodes with missing data.
         if !increments.iter().any(|increment| matches!(increment, Increment::Watts(_))) {
             let why = question.candidates.iter().flatten().find_map(|record| predict(record).err());
             return Opinion::Abstains(
-                why.map_or_else(|| "no node is known yet".to_owned(), |(_, why)| why.into_owned()),
+                why.map_or_else(|| "no candidate is in the cache yet".to_owned(), |(_, why)| why.into_owned()),
             );
         }
         Opinion::Scores(scores(&increments, self.scale))

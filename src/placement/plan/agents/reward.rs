@@ -1,4 +1,4 @@
-//! `reward` as an agent of a policy. The formulas are in `placement::reward`.
+//! The agent `reward` of a policy. The formulas are in `placement::reward`.
 
 use jiff::SignedDuration;
 
@@ -29,7 +29,7 @@ pub fn compile(options: &RewardAgent) -> Result<Box<dyn Agent>, AgentError> {
     }
 }
 
-/// The type of the pod that is to be placed.
+/// Type of the pod to place.
 fn type_of<'a>(question: &PlacementQuestion<'a>) -> &'a str {
     pod_type(&question.pod.labels, &question.pod.key.name)
 }
@@ -39,7 +39,7 @@ impl Agent for Reward {
         let of = type_of(question);
         let values = question.rewards.of_type(of, &self.0);
         if !values.is_known() {
-            return Opinion::Abstains(format!("no pod of type {of} has made a difference between nodes"));
+            return Opinion::Abstains(format!("no node has a learned value for pods of type {of}"));
         }
         scores(question, |node| values.score(node.name()))
     }

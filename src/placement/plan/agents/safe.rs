@@ -1,4 +1,4 @@
-//! `safe` as an agent of a policy. The formulas are in `placement::safe`.
+//! The agent `safe` of a policy. The formulas are in `placement::safe`.
 
 use jiff::Timestamp;
 
@@ -41,7 +41,7 @@ impl Safe {
     }
 }
 
-const NO_USAGE: &str = "no fresh usage of CPU and memory, neither in annotations nor by a NodeConfig";
+const NO_USAGE: &str = "no fresh usage of CPU or memory, neither in node annotations nor in a NodeConfig";
 
 impl Agent for Safe {
     fn filter(&self, question: &PlacementQuestion<'_>, rejections: &mut [Option<NodeRejection>]) {
@@ -55,7 +55,7 @@ impl Agent for Safe {
                     continue;
                 }
                 let reason = moments.judge(&self.rules).rejection(&self.rules);
-                // Measured usage is the same in the scheduler's simulation of evictions.
+                // Not resolvable: measured usage stays the same when kube-scheduler simulates preemption.
                 *rejection = reason.map(|reason| NodeRejection { reason, resolvable: false });
             }
         }

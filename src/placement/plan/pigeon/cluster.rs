@@ -1,30 +1,30 @@
-//! The statistics of all nodes, and what a pod on one node changes.
+//! The statistics of all nodes, and the objective with a pod on one of them.
 
 use super::ranks::Ranks;
 use super::sums::{Distribution, Sums};
 use super::variation::variation;
 use super::{LearnedDemand, MAX_RESOURCES, Objective, PigeonNode, PigeonRules, Row};
 
-/// All schedulable nodes.
+/// Statistics of all schedulable nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PigeonCluster {
     rules: PigeonRules,
     allocation: Allocation,
 }
 
-/// What an objective needs.
+/// Statistics that an objective needs.
 #[derive(Clone, Debug, PartialEq)]
 enum Allocation {
-    /// Of the prime resource.
+    /// Standard deviation of the prime resource's utilisation.
     Deviation { sums: Sums, sign: f64 },
-    /// Of the prime resource.
+    /// Imbalance of the prime resource's utilisation.
     Unbalance(Ranks),
-    /// Of all resources.
+    /// Variability of the utilisation of all resources.
     Variation { sums: Sums, mean_capacity: Row },
 }
 
 impl PigeonCluster {
-    /// Of these nodes, those aside that do not count. Costs some microseconds for a thousand nodes.
+    /// Statistics of the nodes that count. Takes some microseconds for a thousand nodes.
     #[must_use]
     pub fn of(rules: PigeonRules, nodes: impl Iterator<Item = PigeonNode> + Clone) -> Self {
         let resources = rules.resources.clamp(1, MAX_RESOURCES);
@@ -44,7 +44,7 @@ impl PigeonCluster {
         Self { rules, allocation }
     }
 
-    /// Prepares the placement of a pod. `learned` contains its demand already.
+    /// Prepares the placement of a pod. `learned` already includes its demand.
     #[must_use]
     pub fn place(&self, demand: Row, learned: &LearnedDemand) -> PigeonPlacement<'_> {
         let target = match &self.allocation {
@@ -58,17 +58,17 @@ impl PigeonCluster {
     }
 }
 
-/// A pod that is to be placed.
+/// The pod to place, with the statistics of all nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PigeonPlacement<'a> {
     cluster: &'a PigeonCluster,
     demand: Row,
-    /// The variability of demand, which that of nodes is to match.
+    /// Variability of demand that the variability of the nodes should match.
     pub target: f64,
 }
 
 impl PigeonPlacement<'_> {
-    /// The objective with the pod on this node, lower is better; None if the pod does not fit.
+    /// Objective with the pod on this node; lower is better. None if the pod does not fit.
     #[must_use]
     pub fn objective(&self, node: &PigeonNode) -> Option<f64> {
         if !node.fits(&self.demand, self.cluster.rules.resources) {
@@ -88,7 +88,7 @@ impl PigeonPlacement<'_> {
         })
     }
 
-    /// The variability of all nodes with the pod on this one; None if the objective is another.
+    /// Variability of all nodes with the pod on this one; None for objectives other than `AdaptiveBinPacking`.
     #[must_use]
     pub fn variability(&self, node: &PigeonNode) -> Option<f64> {
         match &self.cluster.allocation {
@@ -106,7 +106,7 @@ impl PigeonPlacement<'_> {
     }
 }
 
-/// The utilisation of a resource with a pod more; None on a node without the resource.
+/// Utilisation of a resource with an additional demand; None if the node does not have the resource.
 fn utilisation(node: &PigeonNode, resource: usize, demand: f64) -> Option<f64> {
     let capacity = node.capacity.get(resource).copied().filter(|capacity| *capacity > 0.0)?;
     Some((node.requested.get(resource)? + demand) / capacity)
@@ -116,14 +116,15 @@ fn bounded(utilisation: f64) -> f64 {
     utilisation.clamp(0.0, 1.0)
 }
 
-/// A row of one column.
+/// Row with one column.
 fn alone(value: f64) -> Row {
     let mut row = Row::default();
     row[0] = value;
     row
 }
 
-/// The utilisations of a node with a pod more, from 0 to 1. A resource that the node does not have is full once it is used.
+/// Utilisations of a node with an additional demand, from 0 to 1. A resource that the node does not have counts as full
+/// if it is requested.
 fn utilisations(node: &PigeonNode, demand: &Row, resources: usize) -> Row {
     let mut row = Row::default();
     for (i, value) in row.iter_mut().enumerate().take(resources) {
@@ -133,7 +134,7 @@ fn utilisations(node: &PigeonNode, demand: &Row, resources: usize) -> Row {
     row
 }
 
-/// The mean capacity of the nodes that have a resource.
+/// Mean capacity per resource, over the nodes that have the resource.
 fn mean_capacity(nodes: impl Iterator<Item = PigeonNode>) -> Row {
     let (mut sums, mut counts) = (Row::default(), Row::default());
     for node in nodes {

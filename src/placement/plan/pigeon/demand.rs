@@ -1,28 +1,27 @@
-//! The demand of pods, as learned from those that arrived.
+//! The demand of pods, learned from created pods.
 
 use serde::{Deserialize, Serialize};
 
 use super::{MAX_RESOURCES, Matrix, Row};
 
-/// The weight of a new demand once many have arrived.
+/// Weight of a new demand once many have been learned.
 pub const SMOOTHING: f64 = 0.01;
 
-/// Mean and covariance of demands: those of all at first, later smoothed exponentially.
+/// Mean and covariance of demands: of all demands at first, later smoothed exponentially.
 ///
-/// The columns are those of the policy; when its resources change, it starts over. Each pod must be learned once, however often the
-/// scheduler asks for it.
+/// Each pod must be learned only once, no matter how many requests the scheduler sends for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LearnedDemand {
-    /// How many demands were learned; it ends at the inverse of the smoothing.
+    /// Number of learned demands, up to the inverse of the smoothing.
     pub arrivals: u32,
     pub mean: Row,
-    /// Central, rather than the mean of products: of equal demands it is exactly 0.
+    /// Central covariance, not the mean of products, so that it is exactly 0 for equal demands.
     pub covariance: Matrix,
 }
 
 impl LearnedDemand {
-    /// Learns a demand. One that is not finite is ignored.
+    /// Learns a demand. A demand that is not finite is ignored.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts of floats saturate")]
     pub fn learn(&mut self, demand: &Row, smoothing: f64) {
         if !demand.iter().all(|demand| demand.is_finite()) {
@@ -43,14 +42,14 @@ impl LearnedDemand {
         }
     }
 
-    /// Whether it can be one that was learned.
+    /// Whether all numbers are possible results of learning: finite, and means not negative.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.covariance.iter().flatten().all(|number| number.is_finite())
             && self.mean.iter().all(|mean| mean.is_finite() && *mean >= 0.0)
     }
 
-    /// Whether both are the same, but for the last digits, which may differ once they were written and read.
+    /// Whether both are equal except for the last digits, which may differ after saving and restoring.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let numbers = |one: &Self| one.covariance.into_iter().flatten().chain(one.mean).collect::<Vec<f64>>();
@@ -58,7 +57,7 @@ impl LearnedDemand {
         self.arrivals == other.arrivals && numbers(self).into_iter().zip(numbers(other)).all(is_near)
     }
 
-    /// Mean and covariance as parts of a mean node; 0 for resources that no node has.
+    /// Mean and covariance as fractions of the mean capacity of a node; 0 for resources that no node has.
     #[must_use]
     pub fn relative_to(&self, mean_capacity: &Row, resources: usize) -> (Row, Matrix) {
         let part = |value: f64, capacity: f64| if capacity > 0.0 { value / capacity } else { 0.0 };

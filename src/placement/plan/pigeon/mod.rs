@@ -1,16 +1,17 @@
-//! The agent `pigeon`: scores nodes by the distribution of requests over all nodes that a pod on them would lead to.
+//! The agent `pigeon`: scores each node by the distribution of requests over all nodes that results if the pod is
+//! placed on it.
 //!
 //! | file | what |
 //! |---|---|
-//! | `cluster` | the statistics of all nodes, and what a pod on one node changes |
+//! | `cluster` | the statistics of all nodes, and the objective with a pod on one of them |
 //! | `sums` | mean and covariance, with one row replaced |
-//! | `ranks` | the unbalance of one resource, with one node replaced |
-//! | `demand` | the demand of pods, as learned from those that arrived |
-//! | `unit` | units of resources, and the demand of pods that request nothing |
-//! | `variation` | variability as one number |
+//! | `ranks` | the imbalance of one resource, with one node replaced |
+//! | `demand` | the demand of pods, learned from created pods |
+//! | `unit` | units of resources, and the demand of pods without requests |
+//! | `variation` | the variability of several resources as one number |
 //!
-//! Statistics are taken over all schedulable nodes, once; a candidate then costs the square of the number of resources, or a search
-//! in a sorted list.
+//! Statistics of all schedulable nodes are calculated once per pod. Each candidate then costs the square of the number
+//! of resources, or a binary search in a sorted list.
 
 pub mod cluster;
 pub mod demand;
@@ -24,25 +25,26 @@ pub use cluster::{PigeonCluster, PigeonPlacement};
 pub use demand::LearnedDemand;
 pub use unit::PigeonResource;
 
-/// The most resources that a policy looks at.
+/// Maximum number of resources of a policy.
 pub const MAX_RESOURCES: usize = 5;
 
-/// A number for each resource, in the order of the policy; what is beyond its resources is not read.
+/// One number per resource, in the order of `record::RESOURCES` or, within the agent, of the policy. Columns beyond its
+/// resources are not read.
 pub type Row = [f64; MAX_RESOURCES];
 
-/// A number for each pair of resources.
+/// One number per pair of resources.
 pub type Matrix = [Row; MAX_RESOURCES];
 
-/// What is aimed at.
+/// Placement goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
     /// Equal utilisation of the prime resource.
     LoadBalance,
-    /// Nodes full or empty of the prime resource, scaled by how far the mean is from either.
+    /// Nodes that are either full or empty of the prime resource, scaled by the distance of the mean from both.
     Consolidate,
     /// A large standard deviation of the utilisation of the prime resource.
     ConsolidateByDeviation,
-    /// Nodes as different as pods are: equal pods are spread, pods of mixed sizes are packed.
+    /// Nodes with the same variability as pods: equal pods are spread, pods of mixed sizes are packed.
     AdaptiveBinPacking,
 }
 
@@ -50,20 +52,20 @@ pub enum Objective {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PigeonRules {
     pub objective: Objective,
-    /// How many resources count, 1 to [`MAX_RESOURCES`].
+    /// Number of resources, 1 to [`MAX_RESOURCES`].
     pub resources: usize,
-    /// The index of the prime resource.
+    /// Index of the prime resource.
     pub prime: usize,
 }
 
-/// A node.
+/// Requests and capacity of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PigeonNode {
-    /// What is allocatable.
+    /// Allocatable amounts.
     pub capacity: Row,
-    /// The requests of the pods bound to it.
+    /// Requests of the pods that are bound to the node.
     pub requested: Row,
-    /// It is schedulable, and counts in the statistics.
+    /// Whether the node is schedulable and counts in the statistics.
     pub counted: bool,
 }
 
@@ -76,10 +78,10 @@ impl PigeonNode {
     }
 }
 
-/// The scores of nodes, in their order, from their objectives, of which lower is better: 0 where the pod does not fit, 10 for the
-/// best, 1 for the worst. If no two differ, all get 10.
+/// Converts objectives, of which lower is better, to scores: 0 if the pod does not fit, 10 for the best node, 1 for the
+/// worst. If all objectives are equal, all score 10.
 ///
-/// The scores tell the order only: a small and a large difference are stretched alike.
+/// The range of the objectives is stretched to the range of the scores, no matter how large it is.
 #[must_use]
 pub fn priorities(objectives: &[Option<f64>]) -> Vec<f64> {
     let feasible = |objective: &Option<f64>| objective.filter(|objective| objective.is_finite());

@@ -1,12 +1,12 @@
-//! The unbalance of the utilisation of one resource, with one node replaced.
+//! The imbalance of the utilisation of one resource, with one node replaced.
 
-/// Utilisations from 0 to 1 in ascending order, with the sums of all before each.
+/// Utilisations from 0 to 1 in ascending order, with prefix sums.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ranks {
     sorted: Vec<f64>,
-    /// The mean, relative to which sums are taken.
+    /// Mean utilisation. Sums are taken relative to it.
     center: f64,
-    /// Sums of the first, the first two, … relative utilisations and of their squares, beginning with none.
+    /// Prefix sums of the relative utilisations and of their squares. The first entry is the empty sum.
     sums: Vec<(f64, f64)>,
 }
 
@@ -25,8 +25,8 @@ impl Ranks {
         Self { sorted: utilisations, center, sums }
     }
 
-    /// How far nodes are from the mean, once `new` is there instead of `old`: 1 if all are full or empty, 0 if all are equal. None
-    /// if there is no such distance, because all are empty or all are full.
+    /// Distance of the nodes from their mean after `new` replaces `old`: 1 if all nodes are full or empty, 0 if all are
+    /// equal. None if all are empty or all are full, since the distance is not defined then.
     pub fn unbalance(&self, old: Option<f64>, new: Option<f64>) -> Option<f64> {
         let relative = |value: Option<f64>| value.map_or(0.0, |value| value - self.center);
         let one = |value: Option<f64>| if value.is_some() { 1.0 } else { 0.0 };
@@ -39,7 +39,7 @@ impl Ranks {
         }
         let rank = self.sorted.partition_point(|utilisation| *utilisation < mean);
         let before = self.sums.get(rank).copied().unwrap_or(total);
-        // Sums of squared distances from the new mean, of those below it and of the others.
+        // Sums of squared distances from the new mean, separately below and above it.
         let distance = |count: f64, (first, second): (f64, f64)| {
             count * mean_shift * mean_shift - 2.0 * mean_shift * first + second
         };

@@ -2,7 +2,7 @@
 
 use super::{MAX_RESOURCES, Matrix, Row};
 
-/// Sums over rows. They are taken relative to the mean of the rows, so that variances do not vanish in rounding.
+/// Sums over rows. They are taken relative to the mean of the rows, so that variances are not lost to rounding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sums {
     columns: usize,
@@ -20,7 +20,7 @@ pub(super) struct Distribution {
 }
 
 impl Sums {
-    /// In one pass, by Welford's method: the rows are read for every pod.
+    /// Sums rows in one pass by Welford's method, since the rows are read for every pod.
     pub fn of(columns: usize, rows: impl Iterator<Item = Row>) -> Self {
         let columns = columns.clamp(1, MAX_RESOURCES);
         let mut sums =
@@ -42,7 +42,7 @@ impl Sums {
         sums
     }
 
-    /// Adds or, with the sign -1, removes a row.
+    /// Adds a row, or removes it if the sign is -1.
     fn add(&mut self, row: &Row, sign: f64) {
         self.count += sign;
         let mut relative = *row;
@@ -55,7 +55,7 @@ impl Sums {
         }
     }
 
-    /// The distribution once `new` is there instead of `old`.
+    /// Distribution after `new` replaces `old`.
     pub fn replaced(mut self, old: Option<&Row>, new: Option<&Row>) -> Distribution {
         old.into_iter().for_each(|row| self.add(row, -1.0));
         new.into_iter().for_each(|row| self.add(row, 1.0));
@@ -75,7 +75,7 @@ impl Sums {
 }
 
 impl Distribution {
-    /// The standard deviation of the first column.
+    /// Standard deviation of the first column.
     pub fn deviation(&self) -> f64 {
         self.covariance[0][0].max(0.0).sqrt()
     }

@@ -1,9 +1,9 @@
-//! Units of resources, and the demand of pods that request nothing.
+//! Units of resources, and the demand of pods without requests.
 
 const MEBI: f64 = 1_048_576.0;
 const GIBI: f64 = 1_073_741_824.0;
 
-/// A resource that a policy can look at.
+/// A resource that the agent can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PigeonResource {
     /// In millicores.
@@ -18,7 +18,7 @@ pub enum PigeonResource {
 }
 
 impl PigeonResource {
-    /// An amount of a node in the unit, rounded down; `amount` is in millicores, bytes or pieces.
+    /// Converts an amount of a node to the unit and rounds it down. `amount` is in millicores, bytes or pieces.
     #[must_use]
     pub fn size(self, amount: f64) -> f64 {
         match self {
@@ -28,7 +28,8 @@ impl PigeonResource {
         }
     }
 
-    /// The demand of a pod in the unit. Pods without a request for CPU or memory count as small, and each pod as one pod.
+    /// Converts a request of a pod to its demand in the unit. A pod without a request for CPU or memory counts with a
+    /// small default, and each pod counts as one pod.
     #[must_use]
     pub fn demand(self, request: f64) -> f64 {
         match self {

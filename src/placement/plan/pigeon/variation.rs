@@ -1,9 +1,9 @@
-//! Variability of several resources as one number.
+//! The variability of several resources as one number.
 
 use super::{Matrix, Row};
 
-/// The multivariate coefficient of variation of Albert and Zhang; of one resource, the deviation divided by the mean. 0 if the mean
-/// is 0. Of the first so many resources: it is calculated for each node and pod.
+/// Multivariate coefficient of variation of Albert and Zhang. For one resource, it is the deviation divided by the
+/// mean. 0 if the mean is 0. Only the first `resources` columns are read, since it is calculated for each node and pod.
 pub(super) fn variation(mean: &Row, covariance: &Matrix, resources: usize) -> f64 {
     let mean = mean.get(..resources).unwrap_or(mean);
     let square: f64 = mean.iter().map(|value| value * value).sum();

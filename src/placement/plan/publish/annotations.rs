@@ -1,7 +1,8 @@
-//! What is written on a node about its usage, and when.
+//! The usage annotations of a node, and whether they must be written.
 //!
-//! Owns the form of the numbers and the rules of writing. The names of the statistics are those of `safe::statistics`, which reads
-//! them back. Writes nothing: the caller applies the set by server-side apply, always with the same field manager.
+//! Owns the format of the numbers and the rules for writing them. The annotation keys are those of `safe::statistics`,
+//! which reads them back. Writes nothing: the caller applies the set by server-side apply, always with the same field
+//! manager.
 
 use std::collections::BTreeMap;
 
@@ -16,60 +17,64 @@ pub use ganglion_core::facts::USAGE_SAMPLED_AT as SAMPLED_AT;
 /// The number of samples.
 pub use ganglion_core::facts::USAGE_SAMPLES as SAMPLES;
 
-/// By which part of the published number a new one must differ to be written.
+/// Minimum relative change: a new number is written only if it differs from the published one by more than this
+/// fraction of it.
 const NEWS: f64 = 0.01;
 
-/// By which part of what is allocatable a new number must differ at least. Everybody who reads these relates them to the size of
-/// the node, and a deviation near 0 changes by more than [`NEWS`] with every sample.
+/// Minimum change as a fraction of allocatable. Readers relate the numbers to the size of the node, and a deviation
+/// near 0 changes by more than [`NEWS`] with every sample.
 const LEAST_NEWS: f64 = 0.001;
 
-/// How old samples may get.
+/// Maximum ages of published samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleAges {
-    /// What is not renewed is taken away once it is older.
+    /// Age at which annotations that are not renewed are removed.
     pub most: SignedDuration,
-    /// The policy that is the first to forget a sample does so at this age: one is renewed after half of it.
+    /// Shortest `maxAge` of all policies. A sample is renewed after half of it.
     pub shortest: SignedDuration,
 }
 
 impl From<SignedDuration> for SampleAges {
-    /// The same age for everybody.
+    /// Uses the same age for both.
     fn from(age: SignedDuration) -> Self {
         Self { most: age, shortest: age }
     }
 }
 
-/// How the numbers of one resource are written.
+/// Format of the annotations of one resource.
 struct Form {
     keys: StatisticKeys,
-    /// Digits after the point, at most.
+    /// Maximum number of digits after the point.
     digits: usize,
-    /// Whether the forecast of what is free is written. Its original writes none of CPU.
+    /// Whether a forecast of the free amount is written. The original annotator writes none for CPU.
     has_free_forecast: bool,
 }
 
 const CPU_FORM: Form = Form { keys: CPU, digits: 1, has_free_forecast: false };
 const MEMORY_FORM: Form = Form { keys: MEMORY, digits: 0, has_free_forecast: true };
 
-/// A number of the set, with the size that it relates to.
+/// One number of the set, with the allocatable amount of its resource.
 struct Amount {
     key: &'static str,
     text: String,
     allocatable: Option<f64>,
 }
 
-/// The complete set of annotations to apply to a node now; None if what it has is good. An empty set takes all away.
+/// Returns the complete set of annotations to apply to a node now; None if nothing must change. An empty set removes
+/// all of them.
 ///
-/// `published` gives the annotations that the node has. Server-side apply removes what is left out of a set, so a set is always
-/// complete. It is written if
-/// - a number is not there, or differs from the published one by more than 1 % of it and by more than 0.1 % of what is allocatable;
-/// - the published sample is older than half of the shortest age, and this one is another.
+/// `published` reads the annotations of the node. Server-side apply removes our annotations that a set omits, so a set
+/// is always complete. It is written if
+/// - a number is missing, or differs from the published one by more than 1 % of it and by more than 0.1 % of
+///   allocatable;
+/// - the published sample is older than half of the shortest age, and this sample is a different one.
 ///
-/// It is not written if the published sample is newer. A number that is there and not in the set, such as a forecast that ended,
-/// is no reason to write: it may be another's, whom we cannot remove. If it is ours, it goes with the next set.
+/// The set is not written if the published sample is newer. An annotation that is not in the set, such as a forecast
+/// that has ended, is no reason to write: it may belong to another field manager, and then we cannot remove it. If it
+/// is ours, the next set removes it.
 ///
-/// Without a usage the annotations are taken away once they are older than the longest age: tools of the original know no age,
-/// and would believe them for ever.
+/// Without a usage, the annotations are removed once they are older than `ages.most`. Tools written for the original
+/// annotator ignore the age and would use the numbers forever.
 #[must_use]
 pub fn changes<'a>(
     published: impl Fn(&str) -> Option<&'a str>,
@@ -81,7 +86,7 @@ pub fn changes<'a>(
     let text = published(SAMPLED_AT);
     let at = text.and_then(|text| text.trim().parse::<Timestamp>().ok());
     let Some(usage) = usage.filter(|usage| !is_expired(Some(usage.sampled_at), now, ages.most)) else {
-        // The time is always ours; the statistics may be of others.
+        // The time annotation is always ours; other tools may have written the statistics.
         let is_over = text.is_some() && at.is_none_or(|at| is_away(at, now, ages.most));
         return is_over.then(BTreeMap::new);
     };
@@ -101,12 +106,13 @@ pub fn changes<'a>(
     })
 }
 
-/// Whether a time is farther away than this. One in the future counts, too: it would keep the numbers in force until then.
+/// Whether a time is farther away from now than `most`. A time in the future counts, too, since it would keep the
+/// numbers valid until then.
 fn is_away(at: Timestamp, now: Timestamp, most: SignedDuration) -> bool {
     now.duration_since(at).abs() > most
 }
 
-/// Whether a number must be written in place of the published one.
+/// Whether a number differs enough from the published one to be written.
 fn differs(published: Option<f64>, new: &Amount) -> bool {
     let (Some(published), Some(value)) = (published, number(&new.text)) else { return true };
     let least = LEAST_NEWS * new.allocatable.unwrap_or(0.0);
@@ -120,13 +126,14 @@ fn amounts(usage: &NodeUsage, size: &PerResource<NodeSize>) -> Vec<Amount> {
 }
 
 impl Form {
-    /// The numbers of one resource.
+    /// Numbers of one resource to publish.
     ///
-    /// What is free is what is allocatable minus what is used. The original publishes what is free of the whole machine, but its
-    /// readers subtract that from what is allocatable, and so find too little used: by all that is reserved for the system. From
-    /// ours they find what is used, up to what is allocatable.
+    /// The free amount is allocatable minus used. The original annotator publishes the free amount of the whole
+    /// machine, but its readers subtract it from allocatable. The usage that they calculate is too low by the resources
+    /// reserved for the system. From our numbers they calculate the actual usage, up to allocatable.
     ///
-    /// Without a capacity there is no forecast, for it has no bound then; without allocatable, nothing is known to be free.
+    /// Without a capacity no forecast is published, since it would be unbounded. Without allocatable no free amount is
+    /// published.
     fn amounts(&self, usage: &ResourceUsage, size: NodeSize) -> Vec<Amount> {
         let valid = |size: f64| Some(size).filter(|size| *size > 0.0 && *size <= MOST);
         let (allocatable, capacity) = (valid(size.allocatable), valid(size.capacity));
@@ -139,7 +146,7 @@ impl Form {
             (keys.deviation_used, usage.deviation),
             (keys.forecast_used, forecast),
             (keys.mean_free, free(usage.mean)),
-            // What is free deviates as much as what is used.
+            // The free and the used amount have the same deviation.
             (keys.deviation_free, usage.deviation.filter(|_| allocatable.is_some())),
             (free_forecast, forecast.and_then(free).filter(|_| self.has_free_forecast)),
         ];
@@ -148,7 +155,7 @@ impl Form {
     }
 }
 
-/// A decimal number without an exponent, with at most this many digits after the point.
+/// Formats a decimal number without an exponent and with at most `digits` digits after the point.
 fn decimal(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     let text = if digits == 0 { &text } else { text.trim_end_matches('0').trim_end_matches('.') };

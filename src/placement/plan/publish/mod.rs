@@ -1,16 +1,16 @@
-//! The usage statistics of all nodes, from Prometheus to annotations on the nodes: for other tools, and for the replicas of the
-//! operator that do not ask Prometheus themselves.
+//! The usage statistics of all nodes, published from Prometheus as node annotations. Other tools read the annotations,
+//! and so do the replicas of the operator that do not query Prometheus themselves.
 //!
 //! | file | what |
 //! |---|---|
-//! | `queries` | what Prometheus is asked |
-//! | `annotations` | what is written on a node, and when |
-//! | `publication` | which policy publishes, and its options |
-//! | `plan` | which nodes are annotated now |
+//! | `queries` | the queries for Prometheus |
+//! | `annotations` | the annotations of one node, and whether they must be written |
+//! | `publication` | the policy that publishes, and its options |
+//! | `plan` | the nodes to annotate now |
 //! | `report` | the condition of the policy |
 //!
-//! This file owns what is between them: the usage of one node. Which series is of which node is not decided here; see
-//! `clients::node_usage`. Nothing is fetched or written here.
+//! This file owns the data that they share: the usage of one node. `clients::node_usage` matches series with nodes.
+//! Nothing is fetched or written here.
 
 pub mod annotations;
 pub mod plan;
@@ -24,13 +24,14 @@ pub use queries::Statistic;
 
 use super::safe::PerResource;
 
-/// Minimum number of samples: fewer say nothing of a mean and a deviation.
+/// Minimum number of samples for a meaningful mean and deviation.
 pub const LEAST_SAMPLES: u64 = 10;
 
-/// Amounts above this are errors: more millicores or bytes than any machine has. Below it, floats are exact to a tenth or so.
+/// Maximum amount in millicores or bytes. No machine has more, so larger amounts are errors. Below it, floats are exact
+/// to about a tenth.
 const MOST: f64 = 1e15;
 
-/// The usage of one resource: CPU in millicores, memory in bytes.
+/// Usage of one resource: CPU in millicores, memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResourceUsage {
     mean: f64,
@@ -38,16 +39,16 @@ pub struct ResourceUsage {
     forecast: Option<f64>,
 }
 
-/// The usage of a node over a window.
+/// Usage of a node over a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeUsage {
-    /// None: not known. At least one is known.
+    /// Usage per resource; None if unknown. At least one is known.
     resources: PerResource<Option<ResourceUsage>>,
     samples: u64,
     sampled_at: Timestamp,
 }
 
-/// The size of one resource of a node: CPU in millicores, memory in bytes. Sizes that are not positive count as unknown.
+/// Size of one resource of a node: CPU in millicores, memory in bytes. Sizes that are not positive count as unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NodeSize {
     /// `status.allocatable`.
@@ -57,20 +58,20 @@ pub struct NodeSize {
 }
 
 impl ResourceUsage {
-    /// None without a valid mean. What is below 0 by rounding is 0; a deviation or a forecast that is no number is left out.
+    /// None without a valid mean. Values below 0 become 0. An invalid deviation or forecast is left out.
     #[must_use]
     pub fn new(mean: f64, deviation: Option<f64>, forecast: Option<f64>) -> Option<Self> {
         let amount = |value: f64| (value.abs() <= MOST).then(|| value.max(0.0));
-        // A line through the last hour may well cross 0.
+        // A linear forecast may be below 0.
         let forecast = forecast.filter(|value| value.is_finite()).map(|value| value.clamp(0.0, MOST));
         Some(Self { mean: amount(mean)?, deviation: deviation.and_then(amount), forecast })
     }
 }
 
 impl NodeUsage {
-    /// The usage from the numbers of one node. `sampled_at` is when Prometheus was asked.
+    /// Builds the usage from the statistics of one node. `sampled_at` is the time of the query.
     ///
-    /// None if there are fewer than [`LEAST_SAMPLES`], or if neither resource has a valid mean.
+    /// None if there are fewer than [`LEAST_SAMPLES`] samples, or if neither resource has a valid mean.
     #[must_use]
     pub fn of(number: impl Fn(Statistic) -> Option<f64>, sampled_at: Timestamp) -> Option<Self> {
         let samples = count(number(Statistic::Samples)?).filter(|samples| *samples >= LEAST_SAMPLES)?;
@@ -83,7 +84,7 @@ impl NodeUsage {
         is_known.then_some(Self { resources, samples, sampled_at })
     }
 
-    /// When Prometheus was asked.
+    /// Time of the query.
     #[must_use]
     pub fn sampled_at(&self) -> Timestamp {
         self.sampled_at

@@ -1,4 +1,4 @@
-//! Which nodes are annotated now, and what the policy is told about it.
+//! The nodes to annotate now, and the coverage for the report of the policy.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -7,7 +7,7 @@ use super::{NodeSize, NodeUsage};
 use crate::safe::PerResource;
 use ganglion_core::facts::{Identity, NodeFact};
 
-/// The complete set of annotations of one node. An empty set takes all away.
+/// Complete set of annotations of one node. An empty set removes all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAnnotations {
     pub node: Identity,
@@ -16,23 +16,23 @@ pub struct NodeAnnotations {
 
 type Set = std::collections::BTreeMap<&'static str, String>;
 
-/// What an answer of Prometheus leads to.
+/// Writes and coverage that follow from a response of Prometheus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsagePlan {
     pub writes: Vec<NodeAnnotations>,
     pub coverage: UsageCoverage,
 }
 
-/// Whose usage is known.
+/// Whether the usage of nodes is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageCoverage {
-    /// That of a node.
+    /// Whether the usage of at least one node is known.
     pub any: bool,
-    /// Why that of one node is not.
+    /// Reason why the usage of one node is unknown; None if the usage of all nodes is known.
     pub lacking: Option<String>,
 }
 
-/// Relates what is known of the usage of each node to what is published. Nodes without a usage are left to [`expired`].
+/// Compares the usage of each node with its published annotations. Nodes without a usage are left to [`expired`].
 #[must_use]
 pub fn plan<'a>(
     nodes: impl Iterator<Item = &'a NodeFact>,
@@ -55,7 +55,7 @@ pub fn plan<'a>(
     plan
 }
 
-/// The nodes whose annotations are older than `max_age`, to be taken away: nobody renews them, whyever.
+/// Nodes whose annotations are older than `max_age` and must be removed, no matter why they were not renewed.
 #[must_use]
 pub fn expired<'a>(
     nodes: impl Iterator<Item = &'a NodeFact>,
@@ -109,7 +109,7 @@ mod tests {
         NodeUsage::of(number, second(at)).expect("a usage")
     }
 
-    /// What the watch brings after the writes.
+    /// Applies writes to the nodes, like the watch does later.
     fn apply(nodes: &mut [NodeFact], writes: &[NodeAnnotations]) {
         for NodeAnnotations { node, set } in writes {
             let known = nodes.iter_mut().find(|known| known.id == *node).expect("a node");
@@ -139,8 +139,9 @@ mod tests {
     }
 
     proptest! {
-        /// A steady node is written once in half of the age, whatever the pauses between answers; one of which nothing is heard any
-        /// more loses its annotations once they are older than the age, by one write.
+        /// A node with steady usage is written once per half of the age, no matter how long the pauses between
+        /// responses are. A node without further responses loses its annotations by one write, once they are older than
+        /// the age.
         #[test]
         fn steady_usage_costs_a_write_each_half_age_and_none_afterwards(
             pauses in prop::collection::vec(1_i64..140, 1..40),

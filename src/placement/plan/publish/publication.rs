@@ -1,4 +1,4 @@
-//! Which policy publishes the usage of nodes, and how: its options, parsed.
+//! Election of the policy that publishes the usage of nodes, and its parsed options.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const STEP: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(60);
 const LABEL: &str = "instance";
 
-/// What is published, and of whom it is asked.
+/// Parsed options of the policy that publishes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Publication {
     /// Name of the policy.
@@ -27,20 +27,18 @@ pub struct Publication {
     pub server: PrometheusServer,
     pub label: String,
     pub interval: Duration,
-    /// When what is published and not renewed is taken away.
+    /// Age at which annotations that are not renewed are removed.
     pub max_age: SignedDuration,
-    /// At least one.
+    /// Queries by statistic; at least one.
     pub queries: Vec<(Statistic, String)>,
 }
 
-/// Why a policy does not publish.
+/// Reason and message of a policy that does not publish.
 pub type PublishProblem = (PolicyReason, String);
 
 impl Publication {
-    /// Parses the options of a policy.
-    ///
-    /// # Errors
-    /// An option is invalid, or the operator does not act in the namespace of the Secrets.
+    /// Parses the options of a policy. Fails if an option is invalid, or if the operator must not read Secrets in the
+    /// namespace.
     pub fn of(policy: &PlacementPolicy, options: &PublishUsage, allowed: Namespaces) -> Result<Self, PublishProblem> {
         let PublishUsage { prometheus, node_label, window, step, interval, forecast } = options;
         let server = prometheus.clone();
@@ -56,14 +54,14 @@ impl Publication {
         Ok(Self { policy: name, server, label, interval, max_age: max_age(policy), queries })
     }
 
-    /// The longest pause after polls that failed: what an earlier poll wrote must not get too old before the next one.
+    /// Maximum pause after failed polls, so that annotations of an earlier poll do not expire before the next one.
     #[must_use]
     pub fn longest_pause(&self) -> Duration {
         Duration::try_from(self.max_age / 3).unwrap_or_default().max(self.interval)
     }
 }
 
-/// That of a policy that cannot be read otherwise does not matter here: it has the default.
+/// `maxAge` of a policy; the default if it is unset or invalid.
 fn max_age(policy: &PlacementPolicy) -> SignedDuration {
     let parsed = policy.spec.max_age.as_ref().and_then(|text| duration::parse(text.as_str()).ok());
     parsed.unwrap_or(SampleRules::default().max_age)
@@ -76,14 +74,15 @@ fn time(field: &str, text: Option<&DurationText>, default: Duration) -> Result<D
     Duration::try_from(parsed).map_err(|error| invalid(error.to_string()))
 }
 
-/// Those that are not being deleted.
+/// Policies that are not terminating.
 fn present<'a, P: AsRef<PlacementPolicy> + 'a>(
     policies: impl Iterator<Item = &'a P>,
 ) -> impl Iterator<Item = &'a PlacementPolicy> {
     policies.map(AsRef::as_ref).filter(|policy| policy.metadata.deletion_timestamp.is_none())
 }
 
-/// What is published, of all policies: by the oldest that wants to and whose options are valid, so that a new one changes nothing.
+/// Elects the policy that publishes: the oldest one with valid `publishUsage` options. A new policy does not change the
+/// winner.
 #[must_use]
 pub fn publisher<'a, P: AsRef<PlacementPolicy> + 'a>(
     policies: impl Iterator<Item = &'a P>,
@@ -98,7 +97,7 @@ pub fn publisher<'a, P: AsRef<PlacementPolicy> + 'a>(
     wants.into_iter().find_map(|(policy, options)| Publication::of(policy, options, allowed).ok())
 }
 
-/// The age at which the first of the policies forgets a sample; None without a policy.
+/// Shortest `maxAge` of all policies; None without a policy.
 #[must_use]
 pub fn shortest_age<'a, P: AsRef<PlacementPolicy> + 'a>(
     policies: impl Iterator<Item = &'a P>,

@@ -1,6 +1,6 @@
-//! What Prometheus is asked of all nodes at once: one instant query for each statistic, over the series of node-exporter.
+//! The queries for Prometheus: one instant query per statistic, each for all nodes, over the series of node-exporter.
 //!
-//! Owns the texts of the queries; asks nobody, and reads no answers.
+//! Owns the texts of the queries. Sends no requests and parses no responses.
 
 use std::time::Duration;
 
@@ -9,34 +9,34 @@ use thiserror::Error;
 use super::LEAST_SAMPLES;
 use ganglion_core::names::is_label_name;
 
-/// The shortest range of a rate: two samples, where Prometheus takes one a minute as it does by default.
+/// Minimum range of a rate: two samples at the default scrape interval of Prometheus, one minute.
 const SHORTEST_RATE: Duration = Duration::from_secs(120);
 
-/// The shortest step. Scrapes are hardly more frequent, and each step costs the server memory for each processor.
+/// Minimum step. Scrapes are rarely more frequent, and each step costs the server memory per processor.
 const SHORTEST_STEP: Duration = Duration::from_secs(15);
 
-/// Maximum number of steps in a window: a day by the minute.
+/// Maximum number of steps in a window: one day in steps of one minute.
 const MOST_STEPS: u64 = 1440;
 
-/// A number that each node has.
+/// A statistic that is queried for each node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Statistic {
-    /// The mean of the CPU in use, in millicores.
+    /// Mean of the CPU in use, in millicores.
     CpuMean,
-    /// The standard deviation of the same, of the whole population.
+    /// Population standard deviation of the CPU in use.
     CpuDeviation,
-    /// What the same will be one step ahead, by a line through the window. May be negative, or more than there is.
+    /// Linear forecast of the CPU in use, one step ahead. It may be negative or above the capacity.
     CpuForecast,
-    /// The mean of the memory that is not available to new processes, in bytes.
+    /// Mean of the memory that is not available to new processes, in bytes.
     MemoryMean,
     MemoryDeviation,
     MemoryForecast,
-    /// The number of steps at which both resources are known. A node without it has nothing to publish: its exporter is not scraped
-    /// any more, or there are two exporters with its label, whose CPU would be added up.
+    /// Number of steps at which both resources are known. For a node without it, nothing is published: its exporter is
+    /// no longer scraped, or two exporters have its label, and their CPU would be added up.
     Samples,
 }
 
-/// Why there are no queries.
+/// Invalid options of the queries.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum QueryError {
     #[error("the node label is not the name of a label of Prometheus: use letters, digits and _, with no digit first")]
@@ -48,19 +48,16 @@ pub enum QueryError {
 }
 
 impl Statistic {
-    /// All statistics without the forecasts.
+    /// All statistics except the forecasts.
     const MEASURED: [Self; 5] =
         [Self::CpuMean, Self::CpuDeviation, Self::MemoryMean, Self::MemoryDeviation, Self::Samples];
 
     const FORECASTS: [Self; 2] = [Self::CpuForecast, Self::MemoryForecast];
 }
 
-/// The queries for all nodes whose series have this label, with or without the forecasts of one step ahead.
+/// Builds the queries for all nodes whose series have this label, with or without forecasts one step ahead.
 ///
-/// Each answer is a vector with one series for each value of the label, and with no other label.
-///
-/// # Errors
-/// `label` is not the name of a label, the step is too short, or the window has too few or too many steps.
+/// Each response is a vector with one series per value of the label and without other labels.
 pub fn queries(
     window: Duration,
     step: Duration,
@@ -88,23 +85,24 @@ struct Texts {
     cpu: String,
     /// Bytes in use.
     memory: String,
-    /// The time of one processor: known wherever `cpu` is, at the cost of one series a node.
+    /// Rate of one processor. It exists whenever `cpu` exists, but needs only one series per node.
     one_cpu: String,
-    /// Nodes with exactly one exporter that is scraped now.
+    /// Condition for nodes with exactly one exporter that is currently scraped.
     single: String,
-    /// Window and step, as a subquery has them.
+    /// Window and step in the syntax of a subquery.
     range: String,
-    /// Seconds of a step.
+    /// Step in seconds.
     step: u64,
 }
 
 impl Texts {
     fn new(window: Duration, step: Duration, label: &str) -> Self {
-        // Steps that are longer than the shortest range leave no time out.
+        // If the step is longer than the minimum range, the range is the step, so that no time is left out.
         let rate = step.max(SHORTEST_RATE).as_secs();
         Self {
             cpu: format!("1000 * sum by ({label}) (rate(node_cpu_seconds_total{{mode!~\"idle|iowait\"}}[{rate}s]))"),
-            // By label, as pods of an exporter come and go; not the sum, as an old and a new one may overlap for a while.
+            // Grouped by label, since the pods of an exporter are replaced. Not summed, since an old and a new pod may
+            // overlap.
             memory: format!("max by ({label}) (node_memory_MemTotal_bytes - node_memory_MemAvailable_bytes)"),
             one_cpu: format!("sum by ({label}) (rate(node_cpu_seconds_total{{cpu=\"0\",mode=\"idle\"}}[{rate}s]))"),
             single: format!("(count by ({label}) (node_memory_MemTotal_bytes) == 1)"),

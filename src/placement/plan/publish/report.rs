@@ -1,4 +1,4 @@
-//! How the publishing stands, for the status of a policy.
+//! The state of usage publishing, as a condition in the status of a policy.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -7,24 +7,24 @@ use super::publication::PublishProblem;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_core::conditions::{Stamp, condition};
 
-/// The condition, as users know it.
+/// Condition type for usage publishing.
 pub const USAGE_PUBLISHED: &str = "UsagePublished";
 
-/// How the publishing stands.
+/// State of usage publishing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UsageReport {
-    /// Nobody was asked yet.
+    /// Prometheus has not been queried yet.
     NotAsked,
-    /// This older policy publishes.
+    /// An older policy with this name publishes.
     Another(String),
-    /// Prometheus, by its host and port, answered.
+    /// Prometheus responded; carries its host and port.
     Answered(String, UsageCoverage),
     Problem(PublishProblem),
 }
 
 impl UsageReport {
-    /// The condition that says it. It says nothing that changes with each answer, and what an earlier process said of this spec
-    /// holds until the first one.
+    /// Builds the condition. Its message contains nothing that changes with each response. Until the first response,
+    /// the condition that an earlier process wrote for this generation stays.
     #[must_use]
     pub fn condition(&self, old: &[Condition], stamp: Stamp) -> Condition {
         let is_of_now =
@@ -38,7 +38,7 @@ impl UsageReport {
 
     fn words(&self) -> (&'static str, PolicyReason, String) {
         match self {
-            Self::NotAsked => ("Unknown", PolicyReason::NotAsked, "Prometheus has not been asked yet".to_owned()),
+            Self::NotAsked => ("Unknown", PolicyReason::NotAsked, "Prometheus has not been queried yet".to_owned()),
             Self::Another(policy) => {
                 let message = format!(
                     "PlacementPolicy {policy} is older and publishes the usage of nodes: remove publishUsage from one of the two"
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case(UsageReport::NotAsked, "Unknown", "NotAsked", "not been asked")]
+    #[case(UsageReport::NotAsked, "Unknown", "NotAsked", "not been queried")]
     #[case(UsageReport::Another("old".to_owned()), "False", "PublishedByAnother", "PlacementPolicy old is older")]
     #[case(answered(true, None), "True", "Published", "p:9090 has the usage of all nodes")]
     #[case(

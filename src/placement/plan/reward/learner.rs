@@ -1,4 +1,4 @@
-//! Learns from the pods of a world: from failures as they are noted, and from running pods once in a period.
+//! Learning from the pods of a world: from failures as they are recorded, and from running pods once per period.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,28 +10,28 @@ use crate::memory::SavedMemory;
 use ganglion_core::facts::PodRun;
 use ganglion_core::world::{PodFailure, World, is_placed};
 
-/// What one policy learns.
+/// Learning state of one policy.
 #[derive(Clone, Debug, Default)]
 pub struct RewardLearner {
-    /// Shared with those who score by it.
+    /// Learned values, shared with requests that score by them.
     memory: Arc<RewardMemory>,
-    /// The failures up to here are learned, by the clock of the world.
+    /// Clock of the world up to which failures have been learned.
     clock: u64,
-    /// When running pods were last rewarded.
+    /// Time at which running pods were last rewarded.
     rewarded: Option<Timestamp>,
 }
 
-/// Whether the policy is for the pods of a scheduler.
+/// Predicate: whether the policy applies to the pods of a scheduler.
 type IsOurs<'a> = &'a dyn Fn(&str) -> bool;
 
 impl RewardLearner {
-    /// From what was saved, and from the pods that there are.
+    /// Starts from saved values and from the failures of existing pods.
     #[must_use]
     pub fn begin(world: &World, is_ours: IsOurs<'_>, saved: Option<&SavedMemory>, rules: &RewardRules) -> Self {
         let mut memory = saved.map(|saved| RewardMemory::restored(&saved.rewards, rules)).unwrap_or_default();
         for pod in world.pods().filter(|pod| is_ours(&pod.scheduler)).filter_map(PodFailure::of) {
             for failure in &pod.failures {
-                // What has failed before is in what was saved.
+                // Failures up to the save are included in the saved values.
                 let at = failure.finished.unwrap_or(pod.created);
                 if saved.is_some_and(|saved| at <= saved.saved_at) {
                     memory.count(&pod.uid, failure, rules);
@@ -43,7 +43,7 @@ impl RewardLearner {
         Self { memory: Arc::new(memory), clock: world.placement_clock(), rewarded }
     }
 
-    /// Takes in what has happened since; whether something was learned.
+    /// Learns from all events since the last call. Returns whether anything was learned.
     pub fn follow(&mut self, world: &World, is_ours: IsOurs<'_>, rules: &RewardRules, now: Timestamp) -> bool {
         let mut failures = world.failures_since(self.clock).filter(|pod| is_ours(&pod.scheduler)).peekable();
         let is_due = self.is_due(rules, now);
@@ -60,27 +60,27 @@ impl RewardLearner {
         is_new
     }
 
-    /// Whether a period has begun since running pods were last rewarded. Periods begin at the same times on all replicas, and
-    /// after a restart; a clock that was set back does not stop rewards.
+    /// Whether a new period has started since running pods were last rewarded. Periods start at the same times on all
+    /// replicas and after a restart. Setting the clock back does not stop rewards.
     fn is_due(&self, rules: &RewardRules, now: Timestamp) -> bool {
         let period = |at: Timestamp| at.as_second().div_euclid(rules.period.max(1));
         self.rewarded.is_none_or(|last| period(last) != period(now))
     }
 
-    /// What was learned.
+    /// The learned values.
     #[must_use]
     pub fn memory(&self) -> &Arc<RewardMemory> {
         &self.memory
     }
 
-    /// When running pods were last rewarded.
+    /// Time at which running pods were last rewarded.
     #[must_use]
     pub fn rewarded(&self) -> Option<Timestamp> {
         self.rewarded
     }
 }
 
-/// Rewards the pods that run: those of one type on one node at once, as there may be very many.
+/// Rewards running pods. Pods of one type on one node are rewarded in one step, since there may be very many.
 fn reward(memory: &mut RewardMemory, world: &World, is_ours: IsOurs<'_>, rules: &RewardRules) {
     let mut running: HashMap<(&str, &str), i32> = HashMap::new();
     let steady = world.pods().filter(|pod| pod.run == PodRun::Steady && !pod.terminating && is_placed(pod));
@@ -90,7 +90,7 @@ fn reward(memory: &mut RewardMemory, world: &World, is_ours: IsOurs<'_>, rules: 
         }
     }
     let mut running: Vec<_> = running.into_iter().collect();
-    // What is forgotten first is the same on all replicas.
+    // Sorted, so that all replicas drop the same entries first.
     running.sort_unstable();
     running.into_iter().for_each(|(pair, times)| memory.learn(pair, RUNNING, times, rules));
 }

@@ -1,24 +1,24 @@
-//! What was learned from pods, and which of their failures were counted.
+//! The values learned from pods, and the failures that were counted.
 
 use super::recent::{Group, Recent};
 use super::{RewardRules, updated};
 use ganglion_core::facts::RunFailure;
 use ganglion_core::world::PodFailure;
 
-/// A value that differs less from the initial one is not remembered.
+/// Minimum difference from the initial value. A value that is closer to it is not stored.
 const NEAR: f64 = 5e-7;
 
-/// Values from 0 to 1 of each type of pods on each node, where they differ from the initial one.
+/// Values from 0 to 1 per pod type and node, stored if they differ from the initial value.
 ///
-/// Each failure of a container counts once, however often the pod is reported.
+/// Each failure of a container counts once, no matter how often the watch reports the pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RewardMemory {
     pairs: Recent<f64>,
-    /// By pod and container, the number of restarts at the last counted failure.
+    /// Restart count at the last counted failure, by pod uid and container.
     counted: Recent<i32>,
 }
 
-/// The values of a type on nodes.
+/// Values of one pod type, by node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeRewards<'a> {
     values: Group<'a, f64>,
@@ -26,25 +26,25 @@ pub struct NodeRewards<'a> {
 }
 
 impl NodeRewards<'_> {
-    /// Whether something was learned of the type on some node.
+    /// Whether any node has a learned value for the type.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.values.is_known()
     }
 
-    /// What was learned of the type on a node, if it is not the initial value.
+    /// Learned value of a node; None if it is the initial value.
     #[must_use]
     pub fn learned(&self, node: &str) -> Option<f64> {
         self.values.get(node).copied()
     }
 
-    /// The value of a node; the initial one if no pod of the type was on it.
+    /// Value of a node; the initial value if none was learned.
     #[must_use]
     pub fn of(&self, node: &str) -> f64 {
         self.learned(node).unwrap_or(self.initial)
     }
 
-    /// The score of a node, 0 to 10.
+    /// Score of a node, 0 to 10.
     #[must_use]
     pub fn score(&self, node: &str) -> f64 {
         10.0 * self.of(node)
@@ -52,7 +52,7 @@ impl NodeRewards<'_> {
 }
 
 impl RewardMemory {
-    /// Learns from a failed pod: from the worst of its failures that were not counted before.
+    /// Learns from a failed pod. Of its failures that were not counted before, only the worst one counts.
     pub fn fail(&mut self, pod: &PodFailure, rules: &RewardRules) {
         let new = pod.failures.iter().filter(|failure| self.count(&pod.uid, failure, rules));
         let worst = new.map(|failure| rules.judge(failure)).reduce(f64::min);
@@ -61,14 +61,14 @@ impl RewardMemory {
         }
     }
 
-    /// Counts a failure; whether it was not counted before.
+    /// Marks a failure as counted. Returns whether it was not counted before.
     pub fn count(&mut self, uid: &str, failure: &RunFailure, rules: &RewardRules) -> bool {
         let is_new = self.counted.get(uid, &failure.container) != Some(&failure.restarts);
         self.counted.set(uid, &failure.container, failure.restarts, rules.sizes.counted);
         is_new
     }
 
-    /// Adds a reward for a type on a node, so many times.
+    /// Adds a reward for a pod type on a node, `times` times.
     pub fn learn(&mut self, (pod_type, node): (&str, &str), reward: f64, times: i32, rules: &RewardRules) {
         let value = self.of_type(pod_type, rules).of(node);
         self.set(pod_type, node, updated(value, reward, rules.weight, times), rules);
@@ -82,18 +82,18 @@ impl RewardMemory {
         }
     }
 
-    /// The values of a type, for many nodes.
+    /// Values of a pod type, for look-ups of many nodes.
     #[must_use]
     pub fn of_type(&self, pod_type: &str, rules: &RewardRules) -> NodeRewards<'_> {
         NodeRewards { values: self.pairs.group(pod_type), initial: rules.initial }
     }
 
-    /// Every value by type and node, the one updated least recently first.
+    /// All values as pod type, node and value, the least recently updated first.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = (&str, &str, f64)> {
         self.pairs.iter().map(|(pod_type, node, value)| (pod_type, node, *value))
     }
 
-    /// The memory with these values, in the order of [`Self::values`].
+    /// Restores values in the order of [`Self::values`].
     #[must_use]
     pub fn restored(values: &[(String, String, f64)], rules: &RewardRules) -> Self {
         let mut memory = Self::default();
@@ -101,7 +101,7 @@ impl RewardMemory {
         memory
     }
 
-    /// How many pairs and failures are remembered.
+    /// Number of stored values and of counted failures.
     #[must_use]
     pub fn len(&self) -> (usize, usize) {
         (self.pairs.len(), self.counted.len())

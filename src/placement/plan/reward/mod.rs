@@ -1,12 +1,13 @@
-//! The agent `reward`: scores nodes by how pods of the same type ran on them.
+//! The agent `reward`: scores each node by the success of pods of the same type on it.
 //!
 //! | file | what |
 //! |---|---|
-//! | `memory` | what was learned, and which failures were counted |
+//! | `memory` | the learned values, and the failures that were counted |
 //! | `recent` | a map of bounded size |
-//! | `learner` | learns from the pods of a world |
+//! | `learner` | learning from the pods of a world |
 //!
-//! A failed container that has been restarted and waits or runs again has no reward: its failure was counted when it ended.
+//! A failed container that has been restarted and waits or runs again is not rewarded: its failure was counted when it
+//! ended.
 
 mod learner;
 pub mod memory;
@@ -20,23 +21,23 @@ use ganglion_core::facts::RunFailure;
 /// Settings of the agent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RewardRules {
-    /// The weight of a new reward, 0 to 1.
+    /// Weight of a new reward, 0 to 1.
     pub weight: f64,
-    /// The value before the first reward, 0 to 1. High values make pods try nodes that they have not been on.
+    /// Value before the first reward, 0 to 1. With a high value, pods try nodes that no pod of their type has run on.
     pub initial: f64,
-    /// A container that runs for longer until it fails is worth [`RARE_FAILURE`], in seconds.
+    /// Time in seconds. A container that runs longer than this before it fails gets [`RARE_FAILURE`].
     pub lasting: f64,
-    /// A running pod is rewarded once in this time, in seconds; more than 0.
+    /// Period in seconds in which a running pod is rewarded once; more than 0.
     pub period: i64,
     pub sizes: RewardSizes,
 }
 
-/// How much is remembered. Then what was updated least recently is forgotten.
+/// Maximum numbers of entries. Beyond them, the least recently updated entry is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RewardSizes {
-    /// Pairs of type and node.
+    /// Pairs of pod type and node.
     pub pairs: usize,
-    /// Containers whose last failure was counted.
+    /// Containers with a counted failure.
     pub counted: usize,
 }
 
@@ -47,24 +48,24 @@ impl Default for RewardRules {
     }
 }
 
-/// The reward of a pod that runs.
+/// Reward of a running pod.
 pub const RUNNING: f64 = 1.0;
-/// The reward of a container that failed after a long time.
+/// Reward of a container that failed after a long time.
 pub const RARE_FAILURE: f64 = 0.5;
-/// The reward of a container that failed soon, or of a failed pod.
+/// Reward of a container that failed soon, or of a failed pod.
 pub const FAILURE: f64 = 0.0;
 
-/// The value after so many equal rewards.
+/// Value after `times` equal rewards.
 #[must_use]
 pub fn updated(value: f64, reward: f64, weight: f64, times: i32) -> f64 {
     (reward + (value - reward) * (1.0 - weight).powi(times)).clamp(0.0, 1.0)
 }
 
 impl RewardRules {
-    /// The reward of a failure. Times are those of the kubelet. A run without times is judged as one that failed soon.
+    /// Reward of a failure, by the times that the kubelet reports. A run without times counts as one that failed soon.
     #[must_use]
     pub fn judge(&self, failure: &RunFailure) -> f64 {
-        // The time since the failure before; without one, since the start.
+        // Time since the previous failure, or since the start if there was none.
         let since = failure.failed_before.or(failure.started);
         let lasted = since.zip(failure.finished).map(|(since, end)| end.duration_since(since).as_secs_f64());
         if lasted.is_some_and(|lasted| lasted > self.lasting) { RARE_FAILURE } else { FAILURE }

@@ -1,12 +1,12 @@
-//! A map of bounded size that forgets what was updated least recently.
+//! A map of bounded size that drops the least recently updated entry.
 
 use std::collections::BTreeMap;
 
-/// Values by two names. Two, so that those of one group are looked up without copying names.
+/// Values by group and name. With two levels, the values of one group are looked up without copying names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recent<V> {
     groups: BTreeMap<String, BTreeMap<String, Stamped<V>>>,
-    /// By the number of the update, what was updated.
+    /// Group and name of each entry, by the number of its last update.
     order: BTreeMap<u64, (String, String)>,
     updates: u64,
 }
@@ -23,7 +23,7 @@ struct Stamped<V> {
     value: V,
 }
 
-/// The values of a group; none, if the group is unknown.
+/// Values of a group; empty if the group does not exist.
 #[derive(Clone, Copy, Debug)]
 pub struct Group<'a, V>(Option<&'a BTreeMap<String, Stamped<V>>>);
 
@@ -55,13 +55,13 @@ impl<V> Recent<V> {
         self.group(group).get(name)
     }
 
-    /// The values of a group, for the lookup of many names.
+    /// Values of a group, for look-ups of many names.
     #[must_use]
     pub fn group(&self, group: &str) -> Group<'_, V> {
         Group(self.groups.get(group))
     }
 
-    /// Sets a value, and forgets others until no more than `most` are left.
+    /// Sets a value and drops the least recently updated entries beyond `most`.
     pub fn set(&mut self, group: &str, name: &str, value: V, most: usize) {
         self.updates = self.updates.saturating_add(1);
         let stamped = Stamped { update: self.updates, value };
@@ -77,14 +77,14 @@ impl<V> Recent<V> {
         while self.order.len() > most && self.forget() {}
     }
 
-    /// Forgets the value that was updated least recently; false if there is none.
+    /// Drops the least recently updated entry; false if the map is empty.
     fn forget(&mut self) -> bool {
         let Some((_, (group, name))) = self.order.pop_first() else { return false };
         self.drop_value(&group, &name);
         true
     }
 
-    /// Forgets a value.
+    /// Removes an entry.
     pub fn remove(&mut self, group: &str, name: &str) {
         if let Some(stamped) = self.drop_value(group, name) {
             self.order.remove(&stamped.update);
@@ -100,7 +100,7 @@ impl<V> Recent<V> {
         dropped
     }
 
-    /// In the order of updates, the oldest first.
+    /// All entries, the least recently updated first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &str, &V)> {
         self.order.values().filter_map(|(group, name)| Some((group.as_str(), name.as_str(), self.get(group, name)?)))
     }

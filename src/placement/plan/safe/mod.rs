@@ -1,7 +1,7 @@
-//! The agent `safe`: keeps the risk of overload low, judged by measured usage.
+//! The agent `safe`: limits the risk of overload, based on measured usage.
 //!
-//! A resource without valid statistics, or of which a node has none, is not judged; a node of which nothing is judged passes the
-//! filter and gets the worst score.
+//! A resource is not judged if it has no valid statistics or if the node has none of it. A node without any judged
+//! resource passes the filter and gets the worst score.
 
 pub mod statistics;
 
@@ -11,15 +11,15 @@ pub use statistics::{Basis, StatisticKeys, Statistics};
 /// Settings of the agent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SafeRules {
-    /// The part of a resource beyond which it is overloaded, 0 to 1.
+    /// Utilisation above which a resource is overloaded, 0 to 1.
     pub threshold: f64,
-    /// The probability of overload that is accepted, 0 to 1.
+    /// Maximum accepted probability of overload, 0 to 1.
     pub accepted: f64,
-    /// The weight of the forecast beside the mean, 0 to 1.
+    /// Weight of the forecast against the mean, 0 to 1.
     pub forecast_weight: f64,
-    /// How much deviation counts for balance, 0 or more.
+    /// Factor of the deviation in the score `Balance`, 0 or more.
     pub margin: f64,
-    /// The root of the deviation that counts for balance, more than 0.
+    /// Degree of the root of the deviation in the score `Balance`, more than 0.
     pub sensitivity: f64,
 }
 
@@ -29,17 +29,17 @@ impl Default for SafeRules {
     }
 }
 
-/// A resource of a node.
+/// Usage of one resource of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// What is allocatable.
+    /// Allocatable amount.
     pub capacity: f64,
     pub statistics: Option<Statistics>,
-    /// The requests of the pods that came after the statistics were taken.
+    /// Requests of pods that the statistics do not include yet.
     pub unmeasured: f64,
 }
 
-/// The utilisation that is expected once the pod runs, as a part of 1.
+/// Expected utilisation once the pod runs, as a fraction of 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
     pub mean: f64,
@@ -47,7 +47,7 @@ pub struct Moments {
 }
 
 impl Usage {
-    /// The utilisation with a pod that requests this much; None without valid statistics.
+    /// Expected utilisation with a pod of this request; None without valid statistics.
     #[must_use]
     pub fn with(&self, request: f64, rules: &SafeRules) -> Option<Moments> {
         let statistics = self.statistics.filter(|_| self.capacity > 0.0 && self.capacity.is_finite())?;
@@ -60,13 +60,13 @@ impl Usage {
 }
 
 impl Moments {
-    /// The probability of overload.
+    /// Probability of overload.
     #[must_use]
     pub fn risk(&self, rules: &SafeRules) -> f64 {
         risk(self.mean, self.deviation, rules.threshold)
     }
 
-    /// The score by balance: low and steady utilisation is best.
+    /// Score `Balance`, 0 to 10: low and steady utilisation is best.
     #[must_use]
     pub fn balance(&self, rules: &SafeRules) -> f64 {
         let deviation = (rules.margin * self.deviation.powf(rules.sensitivity.recip())).clamp(0.0, 1.0);
@@ -74,7 +74,7 @@ impl Moments {
     }
 }
 
-/// What is known of one or all resources of a node, by resource.
+/// One value for CPU and one for memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PerResource<T> {
     pub cpu: T,
@@ -88,7 +88,7 @@ impl<T> PerResource<T> {
 }
 
 impl PerResource<Usage> {
-    /// The utilisation of the node with a pod that requests this much: the first step of filter and scores.
+    /// Expected utilisation of the node with a pod of these requests: the first step of the filter and of both scores.
     #[must_use]
     pub fn with(&self, request: &PerResource<f64>, rules: &SafeRules) -> PerResource<Option<Moments>> {
         PerResource { cpu: self.cpu.with(request.cpu, rules), memory: self.memory.with(request.memory, rules) }
@@ -96,7 +96,7 @@ impl PerResource<Usage> {
 }
 
 impl PerResource<Option<Moments>> {
-    /// Whether no risk can be more than what is accepted. If not, [`Self::judge`] says whether one is.
+    /// Whether the upper bounds of all risks are accepted. If false, [`Self::judge`] calculates the exact risks.
     #[must_use]
     pub fn is_surely_accepted(&self, rules: &SafeRules) -> bool {
         let accepted =
@@ -104,8 +104,8 @@ impl PerResource<Option<Moments>> {
         self.each().into_iter().filter_map(|(_, moments)| moments.as_ref()).all(accepted)
     }
 
-    /// The score by the risk of overload, 0 to 10: that of the worst resource, as [`PerResource::judge`] has it. The risk of the
-    /// other is not calculated where a bound says that it is no higher.
+    /// Score `Overload`, 0 to 10: the score of the resource with the highest risk. The exact risk of the other resource
+    /// is only calculated if its upper bound is higher.
     #[must_use]
     pub fn overload(&self, rules: &SafeRules) -> f64 {
         let bound = |moments: &Moments| risk_at_most(moments.mean, moments.deviation, rules.threshold);
@@ -123,13 +123,13 @@ impl PerResource<Option<Moments>> {
         overload(higher, rules)
     }
 
-    /// The score by balance, 0 to 10: that of the worst resource.
+    /// Score `Balance`, 0 to 10: the score of the worst resource.
     #[must_use]
     pub fn balance(&self, rules: &SafeRules) -> f64 {
         worst(self.each().into_iter().filter_map(|(_, moments)| Some(moments.as_ref()?.balance(rules))))
     }
 
-    /// The utilisation with its risk, which costs more than all the rest: calculate it once for filter and score.
+    /// Calculates the exact risks. This costs more than all other steps, so calculate it once for filter and score.
     #[must_use]
     pub fn judge(&self, rules: &SafeRules) -> PerResource<Option<Judged>> {
         let judge = |moments: Option<Moments>| moments.map(|moments| Judged { risk: moments.risk(rules), moments });
@@ -137,7 +137,7 @@ impl PerResource<Option<Moments>> {
     }
 }
 
-/// A resource of a node, judged.
+/// Expected utilisation of a resource with its risk of overload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judged {
     pub moments: Moments,
@@ -151,7 +151,7 @@ impl Judged {
         self.risk <= rules.accepted
     }
 
-    /// The score by the risk of overload.
+    /// Score `Overload` of the resource, 0 to 10.
     #[must_use]
     pub fn overload(&self, rules: &SafeRules) -> f64 {
         overload(self.risk, rules)
@@ -159,7 +159,8 @@ impl Judged {
 }
 
 impl PerResource<Option<Judged>> {
-    /// Why the node is rejected, for people: `cpu risk 0.412 > 0.300 (mu 0.71, sigma 0.18)`; None if it is accepted.
+    /// Reason of a rejection for users, such as `cpu risk 0.412 > 0.300 (mu 0.71, sigma 0.18)`; None if the node is
+    /// accepted.
     #[must_use]
     pub fn rejection(&self, rules: &SafeRules) -> Option<String> {
         let rejected = self.each().into_iter().filter_map(|(name, judged)| {
@@ -171,7 +172,7 @@ impl PerResource<Option<Judged>> {
         Some(rejected.collect::<Vec<_>>().join("; ")).filter(|reason| !reason.is_empty())
     }
 
-    /// The score by the risk of overload, 0 to 10: that of the worst resource.
+    /// Score `Overload`, 0 to 10: the score of the worst resource.
     #[must_use]
     pub fn overload(&self, rules: &SafeRules) -> f64 {
         worst(self.each().into_iter().filter_map(|(_, judged)| Some(judged.as_ref()?.overload(rules))))
@@ -182,7 +183,7 @@ fn overload(risk: f64, rules: &SafeRules) -> f64 {
     10.0 * (1.0 - part(risk, rules.accepted).sqrt())
 }
 
-/// Which part of the accepted risk there is, at most 1.
+/// Risk as a fraction of the accepted risk, at most 1.
 fn part(risk: f64, accepted: f64) -> f64 {
     if accepted > 0.0 {
         (risk / accepted).min(1.0)
@@ -197,7 +198,7 @@ fn worst(scores: impl Iterator<Item = f64>) -> f64 {
     scores.reduce(f64::min).unwrap_or(0.0)
 }
 
-/// Two different numbers in three digits after the point, or in as many as they need to differ.
+/// Formats two numbers with three digits after the point, or with as many as they need to differ.
 fn distinct(one: f64, other: f64) -> (String, String) {
     let texts = |digits: usize| (format!("{one:.digits$}"), format!("{other:.digits$}"));
     (3..18).map(texts).find(|(one, other)| one != other).unwrap_or_else(|| (one.to_string(), other.to_string()))

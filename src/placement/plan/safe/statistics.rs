@@ -1,18 +1,18 @@
-//! The usage statistics of a node's resource, as annotations publish them.
+//! Usage statistics of one resource of a node, as published in annotations.
 
 use crate::sample::number;
 
-/// Whether statistics are of what is free or of what is used.
+/// Whether statistics describe the free or the used amount.
 ///
-/// What is free is measured against the whole machine, but subtracted from what is allocatable: usage then seems lower by the
-/// difference of the two. Statistics of what is used are preferred for that reason.
+/// The free amount is measured against the node's capacity, but readers subtract it from allocatable, so the usage
+/// appears lower by the difference of the two. Statistics of the used amount are preferred for that reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
     Free,
     Used,
 }
 
-/// Valid statistics of the usage of a resource, in its unit.
+/// Valid usage statistics of a resource: CPU in millicores, memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Statistics {
     basis: Basis,
@@ -21,7 +21,7 @@ pub struct Statistics {
     forecast: Option<f64>,
 }
 
-/// The annotations with the statistics of one resource.
+/// Annotation keys of the statistics of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatisticKeys {
     pub(crate) mean_used: &'static str,
@@ -33,7 +33,7 @@ pub struct StatisticKeys {
     pub(crate) forecast_free: [&'static str; 2],
 }
 
-/// CPU, in millicores. `forcasted` is the spelling of those who write the annotation.
+/// Keys for CPU, in millicores. `forcasted` is how the annotator of kube-safe-scheduler spells it.
 pub const CPU: StatisticKeys = StatisticKeys {
     mean_used: "mean-used-cpu",
     deviation_used: "std-used-cpu",
@@ -43,7 +43,7 @@ pub const CPU: StatisticKeys = StatisticKeys {
     forecast_free: ["forcasted-free-cpu", "forecasted-free-cpu"],
 };
 
-/// Memory, in bytes.
+/// Keys for memory, in bytes.
 pub const MEMORY: StatisticKeys = StatisticKeys {
     mean_used: "mean-used-memory",
     deviation_used: "std-used-memory",
@@ -54,11 +54,11 @@ pub const MEMORY: StatisticKeys = StatisticKeys {
 };
 
 impl StatisticKeys {
-    /// The statistics among these annotations; None without a valid mean.
+    /// Reads the statistics from annotations; None without a valid mean.
     #[must_use]
     pub fn read<'a>(&self, annotation: impl Fn(&str) -> Option<&'a str>) -> Option<Statistics> {
         let valid = |key: &str| annotation(key).and_then(number);
-        // What is used deviates as much as what is free.
+        // The used and the free amount have the same deviation.
         let deviation = |key: &str, other: &str| valid(key).or_else(|| valid(other));
         let (used, free) = (self.deviation_used, self.deviation_free);
         if let Some(mean) = valid(self.mean_used) {
@@ -70,7 +70,8 @@ impl StatisticKeys {
 }
 
 impl Statistics {
-    /// None without a finite mean. A forecast that is not finite is ignored; so is a deviation that is not, or that is negative.
+    /// None without a finite mean. A forecast or deviation that is not finite is ignored, and so is a negative
+    /// deviation.
     #[must_use]
     pub fn new(basis: Basis, mean: f64, deviation: Option<f64>, forecast: Option<f64>) -> Option<Self> {
         let valid = |value: &f64| value.is_finite();
@@ -78,13 +79,13 @@ impl Statistics {
         valid(&mean).then(|| Self { basis, mean, deviation, forecast: forecast.filter(valid) })
     }
 
-    /// The deviation; None if it was missing or invalid, and counts as 0.
+    /// Standard deviation. None if it is missing or invalid; it then counts as 0.
     #[must_use]
     pub fn deviation(&self) -> Option<f64> {
         self.deviation
     }
 
-    /// What is used of a resource of this size.
+    /// Expected used amount of a resource with this capacity.
     pub(super) fn used(&self, capacity: f64, forecast_weight: f64) -> f64 {
         let expected = self
             .forecast

@@ -1,4 +1,4 @@
-//! The vectors of the agent `congestion`, and texts of all kinds.
+//! Tests of the agent `congestion`: its vectors, and arbitrary texts.
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -74,7 +74,7 @@ proptest! {
     }
 }
 
-/// Any text, and numbers of all kinds as text.
+/// Arbitrary texts and numbers.
 pub fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),

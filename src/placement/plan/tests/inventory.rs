@@ -1,4 +1,4 @@
-//! What agents know of nodes, and that it is the same however it came.
+//! Tests of the node records: their values, and that the order of changes does not matter.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ fn record(world: &World, name: &str) -> NodeRecord {
 
 const USED: [(&str, &str); 2] = [("mean-used-cpu", "4000"), ("std-used-cpu", "400")];
 
-/// The share of CPU that counts as used.
+/// Share of CPU that counts as used.
 fn used(record: &NodeRecord, now: i64, rules: SampleRules) -> Option<f64> {
     let usage = record.usage(at(now), &rules).cpu;
     usage.with(0.0, &Default::default()).map(|moments| moments.mean)
@@ -134,7 +134,7 @@ fn pods_on_their_way_are_pending_with_the_cores_that_power_counts() {
     world.apply(node("a", 1, &[]), Origin::Watch);
     let mut inventory = Inventory::default();
     inventory.refresh(&world);
-    // An init container requests much, or a limit counts where 0 is requested.
+    // The larger amounts come from an init container, or from a limit if the request is 0.
     for (requested, cores) in [(4000, 100), (0, 500)] {
         inventory.add("a", 1, hold(requested, 1).requests, cores, at(1000));
     }
@@ -153,7 +153,7 @@ fn demand_is_learned_once_from_each_pod_of_the_scheduler() {
         world.apply(pod.clone(), Origin::Watch);
         expected.learn(&demand(pod.hold.requests), SMOOTHING);
         inventory.refresh(&world);
-        // It is bound, runs and ends: still the same pod.
+        // The pod is bound, runs and ends, but counts once.
         for (version, node) in [("4", "a"), ("5", "a")] {
             (pod.id.version, pod.node) = (version.to_owned(), Some(node.to_owned()));
             world.apply(pod.clone(), Origin::Watch);
@@ -186,7 +186,7 @@ fn saved_demand_goes_on_with_the_pods_that_were_made_later() {
     before.refresh(&world);
     let learned = before.learned("default-scheduler");
     let save = |now: i64, learned| SavedMemory::of(at(now), [("default-scheduler".to_owned(), learned)].into());
-    // One of two pods has gone, and one has come.
+    // One of two pods was deleted, and another one was created.
     world.remove::<PodFact>(&identity("n", "p1", 4));
     world.apply(made("p3", 400, 21), Origin::Watch);
     let mut expected = learned;
@@ -274,7 +274,7 @@ proptest! {
         let mut anew = Inventory::default();
         anew.refresh(&world);
         let told = |inventory: &Inventory| {
-            // A new version of a node in which nothing else is new is not taken in.
+            // A node update that changes only the resource version is not applied.
             let told = |record: &NodeRecord| {
                 let mut record = record.clone();
                 Arc::make_mut(&mut record.node).id.version.clear();

@@ -1,4 +1,4 @@
-//! What is saved comes back as it was, is bounded, and no text of anybody else breaks it.
+//! Tests of saved learned values: saving and restoring, bounds, and rejection of invalid texts.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ proptest! {
             prop_assert_eq!((pod_type, node), (same_type, same_node));
             prop_assert!((value - same).abs() <= 5.1e-7);
         }
-        // Saved once more, at another time, it is the same; with something new, it is not.
+        // A save at another time is alike; a save with a new value is not.
         let later = SavedMemory::of(at(seconds + 60), demand.clone()).with_rewards(&restored, None);
         prop_assert!(later.is_like(&saved));
         let mut more = restored;

@@ -1,4 +1,4 @@
-//! The vectors of the agents' specification, and properties of each agent.
+//! Tests of the agents: the vectors of their specification, and properties of each agent.
 
 mod congestion;
 mod inventory;

@@ -1,4 +1,4 @@
-//! The vectors of the agent `pigeon`, and its formulas once more, as they are written.
+//! Tests of the agent `pigeon`: its vectors, and a comparison with direct implementations of its formulas.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -130,7 +130,7 @@ fn counted(capacity: &[f64], requested: &[f64]) -> PigeonNode {
     PigeonNode { capacity: row(capacity), requested: row(requested), counted: true }
 }
 
-// The formulas once more, as they are written, over all nodes for each candidate.
+// Direct implementations of the formulas, which read all nodes for each candidate.
 
 fn naive_mean_capacity(nodes: &[PigeonNode]) -> Row {
     std::array::from_fn(|j| {
@@ -217,7 +217,7 @@ fn node() -> impl Strategy<Value = PigeonNode> {
     let used = proptest::array::uniform5(prop_oneof![0.0..1.0_f64, Just(0.0), Just(1.0), Just(1.2)]);
     (sizes, used, prop::bool::weighted(0.9)).prop_map(|(capacity, used, counted)| PigeonNode {
         capacity,
-        // Pods may stay on a node that lost a resource.
+        // Pods may stay on a node that no longer has a resource.
         requested: std::array::from_fn(|j| (capacity[j].max(1.0) * used[j]).floor()),
         counted,
     })
@@ -253,7 +253,7 @@ proptest! {
             let expected = naive(rules, &nodes, candidate, &demand, &learned);
             prop_assert_eq!(value.is_some(), expected.is_some());
             if let (Some(value), Some(expected)) = (value, expected) {
-                // A root magnifies the rounding of what is nearly 0.
+                // A root magnifies rounding errors near 0.
                 let close = (value - expected).abs() <= 1e-9 * expected.abs().max(1.0);
                 let close = close || (value * value - expected * expected).abs() < 1e-13;
                 prop_assert!(close, "{rules:?}: {value} is not {expected}");

@@ -1,4 +1,4 @@
-//! The vectors of the agent `podSpread`, and the choice of areas.
+//! Tests of the agent `podSpread`: its vectors, and the choice of areas.
 
 use std::collections::BTreeMap;
 

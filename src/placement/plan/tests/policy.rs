@@ -1,4 +1,4 @@
-//! How agents are combined, and what each does with what it is asked.
+//! Tests of policies: the combination of agents, and the result of each agent for a question.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ fn asked<R>(
     })
 }
 
-/// Pods of type web have failed on b.
+/// Learned values after pods of type web failed on b.
 fn rewards() -> RewardMemory {
     let mut memory = RewardMemory::default();
     memory.learn(("web", "b"), FAILURE, 5, &RewardRules::default());
@@ -66,7 +66,7 @@ fn compiled(agents: &Value) -> CompiledPolicy {
     CompiledPolicy::of(&policy(agents)).expect("a policy")
 }
 
-/// Nodes a, b and c, of which b is congested, and c a little.
+/// Nodes a, b and c; b is congested, c slightly.
 fn world() -> World {
     let mut world = World::default();
     for (name, factor) in [("a", "0"), ("b", "80"), ("c", "40")] {
@@ -75,13 +75,13 @@ fn world() -> World {
     world
 }
 
-/// The scores of a, b, c and a node that is not known, as they are sent.
+/// Rounded scores of a, b, c and a node that is not in the cache.
 fn sent(world: &World, agents: &Value) -> Vec<u8> {
     let totals = asked(world, &compiled(agents), &placed(100), |question| compiled(agents).score(question).totals);
     totals.into_iter().map(score).collect()
 }
 
-/// The reasons of rejections, of the same nodes.
+/// Rejection reasons of the same nodes.
 fn rejected(world: &World, agents: &Value, pod: &PlacedPod) -> Vec<Option<String>> {
     let found = asked(world, &compiled(agents), pod, |question| compiled(agents).filter(question));
     found.into_iter().map(|one| one.map(|rejection| rejection.reason)).collect()
@@ -168,10 +168,10 @@ fn reward_avoids_the_node_where_pods_of_the_type_failed() {
     assert_eq!(words(1), "value 0.59 of type web on this node");
     assert_eq!(words(0), "initial value 0.90 of type web on this node");
     let unknown = opinion(&placed(1));
-    assert_eq!(unknown, [Opinion::Abstains("no pod of type new has made a difference between nodes".into())]);
+    assert_eq!(unknown, [Opinion::Abstains("no node has a learned value for pods of type new".into())]);
 }
 
-/// The NodeConfig of a node that is half used and takes so many watts more for each percent.
+/// NodeConfig of a node that is half used and needs `slope` more watts per percent.
 fn predicted(node: &str, slope: u32) -> Value {
     let watts: Vec<String> = (0..21).map(|point| (100 + 5 * point * slope).to_string()).collect();
     json!({
@@ -186,7 +186,8 @@ fn predicted(node: &str, slope: u32) -> Value {
     })
 }
 
-/// Nodes a and b with predictions, of which a takes more; this is changed in the NodeConfig of a.
+/// Nodes a and b with predictions; a needs more power. The value at the JSON pointer is replaced in the NodeConfig of
+/// a.
 fn predicting(path: &str, value: Value) -> World {
     let mut world = world();
     for (name, slope) in [("a", 3), ("b", 1)] {
@@ -223,7 +224,7 @@ fn power_needs_cpu() {
     let policy = compiled(&agents);
     let opinion = |cpu: i64| asked(&world, &policy, &placed(cpu), |question| policy.score(question).opinions);
     assert_eq!(opinion(0), [Opinion::Abstains("the pod neither requests nor limits CPU".into())]);
-    // Overcommitted nodes would score better than unknown ones.
+    // Otherwise, overcommitted nodes would score better than nodes without data.
     assert_eq!(opinion(5000), [Opinion::Abstains("the pod needs more CPU than the node has left".into())]);
     let words = asked(&world, &policy, &placed(500), |question| policy.agents[0].agent.words(question, 0));
     assert!(words.starts_with('+') && words.contains(" W ("), "{words}");
@@ -233,7 +234,7 @@ fn owner() -> Option<Owner> {
     Some(Owner { kind: "ReplicaSet".into(), name: "set".into(), uid: "set".into() })
 }
 
-/// Nodes a and b in one zone, c in another; and a ReplicaSet of 4 with this annotation, of which one pod is on a.
+/// Nodes a and b in one zone and c in another, and a ReplicaSet of 4 with this annotation and one pod on a.
 fn zones(rate: Option<&str>) -> World {
     let mut world = World::default();
     for (name, zone) in [("a", "x"), ("b", "x"), ("c", "y")] {
@@ -264,14 +265,14 @@ fn a_part_of_the_replicas_is_spread() {
     let found = rejected(&world, &spreading("0.5"), &ours);
     assert!(found[0].is_some() && found[1].is_some() && found[2].is_none(), "{found:?}");
     assert_eq!(rejected(&world, &spreading("0.25"), &ours), vec![None; 4], "one of four is spread already");
-    assert_eq!(rejected(&world, &spreading("0.5"), &placed(1)), vec![None; 4], "a pod of nobody");
+    assert_eq!(rejected(&world, &spreading("0.5"), &placed(1)), vec![None; 4], "a pod without a ReplicaSet");
     let mut going = first();
     (going.terminating, going.id.version) = (true, "3".into());
     world.apply(going, Origin::Watch);
-    assert_eq!(rejected(&world, &spreading("0.5"), &ours), vec![None; 4], "a pod that goes does not count");
+    assert_eq!(rejected(&world, &spreading("0.5"), &ours), vec![None; 4], "a terminating pod does not count");
 }
 
-/// The ReplicaSet has grown, and the operator has not seen it yet.
+/// The ReplicaSet was scaled up, and the cache still has the old size.
 #[test]
 fn a_pod_on_its_way_is_one_replica_more() {
     let mut world = zones(None);
@@ -285,7 +286,7 @@ fn a_pod_on_its_way_is_one_replica_more() {
     assert!(found[0].is_some() && found[1].is_some() && found[2].is_none(), "{found:?}");
 }
 
-/// By the policy, one of four is spread, which is there already.
+/// By the rate of the policy, one of four pods is spread, and it exists already.
 #[rstest]
 #[case::the_policy(None, None, false)]
 #[case::before_it_the_set(None, Some("0.5"), true)]
@@ -310,7 +311,8 @@ fn pods_are_spread_over_the_areas_that_no_other_agent_rejects() {
     assert_eq!(names, ["s", "only", "x"], "they are shown as in the spec");
 }
 
-/// Power and congestion count the same. On a, which is rejected, the power rises least, and on c most; b is congested.
+/// Power and congestion have the same weight. The power rises least on a, which is rejected, and most on c; b is
+/// congested.
 fn compared() -> (World, CompiledPolicy) {
     let mut world = World::default();
     for (name, slope, factor) in [("a", 0, "0"), ("b", 1, "70"), ("c", 2, "0")] {
@@ -328,7 +330,7 @@ fn only_nodes_that_pass_are_compared() {
     let rejected: Vec<bool> = rejections.iter().map(Option::is_some).collect();
     assert_eq!(rejected, [true, false, false, false]);
     let [_, b, c, _] = scored.totals[..] else { panic!("{scored:?}") };
-    // Were a one of them, power would score 6 on b, and c would be best.
+    // If a were scored as well, power would score 6 on b, and c would be best.
     assert!((b - 6.5).abs() < 1e-6 && (c - 6.0).abs() < 1e-6, "{scored:?}");
 }
 
@@ -341,7 +343,7 @@ fn an_explanation_compares_the_nodes_that_pass_and_shows_the_others_last() {
     let last = &explained.nodes[2];
     assert_eq!(last.rejected.as_deref(), Some("only: node.name != 'a' is false"));
     assert!(last.total.is_none() && last.agents.iter().all(|agent| agent.score.is_none()), "{last:?}");
-    assert!(last.agents[0].reason.contains("+0.00 W"), "its values are told all the same: {last:?}");
+    assert!(last.agents[0].reason.contains("+0.00 W"), "a rejected node has reasons, too: {last:?}");
     let text = explained.text();
     assert!(text.contains("2 of 3 nodes pass") && text.contains("b, in detail:"), "{text}");
 }
@@ -379,7 +381,7 @@ fn where_all_congestion_is_too_old_the_agent_is_left_out() {
     assert!(words.starts_with("the factor is too old"), "{words}");
 }
 
-/// Its first characters are a number.
+/// Its first characters are a valid number.
 #[test]
 fn a_text_that_is_too_long_is_no_number() {
     let long = format!("0.{}", "9".repeat(70));
@@ -414,9 +416,9 @@ fn a_node_with_too_little_cpu_is_overcommitted_even_without_a_curve() {
 }
 
 #[rstest]
-#[case(json!([{"name": "x"}]), PolicyReason::SpecInvalid, "agent x: it has no member")]
-#[case(json!([{"name": "x", "safe": {"risk": "2"}}]), PolicyReason::SpecInvalid, "agent x: \"2\" is no number from 0 to 1")]
-#[case(json!([{"name": "x", "congestion": {"max": "-1"}}]), PolicyReason::SpecInvalid, "agent x: \"-1\" is no number")]
+#[case(json!([{"name": "x"}]), PolicyReason::SpecInvalid, "agent x: it sets no agent type")]
+#[case(json!([{"name": "x", "safe": {"risk": "2"}}]), PolicyReason::SpecInvalid, "agent x: \"2\" is not a number from 0")]
+#[case(json!([{"name": "x", "congestion": {"max": "-1"}}]), PolicyReason::SpecInvalid, "agent x: \"-1\" is not a number")]
 #[case(json!([{"name": "x", "safe": {"balance": {"sensitivity": "0"}}}]), PolicyReason::SpecInvalid, "balance.sensitivity must be above 0")]
 #[case(json!([{"name": "x", "power": {"base": 14}}]), PolicyReason::SpecInvalid, "agent x: base must be 15 to 90")]
 #[case(json!([{"name": "x", "pigeon": {"resources": ["cpu"], "prime": "memory"}}]), PolicyReason::SpecInvalid, "prime must be")]
@@ -447,7 +449,7 @@ fn a_policy_is_for_the_pods_of_its_schedulers_daemon_sets_aside() {
     assert!(!policy.concerns(&placed(1)) && policy.concerns(&PlacedPod { scheduler: "green".into(), ..placed(1) }));
 }
 
-/// Every agent, with other weights.
+/// All agents, with different weights.
 fn every_agent() -> Value {
     json!([
         {"name": "safe", "weight": 5, "safe": {}},
@@ -466,7 +468,7 @@ fn amount() -> impl Strategy<Value = i64> {
 }
 
 proptest! {
-    /// Whatever nodes, pods and annotations are like: scores are whole and from 0 to 10, and there is one for each.
+    /// For any nodes, pods and annotations, each candidate gets one whole score from 0 to 10.
     #[test]
     fn no_text_and_no_number_breaks_a_score(
         texts in proptest::collection::vec(proptest::option::of(".{0,12}|-?[0-9]{1,6}(e[0-9]{1,3})?"), PUBLISHED.len()),
@@ -492,6 +494,6 @@ proptest! {
             prop_assert!(score(total) <= 10);
             prop_assert!((0.0..=10.000_001).contains(&total), "{}", total);
         }
-        prop_assert!(rejections[3].is_none(), "a node that is not known passes");
+        prop_assert!(rejections[3].is_none(), "a node that is not in the cache passes");
     }
 }

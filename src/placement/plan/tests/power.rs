@@ -1,4 +1,4 @@
-//! The vectors of the agent `power`, and its special cases.
+//! Tests of the agent `power`: its vectors and special cases.
 
 use proptest::prelude::*;
 use serde::Deserialize;

@@ -1,4 +1,5 @@
-//! The vectors of the agent `reward`, what failures are worth, what is learned from a world, and the bounds of the memory.
+//! Tests of the agent `reward`: its vectors, the rewards of failures, learning from a world, and the bounds of learned
+//! values.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -62,7 +63,7 @@ fn failed(uid: &str, pod_type: &str, node: &str, failures: &[RunFailure]) -> Pod
     }
 }
 
-/// The value after one failed pod, with a weight of 1: the reward itself.
+/// Value after one failed pod. With a weight of 1, it is the reward itself.
 fn reward(failures: &[RunFailure]) -> f64 {
     let rules = RewardRules { weight: 1.0, ..RewardRules::default() };
     let mut memory = RewardMemory::default();
@@ -177,7 +178,7 @@ fn failures_are_learned_as_they_come_and_once() {
         assert_real(words, value(&learner, &rules, node), expected);
     };
     expects(&world, "the pod was there", "a", 0.9);
-    // The watch starts over, without it at first.
+    // The watch restarts, at first without the pod.
     world.remove::<PodFact>(&identity("n", "p", 2));
     world.apply(web("p", 3, "a", 5, fails(0, 10)), Origin::Watch);
     expects(&world, "the same failure", "a", 0.9);
@@ -238,7 +239,7 @@ fn after_a_restart_nothing_counts_twice() {
         .into_iter()
         .zip(expected)
         .for_each(|(node, expected)| assert_real(node, value(&after, &rules, node), expected));
-    // The watch reports it once more.
+    // The watch reports the pod again.
     world.remove::<PodFact>(&identity("n", "failed", 3));
     world.apply(web("failed", 4, "a", 5, fails(0, 700)), Origin::Watch);
     after.follow(&world, OURS, &rules, at(1200));
@@ -257,7 +258,7 @@ fn pods_that_differ_in_their_run_only_are_told_from_others() {
     assert!(!old.differs_in_run_only(&PodFact { terminating: true, ..web("p", 2, "a", 5, PodRun::Steady) }));
 }
 
-/// What happens to a memory.
+/// Event that changes the learned values.
 #[derive(Clone, Debug)]
 enum Happening {
     Failure(String, String, String, RunFailure),

@@ -1,4 +1,4 @@
-//! The vectors of the agent `safe`, its statistics, and its reasons.
+//! Tests of the agent `safe`: its vectors, statistics and reasons.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +109,7 @@ fn vectors_are_met() {
 fn check_resource(id: &str, judged: Option<Judged>, expected: &Resource, rules: &SafeRules) {
     assert_eq!(judged.is_some(), expected.valid, "{id}");
     let Some(judged) = judged else {
-        assert!(expected.accept, "{id}: what is not judged is accepted");
+        assert!(expected.accept, "{id}: a resource that is not judged is accepted");
         return;
     };
     let real = |what: &str, value: f64, expected: Option<f64>| {
@@ -211,7 +211,7 @@ fn rejections_have_a_reason() {
     assert_eq!(reason(None, judged(0.5, f64::NAN)).as_deref(), Some("memory risk NaN > 0.300 (mu 0.50, sigma 0.18)"));
 }
 
-/// Facts of nodes keep the annotations that are listed, and no others.
+/// The cached node keeps only the annotations listed in `PUBLISHED`.
 #[test]
 fn every_annotation_is_kept() {
     for keys in [CPU, MEMORY] {

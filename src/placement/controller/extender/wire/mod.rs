@@ -1,7 +1,7 @@
-//! The wire format of the scheduler extender, version 1: requests from bytes, answers to bytes.
+//! The wire format of the scheduler extender, version 1: parses requests and encodes replies.
 //!
-//! The same as Go's `encoding/json` for structs without tags: keys in any letter case are read, `PascalCase` is written, and `null`
-//! stands for what is nil. Must not decide about a node, and knows neither HTTP nor the caches.
+//! The format is that of Go's `encoding/json` for structs without tags: keys are read in any letter case and written in
+//! `PascalCase`, and `null` stands for nil. Must not decide about a node, and does not depend on HTTP or the caches.
 
 mod reply;
 mod request;
@@ -14,16 +14,16 @@ use thiserror::Error;
 pub use reply::{MAX_SCORE, RejectedNode, filter_reply, prioritize_reply};
 pub use request::{CandidateNodes, ExtenderRequest, FullNode, MAX_NODES};
 
-/// The greatest length of an error's detail, in characters.
+/// Maximum length of an error's detail in characters.
 const MAX_DETAIL: usize = 200;
 
-/// How a message of serde begins that ends with the expected form.
+/// Start of a serde message that ends with the expected form.
 const INVALID: &str = "invalid ";
 
-/// What precedes the expected form in a message of serde.
+/// Text before the expected form in a serde message.
 const EXPECTED: &str = ", expected ";
 
-/// Why a request cannot be answered.
+/// Reason why a request is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WireError {
     #[error("the request is not UTF-8 text: the byte at offset {0} is wrong")]
@@ -38,7 +38,7 @@ pub enum WireError {
     BothNodesAndNames,
     #[error("the request has neither Nodes nor NodeNames")]
     NeitherNodesNorNames,
-    /// Carries the place of the node in the list; the first one is 1.
+    /// Carries the position of the node in the list, starting at 1.
     #[error("node {0} of the request has no metadata.name")]
     NoNodeName(usize),
     #[error("the request has {count} nodes, more than {max}")]
@@ -46,15 +46,15 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// The error of the JSON parser. Where the body is JSON but has another form, the parser's text may quote it, and a pod may hold
-    /// secrets: only the description of the expected form is kept.
+    /// Converts an error of the JSON parser. If the body is JSON of another form, the parser's message may quote it,
+    /// and a pod may contain secrets. So only the description of the expected form is used.
     fn of_parser(error: &serde_json::Error) -> Self {
         let (line, column) = (error.line(), error.column());
         let place = format!(" at line {line}, column {column}");
         let text = error.to_string();
         let text = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
         let what = if error.is_data() {
-            // `invalid type: string "…", expected a list`. Other messages have no end that is surely not a quotation.
+            // `invalid type: string "…", expected a list`. In other messages, no part is certain not to be a quotation.
             let form = text.rsplit_once(EXPECTED).filter(|_| text.starts_with(INVALID));
             form.map_or_else(|| "unexpected value".to_owned(), |(_, form)| format!("expected {form}"))
         } else {

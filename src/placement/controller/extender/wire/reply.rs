@@ -1,8 +1,8 @@
-//! The answers of the extender, as the scheduler's Go structs print them.
+//! The replies of the extender, in the form of the scheduler's Go structs.
 //!
-//! A filter answers in the form of the request: names with names, full nodes with their own text. Each name occurs once in an answer,
-//! even if the request repeats it: an object must not have a key twice, and the scheduler adds up the scores of a repeated host.
-//! Must not decide about a node.
+//! A filter reply has the form of its request: names for names, and the original JSON text for full nodes. Each name
+//! occurs once in a reply, even if the request repeats it, since an object must not have a key twice, and the scheduler
+//! adds up the scores of a repeated host. Must not decide about a node.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,21 +13,21 @@ use serde_json::value::RawValue;
 
 use super::request::{CandidateNodes, ExtenderRequest};
 
-/// The greatest score that an extender may give. The scheduler does not check it.
+/// Maximum score of an extender. The scheduler does not enforce it.
 pub const MAX_SCORE: u8 = 10;
 
-/// What a reply has beside names, nodes and reasons, in bytes, rounded up.
+/// Bytes of a reply besides names, nodes and reasons, rounded up.
 const FRAME: usize = 256;
 
-/// What a name or a reason has around it, in bytes: quotes, a comma, or key and value of a score.
+/// Bytes around a name or a reason: quotes, a comma, or key and value of a score.
 const AROUND: usize = 24;
 
-/// Why a node does not fit.
+/// Rejection of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectedNode {
-    /// The reason, for users: it appears in the pod's events.
+    /// Reason for users; it appears in the pod's events.
     pub reason: String,
-    /// The eviction of pods would not help, so that the scheduler does not try preemption on this node.
+    /// Whether preemption would not help. The scheduler then does not try it on this node.
     pub unresolvable: bool,
 }
 
@@ -42,7 +42,7 @@ struct FilterResult<'r> {
     error: &'r str,
 }
 
-/// A `NodeList`, which has tags.
+/// A `NodeList`, which has JSON tags.
 #[derive(Serialize)]
 struct NodeList<'r> {
     metadata: ListMeta,
@@ -53,7 +53,7 @@ struct NodeList<'r> {
 #[derive(Serialize)]
 struct ListMeta {}
 
-/// Reasons by name; the names are distinct.
+/// Reasons by node name; the names are distinct.
 #[derive(Default)]
 struct Reasons<'r>(Vec<(&'r str, &'r str)>);
 
@@ -71,8 +71,8 @@ struct HostPriority<'r> {
     score: u8,
 }
 
-/// The answer to a filter: `rejections` has an element for each candidate, in their order, None for a node that fits. A candidate
-/// without an element fits. If a name occurs more than once, its strictest element counts.
+/// Encodes the reply to a filter request. `rejections` has one element per candidate, in their order; None for a node
+/// that passes. A candidate without an element passes. If a name occurs more than once, its strictest element counts.
 #[must_use]
 pub fn filter_reply(request: &ExtenderRequest<'_>, rejections: &[Option<RejectedNode>]) -> Vec<u8> {
     let outcomes = outcomes(&request.candidates, rejections);
@@ -105,8 +105,9 @@ pub fn filter_reply(request: &ExtenderRequest<'_>, rejections: &[Option<Rejected
     written(&result, capacity)
 }
 
-/// The answer to a prioritize request: `scores` has an element for each candidate, in their order. A greater score than
-/// [`MAX_SCORE`] counts as that, a missing one as 0. If a name occurs more than once, its first score counts.
+/// Encodes the reply to a prioritize request. `scores` has one element per candidate, in their order. A score above
+/// [`MAX_SCORE`] is lowered to it, and a missing score counts as 0. If a name occurs more than once, its first score
+/// counts.
 #[must_use]
 pub fn prioritize_reply(request: &ExtenderRequest<'_>, scores: &[u8]) -> Vec<u8> {
     let mut capacity = FRAME;
@@ -120,16 +121,16 @@ pub fn prioritize_reply(request: &ExtenderRequest<'_>, scores: &[u8]) -> Vec<u8>
     written(&hosts, capacity)
 }
 
-/// What becomes of a name.
+/// Result for a name.
 struct Outcome<'r> {
     name: &'r str,
-    /// The first candidate with this name.
+    /// Index of the first candidate with this name.
     at: usize,
-    /// None: it fits.
+    /// None: the node passes.
     rejected: Option<&'r RejectedNode>,
 }
 
-/// The distinct names with the strictest rejection of each, in the order of the request.
+/// Distinct names with their strictest rejection, in the order of the request.
 fn outcomes<'r>(candidates: &'r CandidateNodes<'_>, rejections: &'r [Option<RejectedNode>]) -> Vec<Outcome<'r>> {
     let mut outcomes: Vec<Outcome<'r>> = Vec::with_capacity(candidates.len());
     let mut known: HashMap<&str, usize, RandomState> =
@@ -157,8 +158,8 @@ fn strictness(rejected: Option<&RejectedNode>) -> u8 {
     rejected.map_or(0, |rejected| if rejected.unresolvable { 2 } else { 1 })
 }
 
-/// The JSON text. Names, reasons and JSON texts can always be written; if they could not, the answer would be empty, which the
-/// scheduler takes as a failed call.
+/// Encodes a reply as JSON. Names, reasons and raw JSON can always be encoded; if they could not, the reply would be
+/// empty, which the scheduler handles as a failed call.
 fn written(answer: &impl Serialize, capacity: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(capacity);
     if serde_json::to_writer(&mut text, answer).is_err() {

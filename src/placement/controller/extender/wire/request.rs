@@ -1,10 +1,10 @@
 //! A request of kube-scheduler: the pod and the candidate nodes.
 //!
-//! Reads the body once and borrows from it. A full node stays as its JSON text, since a typed parse of 5,000 nodes costs more than
-//! any decision about them; only its name is looked up. Must not read anything else of a node.
+//! Parses the body once and borrows from it. A full node stays as JSON text, since parsing 5,000 typed nodes costs more
+//! than any decision about them. Only the node's name is read, and nothing else must be.
 //!
-//! Where a key occurs twice, the last one counts, as in Go; but of a full node the first `metadata.name` counts, since the search
-//! ends there. Letter case is that of ASCII.
+//! If a key occurs twice, the last one counts, as in Go. Of a full node, however, the first `metadata.name` counts,
+//! since the search ends there. Keys are compared without regard to ASCII case.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,17 +17,17 @@ use serde_json::value::RawValue;
 
 use super::WireError;
 
-/// The greatest number of candidates that a request may have.
+/// Maximum number of candidates in a request.
 pub const MAX_NODES: usize = 100_000;
 
-/// The request for a verb, `ExtenderArgs`.
+/// A parsed `ExtenderArgs`, the request for both verbs.
 #[derive(Debug)]
 pub struct ExtenderRequest<'a> {
     pub pod: Box<Pod>,
     pub candidates: CandidateNodes<'a>,
 }
 
-/// The nodes that the pod may go to. Their names are not necessarily distinct.
+/// Candidate nodes of the pod. Their names are not necessarily distinct.
 #[derive(Clone, Debug)]
 pub enum CandidateNodes<'a> {
     /// The extender is configured with `nodeCacheCapable: true`.
@@ -40,18 +40,15 @@ pub enum CandidateNodes<'a> {
 #[derive(Clone, Debug)]
 pub struct FullNode<'a> {
     pub name: Cow<'a, str>,
-    /// The JSON text, which a filter's answer repeats.
+    /// Original JSON text, which a filter reply returns.
     pub raw: &'a RawValue,
 }
 
 impl<'a> ExtenderRequest<'a> {
-    /// Reads a body with up to `max_nodes` candidates, usually [`MAX_NODES`].
-    ///
-    /// # Errors
-    /// The body is not JSON text in UTF-8, has another form, has no pod, has not exactly one of `Nodes` and `NodeNames`, has a full
-    /// node without a name, or has too many nodes.
+    /// Parses a body with up to `max_nodes` candidates, usually [`MAX_NODES`].
     pub fn parse(body: &'a [u8], max_nodes: usize) -> Result<Self, WireError> {
-        // The whole text at once: the parser would check only what it reads, and raw nodes one by one.
+        // Checks the whole text at once: the parser would check only the parts that it reads, and each raw node
+        // separately.
         let text = str::from_utf8(body).map_err(|error| WireError::NotUtf8(error.valid_up_to()))?;
         let mut parser = serde_json::Deserializer::from_str(text);
         let args = parser.deserialize_map(ArgsVisitor { max_nodes }).and_then(|args| parser.end().map(|()| args));
@@ -70,7 +67,7 @@ impl<'a> ExtenderRequest<'a> {
 }
 
 impl CandidateNodes<'_> {
-    /// The number of candidates.
+    /// Number of candidates.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -85,7 +82,7 @@ impl CandidateNodes<'_> {
         self.len() == 0
     }
 
-    /// The names, in the order of the request.
+    /// Names of the candidates, in the order of the request.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         // One of both lists is empty.
         let (names, nodes): (&[Cow<'_, str>], &[FullNode<'_>]) = match self {
@@ -96,7 +93,7 @@ impl CandidateNodes<'_> {
     }
 }
 
-/// The nodes with their names.
+/// Reads the names of full nodes.
 fn named(nodes: Vec<&RawValue>) -> Result<Vec<FullNode<'_>>, WireError> {
     let named = nodes.into_iter().enumerate().map(|(at, raw)| {
         let name = node_name(raw).filter(|name| !name.is_empty());
@@ -106,11 +103,12 @@ fn named(nodes: Vec<&RawValue>) -> Result<Vec<FullNode<'_>>, WireError> {
     named.collect()
 }
 
-/// The first `metadata.name` of a node.
+/// Reads the first `metadata.name` of a node.
 fn node_name(raw: &RawValue) -> Option<Cow<'_, str>> {
     let mut name = None;
     let mut parser = serde_json::Deserializer::from_str(raw.get());
-    // An error is also how the search ends early: the text of the node is known to be JSON, and its rest costs most of the time.
+    // The search returns an error to end early, since parsing the rest would take most of the time. The text is valid
+    // JSON already.
     let _ = FindName { name: &mut name, path: &[Key::Metadata, Key::Name] }.deserialize(&mut parser);
     name
 }
@@ -156,7 +154,7 @@ impl Visitor<'_> for KeyVisitor {
     }
 }
 
-/// What `ExtenderArgs` has; None for what is missing or null.
+/// Members of `ExtenderArgs`; None if missing or null.
 #[derive(Default)]
 struct Args<'a> {
     pod: Option<Box<Pod>>,
@@ -182,7 +180,7 @@ impl<'de> Visitor<'de> for ArgsVisitor {
                 Key::Pod => args.pod = members.next_value()?,
                 Key::Nodes => args.nodes = members.next_value_seed(NodeList { max: self.max_nodes })?,
                 Key::NodeNames => args.names = members.next_value_seed(List::new(self.max_nodes))?,
-                // Skipped without recursion, whatever the depth.
+                // Skipped without recursion at any depth.
                 Key::Items | Key::Metadata | Key::Name | Key::Other => _ = members.next_value::<IgnoredAny>()?,
             }
         }
@@ -190,7 +188,8 @@ impl<'de> Visitor<'de> for ArgsVisitor {
     }
 }
 
-/// The `items` of a `NodeList`. Go writes an empty list as null, so that a list without items is one without nodes.
+/// Reads the `items` of a `NodeList`. Go may encode an empty list as null, so a `NodeList` without items is an empty
+/// list.
 struct NodeList {
     max: usize,
 }
@@ -227,7 +226,8 @@ impl<'de> Visitor<'de> for NodeList {
     }
 }
 
-/// The first elements of a list, and how many it has: a short body can hold millions of them.
+/// The first elements of a list and its length. The elements are bounded, since a short body can contain millions of
+/// them.
 struct Bounded<T> {
     kept: Vec<T>,
     count: usize,
@@ -245,7 +245,7 @@ impl<T> Bounded<T> {
     }
 }
 
-/// Reads a list or null, and keeps up to `max` elements.
+/// Reads a list or null, and stores up to `max` elements.
 struct List<T> {
     max: usize,
     elements: PhantomData<T>,
@@ -291,7 +291,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
     }
 }
 
-/// The name of a node; borrowed unless the text has escapes. (`Cow` alone is never borrowed in a list.)
+/// Name of a node, borrowed unless the text has escapes. serde never borrows a plain `Cow` in a list.
 struct Name<'a>(Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Name<'de> {
@@ -318,7 +318,7 @@ impl<'de> Visitor<'de> for NameVisitor {
     }
 }
 
-/// Stores the text at a path of keys, and then fails, so that the rest is not read.
+/// Stores the string at a path of keys and then fails, so that the rest is not parsed.
 struct FindName<'s, 'de> {
     name: &'s mut Option<Cow<'de, str>>,
     path: &'static [Key],

@@ -1,4 +1,4 @@
-//! What requests are read as, which are refused and with which words, and what answers look like.
+//! Tests of the wire format: parsed requests, refused requests with their messages, and encoded replies.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ fn parse(body: &str) -> Result<ExtenderRequest<'_>, WireError> {
     ExtenderRequest::parse(body.as_bytes(), MAX_NODES)
 }
 
-/// The names, and the texts of full nodes.
+/// Names, and JSON texts of full nodes.
 fn read(body: &str) -> (Vec<String>, Option<Vec<String>>) {
     let request = parse(body).unwrap();
     assert_eq!(request.pod.metadata.name.as_deref(), Some("p"));
@@ -30,7 +30,7 @@ fn read(body: &str) -> (Vec<String>, Option<Vec<String>>) {
     (request.candidates.names().map(str::to_owned).collect(), raw)
 }
 
-/// A body with these members after the pod.
+/// Body with these members after the pod.
 fn with_pod(rest: &str) -> String {
     format!(r#"{{"Pod":{POD}{rest}}}"#)
 }
@@ -214,13 +214,13 @@ fn an_error_repeats_little_of_the_body() {
     }
 }
 
-/// Parses on a small stack, and gives the error's text.
+/// Parses on a small stack and returns the error message.
 fn on_small_stack(body: String) -> Option<String> {
     let parse = move || parse(&body).err().map(|error| error.to_string());
     std::thread::Builder::new().stack_size(512 * 1024).spawn(parse).unwrap().join().unwrap()
 }
 
-/// More levels than the stack has room for.
+/// More levels than fit on the stack.
 const DEEP: usize = 1_000_000;
 
 #[rstest]
@@ -334,7 +334,7 @@ fn scores_are_those_of_an_extender(#[case] scores: &[u8], #[case] expected: [u8;
     assert_eq!(reply, format!(r#"[{{"Host":"a","Score":{a}}},{{"Host":"b","Score":{b}}}]"#));
 }
 
-/// A filter's answer, read as strictly as an answer can be.
+/// A filter reply, parsed strictly.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct Answer<'a> {
@@ -354,7 +354,7 @@ struct AnswerNodes<'a> {
     items: Vec<&'a RawValue>,
 }
 
-/// The members of an object, also where a key occurs twice.
+/// Members of an object, including repeated keys.
 struct Pairs(Vec<(String, String)>);
 
 impl<'de> Deserialize<'de> for Pairs {
@@ -379,7 +379,7 @@ impl<'de> Deserialize<'de> for Pairs {
     }
 }
 
-/// Any text; often a short one, so that names repeat, and often one with characters that JSON escapes.
+/// Arbitrary text, often short, so that names repeat, and often with characters that JSON escapes.
 fn any_text() -> impl Strategy<Value = String> {
     let special =
         prop::sample::select(vec!['"', '\\', '\n', '\0', '\u{1f}', '\u{7f}', '\u{2028}', '\u{fffd}', 'a', 'b']);
@@ -405,7 +405,7 @@ fn any_space() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["", "", " ", "\n", "\t \r\n"])
 }
 
-/// Where the name of a generated node is, and what is around it.
+/// Position of the name in a generated node, and the text around it.
 fn any_node(name: String) -> impl Strategy<Value = String> {
     let other = prop::sample::select(vec!["", r#""spec":{"metadata":{"name":"z"}},"#, r#""x":[1.50,-0e9,"]}"],"#]);
     let inner = prop::sample::select(vec!["", r#""labels":{"name":"z"},"#, r#""uid":"\u0061\\","#]);
@@ -429,7 +429,7 @@ fn any_nodes() -> impl Strategy<Value = Vec<(String, String)>> {
     vec(node, 0..8)
 }
 
-/// A body; None instead of the nodes' texts: with names only.
+/// A body with full nodes; with names only if the texts are None.
 fn body_of(names: &[String], nodes: Option<&[String]>) -> String {
     let mut body = with_pod(",\"Nodes\":");
     body.pop();
@@ -440,7 +440,7 @@ fn body_of(names: &[String], nodes: Option<&[String]>) -> String {
     body
 }
 
-/// What the answer to a filter must have: the names that fit, and the reasons for the others.
+/// Expected filter reply: the names of passing nodes, and the reasons of the others.
 type Expected = (Vec<String>, BTreeMap<String, String>, BTreeMap<String, String>);
 
 fn expected(names: &[String], rejections: &[Option<RejectedNode>]) -> Expected {
@@ -460,7 +460,7 @@ fn expected(names: &[String], rejections: &[Option<RejectedNode>]) -> Expected {
     sets
 }
 
-/// Checks an answer against what must be in it, and gives the texts of the nodes.
+/// Checks a reply against the expected one and returns the texts of the nodes.
 fn check_answer<'a>(reply: &'a [u8], expected: Expected, full: bool) -> Result<Vec<&'a str>, TestCaseError> {
     let answer: Answer<'a> = serde_json::from_slice(reply).map_err(|error| TestCaseError::fail(error.to_string()))?;
     let (fits, failed, unresolvable) = expected;
@@ -524,7 +524,7 @@ fn mutate(body: &mut Vec<u8>, mutation: &Mutation) {
     }
 }
 
-/// Whatever the body is: an error with few words, or a request that can be answered.
+/// For any body, parsing returns either a short error or a request that can be answered.
 fn check_any_body(body: &[u8]) -> Result<bool, TestCaseError> {
     match ExtenderRequest::parse(body, 20) {
         Err(error) => {
@@ -546,7 +546,7 @@ fn check_any_body(body: &[u8]) -> Result<bool, TestCaseError> {
 
 #[test]
 fn the_check_of_any_body_sees_good_ones() {
-    // Otherwise it would hold where every body is refused.
+    // Otherwise, the test would pass even if every body were refused.
     let body = body_of(&["a".to_owned()], None);
     assert!(check_any_body(body.as_bytes()).unwrap());
     let mut changed = body.into_bytes();

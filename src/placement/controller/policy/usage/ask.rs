@@ -1,4 +1,4 @@
-//! What Prometheus is asked, and whose its answers are.
+//! Queries Prometheus and assigns the results to nodes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -25,14 +25,14 @@ use ganglion_placement_plan::publish::publication::{Publication, PublishProblem,
 use ganglion_placement_plan::publish::report::UsageReport;
 use ganglion_placement_plan::publish::{LEAST_SAMPLES, NodeUsage, Statistic};
 
-/// Why nothing is published, and when it is tried again where that is not left to the engine.
+/// Problem that prevents publishing, and the time of the next attempt; None leaves it to the poll engine.
 pub struct UsageTrouble {
     pub problem: PublishProblem,
     pub again: Option<Instant>,
 }
 
 impl From<PublishProblem> for UsageTrouble {
-    /// A failure, which leads to backoff.
+    /// A failed poll, so that the poll engine backs off.
     fn from(problem: PublishProblem) -> Self {
         Self { problem, again: None }
     }
@@ -48,14 +48,11 @@ impl From<Withheld> for UsageTrouble {
     }
 }
 
-/// The answers, by statistic.
+/// Responses by statistic.
 type Statistics = HashMap<Statistic, NodeStatistic>;
 
 impl UsagePublisher {
-    /// Asks Prometheus, and annotates the nodes whose usage is news.
-    ///
-    /// # Errors
-    /// Prometheus has no usable answer, or no node can be annotated.
+    /// Queries Prometheus and annotates the nodes whose usage changed.
     pub async fn publish(&self, publication: &Arc<Publication>) -> Result<UsageReport, UsageTrouble> {
         let at = self.ctx.now();
         let (host, statistics) = self.ask(publication).await?;
@@ -94,7 +91,8 @@ impl UsagePublisher {
         }
     }
 
-    /// The answers to all queries. Until the first one has come, the others are not asked: a wrong password is sent once.
+    /// Sends all queries. The first one must succeed before the others are sent, so that a wrong password is sent only
+    /// once.
     async fn answers(&self, publication: &Publication, call: &Call) -> Result<Statistics, ValueError> {
         let label = &publication.label;
         let answer = |statistic: Statistic, query: &str| {
@@ -115,20 +113,20 @@ impl UsagePublisher {
     }
 }
 
-/// The end of a poll that Prometheus has answered. That single nodes refuse their annotations is no failure: the pauses after
-/// failures would be those of all nodes.
+/// Result of a poll to which Prometheus responded. If only single nodes cannot be annotated, the poll does not count as
+/// failed, since the back-off would delay all nodes.
 fn ended(written: Written, host: String, coverage: UsageCoverage) -> Result<UsageReport, UsageTrouble> {
     let Some(words) = written.problem else { return Ok(UsageReport::Answered(host, coverage)) };
     let problem = (PolicyReason::NodeNotWritten, words);
     if written.stopped { Err(problem.into()) } else { Ok(UsageReport::Problem(problem)) }
 }
 
-/// The usage of a node, or why it is not known.
+/// Usage of a node, or the reason why it is unknown.
 fn usage(statistics: &Statistics, node: &NodeFact, at: Timestamp) -> Result<NodeUsage, String> {
     let name = &node.id.key.name;
     let addresses: Vec<IpAddr> = node.addresses.iter().filter_map(|one| one.parse().ok()).collect();
     let number = |statistic| {
-        let none = || ValueError::NoReading("it was not asked for".to_owned());
+        let none = || ValueError::NoReading("it was not queried".to_owned());
         statistics.get(&statistic).ok_or_else(none)?.number(name, &addresses)
     };
     NodeUsage::of(|statistic| number(statistic).ok(), at).ok_or_else(|| match number(Statistic::Samples) {
@@ -145,7 +143,7 @@ fn trouble(host: &str, error: &ValueError) -> UsageTrouble {
         ValueError::Ambiguous(_) | ValueError::Invalid(_) => PolicyReason::AnswerInvalid,
     };
     let words = match error {
-        // They name the host themselves.
+        // Their messages already name the host.
         ValueError::Client(Error::NoAnswer(_) | Error::Refused(_)) => error.to_string(),
         _ => format!("{host}: {error}"),
     };

@@ -1,13 +1,13 @@
-//! Publishes the usage of nodes for the policy that is to: asks Prometheus beside the passes, and annotates nodes.
+//! Publishes the usage of nodes for the elected policy: queries Prometheus outside of reconciles, and annotates nodes.
 //!
-//! | beat | what |
+//! | step | what |
 //! |---|---|
-//! | plan | which policy publishes (`logic::placement::publish::publication`), and which nodes are written (`plan`) |
-//! | act | the poll of Prometheus (`ask`), and the annotations (`write`) |
-//! | report | the condition of the policy, which its next pass writes |
+//! | plan | elects the policy (`logic::placement::publish::publication`) and selects the nodes to write (`plan`) |
+//! | act | polls Prometheus (`ask`) and writes the annotations (`write`) |
+//! | report | the condition of the policy, which its next reconcile writes |
 //!
-//! Annotations that nobody renews are taken away, by whomever they were published, once they are older than they may be. What is
-//! in memory may be lost: what is published stands on the nodes.
+//! Expired annotations are removed, no matter who wrote them. All state in memory may be lost, since the published
+//! usage is stored on the nodes.
 
 mod ask;
 mod write;
@@ -33,16 +33,16 @@ use ganglion_placement_plan::record::SampleRules;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::polls::{self, BrokenOff, PollLimits, PollOutcome, PollSet, PollTarget, Poller};
 
-/// How often annotations are looked for that have got too old.
+/// Interval between searches for expired annotations.
 const SWEEP: Duration = Duration::from_secs(5);
 
-/// The same after a write that failed.
+/// Interval after a failed write.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// Requests of a poll, one after the other: Secret, CA, the first query and the others, and all of it again.
+/// Number of consecutive requests of a poll: Secret, CA, the first query and the remaining queries, all of them twice.
 const REQUESTS: u32 = 8;
 
-/// Longest time of the writes of a poll, beside the time over which they are spread.
+/// Maximum time for the writes of a poll, in addition to the time over which they are spread.
 const WRITES: Duration = Duration::from_secs(60);
 
 /// Publishes the usage of nodes.
@@ -57,11 +57,11 @@ pub struct UsagePublisher {
 
 #[derive(Default)]
 struct State {
-    /// What is published, and by which policy.
+    /// Options of the elected policy.
     elected: Option<Arc<Publication>>,
-    /// How that stands.
+    /// Result of its last poll.
     report: Option<UsageReport>,
-    /// Annotations that were to be taken away and stay, by node and time: they are not ours.
+    /// Expired annotations that remained after a removal, by node and time. Another field manager owns them.
     foreign: BTreeSet<(Key, String)>,
 }
 
@@ -76,7 +76,7 @@ impl UsagePublisher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the policy publish that is to, as its spec says now.
+    /// Elects the publishing policy and restarts its poll if the winner or its spec changed.
     pub fn elect(&self) {
         let mut state = self.state();
         let elected = self.ctx.store.read(|world| publisher(world.policies(), self.namespaces)).map(Arc::new);
@@ -98,7 +98,7 @@ impl UsagePublisher {
         self.ctx.store.queue::<PlacementPolicy>().add(all);
     }
 
-    /// How the publishing stands, if the policy wants to publish.
+    /// State of publishing; None if the policy has no `publishUsage`.
     #[must_use]
     pub fn report(&self, policy: &PlacementPolicy) -> Option<UsageReport> {
         let options = policy.spec.publish_usage.as_ref()?;
@@ -126,12 +126,12 @@ impl UsagePublisher {
         }
     }
 
-    /// After failures in a row the engine would pause for longer than what is published may get old.
+    /// Schedules the next poll before the published annotations expire. The back-off of the poll engine may be longer.
     fn retry_in_time(&self, publication: &Arc<Publication>) {
         self.polls.wake(Arc::clone(publication), publication.longest_pause());
     }
 
-    /// Takes in how a poll ended; its policy is reconciled where that is news.
+    /// Stores the result of a poll and enqueues the policy if the result changed.
     fn take(&self, publication: &Arc<Publication>, report: UsageReport) {
         let mut state = self.state();
         let is_current = state.elected.as_ref() == Some(publication);
@@ -143,8 +143,8 @@ impl UsagePublisher {
         self.ctx.store.queue::<PlacementPolicy>().add([Key::new("", publication.policy.as_str())]);
     }
 
-    /// Takes away what is too old: by the age of the policy that publishes, or by the default if none does. Returns when to look
-    /// again.
+    /// Removes expired annotations. Their maximum age is that of the publishing policy, or the default if no policy
+    /// publishes. Returns the time until the next search.
     async fn sweep(&self, now: Timestamp) -> Duration {
         let published = self.state().elected.as_ref().map(|publication| publication.max_age);
         let max_age = published.unwrap_or(SampleRules::default().max_age);
@@ -187,14 +187,14 @@ impl Poller for UsagePublisher {
     fn broken_off(&self, publication: &Arc<Publication>, how: BrokenOff) {
         let problem = match how {
             BrokenOff::Timeout => (PolicyReason::Unreachable, "the usage was not published in time".to_owned()),
-            BrokenOff::Panic => (PolicyReason::AnswerInvalid, "a bug in the operator; its log says more".to_owned()),
+            BrokenOff::Panic => (PolicyReason::AnswerInvalid, "a bug in the operator; see its log".to_owned()),
         };
         self.retry_in_time(publication);
         self.take(publication, UsageReport::Problem(problem));
     }
 }
 
-/// Publishes until the leader term ends.
+/// Publishes until the process loses leadership or stops.
 pub async fn run_usage(usage: Arc<UsagePublisher>) {
     let (polls, ctx) = (Arc::clone(&usage.polls), usage.ctx.clone());
     let until = async {
@@ -211,7 +211,7 @@ pub async fn run_usage(usage: Arc<UsagePublisher>) {
             pause = usage.sweep(ctx.now()).await;
         }
     };
-    // There is one poll at a time; another may end meanwhile.
+    // Only one poll is scheduled at a time, but the poll of the previous policy may still be ending.
     let run = polls::run(Arc::clone(&usage), polls, PollLimits { polls: 2 }, until);
     tokio::select! {
         () = run => {}

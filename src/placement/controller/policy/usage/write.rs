@@ -1,4 +1,4 @@
-//! The annotations of nodes, by server-side apply.
+//! Writes the annotations of nodes by server-side apply.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -18,26 +18,26 @@ use ganglion_placement_plan::publish::plan::NodeAnnotations;
 use ganglion_placement_plan::publish::publication::Publication;
 use ganglion_runtime::error::Error;
 
-/// Writes at the same time.
+/// Maximum number of concurrent writes.
 const WRITERS: usize = 8;
 
-/// Longest time over which writes are spread, and longest pause between two of them.
+/// Maximum time over which writes are spread, and maximum pause between two writes.
 const SPREAD: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How the writes ended.
+/// Result of the writes.
 #[derive(Debug, Default)]
 pub struct Written {
     pub done: Vec<Key>,
-    /// Why one of the others was not done.
+    /// First problem of a node that was not written.
     pub problem: Option<String>,
-    /// The other nodes have that problem, too: they were not tried.
+    /// Whether the problem affects all nodes. The remaining nodes were not written.
     pub stopped: bool,
 }
 
 impl UsagePublisher {
-    /// Annotates nodes, a few at a time, over at most about this time: each write wakes all who watch nodes. Stops at an error that
-    /// the other nodes would have, too.
+    /// Annotates nodes, a few at a time. The writes are spread over about `over`, since each write wakes all watchers
+    /// of nodes. An error that would affect the other nodes, too, stops the writes.
     pub async fn write_all(&self, writes: Vec<NodeAnnotations>, over: Duration) -> Written {
         let pause = over.checked_div(u32::try_from(writes.len()).unwrap_or(u32::MAX)).unwrap_or_default().min(PAUSE);
         let paced = stream::iter(writes.into_iter().enumerate()).then(move |(at, write)| async move {
@@ -52,7 +52,7 @@ impl UsagePublisher {
         while let Some((end, node)) = ends.next().await {
             match end {
                 Ok(()) => written.done.push(node),
-                // The node is gone, or another one of this name is there.
+                // The node was deleted, or another node has its name now.
                 Err(Error::Conflict(_) | Error::Gone(_)) => {}
                 Err(error) => {
                     if written.problem.is_none() {
@@ -70,7 +70,7 @@ impl UsagePublisher {
     }
 
     async fn write(&self, NodeAnnotations { node, set }: &NodeAnnotations) -> Result<(), Error> {
-        // By the uid: an apply would make a node that is gone.
+        // The uid is a precondition: without it, server-side apply would create a deleted node again.
         let body = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": node.key.name, "uid": node.uid, "annotations": set},
@@ -83,12 +83,12 @@ impl UsagePublisher {
     }
 }
 
-/// Over which time the writes of a poll are spread.
+/// Time over which the writes of a poll are spread.
 pub fn spread(publication: &Publication) -> Duration {
     (publication.interval / 2).min(SPREAD)
 }
 
-/// A node and the time of what is published on it.
+/// A node and the time of its published annotations.
 pub fn mark(world: &World, node: &Key) -> Option<(Key, String)> {
     let at = world.node(&node.name)?.published.get(USAGE_SAMPLED_AT)?;
     Some((node.clone(), at.clone()))

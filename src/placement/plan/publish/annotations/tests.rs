@@ -1,4 +1,4 @@
-//! What is written, when, and what is read of it.
+//! Tests of the annotations: when they are written, and that readers get the measured usage back.
 
 use std::collections::HashMap;
 
@@ -55,7 +55,7 @@ fn ask(texts: &Texts, usage: Option<&NodeUsage>, now: i64) -> Option<BTreeMap<&'
     changes(get(texts), usage, &size(), second(now), AGES)
 }
 
-/// What server-side apply makes of this: what was ours and is left out goes, what is of others stays.
+/// Simulates server-side apply: our annotations that the set omits are removed, annotations of others stay.
 fn apply(texts: &Texts, ours: &[&str], set: &BTreeMap<&'static str, String>) -> Texts {
     let mut texts = texts.clone();
     texts.retain(|key, _| !ours.contains(&key.as_str()));
@@ -153,7 +153,7 @@ fn without_a_size_there_is_no_forecast_and_nothing_free() {
     assert_eq!(keys, [SAMPLED_AT, SAMPLES, "mean-used-cpu", "mean-used-memory", "std-used-cpu", "std-used-memory"]);
 }
 
-// One percent of the mean is 10 m; a tenth of a percent of what is allocatable is 3.8 m.
+// One percent of the mean is 10 m; a tenth of a percent of allocatable is 3.8 m.
 #[rstest]
 #[case(Statistic::CpuMean, 1000.0, 1010.0, false)]
 #[case(Statistic::CpuMean, 1000.0, 1010.1, true)]
@@ -248,7 +248,7 @@ fn without_usage_everything_is_taken_away_in_time(#[case] usage: Option<i64>) {
     assert_eq!(ask(&texts, usage.as_ref(), 301), Some(BTreeMap::new()));
     let mut others = texts;
     others.remove(SAMPLED_AT);
-    assert_eq!(ask(&others, usage.as_ref(), 301), None, "the rest may be of others");
+    assert_eq!(ask(&others, usage.as_ref(), 301), None, "others may own the rest");
 }
 
 #[rstest]
@@ -266,14 +266,14 @@ fn numbers_are_plain_decimals(#[case] value: f64, #[case] digits: usize, #[case]
     assert_eq!(decimal(value, digits), expected);
 }
 
-/// What the agent `safe` takes as used, at most what is allocatable.
+/// Usage that the agent `safe` reads, up to allocatable.
 fn used(statistics: Option<Statistics>, allocatable: f64, forecast_weight: f64) -> f64 {
     let rules = SafeRules { forecast_weight, ..SafeRules::default() };
     let usage = Usage { capacity: allocatable, statistics, unmeasured: 0.0 };
     usage.with(0.0, &rules).map_or(f64::NAN, |moments| moments.mean * allocatable)
 }
 
-/// Any number: of all sizes, and those that are none.
+/// Any number: of all magnitudes, and NaN or infinite.
 fn any_number() -> impl Strategy<Value = f64> {
     prop_oneof![
         4 => 0.0..20_000.0_f64,
@@ -306,7 +306,7 @@ fn sizes() -> impl Strategy<Value = PerResource<NodeSize>> {
 }
 
 proptest! {
-    /// Also after many others; foreign annotations stay, and are no reason to write for ever.
+    /// Holds after any sequence of writes. Annotations of others stay and do not cause endless writes.
     #[test]
     fn once_written_nothing_is_left_to_write(
         steps in prop::collection::vec((any_usage(), sizes(), 0..2000_i64), 1..6), age in 0..1000_i64,
@@ -343,7 +343,7 @@ proptest! {
         prop_assert!(usage.samples >= LEAST_SAMPLES && set.contains_key(SAMPLES));
     }
 
-    /// The readers of both forms find what was measured: of what is free, up to what is allocatable.
+    /// Readers of both forms get the measured usage; from the free amount only up to allocatable.
     #[test]
     fn what_is_written_is_read_back(
         mean in 0.0..200_000.0_f64, deviation in 0.0..50_000.0_f64, forecast in -1e5..3e5_f64, allocatable in 1.0..200_000.0_f64, reserved in 0.0..1e5_f64,
@@ -360,7 +360,7 @@ proptest! {
         let all = |key: &str| set.get(key).map(String::as_str);
         let free = |key: &str| all(key).filter(|_| !key.contains("used"));
         let expected = (1.0, forecast.clamp(0.0, capacity));
-        // Of CPU, what is free has no forecast.
+        // No forecast of free CPU is published.
         let cases = [(CPU, 0.05, false, expected), (CPU, 0.05, true, (0.0, 0.0)), (MEMORY, 0.5, false, expected), (MEMORY, 0.5, true, expected)];
         for (keys, error, is_free, (weight, forecast)) in cases {
             let statistics = if is_free { keys.read(free) } else { keys.read(all) };

@@ -1,4 +1,4 @@
-//! The texts of the queries. `tests/peers` should evaluate them.
+//! Tests of the query texts. `tests/peers` should evaluate them.
 
 use rstest::rstest;
 
