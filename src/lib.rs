@@ -1,6 +1,6 @@
 //! Ganglion: a Kubernetes operator that changes workloads on request and by closed loops.
 //!
-//! The rooms and their allowed dependencies, which `tests/rooms.rs` checks:
+//! The modules and their allowed dependencies, which `tests/rooms.rs` checks:
 //!
 //! ```text
 //! main -> cli -> { app, logic, api }
@@ -14,7 +14,7 @@
 //! api         -> serde, schemars, kube derive    nothing of ours
 //! ```
 //!
-//! A fact flows one way: object → fact → plan → effect → object.
+//! Data flows one way: object → fact → plan → effect → object.
 
 pub mod api;
 pub mod app;
