@@ -1,6 +1,6 @@
-//! The list of watched kinds, each with the fact that is stored for it. `logic::world` defines which objects a change requeues.
-//! `placement` is what requests about placement are answered from, `learning` what policies learn from pods, `ranker` what the
-//! planner of WorkloadActions asks.
+//! The list of watched kinds, each with the fact that is stored for it. `logic::world` defines which objects a change
+//! requeues. `placement` is the data for requests about placement, `learning` the learning of policies from pods, and
+//! `ranker` the interface for the planner of WorkloadActions.
 
 mod learning;
 pub mod placement;
@@ -35,7 +35,7 @@ use crate::runtime::watch::Feeds;
 pub fn feed(feeds: &mut Feeds) {
     feeds.cluster::<Node, NodeFact>();
     feeds.namespaced::<Pod, PodFact>();
-    // What they take of the nodes.
+    // Pods outside the watched namespaces, as load of their nodes.
     feeds.outside::<Pod, OutsidePodFact>();
     feeds.namespaced::<ReplicaSet, SetFact>();
     feeds.namespaced::<Deployment, DeploymentFact>();
