@@ -1,4 +1,4 @@
-//! The binary: reads the command line and calls one subcommand.
+//! The binary: parses the command line and runs one subcommand.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,12 +27,13 @@ fn to_its_end<F: Future>(command: F) -> anyhow::Result<F::Output> {
         .build()
         .context("the asynchronous runtime cannot be started")?;
     let output = runtime.block_on(command);
-    // No task may keep the process running: a replica without its lease must end.
+    // No task may keep the process running: a replica that lost its lease must exit.
     runtime.shutdown_timeout(Duration::from_millis(100));
     Ok(output)
 }
 
-/// Worker threads: two to four, since each costs memory, most of all in the allocator, and the work does not need more.
+/// Number of worker threads, two to four: each thread costs memory, mostly in the allocator, and the work does not need
+/// more.
 fn workers() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 4)
 }

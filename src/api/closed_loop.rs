@@ -1,4 +1,4 @@
-//! ClosedLoop: metrics, a policy and actions on a target. Each part of the spec, and the status, has a file below.
+//! ClosedLoop: metrics, a policy and actions on a target. Each part of the spec and the status has its own file below.
 
 pub mod action;
 pub mod metric;
@@ -20,8 +20,8 @@ use policy::Policy;
 pub use status::ClosedLoopStatus;
 use tunable::Tunable;
 
-/// Watches metrics, decides on an action, and carries it out. A loop whose target is another ClosedLoop tunes the policy of
-/// that loop.
+/// Watches metrics, decides on an action, and carries it out. A loop whose target is another ClosedLoop tunes the
+/// policy of that loop.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -64,20 +64,21 @@ use tunable::Tunable;
     validation = rules::thresholds(),
 )]
 pub struct ClosedLoopSpec {
-    /// Auto carries out decisions. DryRun decides and reports, and changes nothing. Approve proposes a decision and carries it
-    /// out once the loop's annotation `ganglion.dev/approve` has its digest, see `ganglion approve`. Paused stops watching, deciding and acting. Default: Auto.
+    /// Auto: decisions are carried out. DryRun: decisions are reported and nothing is changed. Approve: each decision
+    /// is proposed, and is carried out once the loop's annotation `ganglion.dev/approve` contains its digest; see
+    /// `ganglion approve`. Paused: the loop does not watch, decide or act. Default: Auto.
     #[serde(default)]
     pub mode: LoopMode,
-    /// How often the sources are queried and the levels checked, 1s to 24h. A pushed sample is checked when it arrives.
-    /// Default: 15s.
+    /// Interval between queries of the sources and evaluations of the levels, 1s to 24h. A pushed sample is evaluated
+    /// when it arrives. Default: 15s.
     #[serde(default = "default_interval")]
     pub interval: DurationText,
     /// When the status of Monitoring, Decision and Execution is written. OnChange: when an alarm or a decision changes.
-    /// EverySample: for every sample, to follow samples through the loop. Default: OnChange.
+    /// EverySample: for every sample, so that samples can be followed through the loop. Default: OnChange.
     #[serde(default)]
     pub trace: Trace,
-    /// Service account of this namespace that reads sources and carries out actions; it needs the rights for both. Default:
-    /// `default`.
+    /// Service account of this namespace that reads sources and carries out actions; it needs the rights for both.
+    /// Default: `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
@@ -90,11 +91,11 @@ pub struct ClosedLoopSpec {
     /// How the loop decides. Default: alarms rank in the order of the metrics, and nothing limits actions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// The actions, one for each alarm. At most 32. Default: none, the loop only watches.
+    /// The actions, one for each alarm. At most 32. Default: none; the loop only watches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub actions: Option<Vec<LoopAction>>,
-    /// What other loops may change in this loop's policy. Default: nothing.
+    /// Parts of this loop's policy that other loops may change. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunable: Option<Tunable>,
 }

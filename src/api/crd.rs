@@ -1,7 +1,7 @@
-//! Edits of the generated CRDs that the derives cannot express.
+//! Edits of the generated CRDs that the derive macros cannot express.
 //!
-//! The last two save cost. At each write the API server decodes, merges, validates and stores the whole object: each field in
-//! managedFields, each CEL rule, and a copy in the watch cache for 75 seconds.
+//! The last two reduce cost. For each write, the API server decodes, merges, validates and stores the whole object:
+//! each field in managedFields, each CEL rule, and a copy in the watch cache for 75 seconds.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -9,8 +9,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use super::UNSEEN_GENERATION;
 
-/// Gives a new object `status: {observedGeneration: -1}`, so that kstatus does not call it healthy before a
-/// controller has seen it.
+/// Sets `status: {observedGeneration: -1}` on new objects, so that kstatus does not report them as healthy before a
+/// controller has observed them.
 pub fn with_unseen_status(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     each_status(&mut crd, |status| {
         status.default = Some(JSON(serde_json::json!({ "observedGeneration": UNSEEN_GENERATION })));
@@ -24,8 +24,8 @@ pub fn with_whole_status(mut crd: CustomResourceDefinition) -> CustomResourceDef
     crd
 }
 
-/// For a child of a loop: drops the CEL rules and makes the status atomic. Only the operator writes children, apart from
-/// samples, and the ClosedLoop's rules have already validated what it copies.
+/// For a child of a loop: removes the CEL rules and makes the status atomic. Apart from samples, only the operator
+/// writes children, and the rules of the ClosedLoop have already validated the copied parts.
 pub fn made_by_us(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     roots(&mut crd).for_each(without_rules);
     with_whole_status(crd)

@@ -1,4 +1,4 @@
-//! Decision: the second hop of a loop. It chooses one alarm to serve and records why the others were rejected.
+//! Decision: the second stage of a loop. It selects one alarm to serve and records why the others were rejected.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::{CustomResource, KubeSchema};
@@ -22,13 +22,13 @@ pub use entry::Entry;
 /// Maximum number of entries in `status.rejected`: one for each possible action, and as many alarms without one.
 pub const REJECTED_LIMIT: usize = 64;
 
-/// Maximum number of past actions kept for dwell, budgets and oscillation.
+/// Maximum number of past actions stored for dwell, budgets and oscillation.
 pub const ACTS_LIMIT: usize = 64;
 
 /// Maximum number of counters, unless the spec has more metrics.
 pub const COUNTERS_LIMIT: usize = 32;
 
-/// How a loop decides, with the rank in effect after tuning. Created and written by the closed-loop controller.
+/// Decision policy of a loop, with the rank in effect after tuning. Created and written by the closed-loop controller.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -39,7 +39,7 @@ pub const COUNTERS_LIMIT: usize = 32;
     namespaced,
     status = "DecisionStatus",
     derive = "PartialEq",
-    doc = "The second hop of a ClosedLoop: it chooses one alarm to serve and records why the others were rejected. Created by the operator.",
+    doc = "The second stage of a ClosedLoop: it selects one alarm to serve and records why the others were rejected. Created by the operator.",
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
     printcolumn(name = "Decision", type_ = "integer", json_path = ".status.seq"),
     printcolumn(name = "Sample", type_ = "integer", json_path = ".status.tag.sequence"),
@@ -56,7 +56,8 @@ pub struct DecisionSpec {
     /// When the status is written; see the loop's `trace`. Default: OnChange.
     #[serde(default)]
     pub trace: Trace,
-    /// Why no decision may be made although the loop is not paused: another loop controls the target. Default: none.
+    /// Why no decision may be made although the loop is not paused, such as another loop that controls the target.
+    /// Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub blocked: Option<String>,
@@ -65,7 +66,7 @@ pub struct DecisionSpec {
     #[schemars(length(max = 16), inner(length(min = 1, max = 40)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub rank: Vec<String>,
-    /// How one action is chosen, and how often the loop may act.
+    /// Selects one action in each iteration, and limits how often the loop acts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
     /// The action for each alarm.
@@ -75,11 +76,11 @@ pub struct DecisionSpec {
     pub actions: Vec<LoopAction>,
 }
 
-/// The last decision, and the history that later decisions need. Only decision writes it.
+/// The last decision, and the history that later decisions need. Only the decision controller writes it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionStatus {
-    /// The generation of the spec that this status describes; -1 before any controller has seen the object.
+    /// Generation of the spec that this status describes; -1 before any controller has observed the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready: False if the policy is invalid.
@@ -92,7 +93,7 @@ pub struct DecisionStatus {
     /// Number of the last decision. It never decreases.
     #[serde(default)]
     pub seq: i64,
-    /// The decision on the last sample, in words: `React to cpu`, `Hold cpu: …`, or `No Event`.
+    /// The decision on the last sample as text: `React to cpu`, `Hold cpu: …`, or `No Event`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The last decision.
@@ -101,8 +102,8 @@ pub struct DecisionStatus {
     /// State of the last decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LoopReason>,
-    /// The alarms of the last sample that were not served, and why. Each in one line: side, metric,
-    /// reason, and the reason in words.
+    /// Alarms of the last sample that were not served, and why. Each entry is one line: side, metric, reason, and
+    /// message.
     #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -110,34 +111,35 @@ pub struct DecisionStatus {
     /// The limits in effect now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitState>,
-    /// How often each metric was wanted, served and limited. The counters never decrease. Those of metrics that left the
-    /// spec are kept while there are at most 32 counters.
+    /// Number of times that each metric was wanted, served and limited. The counters never decrease. Counters of
+    /// metrics that were removed from the spec are kept while there are at most 32 counters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub counters: Vec<Counter>,
-    /// The next rung of each ladder.
+    /// State of each ladder, with its next rung.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ladders: Vec<LadderState>,
-    /// The past actions that dwell, budgets and oscillation still need, and at least the last two; the oldest first. Each in
-    /// one line: number, time, direction, dimension.
+    /// Past actions that dwell, budgets and oscillation still need, and at least the last two; the oldest first. Each
+    /// entry is one line: number, time, direction, dimension.
     #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub acts: Vec<Act>,
-    /// The last decisions, the oldest first, each in one line: number, time, alarm with its value, rung of the ladder, action,
-    /// outcome with its time where it came later, effect. At most 64. `ganglion explain` shows them as a table.
+    /// The last decisions, the oldest first. Each entry is one line: number, time, alarm with its value, rung of the
+    /// ladder, action, outcome (with its time if it came later), effect. At most 64. `ganglion explain` shows them as a
+    /// table.
     #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub history: Vec<Entry>,
-    /// The leader term in which this was written. A term begins each time a replica of the operator acquires the lease. A
-    /// decision of an earlier term is carried out only after it is confirmed in the current one.
+    /// Leader term in which this status was written. A term begins each time a replica of the operator acquires the
+    /// lease. A decision of an earlier term is carried out only after it is confirmed in the current term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term: Option<String>,
-    /// When this status was last written. The end of the last decision and the counters are written with the next decision,
-    /// or five minutes after the last write; until then see Execution's status.
+    /// When this status was last written. The outcome of the last decision and the counters are written with the next
+    /// decision, or five minutes after the last write; until then, see the Execution's status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<MicroTime>,
 }
@@ -148,18 +150,18 @@ pub struct DecisionStatus {
 pub struct Chosen {
     /// Number of the decision. Each decision has at most one effect.
     pub seq: i64,
-    /// The metric that is served.
+    /// Name of the metric that is served.
     pub metric: String,
-    /// The side of its alarm.
+    /// The side of the metric's alarm.
     pub side: Side,
-    /// Which rung of the ladder, from 0.
+    /// Index of the rung in the ladder, from 0.
     pub rung: i32,
     /// The action.
     #[serde(rename = "do")]
     pub action: Rung,
     /// When the decision was made.
     pub at: MicroTime,
-    /// uid of the Execution that carries it out. A re-created Execution ignores it.
+    /// uid of the Execution that carries out the decision. A re-created Execution ignores it.
     pub executor: String,
     /// The mode of the loop at the decision: Auto, DryRun or Approve.
     pub mode: LoopMode,
@@ -169,10 +171,10 @@ pub struct Chosen {
     /// For tune: the metric of the target loop that moves up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_served: Option<String>,
-    /// With mode: Approve: the digest of decision, action and target, which an approval names.
+    /// With mode: Approve, the digest of decision, action and target. An approval contains this digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// How the decision ended. Unset while it is being carried out, and until the next write.
+    /// Outcome of the decision. Unset while it is being carried out, and until the next write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
 }
@@ -181,7 +183,7 @@ pub struct Chosen {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitState {
-    /// When the dwell ends.
+    /// End of the dwell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dwell_until: Option<MicroTime>,
     /// Number of actions that the budget still allows.
@@ -195,19 +197,19 @@ pub struct LimitState {
     pub frozen_until: Option<MicroTime>,
 }
 
-/// How often a metric was wanted, served and limited.
+/// Number of times that a metric was wanted, served and limited.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Counter {
     /// Name of the metric.
     pub metric: String,
-    /// Number of iterations in which its alarm stood and had an action.
+    /// Number of iterations in which the metric's alarm was active and had an action.
     pub wanted: i64,
-    /// How often it was served.
+    /// Number of times that the alarm was served.
     pub served: i64,
-    /// How often a limit prevented that: dwell, budget, oscillation, time window, min or max.
+    /// Number of times that a limit prevented it: dwell, budget, oscillation, time window, min or max.
     pub limited: i64,
-    /// When it was last served.
+    /// When the alarm was last served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_served: Option<MicroTime>,
 }
@@ -220,9 +222,9 @@ pub struct LadderState {
     pub metric: String,
     /// The side of the alarm.
     pub side: Side,
-    /// The next rung, from 0.
+    /// Index of the next rung, from 0.
     pub rung: i32,
-    /// When the last action's effect can be judged.
+    /// When the effect of the last action can be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge_at: Option<MicroTime>,
     /// The value at the last action.
@@ -233,27 +235,26 @@ pub struct LadderState {
     pub exhausted_until: Option<MicroTime>,
 }
 
-/// How a decision ended.
+/// Outcome of a decision.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The decision was carried out.
     Served,
-    /// mode: DryRun; in mode Auto the decision would have been carried out.
+    /// mode: DryRun; in mode Auto, the decision would have been carried out.
     DryRun,
     /// The target was already at its min or max; nothing changed.
     Limited,
     /// The decision could not be carried out.
     Failed,
-    /// Somebody else changed the target in the meantime; the next decision uses the new state.
+    /// Another client changed the target in the meantime; the next decision uses the new state.
     Overtaken,
     /// The outcome cannot be determined; the decision is not carried out again.
     Lost,
-    /// The decision was withdrawn before it was started.
+    /// The decision was withdrawn before it was carried out.
     Withdrawn,
 }
 
 impl Outcome {
-    /// The reason for this outcome.
     #[must_use]
     pub fn reason(self) -> LoopReason {
         match self {

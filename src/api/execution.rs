@@ -1,4 +1,4 @@
-//! Execution: the third hop of a loop. It carries out each decision at most once.
+//! Execution: the third stage of a loop. It carries out each decision at most once.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::{CustomResource, KubeSchema};
@@ -14,7 +14,7 @@ use super::scalars::Number;
 /// Maximum number of pods that one decision resizes.
 pub const CLAIMED_PODS: usize = 100;
 
-/// The target of a loop, and the account that acts. Created and written by the closed-loop controller.
+/// The target of a loop, and the service account that acts. Created and written by the closed-loop controller.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -25,7 +25,7 @@ pub const CLAIMED_PODS: usize = 100;
     namespaced,
     status = "ExecutionStatus",
     derive = "PartialEq",
-    doc = "The third hop of a ClosedLoop: it carries out each decision at most once. Created by the operator.",
+    doc = "The third stage of a ClosedLoop: it carries out each decision at most once. Created by the operator.",
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Decision", type_ = "integer", json_path = ".status.seq"),
@@ -43,24 +43,25 @@ pub struct ExecutionSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// Starts no further decision; a claimed one is finished. Default: false.
+    /// true: no further decision is started; a claimed decision is completed. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// Why no decision may be started although the loop is not paused: another loop controls the target. Default: none.
+    /// Why no decision may be started although the loop is not paused, such as another loop that controls the target.
+    /// Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub blocked: Option<String>,
-    /// Digest of the proposal that may be carried out, with mode: Approve. Default: none.
+    /// With mode: Approve, the digest of the approved proposal. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub approve: Option<String>,
 }
 
-/// The result of the last decision. Only execution writes it.
+/// The result of the last decision. Only the execution controller writes it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionStatus {
-    /// The generation of the spec that this status describes; -1 before any controller has seen the object.
+    /// Generation of the spec that this status describes; -1 before any controller has observed the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready: False if the last decision could not be carried out.
@@ -70,19 +71,19 @@ pub struct ExecutionStatus {
     /// The sample of the last decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<Tag>,
-    /// Number of the last handled decision. Unset until execution has seen this object.
+    /// Number of the last handled decision. Unset until the execution controller has observed this object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<i64>,
-    /// How far the decision has been carried out.
+    /// Progress of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ExecutionState>,
-    /// Why the decision ended with this state.
+    /// Reason for this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LoopReason>,
-    /// When this state was entered.
+    /// When the decision entered this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<MicroTime>,
-    /// The result in words: `scaled Deployment/web from 3 to 4`.
+    /// The result as text: `scaled Deployment/web from 3 to 4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The value before the change.
@@ -94,13 +95,14 @@ pub struct ExecutionStatus {
     /// The value observed after the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective: Option<String>,
-    /// The change in progress, recorded before it is made.
+    /// The change in progress (the claim), recorded before it is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
-    /// The result of the last change of a field, to notice when somebody reverts it.
+    /// The last change of a field, stored to detect when another client reverts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Left>,
-    /// Changes of this loop that were reverted within the last ten minutes, at most three. Three stop the loop.
+    /// Changes of this loop that other clients reverted within the last ten minutes, at most three. After three, the
+    /// loop stops.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -111,7 +113,7 @@ pub struct ExecutionStatus {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Left {
-    /// The field: `replicas`, or a path.
+    /// The changed field: `replicas`, or a path.
     pub dimension: String,
     /// The value before.
     pub before: String,
@@ -123,16 +125,16 @@ pub struct Left {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Undone {
-    /// When the revert was noticed.
+    /// When the revert was detected.
     pub at: MicroTime,
     /// The field manager that reverted it.
     pub by: String,
 }
 
-/// How far a decision has been carried out.
+/// Progress of a decision.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecutionState {
-    /// No decision yet.
+    /// No decision has been made yet.
     Idle,
     /// The intent is recorded; the change may have been made.
     Claimed,
@@ -144,19 +146,19 @@ pub enum ExecutionState {
     Limited,
     /// The decision could not be carried out.
     Failed,
-    /// Somebody else changed the target in the meantime; nothing more is changed.
+    /// Another client changed the target in the meantime; the loop changes nothing more.
     Overtaken,
     /// The outcome cannot be determined; the decision is not carried out again.
     Lost,
 }
 
-/// The intent, in absolute values, so that repeating it changes nothing.
+/// A claim: the intended change in absolute values, so that repeating it has no further effect.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Claim {
     /// Number of the decision.
     pub seq: i64,
-    /// When the decision was claimed.
+    /// When the claim was recorded.
     pub at: MicroTime,
     /// Deadline for the change.
     pub deadline: MicroTime,
@@ -165,31 +167,32 @@ pub struct Claim {
     pub action: Rung,
     /// The intended state of the target.
     pub goal: Goal,
-    /// For resize: requests and limits at the claim.
+    /// For resize, the requests and limits at the time of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<Quantities>,
-    /// uid of the target at the claim.
+    /// uid of the target at the time of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Generation of the target at the claim. A different one means that the target has changed since.
+    /// Generation of the target at the time of the claim. A different generation means that the target has changed
+    /// since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// The pods to resize, the furthest from the goal first. At most 100.
+    /// Pods to resize, ordered by distance from the goal, largest first. At most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub pods: Vec<ClaimedPod>,
 }
 
-/// A pod to resize, in its state at the claim.
+/// A pod to resize, as it was at the time of the claim.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimedPod {
     /// Name of the pod.
     pub name: String,
-    /// Its uid.
+    /// uid of the pod.
     pub uid: String,
-    /// Its generation. A different one means that the pod has changed since.
+    /// Generation of the pod. A different generation means that the pod has changed since then.
     pub generation: i64,
 }
 
@@ -203,7 +206,7 @@ pub struct Goal {
     /// Requests and limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantities: Option<Quantities>,
-    /// Value of the field, as JSON.
+    /// Value of the field as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Name of the WorkloadAction.

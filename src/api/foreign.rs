@@ -1,5 +1,6 @@
-//! Kinds of other projects, with only the fields that the operator reads: KEDA's ScaledObject and the VerticalPodAutoscaler; and
-//! kinds of Kubernetes that the API types in use are too old for: MutatingAdmissionPolicies and their bindings. Never written.
+//! Kinds that the operator reads and never writes, with only the fields that it needs: KEDA's ScaledObject, the
+//! VerticalPodAutoscaler, and MutatingAdmissionPolicies and their bindings, which the API types in use do not include
+//! yet.
 
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
@@ -31,21 +32,21 @@ pub struct ForeignTarget {
     pub name: String,
 }
 
-/// Whether a VerticalPodAutoscaler acts: it does not if its mode is Off.
+/// Update policy of a VerticalPodAutoscaler; mode Off disables it.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UpdatePolicy {
     pub update_mode: Option<String>,
 }
 
-/// The containers on which it acts.
+/// Containers that the VerticalPodAutoscaler controls.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourcePolicy {
     pub container_policies: Vec<ContainerPolicy>,
 }
 
-/// The policy for one container, or for all others if the name is `*`.
+/// Policy for one container, or for all other containers if the name is `*`.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerPolicy {
@@ -55,7 +56,7 @@ pub struct ContainerPolicy {
     pub controlled_resources: Option<Vec<String>>,
 }
 
-/// A policy that changes objects at their admission. Nothing of its spec is read.
+/// A policy that changes objects at admission. The operator does not read its spec.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "admissionregistration.k8s.io",
@@ -66,7 +67,7 @@ pub struct ContainerPolicy {
 )]
 pub struct MutatingAdmissionPolicySpec {}
 
-/// What puts such a policy in force.
+/// Binding that activates such a policy.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "admissionregistration.k8s.io",

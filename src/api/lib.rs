@@ -1,7 +1,7 @@
-//! The custom resources: their Rust types are the only source of the CRD manifests.
+//! The custom resources: the Rust types are the only source of the CRD manifests.
 //!
-//! Owns serde, schema and CEL rules of every kind, the reasons of conditions, and the labels and annotations. Decides nothing
-//! and does no I/O.
+//! This module defines serialization, schema and CEL rules of every kind, the reasons of conditions, and the labels and
+//! annotations. It contains no decisions and does no I/O.
 
 pub mod closed_loop;
 mod crd;
@@ -27,10 +27,10 @@ use kube::core::crd::CustomResourceExt;
 
 use crd::{made_by_us, with_unseen_status, with_whole_status};
 
-/// The API group of every kind.
+/// API group of every kind.
 pub const GROUP: &str = "ganglion.dev";
 
-/// `status.observedGeneration` of an object that no controller has seen yet.
+/// `status.observedGeneration` of an object that no controller has observed yet.
 pub const UNSEEN_GENERATION: i64 = -1;
 
 /// Every CRD of this operator.

@@ -1,74 +1,78 @@
-//! Labels, annotations, finalizers and field managers: every name that this operator writes on an object.
+//! Names of all labels, annotations, finalizers and field managers that this operator writes.
 
-/// Annotation on each pod that an action works on: the id of the slot.
+/// Annotation on each pod that an action works on: the id of its slot.
 pub const SLOT: &str = "ganglion.dev/slot";
 
-/// Annotation beside [`SLOT`]: the role of the pod, one of [`ROLE_REPLACEMENT`], [`ROLE_VICTIM`], [`ROLE_SURPLUS`].
+/// Annotation together with [`SLOT`]: the role of the pod, one of [`ROLE_REPLACEMENT`], [`ROLE_VICTIM`],
+/// [`ROLE_SURPLUS`].
 pub const ROLE: &str = "ganglion.dev/role";
 
-/// A pod that the operator created and its ReplicaSet has not adopted yet.
+/// A pod that the operator created and that its ReplicaSet has not adopted yet.
 pub const ROLE_REPLACEMENT: &str = "replacement";
 
-/// A pod detached from its ReplicaSet, about to be evicted.
+/// A pod that was detached from its ReplicaSet and is about to be evicted.
 pub const ROLE_VICTIM: &str = "victim";
 
 /// A pod that the ReplicaSet created in place of the victim; the ReplicaSet deletes it when it adopts the replacement.
 pub const ROLE_SURPLUS: &str = "surplus";
 
-/// Annotation on a detached victim: the names of the young pods that its ReplicaSet had at that moment, separated by
-/// commas. It identifies the surplus, after a crash, too.
+/// Annotation on a detached victim: names of the young pods that its ReplicaSet had at that moment, separated by
+/// commas. It identifies the surplus pod, even after a crash.
 pub const PEERS: &str = "ganglion.dev/peers";
 
-/// Annotation on a workload whose `spec.replicas` an action changed: the slot, the old and the new number.
+/// Annotation on a workload whose `spec.replicas` an action changed: the slot, and the old and the new number.
 pub const LEDGER: &str = "ganglion.dev/ledger";
 
-/// Scheduling gate in the template of a StatefulSet: its pods wait until the operator has given them a node, or lets them go.
+/// Scheduling gate in the template of a StatefulSet: its pods wait until the operator has assigned a node to them or
+/// releases them.
 pub const GATE: &str = "ganglion.dev/placement";
 
-/// Name of the MutatingAdmissionPolicy that gives pods of StatefulSets the node that an action wants, and of its binding.
+/// Name of the MutatingAdmissionPolicy that binds pods of StatefulSets to the node that an action selected, and of its
+/// binding.
 pub const PIN_POLICY: &str = "ganglion-pin-statefulsets";
 
-/// Kubernetes' annotation that ranks the pods of a ReplicaSet that has too many: the lowest is deleted first.
+/// Kubernetes' annotation that orders the pods of a ReplicaSet for scaling down: the pod with the lowest cost is
+/// deleted first.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The lowest deletion cost there is.
+/// Lowest possible deletion cost.
 pub const LOWEST_COST: &str = "-2147483648";
 
-/// Label that ties pods to the ReplicaSets of a Deployment.
+/// Label that assigns pods to the ReplicaSets of a Deployment.
 pub const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// Annotation on a Deployment and its ReplicaSets: the number of the revision.
+/// Annotation on a Deployment and its ReplicaSets: the revision number.
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
 
 /// Finalizer on a running action: the action is undone or completed before it is deleted.
 pub const FINALIZER: &str = "ganglion.dev/workload-action";
 
-/// Label on the moves of a moveApplication: its name, if it fits.
+/// Label on the moves of a moveApplication: the name of the moveApplication, if it fits.
 pub const APPLICATION: &str = "ganglion.dev/application";
 
-/// Label on the actions of a drain: the node, or a hash of a longer name.
+/// Label on the actions of a drain: the name of the node, or a hash if the name is too long.
 pub const DRAIN: &str = "ganglion.dev/drain";
 
-/// Every field manager of the operator begins with this.
+/// Prefix of every field manager of the operator.
 pub const MANAGERS: &str = "ganglion/";
 
-/// Field manager of everything that the workload-action controller writes, except statuses.
+/// Field manager of all writes of the workload-action controller, except statuses.
 pub const MANAGER: &str = "ganglion/workload-action";
 
 /// Field manager of the status of WorkloadActions.
 pub const STATUS_MANAGER: &str = "ganglion/workload-action/status";
 
-/// Annotation on a loop with `mode: Approve`: the digest of the proposal that may be carried out. The only annotation that the
-/// operator reads on a loop; it is no part of the spec, which a GitOps tool would take back.
+/// Annotation on a loop with `mode: Approve`: the digest of the approved proposal. It is the only annotation on a loop
+/// that the operator reads; it is not part of the spec because a GitOps tool would revert it.
 pub const APPROVE: &str = "ganglion.dev/approve";
 
 /// Label on a loop's children: the loop's name.
 pub const LOOP: &str = "ganglion.dev/loop";
 
-/// Field manager of a loop's children's specs, `sample` aside.
+/// Field manager of the specs of a loop's children, except `sample`.
 pub const LOOP_MANAGER: &str = "ganglion/closed-loop";
 
-/// Field manager of the status of ClosedLoops, tuning aside.
+/// Field manager of the status of ClosedLoops, except `tuning`.
 pub const LOOP_STATUS_MANAGER: &str = "ganglion/closed-loop/status";
 
 /// Field manager of the status of Monitorings.
@@ -80,7 +84,7 @@ pub const DECISION_STATUS_MANAGER: &str = "ganglion/decision/status";
 /// Field manager of the status of Executions.
 pub const EXECUTION_STATUS_MANAGER: &str = "ganglion/execution/status";
 
-/// Field manager of what a loop does to its target; the loop's name follows it in an entry of `status.tuning`.
+/// Field manager of a loop's changes of its target; in an entry of `status.tuning`, it is followed by the loop's name.
 pub const EXECUTION_MANAGER: &str = "ganglion/execution";
 
 /// Label on the NodeConfigs of a template: the template's name, if it fits.
@@ -95,20 +99,22 @@ pub const TEMPLATE_STATUS_MANAGER: &str = "ganglion/node-config-template/status"
 /// Field manager of the status of NodeConfigs.
 pub const NODE_CONFIG_STATUS_MANAGER: &str = "ganglion/node-config/status";
 
-/// Annotation on a pod of a Deployment that is a worker of a SwarmPool: the number of the worker, which survives the pod.
+/// Annotation on a pod of a Deployment that is a worker of a SwarmPool: the number of the worker, which passes to the
+/// pod's successor.
 pub const WORKER: &str = "ganglion.dev/worker";
 
-/// Annotation on a worker of a SwarmPool with `refresh.policy: HotReload`: the version of its jobs. A change has its kubelet update
-/// the volume.
+/// Annotation on a worker of a SwarmPool with `refresh.policy: HotReload`: the version of its jobs. A change of the
+/// annotation causes the kubelet to update the volume.
 pub const JOB_VERSION: &str = "ganglion.dev/job-version";
 
-/// Annotation that a worker of a SwarmPool with `version.source: Annotation` writes on its own pod: the version that it works by.
+/// Annotation that a worker of a SwarmPool with `version.source: Annotation` writes on its own pod: the version that it
+/// uses.
 pub const OBSERVED_VERSION: &str = "ganglion.dev/observed-version";
 
 /// Label on the ConfigMaps that a SwarmPool writes: the pool's name, if it fits.
 pub const SWARM_POOL: &str = "ganglion.dev/swarm-pool";
 
-/// Field manager of what SwarmPools write, statuses aside.
+/// Field manager of all writes of SwarmPools, except statuses.
 pub const SWARM_MANAGER: &str = "ganglion/swarm-pool";
 
 /// Field manager of the status of SwarmPools.
@@ -117,10 +123,10 @@ pub const SWARM_STATUS_MANAGER: &str = "ganglion/swarm-pool/status";
 /// Field manager of the status of PlacementPolicies.
 pub const POLICY_STATUS_MANAGER: &str = "ganglion/placement-policy/status";
 
-/// Label on the ConfigMaps with what PlacementPolicies have learned, and its value.
+/// Label on the ConfigMaps with the learned values of PlacementPolicies, and its value.
 pub const MEMORY: (&str, &str) = ("ganglion.dev/memory", "placement-policy");
 
-/// Field manager of those ConfigMaps.
+/// Field manager of these ConfigMaps.
 pub const MEMORY_MANAGER: &str = "ganglion/placement-policy/memory";
 
 /// Field manager of the annotations about the usage of nodes.

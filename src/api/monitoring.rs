@@ -1,4 +1,4 @@
-//! Monitoring: the first hop of a loop. It turns samples into alarms.
+//! Monitoring: the first stage of a loop. It evaluates samples and raises alarms.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::{CustomResource, KubeSchema};
@@ -10,8 +10,8 @@ use super::closed_loop::{TargetRef, Trace};
 use super::sample::{Sample, Tag};
 use super::scalars::{DurationText, Number};
 
-/// The metrics of a loop, with the levels in effect after tuning. The closed-loop controller creates and writes it; senders
-/// write only `sample`.
+/// The metrics of a loop, with the levels in effect after tuning. The closed-loop controller creates and writes it;
+/// senders write only `sample`.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -22,7 +22,7 @@ use super::scalars::{DurationText, Number};
     namespaced,
     status = "MonitoringStatus",
     derive = "PartialEq",
-    doc = "The first hop of a ClosedLoop: it turns samples into alarms. Created by the operator; senders write spec.sample.",
+    doc = "The first stage of a ClosedLoop: it evaluates samples and raises alarms. Created by the operator; senders write spec.sample.",
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
     printcolumn(name = "Sample", type_ = "integer", json_path = ".status.tag.sequence"),
     printcolumn(name = "Tag", type_ = "string", json_path = ".status.tag.time"),
@@ -32,12 +32,12 @@ use super::scalars::{DurationText, Number};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MonitoringSpec {
-    /// The metrics, in the order in which alarms are listed.
+    /// The metrics, in the order in which their alarms are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub metrics: Vec<Metric>,
-    /// How often the sources are queried. Default: 15s.
+    /// Interval between queries of the sources. Default: 15s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<DurationText>,
     /// When the status is written; see the loop's `trace`. Default: OnChange.
@@ -50,7 +50,7 @@ pub struct MonitoringSpec {
     /// The loop's target, for sources that refer to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetRef>,
-    /// Stops monitoring. Default: false.
+    /// true: monitoring is stopped. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     /// The last pushed sample. Write it by server-side apply, with a separate field manager for each sender.
@@ -58,9 +58,9 @@ pub struct MonitoringSpec {
     pub sample: Option<Sample>,
 }
 
-/// The observed values and alarms. Only monitoring writes it. Neither the status nor its conditions have an
-/// observedGeneration: every pushed sample is a new generation but not every sample leads to a status write, so a client that
-/// compares the two would wait forever.
+/// The observed values and alarms. Only the monitoring controller writes it. Neither the status nor its conditions have
+/// an observedGeneration: each pushed sample is a new generation, but not each sample leads to a status write, so a
+/// client that compares the two could wait forever.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MonitoringStatus {
@@ -71,42 +71,42 @@ pub struct MonitoringStatus {
     /// The last accepted sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<Tag>,
-    /// The alarms in words, in the order of the metrics: `Low cpu,Low memory`; `No Event` if there is none.
+    /// The alarms as text, in the order of the metrics: `Low cpu,Low memory`; `No Event` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The last known value of each metric.
+    /// Last known value of each metric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub values: Vec<Reading>,
-    /// The raised alarms.
+    /// The active alarms.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub alarms: Vec<AlarmState>,
-    /// The alarms that will be raised unless the value recovers within `for`.
+    /// Alarms that will be raised unless the value recovers within `for`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub pending: Vec<AlarmState>,
-    /// The metrics whose value is unknown, and why.
+    /// Metrics whose value is unknown, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub unknown: Vec<UnknownMetric>,
-    /// How many samples were refused.
+    /// Number of rejected samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedSamples>,
     /// State of the rule LastServed, for each metric with a source `loop`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub last_served: Vec<LastServed>,
-    /// When the last sample was received, by the operator's clock. A sample that was received before a decision took effect
-    /// leads to no further decision.
+    /// When the last sample was received, by the operator's clock. A sample that was received before a decision took
+    /// effect leads to no further decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<MicroTime>,
-    /// While an alarm stands: until when the values count as current. Later they lead to no decision; monitoring evaluates
-    /// them again at that time.
+    /// While an alarm is active, the time until which the values count as current. Later they lead to no decision; the
+    /// values are evaluated again at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<MicroTime>,
-    /// The leader term in which this was written. A term begins each time a replica of the operator acquires the lease.
-    /// Decisions use only values of their own term.
+    /// Leader term in which this status was written. A term begins each time a replica of the operator acquires the
+    /// lease. Decisions use only values of their own term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term: Option<String>,
     /// When this status was last written.
@@ -122,7 +122,7 @@ pub struct Reading {
     pub metric: String,
     /// The value, as received.
     pub value: Number,
-    /// When it was measured.
+    /// When the value was measured.
     pub at: MicroTime,
 }
 
@@ -134,15 +134,15 @@ pub struct AlarmState {
     pub metric: String,
     /// The side of the alarm.
     pub side: Side,
-    /// When the value went beyond the level.
+    /// When the value crossed the level.
     pub since: MicroTime,
-    /// How far the value is beyond the level, relative to the level: "0.6" is 60 percent.
+    /// Excess of the value over the level, relative to the level: "0.6" means 60 percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excess: Option<Number>,
-    /// The value is unknown or assumed: the alarm must not lower capacity.
+    /// true: the value is unknown or assumed, and the alarm must not lower capacity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
-    /// The value is unknown and the alarm keeps its state: no action is taken for it.
+    /// true: the value is unknown, and the alarm keeps its state and triggers no action.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
 }
@@ -153,63 +153,64 @@ pub struct AlarmState {
 pub struct UnknownMetric {
     /// Name of the metric.
     pub metric: String,
-    /// Since when the value is unknown.
+    /// Time since which the value is unknown.
     pub since: MicroTime,
     /// Why the value is unknown.
     pub message: String,
 }
 
-/// How many samples were refused, by reason. The counters never decrease.
+/// Number of rejected samples, by reason. The counters never decrease.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedSamples {
     /// Samples older than the last accepted one.
     pub out_of_order: i64,
-    /// Samples with the time of the last accepted one.
+    /// Samples with the same time as the last accepted one.
     pub repeated: i64,
-    /// Samples from the future.
+    /// Samples whose time is in the future.
     pub from_future: i64,
     /// Samples whose time cannot be parsed.
     pub unreadable: i64,
-    /// Why the last sample was refused.
+    /// Reason for the last rejection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LoopReason>,
 }
 
-/// How often each metric of another loop was served since its rank last changed.
+/// Number of times that each metric of another loop was served since its rank last changed.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct LastServed {
-    /// Name of the metric of this loop.
+    /// Name of the metric in this loop.
     pub metric: String,
-    /// The other loop's rank since then.
+    /// Rank of the other loop since its last change.
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub rank: Vec<String>,
-    /// The other loop's counters when the rank changed.
+    /// Counters of the other loop when the rank changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub base: Vec<Share>,
-    /// The other loop's counters since then.
+    /// Counters of the other loop since then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub shares: Vec<Share>,
-    /// The metric that should move up in rank.
+    /// The least served metric, which should move up in rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_served: Option<String>,
-    /// The other loop's counters when that was found. Later counts belong to the period after the change.
+    /// Counters of the other loop when the least served metric was determined. Later counts belong to the period after
+    /// the rank change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub found: Vec<Share>,
 }
 
-/// How often a metric was wanted and served.
+/// Number of times that a metric was wanted and served.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Share {
     /// Name of the metric.
     pub metric: String,
-    /// Number of iterations in which its alarm stood.
+    /// Number of iterations in which the metric's alarm was active.
     pub wanted: i64,
-    /// How often it was served.
+    /// Number of times that it was served.
     pub served: i64,
 }

@@ -1,8 +1,8 @@
-//! NodeConfig and NodeConfigTemplate: how to learn about nodes, and what is known of them. Sources, status and reasons have a
-//! file each below.
+//! NodeConfig and NodeConfigTemplate: the sources of values about nodes, and the current values. Sources, status and
+//! reasons each have a file below.
 //!
-//! The spec has the field names and the meaning of WAO's kinds of the same names (waok8s/wao-core, v1beta1): its manifests work
-//! with another apiVersion. Everything that WAO does not have is optional.
+//! The spec has the field names and the meaning of WAO's kinds of the same names (waok8s/wao-core, v1beta1): WAO's
+//! manifests work with another apiVersion. All fields that WAO does not have are optional.
 
 pub mod reasons;
 mod rules;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use source::{MetricsCollector, Predictor};
 pub use status::NodeConfigStatus;
 
-/// How to learn about one node; the status has what is known of it.
+/// Sources of values about one node, such as temperature, usage and power; the status contains the values.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -28,7 +28,7 @@ pub use status::NodeConfigStatus;
     namespaced,
     status = "NodeConfigStatus",
     derive = "PartialEq",
-    doc = "How to learn about one node; the status has what is known of it.",
+    doc = "Sources of values about one node, such as temperature, usage and power; the status contains the values.",
     selectable = ".spec.nodeName",
     printcolumn(name = "Node", type_ = "string", json_path = ".spec.nodeName"),
     printcolumn(name = "Inlet(C)", type_ = "string", json_path = ".status.inletTemperature.value"),
@@ -60,13 +60,13 @@ pub struct NodeConfigSpec {
     /// Name of the node.
     #[schemars(length(min = 1, max = 253))]
     pub node_name: String,
-    /// true: no machine and no server is asked, and the known values become stale. Default: false.
+    /// true: the operator sends no requests, and the last values become stale. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// What is measured. Default: nothing.
+    /// Values that are measured. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_collector: Option<MetricsCollector>,
-    /// What is predicted. Default: nothing.
+    /// Values that are predicted. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predictor: Option<Predictor>,
 }

@@ -1,11 +1,11 @@
-//! The reasons of WorkloadActions: one closed set of words for conditions, slots, events and metrics.
+//! Reasons of WorkloadActions: one closed set of words for conditions, slots, events and metrics.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::workload_action::status::Step;
 
-/// Declares the enum of one kind's reasons together with the spelling of each word, so that the two cannot drift apart.
+/// Declares the enum of one kind's reasons together with the spelling of each word, so that the two cannot diverge.
 macro_rules! reasons {
     ($(#[$about:meta])* $kind:ident: $($(#[$doc:meta])* $word:ident,)*) => {
         $(#[$about])*
@@ -13,13 +13,13 @@ macro_rules! reasons {
         #[schemars(with = "String")]
         pub enum $kind {
             $($(#[$doc])* $word,)*
-            /// A word of a newer version of this operator.
+            /// A reason of a newer version of this operator.
             #[serde(other)]
             Unknown,
         }
 
         impl $kind {
-            /// The word itself, as it stands in conditions, events and metrics.
+            /// The word as it appears in conditions, events and metrics.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -39,29 +39,29 @@ macro_rules! reasons {
 pub(crate) use reasons;
 
 reasons! {
-    /// The reason for the state of a WorkloadAction or of one of its slots.
+    /// Reason for the state of a WorkloadAction or of one of its slots.
     Reason:
 
     // Success.
     /// Everything was done and verified.
     Succeeded,
-    /// The same action ran before, as its receipt says; nothing was done.
+    /// The same action ran before, as its receipt shows; nothing was done.
     AlreadyExecuted,
-    /// mode: Plan; `status.plan` says what would be done.
+    /// mode: Plan; `status.plan` shows what would be done.
     Planned,
 
-    // In progress: the step of the slot that is furthest behind.
+    // In progress: the step of the slot that is the furthest behind.
     /// Waiting for admission.
     Queued,
     /// The new replica is being created.
     Creating,
     /// The new replica waits for the scheduler.
     Scheduling,
-    /// The new replica is scheduled and not yet Ready for long enough.
+    /// The new replica is scheduled, but has not been Ready for long enough.
     Readying,
     /// The old replica was detached from its ReplicaSet; it still serves.
     Detached,
-    /// The ReplicaSet's substitute is marked for deletion.
+    /// The pod that the ReplicaSet created as a substitute is marked for deletion.
     Marked,
     /// The workload's `spec.replicas` was changed.
     Scaled,
@@ -71,63 +71,64 @@ reasons! {
     Moving,
     /// The old replica is being evicted.
     Evicting,
-    /// Everything was done; its outcome is being verified.
+    /// All changes were made; the outcome is being verified.
     Verifying,
     /// The changes are being undone.
     RollingBack,
     /// All changes were undone.
     RolledBack,
-    /// Ended without success.
+    /// The action ended without success.
     Failed,
     /// `spec.suspend` is true.
     Suspended,
 
     // Waiting.
-    /// The operator's settings allow no more replicas at once in the cluster.
+    /// The limit in the operator's settings for replicas at once in the cluster is reached.
     LimitReached,
-    /// The moveApplication lets no more replicas move at once.
+    /// The limit of the moveApplication for replicas at once is reached.
     ApplicationLimitReached,
-    /// The operator's settings allow no more replicas at once in the namespace.
+    /// The limit in the operator's settings for replicas at once in the namespace is reached.
     NamespaceLimitReached,
-    /// The operator's settings allow no more replicas of the workload at once.
+    /// The limit in the operator's settings for replicas of the workload at once is reached.
     WorkloadLimitReached,
-    /// The operator's settings allow no more replicas at once that leave the node, or that arrive at it.
+    /// The limit in the operator's settings for replicas that leave or arrive at the node at once is reached.
     NodeLimitReached,
-    /// Another action works on this workload, and the two cannot run together.
+    /// Another action works on this workload, and the two actions cannot run together.
     WorkloadBusy,
     /// Another action works on this pod.
     VictimBusy,
-    /// The load of nodes is unknown: the operator watches some namespaces and may not see the pods of the others.
+    /// The load of the nodes is unknown: the operator watches some namespaces only and cannot read the pods of the
+    /// others.
     LoadUnknown,
-    /// The usage of nodes, which an expression of the action reads, is unknown.
+    /// The usage of the nodes, which an expression of the action uses, is unknown.
     UsageUnknown,
-    /// A rollout of the workload is in flight.
+    /// A rollout of the workload is in progress.
     RolloutInProgress,
-    /// Other replicas of the set are not Ready.
+    /// Other replicas of the ReplicaSet or StatefulSet are not Ready.
     ReplicasNotReady,
     /// A PodDisruptionBudget does not allow the eviction.
     BudgetBlocked,
 
-    // Refused before any effect.
-    /// A field has a value that cannot be read; the message names the field.
+    // Rejected before any effect.
+    /// A field has a value that cannot be parsed; the message names the field.
     InvalidObject,
     /// The operator's settings exclude the namespace.
     NamespaceRefused,
-    /// A member of the spec, or a kind of workload, that this version does not handle.
+    /// This version does not support a member of the spec, or the kind of the workload.
     NotSupported,
-    /// An expression that does not parse, or names something unknown.
+    /// An expression cannot be parsed, or uses an unknown name.
     ExpressionInvalid,
     /// The workload does not exist.
     WorkloadNotFound,
     /// The pod does not exist.
     PodNotFound,
-    /// The operator's settings never allow as many replicas at once as the action changes together.
+    /// The action changes more replicas together than the limits in the operator's settings allow.
     LimitTooSmall,
-    /// Fewer replicas are available than the action asks for.
+    /// Fewer replicas are available than the action requests.
     NotEnoughReplicas,
     /// The node does not exist.
     NodeNotFound,
-    /// No node that the target allows can take the replica.
+    /// None of the nodes that the target allows can run the replica.
     NoCandidateNode,
     /// The PlacementPolicy that the target names does not exist.
     PolicyNotFound,
@@ -135,7 +136,7 @@ reasons! {
     PolicyInvalid,
     /// The PlacementPolicy rejects the node.
     PolicyRejected,
-    /// The replica is on the target already.
+    /// The replica already runs on the target.
     AlreadyOnTarget,
     /// The node is not Ready.
     NodeNotReady,
@@ -143,27 +144,29 @@ reasons! {
     NodeCordoned,
     /// The node has a taint that the pod does not tolerate.
     NodeTainted,
-    /// The pod's own node selector or affinity excludes the node.
+    /// The pod's node selector or affinity excludes the node.
     NodeExcluded,
-    /// A volume of the replica is bound, and cannot be used on the node.
+    /// A volume of the replica is bound and cannot be used on the node.
     VolumeOnOtherNode,
-    /// The node has no room for the pod.
+    /// The node does not have enough room for the pod.
     NodeFull,
-    /// No label of the ReplicaSet's selector can be removed from a pod without a Service or budget losing the pod.
+    /// No label in the ReplicaSet's selector can be removed from a pod without a Service or PodDisruptionBudget losing
+    /// the pod.
     NoDetachLabel,
-    /// The replica of a StatefulSet cannot be moved without a break, which the action does not allow.
+    /// The replica of a StatefulSet cannot be moved without an interruption, which the action does not allow.
     DisruptionNeeded,
-    /// The cluster cannot give a pod of the StatefulSet the node that is wanted.
+    /// The cluster is not set up to bind a pod of a StatefulSet to a given node.
     PinNotInstalled,
-    /// A StatefulSet loses the replica with the highest ordinal first, and the action asks for another one.
+    /// A StatefulSet removes the replica with the highest ordinal first, but the action names another one.
     NotHighestOrdinal,
-    /// The new pod cannot run beside the old one: a volume that one node at a time may mount, or `strategy: Recreate`.
+    /// The new pod cannot run beside the old one, because of a volume that only one node can mount at a time or
+    /// `strategy: Recreate`.
     ReplacementCannotBeFirst,
-    /// The old pod would have to go first, and the next one could come back to its node.
+    /// The old pod would have to be evicted first, and its successor could be scheduled to the same node.
     NodeNotCordoned,
     /// An autoscaler or GitOps tool owns `spec.replicas`.
     ReplicasOwnedElsewhere,
-    /// More than one PodDisruptionBudget selects the pod, so that nothing may evict it.
+    /// More than one PodDisruptionBudget selects the pod, so the API server refuses every eviction.
     BudgetsOverlap,
 
     // Failure.
@@ -181,31 +184,32 @@ reasons! {
     ReplacementCrashed,
     /// The new replica's image cannot be pulled.
     ImagePullFailed,
-    /// The new replica was deleted by somebody else.
+    /// Another client deleted the new replica.
     ReplacementLost,
-    /// A quota or an admission rule refused the new replica.
+    /// A quota or an admission rule rejected the new replica.
     PodRefused,
-    /// The target node went away, or stopped taking pods.
+    /// The target node was deleted, or no longer accepts pods.
     NodeGone,
-    /// The new replica of a StatefulSet came on another node than the one that is wanted.
+    /// The new replica of a StatefulSet was created on a different node than planned.
     PinMissed,
-    /// The old replica was deleted by somebody else.
+    /// Another client deleted the old replica.
     VictimGone,
     /// The old replica does not terminate.
     VictimStuck,
     /// A rollout of the workload began.
     RolloutStarted,
-    /// Somebody scaled the workload.
+    /// Another client scaled the workload.
     WorkloadScaled,
     /// The workload was deleted.
     WorkloadGone,
-    /// New replicas keep coming to the nodes that an application leaves.
+    /// New replicas are repeatedly scheduled to the nodes that an application leaves.
     SourceRefilled,
     /// The ReplicaSet controller does not react.
     SetStuck,
-    /// The operator's watches broke a moment ago; those of the ReplicaSet controller may have broken, too.
+    /// The operator's watches were interrupted a moment ago; those of the ReplicaSet controller may have been
+    /// interrupted, too.
     WatchesBroken,
-    /// The API server refused a request of the operator; the message names the missing right or the rule.
+    /// The API server rejected a request of the operator; the message names the missing permission or the rule.
     Forbidden,
 
     // Notifications: reasons of the condition Notified.
@@ -213,7 +217,7 @@ reasons! {
     Delivered,
     /// The event is being sent.
     Delivering,
-    /// An attempt failed and another one follows.
+    /// An attempt failed; another attempt follows.
     DeliveryRetrying,
     /// A receiver did not accept the event, and no further attempt is made.
     DeliveryFailed,
@@ -226,7 +230,7 @@ impl std::fmt::Display for Reason {
 }
 
 impl Reason {
-    /// What the user can do now. The message of the condition has the names.
+    /// Advice for the user. The message of the condition contains the names.
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
@@ -262,11 +266,11 @@ impl Reason {
             Self::RolloutInProgress => "Wait until the rollout has ended: kubectl rollout status.",
             Self::ReplicasNotReady => "Wait until the replicas of the set are Ready, or repair them.",
             Self::BudgetBlocked => "Wait until the PodDisruptionBudget allows a disruption, or change the budget.",
-            Self::NotSupported => "Apply a new action without what the message names.",
+            Self::NotSupported => "Apply a new action without the field or kind that the message names.",
             Self::NamespaceRefused => {
                 "Use another namespace, or set namespaces.allowKube in the operator's settings, then apply a new action."
             }
-            Self::InvalidObject => "Delete the object and apply it again with what the message names put right.",
+            Self::InvalidObject => "Delete the object, correct the field that the message names, and apply it again.",
             Self::ExpressionInvalid => "Apply a new action with a valid expression in where.",
             Self::WorkloadNotFound => "Check kind, name and namespace of the workload, then apply a new action.",
             Self::PodNotFound => "Apply a new action that names a running pod.",
@@ -302,7 +306,7 @@ impl Reason {
             }
             Self::NodeNotCordoned => "Cordon the node that the message names, then apply a new action.",
             Self::ReplicasOwnedElsewhere => {
-                "Change the number where its owner keeps it, or apply a new action with onReplicaOwner: Force."
+                "Change the number of replicas in its owner, or apply a new action with onReplicaOwner: Force."
             }
             Self::BudgetsOverlap => "Change the PodDisruptionBudgets so that one of them selects the pod.",
             Self::DisruptionNeeded => "Apply a new action with disruption: Allowed.",
@@ -328,7 +332,7 @@ impl Reason {
             }
             Self::ImagePullFailed => "Repair the image or its pull secret, then apply a new action.",
             Self::ReplacementLost | Self::VictimGone => {
-                "Find out who deletes pods of the workload, then apply a new action."
+                "Find the client that deletes pods of the workload, then apply a new action."
             }
             Self::PodRefused => "Raise the quota or change the rule that the message names, then apply a new action.",
             Self::VictimStuck => "See the pod's finalizers and its node's kubelet.",

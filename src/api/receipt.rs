@@ -1,4 +1,4 @@
-//! WorkloadActionReceipt: the proof that an action ran. It outlives the action.
+//! WorkloadActionReceipt: proof that an action ran. It outlives the action.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::scalars::TIME_PATTERN;
 
-/// Proof that a WorkloadAction was started. It has no owner, so it remains when the action is deleted or pruned: an
-/// action that is applied again finds it and ends as AlreadyExecuted without any effect. Delete the receipt to run the
+/// Proof that a WorkloadAction was started. It has no owner, so it is not deleted with the action: if the action is
+/// applied again, it finds the receipt and ends as AlreadyExecuted without any effect. Delete the receipt to run the
 /// action again.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
@@ -30,17 +30,18 @@ pub struct WorkloadActionReceiptSpec {
     /// Name of the action that ran, in the receipt's namespace.
     #[schemars(length(max = 253))]
     pub action_name: String,
-    /// uid of the action that ran. An action with this uid continues; any other one ends as AlreadyExecuted.
+    /// uid of the action that ran. An action with this uid continues; an action with another uid ends as
+    /// AlreadyExecuted.
     #[schemars(length(max = 64))]
     pub action_uid: String,
-    /// Hash of the immutable part of the action's spec (SHA-256, first 40 bits, hex); also the end of the receipt's
-    /// name.
+    /// Hash of the immutable part of the action's spec (SHA-256, first 40 bits, hex); it is also the suffix of the
+    /// receipt's name.
     #[schemars(length(max = 64))]
     pub spec_hash: String,
-    /// When the action was about to have its first effect.
+    /// Time just before the first effect of the action.
     #[schemars(extend("pattern" = TIME_PATTERN))]
     pub executed_at: Time,
-    /// Failed if the action did not fully succeed. Unset: it succeeded, or still runs.
+    /// Failed: the action did not fully succeed. Unset: it succeeded, or is still running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub outcome: Option<String>,

@@ -1,10 +1,10 @@
-//! References to Secrets and ConfigMaps of the object's own namespace, which several kinds share. A kind without a namespace has a
-//! field beside them that names one.
+//! References to Secrets and ConfigMaps in the object's own namespace, shared by several kinds. Cluster-scoped kinds
+//! have an additional field for the namespace.
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-/// A Secret in the object's own namespace.
+/// A Secret in the object's namespace.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretRef {
@@ -28,22 +28,22 @@ pub struct Auth {
     pub basic: Option<SecretRef>,
 }
 
-/// Certificate authorities that a server's certificate is verified with. Exactly one member is set.
+/// Certificate authorities for verifying a server's certificate. Exactly one member is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.secret) != has(self.configMap)").message("set exactly one of secret, configMap"),
 )]
 pub struct CaRef {
-    /// A key of a Secret that holds certificates as PEM.
+    /// A key of a Secret that contains PEM certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<KeyRef>,
-    /// A key of a ConfigMap that holds certificates as PEM.
+    /// A key of a ConfigMap that contains PEM certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<KeyRef>,
 }
 
-/// One key of a Secret or ConfigMap in the object's own namespace.
+/// A key of a Secret or ConfigMap in the object's namespace.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyRef {

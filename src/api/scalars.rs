@@ -1,6 +1,6 @@
-//! Numbers and durations as users write them in a spec: strings with a pattern in the schema.
+//! Numbers and durations as users write them in a spec: strings, validated by a pattern in the schema.
 //!
-//! Owns their schema. [`crate::logic`] parses them, once, where they enter.
+//! This module defines their schema. [`crate::logic`] parses them once, where they enter.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Pattern of a time. The API server takes any offset for a `date-time`, and we could not read `+99:99`.
+/// Pattern of a time. The API server accepts any offset in a `date-time`, but the operator cannot parse `+99:99`.
 pub const TIME_PATTERN: &str = "^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,9})?([Zz]|[+-](0[0-9]|1[0-4]):[0-5][0-9])$";
 
 /// A number such as `5`, `1.25`, `-3` or `512Mi`, as a string: a plain decimal or a Kubernetes quantity.
@@ -16,7 +16,7 @@ pub const TIME_PATTERN: &str = "^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9
 #[serde(transparent)]
 pub struct Number(pub String);
 
-/// A duration such as `15s`, `500ms` or `1h30m`, as Go writes it.
+/// A duration in Go's format, such as `15s`, `500ms` or `1h30m`.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[serde(transparent)]
 pub struct DurationText(pub String);
@@ -26,13 +26,13 @@ pub struct DurationText(pub String);
 #[serde(transparent)]
 pub struct Fraction(pub String);
 
-/// A number that is not negative, such as `1.5`, as a string; a whole number may be written as it is.
+/// A non-negative number as a string, such as `1.5`; a whole number may also be written as an integer.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(from = "IntOrString")]
 pub struct Decimal(pub String);
 
 impl Number {
-    /// The text, as it was written.
+    /// The text as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -40,7 +40,7 @@ impl Number {
 }
 
 impl DurationText {
-    /// The text, as it was written.
+    /// The text as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

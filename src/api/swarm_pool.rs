@@ -1,5 +1,5 @@
-//! SwarmPool: jobs that are dealt out to the pods of a workload. Members of the spec, the status and the reasons have a file each
-//! below.
+//! SwarmPool: jobs that are assigned to the pods of a workload. Members of the spec, the status and the reasons each
+//! have a file below.
 
 pub mod assignment;
 pub mod handover;
@@ -18,8 +18,8 @@ use jobs::Jobs;
 use output::Output;
 pub use status::SwarmPoolStatus;
 
-/// Deals a list of jobs out to the pods of a workload, so that each job has exactly one worker, and a change of jobs or workers
-/// moves few of them. The workers read their jobs in a ConfigMap.
+/// Assigns a list of jobs to the pods of a workload, so that each job has exactly one worker and a change of jobs or
+/// workers moves few jobs. The workers read their jobs from a ConfigMap.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -31,7 +31,7 @@ pub use status::SwarmPoolStatus;
     namespaced,
     status = "SwarmPoolStatus",
     derive = "PartialEq",
-    doc = "Deals a list of jobs out to the pods of a workload, so that each job has exactly one worker, and a change of jobs or workers moves few of them. The workers read their jobs in a ConfigMap.",
+    doc = "Assigns a list of jobs to the pods of a workload, so that each job has exactly one worker and a change of jobs or workers moves few jobs. The workers read their jobs from a ConfigMap.",
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -55,42 +55,43 @@ pub use status::SwarmPoolStatus;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("self.workload == oldSelf.workload").message("workload is immutable; make another SwarmPool for another workload"),
-    validation = Rule::new("self.output == oldSelf.output").message("output is immutable; make another SwarmPool to write elsewhere"),
-    validation = Rule::new("self.workload.kind != 'Deployment' || has(self.refresh) && self.refresh.policy != 'Restart'").message("refresh.policy must be HotReload or None for a Deployment: a restarted pod has another name, and could not find its jobs"),
-    validation = Rule::new("has(self.version) || has(self.handover) && self.handover.policy == 'Immediate' || !has(self.refresh) || self.refresh.policy == 'Restart'").message("set version, so that workers report what they have read, or handover.policy Immediate: without a report, nobody knows when a worker has stopped a job"),
+    validation = Rule::new("self.workload == oldSelf.workload").message("workload is immutable; create another SwarmPool for another workload"),
+    validation = Rule::new("self.output == oldSelf.output").message("output is immutable; create another SwarmPool for another output"),
+    validation = Rule::new("self.workload.kind != 'Deployment' || has(self.refresh) && self.refresh.policy != 'Restart'").message("refresh.policy must be HotReload or None for a Deployment: a restarted pod has a new name and would not find its jobs"),
+    validation = Rule::new("has(self.version) || has(self.handover) && self.handover.policy == 'Immediate' || !has(self.refresh) || self.refresh.policy == 'Restart'").message("set version, so that workers report the version that they use, or handover.policy Immediate: without a report, the pool cannot detect when a worker has stopped a job"),
 )]
 pub struct SwarmPoolSpec {
     /// The workload whose pods are the workers.
     pub workload: PoolWorkload,
-    /// Number of workers. It is written to the workload, unless an autoscaler or a GitOps tool writes the workload's replicas.
-    /// Default: the pool follows the number of the workload.
+    /// Number of workers. It is written to the workload, unless an autoscaler or a GitOps tool owns the workload's
+    /// replicas. Default: the pool uses the workload's number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10000))]
     pub replicas: Option<i32>,
     /// The jobs.
     pub jobs: Jobs,
-    /// How jobs are dealt out. Default: Stable, without a maximum.
+    /// Strategy for the assignment of jobs. Default: Stable, without a maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignment: Option<Assignment>,
-    /// Where workers find their jobs.
+    /// The ConfigMap from which workers read their jobs.
     pub output: Output,
-    /// How workers get to read a changed file. Default: Restart, one worker at a time.
+    /// How a changed file reaches the workers. Default: Restart, one worker at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh: Option<Refresh>,
-    /// How workers report the version of the file that they work by. Default: they do not; a worker that was restarted counts as
-    /// having read the file.
+    /// How workers report the version of the file that they use. Default: they do not report; a restarted worker counts
+    /// as having read the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionReport>,
     /// How a job moves from one worker to another. Default: Strict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handover: Option<Handover>,
-    /// Workers that get no jobs, by the name of the pod: what they have goes to the others. At most 100. Default: none.
+    /// Pod names of workers that get no jobs; their jobs move to other workers. At most 100. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100), inner(length(min = 1, max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub drain: Option<Vec<String>>,
-    /// true: nothing is dealt out, written or restarted; the workers go on with what they have. Default: false.
+    /// true: no jobs are assigned, no file is written and no worker is restarted; the workers continue with their
+    /// current jobs. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 }
@@ -112,15 +113,14 @@ pub struct PoolWorkload {
 /// See [`PoolWorkload::kind`].
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolWorkloadKind {
-    /// Each pod is the worker of its ordinal.
+    /// Each pod is the worker with its ordinal.
     #[default]
     StatefulSet,
-    /// Each Ready pod takes a slot; when it goes, another pod takes over the slot with its jobs.
+    /// Each Ready pod occupies a slot; when the pod is deleted, another pod takes over the slot with its jobs.
     Deployment,
 }
 
 impl PoolWorkloadKind {
-    /// The kind's name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

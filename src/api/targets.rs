@@ -1,20 +1,20 @@
-//! References to workloads, pods and nodes, which all actions share.
+//! References to workloads, pods and nodes, shared by all actions.
 
 use std::collections::BTreeMap;
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-/// A workload in the action's own namespace.
+/// A workload in the action's namespace.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadRef {
     /// API version of the workload, such as `apps/v1`.
     #[schemars(length(min = 1, max = 253))]
     pub api_version: String,
-    /// Kind of the workload: Deployment, ReplicaSet, StatefulSet, or another kind that owns ReplicaSets, such as a Rollout of Argo.
-    /// Where an action changes the replicas of another kind, the operator needs the right to get and patch it, which a cluster
-    /// administrator gives.
+    /// Kind of the workload: Deployment, ReplicaSet, StatefulSet, or another kind that owns ReplicaSets, such as a
+    /// Rollout of Argo. To change the replicas of another kind, the operator needs the permission to get and patch it,
+    /// which a cluster administrator must grant.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
     /// Name of the workload.
@@ -22,7 +22,7 @@ pub struct WorkloadRef {
     pub name: String,
 }
 
-/// A pod in the action's own namespace.
+/// A pod in the action's namespace.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRef {
@@ -31,7 +31,7 @@ pub struct PodRef {
     pub name: String,
 }
 
-/// The nodes that replicas leave. All members that are set must match.
+/// The nodes that replicas leave. A node must match all members that are set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -42,7 +42,7 @@ pub struct NodeSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub node_name: Option<String>,
-    /// Only replicas on nodes that have all these labels, at most 16. Default: any node.
+    /// Only replicas on nodes with all these labels, at most 16. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,
@@ -53,48 +53,48 @@ pub struct NodeSource {
     pub condition: Option<String>,
 }
 
-/// The nodes that replicas move to. All members that are set must match. Of the matching nodes, the one with the
-/// largest free share of cpu and memory is chosen; replicas on their way there count as running.
+/// The nodes that replicas move to. A node must match all members that are set. Of the matching nodes, the one with the
+/// largest free share of cpu and memory is selected; replicas that are about to run on a node count as running there.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.nodeName) || has(self.nodeSelector) || has(self.where) || has(self.policy) || has(self.preferences)").message("name at least one of nodeName, nodeSelector, where, policy, preferences"),
 )]
 pub struct Target {
-    /// Name of the only target node. Default: any node.
+    /// Name of the target node. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub node_name: Option<String>,
-    /// Nodes that have all these labels, at most 16. Default: any node.
+    /// Only nodes with all these labels, at most 16. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Only nodes for which this CEL expression is true, such as `node.pods < 3 && node.memory.requestedShare < 0.5`. What a node uses,
-    /// `node.cpu.utilization` and `node.memory.utilization`, is measured by a NodeConfig or else by metrics.k8s.io; the action waits
-    /// until it is known. At most 512 characters. Default: any node.
+    /// Only nodes for which this CEL expression is true, such as `node.pods < 3 && node.memory.requestedShare < 0.5`.
+    /// The usage of a node, `node.cpu.utilization` and `node.memory.utilization`, is measured by a NodeConfig or else
+    /// by metrics.k8s.io; the action waits until it is known. At most 512 characters. Default: any node.
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub condition: Option<String>,
-    /// Name of a PlacementPolicy that filters the matching nodes and ranks them, anew for each replica. Default: the node with the
-    /// largest free share of cpu and memory.
+    /// Name of a PlacementPolicy that filters and ranks the matching nodes, again for each replica. Default: the node
+    /// with the largest free share of cpu and memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub policy: Option<String>,
-    /// Which of the matching nodes are tried first: those that meet the first entry, then those that meet the second, at last the
-    /// others; at most 8. Default: no node is preferred.
+    /// Preferred nodes among the matching nodes, at most 8 entries. Nodes that match the first entry are tried first,
+    /// then nodes that match the second, and so on; all other nodes are tried last. Default: no node is preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 8))]
     pub preferences: Option<Vec<NodePreference>>,
 }
 
-/// Nodes that are tried before others. All members that are set must match.
+/// Nodes that are tried before others. A node must match all members that are set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.nodeSelector) || has(self.where)").message("name at least one of nodeSelector, where"),
 )]
 pub struct NodePreference {
-    /// Nodes that have all these labels, at most 16. Default: any node.
+    /// Only nodes with all these labels, at most 16. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,

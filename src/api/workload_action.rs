@@ -1,4 +1,5 @@
-//! WorkloadAction: one decision about where replicas run, carried out once. Spec only; the status is in [`status`].
+//! WorkloadAction: one decision about where replicas run, carried out once. This file contains the spec; the status is
+//! in [`status`].
 
 pub mod application;
 pub mod count;
@@ -18,8 +19,8 @@ use super::targets::{NodeSource, PodRef, Target, WorkloadRef};
 pub use count::ReplicaCount;
 pub use status::WorkloadActionStatus;
 
-/// One decision about where replicas run. Everything but `suspend`, `abort`, `timeouts` and `ttlSecondsAfterFinished`
-/// is immutable: make a new action for a new decision.
+/// One decision about where replicas run. All fields except `suspend`, `abort`, `timeouts` and
+/// `ttlSecondsAfterFinished` are immutable: create a new action for a new decision.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -63,82 +64,88 @@ pub use status::WorkloadActionStatus;
     validation = Rule::new("has(self.notify) == has(oldSelf.notify) && (!has(self.notify) || self.notify == oldSelf.notify)").message("notify is immutable; make a new WorkloadAction instead"),
 )]
 pub struct WorkloadActionSpec {
-    /// More replicas, on chosen nodes: raises the workload's `spec.replicas`. Exactly one of create, delete, move,
+    /// Adds replicas on selected nodes and raises the workload's `spec.replicas`. Exactly one of create, delete, move,
     /// swap, moveApplication is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create: Option<Create>,
-    /// Fewer replicas, exactly the named or chosen ones: lowers the workload's `spec.replicas`. Of a StatefulSet only those with the
-    /// highest ordinals.
+    /// Removes exactly the named or selected replicas and lowers the workload's `spec.replicas`. Of a StatefulSet, only
+    /// the replicas with the highest ordinals can be removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete: Option<Delete>,
-    /// Replicas move to other nodes: the replacement pods are Ready on the target before the old pods are evicted.
-    /// Never writes `spec.replicas`. Replicas of a StatefulSet keep their names: they move one after the other, the old pod first,
-    /// and need `disruption: Allowed`.
+    /// Moves replicas to other nodes: the replacement pods are Ready on the target before the old pods are evicted. A
+    /// move never writes `spec.replicas`. Replicas of a StatefulSet keep their names; they move one after the other,
+    /// the old pod is evicted first, and `disruption: Allowed` is required.
     #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
     pub move_: Option<Move>,
-    /// Replicas on two nodes exchange their nodes. With room on both, nobody is evicted before all replacement pods are Ready; with
-    /// room on one, that side goes first; without, `disruption: Allowed` lets the first replica be evicted before its replacement
-    /// runs. Until the first eviction, a failure of one undoes all.
+    /// Replicas on two nodes exchange their nodes. If both nodes have room, no pod is evicted before all replacement
+    /// pods are Ready. If one node has room, the replicas that move there go first. If neither has room,
+    /// `disruption: Allowed` permits that the first replica is evicted before its replacement runs. Until the first
+    /// eviction, a failure of one replica undoes the whole swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,
-    /// Moves every replica of the workloads of an application from some nodes to others, in waves: one move of each workload, at
-    /// most `maxParallel` replicas at once, the new pods Ready before the old ones go. The moves are WorkloadActions that belong to
-    /// this one. `status.application` counts; `status.plan.pods` lists what stays, and why.
+    /// Moves all replicas of an application's workloads from some nodes to others, in waves: one move per workload, at
+    /// most `maxParallel` replicas at once, and the new pods are Ready before the old ones are evicted. Each move is a
+    /// WorkloadAction that this action owns. `status.application` contains the counts; `status.plan.pods` lists the
+    /// pods that stay, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub move_application: Option<MoveApplication>,
-    /// Execute carries the action out; Plan fills `status.plan` and stops without any effect. Default: Execute.
+    /// Execute: the action is carried out. Plan: `status.plan` is filled in, and nothing else is done. Default:
+    /// Execute.
     #[serde(default)]
     pub mode: Mode,
     /// Never: the number of Ready replicas does not fall below `spec.replicas`. Allowed: if a replacement pod cannot be
-    /// scheduled beside the old pod, the old pod is evicted first. Disruption budgets hold either way. Of a workload whose pods
-    /// must not run side by side (a volume that is ReadWriteOnce or ReadWriteOncePod, or `strategy: Recreate`), replicas move with
-    /// Allowed only, without `to`, and off cordoned nodes. Default: Never.
+    /// scheduled beside the old pod, the old pod is evicted first. PodDisruptionBudgets are respected in both cases. If
+    /// the pods of a workload must not run side by side (a ReadWriteOnce or ReadWriteOncePod volume, or
+    /// `strategy: Recreate`), its replicas move only with Allowed, without `to`, and off cordoned nodes. Default:
+    /// Never.
     #[serde(default)]
     pub disruption: Disruption,
-    /// true pauses the action at its next safe point; its timeouts do not run meanwhile, and its replicas count only for the
-    /// limits of their namespace and workload. false resumes it. Default: false.
+    /// true: the action pauses at its next safe point; its timeouts do not run meanwhile, and its replicas count only
+    /// for the limits of their namespace and workload. false: the action resumes. Default: false.
     #[serde(default)]
     pub suspend: bool,
-    /// true undoes the action if no pod was evicted yet; after the first eviction the action is completed. Default:
-    /// false.
+    /// true: the action is undone if no pod has been evicted yet; after the first eviction, the action is completed.
+    /// Default: false.
     #[serde(default)]
     pub abort: bool,
-    /// Order of admission within the namespace when limits do not allow all actions at once: higher first, then older,
-    /// then by name; -1000 to 1000. Between namespaces, turns go to the one with the fewest replicas at work. Default: 0.
+    /// Priority of admission within the namespace when limits do not allow all actions at once: higher first, then
+    /// older, then by name; -1000 to 1000. Between namespaces, the one with the fewest replicas in progress is served
+    /// first. Default: 0.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
-    /// How long each phase may take. Default: the defaults of its members.
+    /// Timeouts of the phases. Default: the defaults of its members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
-    /// Seconds that a new replica must stay Ready before the old one is evicted, 0 to 86400. Default: 0.
+    /// Seconds that a new replica must stay Ready before the old replica is evicted, 0 to 86400. Default: 0.
     #[serde(default)]
     #[schemars(range(min = 0, max = 86400))]
     pub stable_seconds: i32,
-    /// What create and delete do if an autoscaler or a GitOps tool owns `spec.replicas`: Yield ends the action as
-    /// Stalled with reason ReplicasOwnedElsewhere, Force writes `spec.replicas` anyway. Default: Yield.
+    /// Behavior of create and delete if an autoscaler or a GitOps tool owns `spec.replicas`. Yield: the action ends as
+    /// Stalled with reason ReplicasOwnedElsewhere. Force: the action writes `spec.replicas` anyway. Default: Yield.
     #[serde(default)]
     pub on_replica_owner: OnReplicaOwner,
-    /// Receivers of a CloudEvent when the action has ended, at most 8. Their answers change nothing of the action's result:
-    /// `status.notifications` and the condition Notified have the outcome. An event is sent at once, and up to nine more times
-    /// within about 20 minutes until the receiver has accepted it. An action that is deleted in the meantime is not notified
-    /// again. Default: none.
+    /// Receivers of a CloudEvent that is sent when the action has ended, at most 8. Their responses do not change the
+    /// action's result; `status.notifications` and the condition Notified contain the outcome. An event is sent at
+    /// once, and is retried up to nine times within about 20 minutes until the receiver accepts it. If the action is
+    /// deleted in the meantime, there are no further attempts. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub notify: Option<Vec<Notify>>,
     /// Once: the same action (name and spec) runs once, even if it is deleted and applied again. OncePerObject: each
-    /// new object runs. Auto: as OncePerObject for an object that a person made by hand (its first field manager is
-    /// kubectl, and it has no mark of Argo CD, Flux, Helm, Fleet or a restore), else as Once. Default: Auto.
+    /// new object runs. Auto: like OncePerObject if a person created the object (its first field manager is kubectl,
+    /// and it has no labels or annotations of Argo CD, Flux, Helm, Fleet or a restore), otherwise like Once. Default:
+    /// Auto.
     #[serde(default)]
     pub run_policy: RunPolicy,
-    /// An action that was not admitted by this time (RFC 3339) expires. Default: no limit.
+    /// Time (RFC 3339) at which the action expires if it has not been admitted. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = TIME_PATTERN))]
     pub not_after: Option<Time>,
-    /// Seconds from the action's end to its deletion, 0 to 31536000; the deletion waits until each receiver of `notify` has
-    /// accepted the event or was given up, which is within about 20 minutes. Ignored, with condition TTLHonored=False, on
-    /// objects with labels or annotations of Argo CD, Flux, Helm, Fleet, Config Sync or kapp, the label
-    /// app.kubernetes.io/instance included. Default: the action is not deleted.
+    /// Seconds from the end of the action to its deletion, 0 to 31536000. The deletion waits until each receiver of
+    /// `notify` has accepted the event or no further attempt is made, at most about 20 minutes. Ignored, with condition
+    /// TTLHonored=False, on objects with labels or annotations of Argo CD, Flux, Helm, Fleet, Config Sync or kapp,
+    /// including the label app.kubernetes.io/instance. Default: the action is not deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31536000))]
     pub ttl_seconds_after_finished: Option<i32>,
@@ -158,7 +165,7 @@ pub struct Create {
     pub count: Option<i32>,
 }
 
-/// Replicas to remove: a pod by name, or a number of a workload's replicas, from chosen nodes.
+/// Replicas to remove: a pod by name, or a number of a workload's replicas on selected nodes.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -170,23 +177,24 @@ pub struct Delete {
     /// The workload that gets fewer replicas. Exactly one of workload, pod is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<WorkloadRef>,
-    /// The one replica to remove.
+    /// The replica to remove.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
-    /// Nodes that the replicas are removed from; only with workload. Default: any node.
+    /// Nodes from which replicas are removed; only with workload. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<NodeSource>,
-    /// Number of replicas to remove, 1 to 100, or All: those that match when the action begins, which may be none; only with
-    /// workload. Default: 1.
+    /// Number of replicas to remove, 1 to 100, or All: the replicas that match when the action begins, which may be
+    /// none; only with workload. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<ReplicaCount>,
-    /// The most replicas that `count: All` removes, 1 to 100; without it, an action that finds more than 100 is Stalled.
+    /// Maximum number of replicas that `count: All` removes, 1 to 100. Without it, an action that finds more than 100
+    /// replicas is Stalled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub up_to: Option<i32>,
 }
 
-/// Replicas to move: a pod by name, or a number of a workload's replicas, from chosen nodes.
+/// Replicas to move: a pod by name, or a number of a workload's replicas on selected nodes.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -198,26 +206,27 @@ pub struct Move {
     /// The workload whose replicas move. Exactly one of workload, pod is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<WorkloadRef>,
-    /// The one replica to move.
+    /// The replica to move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
     /// Nodes that the replicas leave; only with workload. Default: any node that is not a target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<NodeSource>,
-    /// Nodes that the replicas move to. Default: any other node that can take them and does not match `from`.
+    /// Nodes that the replicas move to. Default: any other node that can run them and does not match `from`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Target>,
-    /// Number of replicas to move, 1 to 100, or All: those that match when the action begins, which may be none; only with
-    /// workload. Default: 1.
+    /// Number of replicas to move, 1 to 100, or All: the replicas that match when the action begins, which may be none;
+    /// only with workload. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<ReplicaCount>,
-    /// The most replicas that `count: All` moves, 1 to 100; without it, an action that finds more than 100 is Stalled.
+    /// Maximum number of replicas that `count: All` moves, 1 to 100. Without it, an action that finds more than 100
+    /// replicas is Stalled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub up_to: Option<i32>,
 }
 
-/// Replicas that exchange their nodes: one on one node, the others together on another.
+/// Replicas that exchange their nodes: one replica on one node, the others together on another node.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Swap {
@@ -238,50 +247,53 @@ pub struct SwapSide {
     /// The workload that the replica belongs to. Exactly one of workload, pod is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<WorkloadRef>,
-    /// The replica itself.
+    /// The replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
-    /// Nodes that the replica is on; only with workload. Default: any node.
+    /// Nodes on which the replica runs; only with workload. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<NodeSource>,
 }
 
-/// An application: all workloads with some labels, whose replicas leave some nodes and run on others.
+/// An application: all workloads with certain labels. Their replicas move from some nodes to others.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MoveApplication {
-    /// The workloads of this namespace that have all these labels, 1 to 16, such as `app.kubernetes.io/part-of: shop`.
+    /// Labels that select the workloads in this namespace, 1 to 16, such as `app.kubernetes.io/part-of: shop`. A
+    /// workload must have all of them.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 16))]
     pub selector: BTreeMap<String, String>,
     /// Nodes that the replicas leave.
     pub from: NodeSource,
-    /// Nodes that the replicas move to, those that match `from` excepted. Default: any other node that can take them.
+    /// Nodes that the replicas move to, except nodes that match `from`. Default: any other node that can run them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Target>,
-    /// Number of replicas that move at once, 1 to 100. Default: 1.
+    /// Maximum number of replicas that move at once, 1 to 100. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub max_parallel: Option<i32>,
-    /// Number of replicas of one workload that move at once, 1 to 100. Default: as many as `maxParallel`.
+    /// Maximum number of replicas of one workload that move at once, 1 to 100. Default: `maxParallel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub max_parallel_per_workload: Option<i32>,
-    /// Names of the workloads that begin first, in this order, at most 100. The others follow by uid. Default: all by uid.
+    /// Names of the workloads that move first, in this order, at most 100. The others follow, ordered by uid. Default:
+    /// all by uid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100), inner(length(min = 1, max = 253)))]
     pub order: Option<Vec<String>>,
-    /// What follows if a replica cannot move. Stop: no other replica begins, those on their way are completed. Continue: all others
-    /// move. Rollback: as Stop, but those on their way are undone where no pod was evicted yet, and then the replicas that have
-    /// moved go back, each to its own node if it has room, else to another one that matches `from`. Default: Stop.
+    /// Behavior if a replica cannot move. Stop: no further replica starts to move, and moves in progress are completed.
+    /// Continue: all other replicas move. Rollback: like Stop, but moves in progress are undone if no pod has been
+    /// evicted yet, and then the replicas that have moved are moved back, each to its original node if that has room,
+    /// otherwise to another node that matches `from`. Default: Stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
 }
 
-/// How long each phase of an action may take.
+/// Timeouts of the phases of an action.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// Seconds that the action may wait for its admission, 1 to 86400. Default: 600.
+    /// Seconds that the action may wait for admission, 1 to 86400. Default: 600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub queue_seconds: Option<i32>,
@@ -289,13 +301,13 @@ pub struct Timeouts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub schedule_seconds: Option<i32>,
-    /// Seconds within which a scheduled new replica must be Ready, 1 to 86400, `stableSeconds` not included. Default:
+    /// Seconds within which a scheduled new replica must be Ready, 1 to 86400, not including `stableSeconds`. Default:
     /// 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub ready_seconds: Option<i32>,
-    /// Seconds that disruption budgets may refuse the old pod's eviction, and seconds that its termination may take
-    /// beyond its grace period, 1 to 86400. Default: 300.
+    /// Seconds during which PodDisruptionBudgets may refuse the eviction of the old pod, and also the seconds that its
+    /// termination may take beyond its grace period, 1 to 86400. Default: 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub drain_seconds: Option<i32>,
@@ -305,15 +317,16 @@ pub struct Timeouts {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Notify {
-    /// http or https URL that a CloudEvents 1.0 request is sent to: POST, structured JSON. A status 2xx within 5 seconds
-    /// accepts the event; redirects are not followed, and other statuses below 500 than 408 and 429 are not tried again.
-    /// The event's `id` stays the same when it is sent again.
+    /// http or https URL that a CloudEvents 1.0 request is sent to: POST, structured JSON. A 2xx status within 5
+    /// seconds accepts the event. Redirects are not followed. Statuses below 500 other than 2xx, 408 and 429 are not
+    /// retried. The event's `id` stays the same for all attempts.
     #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
     pub url: String,
-    /// Secret of this namespace whose key `hmac` signs the request as Standard Webhooks has it: HMAC-SHA256 of id, time and
-    /// body in the headers `webhook-id`, `webhook-timestamp` and `webhook-signature`. A value that begins with `whsec_` is the
-    /// key in base64 after it, any other is the key itself, without line ends at the end of a text. The event is not sent while
-    /// the Secret cannot be read. The operator needs a RoleBinding to `ganglion-namespace`. Default: unsigned.
+    /// Secret in this namespace whose key `hmac` signs the request as defined by Standard Webhooks: HMAC-SHA256 of id,
+    /// time and body in the headers `webhook-id`, `webhook-timestamp` and `webhook-signature`. If the value begins with
+    /// `whsec_`, the rest is the key in base64; any other value is the key itself, without line breaks at its end. The
+    /// event is not sent while the Secret cannot be read. The operator needs a RoleBinding to `ganglion-namespace`.
+    /// Default: the request is not signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
 }

@@ -1,4 +1,4 @@
-//! `ganglion approve`: shows the proposal of a loop, and approves the one that was shown.
+//! `ganglion approve`: shows the proposal of a loop, and approves it by its digest.
 
 use clap::Args;
 use kube::api::{Patch, PatchParams};
@@ -24,21 +24,18 @@ pub struct ApproveArgs {
     digest: Option<String>,
 }
 
-/// Why nothing was approved.
+/// Error: nothing was approved.
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("loop {0} has no proposal that waits for an approval; `ganglion explain loop {0}` says what it does")]
+    #[error("loop {0} has no proposal that waits for approval; `ganglion explain loop {0}` shows its state")]
     NoProposal(String),
-    #[error("the proposal changed: it is now {now}, and {given} was not approved; look at it again")]
+    #[error("the proposal changed: it is now {now}; {given} was not approved. Review the new proposal")]
     Changed { given: String, now: String },
     #[error(transparent)]
     Object(#[from] objects::Error),
 }
 
 /// Shows or approves the proposal of a loop.
-///
-/// # Errors
-/// There is no such proposal, or the loop cannot be read or annotated.
 pub async fn approve(ApproveArgs { of, digest }: ApproveArgs) -> Result<(), Error> {
     let family = LoopFamily::read(of).await?;
     let (name, namespace) = (family.parent.name_any(), &family.namespace);
@@ -53,7 +50,7 @@ pub async fn approve(ApproveArgs { of, digest }: ApproveArgs) -> Result<(), Erro
     if given != now {
         return Err(Error::Changed { given, now: format!("decision {seq} ({words}), digest {now}") });
     }
-    // The uid: a loop that was deleted and created again has other proposals.
+    // The uid guards against a loop that was deleted and re-created: it has other proposals.
     let patch = json!({"metadata": {"uid": family.parent.uid(), "annotations": {marks::APPROVE: given}}});
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let loops: Api<ClosedLoop> = Api::namespaced(family.client.clone(), namespace);

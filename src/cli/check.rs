@@ -1,4 +1,4 @@
-//! `ganglion check`: says whether loops would work before they are applied, and what they would do now.
+//! `ganglion check`: checks whether loops would work before they are applied, and shows what they would do now.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ use ganglion_loops_plan::check::{CheckReport, CheckState};
 /// Options of `check`.
 #[derive(Args, Debug, Clone)]
 pub struct CheckArgs {
-    /// File with ClosedLoops, YAML or JSON; - for standard input. May be repeated. Other kinds in it are left out.
+    /// File with ClosedLoops, YAML or JSON; - for standard input. May be repeated. Other kinds in it are ignored.
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Namespace of loops that name none. Default: the namespace of the context.
+    /// Namespace of loops without a namespace. Default: the namespace of the context.
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
-    /// Takes this value for a metric instead of asking its source. May be repeated.
+    /// Use this value for a metric instead of querying its source. May be repeated.
     #[arg(long = "value", value_name = "METRIC=NUMBER", value_parser = metric_value)]
     values: Vec<(String, String)>,
     /// The operator's settings file. Default: all settings have their defaults.
@@ -32,10 +32,10 @@ pub struct CheckArgs {
     cluster: Cluster,
 }
 
-/// Why loops were not checked, or would not work.
+/// Error: loops were not checked, or would not work.
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("{failed} of {all} points failed")]
+    #[error("{failed} of {all} checks failed")]
     Failed { failed: usize, all: usize },
     #[error(transparent)]
     Manifests(#[from] manifests::Error),
@@ -46,15 +46,12 @@ pub enum Error {
 }
 
 fn metric_value(text: &str) -> Result<(String, String), String> {
-    let (metric, value) = text.split_once('=').ok_or("METRIC=NUMBER is expected")?;
+    let (metric, value) = text.split_once('=').ok_or("expected METRIC=NUMBER")?;
     quantity::number(value).map_err(|error| error.to_string())?;
     Ok((metric.to_owned(), value.to_owned()))
 }
 
 /// Writes a report on each loop to standard output.
-///
-/// # Errors
-/// A file or the settings cannot be used, or a point failed.
 pub async fn check(check: CheckArgs) -> Result<(), Error> {
     let loops = manifests::all_of_kind("ClosedLoop", &check.files)?;
     let settings = check.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();

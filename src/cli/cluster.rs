@@ -30,21 +30,15 @@ impl From<Cluster> for Access {
     }
 }
 
-/// A client for a short command, and the namespace: the given one, or the one of the context.
-///
-/// # Errors
-/// There is no cluster to talk to, or the kubeconfig cannot be used.
+/// A client for a short command, and the namespace: the given one, or else that of the context.
 pub async fn open(cluster: Cluster, namespace: Option<String>) -> Result<(Client, String), operator::Error> {
     let (config, namespace) = configured(cluster, namespace).await?;
     Ok((operator::client(config)?, namespace))
 }
 
 /// The configuration of such a client, and the namespace.
-///
-/// # Errors
-/// See [`open`].
 pub async fn configured(cluster: Cluster, namespace: Option<String>) -> Result<(Config, String), operator::Error> {
-    let mut config = operator::config(&cluster.into()).await?;
+    let mut config = app::config(&cluster.into()).await?;
     config.read_timeout = Some(REQUEST_TIMEOUT);
     let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
     Ok((config, namespace))

@@ -1,4 +1,4 @@
-//! `ganglion drain`: empties nodes, and shows how far it is.
+//! `ganglion drain`: drains nodes and shows the progress.
 
 mod screen;
 
@@ -17,65 +17,65 @@ use ganglion_core::duration;
 use ganglion_core::words::counted;
 use screen::Screen;
 
-/// Something stays that a node with DaemonSets and static pods only would not have.
+/// Exit code: pods stay that are neither DaemonSet pods nor static pods.
 const STAYS: u8 = 3;
 
-/// The time was over.
+/// Exit code: the timeout has expired.
 const TIMED_OUT: u8 = 4;
 
-/// As a shell has it of a process that SIGINT ends.
+/// Exit code: interrupted. The value that a shell reports for a process that SIGINT ends.
 const INTERRUPTED: u8 = 130;
 
 /// Options of `drain`.
 #[derive(Args, Debug, Clone)]
 #[command(
-    after_help = "The nodes are cordoned. For each workload with pods on a node, a WorkloadAction is made in its namespace: each new pod \
-    is Ready elsewhere before the old one goes, and PodDisruptionBudgets hold. Pods of DaemonSets and static pods stay, as do pods \
-    that belong to no workload; pods of Jobs are waited for. An interrupted drain leaves its actions at work; the same command goes \
-    on with them.\n\n\
-    Exit code: 0 the nodes are empty but for DaemonSets and static pods; 1 it could not be done; 2 wrong arguments; 3 something else \
-    stays; 4 the time was over; 130 interrupted. With --plan: 0 or 3, as it would be."
+    after_help = "The nodes are cordoned. For each workload with pods on a node, a WorkloadAction is created in its namespace: each \
+    new pod is Ready on another node before the old one is evicted, and PodDisruptionBudgets are respected. Pods of \
+    DaemonSets, static pods, and pods without a workload stay. The drain waits for pods of Jobs to end. If a drain is \
+    interrupted, its actions continue; run the same command again to follow them.\n\n\
+    Exit code: 0 only pods of DaemonSets and static pods are left; 1 error; 2 invalid arguments; 3 other pods stay; \
+    4 timeout; 130 interrupted. With --plan: 0 or 3, as predicted."
 )]
 pub struct DrainArgs {
-    /// Nodes to empty.
+    /// Nodes to drain.
     #[arg(value_name = "NODE", required_unless_present = "selector")]
     nodes: Vec<String>,
-    /// Empty the nodes with these labels, too: KEY=VALUE,…
+    /// Also drain the nodes with these labels: KEY=VALUE,…
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
-    /// Show what would happen and what would stay, and change nothing.
+    /// Show what would be moved and what would stay, and change nothing.
     #[arg(long, conflicts_with_all = ["watch", "no_wait", "uncordon"])]
     plan: bool,
-    /// Show a live tree of namespaces, workloads and replicas; without a terminal, a line for each change.
+    /// Show a live tree of namespaces, workloads and replicas; without a terminal, one line per change.
     #[arg(short, long, conflicts_with_all = ["no_wait", "uncordon"])]
     watch: bool,
-    /// Make the actions and do not wait for them.
+    /// Create the actions and do not wait for them.
     #[arg(long, conflicts_with_all = ["parallel", "timeout", "uncordon"])]
     no_wait: bool,
-    /// End a drain: abort its open actions, and make the nodes schedulable again. What has moved does not come back.
+    /// End a drain: abort its actions in progress, and uncordon the nodes. Replicas that have moved are not moved back.
     #[arg(long)]
     uncordon: bool,
-    /// How long to wait at most, such as 90s, 10m or 1h. Actions that are at work then go on. Default: no limit.
+    /// Maximum time to wait, such as 90s, 10m or 1h. Actions in progress then continue. Default: no limit.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     timeout: Option<SignedDuration>,
-    /// The most replicas that this drain has in motion at once. Default: as many as the operator's settings allow.
+    /// Maximum number of replicas that this drain moves at once. Default: the limits in the operator's settings.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     parallel: Option<u32>,
-    /// Move also what cannot have its new pod first (a ReadWriteOnce volume, strategy: Recreate, a StatefulSet), and what loses data
-    /// (emptyDir on disk, a directory of the node).
+    /// Also move pods that must stop before their replacement starts (a ReadWriteOnce volume, strategy: Recreate, a
+    /// StatefulSet), and pods that lose data (emptyDir on disk, a directory of the node).
     #[arg(long)]
     disruption: bool,
     /// Do not wait for pods of Jobs.
     #[arg(long)]
     leave_jobs: bool,
-    /// Output format; json and yaml have the report at the end, and nothing before.
+    /// Output format; json and yaml write only the report at the end.
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// Why nodes were not emptied.
+/// Error: nodes were not drained.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error(transparent)]
@@ -90,13 +90,10 @@ pub enum Error {
 
 fn parse_duration(text: &str) -> Result<SignedDuration, String> {
     let time = duration::parse(text).map_err(|error| error.to_string())?;
-    if time.is_positive() { Ok(time) } else { Err("a duration that is longer than zero".to_owned()) }
+    if time.is_positive() { Ok(time) } else { Err("the duration must be longer than zero".to_owned()) }
 }
 
-/// Empties nodes, plans to, or ends a drain.
-///
-/// # Errors
-/// The nodes, their pods or the actions cannot be read or written.
+/// Drains nodes, shows the plan of a drain, or ends a drain.
 pub async fn drain(args: DrainArgs) -> Result<ExitCode, Error> {
     let (client, _) = cluster::open(args.cluster.clone(), None).await?;
     let wishes = DrainWishes {
@@ -176,7 +173,7 @@ fn how_to_go_on(drain: &Drain) -> String {
     )
 }
 
-/// Makes the actions, and says how to follow them.
+/// Creates the actions, and describes how to follow them.
 async fn made(args: &DrainArgs, drain: &mut Drain) -> Result<ExitCode, Error> {
     drain.step(None).await?;
     let report = drain.progress().report(false, SignedDuration::ZERO);

@@ -1,4 +1,4 @@
-//! `ganglion explain`: describes the state of an object and its children in words, and what its user can do.
+//! `ganglion explain`: describes the state of an object and its children as text, with advice.
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
@@ -16,27 +16,25 @@ pub struct ExplainArgs {
     what: What,
 }
 
-/// What can be explained.
+/// The object to explain.
 #[derive(Subcommand, Debug, Clone)]
 enum What {
     /// Explains a loop: its recent decisions and their reasons, its state, and what to do.
     Loop(Named),
-    /// Explains a WorkloadAction: what it waited for, what became of each replica and why, how it ended, and what to do.
+    /// Explains a WorkloadAction: why it waited, the outcome of each replica and its reason, how the action ended, and
+    /// what to do.
     #[command(aliases = ["action", "workloadaction"])]
     Wa(NamedAction),
-    /// Explains a SwarmPool: its workers, or where a job is, since when and why.
+    /// Explains a SwarmPool: its workers, or the worker of a job, since when and why.
     #[command(alias = "swarmpool")]
     Swp(NamedPool),
-    /// Explains what a PlacementPolicy says about a pod: each node, each agent's score, and why.
+    /// Explains the result of a PlacementPolicy for a pod: each node, each agent's score, and the reasons.
     Placement(super::explain_placement::PlacementArgs),
-    /// Explains a node: what is known of it, from where, how old that is, and what is wrong.
+    /// Explains a node: its values with their sources and ages, and problems.
     Node(NamedNode),
 }
 
 /// Writes the explanation to standard output.
-///
-/// # Errors
-/// The object does not exist or cannot be read.
 pub async fn explain(explain: ExplainArgs) -> Result<(), Error> {
     let text = match explain.what {
         What::Loop(named) => loop_text(&LoopFamily::read(named).await?.subject()),

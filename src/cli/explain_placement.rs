@@ -1,5 +1,5 @@
-//! `ganglion explain placement`: what a policy says about a pod. Asks the cluster for everything that the operator would read, and
-//! calculates here.
+//! `ganglion explain placement`: shows the result of a policy for a pod. Reads all objects from the cluster that the
+//! operator would read, and evaluates the policy locally.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub struct PlacementArgs {
     /// Name of the PlacementPolicy.
     #[arg(long, value_name = "NAME")]
     policy: String,
-    /// Name of a pod; one that is on a node already is asked about as if it came anew.
+    /// Name of a pod; a pod that is already bound is evaluated as if it were new.
     #[arg(long, value_name = "POD")]
     pod: Option<String>,
     /// File with a pod, YAML or JSON.
@@ -44,10 +44,7 @@ pub struct PlacementArgs {
     cluster: Cluster,
 }
 
-/// The explanation.
-///
-/// # Errors
-/// The policy or the pod does not exist, or an object cannot be read.
+/// Returns the explanation.
 pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
     let (client, namespace) = cluster::open(asked.cluster.clone(), asked.namespace.clone()).await?;
     let name = asked.policy.clone();
@@ -82,7 +79,7 @@ async fn the_pod(asked: &PlacementArgs, client: &Client, namespace: &str) -> Res
             pods.get_opt(&name).await?.ok_or(Error::NoPod { name, namespace: namespace.to_owned() })?
         }
     };
-    // As the API server does for new pods.
+    // The same defaults that the API server sets for new pods.
     pod.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
     if let Some(spec) = &mut pod.spec {
         default_requests(spec);
@@ -90,7 +87,7 @@ async fn the_pod(asked: &PlacementArgs, client: &Client, namespace: &str) -> Res
     Ok(pod)
 }
 
-/// Loads all objects of a kind.
+/// Loads all objects of a kind into the world.
 async fn load<K, F>(world: &mut World, api: Api<K>, wanted: impl Fn(&F) -> bool) -> Result<(), Error>
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,

@@ -1,4 +1,4 @@
-//! Manifests that commands read: from files, or from standard input.
+//! Reads manifests for commands, from files or standard input.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -6,28 +6,25 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use thiserror::Error;
 
-/// The name of standard input.
+/// File name that means standard input.
 const STDIN: &str = "-";
 
-/// Why manifests cannot be used.
+/// Error: manifests cannot be used.
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("{path} cannot be read")]
+    #[error("cannot read {path}")]
     File {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    #[error("{path} is no YAML: {problem}")]
+    #[error("{path} is not valid YAML: {problem}")]
     Parse { path: PathBuf, problem: String },
     #[error("there is no {kind} in {path}")]
     None { kind: &'static str, path: PathBuf },
 }
 
-/// The documents of this kind of ours in a file.
-///
-/// # Errors
-/// The file cannot be read, does not parse, or has none.
+/// Returns the documents of this kind in a file, if they belong to our API group.
 pub fn of_kind(kind: &'static str, path: &Path) -> Result<Vec<Value>, Error> {
     let file = |source| Error::File { path: path.to_path_buf(), source };
     let mut text = String::new();
@@ -42,10 +39,7 @@ pub fn of_kind(kind: &'static str, path: &Path) -> Result<Vec<Value>, Error> {
     if found.is_empty() { Err(Error::None { kind, path: path.to_path_buf() }) } else { Ok(found) }
 }
 
-/// The same of several files.
-///
-/// # Errors
-/// As [`of_kind`], of the first that cannot be used.
+/// Returns the documents of this kind in several files.
 pub fn all_of_kind(kind: &'static str, paths: &[PathBuf]) -> Result<Vec<Value>, Error> {
     let mut all = Vec::new();
     for path in paths {

@@ -1,4 +1,5 @@
-//! The command line: the subcommands of `ganglion` and their options. Commands that talk to a cluster have a file below.
+//! The command line: the subcommands of `ganglion` and their options. Each command that connects to a cluster has a
+//! file below.
 
 pub mod approve;
 pub mod check;
@@ -23,7 +24,7 @@ use crate::operator::settings::{self, Settings};
 use crate::operator::telemetry::Format;
 use cluster::Cluster;
 
-/// The name of the program as a plugin of kubectl.
+/// Name of the program as a kubectl plugin.
 const PLUGIN: &str = "kubectl-ganglion";
 
 /// A Kubernetes operator that changes workloads on request and by closed loops.
@@ -35,7 +36,8 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// The command line of this process. As a plugin of kubectl (`kubectl-ganglion`), the program calls itself so in its help.
+    /// Parses the command line of this process. As a kubectl plugin (`kubectl-ganglion`), the program uses the plugin's
+    /// name in its help.
     #[must_use]
     pub fn read() -> Self {
         let called = std::env::args_os().next().map(PathBuf::from);
@@ -50,15 +52,16 @@ impl Cli {
 pub enum Command {
     /// Runs the operator.
     Run(RunArgs),
-    /// Writes the CRD manifests, one file for each kind.
+    /// Writes the CRD manifests, one file per kind.
     Crds(CrdsArgs),
     /// Pushes a sample to a loop.
     Push(push::PushArgs),
     /// Explains what a loop, an action, a pool, a policy or a node does, and why.
     Explain(explain::ExplainArgs),
-    /// Shows what WorkloadActions would do, before they are applied: which pods would go where and why. Changes nothing.
+    /// Shows what WorkloadActions would do before they are applied: which pods would move where, and why. Changes
+    /// nothing.
     Plan(plan::PlanArgs),
-    /// Empties nodes: cordons them and moves their replicas, each new pod Ready before the old one goes.
+    /// Drains nodes: cordons them and moves their replicas; each new pod is Ready before the old one is evicted.
     Drain(drain::DrainArgs),
     /// Checks loops before they are applied: whether they would work, and what they would do now.
     Check(check::CheckArgs),
@@ -74,17 +77,19 @@ pub struct RunArgs {
     /// Address and port of the HTTP server for health and metrics.
     #[arg(long, env = "GANGLION_BIND", value_name = "ADDR", default_value = "0.0.0.0:8080")]
     pub bind: SocketAddr,
-    /// Address and port where kube-scheduler asks for filters and scores (scheduler extender). Default: it is not served.
+    /// Address and port for kube-scheduler's requests for filters and scores (scheduler extender). Default: the
+    /// extender is not served.
     #[arg(long, env = "GANGLION_EXTENDER_BIND", value_name = "ADDR")]
     pub extender_bind: Option<SocketAddr>,
     /// Namespace of the lease. Default: the client's own namespace.
     #[arg(long, env = "GANGLION_LEASE_NAMESPACE", value_name = "NS")]
     pub lease_namespace: Option<String>,
-    /// Watch only this namespace; may be repeated or a comma-separated list. The pods of other namespaces still count as load of
-    /// their nodes, which needs list and watch on pods and nodes by a ClusterRole. Default: all namespaces.
+    /// Watch only this namespace; may be repeated or a comma-separated list. The pods of other namespaces still count
+    /// as load of their nodes; this requires list and watch on pods and nodes by a ClusterRole. Default: all
+    /// namespaces.
     #[arg(long = "watch-namespace", env = "GANGLION_WATCH_NAMESPACE", value_name = "NS", value_delimiter = ',')]
     pub watch_namespaces: Vec<String>,
-    /// Settings file, YAML. Default: no file, all settings have their defaults.
+    /// Settings file, YAML. Default: no file; all settings have their defaults.
     #[arg(long, env = "GANGLION_SETTINGS", value_name = "FILE")]
     pub settings: Option<PathBuf>,
     /// Format of log lines.
@@ -93,8 +98,8 @@ pub struct RunArgs {
     /// Log filter, in the syntax of RUST_LOG.
     #[arg(long, env = "GANGLION_LOG_FILTER", value_name = "FILTER", default_value = crate::operator::telemetry::DEFAULT_FILTER)]
     pub log_filter: String,
-    /// Identity of this replica in the lease; it must be unique. Default: name and uid of the pod (POD_NAME, POD_UID), or the
-    /// host name and a random part.
+    /// Identity of this replica in the lease; it must be unique. Default: name and uid of the pod (POD_NAME, POD_UID),
+    /// or else the host name and a random suffix.
     #[arg(long, env = "GANGLION_IDENTITY", value_name = "NAME")]
     pub identity: Option<String>,
 }
@@ -105,12 +110,12 @@ pub struct CrdsArgs {
     /// Directory for the manifests.
     #[arg(long, default_value = "crds", value_name = "DIR")]
     pub dir: PathBuf,
-    /// Write nothing; fail if a file is not up to date.
+    /// Write nothing, and fail if a file is not up to date.
     #[arg(long)]
     pub check: bool,
 }
 
-/// Why a command failed.
+/// Error of a command.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error(transparent)]
@@ -131,22 +136,19 @@ pub enum Error {
     Plan(#[from] plan::Error),
     #[error(transparent)]
     Drain(#[from] drain::Error),
-    #[error("{path} cannot be written or read")]
+    #[error("cannot read or write {path}")]
     File {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    #[error("a CRD cannot be written as YAML")]
+    #[error("a CRD cannot be serialized as YAML")]
     Render(#[from] serde_saphyr::ser::Error),
-    #[error("stale: {}; run `ganglion crds`", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
+    #[error("out of date: {}; run `ganglion crds`", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
     Stale(Vec<PathBuf>),
 }
 
 /// Runs the operator until SIGTERM or SIGINT.
-///
-/// # Errors
-/// It cannot start, or the lease was lost.
 pub async fn run(run: RunArgs) -> Result<(), Error> {
     crate::operator::telemetry::start(run.log, &run.log_filter).map_err(Error::Telemetry)?;
     let settings = run.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
@@ -162,8 +164,9 @@ pub async fn run(run: RunArgs) -> Result<(), Error> {
     Ok(operator::run(options, settings).await?)
 }
 
-/// In a pod: its name and uid, so that a restarted container acquires its own lease at once; the previous process has
-/// certainly ended. Elsewhere the host name and a random part, since several processes may run on one host.
+/// Identity of the process. In a pod, its name and uid, so that a restarted container acquires its own lease at once;
+/// the previous process has certainly ended. Elsewhere, the host name and a random suffix, because several processes
+/// may run on one host.
 fn identity() -> String {
     match (std::env::var("POD_NAME"), std::env::var("POD_UID")) {
         (Ok(name), Ok(uid)) if !name.is_empty() && !uid.is_empty() => format!("{name}_{uid}"),
@@ -175,16 +178,13 @@ fn identity() -> String {
 }
 
 /// File name and text of each CRD manifest.
-///
-/// # Errors
-/// A CRD cannot be written as YAML.
 pub fn manifests() -> Result<Vec<(String, String)>, Error> {
     let header = "# Generated by `ganglion crds` from the types in src/api. Do not edit.\n";
     ganglion_api::all()
         .iter()
         .map(|crd| {
             let name = crd.metadata.name.clone().unwrap_or_default();
-            // A JSON value sorts its members and leaves out unset fields.
+            // A JSON value sorts its members and omits unset fields.
             let value = serde_json::to_value(crd).unwrap_or_default();
             Ok((format!("{name}.yaml"), format!("{header}{}", serde_saphyr::to_string(&value)?)))
         })
@@ -192,9 +192,6 @@ pub fn manifests() -> Result<Vec<(String, String)>, Error> {
 }
 
 /// Writes or checks the CRD manifests.
-///
-/// # Errors
-/// A file cannot be written or, with `--check`, differs.
 pub fn crds(crds: &CrdsArgs) -> Result<(), Error> {
     let mut stale = Vec::new();
     for (name, text) in manifests()? {

@@ -1,4 +1,4 @@
-//! The objects that commands are about, as they read them.
+//! Reads the objects that commands describe.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ use ganglion_core::world::Fact;
 use ganglion_loops_plan::explain::ExplainedLoop;
 use ganglion_pools_plan::file::{self, Published};
 
-/// The options that name an object.
+/// Options that name an object.
 #[derive(Args, Debug, Clone)]
 pub struct Named {
     /// Name of the object.
@@ -40,7 +40,7 @@ pub struct Named {
     cluster: Cluster,
 }
 
-/// The options that name a node.
+/// Options that name a node.
 #[derive(Args, Debug, Clone)]
 pub struct NamedNode {
     /// Name of the node.
@@ -53,17 +53,17 @@ pub struct NamedNode {
     cluster: Cluster,
 }
 
-/// The options that name a pool.
+/// Options that name a pool.
 #[derive(Args, Debug, Clone)]
 pub struct NamedPool {
     #[command(flatten)]
     named: Named,
-    /// Only where this job is.
+    /// Show only the worker of this job.
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
 }
 
-/// The options that name an action.
+/// Options that name an action.
 #[derive(Args, Debug, Clone)]
 pub struct NamedAction {
     #[command(flatten)]
@@ -73,7 +73,7 @@ pub struct NamedAction {
     pub output: OutputFormat,
 }
 
-/// Why an object cannot be read or written.
+/// Error: an object cannot be read or written.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error("there is no ClosedLoop {name} in namespace {namespace}; `kubectl get loop -A` lists all loops")]
@@ -84,7 +84,7 @@ pub enum Error {
     NoPool { name: String, namespace: String },
     #[error("there is no PlacementPolicy {name}; `kubectl get plpol` lists all policies")]
     NoPolicy { name: String },
-    #[error("the policy cannot be asked: {0}")]
+    #[error("the policy cannot be evaluated: {0}")]
     BadPolicy(String),
     #[error("there is no pod {name} in namespace {namespace}")]
     NoPod { name: String, namespace: String },
@@ -94,7 +94,7 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    #[error("the file has no pod: {0}")]
+    #[error("the file does not contain a pod: {0}")]
     NotAPod(String),
     #[error(transparent)]
     Output(#[from] output::Error),
@@ -115,7 +115,7 @@ impl From<kube::Error> for Error {
     }
 }
 
-/// A loop and those of its children that exist.
+/// A loop and its existing children.
 pub struct LoopFamily {
     pub client: Client,
     pub namespace: String,
@@ -127,9 +127,6 @@ pub struct LoopFamily {
 
 impl LoopFamily {
     /// Reads a loop and its children.
-    ///
-    /// # Errors
-    /// The loop does not exist, or an object cannot be read.
     pub async fn read(Named { name, namespace, cluster }: Named) -> Result<Self, Error> {
         let (client, namespace) = cluster::open(cluster, namespace).await?;
         let parent: Option<ClosedLoop> = Api::namespaced(client.clone(), &namespace).get_opt(&name).await?;
@@ -140,7 +137,7 @@ impl LoopFamily {
         Ok(Self { client, namespace, parent, monitoring, decision, execution })
     }
 
-    /// The family as the explanations take it.
+    /// The loop and its children as input of an explanation.
     #[must_use]
     pub fn subject(&self) -> ExplainedLoop<'_> {
         ExplainedLoop {
@@ -153,10 +150,8 @@ impl LoopFamily {
     }
 }
 
-/// Reads an action as the operator keeps it, and its receipt if there is one; None if receipts may not be read.
-///
-/// # Errors
-/// The action does not exist or cannot be read.
+/// Reads an action, reduced as in the operator's cache, and its receipt if there is one. The receipts are None if the
+/// user cannot read them.
 pub async fn action(named: &NamedAction) -> Result<(WorkloadAction, Option<Vec<WorkloadActionReceipt>>), Error> {
     let Named { name, namespace, cluster } = named.named.clone();
     let (client, namespace) = cluster::open(cluster, namespace).await?;
@@ -171,10 +166,7 @@ pub async fn action(named: &NamedAction) -> Result<(WorkloadAction, Option<Vec<W
     Ok((action, receipts))
 }
 
-/// Reads a pool, and the lists of its workers.
-///
-/// # Errors
-/// It does not exist, or it or its ConfigMaps cannot be read.
+/// Reads a pool and the job lists of its workers.
 pub async fn pool(named: &NamedPool) -> Result<(SwarmPool, Published), Error> {
     let Named { name, namespace, cluster } = named.named.clone();
     let (client, namespace) = cluster::open(cluster, namespace).await?;
@@ -199,7 +191,7 @@ pub async fn pool(named: &NamedPool) -> Result<(SwarmPool, Published), Error> {
     Ok((pool, published))
 }
 
-/// A child of the loop; none if it does not exist or the loop does not own it.
+/// Reads a child of the loop; None if it does not exist or the loop does not own it.
 async fn child<K>(api: Api<K>, parent: &ClosedLoop) -> Result<Option<K>, Error>
 where
     K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug,
@@ -212,10 +204,7 @@ where
     Ok(found.filter(owned))
 }
 
-/// The NodeConfigs of a node, by namespace and name.
-///
-/// # Errors
-/// They cannot be listed.
+/// Reads the NodeConfigs of a node, ordered by namespace and name.
 pub async fn node_configs(named: &NamedNode) -> Result<Vec<NodeConfig>, Error> {
     let (client, _) = cluster::open(named.cluster.clone(), None).await?;
     let api: Api<NodeConfig> = match &named.namespace {
@@ -224,7 +213,7 @@ pub async fn node_configs(named: &NamedNode) -> Result<Vec<NodeConfig>, Error> {
     };
     let of_node = ListParams::default().fields(&format!("spec.nodeName={}", named.name));
     let mut found = match api.list(&of_node).await {
-        // Kubernetes 1.30 knows no such field selectors.
+        // Kubernetes 1.30 does not support field selectors of custom resources.
         Err(kube::Error::Api(status)) if status.code == 400 => api.list(&ListParams::default()).await?.items,
         found => found?.items,
     };

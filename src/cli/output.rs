@@ -1,4 +1,4 @@
-//! How a command writes what it has found out: as text, or in full for programs.
+//! Output of a command: text, or complete data for programs.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -13,20 +13,17 @@ pub enum OutputFormat {
     Yaml,
 }
 
-/// Why an answer was not written.
+/// Error: a result was not written.
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("the answer cannot be written as JSON")]
+    #[error("the result cannot be serialized as JSON")]
     Json(#[from] serde_json::Error),
-    #[error("the answer cannot be written as YAML")]
+    #[error("the result cannot be serialized as YAML")]
     Yaml(#[from] serde_saphyr::ser::Error),
 }
 
 impl OutputFormat {
-    /// The answer in this format.
-    ///
-    /// # Errors
-    /// It cannot be written in it.
+    /// Formats the result.
     pub fn of<T: Serialize>(self, answer: &T, text: impl FnOnce() -> String) -> Result<String, Error> {
         match self {
             Self::Text => Ok(text()),

@@ -1,4 +1,4 @@
-//! `ganglion plan`: says what actions would do, before they are applied.
+//! `ganglion plan`: shows what actions would do before they are applied.
 
 use std::path::PathBuf;
 
@@ -16,14 +16,14 @@ use ganglion_actions_plan::preview::ActionPreview;
 /// Options of `plan`.
 #[derive(Args, Debug, Clone)]
 pub struct PlanArgs {
-    /// File with WorkloadActions, YAML or JSON; - for standard input. May be repeated. Other kinds in it are left out. Each action
-    /// is planned as if it were alone, and as if the operator's limits allowed it.
+    /// File with WorkloadActions, YAML or JSON; - for standard input. May be repeated. Other kinds in it are ignored.
+    /// Each action is planned as if it were the only one and the operator's limits allowed it.
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Namespace of actions that name none. Default: the namespace of the context.
+    /// Namespace of actions without a namespace. Default: the namespace of the context.
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
-    /// Output format; json and yaml have a list.
+    /// Output format; json and yaml write a list.
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
     /// The operator's settings file. Default: all settings have their defaults.
@@ -33,7 +33,7 @@ pub struct PlanArgs {
     cluster: Cluster,
 }
 
-/// Why actions were not planned, or would not start.
+/// Error: actions were not planned, or would not start.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error("{not} of {all} actions would not start now")]
@@ -51,9 +51,6 @@ pub enum Error {
 }
 
 /// Writes the plan of each action to standard output.
-///
-/// # Errors
-/// A file or the settings cannot be used, the cluster cannot be read, or an action would not start now.
 pub async fn plan(plan: PlanArgs) -> Result<(), Error> {
     let actions = manifests::all_of_kind("WorkloadAction", &plan.files)?;
     let settings = plan.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `ganglion push`: sends a sample to a loop. For scripts and experiments.
 //!
-//! Writes `spec.sample` of the loop's Monitoring by server-side apply, and nothing else. Never creates a Monitoring: the loop
-//! could not use one that the operator did not create.
+//! Writes `spec.sample` of the loop's Monitoring by server-side apply, and nothing else. Never creates a Monitoring: a
+//! loop cannot use a Monitoring that the operator did not create.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -20,7 +20,7 @@ use ganglion_api::monitoring::Monitoring;
 use ganglion_api::sample::Sample;
 use ganglion_core::quantity::{self, QuantityError};
 
-/// The argument that reads samples from standard input.
+/// Argument that reads samples from standard input.
 const STDIN: &str = "-";
 
 /// Options of `push`.
@@ -29,8 +29,8 @@ pub struct PushArgs {
     /// Name of the loop.
     #[arg(value_name = "LOOP")]
     name: String,
-    /// Measured values by metric name, or by the `key` of the metric's source, such as `cpu=2 memory=40`. A single `-` reads
-    /// samples from standard input, one per line, and pushes each when it is read.
+    /// Measured values by metric name, or by the `key` of the metric's source, such as `cpu=2 memory=40`. A single `-`
+    /// reads samples from standard input, one per line, and pushes each when it is read.
     #[arg(value_name = "KEY=NUMBER", required = true)]
     values: Vec<String>,
     /// Namespace of the loop. Default: the namespace of the context.
@@ -46,7 +46,7 @@ pub struct PushArgs {
     cluster: Cluster,
 }
 
-/// Why a sample was not pushed.
+/// Error: a sample was not pushed.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error("{0:?} is not a value: write NAME=NUMBER, such as cpu=2")]
@@ -79,7 +79,7 @@ pub enum Error {
     )]
     NotAllowed { name: String, namespace: String, message: String },
     #[error(
-        "the cluster does not know the kind Monitoring: install the operator's CRDs with `kubectl apply --server-side -k crds`"
+        "the cluster does not have the kind Monitoring: install the operator's CRDs with `kubectl apply --server-side -k crds`"
     )]
     NoKind,
     #[error("the API server did not accept the sample")]
@@ -93,9 +93,6 @@ fn samples(count: usize) -> String {
 }
 
 /// Pushes one sample, or one for each line of standard input, and confirms each on standard output.
-///
-/// # Errors
-/// A sample could not be read or written; the samples before it were written.
 pub async fn push(push: PushArgs) -> Result<(), Error> {
     let lines = push.values.iter().any(|value| value == STDIN);
     if lines && (push.values.len() > 1 || push.time.is_some()) {
@@ -125,7 +122,7 @@ pub async fn push(push: PushArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Parses `cpu=2 memory=40`. Refuses text that is not a number here, where the user sees it at once.
+/// Parses `cpu=2 memory=40`. Rejects text that is not a number here, so that the user sees it at once.
 fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<BTreeMap<String, String>, Error> {
     let mut values = BTreeMap::new();
     for word in words {
@@ -147,7 +144,7 @@ struct Sender {
     name: String,
     namespace: String,
     manager: String,
-    /// uid of the Monitoring, if it may be read. An apply with a uid cannot create an object.
+    /// uid of the Monitoring, if the user can read it. An apply with a uid cannot create an object.
     uid: Option<String>,
 }
 
@@ -156,8 +153,8 @@ impl Sender {
         Self { monitorings: Api::namespaced(client.clone(), &namespace), name, namespace, manager, uid: None }
     }
 
-    /// Checks that the Monitoring exists. A sender without the right to read it skips the check: the API server refuses the
-    /// apply then, since such a sender may not create a Monitoring either.
+    /// Checks that the Monitoring exists. Without the permission to read it, the check is skipped: the API server then
+    /// rejects the apply, because such a sender cannot create a Monitoring either.
     async fn look(&mut self) -> Result<(), Error> {
         match self.monitorings.get_metadata(&self.name).await {
             Ok(found) => self.uid = found.metadata.uid,
@@ -184,7 +181,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Explains an error of the API server and what to do about it.
+    /// Converts an error of the API server to an error with advice.
     fn explained(&self, error: kube::Error) -> Error {
         let kube::Error::Api(status) = error else { return Error::Api(Box::new(error)) };
         let (name, namespace) = (self.name.clone(), self.namespace.clone());
@@ -200,7 +197,7 @@ impl Sender {
     }
 }
 
-/// Whether an object was not found, rather than its kind.
+/// Whether the object was not found, rather than its kind.
 fn names_an_object(status: &Status) -> bool {
     status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }

@@ -1,5 +1,5 @@
-//! `ganglion check`: finds out whether a loop would work before it is applied, with the operator's own code, as the user and
-//! from where the user is. Changes nothing.
+//! `ganglion check`: checks whether a loop would work before it is applied. Uses the operator's code with the user's
+//! permissions and from the user's network location. Changes nothing.
 
 mod cluster;
 
@@ -37,10 +37,7 @@ use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::error::Error as RequestError;
 use ganglion_runtime::store::Store;
 
-/// Checks loops. Each is a manifest of the kind ClosedLoop.
-///
-/// # Errors
-/// The settings or the kubeconfig cannot be used. What is wrong with a loop is in its report.
+/// Checks loops. Each document is a ClosedLoop manifest; problems with a loop are in its report.
 pub async fn check(
     config: Config,
     namespace: &str,
@@ -64,7 +61,7 @@ pub async fn check(
     Ok(reports)
 }
 
-/// The check of one loop, with what the operator's controllers would have.
+/// The check of one loop, with the same parts as the operator's controllers.
 struct Check<'a> {
     client: Client,
     settings: &'a Settings,
@@ -92,7 +89,7 @@ impl<'a> Check<'a> {
         let parent = Arc::new(parent);
         around.read(&parent.spec.target, report).await;
         around.read_nodes(&parent.spec.metrics, report).await;
-        // As it would be, in place of an older one.
+        // The loop as it would be stored, in place of an older version.
         self.ctx.store.apply(ClosedLoop::clone(&parent), Origin::Own);
         let Some((monitoring, stages)) = self.assess(&parent, report) else { return };
         around.binding(report).await;
@@ -103,7 +100,7 @@ impl<'a> Check<'a> {
         report.now = Some(proposal(found, &changes));
     }
 
-    /// Assesses the loop as the operator would. None if it could not begin to work.
+    /// Assesses the loop as the operator would. None if it could not start to work.
     fn assess(
         &self,
         parent: &Arc<ClosedLoop>,
@@ -124,7 +121,7 @@ impl<'a> Check<'a> {
         Some((assessment.children.monitoring.clone(), assessment.stages.clone()?))
     }
 
-    /// Whether the user may act as the loop's account, which shows what that account may do.
+    /// Whether the user may impersonate the loop's service account, which is required to check its permissions.
     async fn may_speak_for_the_account(&self, parent: &ClosedLoop, report: &mut CheckReport) -> bool {
         let name = parent.spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned());
         let (writer, namespace) = (self.ctx.writer.clone(), self.key.namespace.clone());
@@ -138,7 +135,7 @@ impl<'a> Check<'a> {
         false
     }
 
-    /// Tries each rung. Returns what each would change, by metric, side and place.
+    /// Tries each rung. Returns the change that each would make, by metric, side and place.
     async fn rungs(&self, parent: &ClosedLoop, report: &mut CheckReport) -> BTreeMap<String, String> {
         let question = PreflightQuestion::of(&parent.uid().unwrap_or_default(), &parent.spec);
         let actor = Actor::of(&self.targets, &self.key, &question.target, question.account.as_deref());
@@ -171,7 +168,7 @@ impl<'a> Check<'a> {
         changes
     }
 
-    /// Asks each source once, except for metrics whose value is given.
+    /// Queries each source once, except for metrics whose value is given.
     async fn measure(
         &self,
         spec: MonitoringSpec,
@@ -192,7 +189,7 @@ impl<'a> Check<'a> {
             }
             let elsewhere = source.node_config.as_ref().is_some_and(|one| one.namespace.is_some());
             if !account && (source.object.is_some() || source.resource.is_some() || elsewhere) {
-                report.unsure(format!("metric {name}: not asked, since the service account asks for it"));
+                report.unsure(format!("metric {name}: not queried: the query requires the service account"));
                 return false;
             }
             if source.push.is_some() {
@@ -220,12 +217,12 @@ impl<'a> Check<'a> {
         measured
     }
 
-    /// Reports the answer of a source.
+    /// Reports the result of a source.
     fn told(&self, name: &str, got: Result<SourceValue, Unanswered>, report: &mut CheckReport) -> SourceResult {
         match &got {
             Ok(found) => report.passed(format!("metric {name}: {}", found.value)),
             Err(why) if why.passing => {
-                report.unsure(format!("metric {name}: no answer here, the operator may get one: {}", why.words));
+                report.unsure(format!("metric {name}: no response here; the operator may get one: {}", why.words));
             }
             Err(why) => report.failed(format!("metric {name}: {}", why.words)),
         }
@@ -233,7 +230,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// What would be done now, in words.
+/// Describes what the loop would do now.
 fn proposal(found: Forecast, changes: &BTreeMap<String, String>) -> String {
     match found {
         Forecast::Nothing(why) => format!("nothing would be done: {why}"),

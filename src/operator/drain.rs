@@ -1,7 +1,8 @@
-//! `ganglion drain`: empties nodes, as the user. Cordons them, makes the actions, and follows them until nothing is left to do.
+//! `ganglion drain`: drains nodes with the user's permissions. Cordons them, creates the actions, and follows them
+//! until all are complete.
 //!
-//! What becomes of each pod is decided in `logic::workload_action::drain`. A drain keeps nothing but its actions, which it finds again
-//! by their label: it may be interrupted at any time.
+//! `logic::workload_action::drain` decides about each pod. A drain stores no state except its actions, which it finds
+//! by their label: it can be interrupted at any time.
 
 mod cluster;
 
@@ -23,26 +24,26 @@ use ganglion_actions_plan::preview::ActionPreview;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{Identity, Key};
 
-/// How often the nodes and actions are looked at.
+/// Interval between reads of pods and actions.
 const PACE: Duration = Duration::from_secs(1);
 
-/// How long an action may wait for its admission where the drain has no end, in seconds: a day.
+/// Maximum time, in seconds, that an action waits for admission if the drain has no timeout: one day.
 const QUEUE: i64 = 86_400;
 
-/// The most failures of the API server in a row.
+/// Maximum number of consecutive failures of the API server.
 const MOST_FAILURES: u32 = 30;
 
-/// Why nodes cannot be emptied.
+/// Error: nodes cannot be drained.
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("there is no node {0}; look at `kubectl get nodes`")]
+    #[error("there is no node {0}; `kubectl get nodes` lists all nodes")]
     NoNode(String),
-    #[error("no node has the labels {0}; look at `kubectl get nodes --show-labels`")]
+    #[error("no node has the labels {0}; `kubectl get nodes --show-labels` lists all labels")]
     NoneSelected(String),
     #[error("{what}: {words}")]
     NotAllowed { what: &'static str, words: String },
     #[error(
-        "the cluster does not know the kind WorkloadAction: install the operator's CRDs with `kubectl apply --server-side -k crds`"
+        "the cluster does not have the kind WorkloadAction: install the operator's CRDs with `kubectl apply --server-side -k crds`"
     )]
     NoKind,
     #[error("the API server did not answer")]
@@ -55,12 +56,12 @@ impl From<kube::Error> for Error {
     }
 }
 
-/// The nodes that are emptied, and how.
+/// The drained nodes, with options and state.
 pub struct Drain {
     cluster: DrainClient,
     pub nodes: Vec<String>,
     pub wishes: DrainWishes,
-    /// The actions that this run made or went on with.
+    /// Actions that this run created or resumed.
     own: BTreeSet<Key>,
     refused: BTreeMap<MoveKey, String>,
     since: Timestamp,
@@ -69,10 +70,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// A drain of these nodes, and of those with the labels of the selector.
-    ///
-    /// # Errors
-    /// There is no such node, or nodes cannot be read.
+    /// Creates a drain of these nodes and of the nodes that the selector matches.
     pub async fn new(
         client: Client,
         names: Vec<String>,
@@ -93,7 +91,7 @@ impl Drain {
         Ok(Self { cluster, nodes, wishes, own, refused, since, plan: DrainPlan::default(), actions: Vec::new() })
     }
 
-    /// The drain as it was last looked at.
+    /// State of the drain at the last read.
     #[must_use]
     pub fn progress(&self) -> DrainProgress<'_> {
         DrainProgress {
@@ -105,16 +103,13 @@ impl Drain {
         }
     }
 
-    /// When it began.
+    /// When the drain began.
     #[must_use]
     pub fn since(&self) -> Timestamp {
         self.since
     }
 
-    /// What would be done, with the operator's own plans where they can be made. Changes nothing.
-    ///
-    /// # Errors
-    /// The pods of the nodes cannot be read.
+    /// Plans the drain, with the operator's own plans if possible. Changes nothing.
     pub async fn preview(&mut self) -> Result<(DrainReport, BTreeMap<MoveKey, ActionPreview>), Error> {
         self.look().await?;
         let seed = self.seed(0);
@@ -126,7 +121,7 @@ impl Drain {
         let previews = match plan::plan(client, "default", &Settings::default(), &documents, basis).await {
             Ok(previews) => keys.into_iter().zip(previews).collect(),
             Err(plan::Error::NoKind) => return Err(Error::NoKind),
-            // Who may not read what the operator reads is told less.
+            // Without the operator's read permissions, the report has no plans of the actions.
             Err(_) => BTreeMap::new(),
         };
         let stays = stays_of_plan(&self.progress(), &previews);
@@ -134,10 +129,7 @@ impl Drain {
         Ok((report.judged(), previews))
     }
 
-    /// Cordons the nodes, and goes on with what an interrupted drain of them left open.
-    ///
-    /// # Errors
-    /// A node cannot be cordoned, or actions cannot be read.
+    /// Cordons the nodes, and resumes the open actions of an interrupted drain. Returns their number.
     pub async fn begin(&mut self) -> Result<usize, Error> {
         for node in &self.nodes {
             self.cluster.cordon(node, true).await?;
@@ -147,10 +139,7 @@ impl Drain {
         Ok(self.own.len())
     }
 
-    /// Looks at actions and pods, and makes the actions whose turn it is. Whether the drain is over.
-    ///
-    /// # Errors
-    /// The API server does not answer, or refuses to be read.
+    /// Reads actions and pods, and creates the actions that can start now. Returns whether the drain is over.
     pub async fn step(&mut self, queue_seconds: Option<i64>) -> Result<bool, Error> {
         self.look().await?;
         let seed = self.seed(self.own.len());
@@ -171,10 +160,8 @@ impl Drain {
         Ok(self.progress().is_over())
     }
 
-    /// Steps until the drain is over, or until this time. Tells the state after each step. Whether it was over in time.
-    ///
-    /// # Errors
-    /// As for [`Self::step`], many times in a row.
+    /// Repeats [`Self::step`] until the drain is over or the deadline has passed, and shows the state after each step.
+    /// Fails after many consecutive failures. Returns whether the drain ended in time.
     pub async fn follow(&mut self, until: Option<Timestamp>, mut show: impl FnMut(&Self)) -> Result<bool, Error> {
         let mut failures = 0;
         loop {
@@ -197,10 +184,7 @@ impl Drain {
         }
     }
 
-    /// Aborts the open actions of a drain of the nodes, and uncordons them. The actions that were open.
-    ///
-    /// # Errors
-    /// An action or a node cannot be changed.
+    /// Aborts the open actions of a drain of the nodes, and uncordons them. Returns the aborted actions.
     pub async fn undo(&self) -> Result<Vec<Key>, Error> {
         let mut aborted = Vec::new();
         for action in self.cluster.actions(&self.nodes).await?.iter().filter(|action| is_open(action)) {
@@ -214,7 +198,7 @@ impl Drain {
         Ok(aborted)
     }
 
-    /// Actions before pods: a pod that an ended action has moved is not on the node any more.
+    /// Reads actions before pods: a pod that a completed action has moved is no longer on the node.
     async fn look(&mut self) -> Result<(), Error> {
         let mut actions = self.cluster.actions(&self.nodes).await?;
         actions.retain(|action| self.own.contains(&key(action)) && key_of(action).is_some());

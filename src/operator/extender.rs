@@ -1,4 +1,4 @@
-//! The server of the scheduler extender, with its certificate. All replicas serve.
+//! The server of the scheduler extender, with its certificate. All replicas serve it.
 
 use std::net::SocketAddr;
 
@@ -14,10 +14,10 @@ use ganglion_placement::extender::Extender;
 use ganglion_runtime::certificate::{CertificateKeeper, CertificateSecret, tls};
 use ganglion_runtime::server::{self, ServerLimits, UNREAD};
 
-/// Connections of schedulers that are open at the same time. One scheduler keeps a few.
+/// Maximum number of open connections of schedulers. One scheduler keeps a few of them.
 const CONNECTIONS: usize = 512;
 
-/// The keeper of the certificate; none, if the settings say HTTP.
+/// Creates the keeper of the certificate; None if the settings select HTTP.
 pub fn keeper(settings: &Settings, namespace: &str) -> Option<CertificateKeeper> {
     let placement = &settings.placement;
     let mut server_names = placement.server_names.clone();
@@ -29,9 +29,6 @@ pub fn keeper(settings: &Settings, namespace: &str) -> Option<CertificateKeeper>
 }
 
 /// Serves schedulers until `stop`, if an address is given.
-///
-/// # Errors
-/// The address cannot be listened on.
 pub async fn serve(
     bind: Option<SocketAddr>,
     extender: Extender,

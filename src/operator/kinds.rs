@@ -1,6 +1,6 @@
-//! The list of watched kinds, each with the fact that is stored for it. `logic::world` defines which objects a change requeues.
-//! `placement` is what requests about placement are answered from, `learning` what policies learn from pods, `ranker` what the
-//! planner of WorkloadActions asks.
+//! The list of watched kinds, each with the fact that is stored for it. `logic::world` defines which objects a change
+//! requeues. `placement` is the data for requests about placement, `learning` the learning of policies from pods, and
+//! `ranker` the interface for the planner of WorkloadActions.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -31,7 +31,7 @@ use ganglion_runtime::watch::Feeds;
 pub fn feed(feeds: &mut Feeds) {
     feeds.cluster::<Node, NodeFact>();
     feeds.namespaced::<Pod, PodFact>();
-    // What they take of the nodes.
+    // Pods outside the watched namespaces, as load of their nodes.
     feeds.outside::<Pod, OutsidePodFact>();
     feeds.namespaced::<ReplicaSet, SetFact>();
     feeds.namespaced::<Deployment, DeploymentFact>();

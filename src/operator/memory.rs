@@ -1,4 +1,4 @@
-//! Has policies learn from pods, on every replica: first reads what was saved before, and is not ready until then.
+//! Learning of policies from pods, on every replica. Restores saved values first; the replica is not ready until then.
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,19 +16,20 @@ use ganglion_placement::cache::PlacementCache;
 use ganglion_placement_plan::memory::{SavedMemory, map_name};
 use ganglion_runtime::watch::Readiness;
 
-/// How often what happened to pods is learned.
+/// Interval between two learning steps.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// ConfigMaps read at the same time.
+/// Number of concurrent reads of ConfigMaps.
 const READERS: usize = 8;
 
-/// How long to wait after a read that failed.
+/// Time to wait after a failed read.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// After how many refusals the operator goes on without: an API server that has just started refuses until it has read the roles.
+/// Number of refusals after which the operator continues without saved values. An API server that has just started
+/// refuses requests until it has loaded the roles.
 const REFUSALS: u32 = 30;
 
-/// Restores what was saved in this namespace, and then learns until `stop`.
+/// Restores the values saved in this namespace, and then learns until `stop`.
 pub fn learn(
     client: Client,
     namespace: String,
@@ -37,7 +38,7 @@ pub fn learn(
     ready: &Readiness,
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
-    // Counts from now on, not from when the task first runs.
+    // Registers now, not when the task first runs.
     let mut awaited = ready.expect_one();
     let ready = ready.clone();
     let learning = async move {
@@ -46,7 +47,7 @@ pub fn learn(
         ready.ready().await;
         loop {
             let placement = placement.clone();
-            // It may look at every pod.
+            // A learning step may examine every pod.
             let learned = tokio::task::spawn_blocking(move || placement.learn(Timestamp::now())).await;
             if let Err(failed) = learned
                 && failed.is_panic()
@@ -64,7 +65,7 @@ pub fn learn(
     }
 }
 
-/// What was saved, by the uid of the policy; nothing, if the operator may not read it.
+/// Reads the saved values, by the uid of the policy; empty if the operator may not read them.
 async fn saved(client: &Client, namespace: &str, timeout: Duration) -> Vec<(String, SavedMemory)> {
     let mut refusals = 0;
     loop {
@@ -73,18 +74,19 @@ async fn saved(client: &Client, namespace: &str, timeout: Duration) -> Vec<(Stri
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
                 refusals += 1;
                 if refusals == REFUSALS {
-                    warn!(namespace, refused = status.message, "what policies learned before is not read");
+                    warn!(namespace, refused = status.message, "policies start without their saved values");
                     return Vec::new();
                 }
             }
-            Ok(Err(error)) => warn!(%error, "what policies learned before cannot be read"),
-            Err(_) => warn!("what policies learned before cannot be read: no answer in time"),
+            Ok(Err(error)) => warn!(%error, "the saved values of policies cannot be read; retrying"),
+            Err(_) => warn!("the saved values of policies cannot be read: timeout; retrying"),
         }
         tokio::time::sleep(RETRY).await;
     }
 }
 
-/// The ConfigMaps of the policies that there are. By name, so that the operator needs no right to list others in its namespace.
+/// Reads the ConfigMaps of the existing policies. Reads them by name, so that the operator does not need the permission
+/// to list other ConfigMaps in its namespace.
 async fn maps(client: &Client, namespace: &str) -> kube::Result<Vec<ConfigMap>> {
     let policies = Api::<PlacementPolicy>::all(client.clone()).list_metadata(&ListParams::default()).await?;
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
@@ -96,15 +98,15 @@ async fn maps(client: &Client, namespace: &str) -> kube::Result<Vec<ConfigMap>> 
     found.buffer_unordered(READERS).try_filter_map(async |map| Ok(map)).try_collect().await
 }
 
-/// What a ConfigMap has, for each of its owners; nothing, if it cannot be read.
+/// Parses a ConfigMap for each of its owners; empty if it cannot be parsed.
 fn read(map: &ConfigMap) -> Vec<(String, SavedMemory)> {
     match SavedMemory::read(map, Timestamp::now()) {
         Ok(saved) => {
-            info!(name = map.name_any(), at = %saved.saved_at, "what a policy learned before is read");
+            info!(name = map.name_any(), at = %saved.saved_at, "the saved values of a policy are restored");
             map.owner_references().iter().map(|owner| (owner.uid.clone(), saved.clone())).collect()
         }
         Err(error) => {
-            warn!(name = map.name_any(), %error, "what a policy learned before is lost");
+            warn!(name = map.name_any(), %error, "the saved values of a policy are lost");
             Vec::new()
         }
     }

@@ -1,6 +1,6 @@
 //! The composition root: creates all parts, connects them, and stops them in order.
 //!
-//! The only place that sees every room. Decides nothing about workloads.
+//! Only this module depends on all other modules. It makes no decisions about workloads.
 
 pub mod check;
 pub mod drain;
@@ -45,10 +45,10 @@ use ganglion_runtime::tasks;
 use ganglion_runtime::watch::{Feeds, Readiness, WatchOptions};
 use term::Term;
 
-/// How to access the cluster.
+/// Access to the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Kubeconfig file. Default: the usual places, or the pod's service account.
+    /// Kubeconfig file. Default: the usual locations, or the pod's service account.
     pub kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig. Default: its current context.
     pub context: Option<String>,
@@ -59,14 +59,14 @@ pub struct Access {
 pub struct RunOptions {
     pub access: Access,
     pub bind: SocketAddr,
-    /// Where kube-scheduler asks. Default: it is not served.
+    /// Address for kube-scheduler's requests. Default: the extender is not served.
     pub extender_bind: Option<SocketAddr>,
     pub lease_namespace: Option<String>,
     pub watch_namespaces: Vec<String>,
     pub identity: String,
 }
 
-/// Why the operator ended.
+/// Error: the operator cannot start, or has to end.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error("the kubeconfig cannot be used")]
@@ -89,17 +89,14 @@ pub enum Error {
     Setting { setting: &'static str, problem: String },
     #[error("the lease is lost: {0}")]
     Lease(Lost),
-    #[error("a task ended by a fault of this program")]
+    #[error("a task failed because of a bug in this program")]
     Task(#[from] JoinError),
 }
 
-/// How long the process waits at its end until queued events are sent.
+/// Maximum time at exit for sending queued events.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Runs the operator until SIGTERM or SIGINT.
-///
-/// # Errors
-/// The operator cannot start, or the lease was lost; the process must then end at once.
 pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let stop = signals::stop().map_err(Error::Signals)?;
     let config = config(&options.access).await?;
@@ -145,8 +142,8 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
         Parts { client, outbound, placement, namespace, certificate, settings, metrics, store, ready, stop, identity };
     let result = tokio::select! {
         biased;
-        // A kind that is not watched any more, probes that nobody answers, or an API server within reach of users: the process
-        // must start anew.
+        // If one of these tasks panics, a kind is no longer watched, probes are not answered, or users' requests can
+        // reach the API server: the process must restart.
         Err(panicked) = feeds.ended() => Err(panicked.into()),
         Err(panicked) = &mut server => Err(panicked.into()),
         Err(panicked) = &mut extender => Err(panicked.into()),
@@ -159,7 +156,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     }
     ended.cancel();
     if result.is_ok() {
-        // The results of the servers do not matter any more.
+        // The results of the servers no longer matter.
         let _ = tokio::join!(server, extender);
     }
     match &result {
@@ -174,14 +171,14 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })
 }
 
-/// Everything that a leader term needs.
+/// Everything that the controllers of a leader term need.
 struct Parts {
     client: Client,
     outbound: Arc<OutboundClient>,
     placement: PlacementCache,
-    /// The operator's own.
+    /// Namespace of the operator.
     namespace: String,
-    /// The extender's, if it has one.
+    /// Certificate of the extender, if it has one.
     certificate: Option<CertificateKeeper>,
     settings: Settings,
     metrics: Metrics,
@@ -192,7 +189,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Waits for caches and lease, then runs the controllers until they have stopped and drained, or until the lease is lost.
+    /// Waits for the caches and the lease, then runs the controllers until they have stopped and drained, or until the
+    /// lease is lost.
     async fn lead(&self, elector: &mut Elector<KubeLeases>) -> Result<(), Error> {
         tokio::select! {
             biased;
@@ -239,10 +237,7 @@ fn term_name() -> Arc<str> {
     (0..8).map(|_| fastrand::alphanumeric().to_ascii_lowercase()).collect::<String>().into()
 }
 
-/// The client configuration, from the given file or the usual places.
-///
-/// # Errors
-/// The kubeconfig cannot be used, or there is neither a kubeconfig nor a pod's service account.
+/// The client configuration, from the given file or the usual locations.
 pub async fn config(access: &Access) -> Result<Config, Error> {
     let options = KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
     let mut config = match (&access.kubeconfig, &access.context) {
@@ -250,16 +245,13 @@ pub async fn config(access: &Access) -> Result<Config, Error> {
         (None, Some(_)) => Config::from_kubeconfig(&options).await?,
         (None, None) => Config::infer().await?,
     };
-    // Each call has its own timeout and retry; the retry of kube would wait for minutes.
+    // Each call has its own timeout and retry; kube's retry would wait for minutes.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     Ok(config)
 }
 
 /// A client with this configuration.
-///
-/// # Errors
-/// A certificate or an address in the configuration cannot be used.
 pub fn client(config: Config) -> Result<Client, Error> {
     Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }
@@ -268,7 +260,7 @@ fn watch_options(options: &RunOptions, settings: &Settings) -> WatchOptions {
     WatchOptions { namespaces: options.watch_namespaces.clone(), timeout: list_timeout(settings) }
 }
 
-/// Timeout of the requests of watches: a page of a list is the largest answer.
+/// Timeout of list and watch requests: a page of a list is the largest response.
 fn list_timeout(settings: &Settings) -> Duration {
     settings.request_timeout().max(Duration::from_secs(30))
 }
@@ -280,7 +272,7 @@ fn elector(client: &Client, settings: &Settings, identity: &str, namespace: &str
         renew_deadline: Duration::from_secs(lease.renew_deadline_seconds),
         retry: Duration::from_secs(lease.retry_seconds),
     };
-    // A third of the deadline, so that a lost answer leaves time for further attempts.
+    // A third of the deadline, so that there is time for further attempts if a response is lost.
     let leases = KubeLeases::new(client.clone(), namespace, &lease.name, timings.renew_deadline / 3);
     Elector::new(leases, timings, identity.to_owned(), namespace, &lease.name)
 }

@@ -1,4 +1,4 @@
-//! The limits and rules of requests to servers that users name, made from the settings, and what is done for them once a minute.
+//! Limits and rules of requests to servers that users name, derived from the settings, and their periodic upkeep.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -19,13 +19,10 @@ use ganglion_outbound::web::Web;
 use ganglion_runtime::api_server;
 use ganglion_runtime::metrics::{LimitLabel, Metrics};
 
-/// How often the API server's endpoints are looked up, and unused Secrets are dropped.
+/// Interval at which the API server's endpoints are refreshed and unused Secrets are dropped.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// The addresses that requests to servers of users may connect to.
-///
-/// # Errors
-/// A network or host in the settings cannot be read.
+/// Addresses that requests to users' servers may connect to.
 pub fn rules(config: &Config, settings: &Settings) -> Result<address::Rules, Error> {
     let outbound = &settings.outbound;
     let url = &config.cluster_url;
@@ -48,12 +45,12 @@ fn parsed<T: FromStr<Err: Display>>(setting: &'static str, texts: &[String]) -> 
     texts.iter().map(parse).collect()
 }
 
-/// The sender of requests, bounded in bytes.
+/// The HTTP client, with a limit on bytes in flight.
 pub fn web(names: Names, settings: &Settings, metrics: &Metrics) -> Web {
     Web::new(names, FairLimit::new(settings.outbound.max_bytes.in_flight, full(metrics, "bytes")))
 }
 
-/// The client of the controllers, bounded in requests and in the size of answers.
+/// The client of the controllers, with limits on the number of requests and the size of responses.
 pub fn client(web: Arc<Web>, settings: &Settings, metrics: &Metrics) -> OutboundClient {
     let Outbound { timeout_seconds, concurrency, .. } = settings.outbound;
     let MaxBytes { sample, object, pods, node, nodes, in_flight: _ } = settings.outbound.max_bytes;
@@ -66,13 +63,13 @@ pub fn client(web: Arc<Web>, settings: &Settings, metrics: &Metrics) -> Outbound
     )
 }
 
-/// Counts requests of loops for which too little of this limit was left.
+/// Counter of requests that waited or failed because of this limit.
 fn full(metrics: &Metrics, limit: &'static str) -> Counter {
     metrics.outbound_full.get_or_create(&LimitLabel { limit }).clone()
 }
 
-/// Once a minute until the end: keeps the API server's endpoints out of reach of requests to servers of users, and drops the
-/// Secrets that no such request has named for a while.
+/// Once a minute until the end: refreshes the API server's endpoints, which requests to users' servers must not reach,
+/// and drops Secrets that no such request has used for a while.
 pub async fn keep_up(
     client: Client,
     names: Names,
@@ -93,7 +90,7 @@ pub async fn keep_up(
     }
 }
 
-/// Looks the API server's endpoints up. Returns when to look again.
+/// Refreshes the API server's endpoints. Returns the time until the next refresh.
 async fn guard_api_server(client: &Client, names: &Names, timeout: Duration) -> Duration {
     match tokio::time::timeout(timeout, api_server::endpoints(client)).await {
         Ok(Ok(endpoints)) => {
@@ -121,7 +118,7 @@ mod tests {
     use ganglion_runtime::account::Account;
     use ganglion_runtime::writer::Writer;
 
-    /// A client of an API server that has one Secret, and no endpoints.
+    /// A client of an API server that has one Secret and no endpoints.
     fn api_server() -> Client {
         let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
         tokio::spawn(async move {

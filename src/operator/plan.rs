@@ -1,5 +1,5 @@
-//! `ganglion plan`: finds out what actions would do before they are applied, with the operator's own planner, as the user and from
-//! where the user is. Changes nothing.
+//! `ganglion plan`: shows what actions would do before they are applied. Uses the operator's planner with the user's
+//! permissions. Changes nothing.
 
 mod cluster;
 
@@ -21,14 +21,15 @@ use ganglion_core::world::{Origin, World};
 use ganglion_placement::cache::PlacementCache;
 use ganglion_runtime::store::Store;
 
-/// Field manager of the dry run. It begins as that of kubectl does: who plans by hand applies by hand, which decides how often the
-/// action may run.
+/// Field manager of the dry run. It begins like kubectl's field manager, which determines how often the action may run:
+/// a person who plans an action will also apply it.
 const MANAGER: &str = "kubectl-ganglion";
 
-/// What the API server says to those who may not make actions; who may, and lacks a right that the action needs, is told otherwise.
+/// Part of the RBAC refusal for users who cannot create WorkloadActions. Users who can, but lack a permission that the
+/// action needs, get another message.
 const CANNOT_CREATE: &str = "cannot create resource \"workloadactions\"";
 
-/// Why there is no plan.
+/// Error: there is no plan.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error(
@@ -37,10 +38,10 @@ pub enum Error {
     )]
     NotAllowed(String),
     #[error(
-        "the cluster does not know the kind WorkloadAction: install the operator's CRDs with `kubectl apply --server-side -k crds`"
+        "the cluster does not have the kind WorkloadAction: install the operator's CRDs with `kubectl apply --server-side -k crds`"
     )]
     NoKind,
-    #[error("the action is no WorkloadAction: {0}")]
+    #[error("the document is not a valid WorkloadAction: {0}")]
     Parse(#[source] serde_json::Error),
     #[error("the owner of the workload's ReplicaSets cannot be read: {0}")]
     Owner(#[source] ganglion_runtime::error::Error),
@@ -48,16 +49,16 @@ pub enum Error {
     Api(#[source] Box<kube::Error>),
 }
 
-/// What is taken for granted.
+/// Assumptions of a plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlanBasis<'a> {
-    /// Nodes that would be cordoned before.
+    /// Nodes that would be cordoned before the actions start.
     pub cordoned: &'a [String],
-    /// The user will make the actions: who has no right to is refused.
+    /// true: the user will create the actions, so a missing permission to create them is a refusal.
     pub is_maker: bool,
 }
 
-/// A document, and whether it would be accepted.
+/// A document and the API server's verdict.
 struct Asked {
     key: Key,
     verb: &'static str,
@@ -65,17 +66,14 @@ struct Asked {
 }
 
 enum Verdict {
-    /// The action as the API server would store it. The note says so where the API server was not asked.
+    /// The action as the API server would store it. The note explains if the API server was not asked.
     Accepted(Box<WorkloadAction>, Option<String>),
-    /// In the words of the API server.
+    /// The message of the API server.
     Refused(String),
 }
 
-/// Plans actions. Each is a manifest of the kind WorkloadAction, which is planned as if it were alone, and as the basis
-/// has it.
-///
-/// # Errors
-/// The cluster cannot be read. Why an action would not start is in its preview.
+/// Plans actions. Each document is a WorkloadAction manifest. It is planned as if it were the only action, with the
+/// assumptions of `basis`. The preview says why an action would not start.
 pub async fn plan(
     client: &Client,
     namespace: &str,
@@ -96,7 +94,7 @@ pub async fn plan(
     let read =
         if namespaces.is_empty() { Ok(Vec::new()) } else { reader.read(&namespaces, !policies.is_empty()).await };
     let (notes, is_read) = match read {
-        // Whether they may be made is known nevertheless.
+        // The verdict about their creation is known nevertheless.
         Err(Error::NotAllowed(words)) if basis.is_maker => (vec![format!("Targets are not known: {words}.")], false),
         read => (read?, true),
     };
@@ -124,7 +122,7 @@ pub async fn plan(
     Ok(all.into_iter().map(previewed).collect())
 }
 
-/// Has the world take these nodes for cordoned.
+/// Marks these nodes as cordoned in the world.
 fn cordon(world: &mut World, names: &[String]) {
     for name in names {
         if let Some(node) = world.node(name).cloned() {
@@ -135,7 +133,7 @@ fn cordon(world: &mut World, names: &[String]) {
     }
 }
 
-/// The policy that an action names.
+/// Name of the policy in an action.
 fn policy_of(document: &Value) -> Option<&str> {
     let verbs = ["create", "move", "moveApplication"];
     verbs.iter().find_map(|verb| document.pointer(&format!("/spec/{verb}/to/policy"))?.as_str())
@@ -168,7 +166,7 @@ async fn ask(client: &Client, namespace: &str, document: &Value, is_maker: bool)
     Ok(Asked { key, verb, verdict })
 }
 
-/// Creates the action in a dry run. Unknown fields are refused, as kubectl has them refused.
+/// Creates the action in a dry run. Unknown fields are rejected, as with kubectl.
 async fn create(client: &Client, namespace: &str, document: &Value) -> Result<WorkloadAction, kube::Error> {
     let actions: Api<WorkloadAction> = Api::namespaced(client.clone(), namespace);
     let params = format!("dryRun=All&fieldManager={MANAGER}&fieldValidation=Strict");
@@ -178,7 +176,7 @@ async fn create(client: &Client, namespace: &str, document: &Value) -> Result<Wo
     client.request(request.body(body).map_err(kube::Error::HttpError)?).await
 }
 
-/// The action as the document has it.
+/// Parses the document as an action.
 fn parse(named: &Key, document: &Value) -> Result<WorkloadAction, serde_json::Error> {
     let mut action: WorkloadAction = serde_json::from_value(document.clone())?;
     action.metadata.namespace = Some(named.namespace.clone());

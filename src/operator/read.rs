@@ -1,4 +1,4 @@
-//! What short commands read of the cluster, as the user.
+//! Reads the cluster for short commands, with the user's permissions.
 
 use std::fmt::Debug;
 
@@ -18,13 +18,10 @@ use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::store::Store;
 use ganglion_runtime::writer::Writer;
 
-/// Objects in one page of a list: a page of pods takes a few megabytes.
+/// Number of objects in one page of a list: a page of pods takes a few megabytes.
 const PAGE: u32 = 500;
 
-/// Takes in all objects of a kind, page by page.
-///
-/// # Errors
-/// The API server refuses, or does not answer.
+/// Reads all objects of a kind, page by page.
 pub async fn pages<K>(api: &Api<K>, mut take: impl FnMut(K)) -> Result<(), kube::Error>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
@@ -40,7 +37,7 @@ where
     }
 }
 
-/// What the operator's own code needs for requests, for a command: with this name as leader term.
+/// Context for the operator's code in a command. The leader term has this name.
 pub fn context(client: &Client, store: Store, settings: &Settings, command: &str) -> Context {
     let metrics = Metrics::new();
     let stop = CancellationToken::new();
@@ -56,7 +53,7 @@ pub fn context(client: &Client, store: Store, settings: &Settings, command: &str
     }
 }
 
-/// What a policy has learned, as far as it may be read: else it is learned anew from the pods.
+/// Saved values of a policy, if the user can read them; otherwise the policy learns from the pods again.
 pub async fn saved_memory(client: &Client, policy: &PlacementPolicy) -> Option<SavedMemory> {
     let (namespace, name) = policy.status.as_ref()?.memory.as_ref()?.split_once('/')?;
     let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await.ok()??;

@@ -1,7 +1,7 @@
-//! The operator's settings: typed, validated at start; unknown keys are refused.
+//! The operator's settings: typed and validated at start; unknown keys are rejected.
 //!
-//! Owns the defaults. `config/settings.yaml` documents them; a test compares the two. Reads no environment and no other file
-//! than the given one.
+//! This module defines the defaults. `config/settings.yaml` documents them; a test compares the two. It reads only the
+//! given file and no environment variables.
 
 mod node_configs;
 mod placement;
@@ -21,7 +21,7 @@ pub use node_configs::{Deadband, NodeConfigs};
 pub use placement::Placement;
 pub use swarm_pools::SwarmPools;
 
-/// All settings. A key that is left out has its default.
+/// All settings. A missing key has its default.
 #[derive(Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Settings {
@@ -36,16 +36,16 @@ pub struct Settings {
     pub lease: Lease,
 }
 
-/// The workload-action controller.
+/// Settings of the workload-action controller.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WorkloadActions {
     /// Maximum number of replicas that actions change at the same time. `null` or 0: unlimited.
     pub limits: LimitSettings,
-    /// How many actions are reconciled at the same time, 1 to 1000. Default: 16.
+    /// Number of actions that are reconciled at the same time, 1 to 1000. Default: 16.
     pub concurrency: usize,
-    /// Seconds after which an unfinished action is reconciled again without a change, 10 to 86400; it covers events that a watch
-    /// missed. Default: 300.
+    /// Seconds after which an unfinished action is reconciled again without a change, 10 to 86400; this covers events
+    /// that a watch missed. Default: 300.
     pub resync_seconds: u64,
 }
 
@@ -53,31 +53,31 @@ pub struct WorkloadActions {
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LimitSettings {
-    /// In the cluster. Default: 50.
+    /// Replicas in the cluster. Default: 50.
     pub in_all: Option<usize>,
-    /// In one namespace. Default: 25.
+    /// Replicas in one namespace. Default: 25.
     pub per_namespace: Option<usize>,
-    /// Of one workload. Default: 5.
+    /// Replicas of one workload. Default: 5.
     pub per_workload: Option<usize>,
-    /// Leaving one node. Default: 5.
+    /// Replicas that leave one node. Default: 5.
     pub per_source_node: Option<usize>,
-    /// Arriving at one node. Default: 5.
+    /// Replicas that arrive at one node. Default: 5.
     pub per_target_node: Option<usize>,
-    /// Seconds in one step after which a replica no longer counts for `inAll`, `perSourceNode` and `perTargetNode`, 60 to
-    /// 86400. Default: 900.
+    /// Seconds in one step after which a replica no longer counts for `inAll`, `perSourceNode` and `perTargetNode`, 60
+    /// to 86400. Default: 900.
     pub idle_after_seconds: u32,
 }
 
-/// The closed-loop controller.
+/// Settings of the closed-loop controllers.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ClosedLoops {
-    /// How many objects each of the four loop controllers reconciles at the same time, 1 to 1000. Default: 16.
+    /// Number of objects that each of the four loop controllers reconciles at the same time, 1 to 1000. Default: 16.
     pub concurrency: usize,
-    /// How many loops have series of their own in the metrics, 0 to 10000: the first by namespace and name. 0 switches them off.
-    /// Default: 500.
+    /// Maximum number of loops with their own series in the metrics, 0 to 10000; the first loops by namespace and name
+    /// have them. 0 disables these series. Default: 500.
     pub series: usize,
-    /// The kinds whose fields loops may change (rung `patch`). Default: none.
+    /// Kinds whose fields loops may change (rung `patch`). Default: none.
     pub patchable_kinds: Vec<PatchableKind>,
 }
 
@@ -91,38 +91,41 @@ pub struct PatchableKind {
     pub kind: String,
 }
 
-/// The namespaces in which the operator acts.
+/// Namespaces in which the operator acts.
 #[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NamespaceSettings {
-    /// Also acts on objects in `kube-system` and other namespaces whose names begin with `kube-`. Default: false.
+    /// true: the operator also acts on objects in `kube-system` and other namespaces whose names begin with `kube-`.
+    /// Default: false.
     pub allow_kube: bool,
 }
 
-/// Requests to servers that users name, such as the sources of loops. What is denied is refused. Of the rest, what is allowed is
-/// asked even where the operator refuses it by itself: loopback, link-local, metadata of clouds, translators. Everything else is
-/// asked unless `onlyAllowed`.
+/// Requests to servers that users name, such as the sources of loops. Denied addresses are refused. Allowed addresses
+/// are permitted even if a built-in rule refuses them: loopback, link-local, cloud metadata, and address translators.
+/// All other addresses are permitted unless `onlyAllowed` is set.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Outbound {
     /// Networks and addresses that are refused. Default: none.
     pub denied_networks: Vec<String>,
-    /// Hosts that are refused, `.example.com` with all below it. A host with another name and the same address is not refused.
-    /// Default: none.
+    /// Hosts that are refused; `.example.com` includes all hosts below it. A host with another name and the same
+    /// address is not refused. Default: none.
     pub denied_hosts: Vec<String>,
-    /// Networks and addresses that are asked even where the operator refuses them by itself. Default: none.
+    /// Networks and addresses that are permitted even if a built-in rule refuses them. Default: none.
     pub allowed_networks: Vec<String>,
-    /// Hosts of which errors say why they do not answer, and that are asked with `onlyAllowed`. Default: none.
+    /// Hosts that are permitted with `onlyAllowed`, and whose connection errors are shown to users in detail. Default:
+    /// none.
     pub allowed_hosts: Vec<String>,
-    /// Refuses everything that is not allowed. Default: false.
+    /// true: refuses all addresses and hosts that are not allowed. Default: false.
     pub only_allowed: bool,
-    /// Allows the API server: the address by which the operator reaches it, and its endpoints. Default: false.
+    /// true: allows requests to the API server, at the address by which the operator reaches it and at its endpoints.
+    /// Default: false.
     pub allow_api_server: bool,
-    /// Timeout of a request in seconds, 1 to 60; the loop's interval if that is shorter. Default: 10.
+    /// Timeout of a request in seconds, 1 to 60; the loop's interval applies if it is shorter. Default: 10.
     pub timeout_seconds: u64,
-    /// Maximum number of concurrent requests, 1 to 100000; for one namespace, a quarter of it. Default: 4096.
+    /// Maximum number of concurrent requests, 1 to 100000; one namespace can use a quarter of it. Default: 4096.
     pub concurrency: usize,
-    /// Maximum sizes of answers, in bytes.
+    /// Maximum sizes of responses, in bytes.
     pub max_bytes: MaxBytes,
 }
 
@@ -130,18 +133,19 @@ pub struct Outbound {
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct MaxBytes {
-    /// The answer of a source `http` or `prometheus`. Default: 65536.
+    /// Response of a source `http` or `prometheus`. Default: 65536.
     pub sample: usize,
-    /// An object that a source `object` reads, or a Secret or ConfigMap. Default: 2097152.
+    /// Object that a source `object` reads, or a Secret or ConfigMap. Default: 2097152.
     pub object: usize,
-    /// The pods of a source `resource`, or their metrics. Default: 8388608.
+    /// Pods of a source `resource`, or their metrics. Default: 8388608.
     pub pods: usize,
     /// One document of a machine or server that a NodeConfig names. Default: 262144.
     pub node: usize,
-    /// One answer about all nodes: usage from Prometheus or metrics.k8s.io, a batch of predictions. Default: 8388608.
+    /// One response about all nodes: usage from Prometheus or metrics.k8s.io, or a batch of predictions. Default:
+    /// 8388608.
     pub nodes: usize,
-    /// All answers that are being read; for one namespace, a quarter of it, which none of the others may exceed. 65536 to
-    /// 1073741824. Default: 33554432.
+    /// Total of all responses that are being read, 65536 to 1073741824. One namespace can use a quarter of it, and no
+    /// other maximum may exceed this quarter. Default: 33554432.
     pub in_flight: usize,
 }
 
@@ -226,7 +230,7 @@ impl Default for Lease {
     }
 }
 
-/// Why settings cannot be used.
+/// Error: the settings cannot be used.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error("cannot read the settings file {path}")]
@@ -235,11 +239,11 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    #[error("the settings do not parse: {0}")]
+    #[error("the settings cannot be parsed: {0}")]
     Parse(String),
-    #[error("setting {field} is {value}, which is not {rule}")]
+    #[error("setting {field} is {value}; it must be {rule}")]
     Bounds { field: &'static str, value: u64, rule: &'static str },
-    #[error("setting closedLoops.patchableKinds[{0}] needs a kind, and a group without a version")]
+    #[error("setting closedLoops.patchableKinds[{0}] must have a kind, and a group without a version")]
     PatchableKind(usize),
     #[error("setting nodeConfigs.deadband.{0} must be a number from 0 to 1000000")]
     Deadband(&'static str),
@@ -249,18 +253,12 @@ pub enum Error {
 
 impl Settings {
     /// Reads a settings file.
-    ///
-    /// # Errors
-    /// The file cannot be read, does not parse, names an unknown key, or has a value out of bounds.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
         Self::parse(&text)
     }
 
-    /// Reads settings from YAML; an empty text gives the defaults.
-    ///
-    /// # Errors
-    /// As for [`Settings::load`].
+    /// Parses settings from YAML; an empty text results in the defaults.
     pub fn parse(yaml: &str) -> Result<Self, Error> {
         let settings: Option<Self> = serde_saphyr::from_str(yaml).map_err(|error| Error::Parse(error.to_string()))?;
         let settings = settings.unwrap_or_default();
@@ -337,7 +335,7 @@ impl Settings {
         names.iter().find(|(_, name)| name.is_empty()).map_or(Ok(()), |(field, _)| Err(Error::Empty(field)))
     }
 
-    /// The limits of the planner of workload actions.
+    /// Limits of the planner of workload actions.
     #[must_use]
     pub fn limits(&self) -> Limits {
         let limits = &self.workload_actions.limits;
@@ -353,23 +351,23 @@ impl Settings {
         }
     }
 
-    /// The namespaces in which the operator acts.
+    /// Namespaces in which the operator acts.
     #[must_use]
     pub fn namespaces(&self) -> Namespaces {
         Namespaces { allow_kube: self.namespaces.allow_kube }
     }
 
-    /// When the status of a NodeConfig is worth a write.
+    /// Rule that decides when the status of a NodeConfig is written.
     #[must_use]
     pub fn node_write_rule(&self) -> WriteRule {
         let NodeConfigs { heartbeat_seconds, deadband: Deadband { celsius, pascals, percent, watts }, .. } =
             self.node_configs;
-        // At most a day.
+        // The maximum is one day.
         let heartbeat = SignedDuration::from_secs(i64::try_from(heartbeat_seconds).unwrap_or(i64::MAX));
         WriteRule { celsius, pascals, percent, watts, heartbeat }
     }
 
-    /// The kinds whose fields loops may change, as `group/Kind`.
+    /// Kinds whose fields loops may change, as `group/Kind`.
     #[must_use]
     pub fn patchable_kinds(&self) -> Vec<String> {
         let all = self.closed_loops.patchable_kinds.iter();

@@ -6,7 +6,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-/// A token that SIGTERM and SIGINT cancel.
+/// Returns a token that SIGTERM and SIGINT cancel.
 pub fn stop() -> Result<CancellationToken, Error> {
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;

@@ -1,4 +1,4 @@
-//! Logs of the process: text for people, JSON for machines. Set up once, by the binary.
+//! Logs of the process: as text for humans or as JSON for programs. Set up once, by the binary.
 
 use std::io::IsTerminal;
 
@@ -8,21 +8,19 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Text for humans.
     #[default]
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// The default filter: our own messages, and of the libraries only problems. kube_client is limited to errors, since its
-/// warnings contain whole replies that do not parse, which may be megabytes and contain secrets.
+/// The default filter: all messages of this program, and only problems of the libraries. kube_client is limited to
+/// errors because its warnings contain whole responses that cannot be parsed; these may be megabytes large and contain
+/// secrets.
 pub const DEFAULT_FILTER: &str = "info,kube_client=error,kube_runtime=warn,hyper=warn,tower=warn";
 
 /// Starts logging to stderr. `filter` has the syntax of `RUST_LOG`.
-///
-/// # Errors
-/// The filter does not parse, or logging was started before.
 pub fn start(format: Format, filter: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let filter = EnvFilter::try_new(filter)?;
     let colour = std::io::stderr().is_terminal();

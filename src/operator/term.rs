@@ -1,4 +1,4 @@
-//! The controllers of one leader term: what each gets, and how it is started. They end with the lease.
+//! Creates and starts the controllers of one leader term. They end with the lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,12 +38,12 @@ pub struct Term<'a> {
     pub tasks: JoinSet<()>,
     /// Tasks that send events.
     pub senders: JoinSet<()>,
-    /// Name of the term, as written in statuses.
+    /// Name of the term, as written to statuses.
     pub name: Arc<str>,
 }
 
 impl Term<'_> {
-    /// Starts every controller. Returns the tasks of the controllers and the tasks that send their events.
+    /// Starts all controllers. Returns the tasks of the controllers and the tasks that send their events.
     pub fn start_all(mut self) -> (JoinSet<()>, JoinSet<()>) {
         let Parts { settings, outbound, .. } = self.parts;
         let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
@@ -142,7 +142,7 @@ impl Term<'_> {
     fn start_node_configs(&mut self) {
         let Parts { settings, outbound, .. } = self.parts;
         let nodes = &settings.node_configs;
-        // Statuses leave room for specs: whoever changes a template waits for those.
+        // Fewer writers for statuses than for specs, because users wait for the specs after a change of a template.
         let reports = nodes.concurrency.div_ceil(4);
         let controller = self.start(reports, |ctx| NodeConfigController {
             ctx,
@@ -155,7 +155,7 @@ impl Term<'_> {
         self.tasks.spawn(node_config::run_polls(controller, polls::PollLimits { polls: nodes.polls }));
     }
 
-    /// Starts one controller and queues every object of its kind.
+    /// Starts one controller and enqueues all objects of its kind.
     fn start<C: Controller>(&mut self, concurrency: usize, make: impl FnOnce(Context) -> C) -> Arc<C> {
         self.start_with(concurrency, make, |world| {
             let table = C::Kind::table(world);
@@ -163,7 +163,7 @@ impl Term<'_> {
         })
     }
 
-    /// Starts one controller and queues these objects.
+    /// Starts one controller and enqueues these objects.
     fn start_with<C: Controller>(
         &mut self,
         concurrency: usize,
@@ -172,7 +172,7 @@ impl Term<'_> {
     ) -> Arc<C> {
         let parts = self.parts;
         let controller = Arc::new(make(self.context(C::NAME)));
-        // Open before queueing all objects, so that none in between is missed.
+        // Opens the queue before enqueueing all objects, so that no change in between is missed.
         let queue = parts.store.queue::<C::Kind>();
         queue.open();
         queue.add(parts.store.read(first));

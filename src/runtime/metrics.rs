@@ -1,7 +1,7 @@
-//! The metrics of the process itself. Labels are closed sets: never the name of an object, never the text of an error. The
+//! Metrics of the process itself. Labels are closed sets: never the name of an object, never the text of an error. The
 //! series of single objects are in `http::figures`.
 //!
-//! Owns names and help texts; knows nothing of what is measured.
+//! This module defines names and help texts, and is independent of the measured code.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -87,20 +87,21 @@ pub struct ExtenderLabels {
     pub outcome: &'static str,
 }
 
-/// One measured or predicted value of a node.
+/// A measured or predicted value of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeMeasurement {
     pub value: f64,
     pub at: Timestamp,
-    /// The time between two measurements.
+    /// Time between two measurements.
     pub interval: SignedDuration,
 }
 
-/// The newest values of nodes, by the object that they are measured for. A status has them too, up to a heartbeat later.
+/// Newest values of nodes, by the object that they are measured for. A status contains them with a delay of up to one
+/// heartbeat.
 #[derive(Clone, Default)]
 pub struct NodeValues(Arc<Mutex<HashMap<String, ValuesOfNode>>>);
 
-/// The values of one node, by name.
+/// Values of one node, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValuesOfNode {
     pub node: String,
@@ -112,7 +113,7 @@ impl NodeValues {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps only these values of an object, all of this node.
+    /// Removes all values of an object except these, which all belong to this node.
     pub fn keep(&self, object: &str, node: &str, values: &[&'static str]) {
         let mut all = self.all();
         let Some(known) = all.get_mut(object) else { return };
@@ -122,7 +123,6 @@ impl NodeValues {
         }
     }
 
-    /// Sets a value.
     pub fn set(&self, object: &str, node: &str, name: &'static str, value: NodeMeasurement) {
         let mut all = self.all();
         let known = all.entry(object.to_owned()).or_default();
@@ -132,12 +132,12 @@ impl NodeValues {
         known.values.insert(name, value);
     }
 
-    /// Forgets an object.
+    /// Removes an object.
     pub fn remove(&self, object: &str) {
         self.all().remove(object);
     }
 
-    /// The values of the first nodes by name; at most this number.
+    /// Values of the first nodes by name, at most this number of nodes.
     #[must_use]
     pub fn first(&self, most: usize) -> Vec<ValuesOfNode> {
         let mut all: Vec<ValuesOfNode> = self.all().values().cloned().collect();
@@ -147,11 +147,12 @@ impl NodeValues {
     }
 }
 
-/// The newest values of loops' metrics, by namespace and name of the loop. A status has them too, up to a heartbeat later.
+/// Newest values of loops' metrics, by namespace and name of the loop. A status contains them with a delay of up to one
+/// heartbeat.
 #[derive(Clone, Default)]
 pub struct LoopValues(Arc<Mutex<ValuesByLoop>>);
 
-/// The values by metric, by namespace and name of the loop.
+/// Values by metric, by namespace and name of the loop.
 type ValuesByLoop = HashMap<(String, String), Vec<(String, f64)>>;
 
 impl LoopValues {
@@ -164,12 +165,12 @@ impl LoopValues {
         self.all().insert((namespace.to_owned(), name.to_owned()), values);
     }
 
-    /// Forgets a loop.
+    /// Removes a loop.
     pub fn remove(&self, namespace: &str, name: &str) {
         self.all().remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// The values of a loop, if this replica observes it.
+    /// Values of a loop, if this replica observes it.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<Vec<(String, f64)>> {
         self.all().get(&(namespace.to_owned(), name.to_owned())).cloned()
@@ -218,7 +219,7 @@ fn effect_histogram() -> Histogram {
 }
 
 impl Metrics {
-    /// All metrics, registered.
+    /// Creates and registers all metrics.
     #[must_use]
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("ganglion");
@@ -255,7 +256,7 @@ impl Metrics {
         registry.register("reconciles", "Reconciles of one object", self.reconciles.clone());
         registry.register(
             "reconcile_duration_seconds",
-            "Duration of one reconcile, requests included",
+            "Duration of one reconcile, including its requests",
             self.reconcile_seconds.clone(),
         );
         registry.register("effects", "Writes to the API server, by effect", self.effects.clone());
@@ -282,12 +283,12 @@ impl Metrics {
         );
         registry.register(
             "extender_request_seconds",
-            "Duration of such a request, its body included",
+            "Duration of a request of a scheduler, including its body",
             self.extender_seconds.clone(),
         );
         registry.register(
             "outbound_full",
-            "Requests of loops and notifications that waited or failed because a limit on all of them was used up, by limit",
+            "Requests of loops and notifications that waited or failed because a shared limit was reached, by limit",
             self.outbound_full.clone(),
         );
         registry.register(
@@ -302,7 +303,7 @@ impl Metrics {
         );
         registry.register(
             "notifications",
-            "Attempts to notify receivers of the end of actions, by result",
+            "Attempts to notify receivers about the end of an action, by result",
             self.notifications.clone(),
         );
         registry.register("leader", "1 while this replica holds the lease and acts", self.leader.clone());
@@ -322,10 +323,7 @@ impl Metrics {
         self.effect_seconds.get_or_create(&labels).observe(time.as_secs_f64());
     }
 
-    /// All metrics, and those of this registry, in the OpenMetrics text format.
-    ///
-    /// # Errors
-    /// None in practice: writing to a string cannot fail.
+    /// All metrics of this process and of this registry, in the OpenMetrics text format.
     pub fn render(&self, more: &Registry) -> Result<String, std::fmt::Error> {
         let mut out = String::new();
         text::encode_registry(&mut out, &self.registry)?;

@@ -208,7 +208,7 @@ async fn remembered(scene: &Scene<'_>, map: &str) -> Result<()> {
     let scores = scene.opinion("web").await?;
     ensure!(scores == [5, 10], "{scores:?} once the failed pod has gone");
     let said = std::fs::read_to_string(world.operator.lock().await.log())?;
-    ensure!(said.contains("what a policy learned before is read"), "no word about {map}");
+    ensure!(said.contains("the saved values of a policy are restored"), "no word about {map}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The action for an alarm: a ladder of rungs that are tried in order.
+//! The action for an alarm: a ladder of alternatives (rungs) that are tried in order.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -23,11 +23,12 @@ pub struct LoopAction {
     // Not `on`, which is `true` in YAML 1.1, and so for kubectl.
     /// The alarm that the action is for.
     pub when: Alarm,
-    /// How long an action takes to show its effect, such as `2m`. Until then this alarm leads to no other action. If the value
-    /// has not improved by then, the next rung is tried. Default: 0s, and effects are not judged.
+    /// Time until the effect of an action can be judged, such as `2m`. Until then, this alarm triggers no other action.
+    /// If the value has not improved by then, the next rung is tried. Default: 0s; effects are not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settle: Option<DurationText>,
-    /// Possible actions, the preferred one first. The next rung is tried when one reaches its bound or had no effect. 1 to 8.
+    /// Alternative actions (rungs), the preferred one first. The next rung is tried when the current one has reached
+    /// its bound or had no effect. 1 to 8.
     #[schemars(length(min = 1, max = 8))]
     pub ladder: Vec<Rung>,
     /// Time windows in which the action is allowed. At most 4. Default: at any time.
@@ -63,10 +64,11 @@ pub struct Rung {
     /// Creates a WorkloadAction for the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload_action: Option<ActionTemplate>,
-    /// Changes one field of the target. Only for kinds that the operator's settings allow (`closedLoops.patchableKinds`).
+    /// Changes one field of the target. Only for kinds that the operator's settings allow
+    /// (`closedLoops.patchableKinds`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<PatchField>,
-    /// Sends a CloudEvent to an address, at most once: it may be lost, and it is never sent twice.
+    /// Sends a CloudEvent to an address, at most once: an event may be lost, but is never sent twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
     /// Changes the policy of the target loop, within the bounds of that loop's `tunable`.
@@ -86,18 +88,19 @@ pub struct Rung {
     validation = Rule::new("!has(self.min) || !has(self.max) || self.min <= self.max").message("min must not be above max"),
 )]
 pub struct Scale {
-    /// How many replicas to add; negative to remove.
+    /// Number of replicas to add; a negative number removes replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -1000, max = 1000))]
     pub by: Option<i32>,
-    /// Multiplies the replicas by this factor; rounds so that the number always changes. A number as a string, such as "1.5".
+    /// Multiplies the number of replicas by this factor. The result is rounded so that the number always changes. A
+    /// number as a string, such as "1.5".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<Number>,
-    /// Lower bound of the replicas, 0 to 100000. Default: the current number.
+    /// Minimum number of replicas, 0 to 100000. Default: the current number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100_000))]
     pub min: Option<i32>,
-    /// Upper bound of the replicas, 0 to 100000. Default: the current number.
+    /// Maximum number of replicas, 0 to 100000. Default: the current number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100_000))]
     pub max: Option<i32>,
@@ -160,7 +163,7 @@ pub struct ActionTemplate {
 pub struct CreateTemplate {
     /// Nodes for the new replicas.
     pub to: Target,
-    /// How many replicas to add, 1 to 100. Default: 1.
+    /// Number of replicas to add, 1 to 100. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub count: Option<i32>,
@@ -170,10 +173,10 @@ pub struct CreateTemplate {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteTemplate {
-    /// Nodes that the replicas are taken from. Default: any node.
+    /// Nodes from which replicas are removed. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<NodeSource>,
-    /// How many replicas to remove, 1 to 100. Default: 1.
+    /// Number of replicas to remove, 1 to 100. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub count: Option<i32>,
@@ -188,7 +191,7 @@ pub struct MoveTemplate {
     pub from: Option<NodeSource>,
     /// Nodes that the replicas move to.
     pub to: Target,
-    /// How many replicas to move, 1 to 100. Default: 1.
+    /// Number of replicas to move, 1 to 100. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub count: Option<i32>,
@@ -202,10 +205,10 @@ pub struct MoveTemplate {
     validation = Rule::new("has(self.to) || (has(self.min) && has(self.max))").message("by and factor need min and max"),
 )]
 pub struct PatchField {
-    /// Path of the field, which begins with `spec`: names and indexes separated by dots, such as `spec.rate`.
+    /// Path of the field, starting with `spec`: names and indexes separated by dots, such as `spec.rate`.
     #[schemars(length(min = 6, max = 253), regex(pattern = "^spec\\."))]
     pub path: String,
-    /// How much to add; negative to subtract. A number as a string.
+    /// Amount to add; a negative amount is subtracted. A number as a string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Number>,
     /// Multiplies the value by this factor. A number as a string.
@@ -215,15 +218,15 @@ pub struct PatchField {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub to: Option<String>,
-    /// Lower bound of the result; required with by and factor, without effect with to. A number as a string.
+    /// Minimum of the result. Required with by and factor; has no effect with to. A number as a string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<Number>,
-    /// Upper bound of the result; required with by and factor, without effect with to. A number as a string.
+    /// Maximum of the result. Required with by and factor; has no effect with to. A number as a string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Number>,
 }
 
-/// Where a CloudEvent 1.0 is sent. The id of the event consists of the loop's uid and the decision's number.
+/// Receiver of a CloudEvent 1.0. The id of the event consists of the loop's uid and the decision's number.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
@@ -233,7 +236,7 @@ pub struct Webhook {
     /// Credentials that the operator sends. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Certificate authorities that the server's certificate is verified with. Default: the public ones.
+    /// Certificate authorities for verifying the server's certificate. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CaRef>,
 }
@@ -245,7 +248,7 @@ pub struct Webhook {
     validation = Rule::new("has(self.raiseRank) != has(self.threshold)").message("set exactly one of raiseRank, threshold"),
 )]
 pub struct Tune {
-    /// LeastServed: moves the metric that the rule LastServed found one rank up.
+    /// LeastServed: moves the metric that the rule LastServed selected up by one rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raise_rank: Option<RaiseRank>,
     /// Changes one level of a metric.
@@ -260,7 +263,7 @@ pub struct TuneThreshold {
     /// The level to change, such as `cpu.low.raise`.
     #[schemars(length(min = 1, max = 60), regex(pattern = "^[a-zA-Z][a-zA-Z0-9_]*\\.(low|high)\\.(raise|clear)$"))]
     pub path: String,
-    /// How much to add; negative to subtract. A number as a string.
+    /// Amount to add; a negative amount is subtracted. A number as a string.
     pub by: Number,
 }
 

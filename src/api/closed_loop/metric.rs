@@ -1,4 +1,4 @@
-//! The metrics of a loop: their levels, and what to assume when a value is missing.
+//! The metrics of a loop: their levels, and the value to assume when none arrives.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::source::Source;
 use crate::scalars::{DurationText, Number};
 
-/// One value that the loop watches.
+/// A value that the loop watches.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -17,7 +17,7 @@ use crate::scalars::{DurationText, Number};
     validation = Rule::new("!has(self.low) || !has(self.high) || quantity(self.low.raise).compareTo(quantity(self.high.raise)) < 0").message("low.raise must be under high.raise"),
 )]
 pub struct Metric {
-    /// Name of the metric, a letter and then letters, digits and `_`; at most 40 characters.
+    /// Name of the metric: a letter followed by letters, digits and `_`; at most 40 characters.
     #[schemars(length(min = 1, max = 40), regex(pattern = "^[a-zA-Z][a-zA-Z0-9_]*$"))]
     pub name: String,
     /// Source of its value.
@@ -25,13 +25,14 @@ pub struct Metric {
     /// Alarm `Low`: raised when the value is below `raise`, cleared when it is `clear` or more. Default: no such alarm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<Level>,
-    /// Alarm `High`: raised when the value is above `raise`, cleared when it is `clear` or less. Default: no such alarm.
+    /// Alarm `High`: raised when the value is above `raise`, cleared when it is `clear` or less. Default: no such
+    /// alarm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high: Option<Level>,
-    /// Alarm `Equal`: stands while the value equals `to`. Default: no such alarm.
+    /// Alarm `Equal`: active while the value equals `to`. Default: no such alarm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equal: Option<Equal>,
-    /// What to assume when no value arrives. Default: Hold after three intervals.
+    /// Behavior when no value arrives. Default: Hold after three intervals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
 }
@@ -40,42 +41,44 @@ pub struct Metric {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Level {
-    /// The alarm is raised when the value is below (low) or above (high) this. A number as a string, such as "5" or "512Mi".
+    /// The alarm is raised when the value is below (low) or above (high) this. A number as a string, such as "5" or
+    /// "512Mi".
     pub raise: Number,
-    /// The alarm is cleared when the value returns to this. A number as a string. Default: the same as `raise`, no hysteresis.
+    /// The alarm is cleared when the value returns to this. A number as a string. Default: the same as `raise`; there
+    /// is no hysteresis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clear: Option<Number>,
-    /// How long the value must stay beyond `raise` before the alarm stands, such as `30s`. Default: 0s.
+    /// Minimum time that the value must be beyond `raise` before the alarm is raised, such as `30s`. Default: 0s.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub for_: Option<DurationText>,
 }
 
-/// A value to compare with.
+/// A value to compare the metric with.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Equal {
-    /// The alarm stands while the value equals this. A number as a string.
+    /// The alarm is active while the metric equals this value. A number as a string.
     pub to: Number,
     /// Largest difference from `to` that counts as equal. A number as a string. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Number>,
-    /// How long the value must stay equal before the alarm stands, such as `30s`. Default: 0s.
+    /// Minimum time that the value must be equal before the alarm is raised, such as `30s`. Default: 0s.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub for_: Option<DurationText>,
 }
 
-/// What to assume when the last value is older than `after`. Until then, and with Hold, an alarm stays as it is and no action
-/// is taken for it. An unknown value never lowers capacity.
+/// Behavior when the last value is older than `after`. Until then, and with Hold, the alarm keeps its state and
+/// triggers no action. An unknown value never leads to lower capacity.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.value) == (has(self.then) && self.then == 'Assume')").message("value goes with then: Assume, and Assume needs a value"),
 )]
 pub struct Missing {
-    /// How old the last value may be, such as `45s`. Default: three intervals.
+    /// Maximum age of the last value, such as `45s`. Default: three intervals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<DurationText>,
-    /// Hold: the alarm stays as it is and no action is taken for it. Assume: `value` is used instead. Alarm: the alarm
+    /// Hold: the alarm keeps its state and triggers no action. Assume: `value` is used instead. Alarm: the alarm
     /// `Missing` is raised; an action can be declared for it. Default: Hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<MissingThen>,
@@ -93,7 +96,7 @@ pub enum MissingThen {
     Alarm,
 }
 
-/// Which of its levels a metric violates.
+/// The level that a metric violates.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
     #[default]
@@ -104,7 +107,6 @@ pub enum Side {
 }
 
 impl Side {
-    /// The name of the side.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

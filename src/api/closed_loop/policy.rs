@@ -1,4 +1,4 @@
-//! How a loop decides: which alarm is served first, and which limits apply.
+//! Decision policy of a loop: the alarm that is served first, and the limits on actions.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scalars::{DurationText, Number};
 
-/// How one action is chosen in each iteration, and how often the loop may act.
+/// Selects one action in each iteration, and limits how often the loop acts.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -16,12 +16,13 @@ use crate::scalars::{DurationText, Number};
     validation = Rule::new("has(self.expression) == (has(self.select) && self.select == 'Expression')").message("expression goes with select: Expression, and Expression needs an expression"),
 )]
 pub struct Policy {
-    /// Which alarm is served. Rank: the first in `rank`. Weighted: the one whose excess over its level, times its weight, is
-    /// largest. Expression: the one with the largest result of `expression`. Ties go to the first in rank. Default: Rank.
+    /// Selects the alarm that is served. Rank: the first in `rank`. Weighted: the alarm with the largest product of its
+    /// weight and its excess over the level. Expression: the alarm with the largest result of `expression`. Ties go to
+    /// the first in rank. Default: Rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub select: Option<Select>,
-    /// Names of metrics, the most important first. Metrics that are not listed follow in the order of `metrics`. Default: the
-    /// order of `metrics`.
+    /// Names of metrics, the most important first. Metrics that are not listed follow in the order of `metrics`.
+    /// Default: the order of `metrics`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16), inner(length(min = 1, max = 40)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
@@ -30,8 +31,9 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub weights: Option<BTreeMap<String, Number>>,
-    /// With select: Expression, gives a number for each alarm, such as `metric.excess * 2.0 - metric.served`. An alarm with 0
-    /// or less is not served in this iteration. At most 512 characters.
+    /// With select: Expression, an expression that returns a number for each alarm, such as
+    /// `metric.excess * 2.0 - metric.served`. An alarm whose number is 0 or less is not served in this iteration. At
+    /// most 512 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub expression: Option<String>,
@@ -41,15 +43,15 @@ pub struct Policy {
     /// Maximum number of actions in a period. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// What to do when the loop alternately raises and lowers capacity. Default: nothing.
+    /// Reaction when the loop alternately raises and lowers capacity. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oscillation: Option<Oscillation>,
-    /// Further limits that apply at certain times only. At most 4. Default: none.
+    /// Additional limits that apply at certain times only. At most 4. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub limits: Option<Vec<Limit>>,
-    /// How many past decisions are kept in the Decision's status, 10 to 64. Default: 10.
+    /// Number of past decisions in the Decision's status, 10 to 64. Default: 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 64))]
     pub history_limit: Option<i32>,
@@ -75,8 +77,8 @@ pub struct Oscillation {
     pub reversals: i32,
     /// Length of the period, such as `15m`.
     pub per: DurationText,
-    /// Damp: capacity may be raised but not lowered until there are fewer changes of direction. Freeze: no action until then.
-    /// Default: Damp.
+    /// Damp: capacity may be raised but not lowered until there are fewer changes of direction. Freeze: the loop takes
+    /// no action until then. Default: Damp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Calm>,
 }
@@ -88,7 +90,7 @@ pub struct Oscillation {
     validation = Rule::new("has(self.dwell) || has(self.budget)").message("set dwell, budget or both; budget: {max: 0, per: 1h} allows no action"),
 )]
 pub struct Limit {
-    /// Name of the limit; messages show it.
+    /// Name of the limit, shown in messages.
     #[schemars(length(min = 1, max = 40))]
     pub name: String,
     /// When the limit applies. 1 to 4.
@@ -106,15 +108,15 @@ pub struct Limit {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
-    /// When it begins, as five cron fields: minute, hour, day of month, month, day of week. `0 8 * * MON-FRI` means eight
-    /// o'clock on working days. A window that does not open within five years is refused.
+    /// Start of the window as five cron fields: minute, hour, day of month, month, day of week. `0 8 * * MON-FRI` means
+    /// eight o'clock on working days. A window that does not open within five years is rejected.
     #[schemars(length(min = 9, max = 100))]
     pub cron: String,
     /// IANA time zone of `cron`, such as `Europe/Berlin`. Default: UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub time_zone: Option<String>,
-    /// How long it lasts, such as `10h`.
+    /// Length of the window, such as `10h`.
     pub duration: DurationText,
 }
 

@@ -1,4 +1,4 @@
-//! The reasons of closed loops: one closed set of words for conditions, decisions, events and metrics.
+//! Reasons of closed loops: one closed set of words for conditions, decisions, events and metrics.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,56 +6,57 @@ use serde::{Deserialize, Serialize};
 use crate::reasons::reasons;
 
 reasons! {
-    /// Reason for the state of a loop or of one of its children, or for the rejection of an alarm. The docs of each word are
-    /// for users.
+    /// Reason for the state of a loop or of one of its children, or for the rejection of an alarm. The documentation of
+    /// each word is user documentation.
     LoopReason:
 
     // The loop.
     /// The loop and its children exist and work.
     Running,
-    /// The target exists, and the rights of the service account allow every action.
+    /// The target exists, and the permissions of the service account allow every action.
     Passed,
     /// `spec.mode` is Paused.
     Paused,
-    /// The children are being created, or the target and the rights are being checked.
+    /// The children are being created, or the target and the permissions are being checked.
     Starting,
-    /// A field has a value that cannot be read; the message names the field.
+    /// A field has a value that cannot be parsed; the message names the field.
     InvalidObject,
-    /// A field of the spec is invalid; the message names the field and what is valid.
+    /// A field of the spec is invalid; the message names the field and the valid values.
     SpecInvalid,
-    /// The operator could not read a field of the spec at the moment; it tries again every few seconds.
+    /// The operator could not parse a field of the spec; it retries every few seconds.
     NotParsed,
-    /// A field of the spec needs a feature that this version does not have; the message names it.
+    /// A field of the spec requires a feature that this version does not support; the message names it.
     NotSupported,
     /// The operator's settings exclude the namespace.
     NamespaceRefused,
-    /// No RoleBinding in the namespace lets the operator act as its service accounts; the message has the command that makes one.
+    /// No RoleBinding in the namespace lets the operator impersonate its service accounts; the message contains the
+    /// command that creates one.
     NamespaceNotBound,
-    /// An object with the name of a child exists, and the loop does not own it.
+    /// An object with the name of a child exists, but the loop does not own it.
     NotOwned,
     /// The loop tunes itself, directly or through other loops.
     Circle,
-    /// A chain of loops that tune each other is longer than three.
+    /// A chain of loops that tune each other has more than three loops.
     TooDeep,
-    /// The loop's interval is under five times the dwell and settle of the loop that it tunes.
+    /// The loop's interval is shorter than five times the dwell and settle of the loop that it tunes.
     TimescaleOverlap,
-    /// Another loop, which came first, acts on the same target and dimension.
+    /// Another loop that was created first acts on the same target and dimension.
     LoopConflict,
     /// An autoscaler acts on the same target and dimension.
     AutoscalerConflict,
 
-    // Why an alarm was rejected.
+    // Reasons for the rejection of an alarm.
     /// Another alarm was served in this iteration.
     Outranked,
     /// No action is declared for the alarm.
     NoAction,
-    /// No rung of the ladder is left.
+    /// All rungs of the ladder have been tried.
     Exhausted,
     /// The minimum time between two actions has not passed.
     Dwell,
     /// The budget of actions is used up.
     Budget,
-    /// The settle time of the last such action has not passed.
+    /// The settle time of the last action for this alarm has not passed.
     Settling,
     /// Too many changes of direction: capacity is not lowered for now.
     Damped,
@@ -63,21 +64,21 @@ reasons! {
     Frozen,
     /// The action is not allowed at this time.
     OutsideWindow,
-    /// The value is unknown: no action is taken, or none that lowers capacity.
+    /// The value is unknown: no action is taken, or only actions that do not lower capacity.
     UnknownValue,
     /// The previous decision is still being carried out.
     InFlight,
-    /// A proposal waits for its approval: the annotation `ganglion.dev/approve` with its digest.
+    /// A proposal waits for approval: the annotation `ganglion.dev/approve` with its digest.
     AwaitsApproval,
     /// The loop's Execution does not exist yet.
     NoExecutor,
-    /// The expression gave 0, a negative number, or no number.
+    /// The expression returned 0, a negative number, or no number.
     NotSelected,
 
-    // How a decision ended.
+    // Outcomes of a decision.
     /// The alarm was served.
     Served,
-    /// mode: DryRun; in mode Auto the decision would have been carried out.
+    /// mode: DryRun; in mode Auto, the decision would have been carried out.
     DryRun,
     /// mode: Approve; the decision is a proposal.
     Proposed,
@@ -91,7 +92,7 @@ reasons! {
     Lost,
 
     // State of an execution.
-    /// There was no decision yet.
+    /// No decision has been made yet.
     Idle,
     /// The intended change is recorded.
     Claimed,
@@ -99,17 +100,18 @@ reasons! {
     Executing,
     /// The change was made.
     Done,
-    /// Somebody else changed the target in the meantime; nothing was changed.
+    /// Another client changed the target in the meantime; the loop changed nothing.
     Overtaken,
     /// The target does not exist.
     TargetNotFound,
-    /// The target has no such field, or cannot be scaled.
+    /// The target does not have the field, or cannot be scaled.
     NotScalable,
-    /// Another manager owns the replicas; the message names it.
+    /// Another field manager owns the replicas; the message names it.
     ReplicasOwnedElsewhere,
-    /// Changes of the loop were reverted three times within ten minutes; the message names the manager that reverted them.
+    /// Changes of the loop were reverted three times within ten minutes; the message names the field manager that
+    /// reverted them.
     FieldConflict,
-    /// The loop's service account lacks a right; the message names verb and resource.
+    /// The loop's service account lacks a permission; the message names the verb and the resource.
     Forbidden,
     /// The target loop's `tunable` does not allow the change.
     NotTunable,
@@ -150,7 +152,7 @@ reasons! {
 }
 
 impl LoopReason {
-    /// The reason of a condition.
+    /// Parses the reason of a condition.
     #[must_use]
     pub fn of(word: &str) -> Self {
         serde_json::from_value(word.into()).unwrap_or(Self::Unknown)

@@ -1,16 +1,16 @@
-//! Rules that compare parts of a loop's spec. Their messages name the item that breaks them.
+//! CEL rules that compare parts of a loop's spec. Each message names the item that breaks the rule.
 //!
-//! Before the API server accepts a CRD, it estimates the largest cost of each expression, messages included; one may cost
-//! 10000000. `+` and `join` cost the length of the texts that they read. The length of `string(1)`, and of the texts in a list
-//! that `map` or `filter` made, is unknown to the estimate, and such an expression is refused. `format` costs the length of its
-//! pattern only.
+//! When a CRD is applied, the API server estimates the maximum cost of each expression, messages included. The limit is
+//! 10000000 per expression. `+` and `join` cost the length of the texts that they read. The length of `string(1)`, and
+//! of texts in a list made by `map` or `filter`, is unknown to the estimate; such an expression is rejected. `format`
+//! costs only the length of its pattern.
 //!
-//! The oldest API server is 1.30: it has no macros with two variables (1.32) and no `first()` (1.34). kube's evaluator, which
-//! tests use, has no `dyn()`: the arguments of a `format` have one type.
+//! The oldest supported API server is 1.30: it lacks macros with two variables (1.32) and `first()` (1.34). kube's
+//! evaluator, which the tests use, lacks `dyn()`: all arguments of a `format` must have the same type.
 
 use kube::core::{Message, Rule};
 
-/// The names of all metrics, as a text.
+/// Names of all metrics, as text.
 const KNOWN: &str = "'%s'.format([self.metrics.map(m, m.name)])";
 
 /// Each metric of the rank exists.
@@ -60,7 +60,7 @@ pub fn one_action_an_alarm() -> Rule {
     each("actions", "a", good, &message)
 }
 
-/// A loop is only tuned, and nothing else is.
+/// An action on a ClosedLoop must be tune (or webhook), and tune requires a ClosedLoop as target.
 pub fn tuned_target() -> Rule {
     let good = "has(r.webhook) || has(r.tune) == (self.target.kind == 'ClosedLoop')";
     let problem = "has(r.tune) ? 'tune is for a target that is a ClosedLoop, and the target is a %s'.format([self.target.kind]) \
@@ -72,7 +72,7 @@ pub fn tuned_target() -> Rule {
     each("actions", "a", &format!("a.ladder.all(r, {good})"), &message)
 }
 
-/// A source of decisions names its loop, unless the target is one.
+/// A source `loop` names its loop, unless the target is a ClosedLoop.
 pub fn named_source() -> Rule {
     let good = "self.target.kind == 'ClosedLoop' || !has(m.source.__loop__) || has(m.source.__loop__.name)";
     let message = "'metrics[%s]: source.loop of metric \"%s\" needs a name, since the target is a %s and not a ClosedLoop'\
@@ -89,7 +89,8 @@ pub fn missing_lowers_nothing() -> Rule {
     each("ladder", "r", &format!("self.when.side != 'Missing' || !({lowers})"), message)
 }
 
-/// Each item of this list or map is good. The message, which may use the item, is about the first that is not.
+/// A rule that each item of this list or map satisfies `good`. The message may use the item; it describes the first
+/// item that breaks the rule.
 fn each(path: &str, item: &str, good: &str, message: &str) -> Rule {
     let list = format!("self.{path}");
     let parts = list.match_indices('.').skip(1).map(|(end, _)| &list[..end]);
@@ -103,7 +104,7 @@ fn exists(name: &str) -> String {
     format!("self.metrics.exists(m, m.name == {name})")
 }
 
-/// The message about a name of no metric; `at` shows `index`.
+/// Message about an unknown metric name; `at` contains `%s` for `index`.
 fn unknown(at: &str, index: &str, name: &str) -> String {
     format!("'{at}: metric \"%s\" is not in metrics (known: %s)'.format([{index}, {name}, {KNOWN}])")
 }

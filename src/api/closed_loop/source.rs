@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::node_config::status::NodeValue;
 use crate::refs::{Auth, CaRef};
 
-/// Source of a value. Exactly one member is set. A source that fails, times out, or gives nothing, `NaN` or text makes the
-/// metric unknown, never zero.
+/// Source of a value. Exactly one member is set. If a source fails, times out, or returns nothing, `NaN` or text, the
+/// metric is unknown, never zero.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -29,13 +29,13 @@ pub struct Source {
     /// A field or condition of an object in the loop's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<ObjectField>,
-    /// Resource use of pods, from metrics.k8s.io.
+    /// Resource usage of pods, from metrics.k8s.io.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<ResourceUse>,
     /// A value from the status of one or more NodeConfigs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_config: Option<NodeConfigField>,
-    /// Decisions of another loop, for a slow loop that tunes it.
+    /// Decisions of another loop, for a slower loop that tunes it.
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub loop_: Option<LoopHistory>,
 }
@@ -50,7 +50,7 @@ pub struct Push {
     pub key: Option<String>,
 }
 
-/// A query to Prometheus. It must give one number: a scalar, or a vector with one element.
+/// A query to Prometheus. It must return one number: a scalar, or a vector with one element.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Prometheus {
@@ -63,7 +63,7 @@ pub struct Prometheus {
     /// Credentials that the operator sends. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Certificate authorities that the server's certificate is verified with. Default: the public ones.
+    /// Certificate authorities for verifying the server's certificate. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CaRef>,
 }
@@ -81,7 +81,7 @@ pub struct Http {
     /// Credentials that the operator sends. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Certificate authorities that the server's certificate is verified with. Default: the public ones.
+    /// Certificate authorities for verifying the server's certificate. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CaRef>,
 }
@@ -97,7 +97,7 @@ pub struct ObjectField {
     /// API version of the object, such as `apps/v1`.
     #[schemars(length(min = 1, max = 253))]
     pub api_version: String,
-    /// Kind of the object; not Secret, since what a source gives is shown in statuses.
+    /// Kind of the object. Secret is not allowed, because statuses show the values of sources.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
     /// Name of the object, in the loop's namespace.
@@ -107,30 +107,30 @@ pub struct ObjectField {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub path: Option<String>,
-    /// Type of a condition in `status.conditions`. True counts as 1, False as 0; Unknown makes the metric unknown.
+    /// Type of a condition in `status.conditions`. True counts as 1 and False as 0; Unknown makes the metric unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub condition: Option<String>,
 }
 
-/// Use of a resource by pods.
+/// Resource usage of pods.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceUse {
     /// cpu, measured in cores, or memory, measured in bytes.
     pub resource: ResourceName,
-    /// Labels of the pods. Default: the pods of the loop's target.
+    /// Labels that select the pods. Default: the pods of the loop's target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub pod_labels: Option<BTreeMap<String, String>>,
-    /// Only this container of each pod. Default: all containers.
+    /// Counts only this container of each pod. Default: all containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
     /// Usage: cores or bytes. Utilization: usage in percent of the requests. Default: Usage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<UseUnit>,
-    /// How the values of several pods are combined. Default: Mean.
+    /// Aggregation of the values of several pods. Default: Mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<Aggregate>,
 }
@@ -146,18 +146,18 @@ pub struct NodeConfigField {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub node_name: Option<String>,
-    /// The NodeConfigs of nodes that bear all these labels.
+    /// The NodeConfigs of nodes that have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Namespace of the NodeConfigs. In another namespace than its own the loop's service account must be allowed to list them.
-    /// Default: the loop's namespace.
+    /// Namespace of the NodeConfigs. If it is not the loop's own namespace, the loop's service account needs the
+    /// permission to list NodeConfigs there. Default: the loop's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
-    /// The value, by its name in the NodeConfig's status. Stale values do not count.
+    /// Name of the value in the NodeConfig's status. Stale values are ignored.
     pub field: NodeValue,
-    /// How the values of several nodes are combined. Default: Mean.
+    /// Aggregation of the values of several nodes. Default: Mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<NodeAggregate>,
 }
@@ -170,10 +170,11 @@ pub struct LoopHistory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub name: Option<String>,
-    /// LastServed: once one metric was served `window` times since the rank last changed, how far the least served metric is
-    /// behind it; 0 until then. A metric that was wanted and never served counts as least served.
+    /// LastServed: once one metric has been served `window` times since the rank last changed, the value is how far the
+    /// least served metric is behind it; until then, the value is 0. A metric that was wanted and never served counts
+    /// as least served.
     pub rule: LoopRule,
-    /// How often a metric must be served before the rule gives a value other than 0, 1 to 64. Default: 10.
+    /// Number of times that a metric must be served before the rule returns a value other than 0, 1 to 64. Default: 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 64))]
     pub window: Option<i32>,
@@ -196,7 +197,7 @@ pub enum ResourceName {
 }
 
 impl ResourceName {
-    /// The name that Kubernetes uses.
+    /// Name in Kubernetes.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -214,7 +215,7 @@ pub enum UseUnit {
     Utilization,
 }
 
-/// How several numbers are combined.
+/// Aggregation of several numbers.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aggregate {
     #[default]
@@ -224,7 +225,7 @@ pub enum Aggregate {
     Sum,
 }
 
-/// How the values of several nodes are combined.
+/// Aggregation of the values of several nodes.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeAggregate {
     #[default]
@@ -232,6 +233,6 @@ pub enum NodeAggregate {
     Max,
     Min,
     Sum,
-    /// The number of nodes whose value is known and fresh.
+    /// Number of nodes whose value is known and fresh.
     Count,
 }

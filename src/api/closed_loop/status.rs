@@ -6,17 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use super::tunable::{TunedThreshold, Tuning};
 
-/// Status of a ClosedLoop. Other loops write `tuning`, one entry each; the closed-loop controller writes all other fields.
+/// Status of a ClosedLoop. Other loops write `tuning`, one entry each; the closed-loop controller writes all other
+/// fields.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClosedLoopStatus {
-    /// The generation of the spec that this status describes; -1 before any controller has seen the object.
+    /// Generation of the spec that this status describes; -1 before any controller has observed the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: always present. Reconciling: children are being created, the target is being checked, or something is in the
-    /// way that may pass. Stalled: the spec cannot work. Preflight: whether the target and the rights of the service account
-    /// allow every action; checked when the spec changes and every 5 minutes, in each mode but Paused. Conflict: another
-    /// loop or an autoscaler controls the same target. TimescaleOverlap: the loop is too fast for the loop that it tunes.
+    /// Ready: always present. Reconciling: children are being created, the target is being checked, or a temporary
+    /// problem exists. Stalled: the spec cannot work. Preflight: whether the target and the permissions of the service
+    /// account allow every action; checked when the spec changes and every 5 minutes, in every mode except Paused.
+    /// Conflict: another loop or an autoscaler controls the same target. TimescaleOverlap: the loop is too fast for the
+    /// loop that it tunes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -39,16 +41,16 @@ pub struct ClosedLoopStatus {
 pub struct LoopSummary {
     /// Kind and name of the target, such as `Deployment/web`.
     pub target: String,
-    /// The alarms that stand, such as `High cpu,Low memory`; `none`, or unset before the first sample.
+    /// The active alarms, such as `High cpu,Low memory`; `none` if there is none; unset before the first sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alarms: Option<String>,
     /// The last action, such as `replicas 3 → 4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
-    /// When the last action was done.
+    /// When the last action was carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acted_at: Option<MicroTime>,
-    /// The last decision in words, such as `React to cpu`.
+    /// The last decision as text, such as `React to cpu`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
     /// When the last decision was made.
@@ -68,10 +70,10 @@ pub struct Effective {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub thresholds: Vec<TunedThreshold>,
-    /// When the next of the changes in effect expires.
+    /// When the next of these changes expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<MicroTime>,
-    /// Changes that were refused, and why.
+    /// Changes that were rejected, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub refused: Vec<String>,

@@ -1,4 +1,4 @@
-//! The parts of a loop's policy that other loops may change, and the changes they made.
+//! Parts of a loop's policy that other loops may change, and the changes that they made.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::KubeSchema;
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::scalars::{DurationText, Number};
 
-/// The parts of the policy that other loops may change, with bounds.
+/// Parts of the policy that other loops may change, with bounds.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Tunable {
-    /// Names of the loops of this namespace that may make changes; the first takes precedence. 1 to 4.
+    /// Names of the loops in this namespace that may make changes; the first takes precedence. 1 to 4.
     #[schemars(length(min = 1, max = 4), inner(length(min = 1, max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub by: Vec<String>,
-    /// Whether they may change the rank. Default: false.
+    /// Whether these loops may change the rank. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rank: bool,
-    /// The levels that they may change. At most 16. Default: none.
+    /// Levels that these loops may change. At most 16. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
     pub thresholds: Option<Vec<TunableThreshold>>,
-    /// How long a change stays in effect unless it is renewed, such as `12h`. Default: 24h.
+    /// Time after which a change expires unless it is renewed, such as `12h`. Default: 24h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<DurationText>,
 }
@@ -35,18 +35,18 @@ pub struct Tunable {
     validation = Rule::new("quantity(self.maxStep).isGreaterThan(quantity('0'))").message("maxStep must be above 0"),
 )]
 pub struct TunableThreshold {
-    /// The level: metric, then low or high, then raise or clear, such as `cpu.low.raise`.
+    /// The level as metric, low or high, and raise or clear, such as `cpu.low.raise`.
     #[schemars(length(min = 1, max = 60), regex(pattern = "^[a-zA-Z][a-zA-Z0-9_]*\\.(low|high)\\.(raise|clear)$"))]
     pub path: String,
     /// Lower bound. A number as a string.
     pub min: Number,
     /// Upper bound. A number as a string.
     pub max: Number,
-    /// Largest difference that one change may make. A number as a string.
+    /// Maximum difference of one change. A number as a string.
     pub max_step: Number,
 }
 
-/// The changes that another loop made, in absolute values. Only the execution of that loop writes it.
+/// Changes that another loop made, in absolute values. Only the Execution of that loop writes this entry.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Tuning {
@@ -68,7 +68,7 @@ pub struct Tuning {
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
     pub thresholds: Vec<TunedThreshold>,
-    /// The change in words, such as `Increase rank memory`.
+    /// The change as text, such as `Increase rank memory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub message: Option<String>,

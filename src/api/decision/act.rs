@@ -1,4 +1,4 @@
-//! An action that was decided, and an alarm that was not served.
+//! An action that was decided, and an alarm that was not served. Both are lines of a status.
 
 use std::fmt::{Display, Formatter, Result as FmtResult};
 use std::str::FromStr;
@@ -11,16 +11,16 @@ use super::line::{NotALine, line_in_status, time, variant, word};
 use crate::closed_loop::metric::Side;
 use crate::closed_loop::reasons::LoopReason;
 
-/// What limits need to know of an action. In a status it is one line: `3 2026-11-21T10:00:03.000000Z Raise replicas`.
+/// A past action, as needed by the limits. In a status it is one line: `3 2026-11-21T10:00:03.000000Z Raise replicas`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Act {
     /// Number of the decision.
     pub seq: i64,
-    /// When it was decided.
+    /// When the action was decided.
     pub at: MicroTime,
     /// Whether the action raises or lowers capacity.
     pub direction: Direction,
-    /// Which capacity: `replicas`, `app/memory`.
+    /// The capacity that changes: `replicas`, `app/memory`.
     pub dimension: String,
 }
 
@@ -49,12 +49,12 @@ impl FromStr for Act {
         let wrong = |what: &'static str| move || NotALine::new(line, what);
         let words: Vec<&str> = line.splitn(4, ' ').collect();
         let [seq, at, direction, dimension] = words[..] else {
-            return Err(wrong("number, time, direction and dimension are expected")());
+            return Err(wrong("expected number, time, direction and dimension")());
         };
         Ok(Self {
-            seq: seq.parse().map_err(|_| wrong("its number")())?,
-            at: time(at).ok_or_else(wrong("its time"))?,
-            direction: variant(direction).ok_or_else(wrong("its direction"))?,
+            seq: seq.parse().map_err(|_| wrong("invalid number")())?,
+            at: time(at).ok_or_else(wrong("invalid time"))?,
+            direction: variant(direction).ok_or_else(wrong("invalid direction"))?,
             dimension: dimension.to_owned(),
         })
     }
@@ -67,9 +67,9 @@ pub struct Rejected {
     pub side: Side,
     /// Name of the metric.
     pub metric: String,
-    /// Why it was not served.
+    /// Why the alarm was not served.
     pub reason: LoopReason,
-    /// The reason in words.
+    /// The reason as text.
     pub message: String,
 }
 
@@ -89,13 +89,13 @@ impl FromStr for Rejected {
         let wrong = |what: &'static str| move || NotALine::new(line, what);
         let words: Vec<&str> = line.splitn(3, ' ').collect();
         let [side, metric, rest] = words[..] else {
-            return Err(wrong("side, metric and reason are expected")());
+            return Err(wrong("expected side, metric and reason")());
         };
         let (reason, message) = rest.split_once(": ").ok_or_else(wrong("no message"))?;
         Ok(Self {
-            side: variant(side).ok_or_else(wrong("its side"))?,
+            side: variant(side).ok_or_else(wrong("invalid side"))?,
             metric: metric.to_owned(),
-            reason: variant(reason).ok_or_else(wrong("its reason"))?,
+            reason: variant(reason).ok_or_else(wrong("invalid reason"))?,
             message: message.to_owned(),
         })
     }

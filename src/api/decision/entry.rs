@@ -10,35 +10,34 @@ use super::line::{NotALine, line_in_status, part, time, variant, word};
 use crate::closed_loop::metric::Side;
 use crate::scalars::Number;
 
-/// Between the parts of a line.
+/// Separator between the parts of a line.
 const SEPARATOR: &str = " | ";
 
-/// What is absent.
+/// Placeholder for an absent part.
 const NONE: &str = "-";
 
-/// One past decision, for people. In a status it is one line:
-/// `3 2026-11-21T10:00:03.000000Z Low cpu 2 rung 0 | scale by 1, at most 10 | Served 2026-11-21T10:00:04.000000Z | 3 -> 4`.
+/// A past decision, for display. In
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Its number.
+    /// Number of the decision.
     pub seq: i64,
-    /// When it was made.
+    /// When the decision was made.
     pub at: MicroTime,
-    /// On which side the metric was alarmed.
+    /// The side of the alarm.
     pub side: Side,
     /// The metric that was served.
     pub metric: String,
-    /// Its value then.
+    /// Value of the metric at the decision.
     pub value: Option<Number>,
-    /// Which rung of the ladder, from 0.
+    /// Index of the rung in the ladder, from 0.
     pub rung: i32,
-    /// What was to be done, in words: `scale by 1, at most 10`.
+    /// The action as text: `scale by 1, at most 10`.
     pub action: String,
-    /// How it ended; unset while it is being carried out.
+    /// Outcome; unset while the decision is being carried out.
     pub outcome: Option<Outcome>,
-    /// When it ended, where that was later than it was made.
+    /// When the decision ended; unset if it ended when it was made.
     pub ended: Option<MicroTime>,
-    /// What changed, in words: `3 -> 4`.
+    /// The change as text: `3 -> 4`.
     pub effect: Option<String>,
 }
 
@@ -66,23 +65,23 @@ impl FromStr for Entry {
         let wrong = |what: &'static str| move || NotALine::new(line, what);
         let mut parts = line.splitn(4, SEPARATOR);
         let mut next = |what: &'static str| parts.next().ok_or_else(wrong(what));
-        let (head, action, end) = (next("it is empty")?, next("no action")?, next("no outcome")?);
+        let (head, action, end) = (next("empty line")?, next("no action")?, next("no outcome")?);
         let effect = parts.next().map(str::to_owned);
         let head: Vec<&str> = head.split(' ').collect();
         let [seq, at, side, metric, value, "rung", rung] = head[..] else {
-            return Err(wrong("number, time, side, metric, value and rung are expected first")());
+            return Err(wrong("expected number, time, side, metric, value and rung")());
         };
         let (outcome, ended) = end.split_once(' ').map_or((end, None), |(outcome, ended)| (outcome, Some(ended)));
         Ok(Self {
-            seq: seq.parse().map_err(|_| wrong("its number")())?,
-            at: time(at).ok_or_else(wrong("its time"))?,
-            side: variant(side).ok_or_else(wrong("its side"))?,
+            seq: seq.parse().map_err(|_| wrong("invalid number")())?,
+            at: time(at).ok_or_else(wrong("invalid time"))?,
+            side: variant(side).ok_or_else(wrong("invalid side"))?,
             metric: metric.to_owned(),
             value: present(value).map(Number::from),
-            rung: rung.parse().map_err(|_| wrong("its rung")())?,
+            rung: rung.parse().map_err(|_| wrong("invalid rung")())?,
             action: action.to_owned(),
-            outcome: present(outcome).map(|word| variant(word).ok_or_else(wrong("its outcome"))).transpose()?,
-            ended: ended.map(|ended| time(ended).ok_or_else(wrong("its end"))).transpose()?,
+            outcome: present(outcome).map(|word| variant(word).ok_or_else(wrong("invalid outcome"))).transpose()?,
+            ended: ended.map(|ended| time(ended).ok_or_else(wrong("invalid end time"))).transpose()?,
             effect,
         })
     }
@@ -105,7 +104,7 @@ mod tests {
     }
 
     prop_compose! {
-        /// Any entry, with texts of this form.
+        /// An arbitrary entry whose words and texts match these patterns.
         fn entry(word: &'static str, text: &'static str)(
             (seq, rung) in (any::<i64>(), any::<i32>()),
             (at, ended) in (micros(), proptest::option::of(micros())),

@@ -1,7 +1,7 @@
-//! Lists of a status whose items are one line of text each.
+//! Lists in a status whose items are one line of text each.
 //!
-//! The API server decodes, validates and encodes each field of an object several times for each write. A line costs it a
-//! fraction of an object with the same content, and each decision writes all items anew (`hack/bench loops` measures it).
+//! The API server decodes, validates and encodes each field of an object several times for each write. A line costs a
+//! fraction of an object with the same content, and each decision rewrites all items (measured by `hack/bench loops`).
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -12,9 +12,9 @@ use serde::de::value::{Error as WordError, StrDeserializer};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 use serde_json::Value;
 
-/// A text that cannot be parsed as a line of its kind.
+/// Error: a text cannot be parsed as a line of its kind.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not readable: {1}")]
+#[error("{0:?} cannot be parsed: {1}")]
 pub struct NotALine(String, &'static str);
 
 impl NotALine {
@@ -23,7 +23,7 @@ impl NotALine {
     }
 }
 
-/// Gives a type the form of one line in a status: the text of its `Display`, parsed by its `FromStr`.
+/// Serializes a type as one line in a status: the text of its `Display`, parsed by its `FromStr`.
 macro_rules! line_in_status {
     ($kind:ident) => {
         impl serde::Serialize for $kind {
@@ -56,17 +56,14 @@ macro_rules! line_in_status {
 }
 pub(super) use line_in_status;
 
-/// Reads a list of lines, and leaves out each item that is not a line of its kind: another version of the operator may have
-/// written it, and it must not make the whole object unreadable.
-///
-/// # Errors
-/// It is not a list.
+/// Deserializes a list of lines. Skips each item that is not a line of its kind: another version of the operator may
+/// have written it, and it must not make the whole object unreadable.
 pub fn readable<'de, T: FromStr, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     let items = Vec::<Value>::deserialize(deserializer)?;
     Ok(items.iter().filter_map(|item| item.as_str()?.parse().ok()).collect())
 }
 
-/// Replaces whitespace and `|`, which separate words and parts, so that every line that is written can be parsed.
+/// Replaces whitespace and `|`, which separate words and parts, so that every written line can be parsed.
 pub fn word(text: &str) -> Cow<'_, str> {
     if text.is_empty() {
         return "_".into();
@@ -87,7 +84,7 @@ pub fn time(text: &str) -> Option<MicroTime> {
     text.parse::<Timestamp>().ok().map(MicroTime)
 }
 
-/// The variant of an enum that is written as this word.
+/// Parses the variant of an enum with this name.
 pub fn variant<T: DeserializeOwned>(word: &str) -> Option<T> {
     T::deserialize(StrDeserializer::<WordError>::new(word)).ok()
 }

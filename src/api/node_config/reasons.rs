@@ -1,4 +1,4 @@
-//! The reasons of NodeConfigs and their templates: one closed set of words for conditions, events and metrics.
+//! Reasons of NodeConfigs and their templates: one closed set of words for conditions, events and metrics.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,21 +6,22 @@ use serde::{Deserialize, Serialize};
 use crate::reasons::reasons;
 
 reasons! {
-    /// Reason for the state of a NodeConfig or NodeConfigTemplate, or of one value. The docs of each word are for users.
+    /// Reason for the state of a NodeConfig or NodeConfigTemplate, or of one value. The documentation of each word is
+    /// user documentation.
     NodeReason:
 
     // A NodeConfig.
-    /// Every value that the spec asks for is known and fresh.
+    /// Every value that the spec requests is known and fresh.
     Sampled,
-    /// The spec asks for no value.
+    /// The spec requests no value.
     NothingToMeasure,
-    /// The first values are on their way.
+    /// The first values have been requested and have not arrived yet.
     Waiting,
     /// `spec.suspend` is true.
     Suspended,
-    /// A field has a value that cannot be read; the message names the field.
+    /// A field has a value that cannot be parsed; the message names the field.
     InvalidObject,
-    /// A field of the spec is invalid; the message names the field and what is valid.
+    /// A field of the spec is invalid; the message names the field and the valid values.
     SpecInvalid,
     /// The operator's settings exclude the namespace.
     NamespaceRefused,
@@ -29,46 +30,49 @@ reasons! {
     /// An older NodeConfig describes the same node; the message names it.
     NodeConflict,
 
-    // Why there is no fresh value.
-    /// The server does not answer, or answers that it cannot at the moment.
+    // Reasons why there is no fresh value.
+    /// The server does not answer, or answers that it is temporarily unavailable.
     Unreachable,
-    /// The server refuses the login. It is tried again when the Secret changes, and else after some minutes, longer each time,
-    /// since many BMCs lock accounts.
+    /// The server rejects the credentials. The operator retries when the Secret changes, and otherwise after some
+    /// minutes with increasing delay, because many BMCs lock accounts.
     LoginRefused,
-    /// The server's certificate is not from a trusted authority, or is for another name; the message says which field to set.
+    /// The server's certificate is not from a trusted authority, or is for another name; the message says which field
+    /// to set.
     CertificateRefused,
-    /// A Secret or ConfigMap that the spec names is missing or may not be read; the message says what to do.
+    /// A Secret or ConfigMap that the spec names does not exist or cannot be read; the message says what to do.
     SecretUnavailable,
-    /// The address may not be asked, by the operator's settings or its own rules.
+    /// The operator's settings or its built-in rules forbid requests to the address.
     AddressRefused,
-    /// The machine has no sensor for the value, or none of the name that the spec has.
+    /// The machine has no sensor for the value, or no sensor of the name in the spec.
     SensorNotFound,
-    /// The machine has several sensors that may be the one; the message names them: set `sensor`.
+    /// Several sensors of the machine may be the right one; the message names them: set `sensor`.
     SensorAmbiguous,
-    /// The sensor has no reading at the moment, or says that it is faulty.
+    /// The sensor has no reading at the moment, or reports a fault.
     NoReading,
-    /// The answer is not what such a server answers, or a value is out of range.
+    /// The answer does not have the expected form, or a value is out of range.
     AnswerInvalid,
-    /// A value that the prediction needs is not known.
+    /// A value that the prediction requires is unknown.
     InputMissing,
-    /// The API metrics.k8s.io is not there: install metrics-server, or set another type for `usage`.
+    /// The API metrics.k8s.io is not available: install metrics-server, or set another type for `usage`.
     NoMetricsServer,
-    /// No newer value came for three intervals.
+    /// No new value has arrived for three intervals.
     Stale,
 
     // A NodeConfigTemplate.
-    /// Every node that the selector matches has its NodeConfig, and these are Ready.
+    /// Every node that the selector matches has its NodeConfig, and all of these are Ready.
     Applied,
     /// NodeConfigs are being created, changed or deleted.
     Applying,
     /// The selector matches no node.
     NoNodes,
-    /// A text of the template cannot be rendered, or not to a valid value; the message shows which and why.
+    /// An expression in the template cannot be rendered, or the result is not a valid value; the message shows which
+    /// one and why.
     TemplateInvalid,
-    /// The template cannot be rendered for some nodes; the others have their NodeConfigs. The message names one and why.
+    /// The template cannot be rendered for some nodes; the other nodes have their NodeConfigs. The message names one
+    /// node and the reason.
     NodesLeftOut,
-    /// An object with the name of a NodeConfig of this template exists, and the template does not own it.
+    /// An object with the name of a NodeConfig of this template exists, but the template does not own it.
     NotOwned,
-    /// Some of the NodeConfigs are not Ready; the message names one and why.
+    /// Some of the NodeConfigs are not Ready; the message names one and the reason.
     NodeConfigsNotReady,
 }

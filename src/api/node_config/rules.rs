@@ -1,10 +1,11 @@
-//! Rules about the sources of a NodeConfig, and of a template, whose texts may have expressions. Their messages name the field.
+//! CEL rules for the sources of a NodeConfig, and of a template, whose texts may contain expressions. Each message
+//! names the field.
 
 use kube::core::{Message, Rule};
 
 use super::source::{WITHOUT_ENDPOINT, types_of};
 
-/// This member of the spec, if set, has one of these types, and the address that its type needs.
+/// A rule that this member of the spec, if set, has one of these types, and the endpoint that its type requires.
 pub fn source(group: &str, member: &str) -> Rule {
     let types = types_of(member);
     let path = format!("{group}.{member}");
@@ -17,7 +18,7 @@ pub fn source(group: &str, member: &str) -> Rule {
     Rule::new(unless_set(group, member, &good)).message(needs(&path, types)).field_path(format!(".{path}"))
 }
 
-/// The same for a template: a text with an expression is checked once it is rendered.
+/// The same rule for a template: a text with an expression is not checked before it is rendered.
 pub fn source_template(group: &str, member: &str) -> Rule {
     let types = types_of(member);
     let path = format!("template.{group}.{member}");

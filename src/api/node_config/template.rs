@@ -9,8 +9,8 @@ use super::rules;
 use super::source::{MetricsCollector, Predictor};
 use crate::selector;
 
-/// Makes a NodeConfig, named `<template>-<node>`, for each node that the selector matches. A NodeConfig goes when its node
-/// leaves or no longer matches, and all of them with the template.
+/// Creates a NodeConfig, named `<template>-<node>`, for each node that the selector matches. A NodeConfig is deleted
+/// when its node is deleted or no longer matches; all of them are deleted with the template.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -22,7 +22,7 @@ use crate::selector;
     namespaced,
     status = "NodeConfigTemplateStatus",
     derive = "PartialEq",
-    doc = "Makes a NodeConfig, named `<template>-<node>`, for each node that the selector matches. A NodeConfig goes when its node leaves or no longer matches, and all of them with the template.",
+    doc = "Creates a NodeConfig, named `<template>-<node>`, for each node that the selector matches. A NodeConfig is deleted when its node is deleted or no longer matches; all of them are deleted with the template.",
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
     printcolumn(name = "Current", type_ = "integer", json_path = ".status.current"),
     printcolumn(name = "Fresh", type_ = "integer", json_path = ".status.fresh"),
@@ -45,37 +45,38 @@ use crate::selector;
     validation = rules::source_template("predictor", "powerConsumptionEndpointProvider"),
 )]
 pub struct NodeConfigTemplateSpec {
-    /// The nodes. An empty selector matches all.
+    /// Selects the nodes. An empty selector matches all nodes.
     #[schemars(schema_with = "node_selector")]
     pub node_selector: LabelSelector,
-    /// The spec of each NodeConfig. `type`, `endpoint`, `sensor` and the names of Secrets and ConfigMaps may have expressions:
-    /// `{{ hostname }}` (label kubernetes.io/hostname, else the node's name), `{{ node.name }}`,
-    /// `{{ node.labels["example.com/bmc"] }}`, `{{ ipv4.address }}` (first internal IPv4 address), `{{ ipv4.octet1 }}` to
-    /// `{{ ipv4.octet4 }}`, `{{ ipv6.address }}`. Numbers can be added, as in `{{ ipv4.octet4 + 100 }}`, and texts changed by the
-    /// filters of minijinja, as in `{{ hostname | replace("node", "bmc") }}`, and by `trim_prefix` and `trim_suffix`. WAO's `{{ .Hostname }}`, `{{ .IPv4.Address }}` and `{{ .IPv4.Octet1 }}` to
-    /// `{{ .IPv4.Octet4 }}` mean the same.
+    /// The spec of each NodeConfig. `type`, `endpoint`, `sensor` and the names of Secrets and ConfigMaps may contain
+    /// expressions: `{{ hostname }}` (label kubernetes.io/hostname, or else the node's name), `{{ node.name }}`,
+    /// `{{ node.labels["example.com/bmc"] }}`, `{{ ipv4.address }}` (first internal IPv4 address), `{{ ipv4.octet1 }}`
+    /// to `{{ ipv4.octet4 }}`, `{{ ipv6.address }}`. Numbers can be added, as in `{{ ipv4.octet4 + 100 }}`. Texts can
+    /// be changed by the filters of minijinja, as in `{{ hostname | replace("node", "bmc") }}`, and by `trim_prefix`
+    /// and `trim_suffix`. WAO's `{{ .Hostname }}`, `{{ .IPv4.Address }}` and `{{ .IPv4.Octet1 }}` to
+    /// `{{ .IPv4.Octet4 }}` have the same meaning.
     pub template: NodeTemplate,
 }
 
 fn node_selector(_: &mut SchemaGenerator) -> Schema {
-    selector::schema("The nodes. An empty selector matches all.", "nodes")
+    selector::schema("Selects the nodes. An empty selector matches all nodes.", "nodes")
 }
 
 /// The spec of the NodeConfigs.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTemplate {
-    /// Has no effect; each NodeConfig has the name of its node. For manifests that were written for WAO.
+    /// Ignored: each NodeConfig has the name of its node. Accepted for compatibility with WAO's manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub node_name: Option<String>,
-    /// true: no machine and no server is asked. Default: false.
+    /// true: the operator sends no requests. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// What is measured. Default: nothing.
+    /// Values that are measured. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_collector: Option<MetricsCollector>,
-    /// What is predicted. Default: nothing.
+    /// Values that are predicted. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predictor: Option<Predictor>,
 }
@@ -84,29 +85,30 @@ pub struct NodeTemplate {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeConfigTemplateStatus {
-    /// The generation of the spec that this status describes; -1 before any controller has seen the object.
+    /// Generation of the spec that this status describes; -1 before any controller has observed the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: every node that the selector matches has its NodeConfig, and these are Ready. Reconciling: NodeConfigs are being
-    /// created, changed or deleted, some are not Ready, or the template cannot be rendered for some nodes. Stalled: it is wrong
-    /// for every node, and the NodeConfigs stay as they are; or the name of a NodeConfig is taken.
+    /// Ready: every node that the selector matches has its NodeConfig, and all of these are Ready. Reconciling:
+    /// NodeConfigs are being created, changed or deleted, some are not Ready, or the template cannot be rendered for
+    /// some nodes. Stalled: the template is invalid for every node, and the NodeConfigs stay as they are; or the name
+    /// of a NodeConfig is used by another object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// How many nodes the selector matches.
+    /// Number of nodes that the selector matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<i64>,
-    /// How many of them have a NodeConfig as the template says now.
+    /// Number of these nodes whose NodeConfig matches the current template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<i64>,
-    /// How many of these NodeConfigs are Ready.
+    /// Number of these NodeConfigs that are Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh: Option<i64>,
-    /// The template rendered for one of its nodes: the first by name for which it can be.
+    /// The template, rendered for one of the nodes: the first by name for which rendering succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<NodePreview>,
-    /// Nodes without a NodeConfig as the template says, and why: those for which it cannot be rendered, and those whose
-    /// NodeConfig's name is taken. At most 10; the condition has their number.
+    /// Nodes whose NodeConfig does not match the template, and why: the template cannot be rendered for them, or the
+    /// name of their NodeConfig is used by another object. At most 10; the condition contains their total number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -119,20 +121,20 @@ pub struct NodeConfigTemplateStatus {
 pub struct NodePreview {
     /// Name of the node.
     pub node_name: String,
-    /// What is measured.
+    /// Values that are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_collector: Option<MetricsCollector>,
-    /// What is predicted.
+    /// Values that are predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predictor: Option<Predictor>,
 }
 
-/// A node without a NodeConfig as the template says.
+/// A node whose NodeConfig does not match the template.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct LeftOut {
     /// Name of the node.
     pub node: String,
-    /// Why.
+    /// Why the NodeConfig does not match.
     pub message: String,
 }

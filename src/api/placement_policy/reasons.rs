@@ -1,4 +1,4 @@
-//! The reasons of PlacementPolicies: one closed set of words for conditions, events and metrics.
+//! Reasons of PlacementPolicies: one closed set of words for conditions, events and metrics.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,36 +6,36 @@ use serde::{Deserialize, Serialize};
 use crate::reasons::reasons;
 
 reasons! {
-    /// Reason for the state of a PlacementPolicy. The docs of each word are for users.
+    /// Reason for the state of a PlacementPolicy. The documentation of each word is user documentation.
     PolicyReason:
 
-    /// kube-scheduler and WorkloadActions get the policy's filters and scores.
+    /// kube-scheduler and WorkloadActions use the policy's filters and scores.
     Serving,
-    /// kube-scheduler gets no opinion, by `mode: Shadow`.
+    /// `mode: Shadow`; the policy does not affect kube-scheduler.
     Shadowing,
-    /// Some agents know nothing of any node, and have no opinion; the message says what they lack.
+    /// Some agents have no data about any node and do not affect the result; the message says what data is missing.
     AgentsWithoutData,
-    /// What the agents had learned is lost, as the ConfigMap with it cannot be read; they start over. An event, no condition.
+    /// The ConfigMap with the learned values cannot be read; the agents start without them. An event, not a condition.
     MemoryLost,
-    /// A field has a value that cannot be read; the message names the field.
+    /// A field has a value that cannot be parsed; the message names the field.
     InvalidObject,
-    /// An option of an agent is invalid; the message names it and what is valid.
+    /// An option of an agent is invalid; the message names the option and the valid values.
     SpecInvalid,
-    /// An expression does not parse, or names something unknown; the message says where.
+    /// An expression cannot be parsed, or uses an unknown name; the message shows the position.
     ExpressionInvalid,
 
-    // Of the condition UsagePublished.
-    /// The usage of nodes is written on them; the message says if that of some is not known.
+    // Reasons of the condition UsagePublished.
+    /// The usage of nodes is published as annotations; the message says if the usage of some nodes is unknown.
     Published,
-    /// Prometheus has not been asked yet.
+    /// Prometheus has not been queried yet.
     NotAsked,
     /// An older policy publishes the usage of nodes; the message names it.
     PublishedByAnother,
-    /// The operator does not act in the namespace of the Secrets, by its settings.
+    /// The operator's settings exclude the namespace of the Secrets.
     NamespaceRefused,
-    /// A Secret or a ConfigMap cannot be read; the message says which.
+    /// A Secret or ConfigMap cannot be read; the message names it.
     SecretUnavailable,
-    /// Prometheus refuses the login, which is not tried again for a while.
+    /// Prometheus rejects the credentials; the operator retries after some time.
     LoginRefused,
     /// The certificate of Prometheus is not trusted.
     CertificateRefused,
@@ -43,18 +43,18 @@ reasons! {
     AddressRefused,
     /// Prometheus does not answer.
     Unreachable,
-    /// Prometheus gives an answer that cannot be used.
+    /// The answer of Prometheus cannot be used.
     AnswerInvalid,
-    /// Prometheus does not have the usage of any node; the message says what is missing.
+    /// Prometheus has no usage of any node; the message says what is missing.
     UsageUnknown,
     /// A node could not be annotated; the message says why.
     NodeNotWritten,
 
-    // Of the condition MemorySaved.
-    /// What the agents have learned is in the ConfigMap that `status.memory` names.
+    // Reasons of the condition MemorySaved.
+    /// The learned values are saved in the ConfigMap that `status.memory` names.
     Saved,
-    /// What the agents have learned is not saved, as the operator lacks a right; the message says which.
+    /// The learned values cannot be saved because the operator lacks a permission; the message names it.
     Forbidden,
-    /// What the agents have learned is not saved; the message says why.
+    /// The learned values cannot be saved; the message says why.
     NotSaved,
 }

@@ -1,19 +1,19 @@
-//! How workers get to read a changed file, how they report it, and how a job moves from one worker to another.
+//! Refresh of changed files, version reports of workers, and handover of jobs from one worker to another.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How workers get to read a changed file. Only workers whose jobs changed are touched.
+/// How a changed file reaches the workers. Only workers whose jobs changed are affected.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Refresh {
-    /// Restart: the pod is evicted, so that PodDisruptionBudgets hold, and its successor reads the file; not for a Deployment.
-    /// HotReload: the workers watch the file; the pod is annotated, so that its kubelet updates the volume at once. None: the
-    /// file is written, and nothing else is done. Default: Restart.
+    /// Restart: the pod is evicted, which respects PodDisruptionBudgets, and its successor reads the file; not allowed
+    /// for a Deployment. HotReload: the workers watch the file; the pod is annotated, so that its kubelet updates the
+    /// volume at once. None: the file is written, and the operator does nothing else. Default: Restart.
     #[serde(default)]
     pub policy: RefreshPolicy,
-    /// How many workers may be unavailable because of restarts. Default: 1.
+    /// Maximum number of workers that may be unavailable because of restarts. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000))]
     pub max_unavailable: Option<i32>,
@@ -28,20 +28,20 @@ pub enum RefreshPolicy {
     None,
 }
 
-/// How workers report the version of the file that they work by: its member `version`, or the `version` of their own entry. A
-/// worker must not report a version before it has stopped the jobs that this version takes away.
+/// How workers report the version of the file that they use: its member `version`, or the `version` of their own entry.
+/// A worker must not report a version before it has stopped the jobs that this version assigns to other workers.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.probe) || self.source != 'Probe'").message("source Probe needs probe"),
-    validation = Rule::new("!has(self.probe) || self.source == 'Probe'").message("probe is for source Probe"),
+    validation = Rule::new("!has(self.probe) || self.source == 'Probe'").message("probe is allowed only with source Probe"),
 )]
 pub struct VersionReport {
-    /// Probe: the operator asks each worker over HTTP. Annotation: each worker writes the version to the annotation
+    /// Probe: the operator polls each worker over HTTP. Annotation: each worker writes the version to the annotation
     /// `ganglion.dev/observed-version` of its pod. Default: Probe.
     #[serde(default)]
     pub source: VersionSource,
-    /// How a worker is asked.
+    /// HTTP request to a worker. Required with source Probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<VersionProbe>,
 }
@@ -54,8 +54,8 @@ pub enum VersionSource {
     Annotation,
 }
 
-/// A request to the pod's address. The answer is a JSON object with the number `version`. If it also has the list `jobs`, a
-/// worker counts only if it has no job but its own.
+/// HTTP request to the pod's address. The response is a JSON object with the number `version`. If it also contains the
+/// list `jobs`, the version counts only if the worker has no jobs other than its own.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionProbe {
@@ -72,19 +72,22 @@ fn default_path() -> String {
     "/internal/version".to_owned()
 }
 
-/// How a job moves from one worker to another.
+/// Handover of a job from one worker to another.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Handover {
-    /// Strict: a worker gets a job only after the one that had it has confirmed that it stopped, or its pod is gone. Immediate: at
-    /// once, so that two workers may have the job for a moment. Default: Strict.
+    /// Strict: a worker gets a job only after the previous worker has confirmed that it stopped the job, or the
+    /// previous worker's pod no longer exists. Immediate: a worker gets a job at once, so two workers may have the job
+    /// for a moment. Default: Strict.
     #[serde(default)]
     pub policy: HandoverPolicy,
-    /// After how many seconds without confirmation the pool says which worker it waits for. It goes on waiting. Default: 300.
+    /// Seconds without confirmation after which the pool reports the worker that it waits for. The pool continues to
+    /// wait. Default: 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub timeout_seconds: Option<i32>,
-    /// Confirmations by hand, for workers that do not confirm: each counts for this version only. At most 100. Default: none.
+    /// Manual confirmations for workers that do not confirm; each counts for one version only. At most 100. Default:
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["worker".into()]))]
@@ -99,14 +102,14 @@ pub enum HandoverPolicy {
     Immediate,
 }
 
-/// Somebody knows that a worker has stopped what a version takes from it.
+/// A manual confirmation that a worker has stopped the jobs that a version assigns to other workers.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Confirmation {
     /// Name of the pod.
     #[schemars(length(min = 1, max = 253))]
     pub worker: String,
-    /// The version, as the pool's condition names it.
+    /// The version that the pool's condition names.
     #[schemars(range(min = 1))]
     pub version: i64,
 }

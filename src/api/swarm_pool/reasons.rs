@@ -1,4 +1,4 @@
-//! The reasons of SwarmPools: one closed set of words for conditions, events and metrics.
+//! Reasons of SwarmPools: one closed set of words for conditions, events and metrics.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::reasons::reasons;
 
 reasons! {
-    /// Reason for the state of a SwarmPool. The docs of each word are for users.
+    /// Reason for the state of a SwarmPool. The documentation of each word is user documentation.
     PoolReason:
 
     // Settled.
-    /// Every job has its worker, and every worker works by its list.
+    /// Every job has a worker, and every worker uses its current job list.
     Converged,
     /// There are no jobs.
     NoJobs,
@@ -20,48 +20,49 @@ reasons! {
     // In progress.
     /// New workers are not Ready yet.
     WaitingForWorkers,
-    /// Jobs were taken from workers, which have not confirmed it yet.
+    /// Workers have not yet confirmed that they stopped the jobs that move to other workers.
     Releasing,
-    /// Workers have not yet read what they were given.
+    /// Workers have not yet read their new job lists.
     Refreshing,
     /// A PodDisruptionBudget does not allow the restart of a worker.
     BudgetBlocked,
-    /// The API server did not take a write; it is tried again.
+    /// The API server rejected a write; the operator retries.
     WriteFailed,
 
-    // Somebody has to do something.
-    /// A field has a value that cannot be read; the message names the field.
+    // Requires an action by the user.
+    /// A field has a value that cannot be parsed; the message names the field.
     InvalidObject,
     /// The operator's settings exclude the namespace.
     NamespaceRefused,
     /// The workload does not exist.
     WorkloadNotFound,
-    /// An older SwarmPool deals jobs out to the same workload; the message names it.
+    /// An older SwarmPool assigns jobs to the same workload; the message names it.
     WorkloadTaken,
-    /// A ConfigMap of the output's name exists, and the pool does not own it.
+    /// A ConfigMap with the name of the output exists, but the pool does not own it.
     NotOwned,
-    /// The file is larger than a ConfigMap may be: set another layout.
+    /// The file exceeds the maximum size of a ConfigMap: set another layout.
     OutputTooLarge,
-    /// A ConfigMap that the spec names does not exist. Jobs that were dealt out stay where they are.
+    /// A ConfigMap that the spec names does not exist. Assigned jobs stay with their workers.
     SourceNotFound,
-    /// A ConfigMap has something that is no list of jobs; the message says where. Jobs that were dealt out stay where they are.
+    /// The content of a ConfigMap is not a list of jobs; the message shows the position. Assigned jobs stay with their
+    /// workers.
     SourceInvalid,
     /// There is no worker.
     NoWorkers,
-    /// The workers may not have more jobs; some jobs have no worker.
+    /// The workers have reached their maximum number of jobs; some jobs have no worker.
     JobsUnassigned,
-    /// There are not enough workers for the dedicated jobs to have one each.
+    /// There are not enough workers to give each dedicated job its own worker.
     WorkersMissing,
-    /// A worker has not been Ready for long.
+    /// A worker has not been Ready for a long time.
     WorkerNotReady,
-    /// A worker has not confirmed for long that it stopped jobs, which wait for it.
+    /// A worker has not confirmed for a long time that it stopped jobs; other workers wait for these jobs.
     HandoverTimedOut,
-    /// A worker does not report the version that it should have.
+    /// A worker does not report the desired version.
     WorkerOutdated,
     /// An autoscaler or GitOps tool owns the workload's replicas.
     ReplicasOwnedElsewhere,
-    /// Somebody else undoes what the pool writes to the workload's replicas.
+    /// Another client reverts the pool's changes of the workload's replicas.
     FieldConflict,
-    /// The operator lacks a right; the message names it.
+    /// The operator lacks a permission; the message names it.
     Forbidden,
 }

@@ -9,62 +9,64 @@ use serde::{Deserialize, Serialize};
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SwarmPoolStatus {
-    /// The generation of the spec that this status describes; -1 before any controller has seen the object.
+    /// Generation of the spec that this status describes; -1 before any controller has observed the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: every job has a worker, and every worker works by its list. Reconciling: jobs are on their way. Stalled: somebody
-    /// has to do something; the message says what.
+    /// Ready: every job has a worker, and every worker uses its current job list. Reconciling: jobs are being moved.
+    /// Stalled: the user has to act; the message says what to do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// How many pods the workload has; for the scale subresource.
+    /// Number of pods of the workload, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Label selector of these pods; for the scale subresource.
+    /// Label selector of these pods, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub selector: Option<String>,
     /// Version of the last written file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<i64>,
-    /// How many jobs there are.
+    /// Number of jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jobs: Option<i64>,
-    /// How many jobs have changed, or will change, their worker because of the last change of jobs or workers. New jobs do not count.
+    /// Number of jobs that have moved, or will move, to another worker because of the last change of jobs or workers.
+    /// New jobs do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<i64>,
-    /// When jobs were last dealt out differently, and why.
+    /// When and why the assignment last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_change: Option<PoolChange>,
-    /// How many workers work by their lists, of those that have jobs, such as `3/4`.
+    /// Number of workers that use their current job list, of the workers that have jobs, such as `3/4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub converged: Option<String>,
     /// Jobs without a worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unassigned: Option<Unassigned>,
-    /// The workers: those first that do not work by their lists. At most 100.
+    /// The workers; workers that do not use their current job list come first. At most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub workers: Vec<PoolWorker>,
-    /// true: there are more workers than `workers` has. The ConfigMaps with the label `ganglion.dev/swarm-pool` have all.
+    /// true: `workers` does not list all workers. The ConfigMaps with the label `ganglion.dev/swarm-pool` list all of
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncated: Option<bool>,
-    /// Since when the pool has been waiting for a worker, or for workers that are not Ready.
+    /// Time since which the pool has been waiting for a worker, or for workers that are not Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<Time>,
 }
 
-/// A change of who has which job.
+/// A change of the assignment.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolChange {
-    /// When.
+    /// When the assignment changed.
     pub at: Time,
-    /// Version of the file with which it began.
+    /// First version of the file with this change.
     pub version: i64,
-    /// What changed, such as `3 to 4 workers`.
+    /// Description of the change, such as `3 to 4 workers`.
     #[schemars(length(max = 256))]
     pub why: String,
 }
@@ -73,9 +75,9 @@ pub struct PoolChange {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Unassigned {
-    /// How many.
+    /// Number of unassigned jobs.
     pub count: i64,
-    /// Their names. At most 10.
+    /// Names of unassigned jobs. At most 10.
     #[schemars(length(max = 10))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub names: Vec<String>,
@@ -85,38 +87,39 @@ pub struct Unassigned {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolWorker {
-    /// Name of its pod.
+    /// Name of the worker's pod.
     pub name: String,
-    /// How many jobs it has been told to do.
+    /// Number of jobs that are assigned to the worker.
     pub jobs: i64,
-    /// Sum of their weights.
+    /// Sum of the weights of these jobs.
     pub weight: i64,
-    /// Version of the file at which its jobs last changed.
+    /// Version of the file in which the worker's jobs last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_version: Option<i64>,
-    /// The newest version of its list that it reports to work by.
+    /// Newest version of its job list that the worker reports to use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_version: Option<i64>,
-    /// How far it is.
+    /// State of the worker.
     pub state: PoolWorkerState,
 }
 
 /// See [`PoolWorker::state`].
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PoolWorkerState {
-    /// Works by its list.
+    /// Uses its current job list.
     Converged,
-    /// Has not yet confirmed that it stopped jobs, which others wait for.
+    /// Must still confirm that it stopped jobs that move to other workers.
     Releasing,
-    /// Has not yet read its list.
+    /// Must still read its new job list.
     #[default]
     Refreshing,
-    /// Some of its jobs are still with other workers.
+    /// Waits for jobs that other workers have not released yet.
     Waiting,
-    /// Its pod is not Ready, or not there.
+    /// Its pod is not Ready or does not exist.
     NotReady,
-    /// Is to have no jobs, and has not yet released those that it had: `spec.drain` names it, or the workload has fewer replicas.
+    /// Gets no jobs, because `spec.drain` names it or the workload has fewer replicas; must still release its previous
+    /// jobs.
     Leaving,
-    /// Is to have no jobs, and has none.
+    /// Gets no jobs and holds none.
     Drained,
 }

@@ -1,34 +1,35 @@
-//! The progress of a moveApplication, in its status.
+//! Progress of a moveApplication, part of its status.
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::reasons;
 
-/// How far a moveApplication is. Counts and what is at work only: each move is a WorkloadAction with a status of its own.
+/// Progress of a moveApplication: only counts and the moves in progress. Each move is a WorkloadAction with its own
+/// status.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationProgress {
-    /// Number of workloads with replicas that move, or have moved.
+    /// Number of workloads with replicas that must move, or have moved.
     pub workloads: i64,
-    /// Number of these whose replicas have all left.
+    /// Number of these workloads whose replicas have all moved.
     pub workloads_done: i64,
     /// Number of replicas that have moved.
     pub moved: i64,
-    /// Number of replicas that are on their way.
+    /// Number of replicas that are moving.
     pub in_motion: i64,
-    /// Number of replicas that are still to begin.
+    /// Number of replicas that still have to move.
     pub left: i64,
     /// Number of replicas that could not move.
     pub failed: i64,
     /// Number of replicas that have moved back; only with `onFailure: Rollback`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_back: Option<i64>,
-    /// The moves that run, and those that failed; at most 50 of each.
+    /// Moves in progress, and failed moves; at most 50 of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["action".into()]))]
     pub moves: Vec<ApplicationMove>,
-    /// true if `moves` does not list all. Default: false.
+    /// true: `moves` does not list all moves. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
@@ -37,17 +38,17 @@ pub struct ApplicationProgress {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationMove {
-    /// Name of its WorkloadAction.
+    /// Name of the move's WorkloadAction.
     pub action: String,
     /// Kind and name of the workload, such as `Deployment/web`.
     pub workload: String,
-    /// Replicas done of replicas that move, such as `1/3`; unset before it begins.
+    /// Moved replicas of all replicas of the move, such as `1/3`; unset before the move begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<String>,
-    /// Reason of its condition Ready; unset before it begins.
+    /// Reason of the WorkloadAction's condition Ready; unset before the move begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<reasons::Reason>,
-    /// Why it waits or failed, as text, at most 256 characters.
+    /// Why the move waits or failed, at most 256 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! How many replicas an action is about: a number, or all that there are.
+//! Number of replicas of an action: a number, or all replicas.
 
 use std::borrow::Cow;
 
@@ -6,12 +6,13 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// The most replicas that one action changes. `status` holds a slot for each, and must stay small enough for etcd.
+/// Maximum number of replicas that one action changes. The status contains a slot for each of them, and must stay small
+/// enough for etcd.
 pub const MOST_REPLICAS: i32 = 100;
 
 const ALL: &str = "All";
 
-/// A number of replicas, or `All`: those that there are when the action begins.
+/// A number of replicas, or `All`: all replicas that exist when the action begins.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(try_from = "IntOrString", into = "IntOrString")]
 pub enum ReplicaCount {

@@ -1,4 +1,4 @@
-//! How a drain shows its progress: a tree that is drawn anew in a terminal, else a line for each change.
+//! Progress output of a drain: a tree that is redrawn in a terminal, otherwise one line per change.
 
 use std::collections::BTreeSet;
 
@@ -8,26 +8,26 @@ use jiff::Timestamp;
 use crate::operator::drain::Drain;
 use ganglion_actions_plan::drain::{news, tree};
 
-/// See the module.
+/// Shows the progress of a drain.
 pub struct Screen {
-    /// None if nothing is to be shown.
+    /// None: nothing is shown.
     way: Option<Way>,
     term: Term,
-    /// Lines of the tree that stand in the terminal.
+    /// Number of lines of the tree in the terminal.
     drawn: usize,
     told: BTreeSet<String>,
 }
 
 enum Way {
     Tree,
-    /// Of each change, or of each end of a replica.
+    /// One line for each change (`all`), or for each replica that ended.
     Lines {
         all: bool,
     },
 }
 
 impl Screen {
-    /// `watch`: all changes are wanted; `is_text`: standard output is for people.
+    /// `watch`: show all changes. `is_text`: standard output is for humans.
     pub fn new(watch: bool, is_text: bool) -> Self {
         let term = Term::stdout();
         let way = match (is_text, watch && term.is_term()) {
@@ -38,7 +38,7 @@ impl Screen {
         Self { way, term, drawn: 0, told: BTreeSet::new() }
     }
 
-    /// Shows the drain as it is now.
+    /// Shows the current state of the drain.
     pub fn show(&mut self, drain: &Drain) {
         match self.way {
             None => {}
@@ -57,13 +57,13 @@ impl Screen {
         let (rows, columns) = self.term.size();
         let room = (usize::from(rows).saturating_sub(1).max(2), usize::from(columns).max(20));
         let lines = tree(&drain.progress(), drain.since(), Timestamp::now(), room);
-        // A terminal that does not take it is not worth an end.
+        // An error of the terminal must not end the drain.
         let _ = self.term.clear_last_lines(self.drawn);
         let _ = self.term.write_line(&lines.join("\n"));
         self.drawn = lines.len();
     }
 
-    /// The tree stays as it was last drawn.
+    /// Leaves the tree as it was last drawn.
     pub fn end(&mut self) {
         self.drawn = 0;
     }

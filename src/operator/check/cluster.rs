@@ -1,4 +1,5 @@
-//! What a check reads of the cluster, as the user: the loop as the API server would store it, and what is around it.
+//! Reads the cluster for a check, with the user's permissions: the loop as the API server would store it, and the
+//! objects that affect it.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -28,14 +29,14 @@ use ganglion_runtime::store::Store;
 /// Field manager of the dry run.
 const MANAGER: &str = "ganglion-check";
 
-/// The role that a namespace gives to the operator, without a prefix of the installation.
+/// Name of the role that a namespace grants to the operator, without a prefix of the installation.
 const NAMESPACE_ROLE: &str = "ganglion-namespace";
 
-/// A kind in a namespace.
+/// A namespaced kind.
 trait Listed: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug {}
 impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug> Listed for K {}
 
-/// The namespace of a loop, as the user may read it.
+/// The namespace of a loop, as the user can read it.
 pub struct Surroundings<'a> {
     pub client: &'a Client,
     pub store: &'a Store,
@@ -43,7 +44,7 @@ pub struct Surroundings<'a> {
 }
 
 impl Surroundings<'_> {
-    /// Applies the loop in a dry run. Returns it as the API server would store it; none if it refuses it.
+    /// Applies the loop in a dry run. Returns it as the API server would store it; None if the API server rejects it.
     pub async fn accepted(&self, document: &Value, name: &str, report: &mut CheckReport) -> Option<ClosedLoop> {
         let api: Api<ClosedLoop> = Api::namespaced(self.client.clone(), self.namespace);
         let params = PatchParams {
@@ -58,7 +59,7 @@ impl Surroundings<'_> {
                 Some(stored)
             }
             Err(kube::Error::Api(status)) if status.code == 404 && !status.message.contains("namespaces") => {
-                report.failed("the API server does not know the kind ClosedLoop: install Ganglion first");
+                report.failed("the API server does not have the kind ClosedLoop: install Ganglion first");
                 None
             }
             Err(kube::Error::Api(status)) => {
@@ -72,7 +73,7 @@ impl Surroundings<'_> {
         }
     }
 
-    /// Reads what the assessment of a loop looks at: other loops, autoscalers, the target.
+    /// Reads the objects that the assessment of a loop uses: other loops, autoscalers, the target.
     pub async fn read(&self, target: &TargetRef, report: &mut CheckReport) {
         self.list::<ClosedLoop, ClosedLoop>(report).await;
         self.list::<Monitoring, Monitoring>(report).await;
@@ -88,7 +89,7 @@ impl Surroundings<'_> {
         }
     }
 
-    /// Reads the nodes and NodeConfigs that sources `nodeConfig` may mean.
+    /// Reads the nodes and NodeConfigs that sources `nodeConfig` may refer to.
     pub async fn read_nodes(&self, metrics: &[Metric], report: &mut CheckReport) {
         let sources = metrics.iter().filter_map(|metric| metric.source.node_config.as_ref());
         let namespaces: BTreeSet<&str> =
@@ -113,7 +114,7 @@ impl Surroundings<'_> {
     {
         match api.list(&ListParams::default()).await {
             Ok(list) => list.items.into_iter().for_each(|one| self.store.apply(F::from(one), Origin::Watch)),
-            // KEDA or the autoscaler of pods' resources is not installed.
+            // KEDA or the VerticalPodAutoscaler is not installed.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => report.unsure(format!("{}: not read: {}", K::plural(&()), words(&error))),
         }
@@ -127,7 +128,8 @@ impl Surroundings<'_> {
         }
     }
 
-    /// Whether a binding gives the operator its role in the namespace. The operator may have its rights in another way.
+    /// Checks whether a binding grants the operator its role in the namespace. The operator may also have its
+    /// permissions in another way.
     pub async fn binding(&self, report: &mut CheckReport) {
         let is_it = |role: &RoleRef| role.name.ends_with(NAMESPACE_ROLE);
         let here: Api<RoleBinding> = Api::namespaced(self.client.clone(), self.namespace);

@@ -1,4 +1,4 @@
-//! What a drain reads and writes of the cluster, as the user.
+//! Reads and writes the cluster for a drain, with the user's permissions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -19,18 +19,18 @@ use ganglion_api::targets::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{ClaimFact, DeploymentFact, Key};
 
-/// Field manager of what a drain writes. It begins as that of kubectl does: a person makes these actions.
+/// Field manager of a drain's writes. It begins like kubectl's field manager: a person creates these actions.
 const MANAGER: &str = "kubectl-ganglion";
 
-/// How many objects are read at the same time.
+/// Number of concurrent reads.
 const AT_ONCE: usize = 8;
 
-/// See the module.
+/// Client of a drain.
 pub struct DrainClient {
     pub client: Client,
 }
 
-/// A kind in a namespace.
+/// A namespaced kind.
 trait Named: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug {}
 impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug> Named for K {}
 
@@ -38,7 +38,7 @@ fn params() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// The refusal of a request that nothing can do without.
+/// Converts the error of a request without which the drain cannot continue.
 fn needed<T>(what: &'static str, answer: Result<T, kube::Error>) -> Result<T, Error> {
     answer.map_err(|error| match error {
         kube::Error::Api(status) if status.is_forbidden() => Error::NotAllowed { what, words: status.message.clone() },
@@ -47,13 +47,13 @@ fn needed<T>(what: &'static str, answer: Result<T, kube::Error>) -> Result<T, Er
 }
 
 impl DrainClient {
-    /// Makes sure that there is such a node.
+    /// Checks that the node exists.
     pub async fn node(&self, name: &str) -> Result<(), Error> {
         let found = Api::<Node>::all(self.client.clone()).get_opt(name).await;
         needed("the node cannot be read", found)?.map(drop).ok_or_else(|| Error::NoNode(name.to_owned()))
     }
 
-    /// The nodes with these labels.
+    /// Names of the nodes with these labels.
     pub async fn nodes_with(&self, selector: &str) -> Result<Vec<String>, Error> {
         let with = ListParams::default().labels(selector);
         let found = needed("nodes cannot be listed", Api::<Node>::all(self.client.clone()).list(&with).await)?;
@@ -61,7 +61,7 @@ impl DrainClient {
         if names.is_empty() { Err(Error::NoneSelected(selector.to_owned())) } else { Ok(names) }
     }
 
-    /// Makes the node unschedulable, or schedulable again.
+    /// Cordons or uncordons the node.
     pub async fn cordon(&self, name: &str, cordoned: bool) -> Result<(), Error> {
         let patch = json!({"spec": {"unschedulable": cordoned}});
         let nodes: Api<Node> = Api::all(self.client.clone());
@@ -69,31 +69,31 @@ impl DrainClient {
         needed(what, nodes.patch(name, &params(), &Patch::Strategic(patch)).await).map(drop)
     }
 
-    /// The pods on these nodes.
+    /// Pods on these nodes.
     pub async fn pods(&self, nodes: &[String]) -> Result<Vec<NodePod>, Error> {
         let mut all = Vec::new();
         for node in nodes {
             let on = ListParams::default().fields(&format!("spec.nodeName={node}"));
             let found = Api::<Pod>::all(self.client.clone()).list(&on).await;
-            let found = needed("the pods of all namespaces have to be listed to empty a node", found)?;
+            let found = needed("a drain requires the permission to list the pods of all namespaces", found)?;
             all.extend(found.into_iter().map(NodePod::from));
         }
         Ok(all)
     }
 
-    /// The actions of drains of these nodes, open and ended.
+    /// Actions of drains of these nodes, open and completed.
     pub async fn actions(&self, nodes: &[String]) -> Result<Vec<WorkloadAction>, Error> {
         let labels: Vec<String> = nodes.iter().map(|node| action::label(node)).collect();
         let of = ListParams::default().labels(&format!("{} in ({})", marks::DRAIN, labels.join(",")));
         match Api::<WorkloadAction>::all(self.client.clone()).list(&of).await {
             Ok(found) => Ok(found.items),
             Err(kube::Error::Api(status)) if status.code == 404 => Err(Error::NoKind),
-            found => needed("the WorkloadActions of all namespaces have to be listed to follow a drain", found)
+            found => needed("a drain requires the permission to list the WorkloadActions of all namespaces", found)
                 .map(|found| found.items),
         }
     }
 
-    /// Makes an action. The inner error is the refusal, in the words of the API server.
+    /// Creates an action. The inner error is the API server's message if it rejects the action.
     pub async fn create(&self, namespace: &str, document: &Value) -> Result<Result<WorkloadAction, String>, Error> {
         let mut action: WorkloadAction = match serde_json::from_value(document.clone()) {
             Ok(action) => action,
@@ -118,7 +118,7 @@ impl DrainClient {
         }
     }
 
-    /// What is known of the workloads and volumes of these pods.
+    /// Reads the workloads and volumes of these pods.
     pub async fn surroundings(&self, pods: &[NodePod]) -> Result<PodSurroundings, Error> {
         let mut around = PodSurroundings::default();
         let moves = || pods.iter().filter(|pod| !pod.finished && !pod.mirror);
@@ -166,7 +166,7 @@ impl DrainClient {
         Ok(())
     }
 
-    /// The objects of these names; those that are gone or may not be read are left out.
+    /// Reads the objects with these names; skips objects that do not exist or cannot be read.
     async fn read<K: Named>(
         &self,
         keys: BTreeSet<Key>,

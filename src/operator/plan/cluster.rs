@@ -1,5 +1,5 @@
-//! What a plan reads of the cluster, as the user: what the planner reads, and what cannot be counted because the user may not read
-//! it.
+//! Reads the cluster for a plan, with the user's permissions: the objects that the planner uses, and notes about
+//! objects that the user cannot read.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -35,7 +35,7 @@ use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::guard::Guard;
 use ganglion_runtime::store::Store;
 
-/// A kind of objects.
+/// A kind that can be read.
 trait Readable: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug {}
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug> Readable for K {}
 
@@ -46,22 +46,20 @@ pub struct Reader<'a> {
     pub store: &'a Store,
 }
 
-/// The words of the API server, where it refuses a list.
+/// The API server's message if it refuses a list.
 type Refusal = Option<String>;
 
-/// How much of a kind was read.
+/// Namespaces in which a kind was read.
 enum Extent {
     Everywhere,
-    /// In the namespaces of the actions only.
+    /// Only in the namespaces of the actions; with the API server's message about the others.
     Here(String),
     Nowhere(String),
 }
 
 impl Reader<'_> {
-    /// Reads what the planner reads for actions in these namespaces. Returns what is not counted, as text.
-    ///
-    /// # Errors
-    /// The API server does not answer, or refuses what no plan can do without.
+    /// Reads the objects that the planner needs for actions in these namespaces. Returns notes about objects that are
+    /// not counted. Fails if objects are refused without which there can be no plan.
     pub async fn read(self, namespaces: &BTreeSet<&str>, by_policy: bool) -> Result<Vec<String>, Error> {
         let own = async {
             let mut notes = Vec::new();
@@ -91,11 +89,12 @@ impl Reader<'_> {
         }
         notes.extend(uncounted("Actions at work", actions));
         notes.extend(self.pins().await?);
-        notes.extend(uncounted("NodeConfigs, with what is measured of nodes,", configs));
+        notes.extend(uncounted("NodeConfigs, which contain measured values of nodes,", configs));
         Ok(notes)
     }
 
-    /// Reads whether the cluster gives pods of StatefulSets a node. Users may rarely read that; it is assumed then.
+    /// Reads whether the cluster can bind pods of StatefulSets to a given node. Users rarely have the permission to
+    /// read that; then the component is assumed to be installed.
     async fn pins(self) -> Result<Option<String>, Error> {
         if self.store.read(|world| world.stateful_sets().next().is_none()) {
             return Ok(None);
@@ -110,10 +109,10 @@ impl Reader<'_> {
             world.apply(PinPolicyFact { id: id.clone() }, Origin::Watch);
             world.apply(PinBindingFact { id, policy: marks::PIN_POLICY.to_owned() }, Origin::Watch);
         });
-        Ok(Some(format!("The component pin-statefulsets is taken for installed: {words}.")))
+        Ok(Some(format!("The component pin-statefulsets is assumed to be installed: {words}.")))
     }
 
-    /// Reads what belongs to the workloads of one namespace.
+    /// Reads the objects of the workloads in one namespace.
     async fn namespace(self, namespace: &str) -> Result<Vec<String>, Error> {
         let (deployments, sets, stateful, budgets, services, autoscalers, receipts) = tokio::try_join!(
             self.within::<Deployment, DeploymentFact>(namespace),
@@ -130,7 +129,7 @@ impl Reader<'_> {
             self.within::<PersistentVolumeClaim, ClaimFact>(namespace),
             self.all::<PersistentVolume, VolumeFact>(),
         )?;
-        // They concern StatefulSets only.
+        // Volumes matter only for StatefulSets.
         let volumes = volumes.filter(|_| self.store.read(|world| world.stateful_sets().next().is_some()));
         let kinds = [
             ("StatefulSets", stateful),
@@ -144,7 +143,7 @@ impl Reader<'_> {
         Ok(kinds.into_iter().filter_map(|(kinds, refusal)| Some(not_counted(kinds, &refusal?))).collect())
     }
 
-    /// Reads a kind in all namespaces or, where that is refused, in these.
+    /// Reads a kind in all namespaces or, if that is refused, in these namespaces.
     async fn wide<K, F>(self, namespaces: &BTreeSet<&str>) -> Result<Extent, Error>
     where
         K: Readable + Resource<Scope = NamespaceResourceScope>,
@@ -173,7 +172,7 @@ impl Reader<'_> {
 
     async fn list<K: Readable, F: Indexed + From<K>>(self, api: Api<Guard<K>>) -> Result<Refusal, Error> {
         let take = |Guard(object): Guard<K>| {
-            // One that does not parse is left out: the planner knows nothing of it either.
+            // An object that cannot be parsed is skipped: the planner does not see it either.
             if let Ok(object) = object {
                 self.store.write(|world| drop(world.apply(F::from(object), Origin::Watch)));
             }
@@ -188,9 +187,6 @@ impl Reader<'_> {
     }
 
     /// Reads the objects of other kinds whose replicas the actions would change.
-    ///
-    /// # Errors
-    /// The API server does not answer.
     pub async fn read_owners(
         self,
         settings: &Settings,
@@ -209,7 +205,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads the usage of nodes, if an expression of these actions asks for it. Why it could not be read is in the plan.
+    /// Reads the usage of nodes if an expression of these actions uses it. If it cannot be read, the plan says why.
     pub async fn read_usage(self, mut actions: impl Iterator<Item = &WorkloadAction>) {
         let now = Timestamp::now();
         if !self.store.read(|world| actions.any(|action| world.unknown_usage(action, now).is_some())) {
@@ -225,7 +221,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Has the policies of these names know what they have learned, as far as it may be read.
+    /// Restores the learned values of these policies, if the user can read them.
     pub async fn restore(self, placement: &PlacementCache, names: &BTreeSet<&str>) {
         let is_named = |policy: &PlacementPolicy| names.contains(policy.name_any().as_str());
         let all = |world: &ganglion_core::world::World| world.policies().filter(|one| is_named(one)).cloned().collect();

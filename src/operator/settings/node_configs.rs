@@ -2,26 +2,28 @@
 
 use serde::Deserialize;
 
-/// The controllers of NodeConfigs and their templates.
+/// Settings of the controllers of NodeConfigs and their templates.
 #[derive(Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NodeConfigs {
-    /// How many NodeConfigs of one template are written, and how many templates are reconciled, at the same time, 1 to 1000; a
-    /// quarter as many NodeConfigs are reconciled. Default: 32.
+    /// Number of NodeConfigs of one template that are written at the same time, and number of templates that are
+    /// reconciled at the same time, 1 to 1000. A quarter of this number of NodeConfigs is reconciled at the same time.
+    /// Default: 32.
     pub concurrency: usize,
-    /// How many machines and servers are asked at the same time, 1 to 10000; those that did not answer the last time get at
-    /// most half of it. Default: 512.
+    /// Maximum number of concurrent requests to machines and servers, 1 to 10000. Servers that did not answer the last
+    /// request get at most half of them. Default: 512.
     pub polls: usize,
-    /// Seconds after which the status of a NodeConfig is written though no value left its deadband, 30 to 86400. Default: 300.
+    /// Seconds after which the status of a NodeConfig is written even if no value left its deadband, 30 to 86400.
+    /// Default: 300.
     pub heartbeat_seconds: u64,
-    /// How many nodes have series of their own in the metrics, 0 to 100000: the first by name. 0 switches them off. Default:
-    /// 10000.
+    /// Maximum number of nodes with their own series in the metrics, 0 to 100000; the first nodes by name have them. 0
+    /// disables these series. Default: 10000.
     pub series: usize,
-    /// By how much a value must differ from the one in the status to be written before the heartbeat.
+    /// Minimum difference from the value in the status at which a value is written before the heartbeat.
     pub deadband: Deadband,
 }
 
-/// See [`NodeConfigs::deadband`]. Each from 0 (every change is written) to 1000000.
+/// See [`NodeConfigs::deadband`]. Each value is from 0 (every change is written) to 1000000.
 #[derive(Deserialize, Clone, Copy, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Deadband {
@@ -29,7 +31,7 @@ pub struct Deadband {
     pub celsius: f64,
     /// Differential pressure, in pascals. Default: 0.1.
     pub pascals: f64,
-    /// Usage, in percent of the whole. Default: 2.
+    /// CPU and memory usage, in percent of the capacity. Default: 2.
     pub percent: f64,
     /// Predicted power, in watts. Default: 1.
     pub watts: f64,
@@ -48,7 +50,7 @@ impl Default for Deadband {
 }
 
 impl Deadband {
-    /// The name of a value that is no number from 0 to 1000000, if there is one.
+    /// Name of the first value that is not a number from 0 to 1000000.
     pub(super) fn wrong(&self) -> Option<&'static str> {
         let Self { celsius, pascals, percent, watts } = *self;
         let all = [("celsius", celsius), ("pascals", pascals), ("percent", percent), ("watts", watts)];

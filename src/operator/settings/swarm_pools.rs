@@ -2,13 +2,13 @@
 
 use serde::Deserialize;
 
-/// The controller of SwarmPools.
+/// Settings of the SwarmPool controller.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SwarmPools {
-    /// How many pools are reconciled at the same time, 1 to 1000. Default: 8.
+    /// Number of pools that are reconciled at the same time, 1 to 1000. Default: 8.
     pub concurrency: usize,
-    /// How many workers are asked for their version at the same time, 1 to 10000. Default: 256.
+    /// Maximum number of concurrent version probes of workers, 1 to 10000. Default: 256.
     pub probes: usize,
 }
 

@@ -1,6 +1,6 @@
-//! What requests of schedulers and of actions are answered from: the nodes as agents know them, and the policies, ready to be asked.
+//! Data for requests of schedulers and actions: the nodes as the agents see them, and the compiled policies.
 //!
-//! Both are derived from the store, and brought up to date by whoever asks. Asks nobody itself.
+//! Both are derived from the store and refreshed when they are used. This module sends no requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -24,12 +24,12 @@ pub struct PlacementCache(Arc<Inner>);
 struct Inner {
     store: Store,
     inventory: RwLock<Inventory>,
-    /// By name.
+    /// Compiled policies by name.
     policies: Mutex<HashMap<String, Compiled>>,
     learning: Learning,
 }
 
-/// A policy, and the version of the object that it was made from.
+/// A compiled policy, and the version of the object that it was compiled from.
 struct Compiled {
     uid: Option<String>,
     generation: Option<i64>,
@@ -43,13 +43,13 @@ impl PlacementCache {
         Self(Arc::new(Inner { store, inventory, policies, learning }))
     }
 
-    /// The policy of this name; None if there is none, an error if its spec is invalid.
+    /// The policy of this name; None if it does not exist, an error if its spec is invalid.
     #[must_use]
     pub fn policy(&self, name: &str) -> Option<Result<Arc<CompiledPolicy>, AgentError>> {
         self.0.store.read(|world| self.policy_of(world, name))
     }
 
-    /// The same, for whoever reads the world already.
+    /// The same, for callers that already hold the world.
     pub fn policy_of(&self, world: &World, name: &str) -> Option<Result<Arc<CompiledPolicy>, AgentError>> {
         let found = world.policy(name).cloned();
         let mut known = self.0.policies.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +66,7 @@ impl PlacementCache {
         Some(policy)
     }
 
-    /// Asks a policy about a pod and these nodes.
+    /// Evaluates a policy for a pod and these nodes.
     pub fn ask<R>(
         &self,
         policy: &CompiledPolicy,
@@ -82,7 +82,8 @@ impl PlacementCache {
         });
         let inventory = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner);
         let scheduler = &pod.scheduler;
-        // Where the scheduler's watch is ahead of ours, ours will bring the pod, and count it for the pods after it.
+        // If the scheduler's watch is ahead of ours, our watch will deliver the pod later and count it for the pods
+        // after it.
         let learned =
             if known { inventory.learned(scheduler) } else { inventory.learned_with(scheduler, pod.requests) };
         let candidates: Vec<Option<&NodeRecord>> = nodes.iter().map(|name| inventory.node(name.as_ref())).collect();
@@ -98,14 +99,13 @@ impl PlacementCache {
         })
     }
 
-    /// Reads the nodes as agents know them.
+    /// Reads the nodes as the agents see them.
     pub fn inventory<R>(&self, look: impl FnOnce(&Inventory) -> R) -> R {
         self.0.store.read(|world| self.refresh(world));
         look(&self.0.inventory.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The nodes as agents know them, to be changed.
-    #[must_use]
+    /// A copy of the nodes as the agents see them, which the caller may change.
     pub fn copy(&self, world: &World) -> Inventory {
         self.refresh(world);
         self.0.inventory.read().unwrap_or_else(PoisonError::into_inner).clone()

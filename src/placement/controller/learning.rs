@@ -1,5 +1,5 @@
-//! What policies learn from pods, and what is kept of it over restarts. Every replica learns by itself, from the watch, in a task
-//! beside the requests; those read what was learned last.
+//! Learning of policies from pods, and the values that survive restarts. Each replica learns independently from its
+//! watch, in a task separate from the requests; requests read the latest values.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -11,13 +11,13 @@ use ganglion_placement_plan::memory::SavedMemory;
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::reward::{RewardLearner, RewardMemory};
 
-/// By the uid of the policy.
+/// Learners by the uid of the policy.
 #[derive(Default)]
 pub(super) struct Learning {
     learners: Mutex<HashMap<String, RewardLearner>>,
-    /// What requests read, by the name of the policy.
+    /// Values that requests read, by the name of the policy.
     rewards: RwLock<HashMap<String, Arc<RewardMemory>>>,
-    /// What was saved before this process began, and nobody has learned on from yet.
+    /// Values saved before this process started that no learner has used yet.
     saved: Mutex<HashMap<String, SavedMemory>>,
 }
 
@@ -26,7 +26,7 @@ fn lock<T>(one: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PlacementCache {
-    /// Begins with what was saved, by the uid of the policy. To be called before anything is learned.
+    /// Restores saved values, by the uid of the policy. Must be called before learning begins.
     pub fn restore(&self, saved: impl IntoIterator<Item = (String, SavedMemory)>) {
         for (uid, saved) in saved {
             self.change_inventory(|inventory| inventory.restore(&saved));
@@ -34,7 +34,7 @@ impl PlacementCache {
         }
     }
 
-    /// Takes in what has happened to pods since.
+    /// Learns from the changes of pods since the last call.
     pub fn learn(&self, now: Timestamp) {
         let learning = self.learning();
         let mut learners = lock(&learning.learners);
@@ -61,14 +61,14 @@ impl PlacementCache {
         *learning.rewards.write().unwrap_or_else(PoisonError::into_inner) = rewards;
     }
 
-    /// What a policy has learned from pods that ran or failed.
+    /// Values that a policy has learned from pods that ran or failed.
     #[must_use]
     pub fn rewards(&self, policy: &str) -> Arc<RewardMemory> {
         let rewards = self.learning().rewards.read().unwrap_or_else(PoisonError::into_inner);
         rewards.get(policy).cloned().unwrap_or_default()
     }
 
-    /// What is to be saved of the policy with this uid; None if it learns nothing, or has not begun to.
+    /// Values to save for the policy with this uid; None if it learns nothing, or has not begun to learn.
     #[must_use]
     pub fn memory(&self, policy: &CompiledPolicy, uid: &str, now: Timestamp) -> Option<SavedMemory> {
         let demand = self.inventory(|inventory| {

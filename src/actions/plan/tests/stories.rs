@@ -194,7 +194,7 @@ fn what_holds_it_and_what_to_do_is_said() {
                 condition("Stalled", "True", "ReplicasOwnedElsewhere", owned)
             ]),
             json!({"finishedAt": "2026-11-21T10:00:05Z"}),
-            "-> Change the number where its owner keeps it, or apply a new action with onReplicaOwner: Force.\n",
+            "-> Change the number of replicas in its owner, or apply a new action with onReplicaOwner: Force.\n",
         ),
         (
             json!({}),
