@@ -38,7 +38,7 @@ pub async fn open(cluster: Cluster, namespace: Option<String>) -> Result<(Client
 
 /// The configuration of such a client, and the namespace.
 pub async fn configured(cluster: Cluster, namespace: Option<String>) -> Result<(Config, String), operator::Error> {
-    let mut config = app::config(&cluster.into()).await?;
+    let mut config = operator::config(&cluster.into()).await?;
     config.read_timeout = Some(REQUEST_TIMEOUT);
     let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
     Ok((config, namespace))

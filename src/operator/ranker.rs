@@ -1,5 +1,5 @@
-//! What a PlacementPolicy says to the planner of WorkloadActions: the same policies and nodes as for schedulers, with the replicas
-//! that the plan itself assigns.
+//! Ranking of nodes by a PlacementPolicy for the planner of WorkloadActions: the same policies and nodes as for
+//! schedulers, plus the replicas that the plan itself assigns.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use ganglion_placement_plan::policy::{CompiledPolicy, PolicyMember};
 use ganglion_placement_plan::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
 use ganglion_placement_plan::reward::RewardMemory;
 
-/// The answers of one policy for the pods of one plan.
+/// The ranking of one policy for the pods of one plan.
 struct PolicyRanking {
     policy: Arc<CompiledPolicy>,
     pod: PlacedPod,
-    /// With what the plan has assigned so far.
+    /// Includes the replicas that the plan has assigned so far.
     inventory: Inventory,
     learned: LearnedDemand,
     siblings: Option<Siblings>,
@@ -52,9 +52,9 @@ impl NodeRanker for PolicyRanker {
     }
 }
 
-/// The pod that the ReplicaSet would make.
+/// The pod that the ReplicaSet would create.
 fn placed(RankedPod { set, template }: RankedPod<'_>) -> PlacedPod {
-    // It was parsed before, so it can be.
+    // The template was parsed before, so this cannot fail.
     let parsed: PodTemplateSpec = serde_json::from_str(&template.json).unwrap_or_default();
     let mut pod = Pod { metadata: parsed.metadata.unwrap_or_default(), spec: parsed.spec, ..Pod::default() };
     pod.spec.iter_mut().for_each(default_requests);
@@ -130,8 +130,8 @@ mod tests {
         Identity { key: Key::new(namespace, name), uid: name.to_owned(), version: "1".to_owned() }
     }
 
-    /// Three nodes with 8 cores, half used: power rises least on a, which is rejected, and most on c; b is congested. Power and
-    /// congestion count the same.
+    /// Three nodes with 8 cores, half of them used: power consumption rises least on a, which is rejected, and most on
+    /// c; b is congested. Power and congestion have the same weight.
     fn store() -> Store {
         let store = Store::default();
         for (name, slope, factor) in [("a", 0, "0"), ("b", 1, "70"), ("c", 2, "0")] {
@@ -187,7 +187,7 @@ mod tests {
         let (set, template) = (SetFact { id: identity("n", "web"), ..SetFact::default() }, template());
         let pod = RankedPod { set: &set, template: &template };
         let mut ranking = store.read(|world| ranker.begin(world, "green", pod, NOW)).expect("a ranking");
-        // Again after a replica was assigned: of what its init container requests, power counts nothing.
+        // Again after a replica was assigned: power ignores the requests of its init container.
         for _ in 0..2 {
             let ranks = ranking.rank(&["a", "b", "c"]);
             let [Err(why), Ok(b), Ok(c)] = &ranks[..] else { panic!("{ranks:?}") };

@@ -18,7 +18,7 @@ use tracing::debug;
 
 use crate::certificate::tls::{HANDSHAKE_TIMEOUT, handshake};
 
-/// How long open connections may last after the stop.
+/// Time for open connections to finish after the stop.
 pub const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Timeout for the headers of a request, and for an idle connection.

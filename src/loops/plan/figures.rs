@@ -13,11 +13,11 @@ use ganglion_core::world::World;
 pub struct LoopFigures {
     pub key: Key,
     pub ready: bool,
-    /// The last known value of each metric, as the status has it.
+    /// Last value of each metric, from the status.
     pub values: Vec<(String, f64)>,
     /// The raised alarms: metric and side.
     pub alarms: Vec<(String, Side)>,
-    /// What was decided, by metric.
+    /// Counters of the Decision, by metric.
     pub counters: Vec<Counter>,
 }
 

@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 use tower_test::mock;
 
 use super::*;
-use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::foreign::ScaledObject;
+use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{Identity, Key, NodeFact, OutsidePodFact, PodFact, ScaledObjectFact};
 use ganglion_core::world::{Origin, World};
 
