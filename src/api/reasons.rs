@@ -21,7 +21,7 @@ macro_rules! reasons {
         impl $kind {
             /// The word as it appears in conditions, events and metrics.
             #[must_use]
-            pub fn as_str(self) -> &'static str {
+            pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$word => stringify!($word),)*
                     Self::Unknown => "Unknown",

@@ -15,5 +15,6 @@ pub mod namespaces;
 pub mod node_values;
 pub mod power_curve;
 pub mod quantity;
+pub mod status;
 pub mod words;
 pub mod world;

@@ -14,7 +14,7 @@ use ganglion_actions::{GateKeeper, WorkloadActionController};
 use ganglion_core::facts::Key;
 use ganglion_core::world::{Stored, World};
 use ganglion_loops::closed_loop::{ClosedLoopController, ClosedLoopMemory};
-use ganglion_loops::decision::{DecisionController, DecisionMemory};
+use ganglion_loops::decision::DecisionController;
 use ganglion_loops::execution::{ExecutionController, ExecutionMemory};
 use ganglion_loops::monitoring::{MonitoringController, MonitoringMemory, Sources};
 use ganglion_loops::target::Targets;
@@ -25,6 +25,7 @@ use ganglion_pools::{PoolMemory, SwarmPoolController};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::events;
+use ganglion_runtime::frame::Memories;
 use ganglion_runtime::impersonation::Impersonation;
 use ganglion_runtime::polls;
 use ganglion_runtime::run::{Controller, Run, run as run_controller};
@@ -81,7 +82,7 @@ impl Term<'_> {
             memory: MonitoringMemory::default(),
             ctx,
         });
-        self.start(loops, |ctx| DecisionController { ctx, memory: DecisionMemory::default() });
+        self.start(loops, |ctx| DecisionController { ctx, memories: Memories::default() });
         self.start(loops, |ctx| ExecutionController {
             outbound: Arc::clone(outbound),
             targets: targets(&ctx),

@@ -116,6 +116,11 @@ impl Context {
         }))
     }
 
+    /// Counts an error that ends a reconcile.
+    pub fn count(&self, error: &Error) {
+        self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
+    }
+
     /// Whether the controllers must stop.
     #[must_use]
     pub fn is_over(&self) -> bool {

@@ -15,7 +15,7 @@ use ganglion_api::monitoring::Monitoring;
 use ganglion_core::facts::Key;
 use ganglion_core::namespaces::Namespaces;
 use ganglion_loops::closed_loop::{ClosedLoopController, ClosedLoopMemory};
-use ganglion_loops::decision::{DecisionController, DecisionMemory};
+use ganglion_loops::decision::DecisionController;
 use ganglion_loops::execution::{ExecutionController, ExecutionMemory};
 use ganglion_loops::monitoring::{MonitoringController, MonitoringMemory, Sources};
 use ganglion_loops::target::Targets;
@@ -27,6 +27,7 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::error::Class;
 use ganglion_runtime::events;
+use ganglion_runtime::frame::Memories;
 use ganglion_runtime::impersonation::Impersonation;
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::queue::Queue;
@@ -282,7 +283,7 @@ fn parts(ctx: &Context) -> [Part; 4] {
         sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(&outbound), discovery },
         memory: MonitoringMemory::default(),
     };
-    let decision = DecisionController { ctx: ctx.clone(), memory: DecisionMemory::default() };
+    let decision = DecisionController { ctx: ctx.clone(), memories: Memories::default() };
     let execution = ExecutionController { ctx: ctx.clone(), outbound, targets, memory: ExecutionMemory::default() };
     let store = &ctx.store;
     [Part::of(store, loops), Part::of(store, monitoring), Part::of(store, decision), Part::of(store, execution)]
