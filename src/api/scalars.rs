@@ -33,7 +33,6 @@ pub struct Decimal(pub String);
 
 impl Number {
     /// The text as written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -41,7 +40,6 @@ impl Number {
 
 impl DurationText {
     /// The text as written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -92,7 +92,6 @@ impl Drain {
     }
 
     /// State of the drain at the last read.
-    #[must_use]
     pub fn progress(&self) -> DrainProgress<'_> {
         DrainProgress {
             nodes: &self.nodes,
@@ -104,7 +103,6 @@ impl Drain {
     }
 
     /// When the drain began.
-    #[must_use]
     pub fn since(&self) -> Timestamp {
         self.since
     }

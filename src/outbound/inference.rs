@@ -60,19 +60,16 @@ impl InferenceModel {
     }
 
     /// URL for predictions.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
     /// Name of the model, as in the URL.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Version of the model, as in the URL. None: the server's default.
-    #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }

@@ -37,7 +37,6 @@ pub struct Context {
 
 impl Context {
     /// The current time.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }
@@ -122,7 +121,6 @@ impl Context {
     }
 
     /// Whether the controllers must stop.
-    #[must_use]
     pub fn is_over(&self) -> bool {
         self.writer.is_fenced() || self.stop.is_cancelled()
     }

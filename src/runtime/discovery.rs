@@ -28,7 +28,6 @@ pub struct DiscoveredKind {
 
 impl DiscoveredKind {
     /// Path of the kind in this namespace.
-    #[must_use]
     pub fn url(&self, namespace: &str) -> String {
         let root = if self.api_version.contains('/') { "apis" } else { "api" };
         format!("/{root}/{}/namespaces/{namespace}/{}", self.api_version, self.plural)

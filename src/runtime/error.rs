@@ -21,7 +21,6 @@ pub enum Class {
 
 impl Class {
     /// The label in metrics.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Terminal => "terminal",
@@ -74,7 +73,6 @@ pub enum Error {
 
 impl Error {
     /// How to handle the error.
-    #[must_use]
     pub fn class(&self) -> Class {
         match self {
             Self::NotLeader | Self::Forbidden(_) | Self::Denied(_) | Self::Malformed(_) | Self::Broken => {
@@ -91,13 +89,11 @@ impl Error {
     }
 
     /// Whether the API server may have executed the request despite the error.
-    #[must_use]
     pub fn leaves_open(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::Unavailable(_) | Self::Malformed(_))
     }
 
     /// Name of the error in logs and metrics.
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotLeader => "NotLeader",
@@ -154,7 +150,6 @@ fn is_failed_test(status: &Status) -> bool {
 }
 
 /// Delay that the API server requests; one second by default.
-#[must_use]
 pub fn retry_after(status: &Status) -> Duration {
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     Duration::from_secs(u64::from(seconds.clamp(1, 60)))

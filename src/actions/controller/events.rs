@@ -16,7 +16,6 @@ pub fn subject(action: &Identity) -> ObjectReference {
 }
 
 /// Event for a status change in which the action started or ended.
-#[must_use]
 pub fn transition_event(before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) -> Option<EventText> {
     let began = after.started_at.is_some() && before.is_none_or(|status| status.started_at.is_none());
     let ended = after.finished_at.is_some() && before.is_none_or(|status| status.finished_at.is_none());
@@ -30,7 +29,6 @@ pub fn transition_event(before: Option<&WorkloadActionStatus>, after: &WorkloadA
 }
 
 /// Event for the status change that ends the notifications, if a receiver was given up.
-#[must_use]
 pub fn given_up_event(before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) -> Option<EventText> {
     let given_up = |status: &WorkloadActionStatus| {
         status.conditions.iter().find(|one| one.type_ == NOTIFIED && one.status == "False").cloned()

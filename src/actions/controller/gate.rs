@@ -25,7 +25,6 @@ pub struct GateKeeper {
 
 impl GateKeeper {
     /// Pods to enqueue at the start.
-    #[must_use]
     pub fn gated(world: &World) -> Vec<Key> {
         world.table::<PodFact>().values().filter(|pod| pod.gated).map(|pod| pod.id.key.clone()).collect()
     }

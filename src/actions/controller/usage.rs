@@ -94,7 +94,6 @@ fn unread(error: &ReadError) -> String {
 }
 
 /// Describes why the usage could not be read.
-#[must_use]
 pub fn refused(error: &Error) -> String {
     match error {
         Error::Gone(_) => "the cluster does not serve the API metrics.k8s.io".to_owned(),

@@ -172,7 +172,6 @@ pub enum Patch {
 impl PodChange {
     /// Returns the patch for the change. It fails if the pod is another one, or if the facts that the change depends on
     /// have changed.
-    #[must_use]
     pub fn patch(&self, pod: &Identity) -> Patch {
         let mut patch = match self {
             Self::Detach { label, set, slot, action, peers } => json!({"metadata": {
@@ -223,7 +222,6 @@ fn mark(uid: &str, slot: &str, rests_on: &Claimable) -> Value {
 
 /// Owner reference to an action, not as controller. The pod is deleted if the action vanishes, and a GitOps tool does
 /// not prune the pod as an orphan of its own.
-#[must_use]
 pub fn action_owner(action: &Identity) -> Value {
     json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
@@ -258,7 +256,6 @@ pub enum RefusalKind {
 
 impl RefusalKind {
     /// The reason in the status.
-    #[must_use]
     pub fn reason(self) -> Reason {
         match self {
             Self::Denied | Self::Taken => Reason::PodRefused,

@@ -97,7 +97,6 @@ pub struct NeededOwner {
 }
 
 /// The object of another kind whose replicas the action changes, or on which the action must clean up.
-#[must_use]
 pub fn needed_owner(world: &World, action: &WorkloadAction) -> Option<NeededOwner> {
     let work = Work::of(&action.spec).ok().filter(|work| work.verb.scales())?;
     let namespace = action.metadata.namespace.as_deref().unwrap_or_default();

@@ -54,7 +54,6 @@ pub enum RankError {
 
 impl RankError {
     /// The stop of an action that names this policy.
-    #[must_use]
     pub fn stop(self, policy: &str) -> Stop {
         match self {
             Self::Missing => {

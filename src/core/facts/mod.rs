@@ -67,7 +67,6 @@ pub struct Identity {
 impl Identity {
     /// The resourceVersion as a number, for comparison; 0 if it is not a number. Kubernetes 1.35 guarantees that
     /// versions of one kind can be compared this way, and earlier servers with etcd behave the same.
-    #[must_use]
     pub fn order(&self) -> u64 {
         self.version.parse().unwrap_or(0)
     }
@@ -93,7 +92,6 @@ pub struct Selector {
 
 impl Selector {
     /// Whether the labels satisfy every term. An operator that the API does not define matches nothing.
-    #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.expressions.iter().all(|(key, operator, values)| {
@@ -109,7 +107,6 @@ impl Selector {
     }
 
     /// Whether a term uses this label key.
-    #[must_use]
     pub fn mentions(&self, key: &str) -> bool {
         self.labels.contains_key(key) || self.expressions.iter().any(|(term, _, _)| term == key)
     }

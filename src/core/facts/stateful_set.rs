@@ -80,31 +80,26 @@ pub struct StatefulSetFact {
 
 impl StatefulSetFact {
     /// Name of the pod with this ordinal.
-    #[must_use]
     pub fn pod_name(&self, ordinal: i32) -> String {
         format!("{}-{ordinal}", self.id.key.name)
     }
 
     /// Ordinal of a pod of this StatefulSet; None for other names.
-    #[must_use]
     pub fn ordinal(&self, pod: &str) -> Option<i32> {
         pod.strip_prefix(&self.id.key.name)?.strip_prefix('-')?.parse().ok()
     }
 
     /// Ordinal of the pod that one more replica would create.
-    #[must_use]
     pub fn next_ordinal(&self) -> i32 {
         self.first_ordinal.saturating_add(self.set.scale.replicas)
     }
 
     /// Whether the StatefulSet wants a pod with this ordinal.
-    #[must_use]
     pub fn keeps(&self, ordinal: i32) -> bool {
         (self.first_ordinal..self.next_ordinal()).contains(&ordinal)
     }
 
     /// Whether the operator's scheduling gate holds new pods.
-    #[must_use]
     pub fn is_gated(&self) -> bool {
         self.set.template.as_ref().is_some_and(|template| template.gated)
     }
@@ -116,7 +111,6 @@ impl StatefulSetFact {
     }
 
     /// Whether a change of the template has not reached all pods that it applies to.
-    #[must_use]
     pub fn in_rollout(&self) -> bool {
         let (current, wanted) = &self.revisions;
         let updated = self.partition.map(|partition| self.set.scale.replicas.saturating_sub(partition.max(0)).max(0));
@@ -168,7 +162,6 @@ pub(super) fn pinned_to(pod: &Pod) -> Option<String> {
 }
 
 /// Node that every term names.
-#[must_use]
 pub fn pin_of(required: &NodeSelector) -> Option<&str> {
     let terms = &required.node_selector_terms;
     let first = node_of(terms.first()?)?;

@@ -135,17 +135,14 @@ impl World {
     }
 
     /// Time at which such a watch last broke.
-    #[must_use]
     pub fn broken_off(&self) -> Option<Timestamp> {
         self.broken
     }
 
-    #[must_use]
     pub fn pod(&self, key: &Key) -> Option<&PodFact> {
         self.tables.pods.get(key).map(Arc::as_ref)
     }
 
-    #[must_use]
     pub fn node(&self, name: &str) -> Option<&NodeFact> {
         self.tables.nodes.get(&Key::new("", name)).map(Arc::as_ref)
     }
@@ -156,17 +153,14 @@ impl World {
     }
 
     /// The PersistentVolumeClaim with this key.
-    #[must_use]
     pub fn claim(&self, key: &Key) -> Option<&ClaimFact> {
         self.tables.claims.get(key).map(Arc::as_ref)
     }
 
-    #[must_use]
     pub fn set(&self, key: &Key) -> Option<&SetFact> {
         self.tables.sets.get(key).map(Arc::as_ref)
     }
 
-    #[must_use]
     pub fn deployment(&self, key: &Key) -> Option<&DeploymentFact> {
         self.tables.deployments.get(key).map(Arc::as_ref)
     }
@@ -216,13 +210,11 @@ impl World {
 
     /// Whether the pods of all namespaces are cached. False if the operator watches only some namespaces and may not
     /// read the pods of the others.
-    #[must_use]
     pub fn knows_load(&self) -> bool {
         !self.tables.outside_pods.is_unavailable()
     }
 
     /// Number of pods bound to this node, and the sum of their requests, without finished pods.
-    #[must_use]
     pub fn usage(&self, node: &str) -> (i64, Requests) {
         self.index.usage(node)
     }
@@ -237,7 +229,6 @@ impl World {
     }
 
     /// Number of pods that this budget selects, and how many of them are Ready.
-    #[must_use]
     pub fn guarded(&self, budget: &BudgetFact) -> (usize, usize) {
         let namespace = &budget.id.key.namespace;
         let pods = self.tables.pods.within(namespace).filter(|pod| budget.guards(namespace, &pod.labels));
@@ -245,7 +236,6 @@ impl World {
     }
 
     /// Whether a Service or a budget uses this label to select pods with these labels.
-    #[must_use]
     pub fn selects_by(&self, namespace: &str, labels: &BTreeMap<String, String>, label: &str) -> bool {
         let service = |service: &Arc<ServiceFact>| {
             service.selector.contains_key(label)

@@ -22,7 +22,6 @@ pub struct LoopFigures {
 }
 
 /// The figures of the first loops by namespace and name; at most this number.
-#[must_use]
 pub fn of_loops(world: &World, most: usize) -> Vec<LoopFigures> {
     let keys = world.table::<ClosedLoop>().keys().take(most);
     keys.filter_map(|key| of_loop(world, key)).collect()

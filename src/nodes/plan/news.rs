@@ -58,7 +58,6 @@ impl WriteRule {
 
     /// Time until which the values of a status written now can be used. Within the heartbeat a newer sample is written;
     /// otherwise the values become stale three intervals later.
-    #[must_use]
     pub fn valid_until(&self, status: &NodeConfigStatus, longest: SignedDuration, now: Timestamp) -> Option<Time> {
         status.sampled_at.as_ref()?;
         let until = now.checked_add(self.heartbeat).ok()?;
@@ -66,7 +65,6 @@ impl WriteRule {
     }
 
     /// Decides whether `new` is worth a write over `written`.
-    #[must_use]
     pub fn worth(
         &self,
         written: &NodeConfigStatus,

@@ -111,14 +111,12 @@ impl From<String> for Unanswered {
 }
 
 impl OutboundClient {
-    #[must_use]
     pub fn new(web: Arc<Web>, request_timeout: Duration, requests: FairLimit, limits: AnswerLimits) -> Self {
         let (secrets, node_secrets) = (SecretCache::new(LOOP_SECRETS), SecretCache::new(NODE_SECRETS));
         Self { web, request_timeout, requests, limits, secrets, node_secrets }
     }
 
     /// Sender for requests prepared by [`Self::call`].
-    #[must_use]
     pub fn web(&self) -> &Web {
         &self.web
     }

@@ -106,13 +106,11 @@ pub enum Error {
 
 impl Error {
     /// Whether the BMC refused the credentials.
-    #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Request(error) if error.is_refusal())
     }
 
     /// Name of the error in metrics.
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Request(error) => error.reason(),

@@ -37,14 +37,12 @@ struct Compiled {
 }
 
 impl PlacementCache {
-    #[must_use]
     pub fn new(store: Store) -> Self {
         let (inventory, policies, learning) = Default::default();
         Self(Arc::new(Inner { store, inventory, policies, learning }))
     }
 
     /// The policy of this name; None if it does not exist, an error if its spec is invalid.
-    #[must_use]
     pub fn policy(&self, name: &str) -> Option<Result<Arc<CompiledPolicy>, AgentError>> {
         self.0.store.read(|world| self.policy_of(world, name))
     }

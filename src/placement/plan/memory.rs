@@ -17,7 +17,6 @@ use super::reward::RewardMemory;
 pub const MEMORY_KEY: &str = "memory.json";
 
 /// Name of the ConfigMap of the policy with this uid. A policy that is deleted and created again gets a new ConfigMap.
-#[must_use]
 pub fn map_name(uid: &str) -> String {
     format!("placement-memory-{uid}")
 }
@@ -65,7 +64,6 @@ pub enum MemoryError {
 
 impl SavedMemory {
     /// Values to save now, without rewards. Schedulers without learned demand are left out.
-    #[must_use]
     pub fn of(now: Timestamp, mut demand: BTreeMap<String, LearnedDemand>) -> Self {
         demand.retain(|_, demand| demand.arrivals > 0);
         let saved_at = Timestamp::from_second(now.as_second()).unwrap_or(now);
@@ -74,7 +72,6 @@ impl SavedMemory {
 
     /// Adds rewards, rounded to 6 decimals. If the text would be too long, the least recently updated rewards are left
     /// out.
-    #[must_use]
     pub fn with_rewards(mut self, memory: &RewardMemory, rewarded: Option<Timestamp>) -> Self {
         let mut bytes = 0_usize;
         let fits = |reward: &(String, String, f64)| {
@@ -91,14 +88,12 @@ impl SavedMemory {
     }
 
     /// Whether there is nothing to save.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rewards.is_empty() && self.demand.is_empty()
     }
 
     /// Whether both contain the same learned values. The times of the save and of the last reward are ignored: if only
     /// they differ, a new save has no benefit.
-    #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let values = |one: &Self| -> BTreeMap<(String, String), i64> {
             let value = |(pod_type, node, value): &(String, String, f64)| {

@@ -22,7 +22,6 @@ pub struct Coverage {
 
 impl Coverage {
     /// Coverage of the nodes that accept pods.
-    #[must_use]
     pub fn of(policy: &CompiledPolicy, inventory: &Inventory, now: Timestamp) -> Self {
         let nodes: Vec<_> = inventory.nodes().filter(|node| node.row.counted).collect();
         let agents = policy.agents.iter().map(|member| {
@@ -38,7 +37,6 @@ impl Coverage {
     }
 
     /// Whether each agent covers no, some or all nodes in both. The exact counts are ignored.
-    #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let kind = |all: i64, known: i64| (known == 0, known == all);
         let kinds = |coverage: &Self| -> Vec<_> {
@@ -53,7 +51,6 @@ fn number(count: usize) -> i64 {
 }
 
 /// Health of a valid policy.
-#[must_use]
 pub fn health(policy: &CompiledPolicy, coverage: &Coverage) -> Health<PolicyReason> {
     let blind = coverage.agents.iter().find(|agent| coverage.nodes > 0 && agent.nodes == 0);
     if let Some(agent) = blind {
@@ -72,7 +69,6 @@ pub fn health(policy: &CompiledPolicy, coverage: &Coverage) -> Health<PolicyReas
 }
 
 /// Status of a valid policy. `memory` is the namespace and name of the ConfigMap with its learned values.
-#[must_use]
 pub fn status(
     old: &[Condition],
     spec: &PlacementPolicySpec,
@@ -92,7 +88,6 @@ pub fn status(
 }
 
 /// Status of a policy with an invalid spec.
-#[must_use]
 pub fn refused(old: &[Condition], (reason, message): &AgentError, stamp: Stamp) -> PlacementPolicyStatus {
     PlacementPolicyStatus {
         observed_generation: Some(stamp.generation),

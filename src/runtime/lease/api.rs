@@ -18,7 +18,6 @@ pub struct KubeLeases {
 
 impl KubeLeases {
     /// The lease of this namespace and name.
-    #[must_use]
     pub fn new(client: Client, namespace: &str, name: &str, timeout: Duration) -> Self {
         Self { api: Api::namespaced(client, namespace), name: name.to_owned(), timeout }
     }

@@ -168,7 +168,6 @@ const TERMINAL: Duration = Duration::from_secs(60);
 const TERMINAL_FACTOR: u32 = 50;
 
 /// Delay after an error of this class; `backoff` is the object's backoff for such errors.
-#[must_use]
 pub fn delay_after(class: Class, backoff: Duration) -> Duration {
     match class {
         Class::Retry => backoff,

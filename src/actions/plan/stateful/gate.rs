@@ -25,7 +25,6 @@ pub enum GateVerdict {
 }
 
 /// Decides about one pod.
-#[must_use]
 pub fn hold(world: &World, key: &Key, now: Timestamp) -> GateVerdict {
     let Some(pod) = world.pod(key).filter(|pod| pod.gated && pod.is_active() && pod.node.is_none()) else {
         return GateVerdict::None;
@@ -53,7 +52,6 @@ fn is_wanted(world: &World, pod: &PodFact) -> bool {
 /// The patch that releases a pod, given as the API server sent it. If a node is given, the patch also pins the pod to
 /// it, in every term of its required node affinity, since the scheduler needs only one term to match. None if the gate
 /// is gone.
-#[must_use]
 pub fn release_patch(pod: &Value, node: Option<&str>) -> Option<Value> {
     let gates = pod.pointer("/spec/schedulingGates")?.as_array()?;
     let at = gates.iter().position(|gate| gate["name"] == marks::GATE)?;

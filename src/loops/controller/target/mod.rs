@@ -79,7 +79,6 @@ impl Actor {
     }
 
     /// Reports the first refusal at once. For a command that ends before a refusal could be confirmed.
-    #[must_use]
     pub fn without_doubt(self, now: Timestamp) -> Self {
         Self { doubt: now.checked_sub(DOUBT).ok(), ..self }
     }

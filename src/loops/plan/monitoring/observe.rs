@@ -24,7 +24,6 @@ const MAX_WHY: usize = 400;
 
 impl MonitoringRules {
     /// Computes the next status.
-    #[must_use]
     pub fn observe(&self, before: &MonitoringStatus, trigger: ObserveTrigger, context: ObserveContext) -> Observation {
         let last = tag::latest([before.tag.as_ref(), context.last]);
         let mut status = before.clone();

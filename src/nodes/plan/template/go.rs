@@ -35,14 +35,12 @@ pub enum Token {
 
 impl Token {
     /// Name in the template language, if the token is one of WAO's fields.
-    #[must_use]
     pub fn field(&self) -> Option<&'static str> {
         let Self::Field(name) = self else { return None };
         FIELDS.iter().find(|(go, _)| go == name).map(|(_, ours)| *ours)
     }
 
     /// Name of the field, if it is not one of WAO's.
-    #[must_use]
     pub fn unknown_field(&self) -> Option<&str> {
         match self {
             Self::Field(name) if self.field().is_none() => Some(name),
@@ -52,7 +50,6 @@ impl Token {
 }
 
 /// Splits the content of an action, without trim markers, into tokens.
-#[must_use]
 pub fn tokens(inside: &str) -> Vec<Token> {
     let mut rest = inside.trim_start();
     // Whether the previous token ends directly before `rest`: a dot after a name or a closing bracket does not begin a
@@ -117,7 +114,6 @@ fn text(rest: &str, quote: char) -> (Token, usize) {
 }
 
 /// Whether the tokens form a Go action: a field, a variable, a keyword, or a function followed by its arguments.
-#[must_use]
 pub fn is_go(tokens: &[Token]) -> bool {
     let has_field = tokens.iter().any(|token| matches!(token, Token::Field(_) | Token::Symbol('$')));
     let begins = |token: &Token| matches!(token, Token::Text(_) | Token::Number(_) | Token::Word(_));
@@ -145,7 +141,6 @@ pub enum Expr {
 }
 
 /// Parses a pipeline. None if the tokens are not a pipeline or contain an unknown field.
-#[must_use]
 pub fn parse(tokens: &[Token]) -> Option<Expr> {
     let mut reader = Reader { rest: tokens, depth: 0 };
     let expr = reader.pipeline()?;

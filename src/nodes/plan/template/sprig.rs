@@ -84,7 +84,6 @@ const OTHERS: [&str; 22] = [
 ];
 
 /// Whether this is a common function of Go or sprig that is not an operator of the template language.
-#[must_use]
 pub fn is_function(name: &str) -> bool {
     if name == "not" {
         return false;
@@ -97,7 +96,6 @@ pub fn is_function(name: &str) -> bool {
 }
 
 /// Translates an expression; None if it has no equivalent.
-#[must_use]
 pub fn equivalent(expr: &Expr) -> Option<String> {
     show(expr).map(|shown| shown.text)
 }

@@ -48,7 +48,6 @@ fn ready(conditions: &[Condition]) -> Option<&Condition> {
 }
 
 /// Health of a template. `failure` is the name of the error that ended the last pass.
-#[must_use]
 pub fn health(plan: &TemplatePlan, tally: &Tally, failure: Option<&str>) -> Health<NodeReason> {
     let TemplatePlan { nodes, current, left_out, .. } = plan;
     let progress = || format!("{current} of {nodes} NodeConfigs are up to date");
@@ -97,7 +96,6 @@ fn of_configs(plan: &TemplatePlan, tally: &Tally) -> Health<NodeReason> {
 }
 
 /// Status of a template.
-#[must_use]
 pub fn status(
     old: &NodeConfigTemplateStatus,
     (plan, tally): (&TemplatePlan, &Tally),
@@ -118,7 +116,6 @@ pub fn status(
 }
 
 /// Status of a template that is rejected as a whole.
-#[must_use]
 pub fn refused(
     old: &NodeConfigTemplateStatus,
     reason: NodeReason,

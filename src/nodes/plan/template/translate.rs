@@ -44,7 +44,6 @@ pub enum SyntaxError {
 }
 
 /// Whether the text contains an expression or another construct of the template language.
-#[must_use]
 pub fn is_template(text: &str) -> bool {
     ["{{", "{%", "{#"].iter().any(|opening| text.contains(opening))
 }

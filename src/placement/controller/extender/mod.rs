@@ -69,7 +69,6 @@ type Outcome = &'static str;
 
 impl Extender {
     /// Creates an extender that accepts requests of at most `max_body` bytes.
-    #[must_use]
     pub fn new(ready: Readiness, placement: PlacementCache, metrics: Metrics, max_body: usize) -> Self {
         let bodies = Bodies::new(max_body);
         Self(Arc::new(Parts { ready, placement, metrics, bodies, warned: AtomicI64::new(i64::MIN) }))

@@ -94,7 +94,6 @@ fn asked(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &Source)> {
 
 impl PollRequest {
     /// Query for this Monitoring.
-    #[must_use]
     pub fn of(key: Key, spec: &MonitoringSpec, interval: SignedDuration) -> Self {
         Self {
             key,

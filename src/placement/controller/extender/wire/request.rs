@@ -68,7 +68,6 @@ impl<'a> ExtenderRequest<'a> {
 
 impl CandidateNodes<'_> {
     /// Number of candidates.
-    #[must_use]
     pub fn len(&self) -> usize {
         match self {
             Self::Names(names) => names.len(),
@@ -77,7 +76,6 @@ impl CandidateNodes<'_> {
     }
 
     /// Whether there are no candidates.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
