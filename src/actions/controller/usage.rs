@@ -97,7 +97,7 @@ fn unread(error: &ReadError) -> String {
 #[must_use]
 pub fn refused(error: &Error) -> String {
     match error {
-        Error::Gone(_) => "the cluster does not serve the API metrics.k8s.io".to_owned(),
+        Error::NotFound(_) => "the cluster does not serve the API metrics.k8s.io".to_owned(),
         Error::Forbidden(words) => format!("metrics.k8s.io may not be read: {words}"),
         error => format!("metrics.k8s.io cannot be read: {}", api_words(error)),
     }

@@ -27,7 +27,7 @@ use ganglion_loops_plan::decision::{Decided, DecisionInput, DecisionRules, Execu
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::invalid::{self, StatusWrite};
-use ganglion_runtime::run::{Controller, PassResult};
+use ganglion_runtime::run::{Controller, ReconcileResult};
 
 /// Controller and its dependencies.
 pub struct DecisionController {
@@ -59,7 +59,7 @@ impl Controller for DecisionController {
     type Kind = Decision;
     const NAME: &'static str = "decision";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         let (reason, by) = (LoopReason::InvalidObject.as_str(), (marks::DECISION_STATUS_MANAGER, StatusWrite::Update));
         if let Some(done) = invalid::pass::<Decision>(&self.ctx, &key, reason, by).await {
             return done;
