@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Parts, list_timeout};
 use crate::operator::ranker::PolicyRanker;
-use ganglion_actions::{GateKeeper, WorkloadActionController};
+use ganglion_actions::{GateController, WorkloadActionController};
 use ganglion_core::facts::Key;
 use ganglion_core::world::{Stored, World};
 use ganglion_loops::closed_loop::{ClosedLoopController, ClosedLoopMemory};
@@ -60,7 +60,7 @@ impl Term<'_> {
         self.tasks.spawn(ganglion_actions::usage::run(actions.ctx.clone(), Arc::clone(outbound)));
         self.tasks.spawn(ganglion_actions::run_janitor(actions));
         let releases = settings.workload_actions.concurrency;
-        self.start_with(releases, |ctx| GateKeeper { ctx }, GateKeeper::gated);
+        self.start_with(releases, |ctx| GateController { ctx }, GateController::gated);
         let loops = settings.closed_loops.concurrency;
         let discovery = Arc::new(Discovery::default());
         let namespaces = settings.namespaces();

@@ -65,7 +65,7 @@ impl Discovery {
         };
         let found = match list {
             Ok(list) => discovered(api_version, kind, &list),
-            Err(Error::Gone(_)) => None,
+            Err(Error::NotFound(_)) => None,
             Err(error) => return Err(error),
         };
         // A missing kind is not cached, since it may be installed at any moment.

@@ -41,10 +41,10 @@ pub enum Error {
     Conflict(String),
     /// An object of that name exists.
     #[error("the object exists: {0}")]
-    Exists(String),
+    AlreadyExists(String),
     /// The object or its namespace does not exist.
     #[error("not found: {0}")]
-    Gone(String),
+    NotFound(String),
     /// RBAC denies the request.
     #[error("forbidden: {0}")]
     Forbidden(String),
@@ -79,8 +79,8 @@ impl Error {
                 Class::Terminal
             }
             Self::Conflict(_)
-            | Self::Exists(_)
-            | Self::Gone(_)
+            | Self::AlreadyExists(_)
+            | Self::NotFound(_)
             | Self::Doubtful(_)
             | Self::Timeout(_)
             | Self::Unavailable(_) => Class::Retry,
@@ -89,7 +89,7 @@ impl Error {
     }
 
     /// Whether the API server may have executed the request despite the error.
-    pub fn leaves_open(&self) -> bool {
+    pub fn outcome_unknown(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::Unavailable(_) | Self::Malformed(_))
     }
 
@@ -98,8 +98,8 @@ impl Error {
         match self {
             Self::NotLeader => "NotLeader",
             Self::Conflict(_) => "Conflict",
-            Self::Exists(_) => "AlreadyExists",
-            Self::Gone(_) => "NotFound",
+            Self::AlreadyExists(_) => "AlreadyExists",
+            Self::NotFound(_) => "NotFound",
             Self::Forbidden(_) | Self::Doubtful(_) => "Forbidden",
             Self::Denied(_) => "Denied",
             Self::Throttled(_) => "Throttled",
@@ -125,8 +125,8 @@ impl From<kube::Error> for Error {
 fn from_status(status: Box<Status>) -> Error {
     let words = status.message.clone();
     match status.code {
-        404 => Error::Gone(words),
-        409 if status.reason == "AlreadyExists" => Error::Exists(words),
+        404 => Error::NotFound(words),
+        409 if status.reason == "AlreadyExists" => Error::AlreadyExists(words),
         409 => Error::Conflict(words),
         429 => Error::Throttled(retry_after(&status)),
         403 if is_missing_right(&words) => Error::Forbidden(words),

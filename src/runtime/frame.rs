@@ -19,7 +19,7 @@ use jiff::Timestamp;
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::run::{Action, Controller, PassResult};
+use crate::run::{Action, Controller, ReconcileResult};
 use ganglion_core::facts::Key;
 use ganglion_core::world::{Fact, Stored};
 
@@ -123,7 +123,7 @@ impl<R: Reconciler> Controller for R {
     type Kind = R::Kind;
     const NAME: &'static str = R::NAME;
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         if let Some(reported) = self.unreadable(&key).await {
             self.memories().take(&key, None);
             self.forget(&key);
@@ -163,7 +163,7 @@ async fn rounds<R: Reconciler>(controller: &Arc<R>, key: &Key, memory: &mut R::M
 /// Maximum random delay added to a requeue, to spread objects with the same deadline.
 const JITTER: Duration = Duration::from_millis(50);
 
-fn finish(ctx: &Context, result: Result<Option<Next>, Error>, pause: Duration) -> PassResult {
+fn finish(ctx: &Context, result: Result<Option<Next>, Error>, pause: Duration) -> ReconcileResult {
     if let Err(error) = &result {
         ctx.count(error);
     }

@@ -94,7 +94,7 @@ impl StatusWriter {
                 Ok(())
             }
             // The object has changed or is gone: the watch reports the newer version.
-            Err(Error::Conflict(_) | Error::Gone(_)) => Ok(()),
+            Err(Error::Conflict(_) | Error::NotFound(_)) => Ok(()),
             Err(error) => Err(error),
         })
     }

@@ -17,21 +17,21 @@ use ganglion_core::facts::{Identity, Key, PodFact};
 use ganglion_core::world::World;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::run::{Action, Controller, PassResult};
+use ganglion_runtime::run::{Action, Controller, ReconcileResult};
 
-pub struct GateKeeper {
+pub struct GateController {
     pub ctx: Context,
 }
 
-impl GateKeeper {
+impl GateController {
     /// Pods to enqueue at the start.
     pub fn gated(world: &World) -> Vec<Key> {
         world.table::<PodFact>().values().filter(|pod| pod.gated).map(|pod| pod.id.key.clone()).collect()
     }
 }
 
-impl GateKeeper {
-    async fn release(&self, key: &Key, pod: Identity) -> PassResult {
+impl GateController {
+    async fn release(&self, key: &Key, pod: Identity) -> ReconcileResult {
         let effect = Effect::ReleasePod { pod, node: None };
         match act::act(&self.ctx, &effect).await {
             Ok(_) => {
@@ -48,11 +48,11 @@ impl GateKeeper {
     }
 }
 
-impl Controller for GateKeeper {
+impl Controller for GateController {
     type Kind = PodFact;
     const NAME: &'static str = "placement-gate";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         let now = self.ctx.now();
         match self.ctx.store.read(|world| hold(world, &key, now)) {
             GateVerdict::None => Ok(Action::AwaitChange),

@@ -39,8 +39,8 @@ use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::invalid::{self, StatusWrite};
 use ganglion_runtime::metrics::ReasonLabel;
-use ganglion_runtime::run::{Action, Controller, PassResult};
-pub use gate::GateKeeper;
+use ganglion_runtime::run::{Action, Controller, ReconcileResult};
+pub use gate::GateController;
 pub use janitor::{Janitor, run as run_janitor};
 pub use notifier::Notifier;
 use reservation::{Reservation, taken_up};
@@ -107,7 +107,7 @@ impl Controller for WorkloadActionController {
     type Kind = WorkloadAction;
     const NAME: &'static str = "workload-action";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         let (reason, by) = (Reason::InvalidObject.as_str(), (marks::STATUS_MANAGER, StatusWrite::Update));
         if let Some(done) = invalid::pass::<WorkloadAction>(&self.ctx, &key, reason, by).await {
             return done;
@@ -225,7 +225,7 @@ impl WorkloadActionController {
         drop(turn);
         let mut reservation = Reservation { store: &self.ctx.store, key, open: false };
         let (admitted, ()) = tokio::join!(self.perform(&effect), self.write_receipt_of(&effect));
-        reservation.open = matches!(&admitted, Err(ActError::Request(error)) if error.leaves_open());
+        reservation.open = matches!(&admitted, Err(ActError::Request(error)) if error.outcome_unknown());
         admitted.map_err(|error| (effect, error))
     }
 
@@ -282,14 +282,14 @@ impl WorkloadActionController {
                 failures.refused = true;
                 Ok(self.after_refusal(key, effect, &refusal))
             }
-            ActError::Request(Error::Conflict(_) | Error::Exists(_) | Error::Gone(_))
+            ActError::Request(Error::Conflict(_) | Error::AlreadyExists(_) | Error::NotFound(_))
                 if failures.conflicts < MAX_CONFLICTS =>
             {
                 failures.conflicts += 1;
                 act::look_again(&self.ctx, effect).await?;
                 Ok(self.plan(key))
             }
-            ActError::Request(error) if error.leaves_open() => {
+            ActError::Request(error) if error.outcome_unknown() => {
                 self.memory.unanswered().entry(key.clone()).or_default().push(effect.clone());
                 Err(error)
             }

@@ -8,7 +8,7 @@ use kube::api::DynamicObject;
 use super::act;
 use ganglion_actions_plan::NeededOwner;
 use ganglion_api::reasons::Reason;
-use ganglion_core::facts::{Identity, OtherKind, OwnerFact, ReplicaSet, SetFact};
+use ganglion_core::facts::{Identity, OtherKind, OwnerFact, ReplicaSet, ReplicaSetFact};
 use ganglion_core::world::{OwnerReading, World};
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::context::Context;
@@ -41,7 +41,7 @@ pub async fn read(ctx: &Context, discovery: &Discovery, needed: &NeededOwner) ->
     let reading = look(ctx, discovery, needed).await?;
     ctx.store.write(|world| world.put_owner(&needed.uid, reading, now));
     let set = Identity { key: needed.set.clone(), ..Identity::default() };
-    act::read::<ReplicaSet, SetFact>(ctx, &set).await.map(drop)
+    act::read::<ReplicaSet, ReplicaSetFact>(ctx, &set).await.map(drop)
 }
 
 fn is_known(world: &World, uid: &str) -> bool {
@@ -63,7 +63,7 @@ async fn look(ctx: &Context, discovery: &Discovery, needed: &NeededOwner) -> Res
     }
     let kind = OtherKind { api_version: api_version.clone(), kind: kind.clone(), plural: found.plural };
     match known(ctx, kind, needed).await {
-        Err(Error::Gone(_)) => unfit(Reason::WorkloadNotFound, format!("{} {name} is gone", needed.workload.kind)),
+        Err(Error::NotFound(_)) => unfit(Reason::WorkloadNotFound, format!("{} {name} is gone", needed.workload.kind)),
         reading => reading,
     }
 }
@@ -77,7 +77,7 @@ async fn known(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Result<O
     for _ in 0..READS {
         let object: DynamicObject = dynamic::get(&ctx.writer, path).await?;
         if object.metadata.uid.as_deref() != Some(needed.uid.as_str()) {
-            return Err(Error::Gone("another object has its name".to_owned()));
+            return Err(Error::NotFound("another object has its name".to_owned()));
         }
         let reading = fact(kind.clone(), &object);
         let OwnerReading::Known(fact) = &reading else { return Ok(reading) };

@@ -96,7 +96,7 @@ fn unread(error: &ReadError) -> String {
 /// Describes why the usage could not be read.
 pub fn refused(error: &Error) -> String {
     match error {
-        Error::Gone(_) => "the cluster does not serve the API metrics.k8s.io".to_owned(),
+        Error::NotFound(_) => "the cluster does not serve the API metrics.k8s.io".to_owned(),
         Error::Forbidden(words) => format!("metrics.k8s.io may not be read: {words}"),
         error => format!("metrics.k8s.io cannot be read: {}", api_words(error)),
     }

@@ -7,7 +7,7 @@ use kube::Resource;
 use serde::Deserialize;
 
 use super::workload::{scale, selector_text};
-use super::{Identity, Owner, SetFact, TemplateFact};
+use super::{Identity, Owner, ReplicaSetFact, TemplateFact};
 use ganglion_api::foreign::{MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding};
 use ganglion_api::marks;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub struct RollingUpdate {
 pub struct StatefulSetFact {
     pub id: Identity,
     /// The facts that a StatefulSet shares with a ReplicaSet. Its `id` has no version; see `id` above.
-    pub set: SetFact,
+    pub set: ReplicaSetFact,
     pub status_replicas: i32,
     /// Current revision and update revision of its pods.
     pub revisions: (Option<String>, Option<String>),
@@ -138,7 +138,7 @@ impl From<StatefulSet> for StatefulSetFact {
             claims,
             selector: selector_text(spec.as_ref().map(|spec| &spec.selector)),
             terminating,
-            set: SetFact {
+            set: ReplicaSetFact {
                 id: Identity { version: String::new(), ..id.clone() },
                 labels: meta.labels.clone().unwrap_or_default(),
                 scale,
@@ -148,7 +148,7 @@ impl From<StatefulSet> for StatefulSetFact {
                 terminating,
                 // Also for a StatefulSet without replicas: an action may create its first replica.
                 template: spec.and_then(|spec| spec.template).map(Arc::new),
-                ..SetFact::default()
+                ..ReplicaSetFact::default()
             },
             id,
         }

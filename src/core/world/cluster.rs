@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::{Indexed, Requeue, World};
 use crate::facts::{
-    BudgetFact, ClaimFact, DeploymentFact, Key, Ledger, NodeFact, OutsidePodFact, PodFact, Requests, ServiceFact,
-    SetFact, group,
+    BudgetFact, ClaimFact, DeploymentFact, Key, Ledger, NodeFact, OutsidePodFact, PodFact, ReplicaSetFact, Requests,
+    ServiceFact, group,
 };
 use ganglion_api::swarm_pool::PoolWorkloadKind;
 use ganglion_api::targets::WorkloadRef;
@@ -65,7 +65,7 @@ impl Indexed for NodeFact {
     }
 }
 
-impl Indexed for SetFact {
+impl Indexed for ReplicaSetFact {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         world.index.set(old, new);
         let Some(set) = new.or(old) else { return Requeue::none() };
@@ -157,7 +157,7 @@ impl World {
         self.tables.claims.get(key).map(Arc::as_ref)
     }
 
-    pub fn set(&self, key: &Key) -> Option<&SetFact> {
+    pub fn set(&self, key: &Key) -> Option<&ReplicaSetFact> {
         self.tables.sets.get(key).map(Arc::as_ref)
     }
 
@@ -166,7 +166,7 @@ impl World {
     }
 
     /// All ReplicaSets, by key.
-    pub fn sets(&self) -> impl Iterator<Item = &SetFact> {
+    pub fn sets(&self) -> impl Iterator<Item = &ReplicaSetFact> {
         self.tables.sets.values().map(Arc::as_ref)
     }
 
@@ -176,12 +176,16 @@ impl World {
     }
 
     /// The ReplicaSets that the object with this uid controls, by name.
-    pub fn sets_of(&self, owner_uid: &str) -> impl Iterator<Item = &SetFact> {
+    pub fn sets_of(&self, owner_uid: &str) -> impl Iterator<Item = &ReplicaSetFact> {
         self.index.sets_of(owner_uid).filter_map(|key| self.set(key))
     }
 
     /// The ReplicaSets whose controller has this group, kind and name, by name.
-    pub fn sets_of_named<'a>(&'a self, namespace: &str, workload: &WorkloadRef) -> impl Iterator<Item = &'a SetFact> {
+    pub fn sets_of_named<'a>(
+        &'a self,
+        namespace: &str,
+        workload: &WorkloadRef,
+    ) -> impl Iterator<Item = &'a ReplicaSetFact> {
         let WorkloadRef { api_version, kind, name } = workload;
         let group = group(api_version).to_owned();
         let sets = self.index.sets_of_named(namespace, kind, name).filter_map(|key| self.set(key));

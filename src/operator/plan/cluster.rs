@@ -26,7 +26,7 @@ use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
     BudgetFact, ClaimFact, DeploymentFact, HpaFact, Identity, Key, NodeFact, PinBindingFact, PinPolicyFact, PodFact,
-    ReceiptFact, ReplicaSet, ServiceFact, SetFact, StatefulSet, StatefulSetFact, VolumeFact,
+    ReceiptFact, ReplicaSet, ReplicaSetFact, ServiceFact, StatefulSet, StatefulSetFact, VolumeFact,
 };
 use ganglion_core::world::{Indexed, Origin};
 use ganglion_placement::cache::PlacementCache;
@@ -116,7 +116,7 @@ impl Reader<'_> {
     async fn namespace(self, namespace: &str) -> Result<Vec<String>, Error> {
         let (deployments, sets, stateful, budgets, services, autoscalers, receipts) = tokio::try_join!(
             self.within::<Deployment, DeploymentFact>(namespace),
-            self.within::<ReplicaSet, SetFact>(namespace),
+            self.within::<ReplicaSet, ReplicaSetFact>(namespace),
             self.within::<StatefulSet, StatefulSetFact>(namespace),
             self.within::<PodDisruptionBudget, BudgetFact>(namespace),
             self.within::<Service, ServiceFact>(namespace),

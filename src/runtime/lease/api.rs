@@ -26,7 +26,7 @@ impl KubeLeases {
         match tokio::time::timeout(self.timeout, call).await {
             Err(_) => Err(ApiError::Timeout(self.timeout)),
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(ApiError::Conflict),
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(ApiError::Gone),
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(ApiError::NotFound),
             Ok(result) => Ok(result?),
         }
     }

@@ -98,7 +98,7 @@ impl Leases for Fake {
 
     async fn replace(&self, lease: &Lease) -> Result<Lease, ApiError> {
         self.answer(|server| {
-            let Some(there) = &server.lease else { return Err(ApiError::Gone) };
+            let Some(there) = &server.lease else { return Err(ApiError::NotFound) };
             let there = there.metadata.resource_version.clone();
             if there != lease.metadata.resource_version { Err(ApiError::Conflict) } else { Ok(server.store(lease)) }
         })

@@ -31,7 +31,7 @@ use ganglion_runtime::frame::Memories;
 use ganglion_runtime::impersonation::Impersonation;
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::queue::Queue;
-use ganglion_runtime::run::{Action, Controller, PassResult};
+use ganglion_runtime::run::{Action, Controller, ReconcileResult};
 use ganglion_runtime::store::Store;
 use ganglion_runtime::writer::Writer;
 use http::{Request, Response};
@@ -68,7 +68,7 @@ pub struct Pending {
 /// One of the controllers, with its queue.
 struct Part {
     queue: Arc<Queue>,
-    reconcile: Box<dyn Fn(Key) -> BoxFuture<'static, PassResult>>,
+    reconcile: Box<dyn Fn(Key) -> BoxFuture<'static, ReconcileResult>>,
 }
 
 impl Part {
@@ -83,7 +83,7 @@ pub struct Process {
     store: Store,
     parts: [Part; 4],
     handle: Handle<Request<Body>, Response<Body>>,
-    passes: JoinSet<(usize, Key, PassResult)>,
+    passes: JoinSet<(usize, Key, ReconcileResult)>,
     pub pending: Vec<Pending>,
     requests: u64,
     watches: [Box<dyn Hears>; 4],
@@ -197,7 +197,7 @@ impl Process {
         panic!("a pass waits for something that is no request");
     }
 
-    fn ended(&mut self, part: usize, key: Key, outcome: PassResult) {
+    fn ended(&mut self, part: usize, key: Key, outcome: ReconcileResult) {
         let pause = match outcome {
             Ok(Action::AwaitChange) => None,
             Ok(Action::RequeueAfter(pause)) => Some(pause),

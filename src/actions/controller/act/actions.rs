@@ -32,8 +32,8 @@ pub async fn create_part(ctx: &Context, application: &Identity, part: &WorkloadA
     let namespace = &application.key.namespace;
     let words = match ctx.writer.create::<WorkloadAction>(marks::MANAGER, namespace, part).await {
         Ok(made) => return Ok(changed(ctx, made)),
-        Err(Error::Exists(words)) => words,
-        Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
+        Err(Error::AlreadyExists(words)) => words,
+        Err(Error::NotFound(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
         Err(error) => return Err(error.into()),
     };
     let name = part.metadata.name.as_deref().unwrap_or_default();
@@ -47,7 +47,7 @@ pub async fn delete(ctx: &Context, action: &Identity) -> Result<Done, ActError> 
     match ctx.writer.delete::<WorkloadAction>(action).await {
         // Finalizers may delay the deletion.
         Ok(Some(left)) => Ok(changed(ctx, left)),
-        Ok(None) | Err(Error::Gone(_)) => Ok(gone::<WorkloadAction>(ctx, action)),
+        Ok(None) | Err(Error::NotFound(_)) => Ok(gone::<WorkloadAction>(ctx, action)),
         Err(error) => Err(error.into()),
     }
 }

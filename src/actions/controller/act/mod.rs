@@ -21,7 +21,7 @@ use ganglion_api::marks;
 use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
-    DeploymentFact, Identity, Key, PodFact, ReceiptFact, ReplicaSet, SetFact, StatefulSet, StatefulSetFact,
+    DeploymentFact, Identity, Key, PodFact, ReceiptFact, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,
 };
 use ganglion_core::world::{Indexed, Origin};
 use ganglion_runtime::context::Context;
@@ -57,7 +57,7 @@ fn written<K: Kube, F: Indexed + From<K>>(
     answer: Result<K, Error>,
 ) -> Result<Done, ActError> {
     match answer {
-        Err(Error::Gone(_)) => Ok(gone::<F>(ctx, id)),
+        Err(Error::NotFound(_)) => Ok(gone::<F>(ctx, id)),
         answer => Ok(changed(ctx, F::from(answer?))),
     }
 }
@@ -159,7 +159,7 @@ pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
         Ok(Done::Changed) => "ok",
         Ok(Done::Gone) => "gone",
         Err(ActError::Refused(_)) => "refused",
-        Err(ActError::Request(Error::Conflict(_) | Error::Exists(_))) => "conflict",
+        Err(ActError::Request(Error::Conflict(_) | Error::AlreadyExists(_))) => "conflict",
         Err(ActError::Request(error)) => match error.class() {
             Class::Terminal => "failed",
             Class::Retry | Class::After(_) => "retry",
@@ -192,7 +192,7 @@ pub async fn look_again(ctx: &Context, effect: &Effect) -> Result<Done, Error> {
         | Effect::ReleasePod { pod, .. } => read::<Pod, PodFact>(ctx, pod).await,
         Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => match &workload.kind {
             ScalableKind::Deployment => read::<Deployment, DeploymentFact>(ctx, &workload.id).await,
-            ScalableKind::ReplicaSet => read::<ReplicaSet, SetFact>(ctx, &workload.id).await,
+            ScalableKind::ReplicaSet => read::<ReplicaSet, ReplicaSetFact>(ctx, &workload.id).await,
             ScalableKind::StatefulSet => read::<StatefulSet, StatefulSetFact>(ctx, &workload.id).await,
             ScalableKind::Other(kind) => workloads::look_again(ctx, kind, &workload.id).await,
         },

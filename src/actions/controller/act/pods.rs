@@ -14,7 +14,7 @@ use crate::replacement;
 use ganglion_actions_plan::effect::{NewPod, Patch, PodChange, RefusalKind};
 use ganglion_actions_plan::stateful::gate::release_patch;
 use ganglion_api::marks;
-use ganglion_core::facts::{Identity, PodFact, ReplicaSet, SetFact, TemplateFact};
+use ganglion_core::facts::{Identity, PodFact, ReplicaSet, ReplicaSetFact, TemplateFact};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::eviction::{self, EvictionAnswer};
@@ -36,9 +36,9 @@ pub async fn create(ctx: &Context, new: &NewPod) -> Result<Done, ActError> {
     let pod = pod.ok_or_else(|| Error::Malformed(format!("the pod template of ReplicaSet {}", new.set)))?;
     let words = match ctx.writer.create::<Pod>(marks::MANAGER, &new.key.namespace, &pod).await {
         Ok(made) => return Ok(changed(ctx, PodFact::from(made))),
-        Err(Error::Exists(words)) => words,
+        Err(Error::AlreadyExists(words)) => words,
         // The namespace does not exist.
-        Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
+        Err(Error::NotFound(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
         Err(error) => return Err(error.into()),
     };
     let api = ctx.writer.api::<Pod>(&new.key.namespace);
@@ -48,11 +48,11 @@ pub async fn create(ctx: &Context, new: &NewPod) -> Result<Done, ActError> {
     if is_ours { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
 }
 
-/// The template of the ReplicaSet. The store does not keep the template of a set scaled to zero (see [`SetFact`]); it
+/// The template of the ReplicaSet. The store does not keep the template of a set scaled to zero (see [`ReplicaSetFact`]); it
 /// is then read from the API server.
 async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<TemplateFact>, ActError> {
     let gone = || ActError::refused(RefusalKind::Gone, format!("ReplicaSet {} is gone", new.set));
-    let known: Option<SetFact> = ctx.store.read(|world| world.set(&new.set).cloned());
+    let known: Option<ReplicaSetFact> = ctx.store.read(|world| world.set(&new.set).cloned());
     let known = known.ok_or_else(gone)?;
     if let Some(template) = known.template {
         return Ok(template);
@@ -76,9 +76,9 @@ pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result
 pub async fn evict(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
     match eviction::evict(ctx, pod).await? {
         EvictionAnswer::Accepted => Ok(Done::Changed),
-        EvictionAnswer::Gone => Ok(gone::<PodFact>(ctx, pod)),
-        EvictionAnswer::Budget(words) => Err(ActError::refused(RefusalKind::Budget, words)),
-        EvictionAnswer::Budgets(words) => Err(ActError::refused(RefusalKind::Budgets, words)),
+        EvictionAnswer::NotFound => Ok(gone::<PodFact>(ctx, pod)),
+        EvictionAnswer::BlockedByBudget(words) => Err(ActError::refused(RefusalKind::Budget, words)),
+        EvictionAnswer::TooManyBudgets(words) => Err(ActError::refused(RefusalKind::Budgets, words)),
     }
 }
 
@@ -90,7 +90,7 @@ pub async fn delete(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
             eviction::mark_ending(ctx, pod);
             Ok(Done::Changed)
         }
-        Err(Error::Gone(_)) => Ok(gone::<PodFact>(ctx, pod)),
+        Err(Error::NotFound(_)) => Ok(gone::<PodFact>(ctx, pod)),
         Err(error) => Err(error.into()),
     }
 }

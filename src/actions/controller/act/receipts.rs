@@ -26,8 +26,8 @@ pub async fn write(ctx: &Context, new: &NewReceipt) -> Result<Done, ActError> {
     };
     let words = match ctx.writer.create::<WorkloadActionReceipt>(marks::MANAGER, &key.namespace, &receipt).await {
         Ok(made) => return Ok(changed(ctx, ReceiptFact::from(made))),
-        Err(Error::Exists(words)) => words,
-        Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
+        Err(Error::AlreadyExists(words)) => words,
+        Err(Error::NotFound(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
         Err(error) => return Err(error.into()),
     };
     let api = ctx.writer.api::<WorkloadActionReceipt>(&key.namespace);
@@ -48,7 +48,7 @@ pub async fn fail(ctx: &Context, receipt: &Identity) -> Result<Done, ActError> {
 
 pub async fn delete(ctx: &Context, receipt: &Identity) -> Result<Done, ActError> {
     match ctx.writer.delete::<WorkloadActionReceipt>(receipt).await {
-        Ok(_) | Err(Error::Gone(_)) => Ok(gone::<ReceiptFact>(ctx, receipt)),
+        Ok(_) | Err(Error::NotFound(_)) => Ok(gone::<ReceiptFact>(ctx, receipt)),
         Err(error) => Err(error.into()),
     }
 }

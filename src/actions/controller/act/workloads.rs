@@ -9,7 +9,9 @@ use crate::error::ActError;
 use crate::owners;
 use ganglion_actions_plan::effect::{Scalable, ScalableKind};
 use ganglion_api::marks;
-use ganglion_core::facts::{DeploymentFact, Identity, OtherKind, ReplicaSet, SetFact, StatefulSet, StatefulSetFact};
+use ganglion_core::facts::{
+    DeploymentFact, Identity, OtherKind, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,
+};
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::dynamic;
@@ -36,7 +38,7 @@ async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<Done
     let id = &workload.id;
     match &workload.kind {
         ScalableKind::Deployment => written::<Deployment, DeploymentFact>(ctx, id, merge(ctx, id, patch).await),
-        ScalableKind::ReplicaSet => written::<ReplicaSet, SetFact>(ctx, id, merge(ctx, id, patch).await),
+        ScalableKind::ReplicaSet => written::<ReplicaSet, ReplicaSetFact>(ctx, id, merge(ctx, id, patch).await),
         ScalableKind::StatefulSet => written::<StatefulSet, StatefulSetFact>(ctx, id, merge(ctx, id, patch).await),
         ScalableKind::Other(kind) => {
             let url = owners::url(kind, &id.key.namespace);
@@ -65,7 +67,7 @@ fn answered(
             ctx.store.write(|world| world.put_owner(&id.uid, reading, ctx.now()));
             Ok(Done::Changed)
         }
-        Ok(_) | Err(Error::Gone(_)) => {
+        Ok(_) | Err(Error::NotFound(_)) => {
             ctx.store.write(|world| world.drop_owner(&id.uid));
             Ok(Done::Gone)
         }

@@ -8,7 +8,7 @@ use super::*;
 use ganglion_actions_plan::effect::{Claimable, NewReceipt, PodChange, RefusalKind, Scalable, ScalableKind};
 use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use ganglion_api::workload_action::status::SetRef;
-use ganglion_core::facts::{Identity, ReplicaSet, SetFact};
+use ganglion_core::facts::{Identity, ReplicaSet, ReplicaSetFact};
 use ganglion_core::world::Unreadable;
 use ganglion_runtime::error::Class;
 use ganglion_runtime::guard::Guard;
@@ -171,9 +171,9 @@ async fn a_pod_is_marked_whatever_its_kubelet_writes_unless_what_counts_has_chan
     assert!(matches!(api.perform(&effect).await, Err(ActError::Request(Error::Conflict(_)))));
 }
 
-fn set() -> SetFact {
+fn set() -> ReplicaSetFact {
     let id = Identity { key: Key::new("shop", "web"), uid: "r1".into(), version: "1".into() };
-    SetFact { id, template: Some(Arc::new(serde_json::from_str("{}").unwrap())), ..SetFact::default() }
+    ReplicaSetFact { id, template: Some(Arc::new(serde_json::from_str("{}").unwrap())), ..ReplicaSetFact::default() }
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn a_replacement_of_a_set_scaled_to_zero_is_made_from_the_template_that_th
     });
     let api = scripted([(200, web), (201, pod_json(Some("s1"))), status(404, "NotFound", "gone")]);
     let id = Identity { key: Key::new("shop", "web"), uid: "r1".into(), version: "1".into() };
-    api.knows(SetFact { id, ..SetFact::default() });
+    api.knows(ReplicaSetFact { id, ..ReplicaSetFact::default() });
     api.perform(&Effect::CreatePod(new_pod())).await.unwrap();
     assert_eq!(api.body(1)["metadata"]["labels"], json!({"app": "web"}));
     let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
@@ -233,7 +233,7 @@ async fn fields_of_the_template_that_are_newer_than_this_program_reach_the_new_p
         let set = newer_set(replicas);
         let answers = [(200, set.clone()), (201, pod_json(Some("s1")))];
         let api = scripted(answers.into_iter().skip(if replicas == 0 { 0 } else { 1 }));
-        api.knows(SetFact::from(serde_json::from_str::<ReplicaSet>(&set.to_string()).unwrap()));
+        api.knows(ReplicaSetFact::from(serde_json::from_str::<ReplicaSet>(&set.to_string()).unwrap()));
         api.perform(&Effect::CreatePod(new_pod())).await.unwrap();
         let pod = api.body(1 - usize::try_from(replicas).unwrap());
         let mut spec = set["spec"]["template"]["spec"].clone();

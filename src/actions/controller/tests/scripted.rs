@@ -159,7 +159,7 @@ impl Scripted {
         self.knows(PodFact { id: pod_id(), ..PodFact::default() });
     }
 
-    pub async fn reconcile(&self) -> PassResult {
+    pub async fn reconcile(&self) -> ReconcileResult {
         Arc::clone(&self.controller).reconcile(key()).await
     }
 

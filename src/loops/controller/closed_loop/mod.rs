@@ -38,7 +38,7 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::impersonation::Impersonation;
 use ganglion_runtime::invalid::{self, StatusWrite};
-use ganglion_runtime::run::{Controller, PassResult};
+use ganglion_runtime::run::{Controller, ReconcileResult};
 use preflight::Preflights;
 
 /// Controller and its dependencies.
@@ -79,7 +79,7 @@ impl Controller for ClosedLoopController {
     type Kind = ClosedLoop;
     const NAME: &'static str = "closed-loop";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         let (reason, by) = (
             LoopReason::InvalidObject.as_str(),
             (marks::LOOP_STATUS_MANAGER, StatusWrite::Apply { others: &["tuning"] }),

@@ -35,7 +35,7 @@ use ganglion_outbound::client::OutboundClient;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::invalid::{self, StatusWrite};
-use ganglion_runtime::run::{Controller, PassResult};
+use ganglion_runtime::run::{Controller, ReconcileResult};
 use webhooks::Webhooks;
 
 /// Maximum number of steps in one reconcile, so that other objects get their turn.
@@ -107,7 +107,7 @@ impl Controller for ExecutionController {
     type Kind = Execution;
     const NAME: &'static str = "execution";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         let (reason, by) = (LoopReason::InvalidObject.as_str(), (marks::EXECUTION_STATUS_MANAGER, StatusWrite::Update));
         if let Some(done) = invalid::pass::<Execution>(&self.ctx, &key, reason, by).await {
             return done;

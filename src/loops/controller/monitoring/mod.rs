@@ -37,7 +37,7 @@ use ganglion_loops_plan::monitoring::{
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::invalid::{self, StatusWrite};
-use ganglion_runtime::run::{Controller, PassResult};
+use ganglion_runtime::run::{Controller, ReconcileResult};
 pub use nodes::NodeAccess;
 use nodes::NodeAnswer;
 pub use sources::{PollRequest, Sources};
@@ -84,7 +84,7 @@ impl Controller for MonitoringController {
     type Kind = Monitoring;
     const NAME: &'static str = "monitoring";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         let (reason, by) =
             (LoopReason::InvalidObject.as_str(), (marks::MONITORING_STATUS_MANAGER, StatusWrite::Update));
         if let Some(done) = invalid::pass::<Monitoring>(&self.ctx, &key, reason, by).await {

@@ -35,7 +35,7 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::invalid::{self, StatusWrite};
 use ganglion_runtime::polls::{PollLimits, PollSet, run};
-use ganglion_runtime::run::{Controller, PassResult};
+use ganglion_runtime::run::{Controller, ReconcileResult};
 pub use keys::PollKey;
 pub use memory::NodeConfigMemory;
 use memory::SeenConfig;
@@ -54,7 +54,7 @@ impl Controller for NodeConfigController {
     type Kind = NodeConfig;
     const NAME: &'static str = "node-config";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         let (reason, by) =
             (NodeReason::InvalidObject.as_str(), (marks::NODE_CONFIG_STATUS_MANAGER, StatusWrite::Update));
         if let Some(done) = invalid::pass::<NodeConfig>(&self.ctx, &key, reason, by).await {

@@ -29,7 +29,7 @@ use ganglion_nodes_plan::template::{Compiled, compile, selector};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::invalid::{self, StatusWrite};
-use ganglion_runtime::run::{Controller, PassResult};
+use ganglion_runtime::run::{Controller, ReconcileResult};
 
 /// Controller and its dependencies.
 pub struct NodeConfigTemplateController {
@@ -81,7 +81,7 @@ impl Controller for NodeConfigTemplateController {
     type Kind = NodeConfigTemplate;
     const NAME: &'static str = "node-config-template";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         let (reason, by) = (NodeReason::InvalidObject.as_str(), (marks::TEMPLATE_STATUS_MANAGER, StatusWrite::Update));
         if let Some(done) = invalid::pass::<NodeConfigTemplate>(&self.ctx, &key, reason, by).await {
             return done;

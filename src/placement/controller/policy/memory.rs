@@ -88,7 +88,7 @@ fn problem(error: &Error, map: &Key) -> Option<(PolicyReason, String)> {
     let (reason, advice) = match error {
         Error::NotLeader
         | Error::Conflict(_)
-        | Error::Exists(_)
+        | Error::AlreadyExists(_)
         | Error::Doubtful(_)
         | Error::Throttled(_)
         | Error::Timeout(_) => return None,
@@ -98,7 +98,7 @@ fn problem(error: &Error, map: &Key) -> Option<(PolicyReason, String)> {
             (PolicyReason::Forbidden, advice)
         }
         Error::Denied(_) => (PolicyReason::NotSaved, "see the admission policies and quotas of that namespace"),
-        Error::Gone(_) | Error::Unavailable(_) | Error::Malformed(_) | Error::Broken => {
+        Error::NotFound(_) | Error::Unavailable(_) | Error::Malformed(_) | Error::Broken => {
             (PolicyReason::NotSaved, "see the operator's log")
         }
     };
@@ -228,7 +228,7 @@ mod tests {
     #[rstest]
     #[case(Error::Forbidden("no".into()), "Forbidden", "get, create and update of ConfigMaps")]
     #[case(Error::Denied("no".into()), "NotSaved", "admission policies and quotas")]
-    #[case(Error::Gone("no".into()), "NotSaved", "see the operator's log")]
+    #[case(Error::NotFound("no".into()), "NotSaved", "see the operator's log")]
     fn a_refusal_is_told_with_what_to_do(#[case] error: Error, #[case] reason: &str, #[case] advice: &str) {
         let MemoryReport { condition, map } = report(&Err(error), &saved());
         let condition = condition.expect("a condition");

@@ -34,7 +34,7 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::{EventText, reference};
 use ganglion_runtime::invalid::{self, StatusWrite};
-use ganglion_runtime::run::{Controller, PassResult};
+use ganglion_runtime::run::{Controller, ReconcileResult};
 use memory::{MEMORY_SAVED, MemoryReport, Save};
 pub use usage::{UsagePublisher, run_usage};
 
@@ -81,7 +81,7 @@ impl Controller for PlacementPolicyController {
     type Kind = PlacementPolicy;
     const NAME: &'static str = "placement-policy";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         self.usage.elect();
         let (reason, by) = (PolicyReason::InvalidObject.as_str(), (marks::POLICY_STATUS_MANAGER, StatusWrite::Update));
         if let Some(done) = invalid::pass::<PlacementPolicy>(&self.ctx, &key, reason, by).await {

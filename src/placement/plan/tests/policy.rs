@@ -16,7 +16,8 @@ use crate::wire::score;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_core::facts::{
-    CONGESTION, CONGESTION_SAMPLED_AT, Identity, Key, NodeFact, Owner, PUBLISHED, PodFact, Requests, ScaleFact, SetFact,
+    CONGESTION, CONGESTION_SAMPLED_AT, Identity, Key, NodeFact, Owner, PUBLISHED, PodFact, ReplicaSetFact, Requests,
+    ScaleFact,
 };
 use ganglion_core::world::{Origin, World};
 
@@ -245,7 +246,7 @@ fn zones(rate: Option<&str>) -> World {
     let id = Identity { key: Key::new("n", "set"), uid: "set".into(), version: "1".into() };
     let scale = ScaleFact { replicas: 4, ..ScaleFact::default() };
     let spread_rate = rate.map(str::to_owned);
-    world.apply(SetFact { id, scale, spread_rate, ..SetFact::default() }, Origin::Watch);
+    world.apply(ReplicaSetFact { id, scale, spread_rate, ..ReplicaSetFact::default() }, Origin::Watch);
     world.apply(first(), Origin::Watch);
     world
 }
@@ -278,7 +279,7 @@ fn a_pod_on_its_way_is_one_replica_more() {
     let mut world = zones(None);
     let id = Identity { key: Key::new("n", "set"), uid: "set".into(), version: "2".into() };
     world.apply(
-        SetFact { id, scale: ScaleFact { replicas: 1, ..ScaleFact::default() }, ..SetFact::default() },
+        ReplicaSetFact { id, scale: ScaleFact { replicas: 1, ..ScaleFact::default() }, ..ReplicaSetFact::default() },
         Origin::Watch,
     );
     let ours = PlacedPod { controller: owner(), ..placed(1) };
