@@ -1,5 +1,5 @@
-//! Who may use whom. Cargo enforces what a manifest says; this test checks that the manifests say no more than the table
-//! below, and that the code of a room does not name what its dependencies would give it.
+//! Allowed dependencies between packages. Cargo enforces what a manifest says. This test checks that the manifests say
+//! no more than the table below, and that the code of a room does not name what its dependencies would give it.
 
 use std::collections::BTreeSet;
 

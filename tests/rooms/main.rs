@@ -1,5 +1,6 @@
-//! Boundaries of the source folders ("rooms"): which packages may use which and what their code must not name, no circles
-//! between modules, and type names that mean one thing. Everything is derived from the manifests and the sources.
+//! Boundaries of the source folders ("rooms"): which packages may use which, and what their code must not name. No
+//! modules depend on each other in a circle, and a type name means one thing. Everything is derived from the manifests
+//! and the sources.
 
 mod borders;
 mod circles;

@@ -89,7 +89,7 @@ const STILL_DOUBLE: &[&str] = &[
     "Write",
 ];
 
-/// What is wrong with these declarations, which are pairs of a type name and its file.
+/// Faults of these declarations, which are pairs of a type name and its file.
 fn problems<'a>(declarations: impl Iterator<Item = (&'a str, String)>, still_double: &[&str]) -> Vec<String> {
     let mut files = BTreeMap::<&str, Vec<String>>::new();
     for (name, file) in declarations {

@@ -1,5 +1,6 @@
-//! Reads the workspace: its packages from `cargo metadata`, and from their sources the paths that the code names and the
-//! types that it declares. Test code (`tests.rs`, `tests/` and `#[cfg(test)]`) is left out, since it may use anything.
+//! Reads the workspace: its packages from `cargo metadata`, and from their sources the paths that the code names and
+//! the types that it declares. Test code (`tests.rs`, `tests/` and `#[cfg(test)]`) is left out, since it may use
+//! anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -54,7 +55,7 @@ pub struct Source {
     pub code: Code,
 }
 
-/// What the code of a file names and declares.
+/// Names that the code of a file uses and declares.
 #[derive(Debug, Default)]
 pub struct Code {
     /// Imported names, each with its path.

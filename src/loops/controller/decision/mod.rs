@@ -4,7 +4,7 @@
 //! | step | content |
 //! |---|---|
 //! | observe | the Decision, and the cached Monitoring and Execution of the loop |
-//! | plan | `logic::closed_loop::decision` |
+//! | plan | [`ganglion_loops_plan::decision`] |
 //! | act | nothing: the execution controller acts |
 //! | report | `Decision.status`, with the resourceVersion that was read |
 //!
