@@ -112,7 +112,7 @@ fn starts_with_words(sentence: &str, words: &str) -> bool {
 fn long_lines(text: &str) -> Vec<usize> {
     let mut strings = vec![0; text.lines().count() + 1];
     if let Ok(tokens) = text.parse() {
-        add_strings(tokens, text, &mut strings);
+        add_strings(tokens, &mut strings);
     }
     let mut long = Vec::new();
     for (number, line) in iter::zip(1.., text.lines()) {
@@ -129,25 +129,17 @@ fn long_lines(text: &str) -> Vec<usize> {
 }
 
 /// Adds the columns of each line that belong to string literals.
-fn add_strings(tokens: TokenStream, text: &str, columns: &mut [usize]) {
+fn add_strings(tokens: TokenStream, columns: &mut [usize]) {
     for token in tokens {
         match token {
-            TokenTree::Group(group) => add_strings(group.stream(), text, columns),
+            TokenTree::Group(group) => add_strings(group.stream(), columns),
             TokenTree::Literal(literal) => {
-                let (start, end) = (literal.span().start(), literal.span().end());
                 let source = literal.span().source_text().unwrap_or_default();
                 // A documentation comment is a literal too.
-                if !source.contains('"') || source.starts_with('/') {
-                    continue;
-                }
-                for line in start.line..=end.line {
-                    let first = if line == start.line { start.column } else { 0 };
-                    let last = if line == end.line {
-                        end.column
-                    } else {
-                        text.lines().nth(line - 1).map_or(0, |line| line.chars().count())
-                    };
-                    columns[line] += last - first;
+                if source.contains('"') && !source.starts_with('/') {
+                    for (line, part) in iter::zip(literal.span().start().line.., source.lines()) {
+                        columns[line] += part.chars().count();
+                    }
                 }
             }
             TokenTree::Ident(_) | TokenTree::Punct(_) => {}

@@ -22,3 +22,17 @@ fn no_file_grows_beyond_what_a_reader_can_hold_in_mind() {
         assert!(file.lines <= 600, "{} has {} lines: split it by subject", file.path.display(), file.lines);
     }
 }
+
+#[test]
+fn only_tests_unwrap() {
+    for package in WORKSPACE.iter().filter(|package| package.name != "testkit") {
+        for file in &package.files {
+            assert_eq!(
+                file.code.unwraps,
+                0,
+                "{} unwraps: return an error, or expect with a reason",
+                file.path.display()
+            );
+        }
+    }
+}

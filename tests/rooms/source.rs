@@ -64,6 +64,8 @@ pub struct Code {
     paths: Vec<Vec<String>>,
     /// Structs, enums, unions, traits and type aliases, public or private.
     pub types: Vec<String>,
+    /// Number of calls of `unwrap`.
+    pub unwraps: usize,
 }
 
 fn root() -> &'static Path {
@@ -204,11 +206,14 @@ impl Code {
 
     /// Adds the paths in these tokens, those in the arguments of macros too, except those of `use`.
     fn read_paths(&mut self, tokens: TokenStream) {
-        let (mut path, mut colons, mut in_import) = (Vec::new(), 0, false);
+        let (mut path, mut colons, mut in_import, mut after_dot) = (Vec::new(), 0, false, false);
         for token in tokens {
+            let is_dot = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '.');
+            let is_method = std::mem::replace(&mut after_dot, is_dot);
             match token {
                 TokenTree::Ident(word) => {
                     in_import |= word == "use";
+                    self.unwraps += usize::from(is_method && word == "unwrap");
                     if colons != 2 {
                         self.add_path(&mut path);
                     }
@@ -315,6 +320,12 @@ mod tests {
     fn types_are_read_wherever_they_stand() {
         let text = "pub struct A; enum B {} trait C { type D; } fn f() { struct E; } mod m { type F = A; }";
         assert_eq!(Code::read(text).types, ["A", "B", "C", "E", "F"]);
+    }
+
+    #[test]
+    fn unwraps_are_counted() {
+        let text = "fn f() { g(h.unwrap(), i!(j.k().unwrap()), l.unwrap_or(m)) } #[test] fn n() {}";
+        assert_eq!(Code::read(text).unwraps, 2);
     }
 
     #[test]
