@@ -1,6 +1,6 @@
 //! Numbers and durations as users write them in a spec: strings, validated by a pattern in the schema.
 //!
-//! This module defines their schema. [`crate::logic`] parses them once, where they enter.
+//! This module defines their schema. `ganglion_core` parses them once, where they enter.
 
 use std::borrow::Cow;
 

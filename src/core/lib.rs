@@ -1,4 +1,5 @@
-//! Pure foundations of every product: facts of Kubernetes objects, versioned tables, quantities, expressions, conditions.
+//! Pure foundations of every product: facts of Kubernetes objects, versioned tables, quantities, expressions,
+//! conditions.
 //!
 //! No client, clock, I/O or log: time and settings are arguments. Knows the kinds of [`ganglion_api`] only as data.
 

@@ -1,7 +1,7 @@
 //! `ganglion drain`: drains nodes with the user's permissions. Cordons them, creates the actions, and follows them
 //! until all are complete.
 //!
-//! `logic::workload_action::drain` decides about each pod. A drain stores no state except its actions, which it finds
+//! [`ganglion_actions_plan::drain`] decides about each pod. A drain stores no state except its actions, which it finds
 //! by their label: it can be interrupted at any time.
 
 mod cluster;

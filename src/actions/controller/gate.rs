@@ -1,7 +1,7 @@
 //! The gate keeper: removes the operator's scheduling gate from pods that no action wants, including pods that were
 //! gated before the operator started.
 //!
-//! Owns the reconciles of these pods. `logic::workload_action::stateful::gate` decides. A pod that an action wants is
+//! Owns the reconciles of these pods. [`ganglion_actions_plan::stateful::gate`] decides. A pod that an action wants is
 //! released by the controller of that action.
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The janitor: periodically cleans up after actions that vanished before they ended.
 //!
-//! Owns the schedule. `logic::workload_action::janitor` decides.
+//! Owns the schedule. [`ganglion_actions_plan::janitor`] decides.
 
 use std::sync::Arc;
 use std::time::Duration;

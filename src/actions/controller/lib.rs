@@ -1,8 +1,8 @@
 //! The workload-action controller: executes the next step that the planner returns, stores the result, and plans again.
 //!
 //! Owns the reconcile loop, the delay before a wait is reported, the reservations of admissions in progress, and the
-//! delivery of notifications. All decisions about replicas are in `logic::workload_action`. A crash may lose everything
-//! that this controller remembers.
+//! delivery of notifications. All decisions about replicas are in [`ganglion_actions_plan`]. A crash may lose
+//! everything that this controller remembers.
 
 mod act;
 mod error;

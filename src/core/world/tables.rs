@@ -33,7 +33,8 @@ pub trait Stored: Fact {
 }
 
 macro_rules! tables {
-    (facts { $($fact:ident: $type:ty = $kind:literal,)* } objects { $($object:ident: $whole:ty = $name:literal,)* }) => {
+    (facts { $($fact:ident: $type:ty = $kind:literal,)* }
+     objects { $($object:ident: $whole:ty = $name:literal,)* }) => {
         /// All tables.
         #[derive(Debug, Default)]
         pub struct Tables {

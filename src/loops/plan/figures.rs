@@ -1,4 +1,5 @@
-//! Figures of loops that people watch over time, read off the world on request: a deleted loop has none. Knows no metrics format.
+//! Figures of loops that people watch over time, read off the world on request: a deleted loop has none. Knows no
+//! metrics format.
 
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::metric::Side;

@@ -265,8 +265,8 @@ impl OutboundClient {
         Ok(values)
     }
 
-    /// Certificates in a ConfigMap. Those read with an account are not cached, since other accounts may lack the
-    /// permission.
+    /// Certificates in a ConfigMap. They are not cached if they were read with an account, since other accounts may
+    /// lack the permission.
     async fn config(&self, on: Behalf<'_>, key: &KeyRef, age: Duration) -> Result<Vec<u8>, Unanswered> {
         if let Behalf::Account(_) = on {
             return self.read_config(on, key).await;

@@ -43,7 +43,7 @@ const NAMED: usize = 8;
 /// Source of documents.
 pub trait Fetch: Sync {
     /// Returns the document at this path, which begins with `/redfish/` and may have a query. If it does not exist, the
-    /// error is [`crate::clients::Error::Status`] with 404.
+    /// error is [`crate::Error::Status`] with 404.
     fn get(&self, path: &str) -> impl Future<Output = Result<Document, super::Error>> + Send;
 }
 

@@ -3,7 +3,7 @@
 //! | step | description |
 //! |---|---|
 //! | observe | reads the workload, its pods, the source ConfigMaps (`sources`) and the output ConfigMaps (`output`) |
-//! | plan | `logic::swarm_pool`: computes the final assignment of all jobs, and the next step of the handover |
+//! | plan | [`ganglion_pools_plan`]: computes the final assignment of all jobs, and the next step of the handover |
 //! | act | scales the workload, writes the output ConfigMaps, and makes workers read them (`act`) |
 //! | report | writes the status if it changed (`report`) |
 //! | in the background | probes workers for the version of the job list that they run (`probes`) |

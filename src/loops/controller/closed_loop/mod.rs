@@ -3,7 +3,7 @@
 //! | step | content |
 //! |---|---|
 //! | observe | the loop, its cached children, related loops and autoscalers |
-//! | plan | `logic::closed_loop::validate` (`assessed`) |
+//! | plan | [`ganglion_loops_plan::validate`] (`assessed`) |
 //! | act | the specs of the children (`children`) |
 //! | in the background | checks of the target and of the account's permissions (`preflight`) |
 //! | report | the status of the loop (`report`) |

@@ -3,8 +3,8 @@
 //! | step | content |
 //! |---|---|
 //! | observe | the Execution, and the loop's Decision if it was written in this leader term |
-//! | plan | `logic::closed_loop::execution` |
-//! | act | the claim, then the effect as the loop's account (`controllers::target`); webhooks in tasks (`webhooks`) |
+//! | plan | [`ganglion_loops_plan::execution`] |
+//! | act | the claim, then the effect as the loop's account (`crate::target`); webhooks in tasks (`webhooks`) |
 //! | report | `Execution.status`, with the resourceVersion that was read: only one of two processes claims a decision |
 //!
 //! Everything in memory may be lost in a crash.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | observe | the Monitoring, the answers of its sources (`sources/`, polled in separate tasks) |
 //! | | the decisions of other loops (`loops`), the statuses of NodeConfigs (`nodes`) |
-//! | plan | `logic::closed_loop::monitoring` |
+//! | plan | [`ganglion_loops_plan::monitoring`] |
 //! | act | nothing |
 //! | report | `Monitoring.status`, if it is still the status that was read; senders write the spec at the same time |
 //!

@@ -3,7 +3,7 @@
 //! | step | content |
 //! |---|---|
 //! | observe | the NodeConfig, its node, other NodeConfigs of that node |
-//! | plan | `logic::node_config`: parsed spec, and whether it may be measured |
+//! | plan | [`ganglion_nodes_plan`]: parsed spec, and whether it may be measured |
 //! | act | registers the polls (`polls`); a pass itself sends no request |
 //! | background | polls, which put their results into the memory (`memory`) |
 //! | report | the status, if it is worth a write (`report`) |

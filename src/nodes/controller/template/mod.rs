@@ -3,7 +3,7 @@
 //! | step | content |
 //! |---|---|
 //! | observe | nodes and NodeConfigs from the store; skipped if none of them changed since the last pass |
-//! | plan | `logic::node_config::template`: renders for the nodes that changed |
+//! | plan | [`ganglion_nodes_plan::template`]: renders for the nodes that changed |
 //! | act | writes some hundred NodeConfigs per pass, several at once (`act`) |
 //! | report | status of the template, at most once a second (`report`) |
 //!

@@ -2,7 +2,7 @@
 //!
 //! Replies come from memory only; no request is sent to the API server or any other server. If a request cannot be
 //! served, the reply contains no opinion, so that scheduling continues without the policy. Owns the limits of requests.
-//! The format is in `wire`, the decisions are in `logic::placement`.
+//! The format is in `wire`, the decisions are in [`ganglion_placement_plan`].
 
 mod bodies;
 pub mod wire;

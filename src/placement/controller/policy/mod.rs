@@ -1,10 +1,10 @@
 //! The controller of PlacementPolicies: reports whether the spec of a policy is valid, and for how many nodes its
-//! agents have data. Schedulers and actions evaluate the policy through `caches::placement`, on every replica.
+//! agents have data. Schedulers and actions evaluate the policy through [`crate::cache`], on every replica.
 //!
 //! | step | what |
 //! |---|---|
 //! | observe | reads the policy and the node records |
-//! | plan | `logic::placement::state`: counts the nodes for which each agent has data |
+//! | plan | [`ganglion_placement_plan::state`]: counts the nodes for which each agent has data |
 //! | act | `memory`: saves the learned values of the agents |
 //! | report | writes the status if it changed, even after a failed save |
 //!

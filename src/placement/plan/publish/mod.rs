@@ -9,7 +9,8 @@
 //! | `plan` | the nodes to annotate now |
 //! | `report` | the condition of the policy |
 //!
-//! This file owns the data that they share: the usage of one node. `clients::node_usage` matches series with nodes.
+//! This file owns the data that they share: the usage of one node. Series are matched with nodes by
+//! `ganglion_outbound::node_usage`.
 //! Nothing is fetched or written here.
 
 pub mod annotations;

@@ -48,7 +48,7 @@ impl NodeRewards<'_> {
 }
 
 impl RewardMemory {
-    /// Learns from a failed pod. Of its failures that were not counted before, only the worst one counts.
+    /// Learns from a failed pod. Only the worst of its uncounted failures counts.
     pub fn fail(&mut self, pod: &PodFailure, rules: &RewardRules) {
         let new = pod.failures.iter().filter(|failure| self.count(&pod.uid, failure, rules));
         let worst = new.map(|failure| rules.judge(failure)).reduce(f64::min);

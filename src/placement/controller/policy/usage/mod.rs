@@ -2,7 +2,7 @@
 //!
 //! | step | what |
 //! |---|---|
-//! | plan | elects the policy (`logic::placement::publish::publication`) and selects the nodes to write (`plan`) |
+//! | plan | elects the policy ([`ganglion_placement_plan::publish::publication`]) and selects the nodes to write (`plan`) |
 //! | act | polls Prometheus (`ask`) and writes the annotations (`write`) |
 //! | report | the condition of the policy, which its next reconcile writes |
 //!
