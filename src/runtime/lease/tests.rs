@@ -100,7 +100,7 @@ impl Leases for Fake {
         self.answer(|server| {
             let Some(there) = &server.lease else { return Err(ApiError::NotFound) };
             let there = there.metadata.resource_version.clone();
-            if there != lease.metadata.resource_version { Err(ApiError::Conflict) } else { Ok(server.store(lease)) }
+            if there == lease.metadata.resource_version { Ok(server.store(lease)) } else { Err(ApiError::Conflict) }
         })
         .await
     }
