@@ -212,3 +212,6 @@ impl<M> Memories<M> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;
