@@ -18,8 +18,8 @@ use ganglion_loops::decision::DecisionController;
 use ganglion_loops::execution::{ExecutionController, ExecutionMemory};
 use ganglion_loops::monitoring::{MonitoringController, MonitoringMemory, Sources};
 use ganglion_loops::target::Targets;
-use ganglion_nodes::config::{self as node_config, NodeConfigController, NodeConfigMemory};
-use ganglion_nodes::template::{NodeConfigTemplateController, TemplateMemory};
+use ganglion_nodes::config::{self as node_config, NodeConfigController, PolledNodes};
+use ganglion_nodes::template::NodeConfigTemplateController;
 use ganglion_placement::policy::{PlacementPolicyController, PolicyMemory, UsagePublisher, run_usage};
 use ganglion_pools::{PoolMemory, SwarmPoolController};
 use ganglion_runtime::context::Context;
@@ -94,7 +94,7 @@ impl Term<'_> {
         self.start(writes, |ctx| NodeConfigTemplateController {
             namespaces,
             concurrency: writes,
-            memory: TemplateMemory::default(),
+            memories: Memories::default(),
             ctx,
         });
         self.start_swarm_pools();
@@ -151,7 +151,8 @@ impl Term<'_> {
             outbound: Arc::clone(outbound),
             rule: settings.node_write_rule(),
             polls: Arc::default(),
-            memory: NodeConfigMemory::default(),
+            polled: PolledNodes::default(),
+            memories: Memories::default(),
         });
         self.tasks.spawn(node_config::run_polls(controller, polls::PollLimits { polls: nodes.polls }));
     }

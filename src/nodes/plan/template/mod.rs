@@ -7,6 +7,7 @@
 //! | `context` | variables of expressions |
 //! | `check` | validation of rendered values |
 //! | `selector`, `name` | node selector, and names of the NodeConfigs |
+//! | `parsed` | parsed template, or why it is rejected as a whole |
 //! | `plan`, `state` | NodeConfigs to write; status of the template |
 //!
 //! A result is either a complete spec that passed `check`, or an error: nothing half-rendered leaves this folder.
@@ -16,6 +17,7 @@ mod check;
 mod context;
 mod go;
 pub mod name;
+pub mod parsed;
 pub mod plan;
 pub mod selector;
 mod sprig;

@@ -46,7 +46,7 @@ pub struct Match {
 }
 
 /// Input of a plan.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Sorted by name.
     matches: Vec<Match>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
+use super::parsed::Rejection;
 use super::plan::TemplatePlan;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::reasons::NodeReason;
@@ -116,15 +117,15 @@ pub fn status(
 }
 
 /// Status of a template that is rejected as a whole.
-pub fn refused(
+pub fn rejected_status(
     old: &NodeConfigTemplateStatus,
-    reason: NodeReason,
-    message: String,
+    rejection: &Rejection,
     stamp: Stamp,
 ) -> NodeConfigTemplateStatus {
+    let health = Health::Stalled(rejection.reason, rejection.message.clone());
     NodeConfigTemplateStatus {
         observed_generation: Some(stamp.generation),
-        conditions: conditions::summary(&old.conditions, &Health::Stalled(reason, message), stamp),
+        conditions: conditions::summary(&old.conditions, &health, stamp),
         ..NodeConfigTemplateStatus::default()
     }
 }
