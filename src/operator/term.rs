@@ -20,7 +20,7 @@ use ganglion_loops::monitoring::{MonitoringController, MonitoringMemory, Sources
 use ganglion_loops::target::Targets;
 use ganglion_nodes::config::{self as node_config, NodeConfigController, PolledNodes};
 use ganglion_nodes::template::NodeConfigTemplateController;
-use ganglion_placement::policy::{PlacementPolicyController, PolicyMemory, UsagePublisher, run_usage};
+use ganglion_placement::policy::{PlacementPolicyController, UsagePublisher, run_usage};
 use ganglion_pools::{PoolMemory, SwarmPoolController};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
@@ -103,14 +103,14 @@ impl Term<'_> {
     }
 
     fn start_placement(&mut self) {
-        let (placement, memory) = (self.parts.placement.clone(), PolicyMemory::default());
+        let placement = self.parts.placement.clone();
         let Parts { settings, outbound, namespace, .. } = self.parts;
         let controller = self.start(settings.placement.concurrency, |ctx| PlacementPolicyController {
             usage: Arc::new(UsagePublisher::new(ctx.clone(), Arc::clone(outbound), settings.namespaces())),
             ctx,
             placement,
             namespace: namespace.clone(),
-            memory,
+            memories: Memories::default(),
         });
         self.tasks.spawn(run_usage(Arc::clone(&controller.usage)));
         if let Some(keeper) = self.parts.certificate.clone() {

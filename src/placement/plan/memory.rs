@@ -4,6 +4,7 @@
 //! failures by their finish time, new pods by their creation time. So no event counts twice.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -27,6 +28,9 @@ pub const MAX_TEXT: usize = 900 * 1024;
 /// Maximum length in bytes of the rewards within the text.
 const MAX_REWARDS: usize = 800 * 1024;
 
+/// Minimum time between two writes.
+const SAVE_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
+
 /// Tolerated clock skew: maximum time that a save may lie in the future.
 const MAX_AHEAD: SignedDuration = SignedDuration::from_mins(5);
 
@@ -45,6 +49,54 @@ pub struct SavedMemory {
     /// Learned demand, by scheduler name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub demand: BTreeMap<String, LearnedDemand>,
+}
+
+/// State of the learned values of a policy after a save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveResult {
+    /// The policy learns, but has not begun to.
+    NotStarted,
+    /// There is nothing to save.
+    NothingLearned,
+    /// The ConfigMap already contained the learned values.
+    UpToDate,
+    Written,
+}
+
+/// Content of the ConfigMap after the last read or write of this process.
+#[derive(Clone, Debug)]
+pub struct LastSave {
+    pub learned: Arc<SavedMemory>,
+    pub result: SaveResult,
+    /// Time of the write; None if this process has not written the ConfigMap.
+    pub written_at: Option<Timestamp>,
+}
+
+/// Decision about the ConfigMap of a policy.
+#[derive(Clone, Debug)]
+pub enum SavePlan {
+    /// Nothing needs to be saved: the learned values are in this state.
+    Skip(SaveResult),
+    /// Saves these values, unless the ConfigMap already contains them.
+    Save(Arc<SavedMemory>),
+}
+
+impl SavePlan {
+    /// Plans a save for a policy that learns. `learned` is None if it has not begun to learn.
+    pub fn new(learned: Option<&Arc<SavedMemory>>, last: Option<&LastSave>, now: Timestamp) -> Self {
+        let Some(learned) = learned else { return Self::Skip(SaveResult::NotStarted) };
+        match last {
+            Some(last) if !last.is_due(learned, now) => Self::Skip(last.result),
+            _ => Self::Save(Arc::clone(learned)),
+        }
+    }
+}
+
+impl LastSave {
+    /// Whether the values changed, and the last write is long enough ago.
+    fn is_due(&self, learned: &SavedMemory, now: Timestamp) -> bool {
+        !self.learned.is_like(learned) && self.written_at.is_none_or(|at| now.duration_since(at) >= SAVE_INTERVAL)
+    }
 }
 
 /// Reason why a saved text is rejected.
