@@ -55,12 +55,13 @@ impl Term<'_> {
             resync,
             notifier: ganglion_actions::Notifier::new(ctx.clone(), Arc::clone(outbound)),
             ctx,
-            memory: ganglion_actions::ActionMemory::default(),
+            memories: Memories::default(),
+            shared: ganglion_actions::SharedState::default(),
         });
         self.tasks.spawn(ganglion_actions::usage::run(actions.ctx.clone(), Arc::clone(outbound)));
         self.tasks.spawn(ganglion_actions::run_janitor(actions));
         let releases = settings.workload_actions.concurrency;
-        self.start_with(releases, |ctx| GateController { ctx }, GateController::gated);
+        self.start_with(releases, |ctx| GateController { ctx, memories: Memories::default() }, GateController::gated);
         let loops = settings.closed_loops.concurrency;
         let discovery = Arc::new(Discovery::default());
         let namespaces = settings.namespaces();

@@ -2,18 +2,11 @@
 //! message of the Ready condition. Another event reports receivers that were given up, with reason and message of the
 //! Notified condition.
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use ganglion_actions_plan::notify::NOTIFIED;
-use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
-use ganglion_core::facts::Identity;
-use ganglion_runtime::events::{EventText, reference};
-
-/// The action as the subject of an event.
-pub fn subject(action: &Identity) -> ObjectReference {
-    reference::<WorkloadAction>(action)
-}
+use ganglion_api::workload_action::WorkloadActionStatus;
+use ganglion_runtime::events::EventText;
 
 /// Event for a status change in which the action started or ended.
 pub fn transition_event(before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) -> Option<EventText> {

@@ -16,12 +16,12 @@ use kube::api::Patch;
 use serde_json::Value;
 
 use super::error::ActError;
-use ganglion_actions_plan::effect::{Effect, PodChange, ScalableKind};
+use ganglion_actions_plan::effect::{Effect, EffectTarget, Scalable, ScalableKind};
 use ganglion_api::marks;
 use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
-    DeploymentFact, Identity, Key, PodFact, ReceiptFact, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,
+    DeploymentFact, Identity, PodFact, ReceiptFact, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,
 };
 use ganglion_core::world::{Indexed, Origin};
 use ganglion_runtime::context::Context;
@@ -62,74 +62,6 @@ fn written<K: Kube, F: Indexed + From<K>>(
     }
 }
 
-/// Name of the effect in metrics and logs.
-pub fn name(effect: &Effect) -> &'static str {
-    match effect {
-        Effect::Record { .. } => "Record",
-        Effect::Admit { .. } => "Admit",
-        Effect::AddFinalizer { .. } => "AddFinalizer",
-        Effect::RemoveFinalizer { .. } => "RemoveFinalizer",
-        Effect::DeleteAction { .. } => "DeleteAction",
-        Effect::CreatePart { .. } => "CreatePart",
-        Effect::WriteReceipt(_) => "WriteReceipt",
-        Effect::FailReceipt { .. } => "FailReceipt",
-        Effect::DeleteReceipt { .. } => "DeleteReceipt",
-        Effect::CreatePod(_) => "CreatePod",
-        Effect::ChangePod { change: PodChange::Detach { .. }, .. } => "Detach",
-        Effect::ChangePod { change: PodChange::Attach { .. }, .. } => "Attach",
-        Effect::ChangePod { change: PodChange::Mark { .. }, .. } => "Mark",
-        Effect::ChangePod { change: PodChange::Unmark { .. }, .. } => "Unmark",
-        Effect::Evict { .. } => "Evict",
-        Effect::DeletePod { .. } => "DeletePod",
-        Effect::ReleasePod { .. } => "ReleasePod",
-        Effect::Scale { .. } => "Scale",
-        Effect::ClearLedger { .. } => "ClearLedger",
-    }
-}
-
-/// The slot that the effect names.
-pub fn slot(effect: &Effect) -> Option<&str> {
-    match effect {
-        Effect::CreatePod(new) => Some(&new.slot),
-        Effect::ChangePod { change: PodChange::Detach { slot, .. } | PodChange::Mark { slot, .. }, .. } => Some(slot),
-        Effect::ChangePod { change: PodChange::Attach { .. } | PodChange::Unmark { .. }, .. }
-        | Effect::Record { .. }
-        | Effect::Admit { .. }
-        | Effect::AddFinalizer { .. }
-        | Effect::RemoveFinalizer { .. }
-        | Effect::DeleteAction { .. }
-        | Effect::CreatePart { .. }
-        | Effect::WriteReceipt(_)
-        | Effect::FailReceipt { .. }
-        | Effect::DeleteReceipt { .. }
-        | Effect::Evict { .. }
-        | Effect::DeletePod { .. }
-        | Effect::ReleasePod { .. }
-        | Effect::Scale { .. }
-        | Effect::ClearLedger { .. } => None,
-    }
-}
-
-/// The object that the effect changes.
-pub fn target(effect: &Effect) -> &Key {
-    match effect {
-        Effect::Record { action, .. }
-        | Effect::Admit { action, .. }
-        | Effect::AddFinalizer { action, .. }
-        | Effect::RemoveFinalizer { action, .. }
-        | Effect::DeleteAction { action }
-        | Effect::CreatePart { application: action, .. } => &action.key,
-        Effect::WriteReceipt(new) => &new.key,
-        Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => &receipt.key,
-        Effect::CreatePod(new) => &new.key,
-        Effect::ChangePod { pod, .. }
-        | Effect::Evict { pod }
-        | Effect::DeletePod { pod }
-        | Effect::ReleasePod { pod, .. } => &pod.key,
-        Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => &workload.id.key,
-    }
-}
-
 /// Performs the effect.
 pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
     let begun = Instant::now();
@@ -165,36 +97,21 @@ pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
             Class::Retry | Class::After(_) => "retry",
         },
     };
-    ctx.metrics.effect(name(effect), outcome, begun.elapsed());
+    ctx.metrics.effect(effect.name(), outcome, begun.elapsed());
     done
 }
 
 /// Reads the object of an effect again, after a conflict or an unknown outcome.
-pub async fn look_again(ctx: &Context, effect: &Effect) -> Result<Done, Error> {
-    let named = |key: &Key| Identity { key: key.clone(), ..Identity::default() };
-    match effect {
-        Effect::Record { action, .. }
-        | Effect::Admit { action, .. }
-        | Effect::AddFinalizer { action, .. }
-        | Effect::RemoveFinalizer { action, .. }
-        | Effect::DeleteAction { action } => read::<WorkloadAction, WorkloadAction>(ctx, action).await,
-        Effect::CreatePart { part, .. } => {
-            read::<WorkloadAction, WorkloadAction>(ctx, &named(&Identity::from(&part.metadata).key)).await
-        }
-        Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => {
-            read::<WorkloadActionReceipt, ReceiptFact>(ctx, receipt).await
-        }
-        Effect::WriteReceipt(new) => read::<WorkloadActionReceipt, ReceiptFact>(ctx, &named(&new.key)).await,
-        Effect::CreatePod(new) => read::<Pod, PodFact>(ctx, &named(&new.key)).await,
-        Effect::ChangePod { pod, .. }
-        | Effect::Evict { pod }
-        | Effect::DeletePod { pod }
-        | Effect::ReleasePod { pod, .. } => read::<Pod, PodFact>(ctx, pod).await,
-        Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => match &workload.kind {
-            ScalableKind::Deployment => read::<Deployment, DeploymentFact>(ctx, &workload.id).await,
-            ScalableKind::ReplicaSet => read::<ReplicaSet, ReplicaSetFact>(ctx, &workload.id).await,
-            ScalableKind::StatefulSet => read::<StatefulSet, StatefulSetFact>(ctx, &workload.id).await,
-            ScalableKind::Other(kind) => workloads::look_again(ctx, kind, &workload.id).await,
+pub async fn read_target(ctx: &Context, effect: &Effect) -> Result<Done, Error> {
+    match effect.target() {
+        EffectTarget::Action(id) => read::<WorkloadAction, WorkloadAction>(ctx, &id).await,
+        EffectTarget::Receipt(id) => read::<WorkloadActionReceipt, ReceiptFact>(ctx, &id).await,
+        EffectTarget::Pod(id) => read::<Pod, PodFact>(ctx, &id).await,
+        EffectTarget::Workload(Scalable { kind, id }) => match &kind {
+            ScalableKind::Deployment => read::<Deployment, DeploymentFact>(ctx, &id).await,
+            ScalableKind::ReplicaSet => read::<ReplicaSet, ReplicaSetFact>(ctx, &id).await,
+            ScalableKind::StatefulSet => read::<StatefulSet, StatefulSetFact>(ctx, &id).await,
+            ScalableKind::Other(kind) => workloads::read_other(ctx, kind, &id).await,
         },
     }
 }

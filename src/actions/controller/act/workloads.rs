@@ -49,7 +49,7 @@ async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<Done
 }
 
 /// Reads an object of another kind again.
-pub async fn look_again(ctx: &Context, kind: &OtherKind, id: &Identity) -> Result<Done, Error> {
+pub async fn read_other(ctx: &Context, kind: &OtherKind, id: &Identity) -> Result<Done, Error> {
     let url = owners::url(kind, &id.key.namespace);
     let path = ObjectPath { url: &url, name: &id.key.name, subresource: None };
     answered(ctx, kind, id, dynamic::get(&ctx.writer, path).await)

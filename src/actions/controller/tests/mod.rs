@@ -4,6 +4,9 @@ pub mod scripted;
 
 use serde_json::{Value, json};
 
+use super::error::ActError;
+use super::perform::MAX_CONFLICTS;
+use super::reservation::{Reservation, replaced_slots};
 use super::*;
 use ganglion_actions_plan::effect::{Claimable, NewReceipt, PodChange, RefusalKind, Scalable, ScalableKind};
 use ganglion_api::receipt::WorkloadActionReceiptSpec;
@@ -12,6 +15,7 @@ use ganglion_core::facts::{Identity, ReplicaSet, ReplicaSetFact};
 use ganglion_core::world::Unreadable;
 use ganglion_runtime::error::Class;
 use ganglion_runtime::guard::Guard;
+use ganglion_runtime::run::Action;
 use scripted::{action, ended, key, new_pod, pod_id, pod_json, scripted, status};
 
 const STATUS: &str = "PUT /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go/status?fieldManager=ganglion%2Fworkload-action%2Fstatus&fieldValidation=Ignore";
@@ -97,7 +101,8 @@ async fn without_the_lease_nothing_is_sent() {
     let api = scripted([]);
     api.knows_action(action("1"));
     api.leader.cancel();
-    assert_eq!(api.reconcile().await.unwrap_err().reason(), "NotLeader");
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
+    assert_eq!(api.perform(&Effect::DeletePod { pod: pod_id() }).await.unwrap_err().reason(), "NotLeader");
     assert_eq!(api.asked().len(), 0);
 }
 
@@ -411,10 +416,10 @@ async fn the_reservation_of_an_admission_without_an_answer_lasts_until_it_is_loo
     drop(Reservation { store, key: &key(), open: true });
     let id = Identity { key: key(), uid: "u1".into(), version: "1".into() };
     let admission = Effect::Admit { action: id, status: Box::default(), receipt: None };
-    api.controller.memory.unanswered().insert(key(), vec![admission]);
-    api.reconcile().await.unwrap_err();
+    let mut memory = ActionMemory { unanswered: vec![admission], ..ActionMemory::default() };
+    api.controller.fetch(&key(), &mut memory).await.unwrap_err();
     assert!(store.read(|world| world.is_reserved(&key())), "nobody knows yet");
-    api.reconcile().await.unwrap();
+    api.controller.fetch(&key(), &mut memory).await.unwrap();
     assert!(!store.read(|world| world.is_reserved(&key())));
 }
 
@@ -433,7 +438,7 @@ async fn what_an_admission_gives_up_is_taken_until_it_is_carried_out() {
     api.knows_action(known);
     let next = json!({"slots": [slot("s1", "Queued", None), slot("s2", "Readying", Some("b"))]});
     let next: WorkloadActionStatus = serde_json::from_value(next).unwrap();
-    let taken = api.controller.ctx.store.read(|world| taken_up(world, &key(), &next));
+    let taken = api.controller.ctx.store.read(|world| replaced_slots(world, &key(), &next));
     let nodes: Vec<Option<&str>> =
         taken.iter().map(|slot| slot.replacement.as_ref().map(|replacement| replacement.node.as_str())).collect();
     assert_eq!(nodes, [Some("a"), None, Some("b")], "each place once, and the one that is left too");
