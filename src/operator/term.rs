@@ -13,10 +13,10 @@ use crate::operator::ranker::PolicyRanker;
 use ganglion_actions::{GateController, WorkloadActionController};
 use ganglion_core::facts::Key;
 use ganglion_core::world::{Stored, World};
-use ganglion_loops::closed_loop::{ClosedLoopController, ClosedLoopMemory};
+use ganglion_loops::closed_loop::{ClosedLoopController, Preflights};
 use ganglion_loops::decision::DecisionController;
-use ganglion_loops::execution::{ExecutionController, ExecutionMemory};
-use ganglion_loops::monitoring::{MonitoringController, MonitoringMemory, Sources};
+use ganglion_loops::execution::{ExecutionController, Webhooks};
+use ganglion_loops::monitoring::{MonitoringController, NodeAccess, Polls, Sources};
 use ganglion_loops::target::Targets;
 use ganglion_nodes::config::{self as node_config, NodeConfigController, PolledNodes};
 use ganglion_nodes::template::NodeConfigTemplateController;
@@ -75,19 +75,23 @@ impl Term<'_> {
             targets: targets(&ctx),
             impersonation: Impersonation::default(),
             outbound: Arc::clone(outbound),
-            memory: ClosedLoopMemory::default(),
+            memories: Memories::default(),
+            preflights: Preflights::default(),
             ctx,
         });
         self.start(loops, |ctx| MonitoringController {
             sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(outbound), discovery: Arc::clone(&discovery) },
-            memory: MonitoringMemory::default(),
+            memories: Memories::default(),
+            polls: Polls::default(),
+            node_access: NodeAccess::default(),
             ctx,
         });
         self.start(loops, |ctx| DecisionController { ctx, memories: Memories::default() });
         self.start(loops, |ctx| ExecutionController {
             outbound: Arc::clone(outbound),
             targets: targets(&ctx),
-            memory: ExecutionMemory::default(),
+            memories: Memories::default(),
+            webhooks: Webhooks::default(),
             ctx,
         });
         self.start_node_configs();

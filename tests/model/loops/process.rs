@@ -14,10 +14,10 @@ use ganglion_api::execution::Execution;
 use ganglion_api::monitoring::Monitoring;
 use ganglion_core::facts::Key;
 use ganglion_core::namespaces::Namespaces;
-use ganglion_loops::closed_loop::{ClosedLoopController, ClosedLoopMemory};
+use ganglion_loops::closed_loop::{ClosedLoopController, Preflights};
 use ganglion_loops::decision::DecisionController;
-use ganglion_loops::execution::{ExecutionController, ExecutionMemory};
-use ganglion_loops::monitoring::{MonitoringController, MonitoringMemory, Sources};
+use ganglion_loops::execution::{ExecutionController, Webhooks};
+use ganglion_loops::monitoring::{MonitoringController, NodeAccess, Polls, Sources};
 use ganglion_loops::target::Targets;
 use ganglion_outbound::address::{self, Names, Rules};
 use ganglion_outbound::client::{AnswerLimits, OutboundClient};
@@ -276,15 +276,24 @@ fn parts(ctx: &Context) -> [Part; 4] {
         namespaces: Namespaces::default(),
         impersonation: Impersonation::default(),
         outbound: Arc::clone(&outbound),
-        memory: ClosedLoopMemory::default(),
+        memories: Memories::default(),
+        preflights: Preflights::default(),
     };
     let monitoring = MonitoringController {
         ctx: ctx.clone(),
         sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(&outbound), discovery },
-        memory: MonitoringMemory::default(),
+        memories: Memories::default(),
+        polls: Polls::default(),
+        node_access: NodeAccess::default(),
     };
     let decision = DecisionController { ctx: ctx.clone(), memories: Memories::default() };
-    let execution = ExecutionController { ctx: ctx.clone(), outbound, targets, memory: ExecutionMemory::default() };
+    let execution = ExecutionController {
+        ctx: ctx.clone(),
+        outbound,
+        targets,
+        memories: Memories::default(),
+        webhooks: Webhooks::default(),
+    };
     let store = &ctx.store;
     [Part::of(store, loops), Part::of(store, monitoring), Part::of(store, decision), Part::of(store, execution)]
 }

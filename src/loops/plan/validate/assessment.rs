@@ -26,6 +26,7 @@ use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_api::monitoring::MonitoringStatus;
 use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::names;
+use ganglion_core::status::StatusChange;
 
 /// Maximum length of a loop's name: its children have the name in a label.
 const MAX_NAME: usize = 63;
@@ -311,8 +312,19 @@ fn no_sample_message(case: &AssessmentInput, message: &str) -> String {
     }
 }
 
+/// What changed for users: everything except the last decision and times is written at once.
+pub fn status_change(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> StatusChange {
+    if !same_edges(old, new) {
+        StatusChange::Edge
+    } else if old.summary != new.summary {
+        StatusChange::Details
+    } else {
+        StatusChange::None
+    }
+}
+
 /// Whether two statuses are equal except for the last decision and times.
-pub fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
+fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
     let messages = |status: &ClosedLoopStatus| -> Vec<String> {
         status.conditions.iter().map(|condition| condition.message.clone()).collect()
     };
