@@ -188,7 +188,7 @@ fn classify_error(field: TextField, error: &minijinja::Error, node: &NodeFact) -
             RenderError::Node { field, problem }
         }
         ErrorKind::UnknownFilter | ErrorKind::UnknownTest | ErrorKind::UnknownFunction | ErrorKind::UnknownMethod => {
-            let problem = format!("{problem}; expressions can name {KNOWN}, and use the filters of minijinja; {HELP}");
+            let problem = format!("{problem}; there are {KNOWN}; {HELP}");
             RenderError::Text { field, problem }
         }
         _ => RenderError::Text { field, problem },

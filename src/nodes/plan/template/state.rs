@@ -48,7 +48,7 @@ fn ready(conditions: &[Condition]) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == "Ready")
 }
 
-/// Health of a template. `failure` is the name of the error that ended the last pass.
+/// Health of a template. `failure` is the name of the error that ended the last write.
 pub fn health(plan: &TemplatePlan, tally: &Tally, failure: Option<&str>) -> Health<NodeReason> {
     let TemplatePlan { nodes, current, left_out, .. } = plan;
     let progress = || format!("{current} of {nodes} NodeConfigs are up to date");
