@@ -379,7 +379,7 @@ fn where_all_congestion_is_too_old_the_agent_is_left_out() {
     assert_eq!(sent(&world, &json!([{"name": "c", "congestion": {}}, constant("x", 1, "4")])), [4, 0, 0, 0]);
     let policy = compiled(&json!([{"name": "c", "congestion": {}}]));
     let words = asked(&world, &policy, &placed(1), |question| policy.agents[0].agent.words(question, 0));
-    assert!(words.starts_with("the factor is too old"), "{words}");
+    assert!(words.starts_with("the factor has expired"), "{words}");
 }
 
 /// Its first characters are a valid number.
