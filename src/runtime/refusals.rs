@@ -20,8 +20,8 @@ impl Refusals {
         Self { believed_after, since: None }
     }
 
-    /// Notes that a request was forbidden, with the API server's message. Returns [`Error::Doubtful`], which is retried,
-    /// until the refusal is believed.
+    /// Notes that a request was forbidden, with the API server's message. Returns [`Error::Doubtful`], which is
+    /// retried, until the refusal is believed.
     pub fn note_forbidden(&mut self, message: &str, now: Timestamp) -> Result<(), Error> {
         // If the clock was set back, the time counts from now.
         let since = self.since.unwrap_or(now).min(now);

@@ -60,8 +60,8 @@ fn essence(report: &WorkloadActionStatus) -> u64 {
     hash.finish()
 }
 
-/// End of the wait: the deadline or the resync, whichever is sooner. None if only a change matters. `random` is from 0 to
-/// 1.
+/// End of the wait: the deadline or the resync, whichever is sooner. None if only a change matters. `random` is from 0
+/// to 1.
 pub fn wake_at(now: Timestamp, until: Option<Timestamp>, resync: Option<Duration>, random: f64) -> Option<Timestamp> {
     let until = until.map(|until| until.min(now + FAR));
     let resync = resync.and_then(|resync| SignedDuration::try_from(resync.mul_f64(0.9 + 0.2 * random)).ok());

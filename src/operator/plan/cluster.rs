@@ -215,7 +215,8 @@ impl Reader<'_> {
             Ok(request) => self.client.request_text(request).await.map_err(|error| usage::refused(&error.into())),
             Err(error) => Err(error.to_string()),
         };
-        let read = |text: String| self.store.write(|world| usage::take_in(world, text.as_bytes(), Timestamp::now()));
+        let read =
+            |text: String| self.store.write(|world| usage::store_usage(world, text.as_bytes(), Timestamp::now()));
         if let Err(problem) = answer.and_then(read) {
             self.store.write(|world| world.usage_failed(problem));
         }

@@ -28,9 +28,9 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::{Class, Error};
 use ganglion_runtime::writer::Kube;
 
-/// State of the object after an effect. The store contains it already, and the affected objects are enqueued.
+/// Result of a successful effect or read. The store contains it already, and the affected objects are enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum EffectOutcome {
     /// The object exists.
     Changed,
     /// The object does not exist any more.
@@ -38,16 +38,16 @@ pub enum Done {
 }
 
 /// Stores the object of a response.
-fn changed<F: Indexed>(ctx: &Context, fact: F) -> Done {
+fn changed<F: Indexed>(ctx: &Context, fact: F) -> EffectOutcome {
     ctx.store.apply(fact, Origin::Own);
-    Done::Changed
+    EffectOutcome::Changed
 }
 
 /// Removes an object that a request did not find from the store. The identity has no version, since no watch reported
 /// the deletion.
-fn gone<F: Indexed>(ctx: &Context, id: &Identity) -> Done {
+fn gone<F: Indexed>(ctx: &Context, id: &Identity) -> EffectOutcome {
     ctx.store.remove::<F>(&Identity { version: String::new(), ..id.clone() });
-    Done::Gone
+    EffectOutcome::Gone
 }
 
 /// Stores the result of a write: the object, or its absence.
@@ -55,17 +55,18 @@ fn written<K: Kube, F: Indexed + From<K>>(
     ctx: &Context,
     id: &Identity,
     answer: Result<K, Error>,
-) -> Result<Done, ActError> {
+) -> Result<EffectOutcome, ActError> {
     match answer {
+        Ok(object) => Ok(changed(ctx, F::from(object))),
         Err(Error::NotFound(_)) => Ok(gone::<F>(ctx, id)),
-        answer => Ok(changed(ctx, F::from(answer?))),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Performs the effect.
-pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
+pub async fn act(ctx: &Context, effect: &Effect) -> Result<EffectOutcome, ActError> {
     let begun = Instant::now();
-    let done = match effect {
+    let result = match effect {
         Effect::Record { action, status } | Effect::Admit { action, status, .. } => {
             actions::record(ctx, action, status).await
         }
@@ -87,9 +88,9 @@ pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
         }
         Effect::ClearLedger { workload } => workloads::clear_ledger(ctx, workload).await,
     };
-    let outcome = match &done {
-        Ok(Done::Changed) => "ok",
-        Ok(Done::Gone) => "gone",
+    let label = match &result {
+        Ok(EffectOutcome::Changed) => "ok",
+        Ok(EffectOutcome::Gone) => "gone",
         Err(ActError::Refused(_)) => "refused",
         Err(ActError::Request(Error::Conflict(_) | Error::AlreadyExists(_))) => "conflict",
         Err(ActError::Request(error)) => match error.class() {
@@ -97,12 +98,12 @@ pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
             Class::Retry | Class::After(_) => "retry",
         },
     };
-    ctx.metrics.effect(effect.name(), outcome, begun.elapsed());
-    done
+    ctx.metrics.effect(effect.name(), label, begun.elapsed());
+    result
 }
 
 /// Reads the object of an effect again, after a conflict or an unknown outcome.
-pub async fn read_target(ctx: &Context, effect: &Effect) -> Result<Done, Error> {
+pub async fn read_target(ctx: &Context, effect: &Effect) -> Result<EffectOutcome, Error> {
     match effect.target() {
         EffectTarget::Action(id) => read::<WorkloadAction, WorkloadAction>(ctx, &id).await,
         EffectTarget::Receipt(id) => read::<WorkloadActionReceipt, ReceiptFact>(ctx, &id).await,
@@ -117,9 +118,11 @@ pub async fn read_target(ctx: &Context, effect: &Effect) -> Result<Done, Error> 
 }
 
 /// Reads an object into the store.
-pub async fn read<K: Kube, F: Indexed + From<K>>(ctx: &Context, id: &Identity) -> Result<Done, Error> {
-    let found = ctx.writer.get::<K>(&id.key).await?;
-    Ok(found.map_or_else(|| gone::<F>(ctx, id), |found| changed(ctx, F::from(found))))
+pub async fn read<K: Kube, F: Indexed + From<K>>(ctx: &Context, id: &Identity) -> Result<EffectOutcome, Error> {
+    Ok(match ctx.writer.get::<K>(&id.key).await? {
+        Some(object) => changed(ctx, F::from(object)),
+        None => gone::<F>(ctx, id),
+    })
 }
 
 fn api<K: Kube>(ctx: &Context, id: &Identity) -> Api<K> {
