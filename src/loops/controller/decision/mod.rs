@@ -64,7 +64,7 @@ pub struct ObservedDecision {
 pub enum DecisionPlan {
     /// There are no alarms or no rules to decide by, until this time or a change.
     Wait(Next),
-    Decide(Decided),
+    Decide(Box<Decided>),
 }
 
 impl Reconciler for DecisionController {
@@ -126,7 +126,7 @@ impl Reconciler for DecisionController {
             term: &self.ctx.term,
             now,
         };
-        DecisionPlan::Decide(rules.decide(before, input))
+        DecisionPlan::Decide(Box::new(rules.decide(before, input)))
     }
 
     /// Does nothing: the execution controller acts.

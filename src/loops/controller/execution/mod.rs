@@ -7,7 +7,8 @@
 //! | act | reads the target, or changes it as the loop's account (`target`); webhooks in tasks (`webhooks`) |
 //! | report | `Execution.status`, with the resourceVersion that was read: only one of two processes claims a decision |
 //!
-//! A decision takes several rounds: read the target, record the claim, carry it out, read the target, record the result.
+//! A decision takes several rounds: read the target, record the claim, carry it out, read the target, record the
+//! result.
 //! Everything in memory may be lost in a crash.
 
 mod events;
