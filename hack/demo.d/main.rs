@@ -1,7 +1,7 @@
 //! The demos: they show on a real control plane what the operator does, and check it with an independent watch.
 //!
 //! `hack/demo` builds the prerequisites and starts this program. The checks rely on what the API server reports to a
-//! watch of the demo. Of the operator's own statements, only the end of an action counts.
+//! watch of the demo. The operator's own statements do not count, except for the end of an action.
 
 mod acts;
 mod judge;

@@ -255,7 +255,6 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    #[must_use]
     pub fn reason(self) -> LoopReason {
         match self {
             Self::Served => LoopReason::Served,

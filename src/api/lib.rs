@@ -34,7 +34,6 @@ pub const GROUP: &str = "ganglion.dev";
 pub const UNSEEN_GENERATION: i64 = -1;
 
 /// Every CRD of this operator.
-#[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
     vec![
         with_unseen_status(with_whole_status(workload_action::WorkloadAction::crd())),

@@ -20,8 +20,7 @@ macro_rules! reasons {
 
         impl $kind {
             /// The word as it appears in conditions, events and metrics.
-            #[must_use]
-            pub fn as_str(self) -> &'static str {
+            pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$word => stringify!($word),)*
                     Self::Unknown => "Unknown",
@@ -231,7 +230,6 @@ impl std::fmt::Display for Reason {
 
 impl Reason {
     /// Advice for the user. The message of the condition contains the names.
-    #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
             Self::Succeeded | Self::Verifying => "Nothing to do.",

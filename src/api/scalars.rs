@@ -1,6 +1,6 @@
 //! Numbers and durations as users write them in a spec: strings, validated by a pattern in the schema.
 //!
-//! This module defines their schema. [`crate::logic`] parses them once, where they enter.
+//! This module defines their schema. `ganglion_core` parses them once, where they enter.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,6 @@ pub struct Decimal(pub String);
 
 impl Number {
     /// The text as written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -41,7 +40,6 @@ impl Number {
 
 impl DurationText {
     /// The text as written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -121,7 +121,6 @@ pub enum PoolWorkloadKind {
 }
 
 impl PoolWorkloadKind {
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::StatefulSet => "StatefulSet",

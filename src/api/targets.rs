@@ -53,7 +53,7 @@ pub struct NodeSource {
     pub condition: Option<String>,
 }
 
-/// The nodes that replicas move to. A node must match all members that are set. Of the matching nodes, the one with the
+/// The nodes that replicas move to. A node must match all members that are set. The matching node with the
 /// largest free share of cpu and memory is selected; replicas that are about to run on a node count as running there.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]

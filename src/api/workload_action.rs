@@ -68,8 +68,8 @@ pub struct WorkloadActionSpec {
     /// swap, moveApplication is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create: Option<Create>,
-    /// Removes exactly the named or selected replicas and lowers the workload's `spec.replicas`. Of a StatefulSet, only
-    /// the replicas with the highest ordinals can be removed.
+    /// Removes exactly the named or selected replicas and lowers the workload's `spec.replicas`. A StatefulSet
+    /// can lose only the replicas with the highest ordinals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete: Option<Delete>,
     /// Moves replicas to other nodes: the replacement pods are Ready on the target before the old pods are evicted. A

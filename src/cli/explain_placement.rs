@@ -15,7 +15,7 @@ use super::output::OutputFormat;
 use crate::operator::read;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
-use ganglion_core::facts::{NodeFact, PodFact, ReplicaSet, SetFact, default_requests};
+use ganglion_core::facts::{NodeFact, PodFact, ReplicaSet, ReplicaSetFact, default_requests};
 use ganglion_core::world::{Indexed, Origin, World};
 use ganglion_placement_plan::explain::explain as explained;
 use ganglion_placement_plan::policy::CompiledPolicy;
@@ -62,7 +62,7 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
     load::<Pod, PodFact>(&mut world, Api::all(client.clone()), is_another).await?;
     load::<NodeConfig, NodeConfig>(&mut world, Api::all(client.clone()), |_| true).await?;
     let sets = Api::<ReplicaSet>::namespaced(client, &placed.key.namespace);
-    load::<ReplicaSet, SetFact>(&mut world, sets, |_| true).await?;
+    load::<ReplicaSet, ReplicaSetFact>(&mut world, sets, |_| true).await?;
     let explanation = explained(&world, &compiled, &placed, saved.as_ref(), Timestamp::now());
     Ok(asked.output.of(&explanation, || explanation.text())?)
 }

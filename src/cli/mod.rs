@@ -38,7 +38,6 @@ pub struct Cli {
 impl Cli {
     /// Parses the command line of this process. As a kubectl plugin (`kubectl-ganglion`), the program uses the plugin's
     /// name in its help.
-    #[must_use]
     pub fn read() -> Self {
         let called = std::env::args_os().next().map(PathBuf::from);
         let is_plugin = called.as_deref().and_then(Path::file_stem).is_some_and(|name| name == PLUGIN);

@@ -138,7 +138,6 @@ impl LoopFamily {
     }
 
     /// The loop and its children as input of an explanation.
-    #[must_use]
     pub fn subject(&self) -> ExplainedLoop<'_> {
         ExplainedLoop {
             parent: &self.parent,

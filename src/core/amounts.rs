@@ -16,7 +16,6 @@ pub struct Amounts {
 
 impl Amounts {
     /// Quantity of this resource.
-    #[must_use]
     pub fn of(&self, resource: ResourceName) -> Option<&str> {
         match resource {
             ResourceName::Cpu => self.cpu.as_deref(),

@@ -32,7 +32,6 @@ pub enum Health<R> {
 
 impl<R: Copy> Health<R> {
     /// The object makes progress; `reason` is both stage and cause.
-    #[must_use]
     pub fn working(reason: R, message: String) -> Self {
         Self::Working { reason, cause: reason, message }
     }
@@ -40,7 +39,6 @@ impl<R: Copy> Health<R> {
 
 /// The summary conditions: Ready, and Reconciling or Stalled if true. Never both, and never with status `False`, as
 /// kstatus expects.
-#[must_use]
 pub fn summary<R: AsRef<str>>(old: &[Condition], health: &Health<R>, stamp: Stamp) -> Vec<Condition> {
     let new = |kind, status, reason: &R, message: &str| condition(old, kind, status, reason.as_ref(), message, stamp);
     match health {
@@ -60,7 +58,6 @@ pub fn summary<R: AsRef<str>>(old: &[Condition], health: &Health<R>, stamp: Stam
 }
 
 /// Conditions of an object that does not parse: Stalled. Conditions outside the summary stay.
-#[must_use]
 pub fn invalid(old: &[Condition], reason: &str, error: &str, stamp: Stamp) -> Vec<Condition> {
     let message = format!(
         "{error}; correct the field, or delete the object and apply it again; changes have no effect until then"
@@ -72,7 +69,6 @@ pub fn invalid(old: &[Condition], reason: &str, error: &str, stamp: Stamp) -> Ve
 }
 
 /// Creates a condition. If the status is unchanged, keeps the transition time of the old condition.
-#[must_use]
 pub fn condition(old: &[Condition], kind: &str, status: &str, reason: &str, message: &str, stamp: Stamp) -> Condition {
     let kept = old.iter().find(|old| old.type_ == kind && old.status == status);
     Condition {
@@ -86,7 +82,6 @@ pub fn condition(old: &[Condition], kind: &str, status: &str, reason: &str, mess
 }
 
 /// Whether two lists of conditions have the same types, statuses and generations.
-#[must_use]
 pub fn alike(a: &[Condition], b: &[Condition]) -> bool {
     let same = |a: &Condition, b: &Condition| {
         (&a.type_, &a.status, a.observed_generation) == (&b.type_, &b.status, b.observed_generation)

@@ -3,7 +3,6 @@
 use sha2::{Digest, Sha256};
 
 /// The first `characters` hex digits of the SHA-256 of the parts, each terminated by a zero byte.
-#[must_use]
 pub fn digest(parts: &[&str], characters: usize) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -46,7 +46,6 @@ pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
 
 /// Renders a duration in whole seconds, rounded down: `45s`, `2m13s`, `1h`, `26h5m`. Omits the seconds from one hour
 /// on.
-#[must_use]
 pub fn show(duration: SignedDuration) -> String {
     let seconds = duration.as_secs().max(0);
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

@@ -13,7 +13,6 @@ const LEAST: usize = 8;
 
 /// Renders `words` after `beginning`, wrapped; continuation lines are indented to the first word. Each line ends with a
 /// line break.
-#[must_use]
 pub fn paragraph(beginning: &str, words: &str) -> String {
     let indent = beginning.chars().count();
     let mut lines = vec![beginning.to_owned()];
@@ -36,13 +35,11 @@ pub fn paragraph(beginning: &str, words: &str) -> String {
 }
 
 /// Renders a time in UTC.
-#[must_use]
 pub fn clock(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 /// Renders the time since `at`, as kubectl does.
-#[must_use]
 pub fn age(at: Timestamp, now: Timestamp) -> String {
     match now.duration_since(at).as_secs().max(0) {
         seconds @ 0..120 => format!("{seconds}s"),
@@ -54,7 +51,6 @@ pub fn age(at: Timestamp, now: Timestamp) -> String {
 
 /// Renders a table with aligned columns. If it is too wide, its widest columns are narrowed: the last one wraps, the
 /// others are truncated.
-#[must_use]
 pub fn table<R: AsRef<[String]>>(header: impl IntoIterator<Item = impl Into<String>>, rows: Vec<R>) -> String {
     let header: Vec<String> = header.into_iter().map(Into::into).collect();
     let mut widths: Vec<usize> = header.iter().map(|name| name.chars().count()).collect();

@@ -1,4 +1,5 @@
-//! Pure foundations of every product: facts of Kubernetes objects, versioned tables, quantities, expressions, conditions.
+//! Pure foundations of every product: facts of Kubernetes objects, versioned tables, quantities, expressions,
+//! conditions.
 //!
 //! No client, clock, I/O or log: time and settings are arguments. Knows the kinds of [`ganglion_api`] only as data.
 
@@ -15,5 +16,6 @@ pub mod namespaces;
 pub mod node_values;
 pub mod power_curve;
 pub mod quantity;
+pub mod status;
 pub mod words;
 pub mod world;

@@ -5,20 +5,17 @@
 pub const DEFAULT_ACCOUNT: &str = "default";
 
 /// Whether an object can have this name.
-#[must_use]
 pub fn is_name(text: &str) -> bool {
     let may = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':');
     text.chars().all(may) && !text.trim_matches('.').is_empty()
 }
 
 /// Whether the text is an API version, with or without a group: names separated by slashes.
-#[must_use]
 pub fn is_api_version(text: &str) -> bool {
     text.split('/').all(is_name)
 }
 
 /// Whether Prometheus accepts the text as a label name. Any other text would change the query around it.
-#[must_use]
 pub fn is_label_name(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     text.bytes().all(is_word) && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())

@@ -12,7 +12,6 @@ pub struct Namespaces {
 
 impl Namespaces {
     /// Message why the operator does not act in this namespace; None if it does.
-    #[must_use]
     pub fn refusal(self, namespace: &str) -> Option<String> {
         (!self.allow_kube && namespace.starts_with(RESERVED)).then(|| {
             format!(

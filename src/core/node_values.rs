@@ -42,7 +42,6 @@ pub fn measured<'a>(configs: impl Iterator<Item = &'a Arc<NodeConfig>>, now: Tim
 }
 
 /// Whether the source selects a node with this name and these labels.
-#[must_use]
 pub fn means(source: &NodeConfigField, name: &str, labels: &BTreeMap<String, String>) -> bool {
     match (&source.node_name, &source.node_selector) {
         (Some(wanted), _) => wanted == name,

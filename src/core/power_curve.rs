@@ -137,7 +137,6 @@ impl Air {
 
 /// Converts usage from percent of a node with this many cores to the unit of the model. None if the model needs the
 /// number of cores and the node has none.
-#[must_use]
 pub fn usage(format: CpuUsageFormat, percent: f64, cores: f64) -> Option<f64> {
     match format {
         CpuUsageFormat::Percent => Some(percent),
@@ -150,7 +149,6 @@ impl CurveKey {
     ///
     /// None if one of the numbers is not finite or not plausible, or if the model needs the number of cores and the
     /// node has none.
-    #[must_use]
     pub fn new(format: CpuUsageFormat, cores: f64, inlet_celsius: f64, pascals: f64) -> Option<Self> {
         let full = match format {
             CpuUsageFormat::Percent => Full::Percent,
@@ -180,13 +178,11 @@ impl CurveKey {
 impl Curve {
     /// Curve of a key, from the predicted watts in the order of [`CurveKey::inputs`]. None if the number of watts is
     /// not [`POINTS`] or one of them is out of range.
-    #[must_use]
     pub fn of(key: &CurveKey, watts: &[f64], at: Timestamp) -> Option<Self> {
         Self::valid(key.air, watts, at)
     }
 
     /// Same as [`Self::of`], for a temperature and a pressure.
-    #[must_use]
     pub fn at(inlet_celsius: f64, pascals: f64, watts: &[f64], at: Timestamp) -> Option<Self> {
         Self::valid(Air::new(inlet_celsius, pascals)?, watts, at)
     }
@@ -197,7 +193,6 @@ impl Curve {
     }
 
     /// Power in watts at a usage between 0 and 1 of the node; None outside of this range.
-    #[must_use]
     pub fn watts(&self, part: f64) -> Option<f64> {
         let at = part * INTERVALS;
         if !(-NOISE..=INTERVALS + NOISE).contains(&at) {
@@ -212,7 +207,6 @@ impl Curve {
     }
 
     /// Parses a curve from a status.
-    #[must_use]
     pub fn read(status: &PowerCurve) -> Option<Self> {
         let number = |text: &String| text.parse().ok();
         let watts: Vec<f64> = status.watts.iter().map(number).collect::<Option<_>>()?;
@@ -221,7 +215,6 @@ impl Curve {
     }
 
     /// Whether the curve is recent enough and close enough to this key.
-    #[must_use]
     pub fn serves(&self, key: &CurveKey, now: Timestamp) -> bool {
         now.duration_since(self.at) < REFRESH && self.air.is_near(key.air)
     }
@@ -237,13 +230,11 @@ pub struct KnownCurve {
 
 impl KnownCurve {
     /// Restores the curve that an earlier process wrote.
-    #[must_use]
     pub fn restored(status: &PowerCurve) -> Self {
         Self { last: Curve::read(status).map(Arc::new), problem: None }
     }
 
     /// Curve for the status; None if there is neither a curve nor a problem.
-    #[must_use]
     pub fn shown(&self) -> Option<PowerCurve> {
         let problem = self.problem.as_ref().map(|(words, _)| words.clone());
         let Some(last) = &self.last else {
@@ -267,7 +258,6 @@ impl KnownCurve {
     }
 
     /// Whether a curve must be requested for a node of this key.
-    #[must_use]
     pub fn is_due(&self, key: &CurveKey, now: Timestamp) -> bool {
         let serves = self.last.as_ref().is_some_and(|curve| curve.serves(key, now));
         let waits = self.problem.as_ref().is_some_and(|(_, at)| now.duration_since(*at) < PAUSE);
@@ -286,14 +276,12 @@ impl Curves {
     }
 
     /// Keys of at most `most` curves to request, for the nodes that are due.
-    #[must_use]
     pub fn missing(&self, due: impl IntoIterator<Item = CurveKey>, most: usize) -> Vec<CurveKey> {
         let missing: BTreeSet<_> = due.into_iter().filter(|key| !self.0.contains_key(key)).collect();
         missing.into_iter().take(most).collect()
     }
 
     /// Curve for nodes of this key.
-    #[must_use]
     pub fn get(&self, key: &CurveKey) -> Option<&Arc<Curve>> {
         self.0.get(key)
     }

@@ -55,14 +55,12 @@ pub fn number(text: &str) -> Result<f64, QuantityError> {
 }
 
 /// Renders an amount of CPU, in millicores, as a quantity.
-#[must_use]
 pub fn show_millis(millis: i64) -> String {
     if millis % 1000 == 0 { (millis / 1000).to_string() } else { format!("{millis}m") }
 }
 
 /// Renders an amount of memory, in bytes, as a quantity: in the largest binary unit in which it is a whole number or at
 /// least ten, rounded down.
-#[must_use]
 pub fn show_bytes(bytes: i64) -> String {
     let units = [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
     let unit = units.into_iter().find(|(_, power)| {

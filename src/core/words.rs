@@ -3,14 +3,12 @@
 use std::fmt::Display;
 
 /// Renders a count with its noun, such as `1 job` and `3 jobs`.
-#[must_use]
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
     let plural = if count == N::from(1) { "" } else { "s" };
     format!("{count} {thing}{plural}")
 }
 
 /// Describes a text of other writers by its length only: the text may be a secret.
-#[must_use]
 pub fn kind_of_text(text: &str) -> String {
     match text.chars().count() {
         1 => "a text of 1 character".to_owned(),

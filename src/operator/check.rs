@@ -19,8 +19,8 @@ use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use ganglion_core::facts::Key;
 use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_core::world::Origin;
-use ganglion_loops::closed_loop::Assessed;
-use ganglion_loops::monitoring::{NodeAccess, PollRequest, Sources, answered};
+use ganglion_loops::closed_loop::{Assessed, Neighbours};
+use ganglion_loops::monitoring::{NodeAccess, PollRequest, Sources, current_values};
 use ganglion_loops::target::{Actor, Targets, Trials};
 use ganglion_loops_plan::check::{CheckReport, Forecast, ProposedRung, forecast};
 use ganglion_loops_plan::decision::DecisionRules;
@@ -108,7 +108,8 @@ impl<'a> Check<'a> {
     ) -> Option<(MonitoringSpec, (MonitoringRules, DecisionRules))> {
         let refused = self.settings.namespaces().refusal(&self.key.namespace);
         let access = refused.map_or(NamespaceAccess::Granted, NamespaceAccess::Refused);
-        let assessed = Assessed::of(&self.ctx, &self.key, parent, access, None);
+        let neighbours = Neighbours::read(&self.ctx, &self.key, parent, access);
+        let assessed = Assessed::new(neighbours, self.ctx.now());
         let assessment = &assessed.assessment;
         if let Some(problem) = &assessment.problem {
             report.failed(problem.message());
@@ -206,7 +207,7 @@ impl<'a> Check<'a> {
         let mut object = Monitoring::new(&self.key.name, asked);
         object.metadata.namespace = Some(self.key.namespace.clone());
         let access = NodeAccess::default();
-        let measured = answered(&self.ctx, &access, &object, &MonitoringStatus::default(), values).await;
+        let measured = current_values(&self.ctx, &access, &object, &MonitoringStatus::default(), values).await;
         let mut measured = measured.unwrap_or_default();
         for name in known {
             if let Some(got) = measured.values.remove(&name) {

@@ -1,7 +1,7 @@
 //! `ganglion drain`: drains nodes with the user's permissions. Cordons them, creates the actions, and follows them
 //! until all are complete.
 //!
-//! `logic::workload_action::drain` decides about each pod. A drain stores no state except its actions, which it finds
+//! [`ganglion_actions_plan::drain`] decides about each pod. A drain stores no state except its actions, which it finds
 //! by their label: it can be interrupted at any time.
 
 mod cluster;
@@ -92,7 +92,6 @@ impl Drain {
     }
 
     /// State of the drain at the last read.
-    #[must_use]
     pub fn progress(&self) -> DrainProgress<'_> {
         DrainProgress {
             nodes: &self.nodes,
@@ -104,7 +103,6 @@ impl Drain {
     }
 
     /// When the drain began.
-    #[must_use]
     pub fn since(&self) -> Timestamp {
         self.since
     }

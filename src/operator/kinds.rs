@@ -1,6 +1,6 @@
-//! The list of watched kinds, each with the fact that is stored for it. `logic::world` defines which objects a change
-//! requeues. `placement` is the data for requests about placement, `learning` the learning of policies from pods, and
-//! `ranker` the interface for the planner of WorkloadActions.
+//! The list of watched kinds, each with the fact that is stored for it. [`ganglion_core::world`] defines which
+//! objects a change requeues. `placement` is the data for requests about placement, `learning` the learning of policies
+//! from pods, and `ranker` the interface for the planner of WorkloadActions.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -23,7 +23,8 @@ use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
     BudgetFact, ClaimFact, DeploymentFact, HpaFact, NodeFact, OutsidePodFact, PinBindingFact, PinPolicyFact, PodFact,
-    ReceiptFact, ReplicaSet, ScaledObjectFact, ServiceFact, SetFact, StatefulSet, StatefulSetFact, VolumeFact, VpaFact,
+    ReceiptFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSet, StatefulSetFact, VolumeFact,
+    VpaFact,
 };
 use ganglion_runtime::watch::Feeds;
 
@@ -33,7 +34,7 @@ pub fn feed(feeds: &mut Feeds) {
     feeds.namespaced::<Pod, PodFact>();
     // Pods outside the watched namespaces, as load of their nodes.
     feeds.outside::<Pod, OutsidePodFact>();
-    feeds.namespaced::<ReplicaSet, SetFact>();
+    feeds.namespaced::<ReplicaSet, ReplicaSetFact>();
     feeds.namespaced::<Deployment, DeploymentFact>();
     feeds.namespaced::<StatefulSet, StatefulSetFact>();
     feeds.namespaced::<PersistentVolumeClaim, ClaimFact>();

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use ganglion_api::node_config::NodeConfig;
     use ganglion_api::placement_policy::PlacementPolicy;
-    use ganglion_core::facts::{CONGESTION, Identity, Key, NodeFact, Requests, SetFact, TemplateFact};
+    use ganglion_core::facts::{CONGESTION, Identity, Key, NodeFact, ReplicaSetFact, Requests, TemplateFact};
     use ganglion_core::world::Origin;
     use ganglion_runtime::store::Store;
 
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_pod_of_a_template_is_as_the_api_server_will_make_it() {
-        let (set, template) = (SetFact { id: identity("n", "web"), ..SetFact::default() }, template());
+        let (set, template) = (ReplicaSetFact { id: identity("n", "web"), ..ReplicaSetFact::default() }, template());
         let pod = placed(RankedPod { set: &set, template: &template });
         assert_eq!((pod.requests.cpu, pod.cores, pod.scheduler.as_str()), (8000, 100, "default-scheduler"));
     }
@@ -184,7 +184,7 @@ mod tests {
     fn the_nodes_that_pass_are_compared_as_kube_scheduler_does() {
         let store = store();
         let ranker = PolicyRanker(PlacementCache::new(store.clone()));
-        let (set, template) = (SetFact { id: identity("n", "web"), ..SetFact::default() }, template());
+        let (set, template) = (ReplicaSetFact { id: identity("n", "web"), ..ReplicaSetFact::default() }, template());
         let pod = RankedPod { set: &set, template: &template };
         let mut ranking = store.read(|world| ranker.begin(world, "green", pod, NOW)).expect("a ranking");
         // Again after a replica was assigned: power ignores the requests of its init container.

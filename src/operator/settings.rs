@@ -336,7 +336,6 @@ impl Settings {
     }
 
     /// Limits of the planner of workload actions.
-    #[must_use]
     pub fn limits(&self) -> Limits {
         let limits = &self.workload_actions.limits;
         let some = |limit: Option<usize>| limit.filter(|limit| *limit > 0);
@@ -352,13 +351,11 @@ impl Settings {
     }
 
     /// Namespaces in which the operator acts.
-    #[must_use]
     pub fn namespaces(&self) -> Namespaces {
         Namespaces { allow_kube: self.namespaces.allow_kube }
     }
 
     /// Rule that decides when the status of a NodeConfig is written.
-    #[must_use]
     pub fn node_write_rule(&self) -> WriteRule {
         let NodeConfigs { heartbeat_seconds, deadband: Deadband { celsius, pascals, percent, watts }, .. } =
             self.node_configs;
@@ -368,14 +365,12 @@ impl Settings {
     }
 
     /// Kinds whose fields loops may change, as `group/Kind`.
-    #[must_use]
     pub fn patchable_kinds(&self) -> Vec<String> {
         let all = self.closed_loops.patchable_kinds.iter();
         all.map(|PatchableKind { group, kind }| format!("{group}/{kind}")).collect()
     }
 
     /// Timeout of a request to the API server.
-    #[must_use]
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(self.api.request_timeout_seconds)
     }

@@ -10,21 +10,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Parts, list_timeout};
 use crate::operator::ranker::PolicyRanker;
-use ganglion_actions::{GateKeeper, WorkloadActionController};
+use ganglion_actions::{GateController, WorkloadActionController};
 use ganglion_core::facts::Key;
 use ganglion_core::world::{Stored, World};
-use ganglion_loops::closed_loop::{ClosedLoopController, ClosedLoopMemory};
-use ganglion_loops::decision::{DecisionController, DecisionMemory};
-use ganglion_loops::execution::{ExecutionController, ExecutionMemory};
-use ganglion_loops::monitoring::{MonitoringController, MonitoringMemory, Sources};
+use ganglion_loops::closed_loop::{ClosedLoopController, Preflights};
+use ganglion_loops::decision::DecisionController;
+use ganglion_loops::execution::{ExecutionController, Webhooks};
+use ganglion_loops::monitoring::{MonitoringController, NodeAccess, Polls, Sources};
 use ganglion_loops::target::Targets;
-use ganglion_nodes::config::{self as node_config, NodeConfigController, NodeConfigMemory};
-use ganglion_nodes::template::{NodeConfigTemplateController, TemplateMemory};
-use ganglion_placement::policy::{PlacementPolicyController, PolicyMemory, UsagePublisher, run_usage};
+use ganglion_nodes::config::{self as node_config, NodeConfigController, PolledNodes};
+use ganglion_nodes::template::NodeConfigTemplateController;
+use ganglion_placement::policy::{PlacementPolicyController, UsagePublisher, run_usage};
 use ganglion_pools::{PoolMemory, SwarmPoolController};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::events;
+use ganglion_runtime::frame::Memories;
 use ganglion_runtime::impersonation::Impersonation;
 use ganglion_runtime::polls;
 use ganglion_runtime::run::{Controller, Run, run as run_controller};
@@ -54,12 +55,13 @@ impl Term<'_> {
             resync,
             notifier: ganglion_actions::Notifier::new(ctx.clone(), Arc::clone(outbound)),
             ctx,
-            memory: ganglion_actions::ActionMemory::default(),
+            memories: Memories::default(),
+            shared: ganglion_actions::SharedState::default(),
         });
         self.tasks.spawn(ganglion_actions::usage::run(actions.ctx.clone(), Arc::clone(outbound)));
         self.tasks.spawn(ganglion_actions::run_janitor(actions));
         let releases = settings.workload_actions.concurrency;
-        self.start_with(releases, |ctx| GateKeeper { ctx }, GateKeeper::gated);
+        self.start_with(releases, |ctx| GateController { ctx, memories: Memories::default() }, GateController::gated);
         let loops = settings.closed_loops.concurrency;
         let discovery = Arc::new(Discovery::default());
         let namespaces = settings.namespaces();
@@ -73,19 +75,23 @@ impl Term<'_> {
             targets: targets(&ctx),
             impersonation: Impersonation::default(),
             outbound: Arc::clone(outbound),
-            memory: ClosedLoopMemory::default(),
+            memories: Memories::default(),
+            preflights: Preflights::default(),
             ctx,
         });
         self.start(loops, |ctx| MonitoringController {
             sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(outbound), discovery: Arc::clone(&discovery) },
-            memory: MonitoringMemory::default(),
+            memories: Memories::default(),
+            polls: Polls::default(),
+            node_access: NodeAccess::default(),
             ctx,
         });
-        self.start(loops, |ctx| DecisionController { ctx, memory: DecisionMemory::default() });
+        self.start(loops, |ctx| DecisionController { ctx, memories: Memories::default() });
         self.start(loops, |ctx| ExecutionController {
             outbound: Arc::clone(outbound),
             targets: targets(&ctx),
-            memory: ExecutionMemory::default(),
+            memories: Memories::default(),
+            webhooks: Webhooks::default(),
             ctx,
         });
         self.start_node_configs();
@@ -93,7 +99,7 @@ impl Term<'_> {
         self.start(writes, |ctx| NodeConfigTemplateController {
             namespaces,
             concurrency: writes,
-            memory: TemplateMemory::default(),
+            memories: Memories::default(),
             ctx,
         });
         self.start_swarm_pools();
@@ -102,14 +108,14 @@ impl Term<'_> {
     }
 
     fn start_placement(&mut self) {
-        let (placement, memory) = (self.parts.placement.clone(), PolicyMemory::default());
+        let placement = self.parts.placement.clone();
         let Parts { settings, outbound, namespace, .. } = self.parts;
         let controller = self.start(settings.placement.concurrency, |ctx| PlacementPolicyController {
             usage: Arc::new(UsagePublisher::new(ctx.clone(), Arc::clone(outbound), settings.namespaces())),
             ctx,
             placement,
             namespace: namespace.clone(),
-            memory,
+            memories: Memories::default(),
         });
         self.tasks.spawn(run_usage(Arc::clone(&controller.usage)));
         if let Some(keeper) = self.parts.certificate.clone() {
@@ -150,7 +156,8 @@ impl Term<'_> {
             outbound: Arc::clone(outbound),
             rule: settings.node_write_rule(),
             polls: Arc::default(),
-            memory: NodeConfigMemory::default(),
+            polled: PolledNodes::default(),
+            memories: Memories::default(),
         });
         self.tasks.spawn(node_config::run_polls(controller, polls::PollLimits { polls: nodes.polls }));
     }

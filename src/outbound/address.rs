@@ -81,14 +81,12 @@ impl Rules {
     }
 
     /// Whether this host, a name or an address, is denied by name.
-    #[must_use]
     pub fn denies(&self, host: &str) -> bool {
         self.denied_hosts.iter().any(|pattern| pattern.matches(host))
     }
 
     /// Whether errors show the cause of a failed connection to this host, a name or an address. By default only for
     /// hosts that are explicitly allowed.
-    #[must_use]
     pub fn shows_cause(&self, host: &str) -> bool {
         if self.show_causes {
             return true;
@@ -181,7 +179,6 @@ pub struct Names {
 
 impl Names {
     /// Creates a resolver with these rules.
-    #[must_use]
     pub fn new(rules: Rules, system: System) -> Self {
         let turns = Arc::new(Semaphore::new(LOOKUPS));
         Self { rules: Arc::new(rules), system, running: Arc::default(), turns, endpoints: Arc::default() }
@@ -195,7 +192,6 @@ impl Names {
         self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[must_use]
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -206,7 +202,6 @@ impl Names {
     }
 
     /// Returns the port if the API server listens on it and must not be reached.
-    #[must_use]
     pub fn guarded(&self, port: u16) -> Option<u16> {
         let (_, api) = self.rules.api_server.as_ref()?;
         let is_api = *api == port || self.endpoints().iter().any(|endpoint| endpoint.port() == port);

@@ -36,7 +36,6 @@ pub struct Full;
 
 impl FairLimit {
     /// Creates a limit of this size. The counter counts requests that had to wait or were refused.
-    #[must_use]
     pub fn new(size: usize, full: Counter) -> Self {
         // The number of permits in one request is a u32.
         let size = size.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));

@@ -60,19 +60,16 @@ impl InferenceModel {
     }
 
     /// URL for predictions.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
     /// Name of the model, as in the URL.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Version of the model, as in the URL. None: the server's default.
-    #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
@@ -398,7 +395,8 @@ mod tests {
         }
 
         #[test]
-        fn predictions_come_in_the_order_of_the_rows(all in prop::collection::vec(0.0..2_000.0_f64, 1..50), split in 1..9_usize) {
+        fn predictions_come_in_the_order_of_the_rows(all in prop::collection::vec(0.0..2_000.0_f64, 1..50),
+            split in 1..9_usize) {
             let nested: Vec<_> = all.chunks(split).collect();
             let found = read(&json!(nested), all.len()).map_err(|error| TestCaseError::fail(error.to_string()))?;
             prop_assert_eq!(found.len(), all.len());

@@ -93,13 +93,11 @@ pub enum Error {
 
 impl Error {
     /// Whether the server refused the credentials.
-    #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
     }
 
     /// Whether the same request may succeed later, or from another host.
-    #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unresolved(_)
@@ -120,7 +118,6 @@ impl Error {
     }
 
     /// Name of the error in metrics.
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Refused(_) => "Refused",

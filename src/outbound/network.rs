@@ -28,7 +28,6 @@ fn bits(address: IpAddr) -> (u128, u32) {
 
 impl Network {
     /// Whether the network contains the address. An IPv4 network contains no IPv6 addresses.
-    #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let ((own, width), (other, others)) = (bits(self.address), bits(address));
         width == others && (own ^ other).leading_zeros() >= self.prefix
@@ -75,7 +74,6 @@ pub struct NoHost(String);
 
 impl HostPattern {
     /// Whether the pattern matches the host. Case and a trailing dot do not matter.
-    #[must_use]
     pub fn matches(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         match host.strip_suffix(&self.name) {

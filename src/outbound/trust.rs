@@ -48,7 +48,6 @@ pub enum Distrust {
 
 impl Distrust {
     /// Reason why the certificate is not trusted; None if the connection failed for another reason.
-    #[must_use]
     pub fn of(error: &(dyn StdError + 'static)) -> Option<Self> {
         let tls = causes(error).find_map(|cause| cause.downcast_ref::<rustls::Error>())?;
         let rustls::Error::InvalidCertificate(why) = tls else { return None };
@@ -76,7 +75,6 @@ pub fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &
 
 /// TLS configuration that trusts these authorities and exactly these certificates, in PEM. None if there is no
 /// certificate or one is malformed.
-#[must_use]
 pub fn only(pem: &[u8]) -> Option<ClientConfig> {
     let provider = CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()));
     let mut named = Vec::new();

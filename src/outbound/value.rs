@@ -30,13 +30,11 @@ pub enum ValueError {
 }
 
 /// Whether a name from an answer may be shown: at most 64 letters, digits, blanks and `._-/`.
-#[must_use]
 pub fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(is_plain)
 }
 
 /// Whether a character of a name or path from an answer may be shown.
-#[must_use]
 pub fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, ' ' | '.' | '_' | '-' | '/')
 }

@@ -92,7 +92,6 @@ impl fmt::Debug for Answer {
 
 impl Answer {
     /// Body, as far as it was read.
-    #[must_use]
     pub fn body(&self) -> &[u8] {
         self.body.as_ref().map_or(&[], |body| &body.bytes)
     }
@@ -147,7 +146,6 @@ pub struct Web {
 
 impl Web {
     /// Creates a sender that resolves hosts with `names`. `bytes` limits the total size of answers in memory.
-    #[must_use]
     pub fn new(names: Names, bytes: FairLimit) -> Self {
         // An error means that another part of the process has installed a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -155,7 +153,6 @@ impl Web {
     }
 
     /// Limit on bytes of answers, for answers that arrive over other connections.
-    #[must_use]
     pub fn bytes(&self) -> &FairLimit {
         &self.bytes
     }

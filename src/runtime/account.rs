@@ -136,7 +136,6 @@ impl Account {
     }
 
     /// Message for a 403 answer. The API server's text names the user, the verb and the resource.
-    #[must_use]
     pub fn words(&self, refused: &str) -> String {
         let Self { namespace, name, .. } = self;
         if is_impersonation(refused) {
@@ -155,14 +154,12 @@ impl Account {
 /// Whether a 403 message refuses the impersonation rather than the request of the account. The API server writes `User
 /// "…" cannot impersonate resource "serviceaccounts" …`, or with constrained impersonation `User "…" cannot
 /// impersonate-on:serviceaccount:create resource "pods" …`.
-#[must_use]
 pub fn is_impersonation(refused: &str) -> bool {
     refused.contains(" cannot impersonate")
 }
 
 /// Advice for a right that a namespace grants to the operator by a RoleBinding: to impersonate its service accounts and
 /// to read its Secrets. `refused` is the API server's message, which names the operator's user.
-#[must_use]
 pub fn binding_advice(refused: &str, namespace: &str) -> String {
     let user = refused.split_once("User \"").and_then(|(_, rest)| rest.split_once("\" cannot "));
     let subject = user.map_or_else(|| "--serviceaccount=NAMESPACE:NAME".to_owned(), |(user, _)| subject(user));

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::Error;
 use super::events::Events;
-use super::run::{Action, PassResult};
+use super::run::{Action, ReconcileResult};
 use super::store::Store;
 use super::writer::{Kube, Writer};
 use crate::metrics::{Metrics, ReasonLabel};
@@ -37,7 +37,6 @@ pub struct Context {
 
 impl Context {
     /// The current time.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }
@@ -61,7 +60,7 @@ impl Context {
                 Ok(())
             }
             Err(error) => {
-                if matches!(error, Error::Conflict(_) | Error::Exists(_) | Error::Gone(_)) {
+                if matches!(error, Error::Conflict(_) | Error::AlreadyExists(_) | Error::NotFound(_)) {
                     self.refresh::<K>(&id).await?;
                 }
                 Err(error)
@@ -74,7 +73,7 @@ impl Context {
         let id = object.id();
         let deleted = async {
             match self.writer.delete::<K>(&id).await {
-                Err(Error::Gone(_)) => Ok(None),
+                Err(Error::NotFound(_)) => Ok(None),
                 done => done,
             }
         };
@@ -106,7 +105,7 @@ impl Context {
     }
 
     /// Result of a reconcile: its error, which is counted, or the time of the next reconcile.
-    pub fn finish(&self, done: Result<Option<Timestamp>, Error>) -> PassResult {
+    pub fn finish(&self, done: Result<Option<Timestamp>, Error>) -> ReconcileResult {
         if let Err(error) = &done {
             self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
         }
@@ -116,8 +115,12 @@ impl Context {
         }))
     }
 
+    /// Counts an error that ends a reconcile.
+    pub fn count(&self, error: &Error) {
+        self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
+    }
+
     /// Whether the controllers must stop.
-    #[must_use]
     pub fn is_over(&self) -> bool {
         self.writer.is_fenced() || self.stop.is_cancelled()
     }

@@ -28,7 +28,6 @@ pub struct DiscoveredKind {
 
 impl DiscoveredKind {
     /// Path of the kind in this namespace.
-    #[must_use]
     pub fn url(&self, namespace: &str) -> String {
         let root = if self.api_version.contains('/') { "apis" } else { "api" };
         format!("/{root}/{}/namespaces/{namespace}/{}", self.api_version, self.plural)
@@ -66,7 +65,7 @@ impl Discovery {
         };
         let found = match list {
             Ok(list) => discovered(api_version, kind, &list),
-            Err(Error::Gone(_)) => None,
+            Err(Error::NotFound(_)) => None,
             Err(error) => return Err(error),
         };
         // A missing kind is not cached, since it may be installed at any moment.

@@ -21,7 +21,6 @@ pub enum Class {
 
 impl Class {
     /// The label in metrics.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Terminal => "terminal",
@@ -42,10 +41,10 @@ pub enum Error {
     Conflict(String),
     /// An object of that name exists.
     #[error("the object exists: {0}")]
-    Exists(String),
+    AlreadyExists(String),
     /// The object or its namespace does not exist.
     #[error("not found: {0}")]
-    Gone(String),
+    NotFound(String),
     /// RBAC denies the request.
     #[error("forbidden: {0}")]
     Forbidden(String),
@@ -74,15 +73,14 @@ pub enum Error {
 
 impl Error {
     /// How to handle the error.
-    #[must_use]
     pub fn class(&self) -> Class {
         match self {
             Self::NotLeader | Self::Forbidden(_) | Self::Denied(_) | Self::Malformed(_) | Self::Broken => {
                 Class::Terminal
             }
             Self::Conflict(_)
-            | Self::Exists(_)
-            | Self::Gone(_)
+            | Self::AlreadyExists(_)
+            | Self::NotFound(_)
             | Self::Doubtful(_)
             | Self::Timeout(_)
             | Self::Unavailable(_) => Class::Retry,
@@ -91,19 +89,17 @@ impl Error {
     }
 
     /// Whether the API server may have executed the request despite the error.
-    #[must_use]
-    pub fn leaves_open(&self) -> bool {
+    pub fn outcome_unknown(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::Unavailable(_) | Self::Malformed(_))
     }
 
     /// Name of the error in logs and metrics.
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotLeader => "NotLeader",
             Self::Conflict(_) => "Conflict",
-            Self::Exists(_) => "AlreadyExists",
-            Self::Gone(_) => "NotFound",
+            Self::AlreadyExists(_) => "AlreadyExists",
+            Self::NotFound(_) => "NotFound",
             Self::Forbidden(_) | Self::Doubtful(_) => "Forbidden",
             Self::Denied(_) => "Denied",
             Self::Throttled(_) => "Throttled",
@@ -129,8 +125,8 @@ impl From<kube::Error> for Error {
 fn from_status(status: Box<Status>) -> Error {
     let words = status.message.clone();
     match status.code {
-        404 => Error::Gone(words),
-        409 if status.reason == "AlreadyExists" => Error::Exists(words),
+        404 => Error::NotFound(words),
+        409 if status.reason == "AlreadyExists" => Error::AlreadyExists(words),
         409 => Error::Conflict(words),
         429 => Error::Throttled(retry_after(&status)),
         403 if is_missing_right(&words) => Error::Forbidden(words),
@@ -154,7 +150,6 @@ fn is_failed_test(status: &Status) -> bool {
 }
 
 /// Delay that the API server requests; one second by default.
-#[must_use]
 pub fn retry_after(status: &Status) -> Duration {
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     Duration::from_secs(u64::from(seconds.clamp(1, 60)))

@@ -46,7 +46,6 @@ pub struct Sender {
 }
 
 /// Creates the queue of events.
-#[must_use]
 pub fn line(metrics: &Metrics) -> (Events, Sender) {
     let (sender, receiver) = mpsc::channel(LINE);
     (Events { line: sender, metrics: metrics.clone() }, Sender { line: receiver, metrics: metrics.clone() })
@@ -98,7 +97,6 @@ fn event(text: EventText) -> Event {
 }
 
 /// Reference to an object, as the subject of an event.
-#[must_use]
 pub fn reference<K: Resource<DynamicType = ()>>(object: &Identity) -> ObjectReference {
     ObjectReference {
         api_version: Some(K::api_version(&()).into_owned()),

@@ -17,11 +17,11 @@ pub enum EvictionAnswer {
     /// The pod terminates.
     Accepted,
     /// The pod does not exist.
-    Gone,
+    NotFound,
     /// A PodDisruptionBudget currently does not allow the eviction.
-    Budget(String),
+    BlockedByBudget(String),
     /// More than one PodDisruptionBudget selects the pod, so the Eviction API refuses to evict it.
-    Budgets(String),
+    TooManyBudgets(String),
 }
 
 /// Evicts the pod if it still has this uid. Also marks the cached pod as terminating, since the answer does not contain
@@ -44,7 +44,7 @@ pub async fn evict(ctx: &Context, pod: &Identity) -> Result<EvictionAnswer, Erro
         }
         Err(status) => match refusal(&status) {
             Some(refused) => refused,
-            None if status.code == 404 => Ok(EvictionAnswer::Gone),
+            None if status.code == 404 => Ok(EvictionAnswer::NotFound),
             None => Err(kube::Error::Api(status).into()),
         },
     }
@@ -80,11 +80,11 @@ fn refusal(status: &Status) -> Option<Result<EvictionAnswer, Error>> {
     match status.code {
         429 if causes().any(|cause| cause.reason == "DisruptionBudget") => {
             let words = causes().map(|cause| cause.message.as_str()).find(|words| !words.is_empty());
-            Some(Ok(EvictionAnswer::Budget(words.unwrap_or(&status.message).to_owned())))
+            Some(Ok(EvictionAnswer::BlockedByBudget(words.unwrap_or(&status.message).to_owned())))
         }
         429 => Some(Err(Error::Throttled(retry_after(status)))),
         500 if status.message.contains("more than one PodDisruptionBudget") => {
-            Some(Ok(EvictionAnswer::Budgets(status.message.clone())))
+            Some(Ok(EvictionAnswer::TooManyBudgets(status.message.clone())))
         }
         _ => None,
     }
@@ -119,11 +119,11 @@ mod tests {
         let text = "Cannot evict pod as it would violate the pod's disruption budget.";
         let words = "The disruption budget web needs 3 healthy pods and has 3 currently".to_owned();
         let budget = refusal(&status(429, text, Some("DisruptionBudget"))).unwrap();
-        assert_eq!(budget.unwrap(), EvictionAnswer::Budget(words));
+        assert_eq!(budget.unwrap(), EvictionAnswer::BlockedByBudget(words));
         assert!(matches!(refusal(&status(429, "too many requests", None)), Some(Err(Error::Throttled(_)))));
         let text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
         let budgets = refusal(&status(500, text, None)).unwrap();
-        assert_eq!(budgets.unwrap(), EvictionAnswer::Budgets(text.to_owned()));
+        assert_eq!(budgets.unwrap(), EvictionAnswer::TooManyBudgets(text.to_owned()));
         assert!(refusal(&status(500, "etcd is away", None)).is_none());
         assert!(refusal(&status(404, "not found", None)).is_none());
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::run::PassResult;
+use crate::run::ReconcileResult;
 use crate::writer::Kube;
 use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::facts::Key;
@@ -29,7 +29,7 @@ pub async fn pass<K: Kube + Indexed>(
     key: &Key,
     reason: &str,
     (manager, how): (&str, StatusWrite),
-) -> Option<PassResult> {
+) -> Option<ReconcileResult> {
     let object = ctx.store.read(|world| world.table::<K>().unreadable().get(key).cloned())?;
     let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: ctx.now() };
     let old = object.conditions();
@@ -65,7 +65,7 @@ fn keep<K: Kube + Indexed>(ctx: &Context, Guard(answer): Guard<K>) -> Option<jif
 /// Ignores the error if the object has changed or no longer exists: the watch reports the newer version.
 fn ignore_newer(error: Error) -> Result<Option<jiff::Timestamp>, Error> {
     match error {
-        Error::Conflict(_) | Error::Gone(_) => Ok(None),
+        Error::Conflict(_) | Error::NotFound(_) => Ok(None),
         error => Err(error),
     }
 }

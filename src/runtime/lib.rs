@@ -9,6 +9,7 @@
 //! | `context` | dependencies shared by all controllers |
 //! | `writer`, `error`, `eviction` | requests: timeout, leader fence, field managers, error classes, evictions |
 //! | `account`, `impersonation` | requests as a service account; whether they are allowed |
+//! | `refusals` | missing permissions that may be a passing state of the API server |
 //! | `discovery`, `dynamic` | discovery of kinds; requests for kinds known only at run time |
 //! | `api_server` | addresses of the API server |
 //! | `certificate` | the certificate of the extender |
@@ -26,6 +27,7 @@ pub mod dynamic;
 pub mod error;
 pub mod events;
 pub mod eviction;
+pub mod frame;
 pub mod guard;
 pub mod impersonation;
 pub mod invalid;
@@ -33,8 +35,10 @@ pub mod lease;
 pub mod metrics;
 pub mod polls;
 pub mod queue;
+pub mod refusals;
 pub mod run;
 pub mod server;
+pub mod status;
 pub mod store;
 pub mod tasks;
 pub mod watch;

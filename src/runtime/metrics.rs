@@ -138,7 +138,6 @@ impl NodeValues {
     }
 
     /// Values of the first nodes by name, at most this number of nodes.
-    #[must_use]
     pub fn first(&self, most: usize) -> Vec<ValuesOfNode> {
         let mut all: Vec<ValuesOfNode> = self.all().values().cloned().collect();
         all.sort_by(|a, b| a.node.cmp(&b.node));
@@ -171,7 +170,6 @@ impl LoopValues {
     }
 
     /// Values of a loop, if this replica observes it.
-    #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<Vec<(String, f64)>> {
         self.all().get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
@@ -220,7 +218,6 @@ fn effect_histogram() -> Histogram {
 
 impl Metrics {
     /// Creates and registers all metrics.
-    #[must_use]
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("ganglion");
         let mut all = Self {

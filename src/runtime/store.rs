@@ -58,7 +58,6 @@ impl Store {
     }
 
     /// The queue of the controller that reconciles this kind.
-    #[must_use]
     pub fn queue<F: Fact>(&self) -> Arc<Queue> {
         self.queue_of(F::KIND)
     }

@@ -59,25 +59,21 @@ pub struct Writer {
 
 impl Writer {
     /// A writer that works while `leader` is not cancelled.
-    #[must_use]
     pub fn new(client: Client, timeout: Duration, leader: CancellationToken, metrics: Metrics) -> Self {
         Self { client, timeout, leader, metrics }
     }
 
     /// The client, for requests that are sent through [`Writer::call`].
-    #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
     /// The API of a kind in this namespace, or of the cluster.
-    #[must_use]
     pub fn api<K: Kube>(&self, namespace: &str) -> Api<K> {
         K::Scope::api(self.client.clone(), namespace)
     }
 
     /// Whether this replica must not act any more.
-    #[must_use]
     pub fn is_fenced(&self) -> bool {
         self.leader.is_cancelled()
     }
@@ -233,7 +229,6 @@ fn path<K: Kube>(namespace: &str) -> String {
 }
 
 /// Delete parameters with the uid as precondition.
-#[must_use]
 pub fn only(id: &Identity) -> DeleteParams {
     DeleteParams::default().preconditions(Preconditions { uid: Some(id.uid.clone()), resource_version: None })
 }

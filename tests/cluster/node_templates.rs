@@ -267,7 +267,7 @@ fn a_wrong_template_says_what_is_wrong_and_changes_nothing() {
         ("unclosed", "https://{{ .Hostname ", "is not closed by"),
         ("unknown", "https://{{ ipv4.octet5 }}", "`ipv4.octet5` is unknown"),
         ("unknown-go", "https://{{ .IPv6.Address }}", "`.IPv6.Address` is unknown"),
-        ("sprig", "https://{{ trimSuffix \"-a\" .Hostname }}", "write `{{ hostname | trim_suffix(\"-a\") }}`"),
+        ("sprig", "https://{{ trimSuffix \"-a\" .Hostname }}", "nodeconfigtemplate/README.md#expressions"),
         ("endless", "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}{{ '' }}", "too long"),
         ("no-url", "{{ hostname }}", "must begin with http"),
     ];

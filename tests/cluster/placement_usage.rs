@@ -283,8 +283,8 @@ async fn login(scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Even without a publishing policy, outdated annotations are removed. Those of other owners stay, and their removal is
-/// not retried endlessly.
+/// Even without a publishing policy, outdated annotations are removed. Annotations of other owners stay, and their
+/// removal is not retried endlessly.
 async fn swept(scene: &Scene<'_>) -> Result<()> {
     scene.put(SECOND, json!({"agents": [{"name": "safe", "safe": {}}]})).await?;
     scene.says(SECOND, "Ready", ("True", "Serving")).await?;

@@ -32,7 +32,12 @@ pub trait Kind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static
 {
 }
-impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static> Kind for K {}
+impl<K> Kind for K
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + Debug + Send + Sync + 'static,
+{
+}
 
 /// Store with the names of the objects of one kind; an applier reconciles only objects in its store.
 pub struct Known<K: Kind>(Writer<PartialObjectMeta<K>>);

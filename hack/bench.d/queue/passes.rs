@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ganglion_core::facts::Key;
-use ganglion_runtime::run::{Action, PassResult};
+use ganglion_runtime::run::{Action, ReconcileResult};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Stages of the longest chain: Monitoring, Decision, Execution.
@@ -73,7 +73,7 @@ impl Passes {
     }
 
     /// One pass for one key.
-    pub async fn pass(&self, stage: usize, key: Key) -> PassResult {
+    pub async fn pass(&self, stage: usize, key: Key) -> ReconcileResult {
         let begun = Instant::now();
         let Some(due) = self.due().remove(&(stage, key.clone())) else { return Ok(Action::AwaitChange) };
         let waited = due.waited + begun.saturating_duration_since(due.at);

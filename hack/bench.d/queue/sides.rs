@@ -12,7 +12,7 @@ use ganglion_core::facts::Key;
 use ganglion_core::world::Stored;
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::queue::Queue;
-use ganglion_runtime::run::{self, Controller, PassResult, Run};
+use ganglion_runtime::run::{self, Controller, ReconcileResult, Run};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,7 @@ impl<K: Stored> Controller for Stage<K> {
     type Kind = K;
     const NAME: &'static str = K::KIND;
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         self.passes.pass(self.number, key).await
     }
 }

@@ -2,21 +2,13 @@
 //! message of the Ready condition. Another event reports receivers that were given up, with reason and message of the
 //! Notified condition.
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use ganglion_actions_plan::notify::NOTIFIED;
-use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
-use ganglion_core::facts::Identity;
-use ganglion_runtime::events::{EventText, reference};
-
-/// The action as the subject of an event.
-pub fn subject(action: &Identity) -> ObjectReference {
-    reference::<WorkloadAction>(action)
-}
+use ganglion_api::workload_action::WorkloadActionStatus;
+use ganglion_runtime::events::EventText;
 
 /// Event for a status change in which the action started or ended.
-#[must_use]
 pub fn transition_event(before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) -> Option<EventText> {
     let began = after.started_at.is_some() && before.is_none_or(|status| status.started_at.is_none());
     let ended = after.finished_at.is_some() && before.is_none_or(|status| status.finished_at.is_none());
@@ -30,7 +22,6 @@ pub fn transition_event(before: Option<&WorkloadActionStatus>, after: &WorkloadA
 }
 
 /// Event for the status change that ends the notifications, if a receiver was given up.
-#[must_use]
 pub fn given_up_event(before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) -> Option<EventText> {
     let given_up = |status: &WorkloadActionStatus| {
         status.conditions.iter().find(|one| one.type_ == NOTIFIED && one.status == "False").cloned()

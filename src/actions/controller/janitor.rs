@@ -1,13 +1,13 @@
 //! The janitor: periodically cleans up after actions that vanished before they ended.
 //!
-//! Owns the schedule. `logic::workload_action::janitor` decides.
+//! Owns the schedule. [`ganglion_actions_plan::janitor`] decides.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::info;
 
-use super::{WorkloadActionController, act};
+use super::WorkloadActionController;
 use ganglion_actions_plan::effect::Effect;
 use ganglion_actions_plan::janitor::Leftovers;
 use ganglion_runtime::metrics::ReasonLabel;
@@ -52,7 +52,7 @@ async fn clean(controller: &WorkloadActionController, effect: &Effect) {
         Ok(()) => "ok",
         // The object has changed; the next round decides again.
         Err(error) => {
-            info!(effect = act::name(effect), %error, "leftover not cleaned up");
+            info!(effect = effect.name(), %error, "leftover not cleaned up");
             "failed"
         }
     };

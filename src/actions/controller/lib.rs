@@ -1,63 +1,68 @@
 //! The workload-action controller: executes the next step that the planner returns, stores the result, and plans again.
 //!
-//! Owns the reconcile loop, the delay before a wait is reported, the reservations of admissions in progress, and the
-//! delivery of notifications. All decisions about replicas are in `logic::workload_action`. A crash may lose everything
-//! that this controller remembers.
+//! | step | content |
+//! |---|---|
+//! | fetch | objects whose last requests had no answer, and the owner of another kind; once per reconcile |
+//! | observe | the action |
+//! | plan | `ganglion_actions_plan::next`, or the step that follows from a refusal |
+//! | act | the effects of the step, concurrently; then what follows from those that failed |
+//! | report | the next round, or the end of the wait |
+//!
+//! The status of an action is the intent of its effects, so the planner writes it by an effect, and `report` does not.
+//! A wait is reported the same way. Everything in memory may be lost in a crash.
 
 mod act;
 mod error;
 mod events;
+mod fetch;
 mod gate;
 mod janitor;
 mod notifier;
 pub mod owners;
+mod perform;
 mod replacement;
 mod reservation;
 pub mod usage;
 mod waits;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
-use tracing::{debug, info};
 
-use error::ActError;
-use ganglion_actions_plan::effect::{Effect, Next, Refusal, RefusalKind};
+use ganglion_actions_plan::effect::{self, Effect};
 use ganglion_actions_plan::notify::is_pending;
 use ganglion_actions_plan::rank::NodeRanker;
-use ganglion_actions_plan::{Limits, NeededOwner, needed_owner, next, refused};
+use ganglion_actions_plan::{Limits, NeededOwner, needed_owner, next};
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use ganglion_core::facts::Key;
-use ganglion_core::world::World;
+use ganglion_core::world::Fact;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::invalid::{self, StatusWrite};
-use ganglion_runtime::metrics::ReasonLabel;
-use ganglion_runtime::run::{Action, Controller, PassResult};
-pub use gate::GateKeeper;
+use ganglion_runtime::frame::{Memories, Next, Reconciler};
+use ganglion_runtime::refusals::Refusals;
+use ganglion_runtime::status::{StatusMethod, StatusWriter};
+pub use gate::GateController;
 pub use janitor::{Janitor, run as run_janitor};
 pub use notifier::Notifier;
-use reservation::{Reservation, taken_up};
+use perform::Failures;
 use waits::Waits;
-
-/// Maximum number of effects in one reconcile. The action is then enqueued again, so that other actions get a turn.
-const MAX_EFFECTS: usize = 32;
-
-/// Maximum number of conflicts in one reconcile that are retried at once. Further conflicts back off.
-const MAX_CONFLICTS: usize = 4;
 
 /// Requeue interval of a running action whose workload is of a kind that the operator does not watch.
 const UNWATCHED: Duration = Duration::from_secs(1);
 
-/// Time for which requests must be forbidden before the action fails. A starting API server answers requests before it
-/// has loaded its roles.
-const DOUBT: SignedDuration = SignedDuration::from_secs(10);
+/// Time for which requests must be forbidden before the action fails.
+const BELIEVE_REFUSAL_AFTER: SignedDuration = SignedDuration::from_secs(10);
+
+const STATUS: StatusWriter = StatusWriter {
+    manager: marks::STATUS_MANAGER,
+    effect: "Record",
+    invalid: Reason::InvalidObject.as_str(),
+    method: StatusMethod::Update,
+};
 
 /// The controller: its context, settings and memory.
 pub struct WorkloadActionController {
@@ -68,262 +73,182 @@ pub struct WorkloadActionController {
     /// Requeue interval of an unfinished action if nothing changes.
     pub resync: Duration,
     pub notifier: Arc<Notifier>,
-    pub memory: ActionMemory,
+    pub memories: Memories<ActionMemory>,
+    pub shared: SharedState,
 }
 
-/// State that the controller keeps between reconciles. A crash may lose it.
+/// State that the reconciles of all actions share.
 #[derive(Default)]
-pub struct ActionMemory {
+pub struct SharedState {
     /// Locked while an admission is planned and reserved.
     admission: tokio::sync::Mutex<()>,
+    /// The delay before a wait is reported depends on the number of all waits.
     waits: Mutex<Waits>,
-    /// Time at which the requests of an action were first forbidden.
-    forbidden: Mutex<HashMap<Key, Timestamp>>,
-    /// Effects whose requests had no answer, so that their outcome is unknown.
-    unanswered: Mutex<HashMap<Key, Vec<Effect>>>,
     discovery: Discovery,
 }
 
-impl ActionMemory {
-    /// Whether a request may be forbidden only because the API server is starting.
-    fn doubts(&self, key: &Key, now: Timestamp) -> bool {
-        let mut forbidden = self.forbidden.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = forbidden.entry(key.clone()).or_insert(now);
-        // If the clock was set back, the time counts from now.
-        *since = (*since).min(now);
-        now.duration_since(*since) < DOUBT
-    }
-
-    fn trusts(&self, key: &Key) {
-        self.forbidden.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-    }
-
-    fn unanswered(&self) -> MutexGuard<'_, HashMap<Key, Vec<Effect>>> {
-        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+impl SharedState {
+    fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Controller for WorkloadActionController {
-    type Kind = WorkloadAction;
-    const NAME: &'static str = "workload-action";
+/// State of one action between reconciles.
+pub struct ActionMemory {
+    refusals: Refusals,
+    /// Effects whose requests had no answer, so that their outcome is unknown.
+    unanswered: Vec<Effect>,
+    /// State of the running reconcile.
+    pass: Pass,
+}
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
-        let (reason, by) = (Reason::InvalidObject.as_str(), (marks::STATUS_MANAGER, StatusWrite::Update));
-        if let Some(done) = invalid::pass::<WorkloadAction>(&self.ctx, &key, reason, by).await {
-            return done;
-        }
-        self.notice(&key);
-        let mut failures = Failures::default();
-        self.look_up(&key).await?;
-        self.read_owner(&key).await?;
-        let mut step = self.plan(&key);
-        for _ in 0..MAX_EFFECTS {
-            if self.ctx.stop.is_cancelled() {
-                return Ok(Action::AwaitChange);
-            }
-            let effects = match step {
-                Next::Do(effect) => vec![effect],
-                Next::DoAll(effects) => effects,
-                Next::Wait { until, report } => match self.wait(&key, until, report) {
-                    Rest::Until(again) => return Ok(again),
-                    Rest::Report(effect) => vec![*effect],
-                },
-            };
-            let done = join_all(effects.into_iter().map(|effect| self.carry_out(&key, effect))).await;
-            step = self.after(&key, &mut failures, done).await?;
-        }
-        Ok(Action::RequeueAfter(Duration::ZERO))
+impl Default for ActionMemory {
+    fn default() -> Self {
+        Self { refusals: Refusals::new(BELIEVE_REFUSAL_AFTER), unanswered: Vec::new(), pass: Pass::default() }
     }
 }
 
-/// Failures within one reconcile.
+/// State of one reconcile, across its rounds.
 #[derive(Default)]
-struct Failures {
-    conflicts: usize,
-    refused: bool,
+struct Pass {
+    /// Number of finished rounds.
+    rounds: usize,
+    failures: Failures,
+    /// Step that follows from a refusal. Only the refusal leads to it, so it replaces the plan of the next round.
+    follow_up: Option<effect::Next>,
 }
 
-/// Result of an effect. The error names the effect that failed.
-type Done = Result<(), (Effect, ActError)>;
+/// Decision about the next round.
+pub enum ActionPlan {
+    /// Perform these effects concurrently.
+    Perform(Vec<Effect>),
+    /// Wait until then.
+    Wait(Next),
+}
 
-/// Outcome of a wait: pause, or report the wait in the status.
-enum Rest {
-    Until(Action),
-    Report(Box<Effect>),
+impl Reconciler for WorkloadActionController {
+    type Kind = WorkloadAction;
+    type Memory = ActionMemory;
+    type Observed = Arc<WorkloadAction>;
+    type Plan = ActionPlan;
+    type Done = ();
+    const NAME: &'static str = "workload-action";
+    /// Each round performs one step of the planner.
+    const MAX_ROUNDS: usize = 32;
+
+    fn ctx(&self) -> &Context {
+        &self.ctx
+    }
+
+    fn memories(&self) -> &Memories<ActionMemory> {
+        &self.memories
+    }
+
+    async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
+        STATUS.report_unreadable::<WorkloadAction>(&self.ctx, key).await
+    }
+
+    /// Reads in the first round only: later rounds read what their own effects changed.
+    async fn fetch(&self, key: &Key, memory: &mut ActionMemory) -> Result<(), Error> {
+        if memory.pass.rounds == 0 {
+            self.notice(key);
+            self.read_unanswered(key, memory).await?;
+            self.read_owner(key, memory).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns deleted actions, too: their finalizer is removed at the end.
+    fn observe(self: &Arc<Self>, key: &Key, _: &mut ActionMemory) -> Option<Arc<WorkloadAction>> {
+        self.ctx.store.read(|world| world.action(key).cloned())
+    }
+
+    /// Plans the next step. Finished attempts of notifications are recorded first, since nothing waits for them. The
+    /// planner reads the cluster in place, since it is too large to be copied.
+    fn plan(&self, action: &Arc<WorkloadAction>, memory: &mut ActionMemory) -> ActionPlan {
+        let step = match (memory.pass.follow_up.take(), is_pending(action)) {
+            (Some(step), _) => step,
+            (None, true) => match self.notifier.record(action) {
+                Some(effect) => effect::Next::Do(effect),
+                None => self.next_step(&key_of(action)),
+            },
+            (None, false) => self.next_step(&key_of(action)),
+        };
+        match step {
+            effect::Next::Do(effect) => ActionPlan::Perform(vec![effect]),
+            effect::Next::DoAll(effects) => ActionPlan::Perform(effects),
+            effect::Next::Wait { until, report } => self.plan_wait(action, until, report),
+        }
+    }
+
+    /// Performs the effects. Attempts of notifications that are due start in tasks of their own.
+    async fn act(
+        self: &Arc<Self>,
+        action: &Arc<WorkloadAction>,
+        plan: &ActionPlan,
+        memory: &mut ActionMemory,
+    ) -> Result<(), Error> {
+        if is_pending(action) {
+            self.notifier.begin(action);
+        }
+        match plan {
+            ActionPlan::Perform(effects) => self.perform_all(&key_of(action), effects, memory).await,
+            ActionPlan::Wait(_) => Ok(()),
+        }
+    }
+
+    async fn report(
+        self: &Arc<Self>,
+        _: &Arc<WorkloadAction>,
+        plan: &ActionPlan,
+        done: Result<&(), &Error>,
+        memory: &mut ActionMemory,
+    ) -> Result<Next, Error> {
+        let next = match (plan, done) {
+            (ActionPlan::Perform(_), Ok(())) => Next::Again,
+            (ActionPlan::Wait(next), Ok(())) => *next,
+            (_, Err(_)) => Next::AwaitChange,
+        };
+        memory.pass.rounds += 1;
+        if next != Next::Again || memory.pass.rounds == Self::MAX_ROUNDS {
+            memory.pass = Pass::default();
+        }
+        Ok(next)
+    }
+
+    fn forget(&self, key: &Key) {
+        self.shared.waits().forget(key);
+        self.notifier.forget(key);
+        self.release_reservation(key);
+    }
 }
 
 impl WorkloadActionController {
-    /// Records when this process first planned the action.
-    fn notice(&self, key: &Key) {
-        let is_new = |world: &World| {
-            let uid = world.action(key)?.metadata.uid.clone()?;
-            world.noticed(&uid).is_none().then_some(uid)
-        };
-        if let Some(uid) = self.ctx.store.read(is_new) {
-            self.ctx.store.write(|world| world.notice(&uid, self.ctx.now()));
-        }
-    }
-
-    /// Returns the planner's next step. Notifications come first, since nothing waits for them: finished attempts are
-    /// recorded, and due attempts are started.
-    fn plan(&self, key: &Key) -> Next {
-        let known = self.ctx.store.read(|world| world.action(key).filter(|action| is_pending(action)).cloned());
-        if let Some(action) = known {
-            if let Some(effect) = self.notifier.record(&action) {
-                return Next::Do(effect);
-            }
-            self.notifier.begin(&action);
-        }
+    /// The planner's next step.
+    fn next_step(&self, key: &Key) -> effect::Next {
         self.ctx.store.read(|world| next(key, world, self.ctx.now(), &self.limits, &*self.ranker))
     }
 
-    async fn carry_out(&self, key: &Key, effect: Effect) -> Done {
-        match effect {
-            Effect::Admit { .. } => self.admit(key).await,
-            effect => self.perform(&effect).await.map_err(|error| (effect, error)),
-        }
-    }
-
-    /// Returns the next step after these effects, or the error that ends the reconcile.
-    async fn after(&self, key: &Key, failures: &mut Failures, done: Vec<Done>) -> Result<Next, Error> {
-        if done.iter().all(Result::is_ok) {
-            self.memory.trusts(key);
-            return Ok(self.plan(key));
-        }
-        let (mut step, mut stop) = (None, None);
-        for (effect, error) in done.into_iter().filter_map(Result::err) {
-            let is_refusal = matches!(error, ActError::Refused(_));
-            match self.failed(key, failures, &effect, error).await {
-                // A step that follows from a refusal wins: only the refusal leads to it. Other steps can be planned
-                // again.
-                Ok(next) if is_refusal || step.is_none() => step = Some(next),
-                Ok(_) => {}
-                Err(error) => stop = stop.or(Some(error)),
-            }
-        }
-        match (step, stop) {
-            // Other effects that failed will fail again after this step, and are handled then. An effect with an
-            // unknown outcome is looked up first.
-            (Some(step), _) if !self.memory.unanswered().contains_key(key) => Ok(step),
-            (_, Some(error)) => Err(error),
-            (step, None) => Ok(step.unwrap_or_else(|| self.plan(key))),
-        }
-    }
-
-    /// Plans the admission again while no other admission is planned, and reserves its nodes and pods, so that no two
-    /// admissions take the same place while their writes are in progress. The plan does not run under the store's write
-    /// lock: a plan over thousands of nodes would block the watches.
-    async fn admit(&self, key: &Key) -> Done {
-        let turn = self.memory.admission.lock().await;
-        let Next::Do(effect @ Effect::Admit { .. }) = self.plan(key) else {
-            // Another admission was first: the reconcile continues with a new plan.
-            return Ok(());
-        };
-        if let Effect::Admit { status, .. } = &effect {
-            self.ctx.store.write(|world| world.reserve(key, taken_up(world, key, status)));
-        }
-        drop(turn);
-        let mut reservation = Reservation { store: &self.ctx.store, key, open: false };
-        let (admitted, ()) = tokio::join!(self.perform(&effect), self.write_receipt_of(&effect));
-        reservation.open = matches!(&admitted, Err(ActError::Request(error)) if error.leaves_open());
-        admitted.map_err(|error| (effect, error))
-    }
-
-    /// Writes the receipt in parallel with its admission. If that fails, the next plan writes the receipt again, or
-    /// deletes it if the action ends first. The receipt is read to find out whether it was created.
-    async fn write_receipt_of(&self, admission: &Effect) {
-        let Effect::Admit { receipt: Some(receipt), .. } = admission else { return };
-        let effect = Effect::WriteReceipt(receipt.clone());
-        if let Err(error) = self.perform(&effect).await {
-            debug!(on = %receipt.key, %error, "the receipt was not written beside the admission");
-            // If this read fails, too, the next plan writes the receipt again.
-            let _ = act::look_again(&self.ctx, &effect).await;
-        }
-    }
-
-    /// Performs one effect. The store contains the result before the next plan.
-    async fn perform(&self, effect: &Effect) -> Result<(), ActError> {
-        let before = self.status_of(effect);
-        act::act(&self.ctx, effect).await?;
-        let on = act::target(effect);
-        info!(effect = act::name(effect), on = %on, slot = act::slot(effect), "done");
-        if let Effect::Record { action, status } | Effect::Admit { action, status, .. } = effect
-            && let Some(event) = events::transition_event(before.as_ref(), status)
-                .or_else(|| events::given_up_event(before.as_ref(), status))
-        {
-            self.ctx.events.publish(events::subject(action), event);
-        }
-        Ok(())
-    }
-
-    /// The status that the effect replaces.
-    fn status_of(&self, effect: &Effect) -> Option<WorkloadActionStatus> {
-        let (Effect::Record { action, .. } | Effect::Admit { action, .. }) = effect else { return None };
-        self.ctx.store.read(|world| world.action(&action.key).and_then(|known| known.status.clone()))
-    }
-
-    /// Returns the next step after a failed effect, or the error that ends the reconcile.
-    async fn failed(
+    /// Plans a wait. It is written to the status only after it has lasted for some time: most waits are shorter.
+    fn plan_wait(
         &self,
-        key: &Key,
-        failures: &mut Failures,
-        effect: &Effect,
-        error: ActError,
-    ) -> Result<Next, Error> {
-        self.ctx.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
-        debug!(effect = act::name(effect), on = %act::target(effect), %error, "effect failed");
-        match error {
-            ActError::Refused(refusal)
-                if refusal.kind == RefusalKind::Forbidden && self.memory.doubts(key, self.ctx.now()) =>
-            {
-                Err(Error::Doubtful(refusal.message))
-            }
-            ActError::Refused(refusal) if !failures.refused && !is_own_record(effect) => {
-                failures.refused = true;
-                Ok(self.after_refusal(key, effect, &refusal))
-            }
-            ActError::Request(Error::Conflict(_) | Error::Exists(_) | Error::Gone(_))
-                if failures.conflicts < MAX_CONFLICTS =>
-            {
-                failures.conflicts += 1;
-                act::look_again(&self.ctx, effect).await?;
-                Ok(self.plan(key))
-            }
-            ActError::Request(error) if error.leaves_open() => {
-                self.memory.unanswered().entry(key.clone()).or_default().push(effect.clone());
-                Err(error)
-            }
-            error => Err(error.into()),
-        }
-    }
-
-    /// Reads the objects again whose last requests had no answer. The watches may be far behind, and a plan on stale
-    /// facts would be wrong.
-    async fn look_up(&self, key: &Key) -> Result<(), Error> {
-        let Some(effects) = self.memory.unanswered().get(key).cloned() else { return Ok(()) };
-        for effect in &effects {
-            match act::look_again(&self.ctx, effect).await {
-                // The read is forbidden, and a retry would not change that.
-                Err(Error::Forbidden(_) | Error::Denied(_)) => {}
-                done => drop(done?),
-            }
-        }
-        self.memory.unanswered().remove(key);
-        self.ctx.store.write(|world| world.release(key));
-        Ok(())
-    }
-
-    /// Reads the owner of another kind (such as an Argo Rollout) whose replicas the action changes, if there is one.
-    async fn read_owner(&self, key: &Key) -> Result<(), Error> {
-        let Some(needed) = self.needed_owner(key) else { return Ok(()) };
-        match owners::read(&self.ctx, &self.memory.discovery, &needed).await {
-            Err(Error::Forbidden(refused)) if self.memory.doubts(key, self.ctx.now()) => Err(Error::Doubtful(refused)),
-            Err(Error::Forbidden(refused)) => {
-                let reading = owners::forbidden(&needed, &refused);
-                self.ctx.store.write(|world| world.put_owner(&needed.uid, reading, self.ctx.now()));
-                Ok(())
-            }
-            done => done,
+        action: &Arc<WorkloadAction>,
+        until: Option<Timestamp>,
+        report: Option<Box<WorkloadActionStatus>>,
+    ) -> ActionPlan {
+        let key = key_of(action);
+        let is_unfinished = action.status.as_ref().is_none_or(|status| status.finished_at.is_none());
+        let resync = is_unfinished.then(|| self.resync_of(&key));
+        let now = self.ctx.now();
+        let wake_at = waits::wake_at(now, until, resync, fastrand::f64());
+        let mut waits = self.shared.waits();
+        let Some(status) = report.filter(|report| Some(&**report) != action.status.as_ref()) else {
+            waits.forget(&key);
+            return ActionPlan::Wait(wake_at.into());
+        };
+        match waits.remaining(&key, &status, now) {
+            Some(left) => ActionPlan::Wait(Next::earliest([wake_at, Some(now + left)])),
+            None => ActionPlan::Perform(vec![Effect::Record { action: (&action.metadata).into(), status }]),
         }
     }
 
@@ -336,55 +261,10 @@ impl WorkloadActionController {
     fn needed_owner(&self, key: &Key) -> Option<NeededOwner> {
         self.ctx.store.read(|world| needed_owner(world, world.action(key)?))
     }
-
-    fn after_refusal(&self, key: &Key, effect: &Effect, refusal: &Refusal) -> Next {
-        let now = self.ctx.now();
-        self.ctx.store.read(|world| refused(key, world, now, effect, refusal))
-    }
-
-    /// Waits. A wait is written to the status only after it has lasted for some time: most waits are shorter.
-    fn wait(&self, key: &Key, until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>>) -> Rest {
-        let known = self.ctx.store.read(|world| world.action(key).cloned());
-        let mut waits = self.memory.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(action) = known else {
-            waits.forget(key);
-            self.memory.trusts(key);
-            self.notifier.forget(key);
-            return Rest::Until(Action::AwaitChange);
-        };
-        let unfinished = action.status.as_ref().is_none_or(|status| status.finished_at.is_none());
-        let now = self.ctx.now();
-        let pause = waits::pause(now, until, unfinished.then(|| self.resync_of(key)), fastrand::f64());
-        let Some(status) = report.filter(|report| Some(&**report) != action.status.as_ref()) else {
-            waits.forget(key);
-            return Rest::Until(pause.map_or(Action::AwaitChange, Action::RequeueAfter));
-        };
-        match waits.remaining(key, &status, now) {
-            Some(left) => Rest::Until(Action::RequeueAfter(pause.map_or(left, |pause| pause.min(left)))),
-            None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
-        }
-    }
 }
 
-/// Whether the effect writes the action itself, so that its refusal cannot be recorded in the action.
-fn is_own_record(effect: &Effect) -> bool {
-    match effect {
-        Effect::Record { .. } | Effect::Admit { .. } | Effect::AddFinalizer { .. } | Effect::RemoveFinalizer { .. } => {
-            true
-        }
-        Effect::DeleteAction { .. }
-        | Effect::WriteReceipt(_)
-        | Effect::FailReceipt { .. }
-        | Effect::DeleteReceipt { .. }
-        | Effect::CreatePart { .. }
-        | Effect::CreatePod(_)
-        | Effect::ChangePod { .. }
-        | Effect::Evict { .. }
-        | Effect::DeletePod { .. }
-        | Effect::Scale { .. }
-        | Effect::ReleasePod { .. }
-        | Effect::ClearLedger { .. } => false,
-    }
+fn key_of(action: &WorkloadAction) -> Key {
+    action.id().key
 }
 
 #[cfg(test)]

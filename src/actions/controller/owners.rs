@@ -8,7 +8,7 @@ use kube::api::DynamicObject;
 use super::act;
 use ganglion_actions_plan::NeededOwner;
 use ganglion_api::reasons::Reason;
-use ganglion_core::facts::{Identity, OtherKind, OwnerFact, ReplicaSet, SetFact};
+use ganglion_core::facts::{Identity, OtherKind, OwnerFact, ReplicaSet, ReplicaSetFact};
 use ganglion_core::world::{OwnerReading, World};
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::context::Context;
@@ -17,10 +17,10 @@ use ganglion_runtime::dynamic;
 use ganglion_runtime::error::Error;
 
 /// Maximum age of a reading for an action that waits. Hundreds of actions may wait for one object.
-const HOLDS: SignedDuration = SignedDuration::from_secs(5);
+const MAX_AGE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Maximum number of reads of the object and its scale until both have the same resourceVersion.
-const READS: usize = 5;
+const MAX_READS: usize = 5;
 
 /// URL path of the objects of this kind in a namespace.
 pub fn url(kind: &OtherKind, namespace: &str) -> String {
@@ -34,50 +34,53 @@ pub async fn read(ctx: &Context, discovery: &Discovery, needed: &NeededOwner) ->
     let now = ctx.now();
     // An unfit object is read again, since somebody may have corrected it.
     let read_at = ctx.store.read(|world| world.owner_read_at(&needed.uid).filter(|_| is_known(world, &needed.uid)));
-    let is_fresh = read_at.is_some_and(|at| at <= now && now.duration_since(at) < HOLDS);
+    let is_fresh = read_at.is_some_and(|at| at <= now && now.duration_since(at) < MAX_AGE);
     if is_fresh && !needed.working {
         return Ok(());
     }
-    let reading = look(ctx, discovery, needed).await?;
+    let reading = read_checked(ctx, discovery, needed).await?;
     ctx.store.write(|world| world.put_owner(&needed.uid, reading, now));
     let set = Identity { key: needed.set.clone(), ..Identity::default() };
-    act::read::<ReplicaSet, SetFact>(ctx, &set).await.map(drop)
+    act::read::<ReplicaSet, ReplicaSetFact>(ctx, &set).await.map(drop)
 }
 
 fn is_known(world: &World, uid: &str) -> bool {
     matches!(world.owner(uid), Some(OwnerReading::Known(_)))
 }
 
-async fn look(ctx: &Context, discovery: &Discovery, needed: &NeededOwner) -> Result<OwnerReading, Error> {
+/// Reads the object if its kind is served and can be scaled.
+async fn read_checked(ctx: &Context, discovery: &Discovery, needed: &NeededOwner) -> Result<OwnerReading, Error> {
     let (kind, name) = (&needed.workload.kind, &needed.workload.name);
-    let unfit = |reason, message: String| Ok(OwnerReading::Unfit { reason, message });
     let api_version = &needed.workload.api_version;
-    let Some(found) = discovery.find(ctx, api_version, kind).await? else {
+    let Some(discovered) = discovery.find(ctx, api_version, kind).await? else {
         let message = format!("the API server does not serve kind {kind} in {api_version}, which owns the ReplicaSet");
-        return unfit(Reason::WorkloadNotFound, message);
+        return Ok(OwnerReading::Unfit { reason: Reason::WorkloadNotFound, message });
     };
-    if !found.has_scale {
+    if !discovered.has_scale {
         let message =
             format!("{kind} has no scale subresource: replicas of {kind} {name} are moved, not created or deleted");
-        return unfit(Reason::NotSupported, message);
+        return Ok(OwnerReading::Unfit { reason: Reason::NotSupported, message });
     }
-    let kind = OtherKind { api_version: api_version.clone(), kind: kind.clone(), plural: found.plural };
-    match known(ctx, kind, needed).await {
-        Err(Error::Gone(_)) => unfit(Reason::WorkloadNotFound, format!("{} {name} is gone", needed.workload.kind)),
-        reading => reading,
+    let kind = OtherKind { api_version: api_version.clone(), kind: kind.clone(), plural: discovered.plural };
+    match read_object(ctx, kind, needed).await {
+        Err(Error::NotFound(_)) => {
+            let message = format!("{} {name} is gone", needed.workload.kind);
+            Ok(OwnerReading::Unfit { reason: Reason::WorkloadNotFound, message })
+        }
+        result => result,
     }
 }
 
 /// Reads the object. The first time, also verifies that its scale subresource counts `spec.replicas`: a kind may store
 /// the number elsewhere.
-async fn known(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Result<OwnerReading, Error> {
+async fn read_object(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Result<OwnerReading, Error> {
     let (url, name) = (url(&kind, &needed.namespace), &needed.workload.name);
     let path = ObjectPath { url: &url, name, subresource: None };
     let proven = ctx.store.read(|world| is_known(world, &needed.uid));
-    for _ in 0..READS {
+    for _ in 0..MAX_READS {
         let object: DynamicObject = dynamic::get(&ctx.writer, path).await?;
         if object.metadata.uid.as_deref() != Some(needed.uid.as_str()) {
-            return Err(Error::Gone("another object has its name".to_owned()));
+            return Err(Error::NotFound("another object has its name".to_owned()));
         }
         let reading = fact(kind.clone(), &object);
         let OwnerReading::Known(fact) = &reading else { return Ok(reading) };
@@ -87,7 +90,7 @@ async fn known(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Result<O
         let scale: Scale = dynamic::get(&ctx.writer, ObjectPath { subresource: Some("scale"), ..path }).await?;
         if scale.metadata.resource_version.as_ref() == Some(&fact.id.version) {
             let scaled = scale.spec.and_then(|spec| spec.replicas).unwrap_or(0);
-            return Ok(if scaled == fact.scale.replicas { reading } else { elsewhere(&kind) });
+            return Ok(if scaled == fact.scale.replicas { reading } else { counted_elsewhere(&kind) });
         }
     }
     Err(Error::Conflict(format!("{} {name} keeps changing", kind.kind)))
@@ -95,17 +98,17 @@ async fn known(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Result<O
 
 /// Converts the object to the fact that the planner uses.
 pub fn fact(kind: OtherKind, object: &DynamicObject) -> OwnerReading {
-    let words = format!("{} {}", kind.kind, object.metadata.name.as_deref().unwrap_or_default());
+    let subject = format!("{} {}", kind.kind, object.metadata.name.as_deref().unwrap_or_default());
     match OwnerFact::read(kind, &object.metadata, &object.data) {
         Ok(fact) => OwnerReading::Known(Box::new(fact)),
         Err(why) => OwnerReading::Unfit {
             reason: Reason::NotSupported,
-            message: format!("replicas of {words} are moved, not created or deleted: it {why}"),
+            message: format!("replicas of {subject} are moved, not created or deleted: it {why}"),
         },
     }
 }
 
-fn elsewhere(kind: &OtherKind) -> OwnerReading {
+fn counted_elsewhere(kind: &OtherKind) -> OwnerReading {
     let message = format!(
         "replicas of kind {} are moved, not created or deleted: its scale subresource does not count spec.replicas",
         kind.kind

@@ -12,7 +12,6 @@ use ganglion_api::marks;
 type Object = Map<String, Value>;
 
 /// Returns the replacement pod for this slot; None if the template does not have the structure of a pod template.
-#[must_use]
 pub fn pod(template: &str, new: &NewPod) -> Option<Value> {
     let mut template: Object = serde_json::from_str(template).ok()?;
     let given = member(&mut template, "metadata")?;

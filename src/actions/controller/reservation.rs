@@ -8,7 +8,7 @@ use ganglion_runtime::store::Store;
 
 /// The slots that count until the admission's write is confirmed: the slots that it records, and the recorded slots
 /// that it replaces.
-pub fn taken_up(world: &World, key: &Key, admitted: &WorkloadActionStatus) -> Vec<Slot> {
+pub fn replaced_slots(world: &World, key: &Key, admitted: &WorkloadActionStatus) -> Vec<Slot> {
     let recorded = world.action(key).and_then(|action| action.status.as_ref());
     let recorded = recorded.map(|status| status.slots.as_slice()).unwrap_or_default();
     recorded.iter().filter(|slot| !admitted.slots.contains(slot)).chain(&admitted.slots).cloned().collect()

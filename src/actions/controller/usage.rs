@@ -19,10 +19,10 @@ use ganglion_runtime::error::Error;
 pub const NODES: &str = "/apis/metrics.k8s.io/v1beta1/nodes";
 
 /// Interval at which the reader checks whether an action needs the usage.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time between two list requests. metrics-server measures every 15 s.
-const PACE: Duration = Duration::from_secs(10);
+const LIST_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reads the usage while an action needs it, until the controllers stop.
 pub async fn run(ctx: Context, outbound: Arc<OutboundClient>) {
@@ -32,7 +32,7 @@ pub async fn run(ctx: Context, outbound: Arc<OutboundClient>) {
         let wait = async {
             tokio::time::sleep(pause).await;
             while !ctx.store.read(World::wants_usage) {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(CHECK_INTERVAL).await;
             }
         };
         tokio::select! {
@@ -42,12 +42,12 @@ pub async fn run(ctx: Context, outbound: Arc<OutboundClient>) {
         pause = match list(&ctx, &outbound).await {
             Ok(()) => {
                 failures.forget(&());
-                PACE
+                LIST_INTERVAL
             }
             Err(problem) => {
                 debug!(problem, "usage of nodes not read");
                 ctx.store.write(|world| world.usage_failed(problem));
-                failures.failed((), fastrand::f64()).max(LOOK)
+                failures.failed((), fastrand::f64()).max(CHECK_INTERVAL)
             }
         };
     }
@@ -59,21 +59,21 @@ async fn list(ctx: &Context, outbound: &OutboundClient) -> Result<(), String> {
         Ok(request) => ctx.writer.send(request).await,
         Err(error) => Err(error),
     };
-    let body = outbound.body("", opened, outbound.limits.nodes).await.map_err(|error| unread(&error))?;
+    let body = outbound.body("", opened, outbound.limits.nodes).await.map_err(|error| describe_read_error(&error))?;
     let now = ctx.now();
-    ctx.store.write(|world| take_in(world, &body.bytes, now))
+    ctx.store.write(|world| store_usage(world, &body.bytes, now))
 }
 
 /// Stores the usage from a response. Fails if the response is no list of node usage, or contains no known node.
-pub fn take_in(world: &mut World, body: &[u8], now: Timestamp) -> Result<(), String> {
+pub fn store_usage(world: &mut World, body: &[u8], now: Timestamp) -> Result<(), String> {
     let measured = measured_nodes(body).map_err(|error| format!("metrics.k8s.io: {error}"))?;
     let mut nodes = HashMap::new();
-    for one in measured {
-        let Some(node) = world.node(&one.name) else { continue };
-        let part = |percent: Result<f64, _>| percent.ok().map(|percent| percent / 100.0);
-        let (cpu, memory) = (one.cpu_percent(node.allocatable.cpu), one.memory_percent(node.allocatable.memory));
-        let usage = NodeUse { cpu: part(cpu), memory: part(memory), at: one.at.unwrap_or(now) };
-        nodes.insert(one.name, usage);
+    for usage in measured {
+        let Some(node) = world.node(&usage.name) else { continue };
+        let cpu = usage.cpu_percent(node.allocatable.cpu).ok().map(|percent| percent / 100.0);
+        let memory = usage.memory_percent(node.allocatable.memory).ok().map(|percent| percent / 100.0);
+        let fraction = NodeUse { cpu, memory, at: usage.at.unwrap_or(now) };
+        nodes.insert(usage.name, fraction);
     }
     // A metrics-server that has just started serves an empty list.
     if nodes.is_empty() {
@@ -83,7 +83,7 @@ pub fn take_in(world: &mut World, body: &[u8], now: Timestamp) -> Result<(), Str
     Ok(())
 }
 
-fn unread(error: &ReadError) -> String {
+fn describe_read_error(error: &ReadError) -> String {
     match error {
         ReadError::Api(error) => refused(error),
         ReadError::TooLong(limit) => {
@@ -94,10 +94,9 @@ fn unread(error: &ReadError) -> String {
 }
 
 /// Describes why the usage could not be read.
-#[must_use]
 pub fn refused(error: &Error) -> String {
     match error {
-        Error::Gone(_) => "the cluster does not serve the API metrics.k8s.io".to_owned(),
+        Error::NotFound(_) => "the cluster does not serve the API metrics.k8s.io".to_owned(),
         Error::Forbidden(words) => format!("metrics.k8s.io may not be read: {words}"),
         error => format!("metrics.k8s.io cannot be read: {}", api_words(error)),
     }

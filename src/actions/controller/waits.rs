@@ -5,7 +5,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use ganglion_api::workload_action::WorkloadActionStatus;
 use ganglion_core::facts::Key;
@@ -17,11 +17,8 @@ const REPORT_AFTER: Duration = Duration::from_secs(1);
 /// that they wait for.
 const FOR_EACH_OTHER: Duration = Duration::from_millis(25);
 
-/// Maximum random delay, so that actions with the same deadline are not reconciled at once.
-const JITTER: Duration = Duration::from_millis(50);
-
 /// Maximum pause. Users may set a time at the end of the calendar.
-const FAR: Duration = Duration::from_secs(86_400);
+const FAR: SignedDuration = SignedDuration::from_hours(24);
 
 /// The current wait of each action, with its start.
 #[derive(Debug, Default)]
@@ -63,15 +60,13 @@ fn essence(report: &WorkloadActionStatus) -> u64 {
     hash.finish()
 }
 
-/// Duration of the pause: until the deadline or the resync, whichever is sooner. None if only a change matters.
-/// `random` is from 0 to 1.
-pub fn pause(now: Timestamp, until: Option<Timestamp>, resync: Option<Duration>, random: f64) -> Option<Duration> {
-    let until = until.map(|at| {
-        let left = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-        left.min(FAR) + JITTER.mul_f64(random)
-    });
-    let resync = resync.map(|every| every.mul_f64(0.9 + 0.2 * random));
-    [until, resync].into_iter().flatten().min()
+/// End of the wait: the deadline or the resync, whichever is sooner. None if only a change matters. `random` is from 0
+/// to 1.
+pub fn wake_at(now: Timestamp, until: Option<Timestamp>, resync: Option<Duration>, random: f64) -> Option<Timestamp> {
+    let until = until.map(|until| until.min(now + FAR));
+    let resync = resync.and_then(|resync| SignedDuration::try_from(resync.mul_f64(0.9 + 0.2 * random)).ok());
+    let resync_at = resync.and_then(|resync| now.checked_add(resync).ok());
+    [until, resync_at].into_iter().flatten().min()
 }
 
 #[cfg(test)]
@@ -125,15 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn the_sooner_of_deadline_and_resync_counts_and_no_deadline_is_met_early() {
+    fn the_sooner_of_deadline_and_resync_counts() {
         let now = Timestamp::UNIX_EPOCH;
         let at = |seconds| Some(Timestamp::from_second(seconds).unwrap());
         let every = Some(Duration::from_secs(300));
-        assert_eq!(pause(now, None, None, 0.5), None);
-        assert_eq!(pause(now, at(10), every, 0.0), Some(Duration::from_secs(10)));
-        assert!(pause(now, at(10), every, 1.0) > Some(Duration::from_secs(10)));
-        assert_eq!(pause(now, at(-10), every, 0.0), Some(Duration::ZERO));
-        assert_eq!(pause(now, at(1000), every, 0.5), Some(Duration::from_secs(300)));
-        assert_eq!(pause(now, Some(Timestamp::MAX), None, 0.0), Some(FAR));
+        assert_eq!(wake_at(now, None, None, 0.5), None);
+        assert_eq!(wake_at(now, at(10), every, 1.0), at(10));
+        assert_eq!(wake_at(now, at(1000), every, 0.5), at(300));
+        assert_eq!(wake_at(now, Some(Timestamp::MAX), None, 0.0), at(86_400));
+        assert_eq!(wake_at(now, None, Some(Duration::from_secs(1 << 40)), 0.5), None, "after the end of the calendar");
     }
 }

@@ -95,6 +95,117 @@ pub enum Effect {
     },
 }
 
+impl Effect {
+    /// Name of the effect in metrics and logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Record { .. } => "Record",
+            Self::Admit { .. } => "Admit",
+            Self::AddFinalizer { .. } => "AddFinalizer",
+            Self::RemoveFinalizer { .. } => "RemoveFinalizer",
+            Self::DeleteAction { .. } => "DeleteAction",
+            Self::CreatePart { .. } => "CreatePart",
+            Self::WriteReceipt(_) => "WriteReceipt",
+            Self::FailReceipt { .. } => "FailReceipt",
+            Self::DeleteReceipt { .. } => "DeleteReceipt",
+            Self::CreatePod(_) => "CreatePod",
+            Self::ChangePod { change: PodChange::Detach { .. }, .. } => "Detach",
+            Self::ChangePod { change: PodChange::Attach { .. }, .. } => "Attach",
+            Self::ChangePod { change: PodChange::Mark { .. }, .. } => "Mark",
+            Self::ChangePod { change: PodChange::Unmark { .. }, .. } => "Unmark",
+            Self::Evict { .. } => "Evict",
+            Self::DeletePod { .. } => "DeletePod",
+            Self::ReleasePod { .. } => "ReleasePod",
+            Self::Scale { .. } => "Scale",
+            Self::ClearLedger { .. } => "ClearLedger",
+        }
+    }
+
+    /// The object that the effect writes.
+    pub fn target(&self) -> EffectTarget {
+        match self {
+            Self::Record { action, .. }
+            | Self::Admit { action, .. }
+            | Self::AddFinalizer { action, .. }
+            | Self::RemoveFinalizer { action, .. }
+            | Self::DeleteAction { action } => EffectTarget::Action(action.clone()),
+            Self::CreatePart { part, .. } => EffectTarget::Action(named(Identity::from(&part.metadata).key)),
+            Self::WriteReceipt(new) => EffectTarget::Receipt(named(new.key.clone())),
+            Self::FailReceipt { receipt } | Self::DeleteReceipt { receipt } => EffectTarget::Receipt(receipt.clone()),
+            Self::CreatePod(new) => EffectTarget::Pod(named(new.key.clone())),
+            Self::ChangePod { pod, .. }
+            | Self::Evict { pod }
+            | Self::DeletePod { pod }
+            | Self::ReleasePod { pod, .. } => EffectTarget::Pod(pod.clone()),
+            Self::Scale { workload, .. } | Self::ClearLedger { workload } => EffectTarget::Workload(workload.clone()),
+        }
+    }
+
+    /// Id of the slot that the effect names.
+    pub fn slot(&self) -> Option<&str> {
+        match self {
+            Self::CreatePod(new) => Some(&new.slot),
+            Self::ChangePod { change: PodChange::Detach { slot, .. } | PodChange::Mark { slot, .. }, .. } => Some(slot),
+            Self::ChangePod { change: PodChange::Attach { .. } | PodChange::Unmark { .. }, .. }
+            | Self::Record { .. }
+            | Self::Admit { .. }
+            | Self::AddFinalizer { .. }
+            | Self::RemoveFinalizer { .. }
+            | Self::DeleteAction { .. }
+            | Self::CreatePart { .. }
+            | Self::WriteReceipt(_)
+            | Self::FailReceipt { .. }
+            | Self::DeleteReceipt { .. }
+            | Self::Evict { .. }
+            | Self::DeletePod { .. }
+            | Self::ReleasePod { .. }
+            | Self::Scale { .. }
+            | Self::ClearLedger { .. } => None,
+        }
+    }
+
+    /// Whether the effect updates the action itself, so that its refusal cannot be recorded in the action.
+    pub fn updates_action(&self) -> bool {
+        match self {
+            Self::Record { .. } | Self::Admit { .. } | Self::AddFinalizer { .. } | Self::RemoveFinalizer { .. } => true,
+            Self::DeleteAction { .. }
+            | Self::CreatePart { .. }
+            | Self::WriteReceipt(_)
+            | Self::FailReceipt { .. }
+            | Self::DeleteReceipt { .. }
+            | Self::CreatePod(_)
+            | Self::ChangePod { .. }
+            | Self::Evict { .. }
+            | Self::DeletePod { .. }
+            | Self::ReleasePod { .. }
+            | Self::Scale { .. }
+            | Self::ClearLedger { .. } => false,
+        }
+    }
+}
+
+/// Object that an effect writes. The identity of an object to be created has neither uid nor version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EffectTarget {
+    Action(Identity),
+    Receipt(Identity),
+    Pod(Identity),
+    Workload(Scalable),
+}
+
+impl EffectTarget {
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Action(id) | Self::Receipt(id) | Self::Pod(id) => &id.key,
+            Self::Workload(workload) => &workload.id.key,
+        }
+    }
+}
+
+fn named(key: Key) -> Identity {
+    Identity { key, ..Identity::default() }
+}
+
 /// A receipt to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewReceipt {
@@ -172,7 +283,6 @@ pub enum Patch {
 impl PodChange {
     /// Returns the patch for the change. It fails if the pod is another one, or if the facts that the change depends on
     /// have changed.
-    #[must_use]
     pub fn patch(&self, pod: &Identity) -> Patch {
         let mut patch = match self {
             Self::Detach { label, set, slot, action, peers } => json!({"metadata": {
@@ -223,7 +333,6 @@ fn mark(uid: &str, slot: &str, rests_on: &Claimable) -> Value {
 
 /// Owner reference to an action, not as controller. The pod is deleted if the action vanishes, and a GitOps tool does
 /// not prune the pod as an orphan of its own.
-#[must_use]
 pub fn action_owner(action: &Identity) -> Value {
     json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
@@ -258,7 +367,6 @@ pub enum RefusalKind {
 
 impl RefusalKind {
     /// The reason in the status.
-    #[must_use]
     pub fn reason(self) -> Reason {
         match self {
             Self::Denied | Self::Taken => Reason::PodRefused,

@@ -9,7 +9,7 @@ use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadActionStatus;
 use ganglion_api::workload_action::count::MOST_REPLICAS;
 use ganglion_api::workload_action::status::{Plan, Slot, Step};
-use ganglion_core::facts::{Identity, ReceiptFact, ScaleFact, SetFact};
+use ganglion_core::facts::{Identity, ReceiptFact, ReplicaSetFact, ScaleFact};
 
 use super::context::PlanContext;
 use super::effect::{Effect, Next, Scalable, ScalableKind};
@@ -106,7 +106,7 @@ fn ledger_left(ctx: &PlanContext, slot: &Slot) -> Option<Scalable> {
         let set = ctx.world.stateful_set(&name).filter(|known| ours(&known.set.scale))?;
         return Some(Scalable { kind: ScalableKind::StatefulSet, id: set.id.clone() });
     }
-    let set = |set: &SetFact| Scalable { kind: ScalableKind::ReplicaSet, id: set.id.clone() };
+    let set = |set: &ReplicaSetFact| Scalable { kind: ScalableKind::ReplicaSet, id: set.id.clone() };
     match slot.workload.kind.as_str() {
         "ReplicaSet" => return ctx.world.set(&name).filter(|known| ours(&known.scale)).map(set),
         "Deployment" => {

@@ -19,7 +19,6 @@ pub struct ActionFigures {
 }
 
 /// The figures of all actions.
-#[must_use]
 pub fn of_actions(world: &World, now: Timestamp) -> ActionFigures {
     let mut figures = ActionFigures::default();
     for action in world.actions() {

@@ -25,7 +25,6 @@ pub enum Hindrance {
 
 impl Hindrance {
     /// The hindrance of a claim that pods on two nodes cannot mount at the same time.
-    #[must_use]
     pub fn of_claim(claim: &ClaimFact) -> Option<Self> {
         let mode = claim.access_modes.first().filter(|_| !claim.is_shared())?;
         Some(Self::Claim { name: claim.id.key.name.clone(), mode: mode.clone() })
@@ -38,7 +37,6 @@ impl Hindrance {
     }
 
     /// Whether the new pod cannot run while the old one does. Otherwise only data are lost.
-    #[must_use]
     pub fn keeps_apart(&self) -> bool {
         match self {
             Self::Claim { .. } | Self::Recreate | Self::SameName => true,

@@ -7,7 +7,7 @@
 use ganglion_api::reasons::Reason;
 use ganglion_api::targets::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{DeploymentFact, Key, Owner, OwnerFact, SetFact, StatefulSetFact, group};
+use ganglion_core::facts::{DeploymentFact, Key, Owner, OwnerFact, ReplicaSetFact, StatefulSetFact, group};
 use ganglion_core::world::{OwnerReading, World};
 
 use super::context::Work;
@@ -26,7 +26,7 @@ pub enum Holder<'a> {
 
 impl<'a> Holder<'a> {
     /// The holder of this ReplicaSet's replicas. The error is a Deployment that is not known.
-    pub fn of(world: &'a World, set: &'a SetFact) -> Result<Self, &'a Owner> {
+    pub fn of(world: &'a World, set: &'a ReplicaSetFact) -> Result<Self, &'a Owner> {
         match &set.controller {
             None => Ok(Self::Set),
             Some(owner) if owner.kind == "Deployment" && group(&set.controller_version) == "apps" => {
@@ -40,7 +40,7 @@ impl<'a> Holder<'a> {
 
 /// The ReplicaSet with the replicas of an object of another kind: the first one that has any, or the only one if none
 /// has.
-pub fn current_set<'a>(world: &'a World, namespace: &str, workload: &WorkloadRef) -> Result<&'a SetFact, Stop> {
+pub fn current_set<'a>(world: &'a World, namespace: &str, workload: &WorkloadRef) -> Result<&'a ReplicaSetFact, Stop> {
     let WorkloadRef { kind, name, .. } = workload;
     let sets = || world.sets_of_named(namespace, workload).filter(|set| !set.terminating);
     if let Some(set) = sets().find(|set| set.scale.replicas > 0) {
@@ -97,7 +97,6 @@ pub struct NeededOwner {
 }
 
 /// The object of another kind whose replicas the action changes, or on which the action must clean up.
-#[must_use]
 pub fn needed_owner(world: &World, action: &WorkloadAction) -> Option<NeededOwner> {
     let work = Work::of(&action.spec).ok().filter(|work| work.verb.scales())?;
     let namespace = action.metadata.namespace.as_deref().unwrap_or_default();

@@ -21,7 +21,6 @@ fn runs_for_each_object(action: &WorkloadAction) -> bool {
 }
 
 /// Hash of the action's identity: its immutable spec, and its uid if each object runs. 10 hex digits.
-#[must_use]
 pub fn spec_hash(action: &WorkloadAction) -> String {
     let mut value = serde_json::to_value(&action.spec).unwrap_or(Value::Null);
     if let Value::Object(members) = &mut value {
@@ -37,7 +36,6 @@ pub fn spec_hash(action: &WorkloadAction) -> String {
 
 /// Name of the action's receipt: the action's name, cut to fit, and the hash of its identity. A recorded name takes
 /// precedence, so that labels that a tool adds later do not make it another action.
-#[must_use]
 pub fn receipt_name(action: &WorkloadAction) -> String {
     if let Some(recorded) = action.status.as_ref().and_then(|status| status.receipt.as_ref()) {
         return recorded.clone();
@@ -48,7 +46,6 @@ pub fn receipt_name(action: &WorkloadAction) -> String {
 }
 
 /// Id of a slot: a hash of the action's uid and the slot's index. 16 hex digits.
-#[must_use]
 pub fn slot_id(action_uid: &str, index: i32) -> String {
     digest(&[action_uid, &index.to_string()], 16)
 }
@@ -60,7 +57,6 @@ pub fn slot_ids(action_uid: &str) -> impl Iterator<Item = String> {
 
 /// Name of a slot's new pod in one attempt. It has the style of the ReplicaSet's own names and is deterministic, so
 /// that the pod cannot be created twice.
-#[must_use]
 pub fn replacement_name(set_name: &str, slot: &str, attempt: i32) -> String {
     let mut name = set_name.to_owned();
     name.truncate(240);

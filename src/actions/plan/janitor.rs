@@ -113,14 +113,14 @@ fn cleanup(world: &World, pod: &PodFact) -> Option<Effect> {
     }
 }
 
-fn template_cost(set: &ganglion_core::facts::SetFact) -> Option<String> {
+fn template_cost(set: &ganglion_core::facts::ReplicaSetFact) -> Option<String> {
     set.template.as_ref()?.cost.clone()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ganglion_core::facts::{Marks, Owner, ScaleFact, SetFact};
+    use ganglion_core::facts::{Marks, Owner, ReplicaSetFact, ScaleFact};
     use ganglion_core::world::{Origin, Unreadable};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -215,7 +215,7 @@ mod tests {
         let id = Identity { key: Key::new("a", "set"), uid: "set".into(), version: "1".into() };
         let scale = ScaleFact { replicas: 4, ledger: Some(ledger.render()), ..ScaleFact::default() };
         let mut world = World::default();
-        world.apply(SetFact { id, scale, ..SetFact::default() }, Origin::Watch);
+        world.apply(ReplicaSetFact { id, scale, ..ReplicaSetFact::default() }, Origin::Watch);
         let all = swept(&world);
         assert!(matches!(&all[..], [Effect::ClearLedger { workload }] if workload.id.uid == "set"), "{all:?}");
     }

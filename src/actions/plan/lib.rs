@@ -104,7 +104,6 @@ impl Limits {
 const NOTHING: Next = Next::Wait { until: None, report: None };
 
 /// Returns the next step of this action.
-#[must_use]
 pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits, ranker: &dyn NodeRanker) -> Next {
     let Some(action) = world.action(key) else { return NOTHING };
     let fresh = WorkloadActionStatus::default();
@@ -457,7 +456,6 @@ fn wait(ctx: &PlanContext, status: WorkloadActionStatus, until: Option<Timestamp
 }
 
 /// Name of the spec's action for the column Action, logs and metrics.
-#[must_use]
 pub fn verb(action: &WorkloadAction) -> &'static str {
     let spec = &action.spec;
     let members = [

@@ -192,7 +192,6 @@ impl Resource {
 }
 
 /// Entry of the plan for a chosen or possible node.
-#[must_use]
 pub fn possible(name: &str, share: i64, replicas: i32) -> NodeChoice {
     let message = format!("{}.{} % free with one more replica", share / 10, (share % 10).abs());
     NodeChoice { name: name.to_owned(), replicas, message, refused: None }

@@ -115,13 +115,11 @@ impl<'a> Filter<'a> {
 }
 
 /// The source as text, for messages and columns.
-#[must_use]
 pub fn source_words(source: &NodeSource) -> String {
     place_words(source.node_name.as_deref(), source.node_selector.as_ref(), source.condition.as_deref())
 }
 
 /// The target as text, for messages and columns.
-#[must_use]
 pub fn target_words(target: &Target) -> String {
     let asked = place_words(target.node_name.as_deref(), target.node_selector.as_ref(), target.condition.as_deref());
     match &target.policy {
@@ -132,7 +130,6 @@ pub fn target_words(target: &Target) -> String {
 }
 
 /// Labels as text, in the syntax of `kubectl -l`.
-#[must_use]
 pub fn labels_words(labels: &BTreeMap<String, String>) -> String {
     place_words(None, Some(labels), None).replace(", ", ",")
 }

@@ -14,7 +14,6 @@ const ALIKE: usize = 8;
 const SHORT: usize = 40;
 
 /// Table of the replicas with the reason of each choice; empty if nothing would be done.
-#[must_use]
 pub fn replicas(plan: &Plan) -> String {
     if plan.replicas.is_empty() {
         return String::new();
@@ -41,7 +40,6 @@ fn row(plan: &Plan, replica: &PlannedReplica) -> [String; 4] {
 }
 
 /// The nodes and pods that were not chosen, with the reasons.
-#[must_use]
 pub fn others(plan: &Plan) -> String {
     let nodes: Vec<&NodeChoice> = plan.nodes.iter().filter(|node| node.replicas == 0).collect();
     let pods: Vec<&PodChoice> = plan.pods.iter().filter(|pod| !pod.chosen).collect();

@@ -58,7 +58,6 @@ pub enum PreviewOutcome {
 }
 
 /// Asks the planner about an action as if it were created now. The world is unchanged afterwards.
-#[must_use]
 pub fn preview(
     world: &mut World,
     action: &WorkloadAction,
@@ -99,7 +98,6 @@ fn as_new(action: &WorkloadAction, now: Timestamp) -> WorkloadAction {
 
 impl ActionPreview {
     /// The preview of an action that the API server does not accept, with its message.
-    #[must_use]
     pub fn refused(key: Key, action: &'static str, words: String) -> Self {
         let exists = words.contains("already exists");
         let advice = if exists {
@@ -122,7 +120,6 @@ impl ActionPreview {
     }
 
     /// The preview of an action that the API server accepts and for which no plan is known.
-    #[must_use]
     pub fn unplanned(key: Key, action: &'static str) -> Self {
         Self {
             outcome: PreviewOutcome::Starts,
@@ -165,13 +162,11 @@ impl ActionPreview {
     }
 
     /// Whether the action would start at once or has nothing to do.
-    #[must_use]
     pub fn starts(&self) -> bool {
         matches!(self.outcome, PreviewOutcome::Starts | PreviewOutcome::Nothing)
     }
 
     /// Text for a terminal. Lines have at most 120 columns, except for long names.
-    #[must_use]
     pub fn text(&self) -> String {
         let Self { namespace, name, action, .. } = self;
         let how = match self.outcome {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::nodes::Load;
 use super::scope::Stop;
 use ganglion_api::reasons::Reason;
-use ganglion_core::facts::{SetFact, TemplateFact};
+use ganglion_core::facts::{ReplicaSetFact, TemplateFact};
 use ganglion_core::world::World;
 
 /// Ranks nodes by PlacementPolicies.
@@ -39,7 +39,7 @@ pub trait NodeRanking {
 /// A pod to place: its ReplicaSet and its template.
 #[derive(Clone, Copy, Debug)]
 pub struct RankedPod<'a> {
-    pub set: &'a SetFact,
+    pub set: &'a ReplicaSetFact,
     pub template: &'a TemplateFact,
 }
 
@@ -54,7 +54,6 @@ pub enum RankError {
 
 impl RankError {
     /// The stop of an action that names this policy.
-    #[must_use]
     pub fn stop(self, policy: &str) -> Stop {
         match self {
             Self::Missing => {

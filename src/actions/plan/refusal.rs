@@ -17,7 +17,6 @@ use ganglion_core::facts::Ledger;
 const REFUSED_PACE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Returns the next step after the API server refused an effect for a reason that an immediate retry does not change.
-#[must_use]
 pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusal: &Refusal) -> Next {
     let later = |after| Next::Wait { until: Some(now + after), report: None };
     let Some(action) = world.action(key) else { return NOTHING };

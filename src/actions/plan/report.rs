@@ -51,7 +51,6 @@ fn ttl_not_honored(ctx: &PlanContext) -> Option<String> {
 }
 
 /// The summary of the action.
-#[must_use]
 pub fn summary(ctx: &PlanContext, status: &WorkloadActionStatus) -> Summary {
     let (work, slots, finished_at) = (ctx.work, &status.slots[..], status.finished_at.as_ref());
     let named = match (work.workload, work.pod) {
@@ -92,7 +91,6 @@ fn took(started: Option<&Time>, finished: Option<&Time>) -> Option<String> {
 }
 
 /// A slot as text: what it does, its step and its message.
-#[must_use]
 pub fn slot_words(verb: Verb, slot: &Slot) -> String {
     if slot.step == Step::Succeeded {
         return work_words(verb, slot, true);
@@ -106,7 +104,6 @@ pub fn slot_words(verb: Verb, slot: &Slot) -> String {
 }
 
 /// A step as text: what the slot does, or how it ended.
-#[must_use]
 pub fn step_words(step: Step) -> &'static str {
     match step {
         Step::Queued => "waiting for a retry",
@@ -130,7 +127,6 @@ pub fn step_words(step: Step) -> &'static str {
 }
 
 /// The planned work of a slot that has not started.
-#[must_use]
 pub fn planned_replica(slot: &Slot) -> PlannedReplica {
     PlannedReplica {
         pod: slot.victim.as_ref().map(|pod| pod.name.clone()),
@@ -153,7 +149,6 @@ fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
 }
 
 /// The state of an action with these slots: that of the open slot that is furthest behind.
-#[must_use]
 pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
     let open = slots.iter().filter(|slot| !slot.step.is_end());
     let Some(slot) = open.min_by_key(|slot| (slot.reason.is_none(), slot.step)) else {
@@ -180,7 +175,6 @@ fn nothing_words(ctx: &PlanContext) -> String {
 }
 
 /// The final state of an action whose slots have all ended.
-#[must_use]
 pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
     let verb = ctx.work.verb;
     let wanted = usize::try_from(ctx.work.count).unwrap_or(0);

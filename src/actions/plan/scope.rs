@@ -7,7 +7,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::targets::WorkloadRef;
 use ganglion_api::workload_action::status::Slot;
 use ganglion_core::expression::{Concern, ExpressionError};
-use ganglion_core::facts::{DeploymentFact, Key, Ledger, Owner, PodFact, ScaleFact, SetFact, StatefulSetFact};
+use ganglion_core::facts::{DeploymentFact, Key, Ledger, Owner, PodFact, ReplicaSetFact, ScaleFact, StatefulSetFact};
 use ganglion_core::world::World;
 
 use super::effect::{Scalable, ScalableKind};
@@ -68,7 +68,7 @@ impl Stop {
 /// A workload and the ReplicaSet, or StatefulSet, that owns its pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
-    pub set: &'a SetFact,
+    pub set: &'a ReplicaSetFact,
     pub holder: Holder<'a>,
 }
 
@@ -158,7 +158,7 @@ impl<'a> Scope<'a> {
     }
 
     /// The scope of a ReplicaSet's pods.
-    pub fn of_set(world: &'a World, set: &'a SetFact) -> Result<Self, Stop> {
+    pub fn of_set(world: &'a World, set: &'a ReplicaSetFact) -> Result<Self, Stop> {
         let holder = Holder::of(world, set).map_err(|deployment| {
             let (name, set) = (&deployment.name, &set.id.key.name);
             Stop::soon(Reason::WorkloadNotFound, format!("Deployment {name} of ReplicaSet {set} does not exist"))
@@ -302,7 +302,7 @@ impl<'a> Scope<'a> {
     }
 
     /// The ReplicaSets of the workload.
-    fn sets(&self, world: &'a World) -> impl Iterator<Item = &'a SetFact> + use<'a> {
+    fn sets(&self, world: &'a World) -> impl Iterator<Item = &'a ReplicaSetFact> + use<'a> {
         let owner = match self.holder {
             Holder::Set | Holder::Stateful(_) => None,
             Holder::Deployment(deployment) => Some(&deployment.id.uid),
@@ -311,7 +311,7 @@ impl<'a> Scope<'a> {
         owner.into_iter().flat_map(|uid| world.sets_of(uid))
     }
 
-    fn other_set(&self, world: &'a World) -> Option<&'a SetFact> {
+    fn other_set(&self, world: &'a World) -> Option<&'a ReplicaSetFact> {
         self.sets(world).find(|set| set.id.uid != self.set.id.uid && set.scale.replicas > 0)
     }
 
@@ -355,8 +355,8 @@ impl<'a> Scope<'a> {
 }
 
 /// The ReplicaSet of the Deployment's current revision.
-fn current_set<'a>(world: &'a World, deployment: &DeploymentFact) -> Option<&'a SetFact> {
-    let number = |set: &SetFact| set.revision.as_ref().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+fn current_set<'a>(world: &'a World, deployment: &DeploymentFact) -> Option<&'a ReplicaSetFact> {
+    let number = |set: &ReplicaSetFact| set.revision.as_ref().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     world.sets_of(&deployment.id.uid).filter(|set| !set.terminating).max_by_key(|set| number(set))
 }
 

@@ -8,7 +8,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use ganglion_api::workload_action::status::{Slot, Step};
-use ganglion_core::facts::{Key, PodFact, SetFact};
+use ganglion_core::facts::{Key, PodFact, ReplicaSetFact};
 use ganglion_core::world::World;
 
 use super::apart;
@@ -27,7 +27,7 @@ const MOST_PEERS: usize = 400;
 #[derive(Clone, Copy, Debug)]
 pub struct Pods<'a> {
     world: &'a World,
-    set: &'a SetFact,
+    set: &'a ReplicaSetFact,
     /// The minimum and maximum number of pods that the set may have to keep, from its own replicas, the workload's, and
     /// those of our last change. They differ until the workload's controller has updated the set.
     least: i32,

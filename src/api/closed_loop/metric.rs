@@ -107,7 +107,6 @@ pub enum Side {
 }
 
 impl Side {
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Low => "Low",

@@ -153,7 +153,6 @@ reasons! {
 
 impl LoopReason {
     /// Parses the reason of a condition.
-    #[must_use]
     pub fn of(word: &str) -> Self {
         serde_json::from_value(word.into()).unwrap_or(Self::Unknown)
     }

@@ -198,7 +198,6 @@ pub enum ResourceName {
 
 impl ResourceName {
     /// Name in Kubernetes.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",

@@ -142,6 +142,15 @@ mod tests {
     }
 
     #[test]
+    fn empty_texts_are_read_as_they_were_written() {
+        for (metric, reason) in [("", LoopReason::Dwell), ("A", LoopReason::Outranked)] {
+            let (metric, message) = (metric.to_owned(), String::new());
+            let line = Rejected { side: Side::Low, metric, reason, message }.to_string();
+            assert_eq!(line.parse::<Rejected>().unwrap().to_string(), line);
+        }
+    }
+
+    #[test]
     fn what_is_no_line_is_left_out_and_the_status_is_read() {
         let act = "3 2026-11-21T10:00:03.000000Z Raise replicas";
         let other =

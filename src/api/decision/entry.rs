@@ -133,13 +133,32 @@ mod tests {
             let line = entry.to_string();
             let read: Entry = line.parse().unwrap();
             prop_assert_eq!(read.to_string(), line);
-            prop_assert_eq!((read.seq, read.at, read.outcome, read.ended), (entry.seq, entry.at, entry.outcome, entry.ended));
+            prop_assert_eq!((read.seq, read.at, read.outcome, read.ended), (entry.seq, entry.at, entry.outcome,
+                entry.ended));
         }
 
         #[test]
         fn no_line_is_a_panic(line in "[0-9 |a-zA-Z:-]{0,60}") {
             let _ = line.parse::<Entry>();
         }
+    }
+
+    #[test]
+    fn an_effect_without_action_and_outcome_stays() {
+        let entry = Entry {
+            seq: 0,
+            at: MicroTime(Timestamp::UNIX_EPOCH),
+            side: Side::Low,
+            metric: "0".to_owned(),
+            value: None,
+            rung: 0,
+            action: String::new(),
+            outcome: None,
+            ended: None,
+            effect: Some("A".to_owned()),
+        };
+        let line = entry.to_string();
+        assert_eq!(line.parse::<Entry>().unwrap().to_string(), line);
     }
 
     #[test]

@@ -8,7 +8,6 @@ use crate::refs::{CaRef, SecretRef};
 use crate::scalars::DurationText;
 
 /// Allowed types of a source, by its name in the spec.
-#[must_use]
 pub fn types_of(source: &str) -> &'static [&'static str] {
     match source {
         "deltaP" => &["DifferentialPressureAPI", "Fake"],
@@ -116,7 +115,6 @@ pub enum CpuUsageFormat {
 
 impl CpuUsageFormat {
     /// Name in the spec.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Percent => "Percent",

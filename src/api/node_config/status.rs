@@ -116,7 +116,6 @@ impl NodeValue {
         [Self::InletTemperature, Self::DifferentialPressure, Self::Cpu, Self::Memory, Self::Power];
 
     /// Name in the status.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InletTemperature => "inletTemperature",
@@ -128,7 +127,6 @@ impl NodeValue {
     }
 
     /// Unit that follows the number.
-    #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
             Self::InletTemperature => "°C",
@@ -141,7 +139,6 @@ impl NodeValue {
 
 impl NodeConfigStatus {
     /// The reading of this value in the status.
-    #[must_use]
     pub fn reading(&self, value: NodeValue) -> Option<&NodeReading> {
         match value {
             NodeValue::InletTemperature => self.inlet_temperature.as_ref(),

@@ -214,7 +214,6 @@ pub struct Slot {
 
 impl Slot {
     /// Whether the slot's replica belongs to a StatefulSet.
-    #[must_use]
     pub fn is_stateful(&self) -> bool {
         self.workload.kind == "StatefulSet"
     }
@@ -268,7 +267,6 @@ pub enum Step {
 
 impl Step {
     /// Whether the slot has ended.
-    #[must_use]
     pub fn is_end(self) -> bool {
         match self {
             Self::Queued

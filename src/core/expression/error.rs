@@ -108,7 +108,6 @@ pub enum Concern {
 
 impl ExpressionError {
     /// Scope of the error.
-    #[must_use]
     pub fn concern(&self) -> Concern {
         match self {
             Self::Empty

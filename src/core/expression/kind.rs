@@ -19,7 +19,6 @@ pub enum Kind {
 
 impl Kind {
     /// Whether values of this type are numbers.
-    #[must_use]
     pub fn is_number(self) -> bool {
         match self {
             Self::Int | Self::Double => true,

@@ -33,7 +33,7 @@ pub(super) enum MetricField {
     Value,
     Excess,
     Rank,
-    ResultKind,
+    Wanted,
     Served,
     Limited,
 }
@@ -44,7 +44,7 @@ const FIELDS: [(&str, MetricField); 8] = [
     ("metric.value", MetricField::Value),
     ("metric.excess", MetricField::Excess),
     ("metric.rank", MetricField::Rank),
-    ("metric.wanted", MetricField::ResultKind),
+    ("metric.wanted", MetricField::Wanted),
     ("metric.served", MetricField::Served),
     ("metric.limited", MetricField::Limited),
 ];
@@ -58,7 +58,7 @@ impl MetricField {
         match self {
             Self::Name | Self::Side => Kind::Text,
             Self::Value | Self::Excess => Kind::Double,
-            Self::Rank | Self::ResultKind | Self::Served | Self::Limited => Kind::Int,
+            Self::Rank | Self::Wanted | Self::Served | Self::Limited => Kind::Int,
         }
     }
 
@@ -70,7 +70,7 @@ impl MetricField {
             Self::Value => CowVal::owned(CelDouble::from(metric.value)),
             Self::Excess => CowVal::owned(CelDouble::from(metric.excess)),
             Self::Rank => int(metric.rank),
-            Self::ResultKind => int(metric.wanted),
+            Self::Wanted => int(metric.wanted),
             Self::Served => int(metric.served),
             Self::Limited => int(metric.limited),
         }

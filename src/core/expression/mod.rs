@@ -109,25 +109,21 @@ impl Expression {
     }
 
     /// The source text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0.text
     }
 
     /// Whether it reads a value that depends on the node's pods, so that the eviction of a pod may change the result.
-    #[must_use]
     pub fn reads_pods(&self) -> bool {
         self.0.leaves.iter().any(Leaf::is_of_pods)
     }
 
     /// Whether it reads the usage of the node, or tests with `has` whether it is available.
-    #[must_use]
     pub fn reads_usage(&self) -> bool {
         self.0.leaves.iter().any(|leaf| leaf.usage().is_some())
     }
 
     /// Whether it reads the usage of the node without testing with `has` whether it is available.
-    #[must_use]
     pub fn needs_usage(&self) -> bool {
         let leaves = &self.0.leaves;
         let is_tested = |measure: Measure| leaves.contains(&Leaf::HasValue(measure));

@@ -81,7 +81,6 @@ pub struct ResourceView {
 
 impl ResourceView {
     /// Requested over allocatable; 1.0 if nothing is allocatable, so that such a node looks full.
-    #[must_use]
     pub fn requested_share(&self) -> f64 {
         if self.allocatable <= 0 {
             return 1.0;

@@ -26,13 +26,11 @@ impl Score {
     }
 
     /// The number for this metric; None if there is no result, as after a division by zero.
-    #[must_use]
     pub fn of(&self, metric: &MetricView<'_>) -> Option<f64> {
         number(&self.0.evaluate(Subject::Metric(metric)).ok()?)
     }
 
     /// The source text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0.text
     }

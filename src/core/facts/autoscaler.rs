@@ -24,7 +24,6 @@ pub enum AutoscalerKind {
 
 impl AutoscalerKind {
     /// Name of the kind.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ScaledObject => "ScaledObject",
@@ -83,7 +82,6 @@ pub enum Controls {
 
 impl Controls {
     /// Whether the autoscaler writes this dimension of its target: `replicas`, or `container/resource`.
-    #[must_use]
     pub fn holds(&self, dimension: &str) -> bool {
         match self {
             Self::Nothing => false,

@@ -16,7 +16,6 @@ pub struct ClaimFact {
 
 impl ClaimFact {
     /// Whether pods on two nodes may mount the volume at the same time.
-    #[must_use]
     pub fn is_shared(&self) -> bool {
         self.access_modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
     }

@@ -26,13 +26,11 @@ pub struct Ledger {
 
 impl Ledger {
     /// Parses the annotation; None if the annotation is missing or malformed.
-    #[must_use]
     pub fn parse(text: Option<&str>) -> Option<Self> {
         serde_json::from_str(text?).ok()
     }
 
     /// Text of the annotation.
-    #[must_use]
     pub fn render(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

@@ -26,7 +26,7 @@ pub use ledger::Ledger;
 pub use node::{CONGESTION, CONGESTION_SAMPLED_AT, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES};
 pub use owner::{OtherKind, OwnerFact, group};
 pub use pod::{Marks, OutsidePodFact, PodFact, PodHold, Trouble};
-pub use replica_set::{ReplicaSet, ReplicaSetSpec, SPREAD_RATE, SetFact, TemplateFact};
+pub use replica_set::{ReplicaSet, ReplicaSetFact, ReplicaSetSpec, SPREAD_RATE, TemplateFact};
 pub use requests::{GPU, Requests, cores, default_requests, requests};
 pub use run::{PodRun, RunFailure, pod_type};
 pub use stateful_set::{PinBindingFact, PinPolicyFact, StatefulSet, StatefulSetFact, VolumeFact, pin_of};
@@ -67,7 +67,6 @@ pub struct Identity {
 impl Identity {
     /// The resourceVersion as a number, for comparison; 0 if it is not a number. Kubernetes 1.35 guarantees that
     /// versions of one kind can be compared this way, and earlier servers with etcd behave the same.
-    #[must_use]
     pub fn order(&self) -> u64 {
         self.version.parse().unwrap_or(0)
     }
@@ -93,7 +92,6 @@ pub struct Selector {
 
 impl Selector {
     /// Whether the labels satisfy every term. An operator that the API does not define matches nothing.
-    #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.expressions.iter().all(|(key, operator, values)| {
@@ -109,7 +107,6 @@ impl Selector {
     }
 
     /// Whether a term uses this label key.
-    #[must_use]
     pub fn mentions(&self, key: &str) -> bool {
         self.labels.contains_key(key) || self.expressions.iter().any(|(term, _, _)| term == key)
     }

@@ -75,7 +75,6 @@ pub struct NodeFact {
 impl NodeFact {
     /// Whether pods may be scheduled to the node, possibly only pods that tolerate a taint. False for control plane
     /// nodes whose role taint repels pods.
-    #[must_use]
     pub fn takes_pods(&self) -> bool {
         let of_role = |taint: &Taint| taint.effect != "PreferNoSchedule" && taint.key.starts_with(NODE_ROLE);
         self.ready && !self.cordoned && !self.terminating && !self.taints.iter().any(of_role)

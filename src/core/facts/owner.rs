@@ -56,7 +56,6 @@ fn number(value: &Value) -> Option<i64> {
 }
 
 /// Group of an API version; empty for the core group.
-#[must_use]
 pub fn group(api_version: &str) -> &str {
     api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }

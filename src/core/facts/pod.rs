@@ -85,37 +85,31 @@ pub struct PodHold {
 
 impl PodFact {
     /// Node of the pod and the resources that it occupies there; None if the pod is unbound or finished.
-    #[must_use]
     pub fn held(&self) -> Option<(&str, PodHold)> {
         Some((self.node.as_deref().filter(|_| !self.finished)?, self.hold))
     }
 
     /// Whether the pod counts for its ReplicaSet: neither finished nor being deleted.
-    #[must_use]
     pub fn is_active(&self) -> bool {
         !self.terminating && !self.finished
     }
 
     /// Whether the pod is active and Ready.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         self.is_active() && self.ready_since.is_some()
     }
 
     /// Whether the ReplicaSet with this uid controls the pod.
-    #[must_use]
     pub fn is_of(&self, set_uid: &str) -> bool {
         self.controller.as_ref().is_some_and(|owner| owner.uid == set_uid)
     }
 
     /// Type of the pod; see [`pod_type`].
-    #[must_use]
     pub fn pod_type(&self) -> &str {
         pod_type(&self.labels, &self.id.key.name)
     }
 
     /// Whether the pods differ only in how their containers run (and in the version).
-    #[must_use]
     pub fn differs_in_run_only(&self, other: &Self) -> bool {
         let as_other = || {
             let mut one = Self { run: other.run.clone(), ..self.clone() };
@@ -127,7 +121,6 @@ impl PodFact {
     }
 
     /// Whether the pod carries the mark of this slot.
-    #[must_use]
     pub fn is_marked_by(&self, slot: &str) -> bool {
         self.marks.slot.as_deref() == Some(slot)
     }
@@ -145,7 +138,6 @@ pub struct OutsidePodFact {
 
 impl OutsidePodFact {
     /// See [`PodFact::held`].
-    #[must_use]
     pub fn held(&self) -> Option<(&str, PodHold)> {
         Some((self.node.as_deref().filter(|_| !self.finished)?, self.hold))
     }

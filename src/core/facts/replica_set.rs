@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for TemplateFact {
 
 /// A ReplicaSet.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SetFact {
+pub struct ReplicaSetFact {
     pub id: Identity,
     /// Labels that serve as those of an owner of another kind. Empty for a Deployment's ReplicaSets: the Deployment has
     /// its own.
@@ -108,7 +108,7 @@ pub struct SetFact {
     pub template: Option<Arc<TemplateFact>>,
 }
 
-impl From<ReplicaSet> for SetFact {
+impl From<ReplicaSet> for ReplicaSetFact {
     fn from(ReplicaSet { metadata: meta, spec, status }: ReplicaSet) -> Self {
         let scale = scale(&meta, spec.as_ref().and_then(|spec| spec.replicas));
         let observed = status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
@@ -148,7 +148,7 @@ mod tests {
         let template = json!({"spec": {"hostnameOverride": "web", "containers": [{"name": "c", "later": {"a": [1]}}]}});
         let set = json!({"metadata": {"name": "web"}, "spec": {"selector": {}, "template": template}});
         let set: ReplicaSet = serde_json::from_str(&set.to_string()).unwrap();
-        let fact = SetFact::from(set);
+        let fact = ReplicaSetFact::from(set);
         assert_eq!(&*fact.template.unwrap().json, template.to_string());
     }
 
@@ -164,6 +164,6 @@ mod tests {
     fn the_rate_that_its_pods_are_spread_by_is_kept() {
         let set = json!({"metadata": {"name": "web", "annotations": {SPREAD_RATE: "0.5"}}});
         let set: ReplicaSet = serde_json::from_str(&set.to_string()).unwrap();
-        assert_eq!(SetFact::from(set).spread_rate.as_deref(), Some("0.5"));
+        assert_eq!(ReplicaSetFact::from(set).spread_rate.as_deref(), Some("0.5"));
     }
 }

@@ -66,7 +66,6 @@ impl std::ops::Sub for Requests {
 /// Effective request of a pod, as the scheduler computes it: the larger of (a) containers plus sidecars and (b) the
 /// largest init container plus the sidecars started before it. The pod-level request overrides it, if set. The overhead
 /// is added.
-#[must_use]
 pub fn requests(spec: &PodSpec) -> Requests {
     let (mut side, mut peak) = (Requests::default(), Requests::default());
     for init in spec.init_containers.iter().flatten() {
@@ -96,7 +95,6 @@ pub fn default_requests(spec: &mut PodSpec) {
 }
 
 /// CPU of a pod in millicores as WAO counts it: for each container its request, or else its limit.
-#[must_use]
 pub fn cores(spec: &PodSpec) -> i64 {
     let cpu = |container: &Container| {
         let resources = container.resources.as_ref();

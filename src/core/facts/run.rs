@@ -80,7 +80,6 @@ fn failure(container: &ContainerStatus) -> Option<RunFailure> {
 }
 
 /// Type of a pod: the first non-empty label of `podtype`, `app` and `name`; otherwise its name.
-#[must_use]
 pub fn pod_type<'a>(labels: &'a BTreeMap<String, String>, name: &'a str) -> &'a str {
     let label = |key: &str| labels.get(key).map(String::as_str).filter(|value| !value.is_empty());
     ["podtype", "app", "name"].into_iter().find_map(label).unwrap_or(name)

@@ -7,7 +7,7 @@ use kube::Resource;
 use serde::Deserialize;
 
 use super::workload::{scale, selector_text};
-use super::{Identity, Owner, SetFact, TemplateFact};
+use super::{Identity, Owner, ReplicaSetFact, TemplateFact};
 use ganglion_api::foreign::{MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding};
 use ganglion_api::marks;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub struct RollingUpdate {
 pub struct StatefulSetFact {
     pub id: Identity,
     /// The facts that a StatefulSet shares with a ReplicaSet. Its `id` has no version; see `id` above.
-    pub set: SetFact,
+    pub set: ReplicaSetFact,
     pub status_replicas: i32,
     /// Current revision and update revision of its pods.
     pub revisions: (Option<String>, Option<String>),
@@ -80,31 +80,26 @@ pub struct StatefulSetFact {
 
 impl StatefulSetFact {
     /// Name of the pod with this ordinal.
-    #[must_use]
     pub fn pod_name(&self, ordinal: i32) -> String {
         format!("{}-{ordinal}", self.id.key.name)
     }
 
     /// Ordinal of a pod of this StatefulSet; None for other names.
-    #[must_use]
     pub fn ordinal(&self, pod: &str) -> Option<i32> {
         pod.strip_prefix(&self.id.key.name)?.strip_prefix('-')?.parse().ok()
     }
 
     /// Ordinal of the pod that one more replica would create.
-    #[must_use]
     pub fn next_ordinal(&self) -> i32 {
         self.first_ordinal.saturating_add(self.set.scale.replicas)
     }
 
     /// Whether the StatefulSet wants a pod with this ordinal.
-    #[must_use]
     pub fn keeps(&self, ordinal: i32) -> bool {
         (self.first_ordinal..self.next_ordinal()).contains(&ordinal)
     }
 
     /// Whether the operator's scheduling gate holds new pods.
-    #[must_use]
     pub fn is_gated(&self) -> bool {
         self.set.template.as_ref().is_some_and(|template| template.gated)
     }
@@ -116,7 +111,6 @@ impl StatefulSetFact {
     }
 
     /// Whether a change of the template has not reached all pods that it applies to.
-    #[must_use]
     pub fn in_rollout(&self) -> bool {
         let (current, wanted) = &self.revisions;
         let updated = self.partition.map(|partition| self.set.scale.replicas.saturating_sub(partition.max(0)).max(0));
@@ -144,7 +138,7 @@ impl From<StatefulSet> for StatefulSetFact {
             claims,
             selector: selector_text(spec.as_ref().map(|spec| &spec.selector)),
             terminating,
-            set: SetFact {
+            set: ReplicaSetFact {
                 id: Identity { version: String::new(), ..id.clone() },
                 labels: meta.labels.clone().unwrap_or_default(),
                 scale,
@@ -154,7 +148,7 @@ impl From<StatefulSet> for StatefulSetFact {
                 terminating,
                 // Also for a StatefulSet without replicas: an action may create its first replica.
                 template: spec.and_then(|spec| spec.template).map(Arc::new),
-                ..SetFact::default()
+                ..ReplicaSetFact::default()
             },
             id,
         }
@@ -168,7 +162,6 @@ pub(super) fn pinned_to(pod: &Pod) -> Option<String> {
 }
 
 /// Node that every term names.
-#[must_use]
 pub fn pin_of(required: &NodeSelector) -> Option<&str> {
     let terms = &required.node_selector_terms;
     let first = node_of(terms.first()?)?;

@@ -29,7 +29,6 @@ pub struct Owner {
 
 impl Owner {
     /// The controlling owner reference, if there is one.
-    #[must_use]
     pub fn controller_of(meta: &ObjectMeta) -> Option<Self> {
         meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map(|owner| Self {
             kind: owner.kind.clone(),
@@ -40,7 +39,6 @@ impl Owner {
 
     /// API version in the controlling owner reference; empty if there is none. Not a field of [`Owner`], to save
     /// memory: every pod has one.
-    #[must_use]
     pub fn version_in(meta: &ObjectMeta) -> String {
         let controller = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
         controller.map(|owner| owner.api_version.clone()).unwrap_or_default()
@@ -79,7 +77,6 @@ pub struct DeploymentFact {
 
 impl DeploymentFact {
     /// Whether pods of more than one template exist, or the controller has not observed the latest spec.
-    #[must_use]
     pub fn in_rollout(&self) -> bool {
         self.observed_generation < self.generation || self.updated_replicas < self.status_replicas
     }
@@ -156,7 +153,6 @@ pub(super) fn scale(meta: &ObjectMeta, replicas: Option<i32>) -> ScaleFact {
 /// Field manager that will write `spec.replicas` again: a manager that applied it (server-side apply), or whose last
 /// applied configuration contains it. A manager that wrote it by an update does not count: the API server sets defaults
 /// before it records the fields of an update, so the creator of a workload owns replicas that its manifest leaves out.
-#[must_use]
 pub fn replicas_owner(meta: &ObjectMeta) -> Option<String> {
     let entries = || meta.managed_fields.iter().flatten();
     let owns = |entry: &&ManagedFieldsEntry, path: &str| {
@@ -189,7 +185,6 @@ fn has_replicas(manifest: &str) -> bool {
 }
 
 /// Field manager that last wrote this field, except the execution of a loop.
-#[must_use]
 pub fn holder(fields: &[ManagedFieldsEntry], path: &[&str]) -> Option<String> {
     let pointer: String = path.iter().map(|part| format!("/f:{part}")).collect();
     let held = fields.iter().filter(|entry| {
@@ -221,7 +216,6 @@ pub struct BudgetFact {
 
 impl BudgetFact {
     /// Whether the budget selects a pod with these labels in this namespace.
-    #[must_use]
     pub fn guards(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         self.id.key.namespace == namespace && self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
     }

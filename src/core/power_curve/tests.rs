@@ -145,7 +145,8 @@ proptest! {
 
     #[test]
     fn rising_points_give_a_rising_curve(
-        mut points in prop::collection::vec(-1e9..=1e9_f64, POINTS), mut parts in prop::collection::vec(0.0..=1.0_f64, 2..50),
+        mut points in prop::collection::vec(-1e9..=1e9_f64, POINTS), mut parts in prop::collection::vec(0.0..=1.0_f64,
+            2..50),
         near in prop::collection::vec((0..=20_u8, -4..=4_i8), 0..50),
     ) {
         points.sort_by(f64::total_cmp);

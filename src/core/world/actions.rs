@@ -82,7 +82,6 @@ impl ActionProgress {
 }
 
 /// uid of the moveApplication that created the action.
-#[must_use]
 pub fn application_of(action: &WorkloadAction) -> Option<&str> {
     let owners = action.metadata.owner_references.iter().flatten();
     let is_application = |owner: &&OwnerReference| owner.kind == "WorkloadAction" && owner.controller == Some(true);
@@ -100,21 +99,18 @@ impl Indexed for ReceiptFact {
 }
 
 /// The loop that created the action.
-#[must_use]
 pub fn loop_of(action: &WorkloadAction) -> Option<Key> {
     let name = action.metadata.labels.as_ref()?.get(marks::LOOP)?;
     Some(Key::new(action.metadata.namespace.clone().unwrap_or_default(), name.clone()))
 }
 
 /// The loop that created the action, if the action has ended.
-#[must_use]
 pub fn loop_of_ended(action: &WorkloadAction) -> Option<Key> {
     action.status.as_ref()?.finished_at.as_ref()?;
     loop_of(action)
 }
 
 impl World {
-    #[must_use]
     pub fn action(&self, key: &Key) -> Option<&Arc<WorkloadAction>> {
         self.tables.actions.get(key)
     }
@@ -125,12 +121,10 @@ impl World {
     }
 
     /// Time at which this process first planned the action with this uid, by its own clock.
-    #[must_use]
     pub fn noticed(&self, uid: &str) -> Option<Timestamp> {
         self.noticed.get(uid).copied()
     }
 
-    #[must_use]
     pub fn receipt(&self, key: &Key) -> Option<&ReceiptFact> {
         self.tables.receipts.get(key).map(Arc::as_ref)
     }
@@ -149,7 +143,6 @@ impl World {
     }
 
     /// The moveApplication that created this action: None if there is none, Some(None) if it was deleted.
-    #[must_use]
     pub fn application_of(&self, part: &WorkloadAction) -> Option<Option<&Arc<WorkloadAction>>> {
         application_of(part).map(|uid| self.application(part, uid))
     }

@@ -43,7 +43,6 @@ impl World {
     }
 
     /// The HorizontalPodAutoscaler that writes the replicas of this workload.
-    #[must_use]
     pub fn replica_scaler_of(&self, namespace: &str, kind: &str, name: &str) -> Option<&AutoscalerFact> {
         let mut all = self.tables.hpas.within(namespace).map(|fact| &***fact);
         all.find(|fact| fact.target.kind == kind && fact.target.name == name)

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::{Indexed, Requeue, World};
 use crate::facts::{
-    BudgetFact, ClaimFact, DeploymentFact, Key, Ledger, NodeFact, OutsidePodFact, PodFact, Requests, ServiceFact,
-    SetFact, group,
+    BudgetFact, ClaimFact, DeploymentFact, Key, Ledger, NodeFact, OutsidePodFact, PodFact, ReplicaSetFact, Requests,
+    ServiceFact, group,
 };
 use ganglion_api::swarm_pool::PoolWorkloadKind;
 use ganglion_api::targets::WorkloadRef;
@@ -65,7 +65,7 @@ impl Indexed for NodeFact {
     }
 }
 
-impl Indexed for SetFact {
+impl Indexed for ReplicaSetFact {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         world.index.set(old, new);
         let Some(set) = new.or(old) else { return Requeue::none() };
@@ -135,17 +135,14 @@ impl World {
     }
 
     /// Time at which such a watch last broke.
-    #[must_use]
     pub fn broken_off(&self) -> Option<Timestamp> {
         self.broken
     }
 
-    #[must_use]
     pub fn pod(&self, key: &Key) -> Option<&PodFact> {
         self.tables.pods.get(key).map(Arc::as_ref)
     }
 
-    #[must_use]
     pub fn node(&self, name: &str) -> Option<&NodeFact> {
         self.tables.nodes.get(&Key::new("", name)).map(Arc::as_ref)
     }
@@ -156,23 +153,20 @@ impl World {
     }
 
     /// The PersistentVolumeClaim with this key.
-    #[must_use]
     pub fn claim(&self, key: &Key) -> Option<&ClaimFact> {
         self.tables.claims.get(key).map(Arc::as_ref)
     }
 
-    #[must_use]
-    pub fn set(&self, key: &Key) -> Option<&SetFact> {
+    pub fn set(&self, key: &Key) -> Option<&ReplicaSetFact> {
         self.tables.sets.get(key).map(Arc::as_ref)
     }
 
-    #[must_use]
     pub fn deployment(&self, key: &Key) -> Option<&DeploymentFact> {
         self.tables.deployments.get(key).map(Arc::as_ref)
     }
 
     /// All ReplicaSets, by key.
-    pub fn sets(&self) -> impl Iterator<Item = &SetFact> {
+    pub fn sets(&self) -> impl Iterator<Item = &ReplicaSetFact> {
         self.tables.sets.values().map(Arc::as_ref)
     }
 
@@ -182,12 +176,16 @@ impl World {
     }
 
     /// The ReplicaSets that the object with this uid controls, by name.
-    pub fn sets_of(&self, owner_uid: &str) -> impl Iterator<Item = &SetFact> {
+    pub fn sets_of(&self, owner_uid: &str) -> impl Iterator<Item = &ReplicaSetFact> {
         self.index.sets_of(owner_uid).filter_map(|key| self.set(key))
     }
 
     /// The ReplicaSets whose controller has this group, kind and name, by name.
-    pub fn sets_of_named<'a>(&'a self, namespace: &str, workload: &WorkloadRef) -> impl Iterator<Item = &'a SetFact> {
+    pub fn sets_of_named<'a>(
+        &'a self,
+        namespace: &str,
+        workload: &WorkloadRef,
+    ) -> impl Iterator<Item = &'a ReplicaSetFact> {
         let WorkloadRef { api_version, kind, name } = workload;
         let group = group(api_version).to_owned();
         let sets = self.index.sets_of_named(namespace, kind, name).filter_map(|key| self.set(key));
@@ -216,13 +214,11 @@ impl World {
 
     /// Whether the pods of all namespaces are cached. False if the operator watches only some namespaces and may not
     /// read the pods of the others.
-    #[must_use]
     pub fn knows_load(&self) -> bool {
         !self.tables.outside_pods.is_unavailable()
     }
 
     /// Number of pods bound to this node, and the sum of their requests, without finished pods.
-    #[must_use]
     pub fn usage(&self, node: &str) -> (i64, Requests) {
         self.index.usage(node)
     }
@@ -237,7 +233,6 @@ impl World {
     }
 
     /// Number of pods that this budget selects, and how many of them are Ready.
-    #[must_use]
     pub fn guarded(&self, budget: &BudgetFact) -> (usize, usize) {
         let namespace = &budget.id.key.namespace;
         let pods = self.tables.pods.within(namespace).filter(|pod| budget.guards(namespace, &pod.labels));
@@ -245,7 +240,6 @@ impl World {
     }
 
     /// Whether a Service or a budget uses this label to select pods with these labels.
-    #[must_use]
     pub fn selects_by(&self, namespace: &str, labels: &BTreeMap<String, String>, label: &str) -> bool {
         let service = |service: &Arc<ServiceFact>| {
             service.selector.contains_key(label)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::facts::{Key, OutsidePodFact, PodFact, PodHold, Requests, SetFact};
+use crate::facts::{Key, OutsidePodFact, PodFact, PodHold, ReplicaSetFact, Requests};
 use ganglion_api::targets::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::Step;
@@ -182,7 +182,7 @@ impl Index {
         }
     }
 
-    pub fn set(&mut self, old: Option<&SetFact>, new: Option<&SetFact>) {
+    pub fn set(&mut self, old: Option<&ReplicaSetFact>, new: Option<&ReplicaSetFact>) {
         if let Some((set, owner)) = old.and_then(|set| set.controller.as_ref().map(|owner| (set, owner))) {
             drop_from(&mut self.sets_of_owner, &owner.uid, &set.id.key);
             drop_from(&mut self.sets_of_named, &named(&set.id.key.namespace, &owner.kind, &owner.name), &set.id.key);

@@ -26,13 +26,11 @@ pub struct Family {
 
 impl Family {
     /// Whether none of the children exists.
-    #[must_use]
     pub fn is_childless(&self) -> bool {
         self.monitoring.is_none() && self.decision.is_none() && self.execution.is_none()
     }
 
     /// Drops children that the loop does not own, by uid.
-    #[must_use]
     pub fn own(self) -> Self {
         let uid = self.parent.metadata.uid.clone().unwrap_or_default();
         let ours = |owners: Option<&Vec<OwnerReference>>| is_owned(owners, &uid);
@@ -46,7 +44,6 @@ impl Family {
 }
 
 /// Whether an owner reference has this uid.
-#[must_use]
 pub fn is_owned(owners: Option<&Vec<OwnerReference>>, uid: &str) -> bool {
     owners.is_some_and(|owners| owners.iter().any(|owner| owner.uid == uid))
 }
@@ -116,7 +113,6 @@ fn tunes(one: &ClosedLoop) -> bool {
 
 impl World {
     /// The loop with this key, with its children.
-    #[must_use]
     pub fn family(&self, key: &Key) -> Option<Family> {
         Some(Family {
             parent: Arc::clone(self.tables.loops.get(key)?),
@@ -134,7 +130,6 @@ impl World {
 
     /// The loops of a namespace that affect the assessment of the loop `key`, including itself: loops with a target of
     /// this name, loops that tune another loop, and loops that are tuned. Every reconcile calls it.
-    #[must_use]
     pub fn loops_around(&self, key: &Key, target: &str) -> Vec<Arc<ClosedLoop>> {
         let all = || self.tables.loops.within(&key.namespace);
         let tuned: HashSet<&str> = all().filter(|one| tunes(one)).map(|one| one.spec.target.name.as_str()).collect();

@@ -121,7 +121,6 @@ impl World {
     }
 
     /// Starts a list of one kind, for one namespace or all. Call it before the request.
-    #[must_use]
     pub fn begin_list<F: Indexed>(&self, namespace: Option<&str>) -> Listing<F> {
         F::table(self).begin_list(namespace)
     }
@@ -143,7 +142,6 @@ impl World {
     }
 
     /// The facts of one kind.
-    #[must_use]
     pub fn table<F: Stored>(&self) -> &Table<F> {
         F::table(self)
     }
@@ -159,7 +157,6 @@ impl World {
     }
 
     /// Number of cached objects of each kind.
-    #[must_use]
     pub fn counts(&self) -> Vec<(&'static str, usize)> {
         self.tables.counts()
     }

@@ -80,7 +80,6 @@ impl NodeIndex {
 }
 
 /// The template that controls the NodeConfig.
-#[must_use]
 pub fn template_of(config: &NodeConfig) -> Option<Owner> {
     Owner::controller_of(config.meta()).filter(|owner| owner.kind == NodeConfigTemplate::kind(&()))
 }
@@ -173,7 +172,6 @@ impl World {
         Requeue::all::<Monitoring>(all.map(|(key, _)| key.clone()))
     }
 
-    #[must_use]
     pub fn node_config(&self, key: &Key) -> Option<&Arc<NodeConfig>> {
         self.tables.node_configs.get(key)
     }
@@ -194,7 +192,6 @@ impl World {
     }
 
     /// The current version of the inputs of the NodeConfigs of the template with this uid.
-    #[must_use]
     pub fn edition(&self, template_uid: &str) -> Edition {
         let NodeIndex { nodes, configs, names, .. } = &self.nodes;
         Edition { nodes: *nodes, configs: configs.get(template_uid).copied().unwrap_or(0), names: *names }

@@ -28,13 +28,11 @@ pub type Owners = HashMap<String, (Timestamp, OwnerReading)>;
 
 impl World {
     /// The last reading of the object with this uid.
-    #[must_use]
     pub fn owner(&self, uid: &str) -> Option<&OwnerReading> {
         self.owners.get(uid).map(|(_, reading)| reading)
     }
 
     /// Time of the last reading.
-    #[must_use]
     pub fn owner_read_at(&self, uid: &str) -> Option<Timestamp> {
         self.owners.get(uid).map(|(at, _)| *at)
     }

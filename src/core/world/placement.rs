@@ -55,7 +55,6 @@ pub struct PodFailure {
 impl PodFailure {
     /// The failures of a pod. None if there are none, or if they say nothing about its node: containers also fail when
     /// they are stopped.
-    #[must_use]
     pub fn of(pod: &PodFact) -> Option<Self> {
         let PodRun::Failing(failures) = &pod.run else { return None };
         let node = pod.node.clone().filter(|_| !pod.terminating && is_placed(pod))?;
@@ -105,13 +104,11 @@ impl PlacementIndex {
 }
 
 /// Whether a scheduler must choose a node for the pod, and the pod has not finished.
-#[must_use]
 pub fn wants_place(pod: &PodFact) -> bool {
     is_placed(pod) && !pod.finished
 }
 
 /// Whether a scheduler chooses the node of the pod. Pods of DaemonSets and static pods have fixed nodes.
-#[must_use]
 pub fn is_placed(pod: &PodFact) -> bool {
     !pod.mirror && pod.controller.as_ref().is_none_or(|owner| owner.kind != "DaemonSet")
 }
@@ -168,13 +165,11 @@ impl World {
 /// Queries of placement.
 impl World {
     /// Clock that grows with each change that placement reads.
-    #[must_use]
     pub fn placement_clock(&self) -> u64 {
         self.placement.clock
     }
 
     /// The nodes that were added, changed or removed after this clock; None if older entries were dropped.
-    #[must_use]
     pub fn nodes_changed_since(&self, clock: u64) -> Option<impl Iterator<Item = &str>> {
         let later = self.placement.changes.range(clock.saturating_add(1)..);
         (clock >= self.placement.forgotten).then(|| later.map(|(_, name)| name.as_str()))
@@ -193,13 +188,11 @@ impl World {
     }
 
     /// Resources that each pod occupies on this node.
-    #[must_use]
     pub fn holds(&self, node: &str) -> &[PodHold] {
         self.index.holds(node)
     }
 
     /// A node, shared.
-    #[must_use]
     pub fn shared_node(&self, name: &str) -> Option<&Arc<NodeFact>> {
         self.tables.nodes.get(&Key::new("", name))
     }
@@ -209,7 +202,6 @@ impl World {
         self.tables.pods.values().map(Arc::as_ref)
     }
 
-    #[must_use]
     pub fn policy(&self, name: &str) -> Option<&Arc<PlacementPolicy>> {
         self.tables.placement_policies.get(&Key::new("", name))
     }

@@ -121,7 +121,6 @@ impl World {
         kinds.into_iter().flat_map(move |kind| self.pools.pools_on(kind, &target).cloned().collect::<Vec<_>>())
     }
 
-    #[must_use]
     pub fn config_map(&self, key: &Key) -> Option<&ConfigMapFact> {
         self.tables.config_maps.get(key).map(Arc::as_ref)
     }
@@ -137,7 +136,6 @@ impl World {
     }
 
     /// The oldest pool of the workload of this pool, by creation time, then name.
-    #[must_use]
     pub fn first_pool_on_workload_of(&self, pool: &SwarmPool) -> Option<&Arc<SwarmPool>> {
         let (kind, workload) = workload_of(pool);
         let pools = self.pools.pools_on(kind, &workload).filter_map(|key| self.tables.swarm_pools.get(key));
@@ -148,7 +146,6 @@ impl World {
     }
 
     /// All namespaces with a pool.
-    #[must_use]
     pub fn namespaces_with_pools(&self) -> BTreeSet<String> {
         self.pools.of_workload.keys().map(|(_, workload)| workload.namespace.clone()).collect()
     }

@@ -11,25 +11,21 @@ pub struct Requeue(BTreeSet<(&'static str, Key)>);
 
 impl Requeue {
     /// No object.
-    #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
     /// One object of this kind.
-    #[must_use]
     pub fn one<F: Fact>(key: Key) -> Self {
         Self([(F::KIND, key)].into())
     }
 
     /// These objects of this kind.
-    #[must_use]
     pub fn all<F: Fact>(keys: impl IntoIterator<Item = Key>) -> Self {
         Self(keys.into_iter().map(|key| (F::KIND, key)).collect())
     }
 
     /// The union of both.
-    #[must_use]
     pub fn and(mut self, others: Self) -> Self {
         self.extend(others);
         self
@@ -41,7 +37,6 @@ impl Requeue {
     }
 
     /// Removes this object: its own reconcile is running and plans again anyway.
-    #[must_use]
     pub fn without<F: Fact>(mut self, key: &Key) -> Self {
         self.0.retain(|(kind, one)| *kind != F::KIND || one != key);
         self
@@ -53,13 +48,11 @@ impl Requeue {
     }
 
     /// Whether no object is requeued.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Number of objects.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }

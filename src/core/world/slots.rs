@@ -75,7 +75,6 @@ impl World {
     }
 
     /// Whether slots are reserved for the action: their nodes, pods and shares of limits are not free.
-    #[must_use]
     pub fn is_reserved(&self, action: &Key) -> bool {
         self.reserved.contains_key(action)
     }
@@ -93,7 +92,6 @@ impl World {
     }
 
     /// Counter value of the namespace's last turn; larger means later, 0 means none.
-    #[must_use]
     pub fn last_turn(&self, namespace: &str) -> u64 {
         self.turns.last.get(namespace).copied().unwrap_or(0)
     }
@@ -104,7 +102,6 @@ impl World {
     }
 
     /// The action with this open slot.
-    #[must_use]
     pub fn action_of(&self, slot: &str) -> Option<&Key> {
         self.index.action_of(slot)
     }

@@ -39,13 +39,11 @@ impl Indexed for VolumeFact {
 /// Queries of planners.
 impl World {
     /// The PersistentVolume that a claim is bound to or requests, if both are cached.
-    #[must_use]
     pub fn volume_of(&self, claim: &Key) -> Option<&VolumeFact> {
         let volume = self.claim(claim)?.volume.clone()?;
         self.tables.volumes.get(&Key::new("", volume)).map(Arc::as_ref)
     }
 
-    #[must_use]
     pub fn stateful_set(&self, key: &Key) -> Option<&StatefulSetFact> {
         self.tables.stateful_sets.get(key).map(Arc::as_ref)
     }
@@ -56,7 +54,6 @@ impl World {
     }
 
     /// Whether pods of StatefulSets can be pinned to a node: the policy is installed and its binding is in effect.
-    #[must_use]
     pub fn pins_pods(&self) -> bool {
         let key = Key::new("", marks::PIN_POLICY);
         let binding = self.tables.pin_bindings.get(&key);

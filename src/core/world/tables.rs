@@ -10,7 +10,8 @@ use super::World;
 use super::table::{Fact, Table};
 use crate::facts::{
     BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Identity, NodeFact, OutsidePodFact, PinBindingFact,
-    PinPolicyFact, PodFact, ReceiptFact, ScaledObjectFact, ServiceFact, SetFact, StatefulSetFact, VolumeFact, VpaFact,
+    PinPolicyFact, PodFact, ReceiptFact, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSetFact, VolumeFact,
+    VpaFact,
 };
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
@@ -32,7 +33,8 @@ pub trait Stored: Fact {
 }
 
 macro_rules! tables {
-    (facts { $($fact:ident: $type:ty = $kind:literal,)* } objects { $($object:ident: $whole:ty = $name:literal,)* }) => {
+    (facts { $($fact:ident: $type:ty = $kind:literal,)* }
+     objects { $($object:ident: $whole:ty = $name:literal,)* }) => {
         /// All tables.
         #[derive(Debug, Default)]
         pub struct Tables {
@@ -102,7 +104,7 @@ tables! {
         pods: PodFact = "Pod",
         outside_pods: OutsidePodFact = "OutsidePod",
         nodes: NodeFact = "Node",
-        sets: SetFact = "ReplicaSet",
+        sets: ReplicaSetFact = "ReplicaSet",
         deployments: DeploymentFact = "Deployment",
         stateful_sets: StatefulSetFact = "StatefulSet",
         pin_policies: PinPolicyFact = "MutatingAdmissionPolicy",

@@ -16,13 +16,11 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
-    #[must_use]
     pub fn id(&self) -> Identity {
         (&self.metadata).into()
     }
 
     /// Conditions of the status; empty if they do not parse.
-    #[must_use]
     pub fn conditions(&self) -> Vec<Condition> {
         let conditions = self.status.get("conditions").cloned();
         conditions.and_then(|conditions| serde_json::from_value(conditions).ok()).unwrap_or_default()

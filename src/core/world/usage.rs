@@ -44,7 +44,6 @@ impl World {
 
     /// Measured values of a node, for expressions: from its NodeConfigs; a missing CPU or memory usage comes from
     /// metrics.k8s.io.
-    #[must_use]
     pub fn measured(&self, node: &str, now: Timestamp) -> MeasuredView {
         let known = measured(self.node_configs_of(node), now);
         let is_fresh = |usage: &&NodeUse| now.duration_since(usage.at) <= OLDEST;
@@ -53,7 +52,6 @@ impl World {
     }
 
     /// Whether an expression of an unfinished action reads the usage of nodes.
-    #[must_use]
     pub fn wants_usage(&self) -> bool {
         self.index.expressions.any(|expression| expression.reads_usage())
     }
@@ -61,7 +59,6 @@ impl World {
     /// Reason why an action whose expressions read the usage of nodes cannot be planned yet: the usage was not read
     /// recently. None if NodeConfigs measure every node. If reading fails, expressions that test with `has(…)` whether
     /// the usage is available do not block the plan.
-    #[must_use]
     pub fn unknown_usage(&self, action: &WorkloadAction, now: Timestamp) -> Option<String> {
         let mut all = super::expressions::conditions(&action.spec).filter_map(|text| self.expression(text).ok());
         let MeasuredUsage { read_at, problem, .. } = &self.usage;

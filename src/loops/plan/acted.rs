@@ -8,7 +8,6 @@ use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_api::scalars::Number;
 
 /// Describes the last change, such as `replicas 3 → 4`; None unless the Execution's last decision was carried out.
-#[must_use]
 pub fn change(execution: &ExecutionStatus, decision: &DecisionStatus) -> Option<String> {
     let after = execution.after.as_deref().filter(|_| execution.state == Some(ExecutionState::Done))?;
     let Some(before) = &execution.before else { return Some(after.to_owned()) };
@@ -18,7 +17,6 @@ pub fn change(execution: &ExecutionStatus, decision: &DecisionStatus) -> Option<
 }
 
 /// Describes the alarm that the Execution's last decision serves, such as `cpu 2 is below 5`.
-#[must_use]
 pub fn cause(execution: &ExecutionStatus, decision: &DecisionStatus, metrics: &[Metric]) -> Option<String> {
     let Entry { metric, side, value, .. } = decision.history.iter().rfind(|entry| Some(entry.seq) == execution.seq)?;
     alarm_words(metric, *side, value.as_ref().map(Number::as_str), metrics)
@@ -26,7 +24,6 @@ pub fn cause(execution: &ExecutionStatus, decision: &DecisionStatus, metrics: &[
 
 /// Describes an alarm with its value and level, such as `cpu 2 is below 5`; None if the metrics do not define the
 /// alarm.
-#[must_use]
 pub fn alarm_words(metric: &str, side: Side, value: Option<&str>, metrics: &[Metric]) -> Option<String> {
     let levels = metrics.iter().find(|known| known.name == metric)?;
     let level = match side {
@@ -40,7 +37,6 @@ pub fn alarm_words(metric: &str, side: Side, value: Option<&str>, metrics: &[Met
 }
 
 /// Reason of the event for a rung that was carried out.
-#[must_use]
 pub fn event_reason(rung: &Rung) -> LoopReason {
     if rung.scale.is_some() {
         LoopReason::Scaled

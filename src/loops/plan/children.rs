@@ -18,7 +18,6 @@ pub struct Children {
 
 /// Computes the specs of the children. `blocked` is the reason why the loop may not act; None if it may. `approval` is
 /// the digest that the user approved.
-#[must_use]
 pub fn children(
     spec: &ClosedLoopSpec,
     policy: &EffectivePolicy,

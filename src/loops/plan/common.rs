@@ -47,31 +47,26 @@ pub fn duration(field: &str, text: Option<&DurationText>) -> Result<SignedDurati
 }
 
 /// Name of the field of the action on this alarm, such as `actions[Low cpu]`.
-#[must_use]
 pub fn action_field(when: &Alarm) -> String {
     format!("actions[{} {}]", when.side, when.metric)
 }
 
 /// Adds a duration to a time; at most `Timestamp::MAX`.
-#[must_use]
 pub fn later(time: Timestamp, duration: SignedDuration) -> Timestamp {
     time.checked_add(duration).unwrap_or(Timestamp::MAX)
 }
 
 /// The time since `then`; negative if `then` is in the future.
-#[must_use]
 pub fn elapsed(then: &MicroTime, now: Timestamp) -> SignedDuration {
     now.duration_since(then.0)
 }
 
 /// Truncates the time to microseconds, as API objects store it. A stage that reads it back gets the same time.
-#[must_use]
 pub fn micro_time(time: Timestamp) -> MicroTime {
     MicroTime(Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
 }
 
 /// Formats a number for a status or a message: at most three decimals, without trailing zeros.
-#[must_use]
 pub fn number_text(value: f64) -> Number {
     // A number in a status has at most this many digits.
     if value.abs() >= 1e18 {
@@ -83,13 +78,11 @@ pub fn number_text(value: f64) -> Number {
 }
 
 /// Formats a time for a message.
-#[must_use]
 pub fn time_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Formats the time at which a window opens, for a message. Leaves out the day if the window opens within 24 hours.
-#[must_use]
 pub fn opening_text(time: Timestamp, now: Timestamp) -> String {
     let soon = time.duration_since(now) <= SignedDuration::from_hours(24);
     time.strftime(if soon { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" }).to_string()

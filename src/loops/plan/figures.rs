@@ -1,4 +1,5 @@
-//! Figures of loops that people watch over time, read off the world on request: a deleted loop has none. Knows no metrics format.
+//! Figures of loops that people watch over time, read off the world on request: a deleted loop has none. Knows no
+//! metrics format.
 
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::metric::Side;
@@ -22,7 +23,6 @@ pub struct LoopFigures {
 }
 
 /// The figures of the first loops by namespace and name; at most this number.
-#[must_use]
 pub fn of_loops(world: &World, most: usize) -> Vec<LoopFigures> {
     let keys = world.table::<ClosedLoop>().keys().take(most);
     keys.filter_map(|key| of_loop(world, key)).collect()

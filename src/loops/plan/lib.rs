@@ -20,7 +20,7 @@
 //! | `acted` | texts about an action that was carried out |
 //! | `common`, `rung` | helpers that several folders use |
 //!
-//! No two of these folders use each other in both directions, and neither do two files of one folder; `tests/rooms.rs`
+//! No two of these folders use each other in both directions, and neither do two files of one folder; `tests/rooms`
 //! checks it.
 //!
 //! # Terms of the API

@@ -11,7 +11,6 @@ use ganglion_core::digest::digest;
 pub const MAX_APPROVAL: usize = 64;
 
 /// Returns the digest of this decision on this target: 10 hex digits.
-#[must_use]
 pub fn digest_of(chosen: &Chosen, target: &TargetRef) -> String {
     // A Rung is plain data: its serialization does not fail, and its fields always have the same order.
     let action = serde_json::to_string(&chosen.action).unwrap_or_default();
@@ -22,7 +21,6 @@ pub fn digest_of(chosen: &Chosen, target: &TargetRef) -> String {
 }
 
 /// Whether the decision may be carried out: a proposal needs an approval of its digest.
-#[must_use]
 pub fn may_be_carried_out(chosen: &Chosen, target: &TargetRef, approval: Option<&str>) -> bool {
     match chosen.mode {
         LoopMode::Auto => true,

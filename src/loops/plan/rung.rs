@@ -8,13 +8,11 @@ use ganglion_core::quantity;
 
 /// Describes the position of the rung in the spec, such as `rung 1 on Low cpu (scale by 1, at most 9)`. `index` counts
 /// from 0.
-#[must_use]
 pub fn place(rung: &Rung, index: usize, side: Side, metric: &str) -> String {
     format!("rung {} on {side} {metric} ({})", index + 1, words(rung))
 }
 
 /// Whether the rung raises or lowers capacity.
-#[must_use]
 pub fn direction(rung: &Rung) -> Direction {
     if let Some(scale) = &rung.scale {
         return match scale.by {
@@ -59,7 +57,6 @@ fn ratio(factor: Option<&Number>) -> Direction {
 }
 
 /// Returns the field or quantity that the rung changes. Two rungs of the same dimension can undo each other.
-#[must_use]
 pub fn dimension(rung: &Rung) -> String {
     if let Some(resize) = &rung.resize {
         return format!("{}/{}", resize.container, resize.resource.as_str());
@@ -80,7 +77,6 @@ pub fn dimension(rung: &Rung) -> String {
 }
 
 /// Describes the rung, such as `scale by 1, at most 10`.
-#[must_use]
 pub fn words(rung: &Rung) -> String {
     if let Some(scale) = &rung.scale {
         return scale_words(scale);

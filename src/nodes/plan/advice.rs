@@ -5,7 +5,6 @@ use ganglion_api::node_config::reasons::NodeReason;
 
 /// Advice that completes a problem text. None if nothing is wrong or the problem text already says what to do. `field`
 /// is the spec field of the source.
-#[must_use]
 pub fn advice(reason: NodeReason, field: &str) -> Option<String> {
     use NodeReason as R;
     let words = match reason {
@@ -39,7 +38,6 @@ pub fn advice(reason: NodeReason, field: &str) -> Option<String> {
 }
 
 /// Appends the advice for this source, if any, to a problem text.
-#[must_use]
 pub fn with_advice(question: Question, reason: NodeReason, words: &str) -> String {
     match advice(reason, question.field()) {
         Some(advice) => format!("{words}; {advice}"),

@@ -34,7 +34,6 @@ pub enum Question {
 
 impl Question {
     /// Spec field of the source.
-    #[must_use]
     pub fn field(self) -> &'static str {
         match self {
             Self::InletTemperature => "metricsCollector.inletTemp",
@@ -46,7 +45,6 @@ impl Question {
     }
 
     /// Values that one answer contains.
-    #[must_use]
     pub fn values(self) -> &'static [NodeValue] {
         match self {
             Self::InletTemperature => &[NodeValue::InletTemperature],
@@ -58,7 +56,6 @@ impl Question {
     }
 
     /// Question whose answer contains this value.
-    #[must_use]
     pub fn of(value: NodeValue) -> Self {
         match value {
             NodeValue::InletTemperature => Self::InletTemperature,
@@ -69,7 +66,6 @@ impl Question {
     }
 
     /// Name of the polls in metrics.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::InletTemperature => "inletTemperature",
@@ -181,19 +177,16 @@ impl Asked {
     }
 
     /// Interval between two measurements of this value; the default interval if the value is not requested.
-    #[must_use]
     pub fn interval(&self, value: NodeValue) -> SignedDuration {
         self.sources.get(&Question::of(value)).map_or(INTERVAL, |asked| asked.interval)
     }
 
     /// Longest interval between two measurements, over all sources.
-    #[must_use]
     pub fn longest_interval(&self) -> SignedDuration {
         self.sources.values().map(|asked| asked.interval).max().unwrap_or(INTERVAL)
     }
 
     /// Values that the prediction needs.
-    #[must_use]
     pub fn inputs(&self) -> &'static [NodeValue] {
         match self.sources.get(&Question::Power).map(|power| &power.source) {
             None | Some(ValueSource::Fake) => &[],

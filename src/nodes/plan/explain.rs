@@ -20,7 +20,6 @@ pub struct ExplainedNode<'a> {
 }
 
 /// Returns the explanation. Lines have at most 120 columns, except for long names and commands.
-#[must_use]
 pub fn explain(subject: ExplainedNode) -> String {
     let ExplainedNode { name, configs, now } = subject;
     if configs.is_empty() {

@@ -7,13 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::readings::stale_at;
 use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_api::node_config::status::{NodeReading, NodeValue, PowerCurve};
+use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 
-/// Minimum time between two writes that change only texts: some servers return a different error at each poll.
-const TEXTS: SignedDuration = SignedDuration::from_secs(30);
+/// Writes that change only messages: some servers return a different error at each poll.
+const NEW_MESSAGES: StatusPolicy = StatusPolicy { details_after: SignedDuration::from_secs(30), heartbeat: None };
 
-/// Delay before a new generation is written if nothing else changed, so that the first poll results share the write. A
-/// changed template creates a new generation for every node at once.
-const GENERATION: SignedDuration = SignedDuration::from_secs(5);
+/// Writes that change only the generation wait after the spec changed, so that the first poll results share the write.
+/// A changed template creates a new generation for every node at once.
+const NEW_GENERATION: StatusPolicy = StatusPolicy { details_after: SignedDuration::from_secs(5), heartbeat: None };
 
 /// Minimum change of each value that is worth a write.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,17 +34,7 @@ pub struct StatusTimes {
     /// Time of the last write; None if unknown.
     pub written: Option<Timestamp>,
     /// Time since which sources are polled by the current spec.
-    pub asked: Timestamp,
-}
-
-/// Whether and when a status is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worth {
-    Now,
-    /// At this time, if the status still differs.
-    At(Timestamp),
-    /// Not written: no relevant difference.
-    Nothing,
+    pub polled_since: Timestamp,
 }
 
 impl WriteRule {
@@ -58,40 +49,39 @@ impl WriteRule {
 
     /// Time until which the values of a status written now can be used. Within the heartbeat a newer sample is written;
     /// otherwise the values become stale three intervals later.
-    #[must_use]
     pub fn valid_until(&self, status: &NodeConfigStatus, longest: SignedDuration, now: Timestamp) -> Option<Time> {
         status.sampled_at.as_ref()?;
         let until = now.checked_add(self.heartbeat).ok()?;
         Some(Time(stale_at(until, longest)))
     }
 
-    /// Decides whether `new` is worth a write over `written`.
-    #[must_use]
-    pub fn worth(
+    /// When to write `new` over `written`.
+    pub fn timing(
         &self,
         written: &NodeConfigStatus,
         new: &NodeConfigStatus,
         times: StatusTimes,
         now: Timestamp,
-    ) -> Worth {
-        let news =
-            NodeValue::ALL.into_iter().any(|value| self.is_news(value, written.reading(value), new.reading(value)));
-        if news
+    ) -> StatusTiming {
+        if self.is_edge(written, new) {
+            return StatusTiming::Now;
+        }
+        let is_newer = written.observed_generation != new.observed_generation;
+        let by_generation = NEW_GENERATION.timing(details_if(is_newer), Some(times.polled_since), now);
+        let by_messages = NEW_MESSAGES.timing(details_if(messages(written) != messages(new)), times.written, now);
+        match (by_generation, by_messages) {
+            (StatusTiming::Never, timing) | (timing, StatusTiming::Never) => timing,
+            (StatusTiming::At(first), StatusTiming::At(second)) => StatusTiming::At(first.min(second)),
+            (StatusTiming::Now, _) | (_, StatusTiming::Now) => StatusTiming::Now,
+        }
+    }
+
+    /// Whether something differs that people or placement act on.
+    fn is_edge(&self, written: &NodeConfigStatus, new: &NodeConfigStatus) -> bool {
+        NodeValue::ALL.into_iter().any(|value| self.is_news(value, written.reading(value), new.reading(value)))
             || self.is_new_curve(written.power_curve.as_ref(), new.power_curve.as_ref())
-            || verdicts(written) != verdicts(new)
-            || self.beats(written.sampled_at.as_ref(), new.sampled_at.as_ref())
-        {
-            return Worth::Now;
-        }
-        let after = |at: Timestamp, pause| at.checked_add(pause).unwrap_or(now);
-        let is_older = written.observed_generation != new.observed_generation;
-        let by_generation = is_older.then(|| after(times.asked, GENERATION));
-        let by_texts = (texts(written) != texts(new)).then(|| times.written.map_or(now, |at| after(at, TEXTS)));
-        match by_generation.into_iter().chain(by_texts).min() {
-            None => Worth::Nothing,
-            Some(due) if due > now => Worth::At(due),
-            Some(_) => Worth::Now,
-        }
+            || condition_states(written) != condition_states(new)
+            || self.heartbeat_due(written.sampled_at.as_ref(), new.sampled_at.as_ref())
     }
 
     fn is_news(&self, value: NodeValue, written: Option<&NodeReading>, new: Option<&NodeReading>) -> bool {
@@ -129,7 +119,7 @@ impl WriteRule {
             || written.watts.iter().zip(&new.watts).any(differs)
     }
 
-    fn beats(&self, written: Option<&Time>, new: Option<&Time>) -> bool {
+    fn heartbeat_due(&self, written: Option<&Time>, new: Option<&Time>) -> bool {
         match (written, new) {
             (Some(written), Some(new)) => new.0.duration_since(written.0) >= self.heartbeat,
             (None, Some(_)) => true,
@@ -138,13 +128,17 @@ impl WriteRule {
     }
 }
 
+fn details_if(differs: bool) -> StatusChange {
+    if differs { StatusChange::Details } else { StatusChange::None }
+}
+
 /// Type, status and reason of each condition, without messages.
-fn verdicts(status: &NodeConfigStatus) -> Vec<[&str; 3]> {
+fn condition_states(status: &NodeConfigStatus) -> Vec<[&str; 3]> {
     status.conditions.iter().map(|one| [one.type_.as_str(), &one.status, &one.reason]).collect()
 }
 
 /// All messages for users.
-fn texts(status: &NodeConfigStatus) -> Vec<&str> {
+fn messages(status: &NodeConfigStatus) -> Vec<&str> {
     let messages = status.conditions.iter().map(|one| one.message.as_str());
     let problem = |value: &NodeValue| status.reading(*value)?.problem.as_deref();
     let curve = status.power_curve.as_ref().and_then(|curve| curve.problem.as_deref());

@@ -31,7 +31,6 @@ pub struct Problem {
 }
 
 impl Problem {
-    #[must_use]
     pub fn new(reason: NodeReason, words: impl Into<String>) -> Self {
         Self { reason, words: words.into() }
     }
@@ -64,7 +63,6 @@ pub enum Age {
 
 impl Readings {
     /// Restores the values that an earlier process wrote. They are not fresh.
-    #[must_use]
     pub fn restored(status: &NodeConfigStatus) -> Self {
         let read = |value: NodeValue| {
             let reading = status.reading(value)?;
@@ -81,7 +79,6 @@ impl Readings {
     }
 
     /// State of this value.
-    #[must_use]
     pub fn get(&self, value: NodeValue) -> Option<&KnownValue> {
         self.0.get(&value)
     }
@@ -107,7 +104,6 @@ impl Readings {
     }
 
     /// Freshness of this value.
-    #[must_use]
     pub fn age(&self, value: NodeValue, interval: SignedDuration, now: Timestamp) -> Age {
         match self.get(value) {
             None | Some(KnownValue { last: None, .. }) => Age::Missing,
@@ -119,14 +115,12 @@ impl Readings {
     }
 
     /// Last sample of this value, if it is fresh.
-    #[must_use]
     pub fn fresh(&self, value: NodeValue, interval: SignedDuration, now: Timestamp) -> Option<&NodeSample> {
         let is_fresh = self.age(value, interval, now) == Age::Fresh;
         self.get(value).filter(|_| is_fresh).and_then(|reading| reading.last.as_ref())
     }
 
     /// Whether each requested value has a sample or a problem from this process.
-    #[must_use]
     pub fn is_complete(&self, asked: &Asked) -> bool {
         let answered =
             |reading: &KnownValue| reading.problem.is_some() || (reading.last.is_some() && !reading.restored);
@@ -134,13 +128,11 @@ impl Readings {
     }
 
     /// Whether the last poll of a requested value failed.
-    #[must_use]
     pub fn has_problem(&self, asked: &Asked) -> bool {
         asked.values().any(|value| self.get(value).is_some_and(|known| known.problem.is_some()))
     }
 
     /// Time at which the first of the fresh values becomes stale.
-    #[must_use]
     pub fn next_stale(&self, asked: &Asked, now: Timestamp) -> Option<Timestamp> {
         let stale = |value| {
             let interval = asked.interval(value);
@@ -151,7 +143,6 @@ impl Readings {
 }
 
 /// Time at which a sample becomes stale.
-#[must_use]
 pub fn stale_at(at: Timestamp, interval: SignedDuration) -> Timestamp {
     at.checked_add(interval * STALE_AFTER).unwrap_or(Timestamp::MAX)
 }

@@ -30,13 +30,11 @@ pub struct Situation<'a> {
 
 impl Situation<'_> {
     /// Whether sources are polled.
-    #[must_use]
     pub fn is_measured(&self) -> bool {
         *self.standing == Standing::Clear && self.asked.is_ok_and(|asked| !asked.suspended)
     }
 
     /// Computes the status.
-    #[must_use]
     pub fn status(&self) -> NodeConfigStatus {
         let Stamp { generation, now } = self.stamp;
         let mut status = NodeConfigStatus { observed_generation: Some(generation), ..NodeConfigStatus::default() };
@@ -173,7 +171,6 @@ fn message(problems: &[(NodeValue, Problem)]) -> String {
 }
 
 /// Formats a number for the status, with the precision of the value.
-#[must_use]
 pub fn show(value: NodeValue, number: f64) -> String {
     let scale = match value {
         NodeValue::InletTemperature | NodeValue::Cpu | NodeValue::Memory => 10.0,

@@ -21,7 +21,7 @@ use ganglion_api::execution::Execution;
 use ganglion_api::foreign::{ScaledObject, VerticalPodAutoscaler};
 use ganglion_api::monitoring::Monitoring;
 use ganglion_api::node_config::NodeConfig;
-use ganglion_core::facts::{DeploymentFact, HpaFact, NodeFact, ReplicaSet, ScaledObjectFact, SetFact, VpaFact};
+use ganglion_core::facts::{DeploymentFact, HpaFact, NodeFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, VpaFact};
 use ganglion_core::world::{Indexed, Origin};
 use ganglion_loops_plan::check::CheckReport;
 use ganglion_runtime::store::Store;
@@ -84,7 +84,7 @@ impl Surroundings<'_> {
         self.list::<VerticalPodAutoscaler, VpaFact>(report).await;
         match (target.api_version.as_str(), target.kind.as_str()) {
             ("apps/v1", "Deployment") => self.get::<Deployment, DeploymentFact>(&target.name, report).await,
-            ("apps/v1", "ReplicaSet") => self.get::<ReplicaSet, SetFact>(&target.name, report).await,
+            ("apps/v1", "ReplicaSet") => self.get::<ReplicaSet, ReplicaSetFact>(&target.name, report).await,
             _ => {}
         }
     }

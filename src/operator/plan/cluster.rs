@@ -26,7 +26,7 @@ use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
     BudgetFact, ClaimFact, DeploymentFact, HpaFact, Identity, Key, NodeFact, PinBindingFact, PinPolicyFact, PodFact,
-    ReceiptFact, ReplicaSet, ServiceFact, SetFact, StatefulSet, StatefulSetFact, VolumeFact,
+    ReceiptFact, ReplicaSet, ReplicaSetFact, ServiceFact, StatefulSet, StatefulSetFact, VolumeFact,
 };
 use ganglion_core::world::{Indexed, Origin};
 use ganglion_placement::cache::PlacementCache;
@@ -116,7 +116,7 @@ impl Reader<'_> {
     async fn namespace(self, namespace: &str) -> Result<Vec<String>, Error> {
         let (deployments, sets, stateful, budgets, services, autoscalers, receipts) = tokio::try_join!(
             self.within::<Deployment, DeploymentFact>(namespace),
-            self.within::<ReplicaSet, SetFact>(namespace),
+            self.within::<ReplicaSet, ReplicaSetFact>(namespace),
             self.within::<StatefulSet, StatefulSetFact>(namespace),
             self.within::<PodDisruptionBudget, BudgetFact>(namespace),
             self.within::<Service, ServiceFact>(namespace),
@@ -215,7 +215,8 @@ impl Reader<'_> {
             Ok(request) => self.client.request_text(request).await.map_err(|error| usage::refused(&error.into())),
             Err(error) => Err(error.to_string()),
         };
-        let read = |text: String| self.store.write(|world| usage::take_in(world, text.as_bytes(), Timestamp::now()));
+        let read =
+            |text: String| self.store.write(|world| usage::store_usage(world, text.as_bytes(), Timestamp::now()));
         if let Err(problem) = answer.and_then(read) {
             self.store.write(|world| world.usage_failed(problem));
         }

@@ -168,7 +168,6 @@ async fn call(asker: Asker<'_>, server: &AskedServer<'_>, age: Duration) -> Resu
 }
 
 /// Host and port of a URL. All URLs of one server have the same.
-#[must_use]
 pub fn host(url: &str) -> String {
     let parsed = web::parse(url).ok();
     let named = parsed.as_ref().and_then(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?)));

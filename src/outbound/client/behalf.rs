@@ -27,7 +27,6 @@ impl<'a> From<&'a Account> for Behalf<'a> {
 
 impl Behalf<'_> {
     /// Namespace of the object.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         match self {
             Self::Account(account) => &account.namespace,
@@ -55,7 +54,6 @@ impl Behalf<'_> {
     }
 
     /// Describes why an answer of [`Self::open`] was not read.
-    #[must_use]
     pub fn words(&self, error: ReadError, what: &str) -> String {
         match self {
             Self::Account(account) => error.for_account(account, what),

@@ -9,7 +9,6 @@ const FIRST: Duration = Duration::from_secs(300);
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Time before the same credentials are tried again, after this many consecutive refusals.
-#[must_use]
 pub fn pause(refusals: u32) -> Duration {
     FIRST.saturating_mul(2_u32.saturating_pow(refusals.saturating_sub(1).min(8))).min(LONGEST)
 }

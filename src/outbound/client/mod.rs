@@ -111,14 +111,12 @@ impl From<String> for Unanswered {
 }
 
 impl OutboundClient {
-    #[must_use]
     pub fn new(web: Arc<Web>, request_timeout: Duration, requests: FairLimit, limits: AnswerLimits) -> Self {
         let (secrets, node_secrets) = (SecretCache::new(LOOP_SECRETS), SecretCache::new(NODE_SECRETS));
         Self { web, request_timeout, requests, limits, secrets, node_secrets }
     }
 
     /// Sender for requests prepared by [`Self::call`].
-    #[must_use]
     pub fn web(&self) -> &Web {
         &self.web
     }
@@ -267,8 +265,8 @@ impl OutboundClient {
         Ok(values)
     }
 
-    /// Certificates in a ConfigMap. Those read with an account are not cached, since other accounts may lack the
-    /// permission.
+    /// Certificates in a ConfigMap. They are not cached if they were read with an account, since other accounts may
+    /// lack the permission.
     async fn config(&self, on: Behalf<'_>, key: &KeyRef, age: Duration) -> Result<Vec<u8>, Unanswered> {
         if let Behalf::Account(_) = on {
             return self.read_config(on, key).await;

@@ -87,7 +87,7 @@ impl ReadError {
             Self::TooLong(_) => false,
             Self::Api(error) => match error.class() {
                 Class::After(_) => true,
-                Class::Retry => !matches!(error, Error::Gone(_)),
+                Class::Retry => !matches!(error, Error::NotFound(_)),
                 Class::Terminal => matches!(error, Error::NotLeader),
             },
         }
@@ -95,7 +95,7 @@ impl ReadError {
 
     fn words(self, namespace: &str, what: &str) -> String {
         match self {
-            Self::Api(Error::Gone(_)) => format!("there is no {what} in namespace {namespace}"),
+            Self::Api(Error::NotFound(_)) => format!("there is no {what} in namespace {namespace}"),
             Self::Api(error) => format!("{what} cannot be read: {}", api_words(&error)),
             Self::TooLong(limit) => format!("{what} has more than {limit} bytes (setting outbound.maxBytes)"),
             Self::Full => crate::Error::Full.to_string(),
@@ -115,8 +115,8 @@ pub fn api_words(error: &Error) -> String {
         },
         Error::NotLeader | Error::Throttled(_) | Error::Timeout(_) => error.to_string(),
         Error::Conflict(_)
-        | Error::Exists(_)
-        | Error::Gone(_)
+        | Error::AlreadyExists(_)
+        | Error::NotFound(_)
         | Error::Forbidden(_)
         | Error::Denied(_)
         | Error::Doubtful(_)

@@ -140,7 +140,6 @@ impl Kept {
 
 impl SecretCache {
     /// Creates a cache with at most this number of entries.
-    #[must_use]
     pub fn new(most: usize) -> Self {
         let kept = Kept { entries: HashMap::new(), by_namespace: HashMap::new(), swept: Instant::now() };
         Self { most, kept: Mutex::new(kept) }

@@ -12,7 +12,6 @@ pub struct Bmc<'a> {
 
 impl<'a> Bmc<'a> {
     /// BMC at the host of this request; the path of its URL is ignored.
-    #[must_use]
     pub fn new(web: &'a Web, call: Call) -> Self {
         Self { web, call: Call { redirects: true, ..call } }
     }

@@ -43,7 +43,7 @@ const NAMED: usize = 8;
 /// Source of documents.
 pub trait Fetch: Sync {
     /// Returns the document at this path, which begins with `/redfish/` and may have a query. If it does not exist, the
-    /// error is [`crate::clients::Error::Status`] with 404.
+    /// error is [`crate::Error::Status`] with 404.
     fn get(&self, path: &str) -> impl Future<Output = Result<Document, super::Error>> + Send;
 }
 
@@ -106,13 +106,11 @@ pub enum Error {
 
 impl Error {
     /// Whether the BMC refused the credentials.
-    #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Request(error) if error.is_refusal())
     }
 
     /// Name of the error in metrics.
-    #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Request(error) => error.reason(),

@@ -29,7 +29,6 @@ pub struct ModelEndpoint {
 
 impl ModelEndpoint {
     /// URL for predictions.
-    #[must_use]
     pub fn infer_url(&self) -> Url {
         let mut url = self.url.clone();
         if let Ok(mut path) = url.path_segments_mut() {

@@ -587,7 +587,8 @@ fn any_temperature() -> impl Strategy<Value = Value> {
 proptest! {
     /// For any answers: a bounded number of requests, a plausible air temperature, and no answer text in an error.
     #[test]
-    fn no_answer_leads_astray(documents in prop::collection::vec(anything(), 8), temperatures in prop::collection::vec(any_temperature(), 0..3),
+    fn no_answer_leads_astray(documents in prop::collection::vec(anything(), 8),
+        temperatures in prop::collection::vec(any_temperature(), 0..3),
         known in 0..6_u8) {
         let mut tree = Tree::new().thermal("1", json!(temperatures));
         for (nth, document) in documents.into_iter().enumerate() {

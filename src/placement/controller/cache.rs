@@ -37,33 +37,36 @@ struct Compiled {
 }
 
 impl PlacementCache {
-    #[must_use]
     pub fn new(store: Store) -> Self {
         let (inventory, policies, learning) = Default::default();
         Self(Arc::new(Inner { store, inventory, policies, learning }))
     }
 
     /// The policy of this name; None if it does not exist, an error if its spec is invalid.
-    #[must_use]
     pub fn policy(&self, name: &str) -> Option<Result<Arc<CompiledPolicy>, AgentError>> {
         self.0.store.read(|world| self.policy_of(world, name))
     }
 
     /// The same, for callers that already hold the world.
     pub fn policy_of(&self, world: &World, name: &str) -> Option<Result<Arc<CompiledPolicy>, AgentError>> {
-        let found = world.policy(name).cloned();
-        let mut known = self.0.policies.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(object) = found else {
-            known.remove(name);
+        let Some(object) = world.policy(name) else {
+            self.0.policies.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
             return None;
         };
-        if let Some(compiled) = known.get(name).filter(|compiled| compiled.is_of(&object)) {
-            return Some(compiled.policy.clone());
+        Some(self.compile(object))
+    }
+
+    /// Compiles a policy, unless this version of it is compiled already. An error if its spec is invalid.
+    pub fn compile(&self, object: &PlacementPolicy) -> Result<Arc<CompiledPolicy>, AgentError> {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let mut cached = self.0.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiled) = cached.get(name).filter(|compiled| compiled.is_of(object)) {
+            return compiled.policy.clone();
         }
-        let compiled = Compiled::of(&object);
+        let compiled = Compiled::of(object);
         let policy = compiled.policy.clone();
-        known.insert(name.to_owned(), compiled);
-        Some(policy)
+        cached.insert(name.to_owned(), compiled);
+        policy
     }
 
     /// Evaluates a policy for a pod and these nodes.

@@ -62,14 +62,12 @@ impl PlacementCache {
     }
 
     /// Values that a policy has learned from pods that ran or failed.
-    #[must_use]
     pub fn rewards(&self, policy: &str) -> Arc<RewardMemory> {
         let rewards = self.learning().rewards.read().unwrap_or_else(PoisonError::into_inner);
         rewards.get(policy).cloned().unwrap_or_default()
     }
 
     /// Values to save for the policy with this uid; None if it learns nothing, or has not begun to learn.
-    #[must_use]
     pub fn memory(&self, policy: &CompiledPolicy, uid: &str, now: Timestamp) -> Option<SavedMemory> {
         let demand = self.inventory(|inventory| {
             policy.reads_demand().map(|scheduler| (scheduler.to_owned(), inventory.learned(scheduler))).collect()

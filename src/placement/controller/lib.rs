@@ -1,4 +1,5 @@
-//! Placement: the controller of PlacementPolicy, the cache from which requests are answered, and the scheduler extender.
+//! Placement: the controller of PlacementPolicy, the cache from which requests are answered, and the scheduler
+//! extender.
 
 pub mod cache;
 pub mod extender;

@@ -31,7 +31,6 @@ impl Congestion {
     pub const NONE: Self = Self::Factor(0.0);
 
     /// Parses the annotation. A missing or blank annotation means no congestion.
-    #[must_use]
     pub fn read(text: Option<&str>) -> Self {
         match text.map(str::trim) {
             None | Some("") => Self::NONE,
@@ -42,13 +41,11 @@ impl Congestion {
 
 impl CongestionRules {
     /// Rules with this maximum, or with the default maximum if it is not a positive number.
-    #[must_use]
     pub fn new(max: f64) -> Self {
         if max.is_finite() && max > 0.0 { Self { max } } else { Self::default() }
     }
 
     /// Parses the annotation and clamps the factor to the maximum.
-    #[must_use]
     pub fn read(&self, text: Option<&str>) -> Congestion {
         match Congestion::read(text) {
             Congestion::Factor(factor) => Congestion::Factor(factor.clamp(0.0, self.max)),
@@ -57,7 +54,6 @@ impl CongestionRules {
     }
 
     /// Score of a node, 0 to 10.
-    #[must_use]
     pub fn score(&self, congestion: Congestion) -> f64 {
         match congestion {
             Congestion::Factor(factor) => 10.0 * (1.0 - factor / self.max).clamp(0.0, 1.0),

@@ -77,7 +77,6 @@ pub struct AgentReason {
 
 /// Applies the policy to the pod and all nodes of the world. Learned values are those of the last save, if there is
 /// one.
-#[must_use]
 pub fn explain(
     world: &World,
     policy: &CompiledPolicy,
@@ -181,7 +180,6 @@ fn no_opinion(policy: &CompiledPolicy, pod: &PlacedPod) -> Option<String> {
 
 impl PlacementExplanation {
     /// Text for a terminal.
-    #[must_use]
     pub fn text(&self) -> String {
         let fit = self.nodes.iter().filter(|node| node.rejected.is_none()).count();
         let all = counted(i64::try_from(self.nodes.len()).unwrap_or(i64::MAX), "node");

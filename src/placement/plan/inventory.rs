@@ -39,7 +39,6 @@ pub struct Inventory {
 }
 
 /// Converts the requests of a pod to its demand, by [`RESOURCES`].
-#[must_use]
 pub fn demand(requests: Requests) -> Row {
     let Requests { cpu, memory, gpu, storage } = requests;
     let mut row = [cpu, memory, 1, gpu, storage].map(|amount| amount as f64);
@@ -59,7 +58,6 @@ impl Inventory {
     }
 
     /// Whether the world has changed since the last refresh.
-    #[must_use]
     pub fn is_behind(&self, world: &World) -> bool {
         self.clock != world.placement_clock() || self.unlearned(world).next().is_some()
     }
@@ -128,13 +126,11 @@ impl Inventory {
 
     /// Allocatable and requested amounts of all nodes, in no particular order. Rows of free indexes have `counted:
     /// false`.
-    #[must_use]
     pub fn rows(&self) -> &[PigeonNode] {
         &self.rows
     }
 
     /// The record of a node; None if the node is not (yet) in the cache.
-    #[must_use]
     pub fn node(&self, name: &str) -> Option<&NodeRecord> {
         self.records.get(*self.places.get(name)?)?.as_ref()
     }
@@ -149,7 +145,6 @@ impl Inventory {
     }
 
     /// Learned demand of the pods of a scheduler, including one more pod with these requests.
-    #[must_use]
     pub fn learned_with(&self, scheduler: &str, requests: Requests) -> LearnedDemand {
         let mut learned = self.learned(scheduler);
         learned.learn(&demand(requests), SMOOTHING);
@@ -157,7 +152,6 @@ impl Inventory {
     }
 
     /// Learned demand of the pods of a scheduler.
-    #[must_use]
     pub fn learned(&self, scheduler: &str) -> LearnedDemand {
         self.learned.get(scheduler).copied().unwrap_or_default()
     }

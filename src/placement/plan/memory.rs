@@ -4,6 +4,7 @@
 //! failures by their finish time, new pods by their creation time. So no event counts twice.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -17,7 +18,6 @@ use super::reward::RewardMemory;
 pub const MEMORY_KEY: &str = "memory.json";
 
 /// Name of the ConfigMap of the policy with this uid. A policy that is deleted and created again gets a new ConfigMap.
-#[must_use]
 pub fn map_name(uid: &str) -> String {
     format!("placement-memory-{uid}")
 }
@@ -27,6 +27,9 @@ pub const MAX_TEXT: usize = 900 * 1024;
 
 /// Maximum length in bytes of the rewards within the text.
 const MAX_REWARDS: usize = 800 * 1024;
+
+/// Minimum time between two writes.
+const SAVE_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
 /// Tolerated clock skew: maximum time that a save may lie in the future.
 const MAX_AHEAD: SignedDuration = SignedDuration::from_mins(5);
@@ -48,6 +51,54 @@ pub struct SavedMemory {
     pub demand: BTreeMap<String, LearnedDemand>,
 }
 
+/// State of the learned values of a policy after a save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveResult {
+    /// The policy learns, but has not begun to.
+    NotStarted,
+    /// There is nothing to save.
+    NothingLearned,
+    /// The ConfigMap already contained the learned values.
+    UpToDate,
+    Written,
+}
+
+/// Content of the ConfigMap after the last read or write of this process.
+#[derive(Clone, Debug)]
+pub struct LastSave {
+    pub learned: Arc<SavedMemory>,
+    pub result: SaveResult,
+    /// Time of the write; None if this process has not written the ConfigMap.
+    pub written_at: Option<Timestamp>,
+}
+
+/// Decision about the ConfigMap of a policy.
+#[derive(Clone, Debug)]
+pub enum SavePlan {
+    /// Nothing needs to be saved: the learned values are in this state.
+    Skip(SaveResult),
+    /// Saves these values, unless the ConfigMap already contains them.
+    Save(Arc<SavedMemory>),
+}
+
+impl SavePlan {
+    /// Plans a save for a policy that learns. `learned` is None if it has not begun to learn.
+    pub fn new(learned: Option<&Arc<SavedMemory>>, last: Option<&LastSave>, now: Timestamp) -> Self {
+        let Some(learned) = learned else { return Self::Skip(SaveResult::NotStarted) };
+        match last {
+            Some(last) if !last.is_due(learned, now) => Self::Skip(last.result),
+            _ => Self::Save(Arc::clone(learned)),
+        }
+    }
+}
+
+impl LastSave {
+    /// Whether the values changed, and the last write is long enough ago.
+    fn is_due(&self, learned: &SavedMemory, now: Timestamp) -> bool {
+        !self.learned.is_like(learned) && self.written_at.is_none_or(|at| now.duration_since(at) >= SAVE_INTERVAL)
+    }
+}
+
 /// Reason why a saved text is rejected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum MemoryError {
@@ -65,7 +116,6 @@ pub enum MemoryError {
 
 impl SavedMemory {
     /// Values to save now, without rewards. Schedulers without learned demand are left out.
-    #[must_use]
     pub fn of(now: Timestamp, mut demand: BTreeMap<String, LearnedDemand>) -> Self {
         demand.retain(|_, demand| demand.arrivals > 0);
         let saved_at = Timestamp::from_second(now.as_second()).unwrap_or(now);
@@ -74,7 +124,6 @@ impl SavedMemory {
 
     /// Adds rewards, rounded to 6 decimals. If the text would be too long, the least recently updated rewards are left
     /// out.
-    #[must_use]
     pub fn with_rewards(mut self, memory: &RewardMemory, rewarded: Option<Timestamp>) -> Self {
         let mut bytes = 0_usize;
         let fits = |reward: &(String, String, f64)| {
@@ -91,14 +140,12 @@ impl SavedMemory {
     }
 
     /// Whether there is nothing to save.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rewards.is_empty() && self.demand.is_empty()
     }
 
     /// Whether both contain the same learned values. The times of the save and of the last reward are ignored: if only
     /// they differ, a new save has no benefit.
-    #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let values = |one: &Self| -> BTreeMap<(String, String), i64> {
             let value = |(pod_type, node, value): &(String, String, f64)| {

@@ -88,7 +88,6 @@ impl std::fmt::Display for SpreadRejection {
 }
 
 /// Parses a rate; None if it is not a number from 0 to 1.
-#[must_use]
 pub fn rate(text: &str) -> Option<f64> {
     number(text).filter(|rate| (0.0..=1.0).contains(rate))
 }
@@ -96,7 +95,6 @@ pub fn rate(text: &str) -> Option<f64> {
 /// Decides which feasible nodes are allowed. Once enough pods exist, all nodes are. Until then, only nodes in the areas
 /// with the fewest pods are, among the areas with a feasible node whose taints the pod tolerates. An area is a region,
 /// zone or node.
-#[must_use]
 pub fn spread(request: SpreadRequest, nodes: &[SpreadNode<'_>]) -> Spread {
     let need = need(request.replicas, request.rate);
     let have = nodes.iter().map(|node| node.pods).fold(0, u32::saturating_add);

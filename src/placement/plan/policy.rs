@@ -74,32 +74,27 @@ impl CompiledPolicy {
     /// Whether the policy applies to the pod. Pods of schedulers that the policy does not name are excluded, since
     /// kube-scheduler calls an extender for the pods of every profile. DaemonSet pods are excluded, since each is bound
     /// to its own node.
-    #[must_use]
     pub fn concerns(&self, pod: &PlacedPod) -> bool {
         let daemon = pod.controller.as_ref().is_some_and(|owner| owner.kind == "DaemonSet");
         !daemon && self.is_for(&pod.scheduler)
     }
 
     /// Whether any agent reads the other pods of the pod's ReplicaSet.
-    #[must_use]
     pub fn reads_siblings(&self) -> bool {
         self.agents.iter().any(|member| member.agent.reads_siblings())
     }
 
     /// Whether the policy applies to the pods of this scheduler.
-    #[must_use]
     pub fn is_for(&self, scheduler: &str) -> bool {
         self.schedulers.iter().any(|one| one == scheduler)
     }
 
     /// Rules for learning from running and failed pods; None if the policy has no agent `reward`.
-    #[must_use]
     pub fn rewards(&self) -> Option<RewardRules> {
         self.agents.iter().find_map(|member| member.agent.rewards())
     }
 
     /// Whether the policy has learned values that must survive a restart.
-    #[must_use]
     pub fn learns(&self) -> bool {
         self.rewards().is_some() || self.reads_demand().next().is_some()
     }
@@ -111,7 +106,6 @@ impl CompiledPolicy {
     }
 
     /// Rejection of each candidate, in the order of the candidates; None if the candidate passes.
-    #[must_use]
     pub fn filter(&self, question: &PlacementQuestion<'_>) -> Vec<Option<NodeRejection>> {
         let mut rejections = vec![None; question.candidates.len()];
         let (last, first): (Vec<_>, Vec<_>) = self.agents.iter().partition(|member| member.agent.filters_last());
@@ -126,7 +120,6 @@ impl CompiledPolicy {
 
     /// Filters and then scores as kube-scheduler does: only the candidates that pass are scored against each other. A
     /// rejected candidate is scored like a node that is not in the cache.
-    #[must_use]
     pub fn judge(&self, question: &PlacementQuestion<'_>) -> (Vec<Option<NodeRejection>>, Scored) {
         let rejections = self.filter(question);
         let passing = question.candidates.iter().zip(&rejections);
@@ -137,7 +130,6 @@ impl CompiledPolicy {
     }
 
     /// Scores all candidates without filtering them.
-    #[must_use]
     pub fn score(&self, question: &PlacementQuestion<'_>) -> Scored {
         let opinions: Vec<Opinion> = self.agents.iter().map(|member| self.opinion(member, question)).collect();
         let mut totals = vec![0.0; question.candidates.len()];

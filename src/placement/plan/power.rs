@@ -21,7 +21,6 @@ pub struct PowerNode {
 
 /// CPU of a pod in cores, from the request and the limit of each container. The limit counts if the container requests
 /// no CPU.
-#[must_use]
 pub fn pod_cores(containers: impl IntoIterator<Item = (f64, f64)>) -> f64 {
     containers.into_iter().map(|(request, limit)| if request > 0.0 { request } else { limit }).sum()
 }
@@ -47,7 +46,6 @@ pub enum Increment {
 impl PowerNode {
     /// Usage before and after a pod that requests `cores`. The fraction `assumption` of the requests of pods that do
     /// not run yet counts as used. None without a measurement.
-    #[must_use]
     pub fn usage(&self, cores: f64, assumption: f64) -> Option<PowerUsage> {
         let before = self.usage? + assumption * self.pending;
         Some(PowerUsage { before, after: before + cores })
@@ -64,7 +62,6 @@ impl PowerNode {
 impl Increment {
     /// Increment between two predictions. A prediction that falls with rising usage is an error of the model and counts
     /// as no increase.
-    #[must_use]
     pub fn between(before: f64, after: f64) -> Self {
         let difference = after - before;
         if difference.is_finite() { Self::Watts(difference.max(0.0)) } else { Self::Unknown }
@@ -82,7 +79,6 @@ pub struct PowerScale {
 impl PowerScale {
     /// Scale of 0 to 10 from a base in percent. The base is rounded so that it stays distinct from the scores of nodes
     /// without an increment. Dividing scores in percent by 10 would merge them.
-    #[must_use]
     pub fn of_extender(base_percent: f64) -> Self {
         Self { top: TOP, base: (base_percent / 10.0 + 0.5).floor() }
     }
@@ -90,7 +86,6 @@ impl PowerScale {
 
 /// Scores of the nodes, in the order of the increments: unknown 0, overcommitted 1, all others from base to top. If all
 /// increments are equal, each of them scores the base.
-#[must_use]
 pub fn scores(increments: &[Increment], scale: PowerScale) -> Vec<f64> {
     let watts = increments.iter().filter_map(|increment| match increment {
         Increment::Watts(watts) => Some(*watts),

@@ -66,7 +66,6 @@ pub struct Fresh {
 
 impl Fresh {
     /// The value; None if it has expired.
-    #[must_use]
     pub fn at(self, now: Timestamp) -> Option<f64> {
         (now <= self.until).then_some(self.value)
     }
@@ -117,7 +116,6 @@ pub struct NodeRecord {
 
 impl NodeRecord {
     /// Builds the record of a node from the caches.
-    #[must_use]
     pub fn of(world: &World, node: &Arc<NodeFact>) -> Self {
         let name = &node.id.key.name;
         let (pods, requests) = world.usage(name);
@@ -169,27 +167,23 @@ impl NodeRecord {
         self.last_bound = Some(since);
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.node.id.key.name
     }
 
     /// A value of the node's NodeConfig; None if it is missing or has expired.
-    #[must_use]
     pub fn value(&self, value: NodeValue, now: Timestamp) -> Option<f64> {
         let at = NodeValue::ALL.iter().position(|one| *one == value)?;
         self.values.get(at).copied().flatten()?.at(now)
     }
 
     /// The published congestion; None if it is missing or has expired.
-    #[must_use]
     pub fn congestion(&self, now: Timestamp, rules: &SampleRules) -> Option<Congestion> {
         let (congestion, at) = self.congestion?;
         (!is_expired(at, now, rules.max_age)).then_some(congestion)
     }
 
     /// The first usage sample that has not expired.
-    #[must_use]
     pub fn sample(&self, now: Timestamp, rules: &SampleRules) -> Option<&UsageSample> {
         let holds = |sample: &&UsageSample| match sample.until {
             Some(until) => now <= until,
@@ -199,7 +193,6 @@ impl NodeRecord {
     }
 
     /// Usage of CPU and memory, as input of the agent `safe`.
-    #[must_use]
     pub fn usage(&self, now: Timestamp, rules: &SampleRules) -> PerResource<Usage> {
         let sample = self.sample(now, rules);
         let unmeasured = sample.and_then(|sample| sample.at).map(|at| self.unmeasured(at, rules)).unwrap_or_default();
@@ -225,7 +218,6 @@ impl NodeRecord {
 }
 
 /// Converts amounts to the units of `pigeon`, by [`RESOURCES`].
-#[must_use]
 pub fn sizes(amounts: Requests, pods: i64) -> Row {
     let Requests { cpu, memory, gpu, storage } = amounts;
     let mut row = [cpu, memory, pods, gpu, storage].map(|amount| amount as f64);

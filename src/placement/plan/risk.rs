@@ -49,14 +49,12 @@ impl BetaFit {
 
 /// Probability that the utilisation exceeds a threshold, given its mean and its deviation, all as fractions of 1. If an
 /// argument is NaN, the risk is 1, since nothing shows that the node is safe.
-#[must_use]
 pub fn risk(mean: f64, deviation: f64, threshold: f64) -> f64 {
     certain(mean, deviation, threshold).unwrap_or_else(|| BetaFit::of(mean, deviation).exceeds(mean, threshold))
 }
 
 /// Upper bound of [`risk`] that is calculated a hundred times as fast. Enough to accept a node, which is the common
 /// case.
-#[must_use]
 pub fn risk_at_most(mean: f64, deviation: f64, threshold: f64) -> f64 {
     certain(mean, deviation, threshold).unwrap_or_else(|| {
         let distance = threshold - mean;

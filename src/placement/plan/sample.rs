@@ -3,27 +3,23 @@
 use jiff::{SignedDuration, Timestamp};
 
 /// Parses a number; None if the text is blank, malformed or not finite. Surrounding white space is trimmed.
-#[must_use]
 pub fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 /// Parses a time. A malformed text becomes the Unix epoch, so that the sample counts as expired.
-#[must_use]
 pub fn time(text: &str) -> Timestamp {
     text.trim().parse().unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
 /// Whether a sample has expired. A sample without a time never expires. Clock skew up to `max_age` is tolerated; a
 /// sample farther in the future counts as expired, since it would stay valid for far too long.
-#[must_use]
 pub fn is_expired(sampled: Option<Timestamp>, now: Timestamp, max_age: SignedDuration) -> bool {
     sampled.is_some_and(|sampled| now.duration_since(sampled).abs() > max_age)
 }
 
 /// Whether usage measured at `sampled` does not fully include a pod that was bound at `bound`. A measurement is the
 /// average over the interval before it.
-#[must_use]
 pub fn is_unmeasured(bound: Timestamp, sampled: Timestamp, interval: SignedDuration) -> bool {
     bound.duration_since(sampled) > -interval
 }

@@ -1,16 +1,53 @@
-//! The status of a policy: its conditions, and for how many nodes each agent has data.
+//! The plan of a reconcile and the status of a policy: its conditions, and for how many nodes each agent has data.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::agents::AgentError;
 use super::inventory::Inventory;
+use super::memory::SavePlan;
 use super::policy::CompiledPolicy;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::placement_policy::status::AgentStatus;
 use ganglion_api::placement_policy::{PlacementPolicySpec, PlacementPolicyStatus, PolicyMode};
 use ganglion_core::conditions::{Health, Stamp, summary};
+use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_core::words::counted;
+
+/// Changes of counts share a write, since nodes gain and lose data all the time.
+const COVERAGE_WRITES: StatusPolicy = StatusPolicy { details_after: SignedDuration::from_mins(1), heartbeat: None };
+
+/// Decision about a policy.
+#[derive(Debug)]
+pub enum PolicyPlan {
+    /// The spec is invalid, until somebody changes it.
+    Invalid(AgentError),
+    Valid {
+        health: Health<PolicyReason>,
+        coverage: Coverage,
+        save: SavePlan,
+    },
+}
+
+/// The coverage in the status, and the time at which it was counted.
+#[derive(Clone, Debug)]
+pub struct ReportedCoverage {
+    pub coverage: Coverage,
+    pub counted_at: Timestamp,
+}
+
+impl ReportedCoverage {
+    /// Coverage to report: the previous one if only counts changed within a minute.
+    #[must_use]
+    pub fn next(previous: Option<Self>, current: Coverage, now: Timestamp) -> Self {
+        let Some(previous) = previous else { return Self { coverage: current, counted_at: now } };
+        let change = previous.coverage.change(&current);
+        match COVERAGE_WRITES.timing(change, Some(previous.counted_at), now) {
+            StatusTiming::Now => Self { coverage: current, counted_at: now },
+            StatusTiming::At(_) | StatusTiming::Never => previous,
+        }
+    }
+}
 
 /// Number of nodes for which each agent has the data that it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +59,6 @@ pub struct Coverage {
 
 impl Coverage {
     /// Coverage of the nodes that accept pods.
-    #[must_use]
     pub fn of(policy: &CompiledPolicy, inventory: &Inventory, now: Timestamp) -> Self {
         let nodes: Vec<_> = inventory.nodes().filter(|node| node.row.counted).collect();
         let agents = policy.agents.iter().map(|member| {
@@ -37,14 +73,20 @@ impl Coverage {
         Self { nodes: number(nodes.len()), agents: agents.collect() }
     }
 
-    /// Whether each agent covers no, some or all nodes in both. The exact counts are ignored.
-    #[must_use]
-    pub fn is_like(&self, other: &Self) -> bool {
-        let kind = |all: i64, known: i64| (known == 0, known == all);
-        let kinds = |coverage: &Self| -> Vec<_> {
-            coverage.agents.iter().map(|agent| (agent.name.clone(), kind(coverage.nodes, agent.nodes))).collect()
-        };
-        kinds(self) == kinds(other)
+    /// Difference to a newer coverage. An edge if an agent no longer covers none, some or all of the nodes as before.
+    fn change(&self, newer: &Self) -> StatusChange {
+        if self == newer {
+            StatusChange::None
+        } else if self.extents().eq(newer.extents()) {
+            StatusChange::Details
+        } else {
+            StatusChange::Edge
+        }
+    }
+
+    /// Each agent, whether it covers no node, and whether it covers all nodes.
+    fn extents(&self) -> impl Iterator<Item = (&str, bool, bool)> {
+        self.agents.iter().map(|agent| (agent.name.as_str(), agent.nodes == 0, agent.nodes == self.nodes))
     }
 }
 
@@ -53,7 +95,6 @@ fn number(count: usize) -> i64 {
 }
 
 /// Health of a valid policy.
-#[must_use]
 pub fn health(policy: &CompiledPolicy, coverage: &Coverage) -> Health<PolicyReason> {
     let blind = coverage.agents.iter().find(|agent| coverage.nodes > 0 && agent.nodes == 0);
     if let Some(agent) = blind {
@@ -72,8 +113,7 @@ pub fn health(policy: &CompiledPolicy, coverage: &Coverage) -> Health<PolicyReas
 }
 
 /// Status of a valid policy. `memory` is the namespace and name of the ConfigMap with its learned values.
-#[must_use]
-pub fn status(
+pub fn valid_status(
     old: &[Condition],
     spec: &PlacementPolicySpec,
     health: &Health<PolicyReason>,
@@ -92,8 +132,7 @@ pub fn status(
 }
 
 /// Status of a policy with an invalid spec.
-#[must_use]
-pub fn refused(old: &[Condition], (reason, message): &AgentError, stamp: Stamp) -> PlacementPolicyStatus {
+pub fn invalid_status(old: &[Condition], (reason, message): &AgentError, stamp: Stamp) -> PlacementPolicyStatus {
     PlacementPolicyStatus {
         observed_generation: Some(stamp.generation),
         conditions: summary(old, &Health::Stalled(*reason, message.clone()), stamp),
@@ -108,4 +147,30 @@ fn short(spec: &PlacementPolicySpec) -> String {
         Some(weight) => format!("{}:{weight}", agent.name),
     });
     agents.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn coverage(nodes: i64, covered: i64) -> Coverage {
+        Coverage { nodes, agents: vec![AgentStatus { name: "safe".to_owned(), nodes: covered, message: None }] }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn changes_of_counts_share_a_report_and_the_loss_of_all_nodes_is_reported_at_once() {
+        let first = ReportedCoverage::next(None, coverage(9, 5), at(0));
+        assert_eq!(first.coverage, coverage(9, 5));
+        let next = |current, second| ReportedCoverage::next(Some(first.clone()), current, at(second));
+        assert_eq!(next(coverage(9, 6), 59).coverage, coverage(9, 5));
+        assert_eq!(next(coverage(9, 6), 60).coverage, coverage(9, 6));
+        assert_eq!(next(coverage(8, 5), 1).coverage, coverage(9, 5));
+        assert_eq!(next(coverage(9, 9), 1).coverage, coverage(9, 9));
+        assert_eq!(next(coverage(9, 0), 1).coverage, coverage(9, 0));
+        assert_eq!(next(coverage(9, 5), 99).counted_at, at(0));
+    }
 }

@@ -6,19 +6,16 @@ pub const TOP: f64 = 10.0;
 
 /// Rounds a score to the value that is sent: halves round up, values out of bounds are clamped, and NaN is the worst
 /// score.
-#[must_use]
 pub fn score(real: f64) -> u8 {
     whole(real, 10)
 }
 
 /// Rounds a score down, like the original programs that truncate fractions.
-#[must_use]
 pub fn floored(real: f64) -> u8 {
     whole(real.floor(), 10)
 }
 
 /// Rounds to a whole number from 0 to `top`: halves round up, NaN gives 0.
-#[must_use]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in bounds, and casts of floats saturate")]
 pub fn whole(real: f64, top: u8) -> u8 {
     // `max` comes before `min` so that NaN becomes 0: `max` of NaN and a number returns the number.
@@ -28,14 +25,12 @@ pub fn whole(real: f64, top: u8) -> u8 {
 
 /// Difference between the least and the greatest value. None if it is rounding noise, which must not be stretched over
 /// all scores, or if it is not finite.
-#[must_use]
 pub fn span(low: f64, high: f64) -> Option<f64> {
     let span = high - low;
     (span > 1e-9 * high.abs().max(1.0) && span.is_finite()).then_some(span)
 }
 
 /// Least and greatest value; None without values.
-#[must_use]
 pub fn extremes(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     values.into_iter().fold(None, |bounds, value| {
         Some(bounds.map_or((value, value), |(low, high): (f64, f64)| (low.min(value), high.max(value))))

@@ -170,12 +170,12 @@ impl SwarmPoolController {
         for (name, _) in &plan.restart {
             let Some(pod) = seen.pods.get(name) else { continue };
             match self.ctx.writer.counted("RestartWorker", eviction::evict(&self.ctx, &pod.id)).await? {
-                EvictionAnswer::Accepted | EvictionAnswer::Gone => {
+                EvictionAnswer::Accepted | EvictionAnswer::NotFound => {
                     let version = seen.published.holdings.get(name).map_or(0, |holding| holding.version);
                     let again = memory.again.entry(name.clone()).or_default();
                     *again = if again.0 == version { (version, again.1 + 1) } else { (version, 1) };
                 }
-                EvictionAnswer::Budget(words) | EvictionAnswer::Budgets(words) => {
+                EvictionAnswer::BlockedByBudget(words) | EvictionAnswer::TooManyBudgets(words) => {
                     acted.budget = Some(words);
                     acted.retry = true;
                 }
@@ -237,7 +237,7 @@ impl SwarmPoolController {
                 Ok(())
             }
             // The pod is gone, or another pod has its name: the watch will deliver that.
-            Err(Error::Gone(_) | Error::Conflict(_)) => Ok(()),
+            Err(Error::NotFound(_) | Error::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -3,7 +3,7 @@
 //! | step | description |
 //! |---|---|
 //! | observe | reads the workload, its pods, the source ConfigMaps (`sources`) and the output ConfigMaps (`output`) |
-//! | plan | `logic::swarm_pool`: computes the final assignment of all jobs, and the next step of the handover |
+//! | plan | [`ganglion_pools_plan`]: computes the final assignment of all jobs, and the next step of the handover |
 //! | act | scales the workload, writes the output ConfigMaps, and makes workers read them (`act`) |
 //! | report | writes the status if it changed (`report`) |
 //! | in the background | probes workers for the version of the job list that they run (`probes`) |
@@ -38,7 +38,7 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::invalid::{self, StatusWrite};
 use ganglion_runtime::polls::PollSet;
-use ganglion_runtime::run::{Controller, PassResult};
+use ganglion_runtime::run::{Controller, ReconcileResult};
 use ganglion_runtime::watch::namespaces::{NamespaceFeeds, NamespaceWatch};
 use memory::Memory;
 pub use memory::PoolMemory;
@@ -65,7 +65,7 @@ impl Controller for SwarmPoolController {
     type Kind = SwarmPool;
     const NAME: &'static str = "swarm-pool";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         let (reason, by) = (PoolReason::InvalidObject.as_str(), (marks::SWARM_STATUS_MANAGER, StatusWrite::Update));
         if let Some(done) = invalid::pass::<SwarmPool>(&self.ctx, &key, reason, by).await {
             return done;

@@ -187,7 +187,7 @@ impl SwarmPoolController {
                 Ok(part)
             }
             // The store does not have the ConfigMap yet: read it to find out whether the pool owns it.
-            Err(Error::Exists(_)) => match self.ctx.writer.get::<ConfigMap>(&key).await? {
+            Err(Error::AlreadyExists(_)) => match self.ctx.writer.get::<ConfigMap>(&key).await? {
                 Some(map) if !is_own(pool, &map) => Err(not_owned(&key.name).into()),
                 Some(map) => {
                     self.ctx.store.apply(fact(&map), Origin::Own);
@@ -196,7 +196,7 @@ impl SwarmPoolController {
                 None => Err(Error::Conflict(format!("ConfigMap {} was created and deleted again", key.name)).into()),
             },
             Err(error) => {
-                if let Error::Conflict(_) | Error::Gone(_) = error {
+                if let Error::Conflict(_) | Error::NotFound(_) = error {
                     self.refresh(&key).await?;
                 }
                 Err(error.into())
@@ -222,7 +222,7 @@ impl SwarmPoolController {
         }
         let deleted = async {
             match self.ctx.writer.delete::<ConfigMap>(id).await {
-                Err(Error::Gone(_)) => Ok(None),
+                Err(Error::NotFound(_)) => Ok(None),
                 done => done,
             }
         };

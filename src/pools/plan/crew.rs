@@ -34,7 +34,6 @@ pub struct Crew {
 
 impl Crew {
     /// Returns true if all wanted workers are Ready.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.ready >= self.wanted
     }
@@ -65,7 +64,6 @@ impl Admission<'_> {
 }
 
 /// Computes the workers of a workload from its pods.
-#[must_use]
 pub fn crew(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> Crew {
     match workload.kind {
         PoolWorkloadKind::StatefulSet => ordinals(workload, pods, admission),
@@ -129,7 +127,6 @@ fn numbers(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<
 }
 
 /// Slot in the annotation of a pod of a Deployment.
-#[must_use]
 pub fn slot_of(pod: &PodFact) -> Option<u32> {
     // A large number, which somebody else wrote, would cost memory.
     pod.marks.worker.as_deref()?.parse().ok().filter(|slot| *slot < MAX_SLOTS)

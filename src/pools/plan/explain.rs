@@ -22,7 +22,6 @@ pub struct ExplainedPool<'a> {
 }
 
 /// Returns the explanation. Lines have at most 120 columns, except for long names and commands.
-#[must_use]
 pub fn explain(subject: ExplainedPool) -> String {
     match subject.job {
         Some(job) => explain_job(subject, job),

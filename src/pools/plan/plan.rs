@@ -93,7 +93,6 @@ pub struct HandoverPlan {
 }
 
 /// Returns true if the worker has stopped all jobs that were removed from its list.
-#[must_use]
 pub fn has_released(name: &str, holding: &Holding, input: &HandoverInput<'_>) -> bool {
     let rules = input.rules;
     if input.stopped.get(name).is_some_and(|version| *version >= holding.version)
@@ -110,7 +109,6 @@ pub fn has_released(name: &str, holding: &Holding, input: &HandoverInput<'_>) ->
 }
 
 /// Returns true if the worker is Ready and runs the jobs of its current list.
-#[must_use]
 pub fn follows(name: &str, holding: &Holding, input: &HandoverInput<'_>) -> bool {
     let is_there = input.pods.get(name).is_some_and(|pod| pod.ready && !pod.terminating);
     let by_hand = input.rules.confirmed.get(name).is_some_and(|version| *version >= holding.version);
@@ -122,7 +120,6 @@ pub fn follows(name: &str, holding: &Holding, input: &HandoverInput<'_>) -> bool
 }
 
 /// Plans the next step.
-#[must_use]
 pub fn plan(input: &HandoverInput<'_>) -> HandoverPlan {
     let planner = Planner { input, holders: holders(input), version: input.published.version.saturating_add(1) };
     let mut plan = HandoverPlan::default();
@@ -282,7 +279,6 @@ fn missing<'a, A: AsRef<str>, B: AsRef<str>>(jobs: &'a [A], others: &'a [B]) -> 
 
 /// Job lists for a pool whose workers may have read lists that the operator did not write. Every worker has to confirm
 /// its list again, and every worker is assumed to run the jobs that are on no list.
-#[must_use]
 pub fn distrusted(input: &HandoverInput<'_>, now: Timestamp) -> Published {
     let mut lists = input.published.clone();
     lists.version += 1;

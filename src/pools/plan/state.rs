@@ -33,19 +33,16 @@ pub struct PoolProblem {
 
 impl PoolProblem {
     /// A problem that a user has to solve.
-    #[must_use]
     pub fn new(reason: PoolReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), passing: false }
     }
 
     /// A temporary problem.
-    #[must_use]
     pub fn passing(reason: PoolReason, message: impl Into<String>) -> Self {
         Self { passing: true, ..Self::new(reason, message) }
     }
 
     /// Health of a pool with this problem.
-    #[must_use]
     pub fn health(&self) -> Health<PoolReason> {
         let (reason, message) = (self.reason, self.message.clone());
         if self.passing { Health::Retrying(reason, message) } else { Health::Stalled(reason, message) }
@@ -128,7 +125,6 @@ impl PoolState<'_> {
     }
 
     /// Next time at which a timeout changes the health.
-    #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         let unsettled = self.published().holdings.iter().filter(|(name, holding)| {
             self.is_releasing(name, holding) || self.worker(name) == PoolWorkerState::Refreshing
@@ -140,7 +136,6 @@ impl PoolState<'_> {
 }
 
 /// Health of a pool.
-#[must_use]
 pub fn health(state: &PoolState<'_>) -> Health<PoolReason> {
     if let Some(health) = overdue(state) {
         return health;
@@ -282,7 +277,6 @@ fn is_settled(how: PoolWorkerState) -> bool {
 }
 
 /// Status of a pool. `change`: the last change of the assignment, and the number of jobs that it moved.
-#[must_use]
 pub fn status(
     old: &SwarmPoolStatus,
     state: &PoolState<'_>,
@@ -358,7 +352,6 @@ fn worker(state: &PoolState<'_>, name: &str, how: PoolWorkerState) -> PoolWorker
 }
 
 /// Status of a pool that is not reconciled.
-#[must_use]
 pub fn refused(old: &SwarmPoolStatus, health: &Health<PoolReason>, stamp: Stamp) -> SwarmPoolStatus {
     SwarmPoolStatus {
         observed_generation: Some(stamp.generation),

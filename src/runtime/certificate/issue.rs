@@ -160,7 +160,6 @@ pub fn issue(names: &[String], now: Timestamp, existing_ca: Option<&Pair>) -> Re
 
 /// State of a pair for clients that connect to any of these names. If a CA (PEM) is given, it must have signed the
 /// certificate.
-#[must_use]
 pub fn state(pair: &Pair, ca: Option<&[u8]>, names: &[String], now: Timestamp) -> CertificateState {
     match examine(pair, ca, names, now) {
         Ok(validity) => validity.at(now),

@@ -68,13 +68,11 @@ pub struct CertificateKeeper {
 }
 
 impl CertificateKeeper {
-    #[must_use]
     pub fn new(wanted: CertificateSecret) -> Self {
         Self { wanted, seen: watch::Sender::new(None), served: ReloadingCertificate::default() }
     }
 
     /// Certificate of new TLS connections.
-    #[must_use]
     pub fn served(&self) -> ReloadingCertificate {
         self.served.clone()
     }

@@ -52,7 +52,6 @@ pub enum SecretPlan {
 
 impl SecretPlan {
     /// Stored certificate, if it can be served.
-    #[must_use]
     pub fn usable(&self) -> Option<&Usable> {
         match self {
             Self::Use(usable) | Self::UseAndReplace(usable, _) => Some(usable),
@@ -61,7 +60,6 @@ impl SecretPlan {
     }
 
     /// Secret to write, if any.
-    #[must_use]
     pub fn write(&self) -> Option<&SecretWrite> {
         match self {
             Self::UseAndReplace(_, write) | Self::Create(write) | Self::Replace(write) => Some(write),
@@ -70,7 +68,6 @@ impl SecretPlan {
     }
 
     /// Time to plan again if the Secret does not change; None if only a change can help.
-    #[must_use]
     pub fn next_look(&self) -> Option<Timestamp> {
         self.usable().map(|usable| usable.next_look)
     }
@@ -91,7 +88,6 @@ pub struct Usable {
 
 impl Usable {
     /// Whether its renewal is overdue: two thirds of its validity have passed.
-    #[must_use]
     pub fn expires_soon(&self) -> bool {
         self.warning == Some(Reason::Due)
     }

@@ -39,7 +39,6 @@ impl ReloadingCertificate {
     }
 
     /// Whether a certificate is set. Without one, every handshake fails.
-    #[must_use]
     pub fn is_set(&self) -> bool {
         self.current.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }

@@ -18,7 +18,6 @@ pub struct KubeLeases {
 
 impl KubeLeases {
     /// The lease of this namespace and name.
-    #[must_use]
     pub fn new(client: Client, namespace: &str, name: &str, timeout: Duration) -> Self {
         Self { api: Api::namespaced(client, namespace), name: name.to_owned(), timeout }
     }
@@ -27,7 +26,7 @@ impl KubeLeases {
         match tokio::time::timeout(self.timeout, call).await {
             Err(_) => Err(ApiError::Timeout(self.timeout)),
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(ApiError::Conflict),
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(ApiError::Gone),
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(ApiError::NotFound),
             Ok(result) => Ok(result?),
         }
     }

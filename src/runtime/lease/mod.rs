@@ -28,7 +28,7 @@ pub enum ApiError {
     Conflict,
     /// The object does not exist.
     #[error("the lease does not exist")]
-    Gone,
+    NotFound,
     #[error(transparent)]
     Other(#[from] kube::Error),
     #[error("no answer within {0:?}")]
@@ -191,7 +191,7 @@ impl<L: Leases> Elector<L> {
             match self.write(&next, true).await {
                 Ok(()) => return Ok(Attempt::Held),
                 // Changed or deleted: the read below shows whether another replica holds it.
-                Err(ApiError::Conflict | ApiError::Gone) => {}
+                Err(ApiError::Conflict | ApiError::NotFound) => {}
                 Err(error) => return Err(error),
             }
         }

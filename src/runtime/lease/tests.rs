@@ -98,9 +98,9 @@ impl Leases for Fake {
 
     async fn replace(&self, lease: &Lease) -> Result<Lease, ApiError> {
         self.answer(|server| {
-            let Some(there) = &server.lease else { return Err(ApiError::Gone) };
+            let Some(there) = &server.lease else { return Err(ApiError::NotFound) };
             let there = there.metadata.resource_version.clone();
-            if there != lease.metadata.resource_version { Err(ApiError::Conflict) } else { Ok(server.store(lease)) }
+            if there == lease.metadata.resource_version { Ok(server.store(lease)) } else { Err(ApiError::Conflict) }
         })
         .await
     }

@@ -103,7 +103,6 @@ impl RoundRobin {
 
 impl Places {
     /// `all` is the total number of places.
-    #[must_use]
     pub fn new(all: usize) -> Self {
         Self {
             all: all.max(1),

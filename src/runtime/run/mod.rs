@@ -30,7 +30,7 @@ pub enum Action {
 }
 
 /// Result of one reconcile.
-pub type PassResult = Result<Action, Error>;
+pub type ReconcileResult = Result<Action, Error>;
 
 /// A controller: reconciles the objects of one kind, by key.
 pub trait Controller: Send + Sync + 'static {
@@ -39,7 +39,7 @@ pub trait Controller: Send + Sync + 'static {
     /// Name in logs and metrics.
     const NAME: &'static str;
     /// Reconciles one object once.
-    fn reconcile(self: Arc<Self>, key: Key) -> impl Future<Output = PassResult> + Send;
+    fn reconcile(self: Arc<Self>, key: Key) -> impl Future<Output = ReconcileResult> + Send;
 }
 
 /// Parameters of a running controller.
@@ -81,7 +81,7 @@ pub async fn run<C: Controller>(controller: Arc<C>, queue: Arc<Queue>, run: Run)
 struct Worker {
     queue: Arc<Queue>,
     run: Run,
-    passes: JoinSet<(PassResult, Duration)>,
+    passes: JoinSet<(ReconcileResult, Duration)>,
     /// Object of each running reconcile.
     keys: HashMap<Id, Key>,
     backoff: Backoff<Key>,
@@ -103,7 +103,7 @@ impl Worker {
         self.report_length::<C>();
     }
 
-    fn end<C: Controller>(&mut self, ended: Result<(Id, (PassResult, Duration)), JoinError>) {
+    fn end<C: Controller>(&mut self, ended: Result<(Id, (ReconcileResult, Duration)), JoinError>) {
         let (id, result) = match ended {
             Ok((id, (result, time))) => {
                 let word = result.as_ref().map_or_else(|error| error.class().word(), |_| "ok");
@@ -126,7 +126,7 @@ impl Worker {
     }
 
     /// Delay before the next reconcile of the object; None if only a change triggers it.
-    fn delay<C: Controller>(&mut self, key: &Key, result: PassResult) -> Option<Duration> {
+    fn delay<C: Controller>(&mut self, key: &Key, result: ReconcileResult) -> Option<Duration> {
         match result {
             Ok(requeue) => {
                 self.backoff.forget(key);
@@ -168,7 +168,6 @@ const TERMINAL: Duration = Duration::from_secs(60);
 const TERMINAL_FACTOR: u32 = 50;
 
 /// Delay after an error of this class; `backoff` is the object's backoff for such errors.
-#[must_use]
 pub fn delay_after(class: Class, backoff: Duration) -> Duration {
     match class {
         Class::Retry => backoff,

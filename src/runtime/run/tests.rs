@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-type Script = dyn Fn(usize) -> PassResult + Send + Sync;
+type Script = dyn Fn(usize) -> ReconcileResult + Send + Sync;
 
 /// A controller whose reconciles return scripted results. Records the start of each reconcile.
 struct Scripted {
@@ -20,7 +20,7 @@ impl Controller for Scripted {
     type Kind = ganglion_core::facts::PodFact;
     const NAME: &'static str = "scripted";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         let count = {
             let mut passes = self.passes.lock().unwrap();
             passes.push((key.name, Instant::now()));
@@ -41,7 +41,7 @@ struct Running {
     task: tokio::task::JoinHandle<()>,
 }
 
-fn start(concurrency: usize, takes: u64, script: impl Fn(usize) -> PassResult + Send + Sync + 'static) -> Running {
+fn start(concurrency: usize, takes: u64, script: impl Fn(usize) -> ReconcileResult + Send + Sync + 'static) -> Running {
     let controller = Arc::new(Scripted {
         script: Box::new(script),
         takes: Duration::from_millis(takes),

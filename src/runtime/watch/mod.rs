@@ -52,7 +52,6 @@ pub struct Feeds {
 
 impl Feeds {
     /// Starts without watches. Watches that are added run until `stop` is cancelled.
-    #[must_use]
     pub fn new(
         client: &Client,
         options: WatchOptions,
@@ -65,7 +64,6 @@ impl Feeds {
     }
 
     /// Readiness of all watches.
-    #[must_use]
     pub fn ready(&self) -> Readiness {
         self.ready.clone()
     }

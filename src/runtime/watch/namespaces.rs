@@ -50,7 +50,6 @@ where
     F: Indexed + From<K>,
 {
     /// Starts without watches. `timeout` applies to each request.
-    #[must_use]
     pub fn new(client: &Client, timeout: Duration, store: Store, metrics: Metrics) -> Self {
         let client = pace::paced(client.clone());
         Self { client, timeout, store, metrics, running: Mutex::default(), kind: PhantomData }

@@ -18,7 +18,6 @@ struct Inner {
 
 impl Readiness {
     /// Whether every watch has delivered its first list.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         self.0.missing.load(Ordering::Acquire) == 0
     }

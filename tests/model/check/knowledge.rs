@@ -14,11 +14,11 @@ use crate::face::deed::Deed;
 pub fn check(world: &World, key: &Key, deed: &Deed) -> Result<(), Violation> {
     let Deed::Evict { pod, uid } = deed else { return Ok(()) };
     let Some(action) = world.action(key) else {
-        return violation("BlindEviction", format!("{key} evicts {}, but the action is not in the cache", pod));
+        return violation("BlindEviction", format!("{key} evicts {pod}, but the action is not in the cache"));
     };
     let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
     let Some(slot) = action.status.iter().flat_map(|status| &status.slots).find(victim) else {
-        return violation("BlindEviction", format!("{key} evicts {}, which is no slot's victim", pod));
+        return violation("BlindEviction", format!("{key} evicts {pod}, which is no slot's victim"));
     };
     if slot.break_first || (action.spec.move_.is_none() && action.spec.swap.is_none()) {
         return Ok(());
@@ -28,7 +28,7 @@ pub fn check(world: &World, key: &Key, deed: &Deed) -> Result<(), Violation> {
     if replacement.is_some_and(PodFact::is_ready) || enough(world, key, &slot.workload.name, uid) {
         return Ok(());
     }
-    violation("BlindEviction", format!("{key} evicts {}, but the cache has no Ready pod in its place", pod))
+    violation("BlindEviction", format!("{key} evicts {pod}, but the cache has no Ready pod in its place"))
 }
 
 /// Whether enough replicas serve without this one, according to the cache.

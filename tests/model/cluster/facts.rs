@@ -7,7 +7,8 @@ use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
     AutoscalerFact, AutoscalerKind, BudgetFact, Controls, DeploymentFact, HpaFact, Identity, Key, Marks, NodeFact,
-    Owner, PodFact, PodHold, PodRun, ReceiptFact, RunFailure, SPREAD_RATE, ScaleFact, Selector, ServiceFact, SetFact,
+    Owner, PodFact, PodHold, PodRun, ReceiptFact, ReplicaSetFact, RunFailure, SPREAD_RATE, ScaleFact, Selector,
+    ServiceFact,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -110,9 +111,9 @@ fn selector(labels: &Labels) -> Selector {
 }
 
 impl AsFact for Set {
-    type Fact = SetFact;
-    fn fact(&self) -> SetFact {
-        SetFact {
+    type Fact = ReplicaSetFact;
+    fn fact(&self) -> ReplicaSetFact {
+        ReplicaSetFact {
             id: self.meta.identity(),
             labels: if self.meta.controller().is_none() { self.meta.labels.clone() } else { Labels::new() },
             scale: scale(&self.meta, self.replicas),

@@ -14,10 +14,10 @@ use ganglion_api::execution::Execution;
 use ganglion_api::monitoring::Monitoring;
 use ganglion_core::facts::Key;
 use ganglion_core::namespaces::Namespaces;
-use ganglion_loops::closed_loop::{ClosedLoopController, ClosedLoopMemory};
-use ganglion_loops::decision::{DecisionController, DecisionMemory};
-use ganglion_loops::execution::{ExecutionController, ExecutionMemory};
-use ganglion_loops::monitoring::{MonitoringController, MonitoringMemory, Sources};
+use ganglion_loops::closed_loop::{ClosedLoopController, Preflights};
+use ganglion_loops::decision::DecisionController;
+use ganglion_loops::execution::{ExecutionController, Webhooks};
+use ganglion_loops::monitoring::{MonitoringController, NodeAccess, Polls, Sources};
 use ganglion_loops::target::Targets;
 use ganglion_outbound::address::{self, Names, Rules};
 use ganglion_outbound::client::{AnswerLimits, OutboundClient};
@@ -27,10 +27,11 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::error::Class;
 use ganglion_runtime::events;
+use ganglion_runtime::frame::Memories;
 use ganglion_runtime::impersonation::Impersonation;
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::queue::Queue;
-use ganglion_runtime::run::{Action, Controller, PassResult};
+use ganglion_runtime::run::{Action, Controller, ReconcileResult};
 use ganglion_runtime::store::Store;
 use ganglion_runtime::writer::Writer;
 use http::{Request, Response};
@@ -67,7 +68,7 @@ pub struct Pending {
 /// One of the controllers, with its queue.
 struct Part {
     queue: Arc<Queue>,
-    reconcile: Box<dyn Fn(Key) -> BoxFuture<'static, PassResult>>,
+    reconcile: Box<dyn Fn(Key) -> BoxFuture<'static, ReconcileResult>>,
 }
 
 impl Part {
@@ -82,7 +83,7 @@ pub struct Process {
     store: Store,
     parts: [Part; 4],
     handle: Handle<Request<Body>, Response<Body>>,
-    passes: JoinSet<(usize, Key, PassResult)>,
+    passes: JoinSet<(usize, Key, ReconcileResult)>,
     pub pending: Vec<Pending>,
     requests: u64,
     watches: [Box<dyn Hears>; 4],
@@ -196,7 +197,7 @@ impl Process {
         panic!("a pass waits for something that is no request");
     }
 
-    fn ended(&mut self, part: usize, key: Key, outcome: PassResult) {
+    fn ended(&mut self, part: usize, key: Key, outcome: ReconcileResult) {
         let pause = match outcome {
             Ok(Action::AwaitChange) => None,
             Ok(Action::RequeueAfter(pause)) => Some(pause),
@@ -275,15 +276,24 @@ fn parts(ctx: &Context) -> [Part; 4] {
         namespaces: Namespaces::default(),
         impersonation: Impersonation::default(),
         outbound: Arc::clone(&outbound),
-        memory: ClosedLoopMemory::default(),
+        memories: Memories::default(),
+        preflights: Preflights::default(),
     };
     let monitoring = MonitoringController {
         ctx: ctx.clone(),
         sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(&outbound), discovery },
-        memory: MonitoringMemory::default(),
+        memories: Memories::default(),
+        polls: Polls::default(),
+        node_access: NodeAccess::default(),
     };
-    let decision = DecisionController { ctx: ctx.clone(), memory: DecisionMemory::default() };
-    let execution = ExecutionController { ctx: ctx.clone(), outbound, targets, memory: ExecutionMemory::default() };
+    let decision = DecisionController { ctx: ctx.clone(), memories: Memories::default() };
+    let execution = ExecutionController {
+        ctx: ctx.clone(),
+        outbound,
+        targets,
+        memories: Memories::default(),
+        webhooks: Webhooks::default(),
+    };
     let store = &ctx.store;
     [Part::of(store, loops), Part::of(store, monitoring), Part::of(store, decision), Part::of(store, execution)]
 }

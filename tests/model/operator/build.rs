@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use ganglion_actions::{ActionMemory, Notifier, WorkloadActionController};
+use ganglion_actions::{Notifier, SharedState, WorkloadActionController};
 use ganglion_actions_plan::Limits;
 use ganglion_actions_plan::rank::NoRanker;
 use ganglion_api::workload_action::WorkloadAction;
@@ -14,6 +14,7 @@ use ganglion_outbound::fair_limit::FairLimit;
 use ganglion_outbound::web::Web;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::events;
+use ganglion_runtime::frame::Memories;
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::store::Store;
 use ganglion_runtime::writer::Writer;
@@ -69,6 +70,7 @@ pub fn controller(client: Client, limits: Limits) -> Arc<WorkloadActionControlle
         limits,
         ranker: Arc::new(NoRanker),
         resync: NEVER,
-        memory: ActionMemory::default(),
+        memories: Memories::default(),
+        shared: SharedState::default(),
     })
 }

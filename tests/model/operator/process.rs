@@ -17,7 +17,7 @@ use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{Identity, Key};
 use ganglion_core::world::World;
 use ganglion_runtime::backoff::Backoff;
-use ganglion_runtime::run::{Action, Controller, PassResult, delay_after};
+use ganglion_runtime::run::{Action, Controller, ReconcileResult, delay_after};
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -53,7 +53,7 @@ struct Task {
 }
 
 enum End {
-    Reconcile(Key, PassResult),
+    Reconcile(Key, ReconcileResult),
     Round(Janitor, Duration),
 }
 

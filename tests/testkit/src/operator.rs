@@ -66,7 +66,6 @@ impl Operator {
     }
 
     /// Address of its metrics and probes.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

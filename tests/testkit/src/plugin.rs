@@ -28,7 +28,6 @@ impl Plugin {
 
     /// Builds `kubectl ganglion` with these arguments. A plugin's name must precede all options, so the kubeconfig is
     /// passed through the environment.
-    #[must_use]
     pub fn command(&self, words: &[&str]) -> Command {
         let mut path = OsString::from(self.home.path());
         path.push(":/usr/bin:/bin");

@@ -20,7 +20,6 @@ const KNOWN: &str = r#"(known: ["cpu", "memory"])"#;
 
 /// At least one loop for each rule that compares parts of a loop. If a list can have several items, the first one is
 /// valid.
-#[must_use]
 pub fn wrong_loops() -> Vec<WrongLoop> {
     let parts = [unknown_metrics(), impossible_alarms(), misplaced_rungs(), vec![unnamed_source(), largest()]];
     parts.into_iter().flatten().collect()

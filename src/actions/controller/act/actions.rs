@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Done, changed, gone, merge, written};
+use super::{EffectOutcome, changed, gone, merge, written};
 use crate::error::ActError;
 use ganglion_actions_plan::effect::RefusalKind;
 use ganglion_api::marks;
@@ -13,13 +13,21 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 
 /// Replaces the status if the action still has the version that was planned on.
-pub async fn record(ctx: &Context, action: &Identity, status: &WorkloadActionStatus) -> Result<Done, ActError> {
+pub async fn record(
+    ctx: &Context,
+    action: &Identity,
+    status: &WorkloadActionStatus,
+) -> Result<EffectOutcome, ActError> {
     let answer = ctx.writer.replace_status(marks::STATUS_MANAGER, action, status).await;
     written::<WorkloadAction, WorkloadAction>(ctx, action, answer)
 }
 
 /// Replaces the finalizers if the action still has the version that was planned on.
-pub async fn set_finalizers(ctx: &Context, action: &Identity, finalizers: &[String]) -> Result<Done, ActError> {
+pub async fn set_finalizers(
+    ctx: &Context,
+    action: &Identity,
+    finalizers: &[String],
+) -> Result<EffectOutcome, ActError> {
     let patch = json!({"metadata": {
         "uid": action.uid, "resourceVersion": action.version, "finalizers": finalizers,
     }});
@@ -28,26 +36,30 @@ pub async fn set_finalizers(ctx: &Context, action: &Identity, finalizers: &[Stri
 
 /// Creates a move of a moveApplication. An existing action of this name counts as created if it belongs to the
 /// moveApplication and has the same `move`.
-pub async fn create_part(ctx: &Context, application: &Identity, part: &WorkloadAction) -> Result<Done, ActError> {
+pub async fn create_part(
+    ctx: &Context,
+    application: &Identity,
+    part: &WorkloadAction,
+) -> Result<EffectOutcome, ActError> {
     let namespace = &application.key.namespace;
-    let words = match ctx.writer.create::<WorkloadAction>(marks::MANAGER, namespace, part).await {
-        Ok(made) => return Ok(changed(ctx, made)),
-        Err(Error::Exists(words)) => words,
-        Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
+    let message = match ctx.writer.create::<WorkloadAction>(marks::MANAGER, namespace, part).await {
+        Ok(created) => return Ok(changed(ctx, created)),
+        Err(Error::AlreadyExists(message)) => message,
+        Err(Error::NotFound(message)) => return Err(ActError::refused(RefusalKind::Gone, message)),
         Err(error) => return Err(error.into()),
     };
     let name = part.metadata.name.as_deref().unwrap_or_default();
-    let found = ctx.writer.call(ctx.writer.api::<WorkloadAction>(namespace).get(name)).await?;
-    let is_ours = application_of(&found) == Some(application.uid.as_str()) && found.spec.move_ == part.spec.move_;
-    let done = changed(ctx, found);
-    if is_ours { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
+    let existing = ctx.writer.call(ctx.writer.api::<WorkloadAction>(namespace).get(name)).await?;
+    let is_ours = application_of(&existing) == Some(application.uid.as_str()) && existing.spec.move_ == part.spec.move_;
+    let outcome = changed(ctx, existing);
+    if is_ours { Ok(outcome) } else { Err(ActError::refused(RefusalKind::Taken, message)) }
 }
 
-pub async fn delete(ctx: &Context, action: &Identity) -> Result<Done, ActError> {
+pub async fn delete(ctx: &Context, action: &Identity) -> Result<EffectOutcome, ActError> {
     match ctx.writer.delete::<WorkloadAction>(action).await {
         // Finalizers may delay the deletion.
-        Ok(Some(left)) => Ok(changed(ctx, left)),
-        Ok(None) | Err(Error::Gone(_)) => Ok(gone::<WorkloadAction>(ctx, action)),
+        Ok(Some(deleting)) => Ok(changed(ctx, deleting)),
+        Ok(None) | Err(Error::NotFound(_)) => Ok(gone::<WorkloadAction>(ctx, action)),
         Err(error) => Err(error.into()),
     }
 }

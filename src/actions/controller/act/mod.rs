@@ -16,21 +16,21 @@ use kube::api::Patch;
 use serde_json::Value;
 
 use super::error::ActError;
-use ganglion_actions_plan::effect::{Effect, PodChange, ScalableKind};
+use ganglion_actions_plan::effect::{Effect, EffectTarget, Scalable, ScalableKind};
 use ganglion_api::marks;
 use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
-    DeploymentFact, Identity, Key, PodFact, ReceiptFact, ReplicaSet, SetFact, StatefulSet, StatefulSetFact,
+    DeploymentFact, Identity, PodFact, ReceiptFact, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,
 };
 use ganglion_core::world::{Indexed, Origin};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::{Class, Error};
 use ganglion_runtime::writer::Kube;
 
-/// State of the object after an effect. The store contains it already, and the affected objects are enqueued.
+/// Result of a successful effect or read. The store contains it already, and the affected objects are enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum EffectOutcome {
     /// The object exists.
     Changed,
     /// The object does not exist any more.
@@ -38,16 +38,16 @@ pub enum Done {
 }
 
 /// Stores the object of a response.
-fn changed<F: Indexed>(ctx: &Context, fact: F) -> Done {
+fn changed<F: Indexed>(ctx: &Context, fact: F) -> EffectOutcome {
     ctx.store.apply(fact, Origin::Own);
-    Done::Changed
+    EffectOutcome::Changed
 }
 
 /// Removes an object that a request did not find from the store. The identity has no version, since no watch reported
 /// the deletion.
-fn gone<F: Indexed>(ctx: &Context, id: &Identity) -> Done {
+fn gone<F: Indexed>(ctx: &Context, id: &Identity) -> EffectOutcome {
     ctx.store.remove::<F>(&Identity { version: String::new(), ..id.clone() });
-    Done::Gone
+    EffectOutcome::Gone
 }
 
 /// Stores the result of a write: the object, or its absence.
@@ -55,85 +55,18 @@ fn written<K: Kube, F: Indexed + From<K>>(
     ctx: &Context,
     id: &Identity,
     answer: Result<K, Error>,
-) -> Result<Done, ActError> {
+) -> Result<EffectOutcome, ActError> {
     match answer {
-        Err(Error::Gone(_)) => Ok(gone::<F>(ctx, id)),
-        answer => Ok(changed(ctx, F::from(answer?))),
-    }
-}
-
-/// Name of the effect in metrics and logs.
-pub fn name(effect: &Effect) -> &'static str {
-    match effect {
-        Effect::Record { .. } => "Record",
-        Effect::Admit { .. } => "Admit",
-        Effect::AddFinalizer { .. } => "AddFinalizer",
-        Effect::RemoveFinalizer { .. } => "RemoveFinalizer",
-        Effect::DeleteAction { .. } => "DeleteAction",
-        Effect::CreatePart { .. } => "CreatePart",
-        Effect::WriteReceipt(_) => "WriteReceipt",
-        Effect::FailReceipt { .. } => "FailReceipt",
-        Effect::DeleteReceipt { .. } => "DeleteReceipt",
-        Effect::CreatePod(_) => "CreatePod",
-        Effect::ChangePod { change: PodChange::Detach { .. }, .. } => "Detach",
-        Effect::ChangePod { change: PodChange::Attach { .. }, .. } => "Attach",
-        Effect::ChangePod { change: PodChange::Mark { .. }, .. } => "Mark",
-        Effect::ChangePod { change: PodChange::Unmark { .. }, .. } => "Unmark",
-        Effect::Evict { .. } => "Evict",
-        Effect::DeletePod { .. } => "DeletePod",
-        Effect::ReleasePod { .. } => "ReleasePod",
-        Effect::Scale { .. } => "Scale",
-        Effect::ClearLedger { .. } => "ClearLedger",
-    }
-}
-
-/// The slot that the effect names.
-pub fn slot(effect: &Effect) -> Option<&str> {
-    match effect {
-        Effect::CreatePod(new) => Some(&new.slot),
-        Effect::ChangePod { change: PodChange::Detach { slot, .. } | PodChange::Mark { slot, .. }, .. } => Some(slot),
-        Effect::ChangePod { change: PodChange::Attach { .. } | PodChange::Unmark { .. }, .. }
-        | Effect::Record { .. }
-        | Effect::Admit { .. }
-        | Effect::AddFinalizer { .. }
-        | Effect::RemoveFinalizer { .. }
-        | Effect::DeleteAction { .. }
-        | Effect::CreatePart { .. }
-        | Effect::WriteReceipt(_)
-        | Effect::FailReceipt { .. }
-        | Effect::DeleteReceipt { .. }
-        | Effect::Evict { .. }
-        | Effect::DeletePod { .. }
-        | Effect::ReleasePod { .. }
-        | Effect::Scale { .. }
-        | Effect::ClearLedger { .. } => None,
-    }
-}
-
-/// The object that the effect changes.
-pub fn target(effect: &Effect) -> &Key {
-    match effect {
-        Effect::Record { action, .. }
-        | Effect::Admit { action, .. }
-        | Effect::AddFinalizer { action, .. }
-        | Effect::RemoveFinalizer { action, .. }
-        | Effect::DeleteAction { action }
-        | Effect::CreatePart { application: action, .. } => &action.key,
-        Effect::WriteReceipt(new) => &new.key,
-        Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => &receipt.key,
-        Effect::CreatePod(new) => &new.key,
-        Effect::ChangePod { pod, .. }
-        | Effect::Evict { pod }
-        | Effect::DeletePod { pod }
-        | Effect::ReleasePod { pod, .. } => &pod.key,
-        Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => &workload.id.key,
+        Ok(object) => Ok(changed(ctx, F::from(object))),
+        Err(Error::NotFound(_)) => Ok(gone::<F>(ctx, id)),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Performs the effect.
-pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
+pub async fn act(ctx: &Context, effect: &Effect) -> Result<EffectOutcome, ActError> {
     let begun = Instant::now();
-    let done = match effect {
+    let result = match effect {
         Effect::Record { action, status } | Effect::Admit { action, status, .. } => {
             actions::record(ctx, action, status).await
         }
@@ -155,54 +88,41 @@ pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
         }
         Effect::ClearLedger { workload } => workloads::clear_ledger(ctx, workload).await,
     };
-    let outcome = match &done {
-        Ok(Done::Changed) => "ok",
-        Ok(Done::Gone) => "gone",
+    let label = match &result {
+        Ok(EffectOutcome::Changed) => "ok",
+        Ok(EffectOutcome::Gone) => "gone",
         Err(ActError::Refused(_)) => "refused",
-        Err(ActError::Request(Error::Conflict(_) | Error::Exists(_))) => "conflict",
+        Err(ActError::Request(Error::Conflict(_) | Error::AlreadyExists(_))) => "conflict",
         Err(ActError::Request(error)) => match error.class() {
             Class::Terminal => "failed",
             Class::Retry | Class::After(_) => "retry",
         },
     };
-    ctx.metrics.effect(name(effect), outcome, begun.elapsed());
-    done
+    ctx.metrics.effect(effect.name(), label, begun.elapsed());
+    result
 }
 
 /// Reads the object of an effect again, after a conflict or an unknown outcome.
-pub async fn look_again(ctx: &Context, effect: &Effect) -> Result<Done, Error> {
-    let named = |key: &Key| Identity { key: key.clone(), ..Identity::default() };
-    match effect {
-        Effect::Record { action, .. }
-        | Effect::Admit { action, .. }
-        | Effect::AddFinalizer { action, .. }
-        | Effect::RemoveFinalizer { action, .. }
-        | Effect::DeleteAction { action } => read::<WorkloadAction, WorkloadAction>(ctx, action).await,
-        Effect::CreatePart { part, .. } => {
-            read::<WorkloadAction, WorkloadAction>(ctx, &named(&Identity::from(&part.metadata).key)).await
-        }
-        Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => {
-            read::<WorkloadActionReceipt, ReceiptFact>(ctx, receipt).await
-        }
-        Effect::WriteReceipt(new) => read::<WorkloadActionReceipt, ReceiptFact>(ctx, &named(&new.key)).await,
-        Effect::CreatePod(new) => read::<Pod, PodFact>(ctx, &named(&new.key)).await,
-        Effect::ChangePod { pod, .. }
-        | Effect::Evict { pod }
-        | Effect::DeletePod { pod }
-        | Effect::ReleasePod { pod, .. } => read::<Pod, PodFact>(ctx, pod).await,
-        Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => match &workload.kind {
-            ScalableKind::Deployment => read::<Deployment, DeploymentFact>(ctx, &workload.id).await,
-            ScalableKind::ReplicaSet => read::<ReplicaSet, SetFact>(ctx, &workload.id).await,
-            ScalableKind::StatefulSet => read::<StatefulSet, StatefulSetFact>(ctx, &workload.id).await,
-            ScalableKind::Other(kind) => workloads::look_again(ctx, kind, &workload.id).await,
+pub async fn read_target(ctx: &Context, effect: &Effect) -> Result<EffectOutcome, Error> {
+    match effect.target() {
+        EffectTarget::Action(id) => read::<WorkloadAction, WorkloadAction>(ctx, &id).await,
+        EffectTarget::Receipt(id) => read::<WorkloadActionReceipt, ReceiptFact>(ctx, &id).await,
+        EffectTarget::Pod(id) => read::<Pod, PodFact>(ctx, &id).await,
+        EffectTarget::Workload(Scalable { kind, id }) => match &kind {
+            ScalableKind::Deployment => read::<Deployment, DeploymentFact>(ctx, &id).await,
+            ScalableKind::ReplicaSet => read::<ReplicaSet, ReplicaSetFact>(ctx, &id).await,
+            ScalableKind::StatefulSet => read::<StatefulSet, StatefulSetFact>(ctx, &id).await,
+            ScalableKind::Other(kind) => workloads::read_other(ctx, kind, &id).await,
         },
     }
 }
 
 /// Reads an object into the store.
-pub async fn read<K: Kube, F: Indexed + From<K>>(ctx: &Context, id: &Identity) -> Result<Done, Error> {
-    let found = ctx.writer.get::<K>(&id.key).await?;
-    Ok(found.map_or_else(|| gone::<F>(ctx, id), |found| changed(ctx, F::from(found))))
+pub async fn read<K: Kube, F: Indexed + From<K>>(ctx: &Context, id: &Identity) -> Result<EffectOutcome, Error> {
+    Ok(match ctx.writer.get::<K>(&id.key).await? {
+        Some(object) => changed(ctx, F::from(object)),
+        None => gone::<F>(ctx, id),
+    })
 }
 
 fn api<K: Kube>(ctx: &Context, id: &Identity) -> Api<K> {

@@ -8,13 +8,13 @@ use kube::Resource;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Done, api, changed, gone, written};
+use super::{EffectOutcome, api, changed, gone, written};
 use crate::error::ActError;
 use crate::replacement;
 use ganglion_actions_plan::effect::{NewPod, Patch, PodChange, RefusalKind};
 use ganglion_actions_plan::stateful::gate::release_patch;
 use ganglion_api::marks;
-use ganglion_core::facts::{Identity, PodFact, ReplicaSet, SetFact, TemplateFact};
+use ganglion_core::facts::{Identity, PodFact, ReplicaSet, ReplicaSetFact, TemplateFact};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::eviction::{self, EvictionAnswer};
@@ -24,45 +24,48 @@ use ganglion_runtime::writer::only;
 /// not know.
 #[derive(Resource, Deserialize, Clone, Debug)]
 #[resource(inherit = "k8s_openapi::api::core::v1::Pod")]
-struct GatedPod {
+struct PodWithGate {
     metadata: ObjectMeta,
     spec: Value,
 }
 
 /// Creates a replacement pod. An existing pod of this name with the slot's mark is ours: the response to its creation
 /// was lost.
-pub async fn create(ctx: &Context, new: &NewPod) -> Result<Done, ActError> {
+pub async fn create(ctx: &Context, new: &NewPod) -> Result<EffectOutcome, ActError> {
     let pod = replacement::pod(&template(ctx, new).await?.json, new);
     let pod = pod.ok_or_else(|| Error::Malformed(format!("the pod template of ReplicaSet {}", new.set)))?;
-    let words = match ctx.writer.create::<Pod>(marks::MANAGER, &new.key.namespace, &pod).await {
-        Ok(made) => return Ok(changed(ctx, PodFact::from(made))),
-        Err(Error::Exists(words)) => words,
+    let message = match ctx.writer.create::<Pod>(marks::MANAGER, &new.key.namespace, &pod).await {
+        Ok(created) => return Ok(changed(ctx, PodFact::from(created))),
+        Err(Error::AlreadyExists(message)) => message,
         // The namespace does not exist.
-        Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
+        Err(Error::NotFound(message)) => return Err(ActError::refused(RefusalKind::Gone, message)),
         Err(error) => return Err(error.into()),
     };
     let api = ctx.writer.api::<Pod>(&new.key.namespace);
-    let found = PodFact::from(ctx.writer.call(api.get(&new.key.name)).await?);
-    let is_ours = found.is_marked_by(&new.slot);
-    let done = changed(ctx, found);
-    if is_ours { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
+    let existing = PodFact::from(ctx.writer.call(api.get(&new.key.name)).await?);
+    let is_ours = existing.is_marked_by(&new.slot);
+    let outcome = changed(ctx, existing);
+    if is_ours { Ok(outcome) } else { Err(ActError::refused(RefusalKind::Taken, message)) }
 }
 
-/// The template of the ReplicaSet. The store does not keep the template of a set scaled to zero (see [`SetFact`]); it
+/// The template of the ReplicaSet. The store does not keep the template of a set scaled to zero (see [`ReplicaSetFact`]); it
 /// is then read from the API server.
 async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<TemplateFact>, ActError> {
-    let gone = || ActError::refused(RefusalKind::Gone, format!("ReplicaSet {} is gone", new.set));
-    let known: Option<SetFact> = ctx.store.read(|world| world.set(&new.set).cloned());
-    let known = known.ok_or_else(gone)?;
-    if let Some(template) = known.template {
+    let cached: Option<ReplicaSetFact> = ctx.store.read(|world| world.set(&new.set).cloned());
+    let Some(cached) = cached else { return Err(set_gone(new)) };
+    if let Some(template) = cached.template {
         return Ok(template);
     }
-    let found = ctx.writer.get::<ReplicaSet>(&new.set).await?;
-    found.and_then(|set| set.spec?.template).map(Arc::new).ok_or_else(gone)
+    let stored = ctx.writer.get::<ReplicaSet>(&new.set).await?;
+    stored.and_then(|set| set.spec?.template).map(Arc::new).ok_or_else(|| set_gone(new))
+}
+
+fn set_gone(new: &NewPod) -> ActError {
+    ActError::refused(RefusalKind::Gone, format!("ReplicaSet {} is gone", new.set))
 }
 
 /// Changes labels, owner and marks if the pod has not changed since the plan.
-pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result<Done, ActError> {
+pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result<EffectOutcome, ActError> {
     let patch = match change.patch(pod) {
         Patch::Strategic(patch) => kube::api::Patch::Strategic(patch),
         Patch::Json(patch) => {
@@ -73,39 +76,39 @@ pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result
 }
 
 /// Evicts the pod through the Eviction API, which respects budgets, if it still has this uid.
-pub async fn evict(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
+pub async fn evict(ctx: &Context, pod: &Identity) -> Result<EffectOutcome, ActError> {
     match eviction::evict(ctx, pod).await? {
-        EvictionAnswer::Accepted => Ok(Done::Changed),
-        EvictionAnswer::Gone => Ok(gone::<PodFact>(ctx, pod)),
-        EvictionAnswer::Budget(words) => Err(ActError::refused(RefusalKind::Budget, words)),
-        EvictionAnswer::Budgets(words) => Err(ActError::refused(RefusalKind::Budgets, words)),
+        EvictionAnswer::Accepted => Ok(EffectOutcome::Changed),
+        EvictionAnswer::NotFound => Ok(gone::<PodFact>(ctx, pod)),
+        EvictionAnswer::BlockedByBudget(message) => Err(ActError::refused(RefusalKind::Budget, message)),
+        EvictionAnswer::TooManyBudgets(message) => Err(ActError::refused(RefusalKind::Budgets, message)),
     }
 }
 
 /// Deletes the pod if it still has this uid.
-pub async fn delete(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
+pub async fn delete(ctx: &Context, pod: &Identity) -> Result<EffectOutcome, ActError> {
     let api = api::<Pod>(ctx, pod);
     match ctx.writer.call(api.delete(&pod.key.name, &only(pod))).await {
         Ok(_) => {
             eviction::mark_ending(ctx, pod);
-            Ok(Done::Changed)
+            Ok(EffectOutcome::Changed)
         }
-        Err(Error::Gone(_)) => Ok(gone::<PodFact>(ctx, pod)),
+        Err(Error::NotFound(_)) => Ok(gone::<PodFact>(ctx, pod)),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Removes our scheduling gate from the pod if it still has this uid. If a node is given, also pins the pod to it.
-pub async fn release(ctx: &Context, pod: &Identity, node: Option<&str>) -> Result<Done, ActError> {
-    let Some(found) = ctx.writer.get::<GatedPod>(&pod.key).await? else { return Ok(gone::<PodFact>(ctx, pod)) };
-    if found.metadata.uid.as_deref() != Some(&pod.uid) {
+pub async fn release(ctx: &Context, pod: &Identity, node: Option<&str>) -> Result<EffectOutcome, ActError> {
+    let Some(stored) = ctx.writer.get::<PodWithGate>(&pod.key).await? else { return Ok(gone::<PodFact>(ctx, pod)) };
+    if stored.metadata.uid.as_deref() != Some(&pod.uid) {
         return Err(Error::Conflict(format!("another pod has the name {}", pod.key.name)).into());
     }
-    let whole = json!({"metadata": {"uid": pod.uid}, "spec": found.spec});
-    let Some(patch) = release_patch(&whole, node) else {
+    let gated = json!({"metadata": {"uid": pod.uid}, "spec": stored.spec});
+    let Some(operations) = release_patch(&gated, node) else {
         return Err(Error::Conflict(format!("pod {} is not gated any more", pod.key.name)).into());
     };
-    let patch = serde_json::from_value(patch).map_err(|error| Error::Malformed(error.to_string()))?;
-    let patch: kube::api::Patch<Value> = kube::api::Patch::Json(patch);
+    let operations = serde_json::from_value(operations).map_err(|error| Error::Malformed(error.to_string()))?;
+    let patch: kube::api::Patch<Value> = kube::api::Patch::Json(operations);
     written::<Pod, PodFact>(ctx, pod, ctx.writer.patch(marks::MANAGER, &pod.key, &patch).await)
 }

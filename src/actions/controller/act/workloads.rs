@@ -4,25 +4,32 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::{Done, merge, written};
+use super::{EffectOutcome, merge, written};
 use crate::error::ActError;
 use crate::owners;
 use ganglion_actions_plan::effect::{Scalable, ScalableKind};
 use ganglion_api::marks;
-use ganglion_core::facts::{DeploymentFact, Identity, OtherKind, ReplicaSet, SetFact, StatefulSet, StatefulSetFact};
+use ganglion_core::facts::{
+    DeploymentFact, Identity, OtherKind, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,
+};
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::dynamic;
 use ganglion_runtime::error::Error;
 
 /// Writes replicas and ledger if the workload still has the version that was planned on.
-pub async fn scale(ctx: &Context, workload: &Scalable, replicas: i32, ledger: Option<&str>) -> Result<Done, ActError> {
+pub async fn scale(
+    ctx: &Context,
+    workload: &Scalable,
+    replicas: i32,
+    ledger: Option<&str>,
+) -> Result<EffectOutcome, ActError> {
     let mut patch = ledger_patch(workload, ledger);
     patch["spec"] = json!({ "replicas": replicas });
     write(ctx, workload, &patch).await
 }
 
-pub async fn clear_ledger(ctx: &Context, workload: &Scalable) -> Result<Done, ActError> {
+pub async fn clear_ledger(ctx: &Context, workload: &Scalable) -> Result<EffectOutcome, ActError> {
     write(ctx, workload, &ledger_patch(workload, None)).await
 }
 
@@ -32,11 +39,11 @@ fn ledger_patch(workload: &Scalable, ledger: Option<&str>) -> Value {
     }})
 }
 
-async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<Done, ActError> {
+async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<EffectOutcome, ActError> {
     let id = &workload.id;
     match &workload.kind {
         ScalableKind::Deployment => written::<Deployment, DeploymentFact>(ctx, id, merge(ctx, id, patch).await),
-        ScalableKind::ReplicaSet => written::<ReplicaSet, SetFact>(ctx, id, merge(ctx, id, patch).await),
+        ScalableKind::ReplicaSet => written::<ReplicaSet, ReplicaSetFact>(ctx, id, merge(ctx, id, patch).await),
         ScalableKind::StatefulSet => written::<StatefulSet, StatefulSetFact>(ctx, id, merge(ctx, id, patch).await),
         ScalableKind::Other(kind) => {
             let url = owners::url(kind, &id.key.namespace);
@@ -47,7 +54,7 @@ async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<Done
 }
 
 /// Reads an object of another kind again.
-pub async fn look_again(ctx: &Context, kind: &OtherKind, id: &Identity) -> Result<Done, Error> {
+pub async fn read_other(ctx: &Context, kind: &OtherKind, id: &Identity) -> Result<EffectOutcome, Error> {
     let url = owners::url(kind, &id.key.namespace);
     let path = ObjectPath { url: &url, name: &id.key.name, subresource: None };
     answered(ctx, kind, id, dynamic::get(&ctx.writer, path).await)
@@ -58,16 +65,16 @@ fn answered(
     kind: &OtherKind,
     id: &Identity,
     answer: Result<DynamicObject, Error>,
-) -> Result<Done, Error> {
+) -> Result<EffectOutcome, Error> {
     match answer {
         Ok(object) if object.metadata.uid.as_ref() == Some(&id.uid) => {
             let reading = owners::fact(kind.clone(), &object);
             ctx.store.write(|world| world.put_owner(&id.uid, reading, ctx.now()));
-            Ok(Done::Changed)
+            Ok(EffectOutcome::Changed)
         }
-        Ok(_) | Err(Error::Gone(_)) => {
+        Ok(_) | Err(Error::NotFound(_)) => {
             ctx.store.write(|world| world.drop_owner(&id.uid));
-            Ok(Done::Gone)
+            Ok(EffectOutcome::Gone)
         }
         Err(error) => Err(error),
     }

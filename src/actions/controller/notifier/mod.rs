@@ -60,7 +60,6 @@ struct Notified {
 
 impl Notifier {
     /// Creates a notifier that sends requests through this client.
-    #[must_use]
     pub fn new(ctx: Context, outbound: Arc<OutboundClient>) -> Arc<Self> {
         let full = ctx.metrics.outbound_full.get_or_create(&LimitLabel { limit: "notifications" }).clone();
         Arc::new(Self { ctx, outbound, attempts: FairLimit::new(ATTEMPTS, full), memory: Mutex::default() })

@@ -4,14 +4,18 @@ pub mod scripted;
 
 use serde_json::{Value, json};
 
+use super::error::ActError;
+use super::perform::MAX_CONFLICTS;
+use super::reservation::{Reservation, replaced_slots};
 use super::*;
 use ganglion_actions_plan::effect::{Claimable, NewReceipt, PodChange, RefusalKind, Scalable, ScalableKind};
 use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use ganglion_api::workload_action::status::SetRef;
-use ganglion_core::facts::{Identity, ReplicaSet, SetFact};
+use ganglion_core::facts::{Identity, ReplicaSet, ReplicaSetFact};
 use ganglion_core::world::Unreadable;
 use ganglion_runtime::error::Class;
 use ganglion_runtime::guard::Guard;
+use ganglion_runtime::run::Action;
 use scripted::{action, ended, key, new_pod, pod_id, pod_json, scripted, status};
 
 const STATUS: &str = "PUT /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go/status?fieldManager=ganglion%2Fworkload-action%2Fstatus&fieldValidation=Ignore";
@@ -97,7 +101,8 @@ async fn without_the_lease_nothing_is_sent() {
     let api = scripted([]);
     api.knows_action(action("1"));
     api.leader.cancel();
-    assert_eq!(api.reconcile().await.unwrap_err().reason(), "NotLeader");
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
+    assert_eq!(api.perform(&Effect::DeletePod { pod: pod_id() }).await.unwrap_err().reason(), "NotLeader");
     assert_eq!(api.asked().len(), 0);
 }
 
@@ -171,9 +176,9 @@ async fn a_pod_is_marked_whatever_its_kubelet_writes_unless_what_counts_has_chan
     assert!(matches!(api.perform(&effect).await, Err(ActError::Request(Error::Conflict(_)))));
 }
 
-fn set() -> SetFact {
+fn set() -> ReplicaSetFact {
     let id = Identity { key: Key::new("shop", "web"), uid: "r1".into(), version: "1".into() };
-    SetFact { id, template: Some(Arc::new(serde_json::from_str("{}").unwrap())), ..SetFact::default() }
+    ReplicaSetFact { id, template: Some(Arc::new(serde_json::from_str("{}").unwrap())), ..ReplicaSetFact::default() }
 }
 
 #[tokio::test]
@@ -201,7 +206,7 @@ async fn a_replacement_of_a_set_scaled_to_zero_is_made_from_the_template_that_th
     });
     let api = scripted([(200, web), (201, pod_json(Some("s1"))), status(404, "NotFound", "gone")]);
     let id = Identity { key: Key::new("shop", "web"), uid: "r1".into(), version: "1".into() };
-    api.knows(SetFact { id, ..SetFact::default() });
+    api.knows(ReplicaSetFact { id, ..ReplicaSetFact::default() });
     api.perform(&Effect::CreatePod(new_pod())).await.unwrap();
     assert_eq!(api.body(1)["metadata"]["labels"], json!({"app": "web"}));
     let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
@@ -233,7 +238,7 @@ async fn fields_of_the_template_that_are_newer_than_this_program_reach_the_new_p
         let set = newer_set(replicas);
         let answers = [(200, set.clone()), (201, pod_json(Some("s1")))];
         let api = scripted(answers.into_iter().skip(if replicas == 0 { 0 } else { 1 }));
-        api.knows(SetFact::from(serde_json::from_str::<ReplicaSet>(&set.to_string()).unwrap()));
+        api.knows(ReplicaSetFact::from(serde_json::from_str::<ReplicaSet>(&set.to_string()).unwrap()));
         api.perform(&Effect::CreatePod(new_pod())).await.unwrap();
         let pod = api.body(1 - usize::try_from(replicas).unwrap());
         let mut spec = set["spec"]["template"]["spec"].clone();
@@ -411,10 +416,10 @@ async fn the_reservation_of_an_admission_without_an_answer_lasts_until_it_is_loo
     drop(Reservation { store, key: &key(), open: true });
     let id = Identity { key: key(), uid: "u1".into(), version: "1".into() };
     let admission = Effect::Admit { action: id, status: Box::default(), receipt: None };
-    api.controller.memory.unanswered().insert(key(), vec![admission]);
-    api.reconcile().await.unwrap_err();
+    let mut memory = ActionMemory { unanswered: vec![admission], ..ActionMemory::default() };
+    api.controller.fetch(&key(), &mut memory).await.unwrap_err();
     assert!(store.read(|world| world.is_reserved(&key())), "nobody knows yet");
-    api.reconcile().await.unwrap();
+    api.controller.fetch(&key(), &mut memory).await.unwrap();
     assert!(!store.read(|world| world.is_reserved(&key())));
 }
 
@@ -433,7 +438,7 @@ async fn what_an_admission_gives_up_is_taken_until_it_is_carried_out() {
     api.knows_action(known);
     let next = json!({"slots": [slot("s1", "Queued", None), slot("s2", "Readying", Some("b"))]});
     let next: WorkloadActionStatus = serde_json::from_value(next).unwrap();
-    let taken = api.controller.ctx.store.read(|world| taken_up(world, &key(), &next));
+    let taken = api.controller.ctx.store.read(|world| replaced_slots(world, &key(), &next));
     let nodes: Vec<Option<&str>> =
         taken.iter().map(|slot| slot.replacement.as_ref().map(|replacement| replacement.node.as_str())).collect();
     assert_eq!(nodes, [Some("a"), None, Some("b")], "each place once, and the one that is left too");

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower_test::mock;
 
+use super::super::error::ActError;
 use super::super::*;
 use ganglion_actions_plan::effect::NewPod;
 use ganglion_actions_plan::rank::NoRanker;
@@ -23,6 +24,7 @@ use ganglion_outbound::fair_limit::FairLimit;
 use ganglion_outbound::web::Web;
 use ganglion_runtime::events;
 use ganglion_runtime::metrics::Metrics;
+use ganglion_runtime::run::{Controller, ReconcileResult};
 use ganglion_runtime::store::Store;
 use ganglion_runtime::writer::Writer;
 
@@ -86,7 +88,8 @@ fn controller(client: Client, leader: CancellationToken) -> Arc<WorkloadActionCo
         limits: Limits::default(),
         ranker: Arc::new(NoRanker),
         resync,
-        memory: ActionMemory::default(),
+        memories: Memories::default(),
+        shared: SharedState::default(),
     })
 }
 
@@ -159,7 +162,7 @@ impl Scripted {
         self.knows(PodFact { id: pod_id(), ..PodFact::default() });
     }
 
-    pub async fn reconcile(&self) -> PassResult {
+    pub async fn reconcile(&self) -> ReconcileResult {
         Arc::clone(&self.controller).reconcile(key()).await
     }
 

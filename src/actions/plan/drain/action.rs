@@ -16,13 +16,11 @@ const KEPT: i64 = 86_400;
 const LABEL: usize = 63;
 
 /// Value of the label [`marks::DRAIN`]: the node's name, or a hash of a longer one.
-#[must_use]
 pub fn label(node: &str) -> String {
     if node.len() <= LABEL { node.to_owned() } else { digest(&[node], 40) }
 }
 
 /// Manifest of the action for these replicas. `seed` distinguishes the runs of a drain, and its rounds.
-#[must_use]
 pub fn manifest(new: &NewMove, queue_seconds: i64, seed: &str) -> Value {
     let asked = new.of;
     let mut change = json!({
@@ -57,7 +55,6 @@ fn name(key: &MoveKey, seed: &str) -> String {
 }
 
 /// The workload and the node of an action of a drain; None for any other action.
-#[must_use]
 pub fn key_of(action: &WorkloadAction) -> Option<MoveKey> {
     let change = action.spec.move_.as_ref()?;
     let (workload, node) = (change.workload.as_ref()?, change.from.as_ref()?.node_name.as_ref()?);
@@ -65,7 +62,6 @@ pub fn key_of(action: &WorkloadAction) -> Option<MoveKey> {
 }
 
 /// Whether the action has not ended.
-#[must_use]
 pub fn is_open(action: &WorkloadAction) -> bool {
     action.status.as_ref().is_none_or(|status| status.finished_at.is_none())
 }

@@ -40,7 +40,6 @@ pub struct MoveKey {
 }
 
 impl MoveKey {
-    #[must_use]
     pub fn new(namespace: &str, workload: &WorkloadRef, node: &str) -> Self {
         let own = str::to_owned;
         Self { namespace: own(namespace), kind: own(&workload.kind), name: own(&workload.name), node: own(node) }
@@ -94,7 +93,6 @@ pub struct Stay {
 
 impl Stay {
     /// Whether a node with this pod counts as empty.
-    #[must_use]
     pub fn is_expected(&self) -> bool {
         match self.cause {
             StayCause::DaemonSet | StayCause::StaticPod => true,
@@ -138,7 +136,6 @@ pub struct DrainReport {
 
 impl DrainReport {
     /// Sets the outcome according to the pods that stay.
-    #[must_use]
     pub fn judged(self) -> Self {
         let is_empty = self.stays.iter().all(Stay::is_expected);
         Self { outcome: if is_empty { DrainOutcome::Empty } else { DrainOutcome::Stays }, ..self }

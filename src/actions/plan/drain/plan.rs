@@ -38,25 +38,21 @@ pub struct WorkloadMove {
 }
 
 impl WorkloadMove {
-    #[must_use]
     pub fn key(&self) -> MoveKey {
         MoveKey::new(&self.namespace, &self.workload, &self.node)
     }
 
     /// Kind and name of the workload.
-    #[must_use]
     pub fn words(&self) -> String {
         format!("{}/{}", self.workload.kind, self.workload.name)
     }
 
     /// Whether its action needs `disruption: Allowed`.
-    #[must_use]
     pub fn disrupts(&self) -> bool {
         self.hindrances.iter().any(Hindrance::keeps_apart)
     }
 
     /// The hindrances as text.
-    #[must_use]
     pub fn why(&self) -> String {
         self.hindrances.iter().map(Hindrance::to_string).collect::<Vec<_>>().join(", and ")
     }
@@ -89,7 +85,6 @@ enum Fate {
 }
 
 impl DrainPlan {
-    #[must_use]
     pub fn of(pods: &[NodePod], around: &PodSurroundings) -> Self {
         let notes = around.unread.iter().map(|words| format!("Not looked at: {words}.")).collect();
         let mut plan = Self { notes, ..Self::default() };

@@ -83,7 +83,6 @@ impl<'a> DrainProgress<'a> {
     }
 
     /// The actions to create now.
-    #[must_use]
     pub fn next_moves(&self) -> Vec<NewMove<'a>> {
         let there = |action: &WorkloadAction| {
             let key = key_of(action);
@@ -107,7 +106,6 @@ impl<'a> DrainProgress<'a> {
     }
 
     /// Whether there is nothing left to do and nothing left to wait for.
-    #[must_use]
     pub fn is_over(&self) -> bool {
         let waits = |asked: &WorkloadMove| matches!(self.state(asked), MoveState::Open(_) | MoveState::ToDo);
         let jobs_left = !self.plan.jobs.is_empty() && !self.wishes.leave_jobs;
@@ -118,7 +116,6 @@ impl<'a> DrainProgress<'a> {
     }
 
     /// Pods on the nodes that will not leave; at the end of a drain, the pods that are still there.
-    #[must_use]
     pub fn stays(&self) -> Vec<Stay> {
         let moves = self.plan.moves.iter().filter_map(|asked| self.stay(asked));
         let jobs = self.plan.jobs.iter().filter(|_| self.wishes.leave_jobs).cloned();
@@ -157,7 +154,6 @@ impl<'a> DrainProgress<'a> {
     }
 
     /// Report at the end of the drain. If `timed_out`, pods that are not gone yet count as staying, too.
-    #[must_use]
     pub fn report(&self, timed_out: bool, took: SignedDuration) -> DrainReport {
         let mut stays = self.stays();
         if timed_out {

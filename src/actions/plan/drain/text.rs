@@ -21,7 +21,6 @@ use ganglion_core::words::counted;
 const TARGETS: usize = 4;
 
 /// Text of the plan of a drain. `previews` are the operator's own plans, as far as they are known.
-#[must_use]
 pub fn plan_text(progress: &DrainProgress, previews: &BTreeMap<MoveKey, ActionPreview>) -> String {
     let DrainProgress { nodes, plan, wishes, .. } = progress;
     let mut text = paragraph("", &format!("{} would be cordoned. Nothing was changed.", nodes_words(nodes)));
@@ -76,7 +75,6 @@ fn previewed(of: &WorkloadMove, preview: Option<&ActionPreview>) -> String {
 }
 
 /// Pods that stay according to the plan, including those whose action the operator would not start.
-#[must_use]
 pub fn stays_of_plan(progress: &DrainProgress, previews: &BTreeMap<MoveKey, ActionPreview>) -> Vec<Stay> {
     let would_end = |of: &&WorkloadMove| {
         let ends = |preview: &ActionPreview| matches!(preview.outcome, PreviewOutcome::Ends | PreviewOutcome::Refused);
@@ -121,7 +119,6 @@ impl Branch {
 
 /// The live tree: nodes, namespaces, workloads and replicas, each with the obstacle that it waits for. It is cut to
 /// `rows` lines and `columns` columns.
-#[must_use]
 pub fn tree(
     progress: &DrainProgress,
     since: Timestamp,
@@ -225,7 +222,6 @@ fn slot_line(slot: &Slot, now: Option<Timestamp>) -> String {
 }
 
 /// One line for each replica that has ended; if `all`, one line for each replica with its current step.
-#[must_use]
 pub fn news(progress: &DrainProgress, all: bool) -> Vec<String> {
     let line = |action: &WorkloadAction, slot: &Slot| {
         let Identity { key, .. } = (&action.metadata).into();
@@ -235,7 +231,6 @@ pub fn news(progress: &DrainProgress, all: bool) -> Vec<String> {
 }
 
 /// Text of the report at the end of a drain. If `plan`, of the plan of a drain, before anything has moved.
-#[must_use]
 pub fn report_text(report: &DrainReport, plan: bool) -> String {
     let DrainReport { nodes, outcome, moved, stays, took, .. } = report;
     let mut text =
@@ -277,7 +272,6 @@ pub fn report_text(report: &DrainReport, plan: bool) -> String {
 }
 
 /// The nodes as text: `Node a`, `Nodes a, b`.
-#[must_use]
 pub fn nodes_words(nodes: &[String]) -> String {
     format!("{} {}", if nodes.len() == 1 { "Node" } else { "Nodes" }, nodes.join(", "))
 }

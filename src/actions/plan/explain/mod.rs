@@ -136,7 +136,6 @@ pub(super) fn reason_of(word: &str) -> Reason {
 
 impl ActionStory {
     /// The story of this action.
-    #[must_use]
     pub fn of(subject: ExplainedAction) -> Self {
         let action = subject.action;
         let Identity { key, .. } = (&action.metadata).into();

@@ -14,7 +14,6 @@ const ALIKE: usize = 10;
 
 impl ActionStory {
     /// Text for a terminal. Lines have at most 120 columns, except for long names.
-    #[must_use]
     pub fn text(&self) -> String {
         let now = self.told_at.0;
         let mut text = paragraph("", &self.head());

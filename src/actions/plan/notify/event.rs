@@ -38,7 +38,6 @@ pub enum EndOutcome {
 
 impl EndOutcome {
     /// The outcome of an action that has ended with this status and reason.
-    #[must_use]
     pub fn of(status: &WorkloadActionStatus, reason: Reason) -> Self {
         let has = |step| status.slots.iter().any(|slot| slot.step == step);
         match reason {
@@ -55,7 +54,6 @@ impl EndOutcome {
     }
 
     /// Suffix of the event's type and id.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -70,7 +68,6 @@ impl EndOutcome {
 }
 
 /// The event of an action that has ended; None before.
-#[must_use]
 pub fn event(action: &WorkloadAction) -> Option<EndEvent> {
     let status = action.status.as_ref()?;
     let mut shown = status.slots.len();

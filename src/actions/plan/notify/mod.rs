@@ -71,14 +71,12 @@ pub enum AttemptResult {
 }
 
 /// The notifications of an action that ends now.
-#[must_use]
 pub fn begun(receivers: Option<&[Notify]>) -> Vec<Notification> {
     let begun = |receiver: &Notify| Notification { url: shown_url(&receiver.url), ..Notification::default() };
     receivers.unwrap_or_default().iter().map(begun).collect()
 }
 
 /// The attempts that are due.
-#[must_use]
 pub fn due(action: &WorkloadAction, now: Timestamp) -> Vec<AttemptId> {
     let Some(status) = action.status.as_ref().filter(|status| status.finished_at.is_some()) else { return Vec::new() };
     let receivers = action.spec.notify.as_ref().map_or(0, Vec::len);
@@ -90,14 +88,12 @@ pub fn due(action: &WorkloadAction, now: Timestamp) -> Vec<AttemptId> {
 }
 
 /// Time of the next attempt that is not due yet.
-#[must_use]
 pub fn next_due(status: &WorkloadActionStatus, now: Timestamp) -> Option<Timestamp> {
     let waiting = status.notifications.iter().filter(|one| is_open(one) && !is_due(one, now));
     waiting.filter_map(|one| Some(one.next_attempt_at.as_ref()?.0)).min()
 }
 
 /// Whether a receiver must still be notified.
-#[must_use]
 pub fn is_pending(action: &WorkloadAction) -> bool {
     // A notification without a receiver in the spec cannot be sent.
     let receivers = action.spec.notify.as_ref().map_or(0, Vec::len);
@@ -118,7 +114,6 @@ fn is_due(one: &Notification, now: Timestamp) -> bool {
 }
 
 /// Whether the status does not contain this attempt yet.
-#[must_use]
 pub fn is_news(action: &WorkloadAction, id: AttemptId) -> bool {
     let status = action.status.as_ref().filter(|status| status.finished_at.is_some());
     let one = status.and_then(|status| status.notifications.get(id.receiver));
@@ -126,7 +121,6 @@ pub fn is_news(action: &WorkloadAction, id: AttemptId) -> bool {
 }
 
 /// The status with these attempts; None if it contains them already. `random` is from 0 to 1.
-#[must_use]
 pub fn recorded(
     action: &WorkloadAction,
     made: &[AttemptMade],
@@ -181,7 +175,6 @@ fn pause(number: i32, random: f64) -> SignedDuration {
 }
 
 /// The condition about these notifications; None if there are none.
-#[must_use]
 pub fn condition(old: &[Condition], all: &[Notification], stamp: Stamp) -> Option<Condition> {
     let of = |outcome| all.iter().filter(move |one| one.outcome == outcome);
     let accepted = of(NotificationOutcome::Delivered).count();

@@ -13,30 +13,36 @@ use ganglion_core::world::World;
 /// Maximum time for which a pod stays gated while an operator runs, even if a slot wants it.
 pub const LONGEST_HOLD: SignedDuration = SignedDuration::from_secs(60);
 
+/// A gated pod that is not bound to a node, and whether a slot wants it.
+#[derive(Debug, PartialEq)]
+pub struct GatedPod {
+    pub id: Identity,
+    created: Timestamp,
+    is_wanted: bool,
+}
+
 /// Decision about a gated pod.
 #[derive(Debug, PartialEq)]
 pub enum GateVerdict {
-    /// The pod is not gated.
-    None,
     /// A slot is about to release the pod; decide again at this time.
-    Until(Timestamp),
+    HoldUntil(Timestamp),
     /// Release the pod without a pin.
-    Release(Identity),
+    Release,
 }
 
-/// Decides about one pod.
-#[must_use]
-pub fn hold(world: &World, key: &Key, now: Timestamp) -> GateVerdict {
-    let Some(pod) = world.pod(key).filter(|pod| pod.gated && pod.is_active() && pod.node.is_none()) else {
-        return GateVerdict::None;
-    };
-    let until = pod.created + LONGEST_HOLD;
-    // The creation time is by the clock of the API server, which may be ahead.
-    let until = until.min(now + LONGEST_HOLD);
-    if is_wanted(world, pod) && now < until {
-        return GateVerdict::Until(until);
+impl GatedPod {
+    /// None if the pod does not exist or does not wait at the gate.
+    pub fn observe(world: &World, key: &Key) -> Option<Self> {
+        let pod = world.pod(key).filter(|pod| pod.gated && pod.is_active() && pod.node.is_none())?;
+        Some(Self { id: pod.id.clone(), created: pod.created, is_wanted: is_wanted(world, pod) })
     }
-    GateVerdict::Release(pod.id.clone())
+
+    /// Decides whether the pod stays gated.
+    pub fn decide(&self, now: Timestamp) -> GateVerdict {
+        // The creation time is by the clock of the API server, which may be ahead.
+        let until = (self.created + LONGEST_HOLD).min(now + LONGEST_HOLD);
+        if self.is_wanted && now < until { GateVerdict::HoldUntil(until) } else { GateVerdict::Release }
+    }
 }
 
 /// Whether a running slot wants to pin this pod.
@@ -53,7 +59,6 @@ fn is_wanted(world: &World, pod: &PodFact) -> bool {
 /// The patch that releases a pod, given as the API server sent it. If a node is given, the patch also pins the pod to
 /// it, in every term of its required node affinity, since the scheduler needs only one term to match. None if the gate
 /// is gone.
-#[must_use]
 pub fn release_patch(pod: &Value, node: Option<&str>) -> Option<Value> {
     let gates = pod.pointer("/spec/schedulingGates")?.as_array()?;
     let at = gates.iter().position(|gate| gate["name"] == marks::GATE)?;

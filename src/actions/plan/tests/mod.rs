@@ -30,8 +30,8 @@ use super::rank::NoRanker;
 use super::*;
 use ganglion_api::workload_action::{Disruption, RunPolicy, WorkloadActionSpec};
 use ganglion_core::facts::{
-    BudgetFact, DeploymentFact, Identity, Marks, NodeFact, Owner, PodFact, ReceiptFact, Requests, ScaleFact, Selector,
-    SetFact, TemplateFact,
+    BudgetFact, DeploymentFact, Identity, Marks, NodeFact, Owner, PodFact, ReceiptFact, ReplicaSetFact, Requests,
+    ScaleFact, Selector, TemplateFact,
 };
 use ganglion_core::world::{Indexed, Origin};
 
@@ -120,7 +120,7 @@ impl Stage {
         let template = json!({"metadata": {"labels": labels(true)}, "spec": {"containers": []}});
         let template: TemplateFact = serde_json::from_str(&template.to_string()).expect("a pod template");
         self.put(
-            |id| SetFact {
+            |id| ReplicaSetFact {
                 id,
                 scale: ScaleFact { replicas, ..ScaleFact::default() },
                 controller: Some(Owner { kind: "Deployment".into(), name: "web".into(), uid: "uid-web".into() }),
@@ -128,7 +128,7 @@ impl Stage {
                 selector: Selector { labels: labels(true), ..Selector::default() },
                 revision: Some("1".into()),
                 template: Some(Arc::new(template)),
-                ..SetFact::default()
+                ..ReplicaSetFact::default()
             },
             "web-h1",
         );

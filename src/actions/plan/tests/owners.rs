@@ -27,7 +27,7 @@ impl Stage {
     /// Puts a ReplicaSet of the Rollout.
     fn put_rolled(&mut self, name: &str, replicas: i32) {
         let set = self.world.set(&Key::new(NAMESPACE, "web-h1")).expect("a set").clone();
-        let make = |id| SetFact {
+        let make = |id| ReplicaSetFact {
             id,
             scale: ScaleFact { replicas, ..ScaleFact::default() },
             controller: Some(Owner { kind: "Rollout".into(), name: "web".into(), uid: "uid-rollout".into() }),

@@ -175,7 +175,10 @@ fn with_another_workload() -> Stage {
     let template: TemplateFact = serde_json::from_str(&template.to_string()).expect("a pod template");
     let selector = Selector { labels: labels.clone(), ..Selector::default() };
     let scale = ScaleFact { replicas: 1, ..ScaleFact::default() };
-    stage.put(|id| SetFact { id, scale, selector, template: Some(Arc::new(template)), ..SetFact::default() }, "api");
+    stage.put(
+        |id| ReplicaSetFact { id, scale, selector, template: Some(Arc::new(template)), ..ReplicaSetFact::default() },
+        "api",
+    );
     stage.put_pod("api-0", "b", |pod| {
         pod.labels = labels;
         pod.controller = Some(Owner { kind: "ReplicaSet".into(), name: "api".into(), uid: "uid-api".into() });

@@ -201,9 +201,11 @@ proptest! {
             };
         }
         let scan = |is_it: &dyn Fn(&Slot) -> bool| {
-            let running = world.actions().filter(|action| action.status.as_ref().is_some_and(|one| one.finished_at.is_none()));
+            let running = world.actions().filter(|action| action.status.as_ref()
+                .is_some_and(|one| one.finished_at.is_none()));
             let slots = running.flat_map(|action| action.status.iter().flat_map(|status| &status.slots));
-            let mut ids: Vec<&str> = slots.filter(|slot| !slot.step.is_end() && is_it(slot)).map(|slot| slot.id.as_str()).collect();
+            let mut ids: Vec<&str> = slots.filter(|slot| !slot.step.is_end() && is_it(slot))
+                .map(|slot| slot.id.as_str()).collect();
             ids.sort_unstable();
             ids
         };
@@ -212,7 +214,8 @@ proptest! {
             ids.sort_unstable();
             ids
         };
-        prop_assert_eq!(ids(world.slots_at_work().map(|(_, slot)| slot).collect()), scan(&|slot| slot.step != Step::Queued));
+        prop_assert_eq!(ids(world.slots_at_work().map(|(_, slot)| slot).collect()),
+            scan(&|slot| slot.step != Step::Queued));
         for number in 0..3 {
             let (name, set, node) = (format!("w{number}"), format!("r{number}"), format!("n{number}"));
             let workload = WorkloadRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: name.clone() };
@@ -223,7 +226,8 @@ proptest! {
             let to_it = world.slots_to(&node).map(|(_, slot)| slot).collect();
             prop_assert_eq!(ids(to_it), scan(&|slot| slot.replacement.as_ref().is_some_and(|pod| pod.node == node)));
         }
-        let running = world.actions().filter(|action| action.status.as_ref().is_some_and(|one| one.finished_at.is_none()));
+        let running = world.actions().filter(|action| action.status.as_ref()
+            .is_some_and(|one| one.finished_at.is_none()));
         prop_assert_eq!(world.running().count(), running.count());
     }
 }

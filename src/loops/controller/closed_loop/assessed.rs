@@ -23,8 +23,8 @@ pub struct Assessed {
 }
 
 /// Inputs of an assessment: the loop, related loops and autoscalers, and whether the operator may act in the namespace.
-#[derive(Debug)]
-struct Neighbours {
+#[derive(Clone, Debug)]
+pub struct Neighbours {
     parent: Arc<ClosedLoop>,
     loops: Vec<Arc<ClosedLoop>>,
     autoscalers: Vec<Claimant>,
@@ -32,7 +32,8 @@ struct Neighbours {
 }
 
 impl Neighbours {
-    fn of(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>, access: NamespaceAccess) -> Self {
+    /// Reads the neighbours of a loop from the caches.
+    pub fn read(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>, access: NamespaceAccess) -> Self {
         let target = &parent.spec.target;
         let acts_on = dimensions(&parent.spec);
         let (loops, autoscalers) = ctx.store.read(|world| {
@@ -43,11 +44,10 @@ impl Neighbours {
         Self { parent: Arc::clone(parent), loops, autoscalers, access }
     }
 
-    fn is(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Arc<ClosedLoop>, &Arc<ClosedLoop>)| Arc::ptr_eq(one, other);
+    fn same_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.parent, &other.parent)
             && self.loops.len() == other.loops.len()
-            && self.loops.iter().zip(&other.loops).all(same)
+            && self.loops.iter().zip(&other.loops).all(|pair| Arc::ptr_eq(pair.0, pair.1))
             && (&self.autoscalers, &self.access) == (&other.autoscalers, &other.access)
     }
 }
@@ -55,29 +55,23 @@ impl Neighbours {
 impl Assessed {
     /// Returns the cached assessment if its inputs are unchanged and no tuning has expired; otherwise assesses the loop
     /// again. Most reconciles are caused by a sample, which is not an input.
-    pub fn of(
-        ctx: &Context,
-        key: &Key,
-        parent: &Arc<ClosedLoop>,
-        access: NamespaceAccess,
-        known: Option<&Arc<Self>>,
-    ) -> Arc<Self> {
-        let neighbours = Neighbours::of(ctx, key, parent, access);
-        let now = ctx.now();
-        let stands = |known: &Self| {
-            let expired = known.assessment.effective.until.as_ref().is_some_and(|until| until.0 <= now);
-            !expired && !known.assessment.is_passing() && known.neighbours.is(&neighbours)
-        };
-        match known {
-            Some(known) if stands(known) => Arc::clone(known),
-            Some(_) | None => Arc::new(Self::anew(neighbours, now)),
+    pub fn cached_or_new(cached: Option<&Arc<Self>>, neighbours: &Neighbours, now: Timestamp) -> Arc<Self> {
+        match cached {
+            Some(cached) if cached.is_valid(neighbours, now) => Arc::clone(cached),
+            Some(_) | None => Arc::new(Self::new(neighbours.clone(), now)),
         }
     }
 
-    fn anew(neighbours: Neighbours, now: Timestamp) -> Self {
-        let relations = LoopRelations::of(&neighbours);
+    fn is_valid(&self, neighbours: &Neighbours, now: Timestamp) -> bool {
+        let expired = self.assessment.effective.until.as_ref().is_some_and(|until| until.0 <= now);
+        !expired && !self.assessment.is_passing() && self.neighbours.same_as(neighbours)
+    }
+
+    /// Assesses the loop.
+    pub fn new(neighbours: Neighbours, now: Timestamp) -> Self {
+        let relations = LoopRelations::new(&neighbours);
         let status = neighbours.parent.status.clone().unwrap_or_default();
-        let assessment = assess(&relations.case(&neighbours.parent, &status, now));
+        let assessment = assess(&relations.input(&neighbours.parent, &status, now));
         Self { neighbours, relations, assessment }
     }
 }
@@ -92,7 +86,7 @@ pub struct LoopRelations {
 }
 
 impl LoopRelations {
-    fn of(neighbours: &Neighbours) -> Self {
+    fn new(neighbours: &Neighbours) -> Self {
         let loops = || neighbours.loops.iter();
         Self {
             links: loops().filter_map(|one| Some((one.name_any(), LoopLink::of(&one.spec).ok()?))).collect(),
@@ -102,7 +96,8 @@ impl LoopRelations {
         }
     }
 
-    pub fn case<'a>(
+    /// Input of the assessment, with this status.
+    pub fn input<'a>(
         &'a self,
         parent: &'a ClosedLoop,
         status: &'a ClosedLoopStatus,

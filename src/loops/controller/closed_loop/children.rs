@@ -17,7 +17,6 @@ use ganglion_api::decision::{Decision, DecisionSpec};
 use ganglion_api::execution::{Execution, ExecutionSpec};
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec};
-use ganglion_core::facts::Key;
 use ganglion_core::world::Indexed;
 use ganglion_core::world::loops::{Family, is_owned};
 use ganglion_loops_plan::validate::assessment::Assessment;
@@ -27,8 +26,9 @@ use ganglion_runtime::writer::Kube;
 
 /// Creates or updates the children. If the loop does not own an object with the name of a child, returns a message that
 /// names the object.
-pub async fn keep(ctx: &Context, key: &Key, family: &Family, assessment: &Assessment) -> Result<Option<String>, Error> {
-    if !assessment.can_have_children(&key.name) || (family.is_childless() && !assessment.creates_children()) {
+pub async fn reconcile(ctx: &Context, family: &Family, assessment: &Assessment) -> Result<Option<String>, Error> {
+    let name = family.parent.name_any();
+    if !assessment.can_have_children(&name) || (family.is_childless() && !assessment.creates_children()) {
         return Ok(None);
     }
     let (parent, children) = (&*family.parent, &assessment.children);

@@ -2,8 +2,9 @@
 //!
 //! | step | content |
 //! |---|---|
+//! | fetch | whether the operator may act in the namespace |
 //! | observe | the loop, its cached children, related loops and autoscalers |
-//! | plan | `logic::closed_loop::validate` (`assessed`) |
+//! | plan | `ganglion_loops_plan::validate` (`assessed`) |
 //! | act | the specs of the children (`children`) |
 //! | in the background | checks of the target and of the account's permissions (`preflight`) |
 //! | report | the status of the loop (`report`) |
@@ -16,13 +17,12 @@ mod events;
 mod preflight;
 mod report;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::target::Targets;
-pub use assessed::Assessed;
+pub use assessed::{Assessed, Neighbours};
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{ClosedLoop, LoopMode};
 use ganglion_api::marks;
@@ -32,14 +32,23 @@ use ganglion_core::namespaces::Namespaces;
 use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::common::PARSE_AGAIN;
 use ganglion_loops_plan::validate::assessment::NamespaceAccess;
+use ganglion_loops_plan::validate::preflight::Preflight;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_runtime::account::Account;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
+use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::impersonation::Impersonation;
-use ganglion_runtime::invalid::{self, StatusWrite};
-use ganglion_runtime::run::{Controller, PassResult};
-use preflight::Preflights;
+use ganglion_runtime::status::{StatusMethod, StatusWriter};
+pub use preflight::Preflights;
+
+/// Uses server-side apply, since other loops write their tunings into the same status.
+const STATUS: StatusWriter = StatusWriter {
+    manager: marks::LOOP_STATUS_MANAGER,
+    effect: "RecordClosedLoop",
+    invalid: LoopReason::InvalidObject.as_str(),
+    method: StatusMethod::Apply { others: &["tuning"] },
+};
 
 /// Controller and its dependencies.
 pub struct ClosedLoopController {
@@ -48,83 +57,133 @@ pub struct ClosedLoopController {
     pub impersonation: Impersonation,
     pub targets: Targets,
     pub outbound: Arc<OutboundClient>,
-    pub memory: ClosedLoopMemory,
-}
-
-/// In-memory state between reconciles.
-#[derive(Default)]
-pub struct ClosedLoopMemory {
-    objects: Mutex<HashMap<Key, Memory>>,
-    preflights: Preflights,
+    pub memories: Memories<ClosedLoopMemory>,
+    /// Checks in background tasks, which also change this state.
+    pub preflights: Preflights,
 }
 
 /// In-memory state of one loop.
 #[derive(Default)]
-struct Memory {
+pub struct ClosedLoopMemory {
+    /// Whether the operator may act in the loop's namespace.
+    access: Access,
     /// Last assessment.
     assessed: Option<Arc<Assessed>>,
+    /// Verdict of the last preflight, and the start of the next one.
+    preflight: (Option<Preflight>, Option<Timestamp>),
     /// Time of the last write of the loop's status.
     reported_at: Option<Timestamp>,
     /// Time at which the next summary of decisions is written.
     summary_due: Option<Timestamp>,
 }
 
-impl ClosedLoopMemory {
-    fn loops(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whether the operator may act in a namespace, and the time of the next check.
+struct Access {
+    namespace: NamespaceAccess,
+    expires: Option<Timestamp>,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Self { namespace: NamespaceAccess::Granted, expires: None }
     }
 }
 
-impl Controller for ClosedLoopController {
+/// A loop and what it is assessed from.
+pub struct ObservedLoop {
+    family: Family,
+    neighbours: Neighbours,
+}
+
+/// Result of the effects.
+pub struct LoopDone {
+    /// Names an object that has the name of a child and another owner, if there is one.
+    not_owned: Option<String>,
+}
+
+impl Reconciler for ClosedLoopController {
     type Kind = ClosedLoop;
+    type Memory = ClosedLoopMemory;
+    type Observed = ObservedLoop;
+    type Plan = Arc<Assessed>;
+    type Done = LoopDone;
     const NAME: &'static str = "closed-loop";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
-        let (reason, by) = (
-            LoopReason::InvalidObject.as_str(),
-            (marks::LOOP_STATUS_MANAGER, StatusWrite::Apply { others: &["tuning"] }),
-        );
-        if let Some(done) = invalid::pass::<ClosedLoop>(&self.ctx, &key, reason, by).await {
-            return done;
+    fn ctx(&self) -> &Context {
+        &self.ctx
+    }
+
+    fn memories(&self) -> &Memories<ClosedLoopMemory> {
+        &self.memories
+    }
+
+    async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
+        STATUS.report_unreadable::<ClosedLoop>(&self.ctx, key).await
+    }
+
+    async fn fetch(&self, key: &Key, memory: &mut ClosedLoopMemory) -> Result<(), Error> {
+        if let Some(family) = self.family(key) {
+            memory.access = self.access(key, &family.parent).await?;
         }
-        let mut memory = self.memory.loops().remove(&key).unwrap_or_default();
-        let alive = |family: &Family| family.parent.metadata.deletion_timestamp.is_none();
-        let Some(family) = self.ctx.store.read(|world| world.family(&key)).filter(alive) else {
-            self.memory.preflights.forget(&key);
-            return self.ctx.finish(Ok(None));
-        };
-        let done = self.keep(&key, family, &mut memory).await;
-        self.memory.loops().insert(key, memory);
-        self.ctx.finish(done)
+        Ok(())
+    }
+
+    fn observe(self: &Arc<Self>, key: &Key, memory: &mut ClosedLoopMemory) -> Option<ObservedLoop> {
+        let family = self.family(key)?;
+        let neighbours = Neighbours::read(&self.ctx, key, &family.parent, memory.access.namespace.clone());
+        Some(ObservedLoop { family, neighbours })
+    }
+
+    fn plan(&self, observed: &ObservedLoop, memory: &mut ClosedLoopMemory) -> Arc<Assessed> {
+        let assessed = Assessed::cached_or_new(memory.assessed.as_ref(), &observed.neighbours, self.ctx.now());
+        memory.assessed = Some(Arc::clone(&assessed));
+        assessed
+    }
+
+    async fn act(
+        self: &Arc<Self>,
+        observed: &ObservedLoop,
+        assessed: &Arc<Assessed>,
+        memory: &mut ClosedLoopMemory,
+    ) -> Result<LoopDone, Error> {
+        let ObservedLoop { family, .. } = observed;
+        let may_act = assessed.assessment.problem.is_none() && family.parent.spec.mode != LoopMode::Paused;
+        memory.preflight = self.preflights.poll(self, family, may_act);
+        let not_owned = children::reconcile(&self.ctx, family, &assessed.assessment).await?;
+        Ok(LoopDone { not_owned })
+    }
+
+    async fn report(
+        self: &Arc<Self>,
+        observed: &ObservedLoop,
+        assessed: &Arc<Assessed>,
+        done: Result<&LoopDone, &Error>,
+        memory: &mut ClosedLoopMemory,
+    ) -> Result<Next, Error> {
+        let not_owned = done.ok().and_then(|done| done.not_owned.as_deref());
+        let summary_due = report::write(&self.ctx, &observed.family, assessed, not_owned, memory).await?;
+        let tuning_ends = assessed.assessment.effective.until.as_ref().map(|until| until.0);
+        let parse_again = assessed.assessment.is_passing().then(|| self.ctx.now() + PARSE_AGAIN);
+        let (_, next_check) = memory.preflight;
+        Ok(Next::earliest([summary_due, tuning_ends, parse_again, memory.access.expires, next_check]))
+    }
+
+    fn forget(&self, key: &Key) {
+        self.preflights.forget(key);
     }
 }
 
 impl ClosedLoopController {
-    /// Assesses the loop, maintains its children, and writes its status. Returns the time of the next reconcile.
-    async fn keep(
-        self: &Arc<Self>,
-        key: &Key,
-        family: Family,
-        memory: &mut Memory,
-    ) -> Result<Option<Timestamp>, Error> {
-        let (access, asked_again) = self.access(key, &family.parent).await?;
-        let assessed = Assessed::of(&self.ctx, key, &family.parent, access, memory.assessed.as_ref());
-        memory.assessed = Some(Arc::clone(&assessed));
-        let acts = assessed.assessment.problem.is_none() && family.parent.spec.mode != LoopMode::Paused;
-        let (preflight, checked_again) = self.memory.preflights.turn(self, &family, acts);
-        let kept = children::keep(&self.ctx, key, &family, &assessed.assessment).await;
-        let not_owned = kept.as_ref().ok().and_then(|not_owned| not_owned.as_deref());
-        let reported = report::write(&self.ctx, key, &assessed, (not_owned, preflight.as_ref()), memory).await;
-        kept?;
-        let until = assessed.assessment.effective.until.as_ref().map(|until| until.0);
-        let again = assessed.assessment.is_passing().then(|| self.ctx.now() + PARSE_AGAIN);
-        Ok(reported?.into_iter().chain(until).chain(again).chain(asked_again).chain(checked_again).min())
+    /// Returns the loop with its children, unless it is being deleted.
+    fn family(&self, key: &Key) -> Option<Family> {
+        let family = self.ctx.store.read(|world| world.family(key))?;
+        family.parent.metadata.deletion_timestamp.is_none().then_some(family)
     }
 
-    /// Checks whether the operator may act in the loop's namespace. Also returns the time of the next check.
-    async fn access(&self, key: &Key, parent: &ClosedLoop) -> Result<(NamespaceAccess, Option<Timestamp>), Error> {
+    /// Checks whether the operator may act in the loop's namespace.
+    async fn access(&self, key: &Key, parent: &ClosedLoop) -> Result<Access, Error> {
         if let Some(message) = self.namespaces.refusal(&key.namespace) {
-            return Ok((NamespaceAccess::Refused(message), None));
+            return Ok(Access { namespace: NamespaceAccess::Refused(message), expires: None });
         }
         let account = Account {
             writer: self.ctx.writer.clone(),
@@ -134,9 +193,10 @@ impl ClosedLoopController {
         };
         // The assessment reports an invalid name.
         if !is_name(&account.name) {
-            return Ok((NamespaceAccess::Granted, None));
+            return Ok(Access::default());
         }
         let answer = self.impersonation.ask(&self.ctx, &account).await?;
-        Ok((answer.refused.map_or(NamespaceAccess::Granted, NamespaceAccess::NotBound), Some(answer.until)))
+        let namespace = answer.refused.map_or(NamespaceAccess::Granted, NamespaceAccess::NotBound);
+        Ok(Access { namespace, expires: Some(answer.until) })
     }
 }

@@ -130,7 +130,7 @@ impl Preflights {
 
     /// Returns the verdict on this loop and the time of the next check. Starts the check if it is due. Returns None for
     /// a loop that may not act.
-    pub fn turn(
+    pub fn poll(
         &self,
         controller: &Arc<ClosedLoopController>,
         family: &Family,
@@ -179,7 +179,7 @@ async fn run(
     let PreflightQuestion { target, account, .. } = &*question;
     let mut actor = Actor::of(&controller.targets, &key, target, account.as_deref());
     actor.doubt = doubt;
-    let preflights = &controller.memory.preflights;
+    let preflights = &controller.preflights;
     let checking = async {
         let _slot = preflights.slots.acquire().await;
         check(&controller, &mut actor, &question).await

@@ -1,17 +1,17 @@
 //! Writes the status of the loop: its conditions, and a summary of the last decision.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 
-use super::Memory;
 use super::assessed::Assessed;
-use super::events;
+use super::{ClosedLoopMemory, STATUS, events};
+use ganglion_api::closed_loop::tunable::Tuning;
 use ganglion_api::closed_loop::{ClosedLoop, ClosedLoopStatus};
-use ganglion_api::marks;
-use ganglion_core::facts::Key;
+use ganglion_core::status::StatusChange;
 use ganglion_core::world::Fact;
 use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::validate::assessment::{self, ChildStatuses, LoopProblem};
-use ganglion_loops_plan::validate::preflight::Preflight;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 
@@ -27,53 +27,67 @@ const OUTCOME: SignedDuration = SignedDuration::from_secs(1);
 /// Writes the status of the loop if it changed. Returns the time at which a postponed summary is due.
 pub async fn write(
     ctx: &Context,
-    key: &Key,
+    observed: &Family,
     assessed: &Assessed,
-    (not_owned, preflight): (Option<&str>, Option<&Preflight>),
-    memory: &mut Memory,
+    not_owned: Option<&str>,
+    memory: &mut ClosedLoopMemory,
 ) -> Result<Option<Timestamp>, Error> {
+    let key = observed.parent.id().key;
     // Reads the children again: this reconcile may have created them.
-    let Some(family) = ctx.store.read(|world| world.family(key)).map(Family::own) else { return Ok(None) };
+    let Some(family) = ctx.store.read(|world| world.family(&key)).map(Family::own) else { return Ok(None) };
     let parent = &family.parent;
     let stored = ClosedLoopStatus { tuning: Vec::new(), ..parent.status.clone().unwrap_or_default() };
     let now = ctx.now();
-    let case = assessed.relations.case(parent, &stored, now);
+    let status = next_status(&family, &stored, assessed, not_owned, memory, now);
+    match assessment::status_change(&stored, &status) {
+        StatusChange::None => {
+            memory.summary_due = None;
+            return Ok(None);
+        }
+        StatusChange::Details => {
+            let last = memory.reported_at;
+            let due = *memory.summary_due.get_or_insert_with(|| summary_due(last, now));
+            if due > now {
+                return Ok(Some(due));
+            }
+        }
+        StatusChange::Edge => {
+            if let Some(problem) = assessed.assessment.problem.as_ref().map(LoopProblem::message) {
+                tracing::info!(problem, "loop does not act");
+            }
+        }
+    }
+    STATUS.write(ctx, &**parent, &status, events::transition_event(&stored, &status)).await?;
+    (memory.reported_at, memory.summary_due) = (Some(now), None);
+    // If another loop tuned this one between the read and the write, reconcile again at once.
+    let written = ctx.store.read(|world| world.table::<ClosedLoop>().get(&key).cloned());
+    let tuned = tunings(written.as_ref()) != tunings(Some(parent));
+    Ok(tuned.then_some(now))
+}
+
+fn next_status(
+    family: &Family,
+    stored: &ClosedLoopStatus,
+    assessed: &Assessed,
+    not_owned: Option<&str>,
+    memory: &ClosedLoopMemory,
+    now: Timestamp,
+) -> ClosedLoopStatus {
     let children = ChildStatuses {
         monitoring: family.monitoring.as_ref().and_then(|object| object.status.as_ref()),
         decision: family.decision.as_ref().and_then(|object| object.status.as_ref()),
         execution: family.execution.as_ref().and_then(|object| object.status.as_ref()),
         not_owned,
-        preflight,
+        preflight: memory.preflight.0.as_ref(),
     };
-    let assessment = &assessed.assessment;
-    let status = assessment::status(&case, assessment, children, parent.metadata.generation.unwrap_or(0));
-    let edge = !assessment::same_edges(&stored, &status);
-    if !edge {
-        if stored.summary == status.summary {
-            memory.summary_due = None;
-            return Ok(None);
-        }
-        let last = memory.reported_at;
-        let due = *memory.summary_due.get_or_insert_with(|| summary_due(last, now));
-        if due > now {
-            return Ok(Some(due));
-        }
-    }
-    if let Some(problem) = assessment.problem.as_ref().map(LoopProblem::message).filter(|_| edge) {
-        tracing::info!(problem, "loop does not act");
-    }
-    // Uses server-side apply, since other loops write their tunings into the same status.
-    let id = parent.id();
-    let write = ctx.writer.apply_status::<ClosedLoop>(marks::LOOP_STATUS_MANAGER, &id, &status);
-    ctx.write_own::<ClosedLoop, ClosedLoop>("RecordClosedLoop", &**parent, write).await?;
-    (memory.reported_at, memory.summary_due) = (Some(now), None);
-    if let Some(event) = events::transition_event(&stored, &status) {
-        ctx.events.publish(events::subject(parent), event);
-    }
-    // If another loop tuned this one between the read and the write, reconcile again at once.
-    let tuning = |object: &ClosedLoop| object.status.as_ref().map(|status| status.tuning.clone());
-    let written = ctx.store.read(|world| world.table::<ClosedLoop>().get(key).and_then(|object| tuning(object)));
-    Ok((written.unwrap_or_default() != tuning(parent).unwrap_or_default()).then_some(now))
+    let input = assessed.relations.input(&family.parent, stored, now);
+    let generation = family.parent.metadata.generation.unwrap_or(0);
+    assessment::status(&input, &assessed.assessment, children, generation)
+}
+
+/// Tunings that other loops wrote into the status of this one.
+fn tunings(parent: Option<&Arc<ClosedLoop>>) -> &[Tuning] {
+    parent.and_then(|parent| parent.status.as_ref()).map(|status| status.tuning.as_slice()).unwrap_or_default()
 }
 
 /// Returns when to write a summary that has changed now. `last` is the time of the last status write.

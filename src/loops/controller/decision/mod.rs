@@ -4,21 +4,20 @@
 //! | step | content |
 //! |---|---|
 //! | observe | the Decision, and the cached Monitoring and Execution of the loop |
-//! | plan | `logic::closed_loop::decision` |
+//! | plan | `ganglion_loops_plan::decision` |
 //! | act | nothing: the execution controller acts |
 //! | report | `Decision.status`, with the resourceVersion that was read |
 //!
 //! Everything in memory may be lost in a crash.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use jiff::Timestamp;
+use std::sync::Arc;
 
 use crate::status_cache::StatusCache;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::{Decision, DecisionSpec, DecisionStatus};
+use ganglion_api::execution::Execution;
 use ganglion_api::marks;
+use ganglion_api::monitoring::Monitoring;
 use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
 use ganglion_core::world::loops::Family;
@@ -26,22 +25,25 @@ use ganglion_loops_plan::common::{FieldError, PARSE_AGAIN};
 use ganglion_loops_plan::decision::{Decided, DecisionInput, DecisionRules, Executor};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::invalid::{self, StatusWrite};
-use ganglion_runtime::run::{Controller, PassResult};
+use ganglion_runtime::frame::{Memories, Next, Reconciler};
+use ganglion_runtime::status::{StatusMethod, StatusWriter};
+
+const STATUS: StatusWriter = StatusWriter {
+    manager: marks::DECISION_STATUS_MANAGER,
+    effect: "RecordDecision",
+    invalid: LoopReason::InvalidObject.as_str(),
+    method: StatusMethod::Update,
+};
 
 /// Controller and its dependencies.
 pub struct DecisionController {
     pub ctx: Context,
-    pub memory: DecisionMemory,
+    pub memories: Memories<DecisionMemory>,
 }
-
-/// In-memory state between reconciles.
-#[derive(Default)]
-pub struct DecisionMemory(Mutex<HashMap<Key, Memory>>);
 
 /// In-memory state of one Decision.
 #[derive(Default)]
-struct Memory {
+pub struct DecisionMemory {
     status: StatusCache<Decision>,
     /// uid of the Monitoring whose samples the status refers to.
     monitoring: Option<String>,
@@ -49,80 +51,123 @@ struct Memory {
     rules: Option<(DecisionSpec, Result<Arc<DecisionRules>, FieldError>)>,
 }
 
-impl DecisionMemory {
-    fn objects(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// A Decision and what it is decided from.
+pub struct ObservedDecision {
+    object: Arc<Decision>,
+    monitoring: Option<Arc<Monitoring>>,
+    execution: Option<Arc<Execution>>,
+    /// Current status: the stored one, or a newer one that is not worth a write.
+    before: Arc<DecisionStatus>,
 }
 
-impl Controller for DecisionController {
+/// Decision about the alarms.
+pub enum DecisionPlan {
+    /// There are no alarms or no rules to decide by, until this time or a change.
+    Wait(Next),
+    Decide(Decided),
+}
+
+impl Reconciler for DecisionController {
     type Kind = Decision;
+    type Memory = DecisionMemory;
+    type Observed = ObservedDecision;
+    type Plan = DecisionPlan;
+    type Done = ();
     const NAME: &'static str = "decision";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
-        let (reason, by) = (LoopReason::InvalidObject.as_str(), (marks::DECISION_STATUS_MANAGER, StatusWrite::Update));
-        if let Some(done) = invalid::pass::<Decision>(&self.ctx, &key, reason, by).await {
-            return done;
-        }
-        let mut memory = self.memory.objects().remove(&key).unwrap_or_default();
-        let Some(family) = self.ctx.store.read(|world| world.family(&key)).map(Family::own) else {
-            return self.ctx.finish(Ok(None));
-        };
-        let done = self.decide(family, &mut memory).await;
-        self.memory.objects().insert(key, memory);
-        self.ctx.finish(done)
+    fn ctx(&self) -> &Context {
+        &self.ctx
     }
-}
 
-impl DecisionController {
-    /// Decides on the alarms that monitoring wrote, and records the outcome of the last decision. An outcome alone
-    /// causes no write.
-    async fn decide(&self, family: Family, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
-        let (Some(object), Some(monitoring)) = (family.decision, family.monitoring) else { return Ok(None) };
-        let Some(seen) = monitoring.status.as_ref() else { return Ok(None) };
-        // The loop's status reports an invalid spec.
-        let rules = match rules(&object.spec, memory) {
-            Ok(rules) => rules,
-            Err(error) => return Ok(error.passing.then(|| self.ctx.now() + PARSE_AGAIN)),
-        };
-        if family.parent.metadata.deletion_timestamp.is_some() || self.ctx.is_over() {
-            return Ok(None);
+    fn memories(&self) -> &Memories<DecisionMemory> {
+        &self.memories
+    }
+
+    async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
+        STATUS.report_unreadable::<Decision>(&self.ctx, key).await
+    }
+
+    fn observe(self: &Arc<Self>, key: &Key, memory: &mut DecisionMemory) -> Option<ObservedDecision> {
+        let family = self.ctx.store.read(|world| world.family(key)).map(Family::own)?;
+        if family.parent.metadata.deletion_timestamp.is_some() {
+            return None;
         }
-        if memory.monitoring != monitoring.metadata.uid {
+        let object = family.decision?;
+        let monitoring = family.monitoring.filter(|monitoring| monitoring.status.is_some());
+        let uid = monitoring.as_ref().and_then(|monitoring| monitoring.metadata.uid.as_ref());
+        if uid.is_some() && memory.monitoring.as_ref() != uid {
             // A recreated Monitoring continues its sequence numbers from the stored status, so an unwritten status
             // would look newer.
             memory.status = StatusCache::default();
-            memory.monitoring.clone_from(&monitoring.metadata.uid);
+            memory.monitoring = uid.cloned();
         }
         let before = memory.status.of(&object);
+        Some(ObservedDecision { object, monitoring, execution: family.execution, before })
+    }
+
+    /// Decides on the alarms that monitoring wrote, and records the outcome of the last decision.
+    fn plan(&self, observed: &ObservedDecision, memory: &mut DecisionMemory) -> DecisionPlan {
+        let ObservedDecision { object, monitoring, execution, before } = observed;
+        let Some(alarms) = monitoring.as_ref().and_then(|monitoring| monitoring.status.as_ref()) else {
+            return DecisionPlan::Wait(Next::AwaitChange);
+        };
+        let now = self.ctx.now();
+        // The loop's status reports an invalid spec.
+        let rules = match rules(&object.spec, memory) {
+            Ok(rules) => rules,
+            Err(error) => return DecisionPlan::Wait(error.passing.then(|| now + PARSE_AGAIN).into()),
+        };
         let nothing = DecisionStatus::default();
         let input = DecisionInput {
-            monitoring: seen,
-            executor: family.execution.as_deref().and_then(Executor::of),
+            monitoring: alarms,
+            executor: execution.as_deref().and_then(Executor::of),
             written: object.status.as_ref().unwrap_or(&nothing),
             generation: object.metadata.generation.unwrap_or(0),
             term: &self.ctx.term,
-            now: self.ctx.now(),
+            now,
         };
-        let Decided { status, write, again } = rules.decide(&before, input);
-        if write {
-            let id = object.id();
-            let write = self.ctx.writer.replace_status::<Decision>(marks::DECISION_STATUS_MANAGER, &id, &status);
-            self.ctx.write_own::<Decision, Decision>("RecordDecision", &*object, write).await?;
+        DecisionPlan::Decide(rules.decide(before, input))
+    }
+
+    /// Does nothing: the execution controller acts.
+    async fn act(
+        self: &Arc<Self>,
+        _: &ObservedDecision,
+        _: &DecisionPlan,
+        _: &mut DecisionMemory,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Writes the decision, or caches a status that is not worth a write. An outcome alone causes no write.
+    async fn report(
+        self: &Arc<Self>,
+        observed: &ObservedDecision,
+        plan: &DecisionPlan,
+        _: Result<&(), &Error>,
+        memory: &mut DecisionMemory,
+    ) -> Result<Next, Error> {
+        let decided = match plan {
+            DecisionPlan::Wait(next) => return Ok(*next),
+            DecisionPlan::Decide(decided) => decided,
+        };
+        let object = &observed.object;
+        if decided.write {
+            STATUS.write(&self.ctx, &**object, &decided.status, []).await?;
         }
         // The store may hold a newer version, or another object if the Decision was recreated.
         let stored = self.ctx.store.read(|world| world.table::<Decision>().get(&object.id().key).cloned());
         match stored {
-            Some(stored) if write => memory.status.keep(&stored, None),
-            Some(_) => memory.status.keep(&object, Some(Arc::new(status))),
+            Some(stored) if decided.write => memory.status.keep(&stored, None),
+            Some(_) => memory.status.keep(object, Some(Arc::new(decided.status.clone()))),
             None => memory.status = StatusCache::default(),
         }
-        Ok(again)
+        Ok(decided.again.into())
     }
 }
 
 /// Returns the rules of this spec, cached until the spec changes. Temporary errors are not cached.
-fn rules(spec: &DecisionSpec, memory: &mut Memory) -> Result<Arc<DecisionRules>, FieldError> {
+fn rules(spec: &DecisionSpec, memory: &mut DecisionMemory) -> Result<Arc<DecisionRules>, FieldError> {
     if let Some((_, rules)) = memory.rules.as_ref().filter(|(known, _)| known == spec) {
         return rules.clone();
     }

@@ -1,17 +1,8 @@
 //! Events about the end of each decision. Published only on change.
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Resource;
-
-use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_loops_plan::acted;
-use ganglion_runtime::events::{EventText, reference};
-
-/// Reference to the loop, for events.
-pub fn subject(parent: &ClosedLoop) -> ObjectReference {
-    reference::<ClosedLoop>(&parent.meta().into())
-}
+use ganglion_runtime::events::EventText;
 
 /// Event for a finished decision, if this status is the first to report it. There is none for a target at its bound, or
 /// for a repeated failure. `done` describes the change and its cause.

@@ -3,18 +3,19 @@
 //! | step | content |
 //! |---|---|
 //! | observe | the Execution, and the loop's Decision if it was written in this leader term |
-//! | plan | `logic::closed_loop::execution` |
-//! | act | the claim, then the effect as the loop's account (`controllers::target`); webhooks in tasks (`webhooks`) |
+//! | plan | `ganglion_loops_plan::execution` |
+//! | act | reads the target, or changes it as the loop's account (`target`); webhooks in tasks (`webhooks`) |
 //! | report | `Execution.status`, with the resourceVersion that was read: only one of two processes claims a decision |
 //!
+//! A decision takes several rounds: read the target, record the claim, carry it out, read the target, record the result.
 //! Everything in memory may be lost in a crash.
 
 mod events;
 mod webhook;
 mod webhooks;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -23,7 +24,7 @@ use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::{Decision, DecisionStatus};
-use ganglion_api::execution::{Claim, Execution, ExecutionStatus};
+use ganglion_api::execution::{Execution, ExecutionStatus};
 use ganglion_api::marks;
 use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
@@ -34,63 +35,89 @@ use ganglion_loops_plan::execution::{
 use ganglion_outbound::client::OutboundClient;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::invalid::{self, StatusWrite};
-use ganglion_runtime::run::{Controller, PassResult};
-use webhooks::Webhooks;
-
-/// Maximum number of steps in one reconcile, so that other objects get their turn.
-const STEPS: usize = 16;
-
-/// Delay before the next reconcile after the maximum number of steps, such as after repeated conflicts on the target.
-const RESTLESS: SignedDuration = SignedDuration::from_secs(1);
+use ganglion_runtime::events::reference;
+use ganglion_runtime::frame::{Memories, Next, Reconciler};
+use ganglion_runtime::status::{StatusMethod, StatusWriter};
+pub use webhooks::Webhooks;
 
 /// Minimum time between two events about successful decisions. The Decision's history lists all decisions.
-const EVENTS: SignedDuration = SignedDuration::from_mins(1);
+const EVENT_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
+
+const STATUS: StatusWriter = StatusWriter {
+    manager: marks::EXECUTION_STATUS_MANAGER,
+    effect: "RecordExecution",
+    invalid: LoopReason::InvalidObject.as_str(),
+    method: StatusMethod::Update,
+};
 
 /// Controller and its dependencies.
 pub struct ExecutionController {
     pub ctx: Context,
     pub outbound: Arc<OutboundClient>,
     pub targets: Targets,
-    pub memory: ExecutionMemory,
-}
-
-/// In-memory state between reconciles.
-#[derive(Default)]
-pub struct ExecutionMemory {
-    objects: Mutex<HashMap<Key, Memory>>,
-    webhooks: Webhooks,
+    pub memories: Memories<ExecutionMemory>,
+    /// Events that background tasks send; the tasks also change this state.
+    pub webhooks: Webhooks,
 }
 
 /// In-memory state of one Execution.
 #[derive(Default)]
-struct Memory {
+pub struct ExecutionMemory {
     /// Time of the last event about a successful decision.
     last_event_at: Option<Timestamp>,
     /// Time when a permission was first found missing.
     forbidden: Option<Timestamp>,
+    round: Round,
 }
 
-impl ExecutionMemory {
-    fn objects(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+/// Position in a reconcile. A reconcile that ends, also by an error, leaves nothing to the next one: others may change
+/// the target in between.
+struct Round {
+    /// Number of the round in this reconcile.
+    number: usize,
+    /// State of the target, if it was read in this reconcile.
+    target_state: Option<TargetState>,
+    /// Whether the claim in the status may have been carried out.
+    sent: Sent,
+}
+
+impl Default for Round {
+    fn default() -> Self {
+        Self { number: 0, target_state: None, sent: Sent::Maybe }
     }
 }
 
 /// Execution with its loop and Decision.
-struct Owned {
+pub struct ObservedExecution {
     parent: Arc<ClosedLoop>,
     execution: Arc<Execution>,
+    status: ExecutionStatus,
     decision: Option<Arc<Decision>>,
+    /// The claimed event is being sent.
+    is_sending: bool,
+    /// Event that was sent, with a result that is not recorded yet.
+    webhook: Option<(ExecutionEffect, EffectResult)>,
 }
 
-impl Owned {
+/// Result of a step.
+pub enum ExecutionDone {
+    /// There is nothing more to do, until this time or a change.
+    Rest(Next),
+    /// The target was read.
+    Read { target_state: TargetState, sent: Sent },
+    /// The step ends with this status.
+    Record(Box<ExecutionStatus>),
+}
+
+impl ObservedExecution {
     /// Describes the change of a decision that was carried out, and the alarm that caused it.
-    fn done(&self, status: &ExecutionStatus) -> Option<String> {
+    fn describe_change(&self, status: &ExecutionStatus) -> Option<String> {
         let decision = self.decision_status()?;
         let change = acted::change(status, decision)?;
-        let cause = acted::cause(status, decision, &self.parent.spec.metrics);
-        Some(cause.map_or_else(|| change.clone(), |cause| format!("{change}: {cause}")))
+        Some(match acted::cause(status, decision, &self.parent.spec.metrics) {
+            Some(cause) => format!("{change}: {cause}"),
+            None => change,
+        })
     }
 
     /// Status of the loop's Decision, as last written.
@@ -98,167 +125,206 @@ impl Owned {
         self.decision.as_ref()?.status.as_ref()
     }
 
-    fn status(&self) -> ExecutionStatus {
-        self.execution.status.clone().unwrap_or_default()
+    /// Returns the rung of the claim, or of the decision if there is no claim.
+    fn rung(&self) -> Option<&Rung> {
+        match &self.status.claim {
+            Some(claim) => Some(&claim.action),
+            None => Some(&self.decision_status()?.chosen.as_ref()?.action),
+        }
     }
 }
 
-impl Controller for ExecutionController {
+impl Reconciler for ExecutionController {
     type Kind = Execution;
+    type Memory = ExecutionMemory;
+    type Observed = ObservedExecution;
+    type Plan = ExecutionStep;
+    type Done = ExecutionDone;
     const NAME: &'static str = "execution";
+    const MAX_ROUNDS: usize = 16;
+    /// Repeated conflicts on the target take many rounds.
+    const PAUSE: Duration = Duration::from_secs(1);
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
-        let (reason, by) = (LoopReason::InvalidObject.as_str(), (marks::EXECUTION_STATUS_MANAGER, StatusWrite::Update));
-        if let Some(done) = invalid::pass::<Execution>(&self.ctx, &key, reason, by).await {
-            return done;
+    fn ctx(&self) -> &Context {
+        &self.ctx
+    }
+
+    fn memories(&self) -> &Memories<ExecutionMemory> {
+        &self.memories
+    }
+
+    async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
+        STATUS.report_unreadable::<Execution>(&self.ctx, key).await
+    }
+
+    fn observe(self: &Arc<Self>, key: &Key, _: &mut ExecutionMemory) -> Option<ObservedExecution> {
+        let family = self.ctx.store.read(|world| world.family(key))?.own();
+        if family.parent.metadata.deletion_timestamp.is_some() {
+            return None;
         }
-        let mut memory = self.memory.objects().remove(&key).unwrap_or_default();
-        let done = self.carry_on(&key, &mut memory).await;
-        if self.owned(&key).is_some() {
-            self.memory.objects().insert(key, memory);
-        } else {
-            self.memory.webhooks.forget(&key);
+        let execution = family.execution?;
+        let status = execution.status.clone().unwrap_or_default();
+        let is_sending = self.webhooks.is_under_way(key, &status);
+        let webhook = self.webhooks.answer(key, &status);
+        Some(ObservedExecution {
+            parent: family.parent,
+            execution,
+            status,
+            decision: family.decision,
+            is_sending,
+            webhook,
+        })
+    }
+
+    fn plan(&self, observed: &ObservedExecution, memory: &mut ExecutionMemory) -> ExecutionStep {
+        if observed.is_sending {
+            return ExecutionStep::Nothing;
         }
-        self.ctx.finish(done)
+        let context = self.context(observed, &memory.round);
+        match &observed.webhook {
+            Some((effect, result)) => after_effect(&context, effect, result),
+            None => next_step(&context),
+        }
+    }
+
+    async fn act(
+        self: &Arc<Self>,
+        observed: &ObservedExecution,
+        step: &ExecutionStep,
+        memory: &mut ExecutionMemory,
+    ) -> Result<ExecutionDone, Error> {
+        let effect = match step {
+            ExecutionStep::Nothing => return Ok(ExecutionDone::Rest(Next::AwaitChange)),
+            ExecutionStep::Wait(at) => return Ok(ExecutionDone::Rest(Next::At(*at))),
+            ExecutionStep::Record(status) => return Ok(ExecutionDone::Record(status.clone())),
+            ExecutionStep::Look => return self.read_target(observed, memory, memory.round.sent).await,
+            ExecutionStep::Act(effect) => effect,
+        };
+        if matches!(**effect, ExecutionEffect::Send { .. }) {
+            let decision = observed.decision_status().cloned().unwrap_or_default();
+            webhooks::send(self, (self.actor(observed, memory), decision), &observed.status, effect);
+            return Ok(ExecutionDone::Rest(Next::AwaitChange));
+        }
+        let result = self.change_target(observed, memory, effect).await?;
+        // The API server refuses the write with a conflict, so any change of the target since then was made by others.
+        let sent = if result == EffectResult::Conflict { memory.round.sent } else { Sent::Maybe };
+        // Limits count from the time of the change, so the clock is read again after the request.
+        let context = self.context(observed, &memory.round);
+        match after_effect(&context, effect, &result) {
+            ExecutionStep::Nothing => Ok(ExecutionDone::Rest(Next::AwaitChange)),
+            ExecutionStep::Wait(at) => Ok(ExecutionDone::Rest(Next::At(at))),
+            ExecutionStep::Record(status) => Ok(ExecutionDone::Record(status)),
+            ExecutionStep::Look | ExecutionStep::Act(_) => self.read_target(observed, memory, sent).await,
+        }
+    }
+
+    /// Records the result of the step, and starts the next round.
+    async fn report(
+        self: &Arc<Self>,
+        observed: &ObservedExecution,
+        _: &ExecutionStep,
+        done: Result<&ExecutionDone, &Error>,
+        memory: &mut ExecutionMemory,
+    ) -> Result<Next, Error> {
+        let round = std::mem::take(&mut memory.round);
+        let number = round.number + 1;
+        let next = match done {
+            Err(_) => return Ok(Next::AwaitChange),
+            Ok(ExecutionDone::Rest(next)) => return Ok(*next),
+            Ok(ExecutionDone::Read { target_state, sent }) => {
+                Round { number, target_state: Some(target_state.clone()), sent: *sent }
+            }
+            Ok(ExecutionDone::Record(status)) => {
+                self.record(observed, memory, status).await?;
+                if status.claim.is_some() && status.claim != observed.status.claim {
+                    // Reads the decision again: it may have been withdrawn in the meantime.
+                    self.ctx.refresh::<Decision>(&observed.execution.id()).await?;
+                    Round { number, sent: Sent::NotYet, ..round }
+                } else {
+                    // The finished claim may have changed the target, so it is read again before the next claim.
+                    Round { number, ..Round::default() }
+                }
+            }
+        };
+        if number < Self::MAX_ROUNDS {
+            memory.round = next;
+        }
+        Ok(Next::Again)
+    }
+
+    fn forget(&self, key: &Key) {
+        self.webhooks.forget(key);
     }
 }
 
 impl ExecutionController {
-    /// Returns the Execution of this name, if its loop owns it and is not being deleted.
-    fn owned(&self, key: &Key) -> Option<Owned> {
-        let family = self.ctx.store.read(|world| world.family(key))?.own();
-        let alive = family.parent.metadata.deletion_timestamp.is_none();
-        Some(Owned { parent: family.parent, execution: family.execution?, decision: family.decision }).filter(|_| alive)
-    }
-
-    /// Takes steps until there is nothing to do. Returns the time of the next reconcile.
-    async fn carry_on(self: &Arc<Self>, key: &Key, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
-        let mut seen: Option<TargetState> = None;
-        let mut sent = Sent::Maybe;
-        for _ in 0..STEPS {
-            let Some(owned) = self.owned(key) else { return Ok(None) };
-            let status = owned.status();
-            if self.memory.webhooks.is_under_way(key, &status) {
-                return Ok(None);
-            }
-            let context = self.context(&owned, &status, seen.as_ref(), sent);
-            let step = match self.memory.webhooks.answer(key, &status) {
-                Some((effect, result)) => after_effect(&context, &effect, &result),
-                None => next_step(&context),
-            };
-            let step = match step {
-                ExecutionStep::Act(_) if self.ctx.is_over() => return Ok(None),
-                ExecutionStep::Act(effect) if matches!(*effect, ExecutionEffect::Send { .. }) => {
-                    let decision = owned.decision_status().cloned().unwrap_or_default();
-                    webhooks::send(self, key, (self.actor(&owned, memory), decision), &status, *effect);
-                    return Ok(None);
-                }
-                ExecutionStep::Act(effect) => {
-                    let before = std::mem::replace(&mut sent, Sent::Maybe);
-                    let result = self.act(&owned, memory, &effect).await?;
-                    if result == EffectResult::Conflict {
-                        // The API server refused the write, so any change of the target since then was made by others.
-                        sent = before;
-                    }
-                    // Limits count from the time of the change, so the clock is read again after the request.
-                    after_effect(&ExecutionContext { now: self.ctx.now(), ..context }, &effect, &result)
-                }
-                step => step,
-            };
-            match step {
-                ExecutionStep::Nothing => return Ok(None),
-                ExecutionStep::Wait(at) => return Ok(Some(at)),
-                ExecutionStep::Record(new) => {
-                    let claims = new.claim.is_some() && new.claim != status.claim;
-                    self.record(&owned, memory, &new).await?;
-                    sent = if claims { Sent::NotYet } else { Sent::Maybe };
-                    if claims {
-                        // Reads the decision again: it may have been withdrawn in the meantime.
-                        self.ctx.refresh::<Decision>(&owned.execution.id()).await?;
-                    } else {
-                        // The finished claim may have changed the target, so it is read again before the next claim.
-                        seen = None;
-                    }
-                }
-                ExecutionStep::Look | ExecutionStep::Act(_) => {
-                    let Some(rung) = rung(&owned, &status) else { return Ok(None) };
-                    seen = Some(self.look(&owned, memory, &rung, status.claim.as_ref()).await?);
-                }
-            }
-        }
-        Ok(self.ctx.now().checked_add(RESTLESS).ok())
-    }
-
-    fn context<'a>(
-        &self,
-        owned: &'a Owned,
-        status: &'a ExecutionStatus,
-        seen: Option<&'a TargetState>,
-        sent: Sent,
-    ) -> ExecutionContext<'a> {
-        let metadata = &owned.execution.metadata;
+    fn context<'a>(&'a self, observed: &'a ObservedExecution, round: &'a Round) -> ExecutionContext<'a> {
+        let metadata = &observed.execution.metadata;
         // A decision of an earlier leader term is carried out only after the decision controller has confirmed it.
-        let decision = owned.decision_status().filter(|decision| decision.term.as_deref() == Some(&*self.ctx.term));
+        let decision = observed.decision_status().filter(|decision| decision.term.as_deref() == Some(&*self.ctx.term));
         ExecutionContext {
-            spec: &owned.execution.spec,
-            status,
+            spec: &observed.execution.spec,
+            status: &observed.status,
             uid: metadata.uid.as_deref().unwrap_or_default(),
             generation: metadata.generation.unwrap_or(0),
             loop_name: metadata.name.as_deref().unwrap_or_default(),
             chosen: decision.and_then(|decision| decision.chosen.as_ref()),
             tag: decision.and_then(|decision| decision.tag.as_ref()),
-            seen,
-            sent,
+            seen: round.target_state.as_ref(),
+            sent: round.sent,
             now: self.ctx.now(),
         }
     }
 
-    fn actor(&self, owned: &Owned, memory: &Memory) -> Actor {
-        let (id, spec) = (owned.execution.id(), &owned.execution.spec);
+    fn actor(&self, observed: &ObservedExecution, memory: &ExecutionMemory) -> Actor {
+        let (id, spec) = (observed.execution.id(), &observed.execution.spec);
         let actor = Actor::of(&self.targets, &id.key, &spec.target, spec.service_account_name.as_deref());
         actor.executing(id.uid, memory.forbidden)
     }
 
-    async fn look(
+    async fn read_target(
         &self,
-        owned: &Owned,
-        memory: &mut Memory,
-        rung: &Rung,
-        claim: Option<&Claim>,
-    ) -> Result<TargetState, Error> {
-        let mut actor = self.actor(owned, memory);
-        let seen = target::look(&self.targets, &mut actor, rung, claim).await;
+        observed: &ObservedExecution,
+        memory: &mut ExecutionMemory,
+        sent: Sent,
+    ) -> Result<ExecutionDone, Error> {
+        let Some(rung) = observed.rung() else { return Ok(ExecutionDone::Rest(Next::AwaitChange)) };
+        let mut actor = self.actor(observed, memory);
+        let read = target::look(&self.targets, &mut actor, rung, observed.status.claim.as_ref()).await;
         memory.forbidden = actor.doubt;
-        seen
+        Ok(ExecutionDone::Read { target_state: read?, sent })
     }
 
-    async fn act(&self, owned: &Owned, memory: &mut Memory, effect: &ExecutionEffect) -> Result<EffectResult, Error> {
-        let mut actor = self.actor(owned, memory);
+    async fn change_target(
+        &self,
+        observed: &ObservedExecution,
+        memory: &mut ExecutionMemory,
+        effect: &ExecutionEffect,
+    ) -> Result<EffectResult, Error> {
+        let mut actor = self.actor(observed, memory);
         let result = target::act(&self.targets, &mut actor, effect).await;
         memory.forbidden = actor.doubt;
         result
     }
 
-    async fn record(&self, owned: &Owned, memory: &mut Memory, status: &ExecutionStatus) -> Result<(), Error> {
-        let id = owned.execution.id();
-        let write = self.ctx.writer.replace_status::<Execution>(marks::EXECUTION_STATUS_MANAGER, &id, status);
-        self.ctx.write_own::<Execution, Execution>("RecordExecution", &*owned.execution, write).await?;
-        let Some(event) = events::transition_event(&owned.status(), status, || owned.done(status)) else {
-            return Ok(());
-        };
+    /// Writes the status, and publishes an event of the loop about the end of a decision.
+    async fn record(
+        &self,
+        observed: &ObservedExecution,
+        memory: &mut ExecutionMemory,
+        status: &ExecutionStatus,
+    ) -> Result<(), Error> {
+        STATUS.write(&self.ctx, &*observed.execution, status, []).await?;
+        let event = events::transition_event(&observed.status, status, || observed.describe_change(status));
+        let Some(event) = event else { return Ok(()) };
         let now = self.ctx.now();
-        let rests = |last: Timestamp| now.duration_since(last) < EVENTS;
-        if event.warning || !memory.last_event_at.is_some_and(rests) {
-            memory.last_event_at = (!event.warning).then_some(now).or(memory.last_event_at);
-            self.ctx.events.publish(events::subject(&owned.parent), event);
+        if !event.warning {
+            if memory.last_event_at.is_some_and(|last| now.duration_since(last) < EVENT_INTERVAL) {
+                return Ok(());
+            }
+            memory.last_event_at = Some(now);
         }
+        self.ctx.events.publish(reference::<ClosedLoop>(&observed.parent.id()), event);
         Ok(())
     }
-}
-
-/// Returns the rung of the claim, or of the decision if there is no claim.
-fn rung(owned: &Owned, status: &ExecutionStatus) -> Option<Rung> {
-    let claimed = status.claim.as_ref().map(|claim| &claim.action);
-    let decided = || Some(&owned.decision_status()?.chosen.as_ref()?.action);
-    claimed.or_else(decided).cloned()
 }

@@ -63,23 +63,23 @@ impl Webhooks {
 /// Starts to send the claimed event. When the task ends, it enqueues the Execution.
 pub fn send(
     controller: &Arc<ExecutionController>,
-    key: &Key,
     (actor, decision): (Actor, DecisionStatus),
     status: &ExecutionStatus,
-    effect: ExecutionEffect,
+    effect: &ExecutionEffect,
 ) {
     let (ExecutionEffect::Send { id, webhook }, Some(seq)) = (effect.clone(), claimed(status)) else { return };
+    let key = actor.loop_key.clone();
     // Keeps the lock until the entry exists, since the task updates the entry when it ends.
-    let mut all = controller.memory.webhooks.all();
+    let mut all = controller.webhooks.all();
     let (sender, whose) = (Arc::clone(controller), key.clone());
     let task = tokio::spawn(async move {
         let result = webhook::act(&sender, (&actor, &decision), &id, &webhook).await;
-        let mut all = sender.memory.webhooks.all();
+        let mut all = sender.webhooks.all();
         if let Some(sending) = all.get_mut(&whose).filter(|sending| sending.seq == seq) {
             sending.result = Some(result);
         }
         drop(all);
         sender.ctx.store.queue::<Execution>().add([whose]);
     });
-    all.insert(key.clone(), Sending { seq, effect, result: None, _task: task });
+    all.insert(key, Sending { seq, effect: effect.clone(), result: None, _task: task });
 }

@@ -16,7 +16,7 @@ use ganglion_loops_plan::tuning::{effective_policy, last_served};
 use ganglion_runtime::context::Context;
 
 /// Evaluates the sources `loop` of the metrics; None if no metric has one.
-pub fn asked(ctx: &Context, object: &Monitoring, before: &MonitoringStatus) -> Option<Measurement> {
+pub fn values(ctx: &Context, object: &Monitoring, before: &MonitoringStatus) -> Option<Measurement> {
     let metrics = object.spec.metrics.iter();
     let sources: Vec<(&String, &LoopHistory)> =
         metrics.filter_map(|metric| Some((&metric.name, metric.source.loop_.as_ref()?))).collect();

@@ -32,6 +32,8 @@ const REFUSED: SignedDuration = SignedDuration::from_secs(10);
 /// Maximum number of cached answers. A full cache is emptied.
 const MOST: usize = 4096;
 
+const NOT_CHECKED: &str = "it is not known yet whether the loop may read NodeConfigs of that namespace";
+
 /// Cache of the permissions of accounts to list the NodeConfigs of other namespaces.
 #[derive(Default)]
 pub struct NodeAccess(Mutex<HashMap<AccessKey, Answer>>);
@@ -47,13 +49,10 @@ impl NodeAccess {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns why the loop of this Monitoring may not read the NodeConfigs of this namespace, if so, and until when
+    /// Returns why the loop of this Monitoring may not read the NodeConfigs of another namespace, if so, and until when
     /// the answer is valid.
     async fn refusal(&self, ctx: &Context, object: &Monitoring, namespace: &str) -> Answer {
         let own = object.id().key.namespace;
-        if namespace == own {
-            return (None, Timestamp::MAX);
-        }
         let name = object.spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned());
         let id = (Key::new(own.clone(), name.clone()), namespace.to_owned());
         let known = self.all().get(&id).cloned();
@@ -79,10 +78,7 @@ fn answer(reply: Result<Option<String>, Error>, known: Option<Answer>, now: Time
         (Ok(None), _) => (None, now + GRANTED),
         (Ok(refused), _) => (refused, now + REFUSED),
         (Err(_), Some((known, _))) => (known, now + REFUSED),
-        (Err(error), None) => {
-            let words = format!("it is not known yet whether the loop may read NodeConfigs of that namespace: {error}");
-            (Some(words), now + REFUSED)
-        }
+        (Err(error), None) => (Some(format!("{NOT_CHECKED}: {error}")), now + REFUSED),
     }
 }
 
@@ -113,30 +109,44 @@ fn sources(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &NodeConfigF
     all.filter_map(|metric| Some((&metric.name, metric.source.node_config.as_ref()?)))
 }
 
-/// Result of the sources `nodeConfig` of a loop.
+/// Whether the account of one loop may read the NodeConfigs of other namespaces, by namespace.
 #[derive(Default)]
-pub struct NodeAnswer {
-    /// Values by metric; empty if no metric has such a source.
-    pub values: BTreeMap<String, SourceResult>,
+pub struct NodePermissions(BTreeMap<String, Answer>);
+
+impl NodePermissions {
     /// Time at which the permissions are checked again. No change of a NodeConfig triggers that.
-    pub again: Option<Timestamp>,
+    pub fn expire(&self) -> Option<Timestamp> {
+        self.0.values().map(|(_, until)| *until).min()
+    }
 }
 
-/// Reads all sources `nodeConfig`.
-pub async fn asked(ctx: &Context, access: &NodeAccess, object: &Monitoring) -> NodeAnswer {
-    let mut answer = NodeAnswer::default();
-    for (metric, source) in sources(&object.spec) {
-        let own = object.id().key.namespace;
-        let namespace = source.namespace.as_deref().unwrap_or(&own);
-        let (refused, until) = access.refusal(ctx, object, namespace).await;
-        answer.again = answer.again.into_iter().chain(Some(until).filter(|until| *until < Timestamp::MAX)).min();
-        let value = match refused {
-            Some(refused) => Err(refused),
-            None => ctx.store.read(|world| read(world, source, namespace, ctx.now())),
-        };
-        answer.values.insert(metric.clone(), value);
+/// Returns the permissions that the sources `nodeConfig` of this Monitoring need.
+pub async fn permissions(ctx: &Context, access: &NodeAccess, object: &Monitoring) -> NodePermissions {
+    let own = object.id().key.namespace;
+    let mut permissions = BTreeMap::new();
+    for (_, source) in sources(&object.spec) {
+        let Some(namespace) = source.namespace.as_ref().filter(|namespace| **namespace != own) else { continue };
+        permissions.insert(namespace.clone(), access.refusal(ctx, object, namespace).await);
     }
-    answer
+    NodePermissions(permissions)
+}
+
+/// Reads all sources `nodeConfig`: values by metric. Empty if no metric has such a source.
+pub fn values(ctx: &Context, permissions: &NodePermissions, object: &Monitoring) -> BTreeMap<String, SourceResult> {
+    let own = object.id().key.namespace;
+    let mut values = BTreeMap::new();
+    for (metric, source) in sources(&object.spec) {
+        let namespace = source.namespace.as_deref().unwrap_or(&own);
+        let value = match permissions.0.get(namespace) {
+            Some((Some(refused), _)) => Err(refused.clone()),
+            Some((None, _)) => ctx.store.read(|world| read(world, source, namespace, ctx.now())),
+            None if namespace == own => ctx.store.read(|world| read(world, source, namespace, ctx.now())),
+            // The spec has changed since the permissions were read; the change enqueues the loop.
+            None => Err(NOT_CHECKED.to_owned()),
+        };
+        values.insert(metric.clone(), value);
+    }
+    values
 }
 
 fn read(world: &World, source: &NodeConfigField, namespace: &str, now: Timestamp) -> SourceResult {

@@ -79,7 +79,6 @@ impl Actor {
     }
 
     /// Reports the first refusal at once. For a command that ends before a refusal could be confirmed.
-    #[must_use]
     pub fn without_doubt(self, now: Timestamp) -> Self {
         Self { doubt: now.checked_sub(DOUBT).ok(), ..self }
     }
@@ -116,7 +115,7 @@ fn unknown_kind(target: &TargetRef) -> TargetState {
 
 /// Error for an effect on a target of an unknown kind.
 fn no_such_kind(target: &TargetRef) -> Error {
-    Error::Gone(unknown_words(target))
+    Error::NotFound(unknown_words(target))
 }
 
 fn unknown_words(target: &TargetRef) -> String {
@@ -160,7 +159,7 @@ pub async fn look(
         // A successful read does not show that the account may change the target, so `doubt` stays.
         Ok(seen) => Ok(seen),
         Err(Error::Forbidden(refused)) => actor.forbidden(targets.ctx.now(), &refused).map(TargetState::Forbidden),
-        Err(Error::Gone(_)) => Ok(actor.not_found()),
+        Err(Error::NotFound(_)) => Ok(actor.not_found()),
         Err(error) => Err(error),
     }
 }
@@ -214,8 +213,8 @@ pub async fn act(targets: &Targets, actor: &mut Actor, effect: &ExecutionEffect)
             return actor.forbidden(targets.ctx.now(), &refused).map(EffectResult::Forbidden);
         }
         Err(Error::Denied(message)) => EffectResult::Refused(message),
-        Err(Error::Conflict(_) | Error::Exists(_)) => EffectResult::Conflict,
-        Err(Error::Gone(words)) => EffectResult::NotFound(words),
+        Err(Error::Conflict(_) | Error::AlreadyExists(_)) => EffectResult::Conflict,
+        Err(Error::NotFound(words)) => EffectResult::NotFound(words),
         Err(
             error @ (Error::Doubtful(_)
             | Error::Throttled(_)

@@ -24,7 +24,6 @@ pub struct Trials<'a> {
 }
 
 impl<'a> Trials<'a> {
-    #[must_use]
     pub fn new(targets: &'a Targets, outbound: &'a OutboundClient, actor: &'a mut Actor) -> Self {
         Self { targets, outbound, actor, seen: BTreeMap::new(), granted: BTreeSet::new() }
     }

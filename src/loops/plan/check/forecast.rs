@@ -37,7 +37,6 @@ pub struct ProposedRung {
 }
 
 /// Forecasts the decision on this measurement. A pending alarm counts as raised.
-#[must_use]
 pub fn forecast(
     (watches, decides): (&MonitoringRules, &DecisionRules),
     spec: &ClosedLoopSpec,

@@ -28,7 +28,6 @@ pub struct CheckReport {
 
 impl CheckReport {
     /// Creates an empty report.
-    #[must_use]
     pub fn on(subject: String) -> Self {
         Self { subject, ..Self::default() }
     }
@@ -46,13 +45,11 @@ impl CheckReport {
     }
 
     /// Number of points in this state.
-    #[must_use]
     pub fn count(&self, state: CheckState) -> usize {
         self.points.iter().filter(|(of, _)| *of == state).count()
     }
 
     /// Returns the report for a terminal, with the points in the order in which they were added.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("ClosedLoop {}\n", self.subject);
         for (state, words) in &self.points {

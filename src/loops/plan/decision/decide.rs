@@ -48,7 +48,6 @@ fn is_valid(input: DecisionInput) -> bool {
 
 impl DecisionRules {
     /// Computes the next status.
-    #[must_use]
     pub fn decide(&self, before: &DecisionStatus, input: DecisionInput) -> Decided {
         let mut status = before.clone();
         recover(&mut status, input.executor);

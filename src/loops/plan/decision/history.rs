@@ -8,7 +8,6 @@ use crate::rung;
 use ganglion_api::decision::{Act, DecisionStatus, Entry, Outcome};
 
 /// Returns the past actions, the oldest first.
-#[must_use]
 pub fn action_history(rules: &DecisionRules, status: &DecisionStatus) -> Vec<Act> {
     let is_kept = |entry: &Entry| status.acts.iter().any(|act| act.seq == entry.seq);
     let came_to_something = |entry: &Entry| entry.outcome != Some(Outcome::Limited);

@@ -40,7 +40,6 @@ pub struct Ladder {
 
 impl Ladder {
     /// The next step.
-    #[must_use]
     pub fn next_step(&self, state: Option<&LadderState>, value: Option<f64>, now: Timestamp) -> LadderStep {
         let Some(state) = state else { return LadderStep::Climb(0) };
         if let Some(until) = &state.exhausted_until {
@@ -71,7 +70,6 @@ impl Ladder {
     }
 
     /// The state after an action of this rung.
-    #[must_use]
     pub fn acted(&self, metric: &str, rung: usize, value: Option<f64>, now: Timestamp) -> LadderState {
         LadderState {
             metric: metric.to_owned(),
@@ -84,7 +82,6 @@ impl Ladder {
     }
 
     /// The state after an action of this rung failed: the next rung, or a pause until this time.
-    #[must_use]
     pub fn failed(&self, metric: &str, rung: usize, until: Timestamp) -> LadderState {
         let next = rung.saturating_add(1);
         let left = next < self.rungs;

@@ -80,14 +80,12 @@ impl PolicyLimits {
     }
 
     /// Returns the limit that blocks an action of this direction; None if the action is allowed.
-    #[must_use]
     pub fn held(&self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<LimitHold> {
         let restless = self.oscillation.and_then(|oscillation| oscillation.held(acts, direction, now));
         restless.or_else(|| self.at(now).find_map(|(limit, ends)| limit.held(acts, now, ends)))
     }
 
     /// The state of the limits for the status.
-    #[must_use]
     pub fn state(&self, acts: &[Act], now: Timestamp) -> Option<LimitState> {
         let limits: Vec<&Limit> = self.at(now).map(|(limit, _)| limit).collect();
         let dwell = limits.iter().filter_map(|limit| limit.dwells(acts, now)).max();

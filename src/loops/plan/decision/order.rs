@@ -70,7 +70,6 @@ impl OrderContext<'_> {
     }
 
     /// The last value of a metric.
-    #[must_use]
     pub fn value(&self, metric: &str) -> Option<f64> {
         let reading = self.values.iter().find(|reading| reading.metric == metric)?;
         quantity::number(reading.value.as_str()).ok()
@@ -92,7 +91,6 @@ impl OrderContext<'_> {
 }
 
 /// The alarms in the order in which they are evaluated.
-#[must_use]
 pub fn order<'a>(selection: &Selection, alarms: &'a [AlarmState], known: OrderContext) -> Vec<Candidate<'a>> {
     let mut scored: Vec<(Option<f64>, &AlarmState)> =
         alarms.iter().map(|alarm| (score(selection, alarm, known), alarm)).collect();

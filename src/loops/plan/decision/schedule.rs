@@ -67,7 +67,6 @@ impl Calendar {
     }
 
     /// The phase at this time.
-    #[must_use]
     pub fn phase(&self, now: Timestamp) -> Phase {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match *last {
@@ -149,7 +148,6 @@ pub fn parse(field: &str, windows: Option<&Vec<Window>>) -> Result<Vec<Calendar>
 
 /// Returns the phase of several windows together, which are open while at least one of them is. Without windows, the
 /// phase is always open.
-#[must_use]
 pub fn phase(windows: &[Calendar], now: Timestamp) -> Phase {
     let always = Phase { open: true, begin: Timestamp::MIN, end: Timestamp::MAX };
     let phases = || windows.iter().map(|window| window.phase(now));

@@ -18,7 +18,6 @@ use ganglion_api::monitoring::AlarmState;
 
 /// Returns the status with the outcome of the last decision, read from the Execution. Every reader of a Decision needs
 /// it, since the status is written only with the next decision or heartbeat. The function is idempotent.
-#[must_use]
 pub fn with_outcome(status: &DecisionStatus, executor: Option<Executor>, now: Timestamp) -> DecisionStatus {
     let mut status = status.clone();
     take_outcome(&mut status, executor, now);
@@ -87,7 +86,6 @@ fn take_outcome(status: &mut DecisionStatus, executor: Option<Executor>, now: Ti
 }
 
 /// Whether the last decision is open and its Execution has not taken it up.
-#[must_use]
 pub fn awaits_execution(status: &DecisionStatus, executor: Option<Executor>) -> bool {
     let open = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none());
     open.is_some_and(|chosen| !executor.is_some_and(|executor| is_taken_up(chosen, executor)))

@@ -14,7 +14,6 @@ use ganglion_core::conditions::{self, Health, Stamp};
 const RETRY: SignedDuration = SignedDuration::from_secs(2);
 
 /// Returns the step after an effect of this claim.
-#[must_use]
 pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted: &EffectResult) -> ExecutionStep {
     let seq = context.status.claim.as_ref().map(|claim| claim.seq).or(context.status.seq).unwrap_or(0);
     match (acted, effect) {

@@ -137,7 +137,6 @@ pub fn amount_or_zero(resize: &Resize, text: Option<&Number>) -> Result<i64, NoG
 
 /// Returns the quantities of a pod that has `now` while the workload goes from `was` to `goal`. They are never lower
 /// than `now` when the workload goes up, and never higher when it goes down.
-#[must_use]
 pub fn moved_toward(resource: ResourceName, now: &Quantities, was: &Quantities, goal: &Quantities) -> Quantities {
     let part = |now: &Option<Number>, was: &Option<Number>, goal: &Option<Number>| {
         let read = |text: &Option<Number>| text.as_ref().and_then(|text| amount(resource, "", text).ok());
@@ -152,7 +151,6 @@ pub fn moved_toward(resource: ResourceName, now: &Quantities, was: &Quantities, 
 }
 
 /// Whether both are the same amounts, in any notation: the API server writes `2000m` as `2`.
-#[must_use]
 pub fn same_quantities(resource: ResourceName, a: &Quantities, b: &Quantities) -> bool {
     let same = |a: &Option<Number>, b: &Option<Number>| match (a, b) {
         (Some(a), Some(b)) => match (amount(resource, "", a), amount(resource, "", b)) {

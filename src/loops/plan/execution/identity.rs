@@ -3,7 +3,6 @@
 use ganglion_core::digest::digest;
 
 /// Name of the WorkloadAction of a decision.
-#[must_use]
 pub fn action_name(loop_name: &str, uid: &str, seq: i64) -> String {
     let mut name = loop_name.to_owned();
     name.truncate(200);
@@ -12,7 +11,6 @@ pub fn action_name(loop_name: &str, uid: &str, seq: i64) -> String {
 }
 
 /// Id of the event of a decision.
-#[must_use]
 pub fn event_id(uid: &str, seq: i64) -> String {
     format!("{uid}/{seq}")
 }

@@ -6,7 +6,6 @@ use crate::proposal;
 use ganglion_api::decision::Chosen;
 
 /// Returns the next step.
-#[must_use]
 pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     if let Some(claim) = &context.status.claim {
         return resume::resume(context, claim);

@@ -25,7 +25,6 @@ pub fn done_text(context: &ExecutionContext) -> String {
 
 /// Formats the value of a field for a status: numbers, quantities, booleans and null as JSON; of any other value only
 /// its kind, since a field may hold a secret.
-#[must_use]
 pub fn value_text(value: Option<&Value>) -> String {
     match value {
         None => "unset".to_owned(),

@@ -26,7 +26,6 @@ pub enum Trial {
 }
 
 /// Plans the rung as if the loop had decided on it.
-#[must_use]
 pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetState) -> Trial {
     if let Some((reason, message)) = lookup_failure(seen) {
         return Trial::Impossible(reason, message.to_owned());

@@ -65,7 +65,6 @@ pub struct Proposal {
 }
 
 /// Returns the proposal that waits for approval.
-#[must_use]
 pub fn proposal(subject: &ExplainedLoop) -> Option<Proposal> {
     let chosen = subject.decided()?.chosen.as_ref()?;
     let taken_up = subject.executed().is_some_and(|executed| executed.seq == Some(chosen.seq));

@@ -23,7 +23,6 @@ use ganglion_core::names;
 pub use subject::ExplainedLoop;
 
 /// Returns the explanation. Lines have at most 120 columns, except for long names and commands.
-#[must_use]
 pub fn explain(subject: &ExplainedLoop) -> String {
     let settled = settled_decision(subject);
     let subject = &ExplainedLoop { decision: settled.as_ref(), ..*subject };

@@ -100,7 +100,6 @@ impl Levels {
     }
 
     /// Returns the next stage of the alarm on this side.
-    #[must_use]
     pub fn step(&self, side: Side, before: AlarmStage, value: MetricState, now: Timestamp) -> AlarmStage {
         let bound = self.bounds.iter().find(|bound| bound.side == side);
         match (bound, value) {
@@ -119,13 +118,11 @@ impl Levels {
     }
 
     /// Returns when an alarm that is pending since this time is raised.
-    #[must_use]
     pub fn raises_at(&self, side: Side, since: Timestamp) -> Option<Timestamp> {
         self.bounds.iter().find(|bound| bound.side == side).map(|bound| later(since, bound.lasting))
     }
 
     /// Returns how far the value is beyond the level, relative to the level. None for an alarm without a measure.
-    #[must_use]
     pub fn excess(&self, side: Side, value: MetricState) -> Option<f64> {
         let bound = self.bounds.iter().find(|bound| bound.side == side)?;
         let value = match value {

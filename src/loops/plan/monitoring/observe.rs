@@ -23,8 +23,23 @@ use ganglion_core::words::kind_of_text;
 const MAX_WHY: usize = 400;
 
 impl MonitoringRules {
+    /// Applies all triggers in order. Returns the resulting status, if there are any, and whether it is worth a write.
+    pub fn observe_all(
+        &self,
+        before: &MonitoringStatus,
+        triggers: &[ObserveTrigger],
+        context: ObserveContext,
+    ) -> (Option<MonitoringStatus>, bool) {
+        let (mut status, mut write) = (None, false);
+        for trigger in triggers {
+            let observation = self.observe(status.as_ref().unwrap_or(before), *trigger, context);
+            write |= observation.write;
+            status = Some(observation.status);
+        }
+        (status, write)
+    }
+
     /// Computes the next status.
-    #[must_use]
     pub fn observe(&self, before: &MonitoringStatus, trigger: ObserveTrigger, context: ObserveContext) -> Observation {
         let last = tag::latest([before.tag.as_ref(), context.last]);
         let mut status = before.clone();

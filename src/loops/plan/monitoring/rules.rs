@@ -137,7 +137,6 @@ impl MonitoringRules {
     }
 
     /// Returns the measurement of a pushed sample. It requests every pushed metric.
-    #[must_use]
     pub fn pushed(&self, sample: &Sample) -> Measurement {
         let value = |key: &str| match sample.values.get(key) {
             // A sender may see its own text. Texts of other sources are removed where the value is stored.
@@ -156,7 +155,6 @@ impl MonitoringRules {
 
     /// Whether a pushed sample may be new, compared with the stored status and the latest tag of any stage. For a
     /// process that has just started; later, the process remembers the sample that it handled last.
-    #[must_use]
     pub fn may_be_news(&self, stored: &MonitoringStatus, sample: &Sample, context: ObserveContext) -> bool {
         let last = tag::latest([stored.tag.as_ref(), context.last]);
         match tag::for_pushed(last, &sample.time, self.delivery, context.now) {
@@ -168,7 +166,6 @@ impl MonitoringRules {
 
     /// Returns the next time after `after` at which the levels must be evaluated, or a postponed sample written, even
     /// if nothing new arrives.
-    #[must_use]
     pub fn next_look(
         &self,
         status: &MonitoringStatus,
@@ -182,7 +179,6 @@ impl MonitoringRules {
 
     /// Returns the next time after `after` at which time alone changes something: a pending alarm is raised, or a value
     /// expires or is replaced by the assumed one.
-    #[must_use]
     pub fn next_change(&self, status: &MonitoringStatus, after: Timestamp) -> Option<Timestamp> {
         let levels = |name: &str| self.metrics.iter().find(|(metric, _)| metric == name).map(|(_, levels)| levels);
         let raised =

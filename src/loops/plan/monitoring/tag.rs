@@ -28,7 +28,6 @@ pub enum SampleRefusal {
 
 impl SampleRefusal {
     /// Returns the reason for the status.
-    #[must_use]
     pub fn reason(self) -> LoopReason {
         match self {
             Self::OutOfOrder => LoopReason::OutOfOrder,
@@ -66,7 +65,6 @@ pub fn for_pushed(last: Option<&Tag>, time: &str, delivery: Delivery, now: Times
 }
 
 /// Returns the tag of a polled sample. It is always accepted, since samples are polled one after another.
-#[must_use]
 pub fn for_polled(last: Option<&Tag>, now: Timestamp) -> Tag {
     Tag { time: micro_time(now), sequence: after(last), pushed: last.and_then(|last| last.pushed.clone()) }
 }
@@ -74,7 +72,6 @@ pub fn for_polled(last: Option<&Tag>, now: Timestamp) -> Tag {
 /// Returns the tag of a change without a sample, such as a value that is missing. Its time is just after the last tag.
 /// Without a last tag, it is `MAX_SKEW` in the past, so that the next sample is accepted even if its sender's clock is
 /// slow.
-#[must_use]
 pub fn without_sample(last: Option<&Tag>, now: Timestamp) -> Tag {
     let time = match last {
         Some(last) => later(last.time.0, SignedDuration::from_micros(1)),
@@ -96,13 +93,11 @@ fn last_push(last: &Tag, delivery: Delivery) -> Option<&MicroTime> {
 }
 
 /// Returns the latest of several tags. A stage that was lost or recreated continues from there.
-#[must_use]
 pub fn latest<'a>(tags: impl IntoIterator<Item = Option<&'a Tag>>) -> Option<&'a Tag> {
     tags.into_iter().flatten().max_by_key(|tag| tag.sequence)
 }
 
 /// Whether `new` is later than `old`.
-#[must_use]
 pub fn is_after(new: Option<&Tag>, old: Option<&Tag>) -> bool {
     match (new, old) {
         (Some(new), Some(old)) => new.sequence > old.sequence,

@@ -91,7 +91,6 @@ struct Resources {
 }
 
 /// Whether the pods are needed besides their metrics.
-#[must_use]
 pub fn needs_pods(source: &ResourceUse) -> bool {
     source.unit == Some(UseUnit::Utilization) || source.of == Some(Aggregate::Sum)
 }

@@ -103,7 +103,8 @@ proptest! {
         let mut stood = false;
         for (second, value) in (0..).zip(values) {
             let measured = watch.pushed(&sample(at(second), &[("a", &value.to_string())]));
-            status = watch.observe(&status, ObserveTrigger::Measured(&measured), ObserveContext::of(None, at(second))).status;
+            status = watch.observe(&status, ObserveTrigger::Measured(&measured), ObserveContext::of(None, at(second)))
+                .status;
             let stands = !status.alarms.is_empty();
             if (40..60).contains(&value) {
                 prop_assert_eq!(stands, stood, "between the levels the alarm keeps its state");
@@ -155,7 +156,8 @@ proptest! {
             }
             let executor = Some(Executor { uid: "exe", target: &this.spec.target, status: &this.execution });
             let input =
-                DecisionInput { monitoring: &monitoring, executor, written: &this.decision, generation: 1, term: "term", now: at(1) };
+                DecisionInput { monitoring: &monitoring, executor, written: &this.decision, generation: 1,
+                    term: "term", now: at(1) };
             rules.decide(&this.decision, input).status.chosen.map(|chosen| chosen.metric)
         };
         prop_assert!(chosen(false).is_some());
@@ -173,7 +175,8 @@ proptest! {
             && let Ok(watch) = MonitoringRules::parse(&spec)
         {
             let measured = watch.pushed(&sample(at(0), &[("a", &text(5))]));
-            let _ = watch.observe(&MonitoringStatus::default(), ObserveTrigger::Measured(&measured), ObserveContext::of(None, at(0)));
+            let _ = watch.observe(&MonitoringStatus::default(), ObserveTrigger::Measured(&measured),
+                ObserveContext::of(None, at(0)));
         }
         let spec = json!({
             "rank": ["a", text(6)],

@@ -33,7 +33,6 @@ pub struct EffectivePolicy {
 
 /// Returns all metrics in the order of the spec's rank. Metrics that are not in the rank follow in the order of the
 /// spec.
-#[must_use]
 pub fn declared_rank(spec: &ClosedLoopSpec) -> Vec<String> {
     let rank = spec.policy.as_ref().and_then(|policy| policy.rank.as_deref()).unwrap_or_default();
     complete_rank(rank, spec)
@@ -52,7 +51,6 @@ fn complete_rank(rank: &[String], spec: &ClosedLoopSpec) -> Vec<String> {
 }
 
 /// Returns the policy without tunings.
-#[must_use]
 pub fn declared(spec: &ClosedLoopSpec) -> EffectivePolicy {
     let rank = declared_rank(spec);
     let shown = Effective { rank: rank.clone(), ..Effective::default() };
@@ -115,7 +113,6 @@ pub fn ttl(tunable: &Tunable) -> Result<SignedDuration, FieldError> {
 
 /// Returns the indexes of the tunings without effect: those that have expired, those of loops that no longer exist, and
 /// those of loops that may no longer tune. `tunable` belongs to the tuned loop.
-#[must_use]
 pub fn obsolete(
     tunable: Option<&Tunable>,
     tuning: &[Tuning],
@@ -194,13 +191,11 @@ pub fn stepped(tunable: &Tunable, path: &str, now: &Number, by: &Number) -> Resu
 }
 
 /// Returns the bounds of a tunable level.
-#[must_use]
 pub fn bounds<'a>(tunable: &'a Tunable, path: &str) -> Option<&'a TunableThreshold> {
     tunable.thresholds.iter().flatten().find(|bounds| bounds.path == path)
 }
 
 /// Returns the level at `path`, such as `cpu.low.raise`. An unset clear is the same as raise.
-#[must_use]
 pub fn level(metrics: &[Metric], path: &str) -> Option<Number> {
     let (name, side, part) = parts(path)?;
     let metric = metrics.iter().find(|metric| metric.name == name)?;

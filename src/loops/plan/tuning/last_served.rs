@@ -12,7 +12,6 @@ use ganglion_api::monitoring::{LastServed, Share};
 pub const DEFAULT_WINDOW: i64 = 10;
 
 /// Returns the result of the rule. `before` is its last result, `other` the status of the fast loop's Decision.
-#[must_use]
 pub fn find_least_served(
     metric: &str,
     before: Option<&LastServed>,
@@ -36,7 +35,6 @@ pub fn find_least_served(
 }
 
 /// Returns how far the least served metric is behind; 0 if nothing should change.
-#[must_use]
 pub fn imbalance(found: &LastServed) -> i64 {
     let Some(least) = &found.least_served else { return 0 };
     let served = |share: &Share| share.served;
@@ -46,7 +44,6 @@ pub fn imbalance(found: &LastServed) -> i64 {
 }
 
 /// Returns the rank with this metric one place higher; None if it is the first or not in the rank.
-#[must_use]
 pub fn raise_rank(rank: &[String], metric: &str) -> Option<Vec<String>> {
     let place = rank.iter().position(|name| name == metric)?;
     let above = place.checked_sub(1)?;

@@ -26,6 +26,7 @@ use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_api::monitoring::MonitoringStatus;
 use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::names;
+use ganglion_core::status::StatusChange;
 
 /// Maximum length of a loop's name: its children have the name in a label.
 const MAX_NAME: usize = 63;
@@ -90,7 +91,6 @@ pub struct Assessment {
 }
 
 /// Assesses a loop.
-#[must_use]
 pub fn assess(case: &AssessmentInput) -> Assessment {
     let held = effective_policy::effective(case.spec, &case.status.tuning, case.status.effective.as_ref(), case.now);
     let (policy, unreadable) = match held {
@@ -165,7 +165,6 @@ fn reason_of(conflict: &Conflict) -> LoopReason {
 
 impl Assessment {
     /// Whether the result may change although its inputs stay the same.
-    #[must_use]
     pub fn is_passing(&self) -> bool {
         matches!(self.problem, Some(LoopProblem::Passing(_)))
     }
@@ -173,7 +172,6 @@ impl Assessment {
 
 impl LoopProblem {
     /// Returns the message.
-    #[must_use]
     pub fn message(&self) -> &str {
         match self {
             Self::Spec(_, words)
@@ -198,7 +196,6 @@ pub struct ChildStatuses<'a> {
 }
 
 /// Returns the next status of the loop, without `tuning`, which other loops write.
-#[must_use]
 pub fn status(
     case: &AssessmentInput,
     assessment: &Assessment,
@@ -315,9 +312,19 @@ fn no_sample_message(case: &AssessmentInput, message: &str) -> String {
     }
 }
 
+/// What changed for users: everything except the last decision and times is written at once.
+pub fn status_change(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> StatusChange {
+    if !same_edges(old, new) {
+        StatusChange::Edge
+    } else if old.summary != new.summary {
+        StatusChange::Details
+    } else {
+        StatusChange::None
+    }
+}
+
 /// Whether two statuses are equal except for the last decision and times.
-#[must_use]
-pub fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
+fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
     let messages = |status: &ClosedLoopStatus| -> Vec<String> {
         status.conditions.iter().map(|condition| condition.message.clone()).collect()
     };
@@ -334,13 +341,11 @@ pub fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
 
 impl Assessment {
     /// Whether missing children are created.
-    #[must_use]
     pub fn creates_children(&self) -> bool {
         !matches!(self.problem, Some(LoopProblem::Refused(_)))
     }
 
     /// Whether children of this name can be created: the name must fit into a label.
-    #[must_use]
     pub fn can_have_children(&self, name: &str) -> bool {
         name.len() <= MAX_NAME
     }

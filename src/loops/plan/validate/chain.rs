@@ -85,7 +85,6 @@ pub fn check(name: &str, loops: &BTreeMap<String, LoopLink>) -> Result<(), Chain
 }
 
 /// Returns why this loop is too fast for the loop that it tunes, if so.
-#[must_use]
 pub fn overlap(name: &str, loops: &BTreeMap<String, LoopLink>) -> Option<String> {
     let slow = loops.get(name)?;
     let below = slow.tunes.as_deref()?;

@@ -34,7 +34,6 @@ pub enum ClaimantKind {
 
 impl ClaimantKind {
     /// Name of the kind.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::HorizontalPodAutoscaler => "HorizontalPodAutoscaler",
@@ -45,7 +44,6 @@ impl ClaimantKind {
     }
 
     /// Whether it acts without reading our conditions.
-    #[must_use]
     pub fn is_autoscaler(self) -> bool {
         match self {
             Self::HorizontalPodAutoscaler | Self::ScaledObject | Self::VerticalPodAutoscaler => true,
@@ -66,7 +64,6 @@ impl From<AutoscalerKind> for ClaimantKind {
 
 impl Claimant {
     /// Returns an autoscaler as a claimant of those of the dimensions that it controls.
-    #[must_use]
     pub fn autoscaler(fact: &AutoscalerFact, dimensions: &[String]) -> Self {
         Self {
             kind: fact.kind.into(),
@@ -96,7 +93,6 @@ impl std::fmt::Display for Conflict {
 }
 
 /// Returns the dimensions that a loop changes; none if it does not act.
-#[must_use]
 pub fn dimensions(spec: &ClosedLoopSpec) -> Vec<String> {
     match spec.mode {
         LoopMode::DryRun | LoopMode::Paused => return Vec::new(),
@@ -111,7 +107,6 @@ pub fn dimensions(spec: &ClosedLoopSpec) -> Vec<String> {
 }
 
 /// Returns the first claimant with precedence over this loop on the same dimension of the same target.
-#[must_use]
 pub fn find(me: &Claimant, others: &[Claimant]) -> Option<Conflict> {
     let mut before: Vec<&Claimant> = others
         .iter()

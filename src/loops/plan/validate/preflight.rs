@@ -35,7 +35,6 @@ pub enum Preflight {
 
 impl Preflight {
     /// Returns the verdict in the loop's status, if it was made for this generation of the spec.
-    #[must_use]
     pub fn stored(conditions: &[Condition], generation: i64) -> Self {
         let stored = conditions.iter().find(|one| one.type_ == CONDITION);
         match stored.filter(|one| one.observed_generation == Some(generation)) {
@@ -46,7 +45,6 @@ impl Preflight {
     }
 
     /// Returns the condition of the loop; None before the first verdict.
-    #[must_use]
     pub fn condition(&self, old: &[Condition], stamp: Stamp) -> Option<Condition> {
         let (status, reason, message) = match self {
             Self::Pending(_) => return None,
@@ -57,7 +55,6 @@ impl Preflight {
     }
 
     /// Returns the delay until the next check, after this many consecutive checks that did not pass.
-    #[must_use]
     pub fn pause(&self, failures: u32) -> SignedDuration {
         let most = match self {
             Self::Pending(_) => PAUSE_WITHOUT_VERDICT,
@@ -86,7 +83,6 @@ pub struct PlacedRung {
 }
 
 impl PreflightQuestion {
-    #[must_use]
     pub fn of(uid: &str, spec: &ClosedLoopSpec) -> Self {
         let placed = spec.actions.iter().flatten().flat_map(|action| {
             action.ladder.iter().enumerate().map(|(index, rung)| PlacedRung {
@@ -101,7 +97,6 @@ impl PreflightQuestion {
 
 impl PlacedRung {
     /// Returns the verdict that this rung could not be carried out.
-    #[must_use]
     pub fn fails(&self, reason: LoopReason, problem: &str) -> Preflight {
         Preflight::Failed(reason, format!("{}: {problem}", self.place))
     }
@@ -120,7 +115,6 @@ pub struct AccessRight {
 
 impl AccessRight {
     /// Returns the message of the API server for a missing permission.
-    #[must_use]
     pub fn refusal(&self, namespace: &str, account: &str) -> String {
         let Self { verb, group, resource, subresource, .. } = self;
         let part = subresource.map(|part| format!("/{part}")).unwrap_or_default();
@@ -141,13 +135,11 @@ pub struct TargetResource<'a> {
 }
 
 /// Whether the account needs permissions for the rung. Tuning and events are requests of the operator itself.
-#[must_use]
 pub fn needs_rights(rung: &Rung) -> bool {
     rung.tune.is_none() && rung.webhook.is_none()
 }
 
 /// Returns the permissions that the account needs for the rung.
-#[must_use]
 pub fn rights(rung: &Rung, target: &TargetRef, kind: TargetResource) -> Vec<AccessRight> {
     let group = target.api_version.rsplit_once('/').map_or("", |(group, _)| group);
     let right = |verb, group: &str, resource: &str, subresource, name: Option<&str>| AccessRight {

@@ -1,15 +1,7 @@
 //! Events of a NodeConfig when it becomes Ready or not Ready.
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Resource;
-
-use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
-use ganglion_runtime::events::{EventText, reference};
-
-/// Reference to the NodeConfig as the subject of an event.
-pub fn subject(object: &NodeConfig) -> ObjectReference {
-    reference::<NodeConfig>(&object.meta().into())
-}
+use ganglion_api::node_config::NodeConfigStatus;
+use ganglion_runtime::events::EventText;
 
 /// Event for a status that is the first to report the NodeConfig as not Ready, or as Ready again.
 pub fn transition_event(before: &NodeConfigStatus, after: &NodeConfigStatus) -> Option<EventText> {

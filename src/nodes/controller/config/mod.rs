@@ -3,42 +3,45 @@
 //! | step | content |
 //! |---|---|
 //! | observe | the NodeConfig, its node, other NodeConfigs of that node |
-//! | plan | `logic::node_config`: parsed spec, and whether it may be measured |
-//! | act | registers the polls (`polls`); a pass itself sends no request |
-//! | background | polls, which put their results into the memory (`memory`) |
+//! | plan | `ganglion_nodes_plan::node_plan`: parsed spec, and whether it may be measured |
+//! | act | registers the polls (`polls`); a reconcile itself sends no request |
+//! | background | polls, which record their results (`polled`) and enqueue the object if its status is worth a write |
 //! | report | the status, if it is worth a write (`report`) |
 //!
-//! The memory may be lost: the values of an earlier process are in the status, and are not fresh until they are
-//! measured again.
+//! All state may be lost: the values of an earlier process are in the status, and are not fresh until they are measured
+//! again.
 
 mod events;
 mod keys;
-mod memory;
+mod polled;
 mod polls;
 mod report;
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use ganglion_api::marks;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::reasons::NodeReason;
-use ganglion_api::node_config::status::NodeValue;
 use ganglion_core::facts::Key;
 use ganglion_core::namespaces::Namespaces;
-use ganglion_nodes_plan::asked::Asked;
+use ganglion_core::world::Fact;
 use ganglion_nodes_plan::news::WriteRule;
-use ganglion_nodes_plan::standing::Standing;
+use ganglion_nodes_plan::node_plan::NodePlan;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::invalid::{self, StatusWrite};
+use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::polls::{PollLimits, PollSet, run};
-use ganglion_runtime::run::{Controller, PassResult};
+use ganglion_runtime::status::{StatusMethod, StatusWriter};
 pub use keys::PollKey;
-pub use memory::NodeConfigMemory;
-use memory::SeenConfig;
+pub use polled::PolledNodes;
+
+const STATUS: StatusWriter = StatusWriter {
+    manager: marks::NODE_CONFIG_STATUS_MANAGER,
+    effect: "RecordNodeConfig",
+    invalid: NodeReason::InvalidObject.as_str(),
+    method: StatusMethod::Update,
+};
 
 /// Controller and its dependencies.
 pub struct NodeConfigController {
@@ -47,71 +50,84 @@ pub struct NodeConfigController {
     pub outbound: Arc<OutboundClient>,
     pub rule: WriteRule,
     pub polls: Arc<PollSet<PollKey>>,
-    pub memory: NodeConfigMemory,
+    /// Plans and results of polls. Polls change them while objects are reconciled, so they are not in `memories`.
+    pub polled: PolledNodes,
+    pub memories: Memories<()>,
 }
 
-impl Controller for NodeConfigController {
+/// Input of a plan.
+pub struct ObservedNode {
+    object: Arc<NodeConfig>,
+    node_exists: bool,
+    /// Other NodeConfigs of the node.
+    others: Vec<Arc<NodeConfig>>,
+}
+
+impl Reconciler for NodeConfigController {
     type Kind = NodeConfig;
+    type Memory = ();
+    type Observed = ObservedNode;
+    type Plan = NodePlan;
+    type Done = ();
     const NAME: &'static str = "node-config";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
-        let (reason, by) =
-            (NodeReason::InvalidObject.as_str(), (marks::NODE_CONFIG_STATUS_MANAGER, StatusWrite::Update));
-        if let Some(done) = invalid::pass::<NodeConfig>(&self.ctx, &key, reason, by).await {
-            self.forget(&key);
-            return done;
-        }
-        let Some(observed) = self.observe(&key) else {
-            self.forget(&key);
-            return self.ctx.finish(Ok(None));
-        };
-        let done = self.pass(&key, &observed).await;
-        self.ctx.finish(done)
+    fn ctx(&self) -> &Context {
+        &self.ctx
     }
-}
 
-/// Input of a pass.
-struct Observed {
-    object: Arc<NodeConfig>,
-    standing: Standing,
-}
+    fn memories(&self) -> &Memories<()> {
+        &self.memories
+    }
 
-impl NodeConfigController {
-    fn observe(&self, key: &Key) -> Option<Observed> {
-        let alive = |object: &&Arc<NodeConfig>| object.metadata.deletion_timestamp.is_none();
+    async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
+        STATUS.report_unreadable::<NodeConfig>(&self.ctx, key).await
+    }
+
+    fn observe(self: &Arc<Self>, key: &Key, (): &mut ()) -> Option<ObservedNode> {
         self.ctx.store.read(|world| {
-            let object = world.node_config(key).filter(alive)?;
+            let object = world.node_config(key)?;
+            if object.metadata.deletion_timestamp.is_some() {
+                return None;
+            }
             let node = &object.spec.node_name;
-            let others = world.node_configs_of(node).map(|other| &**other);
-            let standing = Standing::of(object, self.namespaces, world.node(node).is_some(), others);
-            Some(Observed { object: Arc::clone(object), standing })
+            Some(ObservedNode {
+                object: Arc::clone(object),
+                node_exists: world.node(node).is_some(),
+                others: world.node_configs_of(node).cloned().collect(),
+            })
         })
     }
 
-    /// Updates the polls to match the spec, and reports. Returns the time of the next pass.
-    async fn pass(&self, key: &Key, observed: &Observed) -> Result<Option<Timestamp>, Error> {
-        let asked = Asked::parse(&observed.object.spec);
-        let (node, shown) = shown(asked.as_ref().ok(), &observed.standing);
-        self.ctx.metrics.node_values.keep(&key.to_string(), node, &shown);
-        let watched = SeenConfig { asked: asked.clone(), standing: observed.standing.clone() };
-        self.memory.watch(key, &observed.object, watched, self.ctx.now());
-        self.keep_polls(key);
-        self.report(key, &observed.object).await
+    fn plan(&self, observed: &ObservedNode, (): &mut ()) -> NodePlan {
+        let others = observed.others.iter().map(|other| &**other);
+        NodePlan::new(&observed.object, self.namespaces, observed.node_exists, others)
     }
 
-    /// Discards the state of an object that is deleted or invalid.
+    /// Updates the metric series and the polls to match the plan. Sends no request.
+    async fn act(self: &Arc<Self>, observed: &ObservedNode, plan: &NodePlan, (): &mut ()) -> Result<(), Error> {
+        let key = observed.object.id().key;
+        let series = plan.metric_series();
+        self.ctx.metrics.node_values.keep(&key.to_string(), series.node, &series.values);
+        self.polled.update_plan(&key, &observed.object, plan, self.ctx.now());
+        self.sync_polls(&key);
+        Ok(())
+    }
+
+    async fn report(
+        self: &Arc<Self>,
+        observed: &ObservedNode,
+        _: &NodePlan,
+        _: Result<&(), &Error>,
+        (): &mut (),
+    ) -> Result<Next, Error> {
+        self.report_status(&observed.object).await
+    }
+
     fn forget(&self, key: &Key) {
-        self.drop_polls(key);
-        self.memory.forget(key);
+        self.remove_polls(key);
+        self.polled.forget(key);
         self.ctx.metrics.node_values.remove(&key.to_string());
     }
-}
-
-/// Node and values whose metric series are kept. If the NodeConfig is suspended or its node is missing, the series
-/// become stale.
-fn shown<'a>(asked: Option<&'a Asked>, standing: &Standing) -> (&'a str, Vec<&'static str>) {
-    let asked = asked.filter(|_| !matches!(standing, Standing::Conflict(_) | Standing::NamespaceRefused(_)));
-    asked.map_or(("", Vec::new()), |asked| (asked.node.as_str(), asked.values().map(NodeValue::as_str).collect()))
 }
 
 /// Runs the polls until the leader term ends.

@@ -33,7 +33,8 @@ pub async fn write_all(
     let mut done = stream::iter(writes).buffer_unordered(concurrency.max(1));
     while let Some(result) = done.next().await {
         let Err(error) = result else { continue };
-        let is_of_one = matches!(error, Error::Conflict(_) | Error::Exists(_) | Error::Gone(_) | Error::Denied(_));
+        let is_of_one =
+            matches!(error, Error::Conflict(_) | Error::AlreadyExists(_) | Error::NotFound(_) | Error::Denied(_));
         refused += 1;
         first.get_or_insert(error);
         // Pending writes are dropped: the next pass reads their outcome from the store.

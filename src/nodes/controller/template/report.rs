@@ -2,40 +2,43 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use kube::Resource;
 
-use super::Memory;
-use ganglion_api::marks;
-use ganglion_api::node_config::reasons::NodeReason;
+use super::{STATUS, TemplateMemory};
 use ganglion_api::node_config::template::{NodeConfigTemplate, NodeConfigTemplateStatus};
 use ganglion_core::conditions::Stamp;
-use ganglion_core::world::Fact;
+use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
+use ganglion_nodes_plan::template::parsed::Rejection;
+use ganglion_nodes_plan::template::plan::TemplatePlan;
 use ganglion_nodes_plan::template::state;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::events::{EventText, reference};
+use ganglion_runtime::events::EventText;
+use ganglion_runtime::frame::Next;
 
 /// Minimum time between two reports and between two counts of the NodeConfigs, which change with every machine.
-const PAUSE: SignedDuration = SignedDuration::from_secs(1);
+const COUNTS: StatusPolicy = StatusPolicy { details_after: SignedDuration::from_secs(1), heartbeat: None };
 
-/// Reports the state of the NodeConfigs. Returns the due time if the report is postponed. While writes are pending,
-/// reports progress only if they take longer than one second.
-pub async fn write(
+/// Reports the state of the NodeConfigs. While writes are pending, reports progress only if they take longer than one
+/// second.
+pub async fn report_plan(
     ctx: &Context,
     template: &Arc<NodeConfigTemplate>,
-    memory: &mut Memory,
+    plan: &TemplatePlan,
     failure: Option<&str>,
-) -> Result<Option<Timestamp>, Error> {
-    let Some((_, plan)) = &memory.plan else { return Ok(None) };
+    memory: &mut TemplateMemory,
+) -> Result<Next, Error> {
+    // Plan again even if the only changes are the answers to the writes.
+    let next = if plan.is_settled() { Next::AwaitChange } else { Next::Again };
     let now = ctx.now();
     let since = memory.counted_at.max(memory.busy_since.filter(|_| failure.is_none()));
-    if let Some(due) = since.and_then(|since| since.checked_add(PAUSE).ok()).filter(|due| *due > now) {
-        return Ok(Some(due));
+    if let StatusTiming::At(due) = COUNTS.timing(StatusChange::Details, since, now) {
+        return Ok(if plan.is_settled() { Next::At(due) } else { next });
     }
-    // The pass only rendered: the number of up-to-date NodeConfigs is still unknown.
+    // The plan only rendered: the number of up-to-date NodeConfigs is still unknown.
     if plan.more && plan.writes.is_empty() {
-        return Ok(None);
+        return Ok(next);
     }
     memory.counted_at = Some(now);
     let uid = template.meta().uid.as_deref().unwrap_or_default();
@@ -43,41 +46,36 @@ pub async fn write(
     let health = state::health(plan, &tally, failure);
     let old = template.status.clone().unwrap_or_default();
     let status = state::status(&old, (plan, &tally), &health, stamp(ctx, template));
-    record(ctx, template, &old, &status).await.map(|()| None)
+    write_status(ctx, template, &old, &status).await?;
+    Ok(next)
 }
 
 /// Reports why the template is rejected.
-pub async fn refuse(
+pub async fn report_rejected(
     ctx: &Context,
     template: &Arc<NodeConfigTemplate>,
-    reason: NodeReason,
-    message: String,
-) -> Result<Option<Timestamp>, Error> {
+    rejection: &Rejection,
+) -> Result<Next, Error> {
     let old = template.status.clone().unwrap_or_default();
-    let status = state::refused(&old, reason, message, stamp(ctx, template));
-    record(ctx, template, &old, &status).await.map(|()| None)
+    let status = state::rejected_status(&old, rejection, stamp(ctx, template));
+    write_status(ctx, template, &old, &status).await?;
+    Ok(Next::AwaitChange)
 }
 
 fn stamp(ctx: &Context, template: &NodeConfigTemplate) -> Stamp {
     Stamp { generation: template.metadata.generation.unwrap_or(0), now: ctx.now() }
 }
 
-async fn record(
+async fn write_status(
     ctx: &Context,
-    template: &Arc<NodeConfigTemplate>,
+    template: &NodeConfigTemplate,
     old: &NodeConfigTemplateStatus,
     status: &NodeConfigTemplateStatus,
 ) -> Result<(), Error> {
     if old == status {
         return Ok(());
     }
-    let id = template.id();
-    let write = ctx.writer.replace_status::<NodeConfigTemplate>(marks::TEMPLATE_STATUS_MANAGER, &id, status);
-    ctx.write_own::<NodeConfigTemplate, NodeConfigTemplate>("RecordTemplate", template, write).await?;
-    if let Some(event) = transition_event(old, status) {
-        ctx.events.publish(reference::<NodeConfigTemplate>(&id), event);
-    }
-    Ok(())
+    STATUS.write(ctx, template, status, transition_event(old, status)).await
 }
 
 /// Event for a stalled template, if this status is the first to report the reason.

@@ -11,7 +11,6 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 pub const OCTETS: [&str; 4] = ["octet1", "octet2", "octet3", "octet4"];
 
 /// Variables for one node. Missing properties are undefined.
-#[must_use]
 pub fn context(node: &NodeFact) -> Value {
     let name = node.id.key.name.as_str();
     let hostname = node.labels.get(HOSTNAME).map_or(name, String::as_str);
@@ -31,19 +30,16 @@ fn ipv4(node: &NodeFact) -> Value {
 }
 
 /// First internal IPv4 address, and its octets.
-#[must_use]
 pub fn ipv4_of(node: &NodeFact) -> Option<(&str, [u8; 4])> {
     node.addresses.iter().find_map(|address| Some((address.as_str(), octets(address)?)))
 }
 
 /// First internal IPv6 address.
-#[must_use]
 pub fn ipv6_of(node: &NodeFact) -> Option<&str> {
     node.addresses.iter().map(String::as_str).find(|address| address.contains(':'))
 }
 
 /// Octets of an IPv4 address; None if the text is not one.
-#[must_use]
 pub fn octets(address: &str) -> Option<[u8; 4]> {
     let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
     let parts: Vec<u8> = address.split('.').filter(is_number).filter_map(|part| part.parse().ok()).collect();

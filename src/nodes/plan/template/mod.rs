@@ -2,11 +2,12 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `translate`, `go`, `sprig` | WAO's plain fields, and errors for other Go constructs |
+//! | `translate` | WAO's plain fields, and the size of expressions |
 //! | `texts` | texts of a template that are rendered |
 //! | `context` | variables of expressions |
 //! | `check` | validation of rendered values |
 //! | `selector`, `name` | node selector, and names of the NodeConfigs |
+//! | `parsed` | parsed template, or why it is rejected as a whole |
 //! | `plan`, `state` | NodeConfigs to write; status of the template |
 //!
 //! A result is either a complete spec that passed `check`, or an error: nothing half-rendered leaves this folder.
@@ -14,11 +15,10 @@
 
 mod check;
 mod context;
-mod go;
 pub mod name;
+pub mod parsed;
 pub mod plan;
 pub mod selector;
-mod sprig;
 pub mod state;
 #[cfg(test)]
 mod tests;
@@ -37,7 +37,7 @@ use ganglion_api::node_config::NodeConfigSpec;
 use ganglion_api::node_config::template::NodeTemplate;
 use ganglion_core::facts::NodeFact;
 use texts::{TextField, terms, visit};
-use translate::{KNOWN, SyntaxError, is_template, translate};
+use translate::{HELP, KNOWN, SyntaxError, construct_before, is_template, translate};
 
 /// Maximum cost of one text: instructions, and 64 bytes of values for each. A typical expression takes some dozens.
 const FUEL: u64 = 5_000;
@@ -98,7 +98,7 @@ fn engine() -> Environment<'static> {
     engine
 }
 
-/// Compiles the texts of a template. Fails on syntax errors, unknown names, and Go constructs other than plain fields.
+/// Compiles the texts of a template. Fails on syntax errors and unknown names.
 pub fn compile(template: &NodeTemplate) -> Result<Compiled, CompileError> {
     let mut template = template.clone();
     let (mut engine, mut compiled) = (engine(), BTreeMap::new());
@@ -113,19 +113,23 @@ pub fn compile(template: &NodeTemplate) -> Result<Compiled, CompileError> {
 }
 
 fn add(engine: &mut Environment<'static>, field: TextField, text: &str) -> Result<(), SyntaxError> {
-    let wrong = |error: minijinja::Error| SyntaxError::Engine(words(&error));
-    engine.add_template_owned(field.to_string(), translate(text)?).map_err(wrong)?;
+    let translated = translate(text)?;
+    let wrong = |error: minijinja::Error| {
+        let end = error.range().map_or(translated.len(), |range| range.end);
+        SyntaxError::Engine { found: construct_before(&translated, end), message: engine_message(&error) }
+    };
+    engine.add_template_owned(field.to_string(), translated.clone()).map_err(wrong)?;
     let template = engine.get_template(&field.to_string()).map_err(wrong)?;
     let mut names: Vec<String> = template.undeclared_variables(true).into_iter().collect();
     names.sort();
-    match names.into_iter().find(|name| !is_known(name)) {
+    match names.into_iter().find(|name| !is_variable(name)) {
         Some(found) => Err(SyntaxError::Unknown { found }),
         None => Ok(()),
     }
 }
 
 /// Whether expressions can use this name.
-fn is_known(name: &str) -> bool {
+fn is_variable(name: &str) -> bool {
     let (first, rest) = name.split_once('.').unwrap_or((name, ""));
     match first {
         "hostname" | "range" => rest.is_empty(),
@@ -137,7 +141,7 @@ fn is_known(name: &str) -> bool {
 }
 
 /// Error text of the engine without the location, which is an internal name.
-fn words(error: &minijinja::Error) -> String {
+fn engine_message(error: &minijinja::Error) -> String {
     error.detail().map_or_else(|| error.kind().to_string(), |detail| format!("{}: {detail}", error.kind()))
 }
 
@@ -149,7 +153,7 @@ pub fn render(compiled: &Compiled, node: &NodeFact) -> Result<NodeConfigSpec, Re
         visit(&mut template, |field, text| {
             let Some(name) = compiled.compiled.get(&field) else { return Ok(()) };
             let rendered = compiled.engine.get_template(name).and_then(|template| template.render(&context));
-            *text = rendered.map_err(|error| failure(field, &error, node))?;
+            *text = rendered.map_err(|error| classify_error(field, &error, node))?;
             Ok(())
         })?;
     }
@@ -161,8 +165,8 @@ pub fn render(compiled: &Compiled, node: &NodeFact) -> Result<NodeConfigSpec, Re
 }
 
 /// Classifies an error of the engine: caused by the node or by the text.
-fn failure(field: TextField, error: &minijinja::Error, node: &NodeFact) -> RenderError {
-    let problem = words(error);
+fn classify_error(field: TextField, error: &minijinja::Error, node: &NodeFact) -> RenderError {
+    let problem = engine_message(error);
     // An operator or a filter may also be the first to report an undefined value.
     if problem.contains("is undefined") || error.kind() == ErrorKind::UndefinedError {
         let lacks = |name: &str, there: bool| problem.contains(&format!("`{name}")) && !there;
@@ -184,7 +188,7 @@ fn failure(field: TextField, error: &minijinja::Error, node: &NodeFact) -> Rende
             RenderError::Node { field, problem }
         }
         ErrorKind::UnknownFilter | ErrorKind::UnknownTest | ErrorKind::UnknownFunction | ErrorKind::UnknownMethod => {
-            let problem = format!("{problem}; expressions can name {KNOWN}, and use the filters of minijinja");
+            let problem = format!("{problem}; there are {KNOWN}; {HELP}");
             RenderError::Text { field, problem }
         }
         _ => RenderError::Text { field, problem },

@@ -12,7 +12,6 @@ const DIGEST: usize = 10;
 const MAX_LABEL: usize = 63;
 
 /// Returns `<template>-<node>`. A name that is too long is truncated and ends with a digest of both names.
-#[must_use]
 pub fn of(template: &str, node: &str) -> String {
     let name = format!("{template}-{node}");
     if name.len() <= MAX_NAME {
@@ -23,7 +22,6 @@ pub fn of(template: &str, node: &str) -> String {
 }
 
 /// Name of the template as a label value; None if it is too long.
-#[must_use]
 pub fn label(template: &str) -> Option<&str> {
     (template.len() <= MAX_LABEL).then_some(template)
 }

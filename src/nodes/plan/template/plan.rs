@@ -46,7 +46,7 @@ pub struct Match {
 }
 
 /// Input of a plan.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Sorted by name.
     matches: Vec<Match>,
@@ -55,7 +55,6 @@ pub struct Observed {
 }
 
 /// Reads nodes and NodeConfigs from the store.
-#[must_use]
 pub fn observe(world: &World, template: &NodeConfigTemplate, selector: &Selector) -> Observed {
     let (namespace, own) = (template.namespace().unwrap_or_default(), template.name_any());
     let nodes = world.table::<NodeFact>().values().filter(|node| selector.matches(&node.labels));
@@ -119,7 +118,6 @@ impl Renders {
     }
 
     /// Number of renders since the cache was created.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
@@ -172,13 +170,11 @@ pub struct TemplatePlan {
 
 impl TemplatePlan {
     /// Whether all NodeConfigs were checked and no write is needed.
-    #[must_use]
     pub fn is_settled(&self) -> bool {
         self.writes.is_empty() && !self.more
     }
 }
 
-#[must_use]
 pub fn plan(
     template: &NodeConfigTemplate,
     observed: &Observed,
@@ -260,7 +256,6 @@ fn consider(plan: &mut TemplatePlan, template: &NodeConfigTemplate, one: &Match,
 }
 
 /// Whether the NodeConfig has the label with the template's name; true if the name is too long for a label.
-#[must_use]
 pub fn is_labelled(config: &NodeConfig, template: &str) -> bool {
     name::label(template).is_none_or(|label| config.labels().get(marks::TEMPLATE).is_some_and(|found| found == label))
 }

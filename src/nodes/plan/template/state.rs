@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
+use super::parsed::Rejection;
 use super::plan::TemplatePlan;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::reasons::NodeReason;
@@ -47,8 +48,7 @@ fn ready(conditions: &[Condition]) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == "Ready")
 }
 
-/// Health of a template. `failure` is the name of the error that ended the last pass.
-#[must_use]
+/// Health of a template. `failure` is the name of the error that ended the last write.
 pub fn health(plan: &TemplatePlan, tally: &Tally, failure: Option<&str>) -> Health<NodeReason> {
     let TemplatePlan { nodes, current, left_out, .. } = plan;
     let progress = || format!("{current} of {nodes} NodeConfigs are up to date");
@@ -97,7 +97,6 @@ fn of_configs(plan: &TemplatePlan, tally: &Tally) -> Health<NodeReason> {
 }
 
 /// Status of a template.
-#[must_use]
 pub fn status(
     old: &NodeConfigTemplateStatus,
     (plan, tally): (&TemplatePlan, &Tally),
@@ -118,16 +117,15 @@ pub fn status(
 }
 
 /// Status of a template that is rejected as a whole.
-#[must_use]
-pub fn refused(
+pub fn rejected_status(
     old: &NodeConfigTemplateStatus,
-    reason: NodeReason,
-    message: String,
+    rejection: &Rejection,
     stamp: Stamp,
 ) -> NodeConfigTemplateStatus {
+    let health = Health::Stalled(rejection.reason, rejection.message.clone());
     NodeConfigTemplateStatus {
         observed_generation: Some(stamp.generation),
-        conditions: conditions::summary(&old.conditions, &Health::Stalled(reason, message), stamp),
+        conditions: conditions::summary(&old.conditions, &health, stamp),
         ..NodeConfigTemplateStatus::default()
     }
 }

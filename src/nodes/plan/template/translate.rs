@@ -1,24 +1,34 @@
-//! Translates template texts into the language of the engine: WAO's plain fields are translated, and any other Go
-//! construct is an error that shows the equivalent.
+//! Replaces WAO's plain fields in template texts, and limits the size of expressions. The engine parses everything else.
 
 use thiserror::Error;
 
-use super::go::{self, Token};
-use super::sprig;
-
-/// Maximum number of tokens in the expressions of one text. The engine's compiler uses stack for each.
+/// Maximum number of words and signs in the expressions of one text. The engine's compiler uses stack for each.
 const MAX_TOKENS: usize = 256;
 
 /// Maximum nesting of brackets. The engine's parser limits only plain parentheses, and overflows the stack of a thread
 /// at some hundred nested calls.
 const MAX_DEPTH: usize = 16;
 
+/// Maximum length of an expression in an error, in characters.
+const MAX_SHOWN: usize = 100;
+
 /// Variables of expressions, for error texts.
 pub const KNOWN: &str =
     "hostname, node.name, node.labels[\"…\"], ipv4.address, ipv4.octet1 to ipv4.octet4, ipv6.address";
 
-/// Filters without arguments that have the same name in Go and in the engine.
-const SAME_FILTERS: [&str; 3] = ["upper", "lower", "trim"];
+/// Where the language is documented, for error texts.
+pub const HELP: &str = "expressions are those of minijinja, and of Go templates only plain fields work: \
+                        see samples/nodeconfigtemplate/README.md#expressions";
+
+/// WAO's fields and their names in the template language.
+const FIELDS: [(&str, &str); 6] = [
+    (".Hostname", "hostname"),
+    (".IPv4.Address", "ipv4.address"),
+    (".IPv4.Octet1", "ipv4.octet1"),
+    (".IPv4.Octet2", "ipv4.octet2"),
+    (".IPv4.Octet3", "ipv4.octet3"),
+    (".IPv4.Octet4", "ipv4.octet4"),
+];
 
 /// Why a text is not a valid template.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -27,56 +37,47 @@ pub enum SyntaxError {
     Unclosed { opening: &'static str, closing: &'static str, at: usize },
     #[error("`{{{{ }}}}` at character {at} has no expression")]
     Empty { at: usize },
-    #[error("`{found}` is not supported: write `{equivalent}`")]
-    Go { found: String, equivalent: String },
-    #[error(
-        "`{found}` is not supported and has no equivalent; see the filters of minijinja, such as upper, replace, int, split"
-    )]
-    NoEquivalent { found: String },
-    #[error("`{found}` is unknown; there are {KNOWN}")]
+    #[error("`{found}` is unknown; there are {KNOWN}; {HELP}")]
     Unknown { found: String },
     #[error("its expressions are too long: at most {MAX_TOKENS} words and signs in one text")]
     TooLong,
     #[error("its brackets are nested too deep: at most {MAX_DEPTH}")]
     TooDeep,
-    #[error("{0}")]
-    Engine(String),
+    #[error("`{found}`: {message}; {HELP}")]
+    Engine { found: String, message: String },
 }
 
 /// Whether the text contains an expression or another construct of the template language.
-#[must_use]
 pub fn is_template(text: &str) -> bool {
     ["{{", "{%", "{#"].iter().any(|opening| text.contains(opening))
 }
 
-/// Translates a text into the language of the engine. Fails on unclosed constructs and on Go constructs other than
-/// plain fields.
+/// Replaces WAO's fields. Fails on unclosed, empty and too large constructs and on unknown fields.
 pub fn translate(text: &str) -> Result<String, SyntaxError> {
-    let (mut out, mut at, mut pieces) = (String::with_capacity(text.len()), 0, 0);
+    let (mut out, mut at, mut tokens) = (String::with_capacity(text.len()), 0, 0);
     while let Some((start, opening, closing)) = next_opening(text, at) {
         out.push_str(&text[at..start]);
         let inside = start + opening.len();
-        let end = match opening {
-            "{#" => text[inside..].find(closing).map(|found| inside + found),
-            _ => closing_of(text, inside, closing),
+        let position = || text[..start].chars().count() + 1;
+        let extent = match opening {
+            "{#" => text[inside..].find(closing).map(|length| Extent { length, tokens: 0, depth: 0 }),
+            _ => extent(&text[inside..], closing),
         };
-        let Some(end) = end else {
-            return Err(SyntaxError::Unclosed { opening, closing, at: text[..start].chars().count() + 1 });
+        let Some(extent) = extent else {
+            return Err(SyntaxError::Unclosed { opening, closing, at: position() });
         };
-        let content = &text[inside..end];
-        if opening != "{#" {
-            let tokens = go::tokens(content);
-            pieces += tokens.len();
-            if pieces > MAX_TOKENS {
-                return Err(SyntaxError::TooLong);
-            }
-            if depth(&tokens) > MAX_DEPTH {
-                return Err(SyntaxError::TooDeep);
-            }
+        tokens += extent.tokens;
+        if tokens > MAX_TOKENS {
+            return Err(SyntaxError::TooLong);
         }
+        if extent.depth > MAX_DEPTH {
+            return Err(SyntaxError::TooDeep);
+        }
+        let end = inside + extent.length;
+        let content = &text[inside..end];
         out.push_str(opening);
         match opening {
-            "{{" => out.push_str(&action(content, start, text)?),
+            "{{" => out.push_str(&expression(content)?.ok_or_else(|| SyntaxError::Empty { at: position() })?),
             _ => out.push_str(content),
         }
         out.push_str(closing);
@@ -86,18 +87,11 @@ pub fn translate(text: &str) -> Result<String, SyntaxError> {
     Ok(out)
 }
 
-/// Maximum nesting of brackets in the tokens.
-fn depth(tokens: &[Token]) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
-    for token in tokens {
-        match token {
-            Token::Symbol('(' | '[' | '{') => depth += 1,
-            Token::Symbol(')' | ']' | '}') => depth = depth.saturating_sub(1),
-            Token::Field(_) | Token::Word(_) | Token::Text(_) | Token::Number(_) | Token::Symbol(_) => {}
-        }
-        deepest = deepest.max(depth);
-    }
-    deepest
+/// The construct that begins last before this place in a text, and ends there; shortened.
+pub fn construct_before(text: &str, end: usize) -> String {
+    let before = text.get(..end).unwrap_or(text);
+    let start = before.rfind("{{").max(before.rfind("{%")).unwrap_or(0);
+    before[start..].chars().take(MAX_SHOWN).collect()
 }
 
 /// Finds the next construct: its start, its opening and its closing delimiter.
@@ -108,104 +102,78 @@ fn next_opening(text: &str, from: usize) -> Option<(usize, &'static str, &'stati
     found.min_by_key(|(start, _, _)| *start)
 }
 
-/// Finds the end of the construct. Delimiters within quoted literals and within braces do not count.
-fn closing_of(text: &str, from: usize, closing: &str) -> Option<usize> {
-    let (mut quote, mut escaped, mut depth) = (None, false, 0_usize);
-    for (offset, character) in text[from..].char_indices() {
-        match (quote, character) {
-            (Some(_), _) if escaped => escaped = false,
-            (Some(mark), '\\') if mark != '`' => escaped = true,
-            (Some(mark), _) if mark == character => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'' | '`') => quote = Some(character),
-            (None, _) if depth == 0 && text[from + offset..].starts_with(closing) => return Some(from + offset),
-            (None, '{') => depth += 1,
-            (None, '}') => depth = depth.saturating_sub(1),
-            (None, _) => {}
+/// Size of the content of a construct.
+#[derive(Default)]
+struct Extent {
+    /// Length in bytes.
+    length: usize,
+    /// Number of words, literals, and signs other than dots.
+    tokens: usize,
+    /// Maximum nesting of brackets.
+    depth: usize,
+}
+
+/// Measures a construct up to its closing delimiter. Delimiters within quoted literals and within braces do not count.
+fn extent(text: &str, closing: &str) -> Option<Extent> {
+    let mut extent = Extent::default();
+    let (mut quote, mut escaped, mut in_word) = (None, false, false);
+    let (mut braces, mut brackets) = (0_usize, 0_usize);
+    for (offset, character) in text.char_indices() {
+        if let Some(mark) = quote {
+            if escaped {
+                escaped = false;
+            } else if character == '\\' {
+                escaped = true;
+            } else if character == mark {
+                quote = None;
+            }
+            continue;
         }
+        if braces == 0 && text[offset..].starts_with(closing) {
+            extent.length = offset;
+            return Some(extent);
+        }
+        match character {
+            '"' | '\'' => quote = Some(character),
+            '{' => braces += 1,
+            '}' => braces = braces.saturating_sub(1),
+            _ => {}
+        }
+        match character {
+            '(' | '[' | '{' => brackets += 1,
+            ')' | ']' | '}' => brackets = brackets.saturating_sub(1),
+            _ => {}
+        }
+        extent.depth = extent.depth.max(brackets);
+        let is_word = character.is_alphanumeric() || character == '_';
+        let is_sign = !is_word && character != '.' && !character.is_whitespace();
+        extent.tokens += usize::from(is_sign || (is_word && !in_word));
+        in_word = is_word;
     }
     None
 }
 
-/// Translates the content of an action.
-fn action(content: &str, start: usize, text: &str) -> Result<String, SyntaxError> {
+/// Content of an expression, with WAO's field at its start replaced; None if there is no expression.
+fn expression(content: &str) -> Result<Option<String>, SyntaxError> {
     let (left, inner, right) = trim_markers(content);
     if inner.is_empty() {
-        return Err(SyntaxError::Empty { at: text[..start].chars().count() + 1 });
+        return Ok(None);
     }
-    let found = format!("{{{{ {inner} }}}}");
-    if let Some(comment) = inner.strip_prefix("/*") {
-        let words = comment.trim_end_matches("*/").trim();
-        return Err(SyntaxError::Go { found, equivalent: format!("{{# {words} #}}") });
+    if !inner.starts_with('.') {
+        return Ok(Some(content.to_owned()));
     }
-    let tokens = go::tokens(inner);
-    if !go::is_go(&tokens) {
-        return Ok(content.to_owned());
-    }
-    match plain(&tokens) {
-        Some(translated) => Ok(format!("{left} {translated} {right}")),
-        None => Err(refused(found, inner, &tokens)),
+    let is_outside = |c: char| !c.is_alphanumeric() && c != '_' && c != '.';
+    let (field, rest) = inner.split_at(inner.find(is_outside).unwrap_or(inner.len()));
+    match FIELDS.iter().find(|(go, _)| *go == field) {
+        Some((_, name)) => Ok(Some(format!("{left} {name}{rest} {right}"))),
+        None => Err(SyntaxError::Unknown { found: field.to_owned() }),
     }
 }
 
-/// Splits the trim markers from the content of an action. In Go a marker needs a space: `{{-1}}` is a number there.
+/// Splits the trim markers from the content of an expression.
 fn trim_markers(content: &str) -> (&str, &str, &str) {
     let left = if content.starts_with('-') { "-" } else { "" };
     let inner = &content[left.len()..];
     let right = if inner.ends_with('-') { "-" } else { "" };
     (left, inner[..inner.len() - right.len()].trim(), right)
-}
-
-/// Translates a field with optional filters of the same name; None for anything else.
-fn plain(tokens: &[Token]) -> Option<String> {
-    let (first, rest) = tokens.split_first()?;
-    let mut translated = first.field()?.to_owned();
-    for pair in rest.chunks(2) {
-        let [Token::Symbol('|'), Token::Word(filter)] = pair else { return None };
-        if !SAME_FILTERS.contains(&filter.as_str()) {
-            return None;
-        }
-        translated.push_str(&format!(" | {filter}"));
-    }
-    Some(translated)
-}
-
-/// Error for a Go action that is not a plain field.
-fn refused(found: String, inner: &str, tokens: &[Token]) -> SyntaxError {
-    if let Some(field) = tokens.iter().find_map(Token::unknown_field) {
-        return SyntaxError::Unknown { found: format!(".{field}") };
-    }
-    let shown = |tokens: &[Token]| go::parse(tokens).and_then(|expr| sprig::equivalent(&expr));
-    let word = |at: usize| match tokens.get(at) {
-        Some(Token::Word(word)) => word.as_str(),
-        _ => "",
-    };
-    let equivalent = match (word(0), word(1)) {
-        ("if", _) => shown(&tokens[1..]).map(|test| format!("{{% if {test} %}}")),
-        ("else", "if") => shown(&tokens[2..]).map(|test| format!("{{% elif {test} %}}")),
-        ("else", "") => Some("{% else %}".to_owned()),
-        ("end", "") => Some("{% endif %}".to_owned()),
-        _ => shown(tokens).or_else(|| renamed(inner, tokens)).map(|expr| format!("{{{{ {expr} }}}}")),
-    };
-    match equivalent {
-        Some(equivalent) => SyntaxError::Go { found, equivalent },
-        None => SyntaxError::NoEquivalent { found },
-    }
-}
-
-/// Replaces WAO's fields in an expression that is otherwise valid in the template language.
-fn renamed(inner: &str, tokens: &[Token]) -> Option<String> {
-    let calls_as_go =
-        matches!(tokens, [Token::Word(_), Token::Text(_) | Token::Number(_) | Token::Word(_) | Token::Field(_), ..]);
-    if calls_as_go || inner.contains(['$', '`']) {
-        return None;
-    }
-    let mut text = inner.to_owned();
-    for token in tokens {
-        if let (Token::Field(go), Some(ours)) = (token, token.field()) {
-            text = text.replacen(&format!(".{go}"), ours, 1);
-        }
-    }
-    // Shows only what the engine can parse.
-    minijinja::Environment::empty().compile_expression(&text).is_ok().then_some(text)
 }

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::news::{StatusTimes, Worth};
+use crate::news::StatusTimes;
 use ganglion_api::node_config::status::NodeValue;
+use ganglion_core::status::StatusTiming;
 
 fn one(value: f64, second: i64) -> NodeConfigStatus {
     let mut readings = all(second);
@@ -14,36 +15,40 @@ fn one(value: f64, second: i64) -> NodeConfigStatus {
 
 /// Written at this second; polled by the current spec since long before.
 fn times(written: i64) -> StatusTimes {
-    StatusTimes { written: Some(at(written)), asked: at(-1000) }
+    StatusTimes { written: Some(at(written)), polled_since: at(-1000) }
 }
 
-fn worth(written: &NodeConfigStatus, new: &NodeConfigStatus) -> Worth {
-    rule().worth(written, new, times(0), at(1))
+fn timing(written: &NodeConfigStatus, new: &NodeConfigStatus) -> StatusTiming {
+    rule().timing(written, new, times(0), at(1))
 }
 
 #[test]
 fn a_value_within_its_deadband_is_written_with_the_heartbeat() {
-    assert_eq!(worth(&NodeConfigStatus::default(), &one(20.0, 0)), Worth::Now);
-    assert_eq!(worth(&one(20.0, 0), &one(20.4, 10)), Worth::Nothing);
-    assert_eq!(worth(&one(20.0, 0), &one(20.5, 10)), Worth::Now);
-    assert_eq!(worth(&one(20.0, 0), &one(19.5, 10)), Worth::Now);
-    assert_eq!(worth(&one(20.0, 0), &one(20.0, 299)), Worth::Nothing);
-    assert_eq!(worth(&one(20.0, 0), &one(20.0, 300)), Worth::Now);
+    assert_eq!(timing(&NodeConfigStatus::default(), &one(20.0, 0)), StatusTiming::Now);
+    assert_eq!(timing(&one(20.0, 0), &one(20.4, 10)), StatusTiming::Never);
+    assert_eq!(timing(&one(20.0, 0), &one(20.5, 10)), StatusTiming::Now);
+    assert_eq!(timing(&one(20.0, 0), &one(19.5, 10)), StatusTiming::Now);
+    assert_eq!(timing(&one(20.0, 0), &one(20.0, 299)), StatusTiming::Never);
+    assert_eq!(timing(&one(20.0, 0), &one(20.0, 300)), StatusTiming::Now);
 }
 
 #[test]
 fn a_deadband_of_zero_writes_every_change_and_nothing_else() {
     let rule = WriteRule { celsius: 0.0, ..rule() };
-    assert_eq!(rule.worth(&one(20.0, 0), &one(20.1, 10), times(0), at(1)), Worth::Now);
-    assert_eq!(rule.worth(&one(20.0, 0), &one(20.01, 10), times(0), at(1)), Worth::Nothing, "the same when rounded");
+    assert_eq!(rule.timing(&one(20.0, 0), &one(20.1, 10), times(0), at(1)), StatusTiming::Now);
+    assert_eq!(
+        rule.timing(&one(20.0, 0), &one(20.01, 10), times(0), at(1)),
+        StatusTiming::Never,
+        "the same when rounded"
+    );
 }
 
 #[test]
 fn a_value_that_goes_or_becomes_stale_is_written_and_one_that_stays_away_is_not() {
     let readings = all(0);
     let (fresh, stale) = (status(&readings, 0), status(&readings, 30));
-    assert_eq!(worth(&fresh, &stale), Worth::Now);
-    assert_eq!(worth(&stale, &status(&readings, 9999)), Worth::Nothing, "no heartbeat of what does not come");
+    assert_eq!(timing(&fresh, &stale), StatusTiming::Now);
+    assert_eq!(timing(&stale, &status(&readings, 9999)), StatusTiming::Never, "no heartbeat of what does not come");
 }
 
 #[test]
@@ -58,11 +63,11 @@ fn texts_alone_are_written_at_most_every_half_minute() {
     };
     let first = with(NodeReason::Unreachable, "no answer within 10 s");
     let second = with(NodeReason::Unreachable, "cannot connect");
-    assert_eq!(rule().worth(&first, &second, times(60), at(70)), Worth::At(at(90)));
-    assert_eq!(rule().worth(&first, &second, times(60), at(90)), Worth::Now);
-    assert_eq!(rule().worth(&first, &second, StatusTimes { written: None, ..times(0) }, at(90)), Worth::Now);
+    assert_eq!(rule().timing(&first, &second, times(60), at(70)), StatusTiming::At(at(90)));
+    assert_eq!(rule().timing(&first, &second, times(60), at(90)), StatusTiming::Now);
+    assert_eq!(rule().timing(&first, &second, StatusTimes { written: None, ..times(0) }, at(90)), StatusTiming::Now);
     let third = with(NodeReason::LoginRefused, "no");
-    assert_eq!(rule().worth(&first, &third, times(60), at(61)), Worth::Now, "another reason");
+    assert_eq!(rule().timing(&first, &third, times(60), at(61)), StatusTiming::Now, "another reason");
 }
 
 #[test]
@@ -74,13 +79,13 @@ fn a_new_generation_that_changes_nothing_waits_for_its_polls() {
         next.conditions.iter_mut().for_each(|one| one.observed_generation = next.observed_generation);
         next
     };
-    let asked = StatusTimes { asked: at(10), ..times(0) };
-    assert_eq!(rule().worth(&first, &next(20.0), asked, at(11)), Worth::At(at(15)));
-    assert_eq!(rule().worth(&first, &next(20.0), asked, at(15)), Worth::Now);
-    assert_eq!(rule().worth(&first, &next(25.0), asked, at(11)), Worth::Now);
+    let asked = StatusTimes { polled_since: at(10), ..times(0) };
+    assert_eq!(rule().timing(&first, &next(20.0), asked, at(11)), StatusTiming::At(at(15)));
+    assert_eq!(rule().timing(&first, &next(20.0), asked, at(15)), StatusTiming::Now);
+    assert_eq!(rule().timing(&first, &next(25.0), asked, at(11)), StatusTiming::Now);
     let mut suspended = next(20.0);
     suspended.conditions[0].reason = "Suspended".to_owned();
-    assert_eq!(rule().worth(&first, &suspended, asked, at(11)), Worth::Now);
+    assert_eq!(rule().timing(&first, &suspended, asked, at(11)), StatusTiming::Now);
 }
 
 proptest! {
@@ -95,11 +100,11 @@ proptest! {
             readings.take(NodeValue::ALL[value], result);
         }
         let status = status(&readings, now);
-        prop_assert_eq!(worth(&status, &status), Worth::Nothing);
+        prop_assert_eq!(timing(&status, &status), StatusTiming::Never);
         // Round trip through the API server.
         let text = serde_json::to_string(&status).unwrap();
         let read: NodeConfigStatus = serde_json::from_str(&text).unwrap();
-        prop_assert_eq!(worth(&read, &status), Worth::Nothing);
+        prop_assert_eq!(timing(&read, &status), StatusTiming::Never);
     }
 
     #[test]
@@ -109,7 +114,7 @@ proptest! {
             value += step;
             now += 1;
             let new = one(value, now);
-            if worth(&written, &new) == Worth::Now {
+            if timing(&written, &new) == StatusTiming::Now {
                 written = new;
                 writes += 1;
             }

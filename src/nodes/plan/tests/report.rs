@@ -132,7 +132,8 @@ proptest! {
         let mut readings = Readings::default();
         for (value, result) in known {
             let value = NodeValue::ALL[value];
-            readings.take(value, result.map_or_else(|()| problem(NodeReason::Unreachable, "no"), |second| sample(1.0, second)));
+            readings.take(value, result.map_or_else(|()| problem(NodeReason::Unreachable, "no"), |second| sample(1.0,
+                second)));
         }
         let asked = asked();
         let status = status(&readings, now);

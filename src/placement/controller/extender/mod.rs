@@ -2,7 +2,7 @@
 //!
 //! Replies come from memory only; no request is sent to the API server or any other server. If a request cannot be
 //! served, the reply contains no opinion, so that scheduling continues without the policy. Owns the limits of requests.
-//! The format is in `wire`, the decisions are in `logic::placement`.
+//! The format is in `wire`, the decisions are in [`ganglion_placement_plan`].
 
 mod bodies;
 pub mod wire;
@@ -69,7 +69,6 @@ type Outcome = &'static str;
 
 impl Extender {
     /// Creates an extender that accepts requests of at most `max_body` bytes.
-    #[must_use]
     pub fn new(ready: Readiness, placement: PlacementCache, metrics: Metrics, max_body: usize) -> Self {
         let bodies = Bodies::new(max_body);
         Self(Arc::new(Parts { ready, placement, metrics, bodies, warned: AtomicI64::new(i64::MIN) }))

@@ -1,23 +1,23 @@
 //! The controller of PlacementPolicies: reports whether the spec of a policy is valid, and for how many nodes its
-//! agents have data. Schedulers and actions evaluate the policy through `caches::placement`, on every replica.
+//! agents have data. Schedulers and actions evaluate the policy through [`crate::cache`], on every replica.
 //!
-//! | step | what |
+//! | step | content |
 //! |---|---|
-//! | observe | reads the policy and the node records |
-//! | plan | `logic::placement::state`: counts the nodes for which each agent has data |
-//! | act | `memory`: saves the learned values of the agents |
-//! | report | writes the status if it changed, even after a failed save |
+//! | observe | the policy, the coverage of nodes by its agents, and its learned values |
+//! | plan | [`ganglion_placement_plan::state`] |
+//! | act | elects the policy that publishes usage (`usage`); saves the learned values (`memory`) |
+//! | report | the status, if it changed, even after a failed save |
 //!
 //! The usage of nodes is published outside of reconciles (`usage`). All state in memory may be lost in a crash.
 
 mod memory;
 mod usage;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use tracing::warn;
 
 use crate::cache::PlacementCache;
 use ganglion_api::marks;
@@ -27,22 +27,28 @@ use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_core::conditions::Stamp;
 use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
+use ganglion_placement_plan::agents::AgentError;
+use ganglion_placement_plan::memory::{LastSave, SavePlan, SaveResult, SavedMemory};
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::publish::report::USAGE_PUBLISHED;
-use ganglion_placement_plan::state::{self, Coverage};
+use ganglion_placement_plan::state::{self, Coverage, PolicyPlan, ReportedCoverage};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::{EventText, reference};
-use ganglion_runtime::invalid::{self, StatusWrite};
-use ganglion_runtime::run::{Controller, PassResult};
-use memory::{MEMORY_SAVED, MemoryReport, Save};
+use ganglion_runtime::frame::{Memories, Next, Reconciler};
+use ganglion_runtime::status::{StatusMethod, StatusWriter};
+use memory::{MEMORY_SAVED, MemoryReport, Saved, lost_event};
 pub use usage::{UsagePublisher, run_usage};
 
 /// Interval between reconciles of an unchanged policy, since values expire without an event.
 const PAUSE: SignedDuration = SignedDuration::from_secs(10);
 
-/// Minimum time between status writes that change only counts.
-const COUNT_PAUSE: SignedDuration = SignedDuration::from_mins(1);
+const STATUS: StatusWriter = StatusWriter {
+    manager: marks::POLICY_STATUS_MANAGER,
+    effect: "RecordPolicy",
+    invalid: PolicyReason::InvalidObject.as_str(),
+    method: StatusMethod::Update,
+};
 
 /// The controller and its dependencies.
 pub struct PlacementPolicyController {
@@ -50,139 +56,184 @@ pub struct PlacementPolicyController {
     pub placement: PlacementCache,
     /// Namespace of the operator.
     pub namespace: String,
-    pub memory: PolicyMemory,
     pub usage: Arc<UsagePublisher>,
+    pub memories: Memories<PolicyMemory>,
 }
 
-/// State that the controller stores per policy.
+/// In-memory state of one policy.
 #[derive(Default)]
 pub struct PolicyMemory {
-    /// Coverage in the last status, and the time at which it was counted.
-    counted: Mutex<HashMap<Key, (Coverage, Timestamp)>>,
-    saves: Mutex<HashMap<Key, Save>>,
+    coverage: Option<ReportedCoverage>,
+    last_save: Option<LastSave>,
 }
 
-impl PolicyMemory {
-    fn counts(&self) -> MutexGuard<'_, HashMap<Key, (Coverage, Timestamp)>> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn saves(&self) -> MutexGuard<'_, HashMap<Key, Save>> {
-        self.saves.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn forget(&self, key: &Key) {
-        self.counts().remove(key);
-        self.saves().remove(key);
-    }
+/// A policy, and what its agents see and have learned.
+pub struct ObservedPolicy {
+    object: Arc<PlacementPolicy>,
+    /// An error if the spec is invalid.
+    valid: Result<ValidPolicy, AgentError>,
+    now: Timestamp,
 }
 
-impl Controller for PlacementPolicyController {
+struct ValidPolicy {
+    policy: Arc<CompiledPolicy>,
+    coverage: Coverage,
+    /// None if the policy has not begun to learn.
+    learned: Option<Arc<SavedMemory>>,
+}
+
+impl Reconciler for PlacementPolicyController {
     type Kind = PlacementPolicy;
+    type Memory = PolicyMemory;
+    type Observed = ObservedPolicy;
+    type Plan = PolicyPlan;
+    type Done = Saved;
     const NAME: &'static str = "placement-policy";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
-        self.usage.elect();
-        let (reason, by) = (PolicyReason::InvalidObject.as_str(), (marks::POLICY_STATUS_MANAGER, StatusWrite::Update));
-        if let Some(done) = invalid::pass::<PlacementPolicy>(&self.ctx, &key, reason, by).await {
-            return done;
+    fn ctx(&self) -> &Context {
+        &self.ctx
+    }
+
+    fn memories(&self) -> &Memories<PolicyMemory> {
+        &self.memories
+    }
+
+    async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
+        STATUS.report_unreadable::<PlacementPolicy>(&self.ctx, key).await
+    }
+
+    fn observe(self: &Arc<Self>, key: &Key, _: &mut PolicyMemory) -> Option<ObservedPolicy> {
+        let object = self.ctx.store.read(|world| world.policy(&key.name).cloned())?;
+        if object.metadata.deletion_timestamp.is_some() {
+            return None;
         }
-        let found = self.ctx.store.read(|world| world.policy(&key.name).cloned());
-        let Some(object) = found.filter(|object| object.metadata.deletion_timestamp.is_none()) else {
-            self.memory.forget(&key);
-            return self.ctx.finish(Ok(None));
+        let now = self.ctx.now();
+        let valid = self.placement.compile(&object).map(|policy| ValidPolicy {
+            coverage: self.placement.inventory(|nodes| Coverage::of(&policy, nodes, now)),
+            learned: self.placement.memory(&policy, &object.id().uid, now).map(Arc::new),
+            policy,
+        });
+        Some(ObservedPolicy { object, valid, now })
+    }
+
+    fn plan(&self, observed: &ObservedPolicy, memory: &mut PolicyMemory) -> PolicyPlan {
+        let now = observed.now;
+        let ValidPolicy { policy, coverage, learned } = match &observed.valid {
+            Ok(valid) => valid,
+            Err(error) => return PolicyPlan::Invalid(error.clone()),
         };
-        let done = match self.placement.policy(&key.name) {
-            Some(Ok(policy)) => self.keep(&key, &object, &policy).await,
-            Some(Err(error)) => {
-                let old = object.status.clone().unwrap_or_default();
-                let status = state::refused(&old.conditions, &error, self.stamp(&object));
-                self.record(&object, &old, status).await.map(|()| None)
-            }
-            None => Ok(None),
+        let reported = ReportedCoverage::next(memory.coverage.take(), coverage.clone(), now);
+        let coverage_to_report = reported.coverage.clone();
+        memory.coverage = Some(reported);
+        PolicyPlan::Valid {
+            health: state::health(policy, &coverage_to_report),
+            coverage: coverage_to_report,
+            save: if policy.learns() {
+                SavePlan::new(learned.as_ref(), memory.last_save.as_ref(), now)
+            } else {
+                SavePlan::Skip(SaveResult::NothingLearned)
+            },
+        }
+    }
+
+    /// Elects the policy that publishes usage, since this policy may have changed, and saves the learned values.
+    async fn act(
+        self: &Arc<Self>,
+        observed: &ObservedPolicy,
+        plan: &PolicyPlan,
+        memory: &mut PolicyMemory,
+    ) -> Result<Saved, Error> {
+        self.usage.elect();
+        let learned = match plan {
+            PolicyPlan::Invalid(_) => return Ok(Saved { result: SaveResult::NothingLearned, lost: None }),
+            PolicyPlan::Valid { save: SavePlan::Skip(result), .. } => return Ok(Saved { result: *result, lost: None }),
+            PolicyPlan::Valid { save: SavePlan::Save(learned), .. } => learned,
         };
-        self.ctx.finish(done)
+        let saved = self.save(&observed.object, learned, observed.now).await?;
+        let written_at = (saved.result == SaveResult::Written).then_some(observed.now);
+        memory.last_save = Some(LastSave { learned: Arc::clone(learned), result: saved.result, written_at });
+        Ok(saved)
+    }
+
+    async fn report(
+        self: &Arc<Self>,
+        observed: &ObservedPolicy,
+        plan: &PolicyPlan,
+        done: Result<&Saved, &Error>,
+        _: &mut PolicyMemory,
+    ) -> Result<Next, Error> {
+        let object = &observed.object;
+        if let Ok(Saved { lost: Some(error), .. }) = done {
+            let map = self.map_key(object);
+            warn!(policy = object.id().key.name, %map, %error, "learned values are lost");
+            self.ctx.events.publish(reference::<PlacementPolicy>(&object.id()), lost_event(&map, error));
+        }
+        let old = object.status.clone().unwrap_or_default();
+        let status = self.status(observed, plan, done, &old);
+        if old != status {
+            STATUS.write(&self.ctx, &**object, &status, condition_events(&old, &status)).await?;
+        }
+        Ok(match plan {
+            PolicyPlan::Invalid(_) => Next::AwaitChange,
+            PolicyPlan::Valid { .. } => observed.now.checked_add(PAUSE).ok().into(),
+        })
+    }
+
+    /// The election may have been won by the policy that is gone or does not parse.
+    fn forget(&self, _: &Key) {
+        self.usage.elect();
     }
 }
 
 impl PlacementPolicyController {
-    /// Saves the learned values, writes the status, and returns when to reconcile again.
-    async fn keep(
+    /// Builds the status after a pass.
+    fn status(
         &self,
-        key: &Key,
-        object: &Arc<PlacementPolicy>,
-        policy: &CompiledPolicy,
-    ) -> Result<Option<Timestamp>, Error> {
-        let now = self.ctx.now();
-        let coverage = self.coverage(key, self.placement.inventory(|nodes| Coverage::of(policy, nodes, now)), now);
-        let health = state::health(policy, &coverage);
-        let old = object.status.clone().unwrap_or_default();
-        let saved = self.save(key, object, policy, now).await;
-        let stamp = self.stamp(object);
-        let report = || MemoryReport::of(&saved, &self.map_key(object), &old, stamp);
-        let MemoryReport { condition, map } = policy.learns().then(report).unwrap_or_default();
-        let mut status = state::status(&old.conditions, &object.spec, &health, &coverage, map, stamp);
-        status.conditions.extend(condition);
-        let told = self.record(object, &old, status).await;
-        saved.and(told)?;
-        Ok(now.checked_add(PAUSE).ok())
-    }
-
-    /// Coverage to report: the previous one if only counts changed within [`COUNT_PAUSE`].
-    fn coverage(&self, key: &Key, new: Coverage, now: Timestamp) -> Coverage {
-        let mut counts = self.memory.counts();
-        if let Some((known, at)) = counts.get(key)
-            && known.is_like(&new)
-            && now.duration_since(*at) < COUNT_PAUSE
-        {
-            return known.clone();
-        }
-        counts.insert(key.clone(), (new.clone(), now));
-        new
-    }
-
-    fn stamp(&self, object: &PlacementPolicy) -> Stamp {
-        Stamp { generation: object.metadata.generation.unwrap_or(0), now: self.ctx.now() }
-    }
-
-    async fn record(
-        &self,
-        object: &Arc<PlacementPolicy>,
+        observed: &ObservedPolicy,
+        plan: &PolicyPlan,
+        done: Result<&Saved, &Error>,
         old: &PlacementPolicyStatus,
-        mut status: PlacementPolicyStatus,
-    ) -> Result<(), Error> {
-        let usage = self.usage.report(object);
-        status.conditions.extend(usage.map(|usage| usage.condition(&old.conditions, self.stamp(object))));
-        if *old == status {
-            return Ok(());
+    ) -> PlacementPolicyStatus {
+        let ObservedPolicy { object, now, .. } = observed;
+        let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: *now };
+        let mut status = match plan {
+            PolicyPlan::Invalid(error) => state::invalid_status(&old.conditions, error, stamp),
+            PolicyPlan::Valid { health, coverage, .. } => {
+                let saved = done.map(|saved| saved.result);
+                let MemoryReport { condition, map } = MemoryReport::of(saved, &self.map_key(object), old, stamp);
+                let mut valid = state::valid_status(&old.conditions, &object.spec, health, coverage, map, stamp);
+                valid.conditions.extend(condition);
+                valid
+            }
+        };
+        if let Some(usage) = self.usage.report(object) {
+            status.conditions.push(usage.condition(&old.conditions, stamp));
         }
-        let id = object.id();
-        let write = self.ctx.writer.replace_status::<PlacementPolicy>(marks::POLICY_STATUS_MANAGER, &id, &status);
-        self.ctx.write_own::<PlacementPolicy, PlacementPolicy>("RecordPolicy", object, write).await?;
-        for event in news(old, &status) {
-            self.ctx.events.publish(reference::<PlacementPolicy>(&id), event);
-        }
-        Ok(())
+        status
     }
 }
 
 /// Types of conditions whose changes are published as events.
-const TOLD: [&str; 3] = ["Ready", USAGE_PUBLISHED, MEMORY_SAVED];
+const WITH_EVENTS: [&str; 3] = ["Ready", USAGE_PUBLISHED, MEMORY_SAVED];
 
 /// Events for conditions whose status or reason changed. Conditions with status Unknown have no event.
-fn news<'a>(
-    before: &'a PlacementPolicyStatus,
-    after: &'a PlacementPolicyStatus,
-) -> impl Iterator<Item = EventText> + 'a {
-    let told = after.conditions.iter().filter(|one| TOLD.contains(&one.type_.as_str()) && one.status != "Unknown");
-    let is_new = |after: &&Condition| {
-        let before = before.conditions.iter().find(|before| before.type_ == after.type_);
-        before.is_none_or(|before| (&before.status, &before.reason) != (&after.status, &after.reason))
-    };
-    told.filter(is_new).map(|after| EventText {
-        warning: after.status != "True",
-        reason: after.reason.clone(),
-        note: after.message.clone(),
-        about: None,
-    })
+fn condition_events(before: &PlacementPolicyStatus, after: &PlacementPolicyStatus) -> Vec<EventText> {
+    let mut events = Vec::new();
+    for condition in &after.conditions {
+        if !WITH_EVENTS.contains(&condition.type_.as_str()) || condition.status == "Unknown" {
+            continue;
+        }
+        let is_same = |old: &Condition| {
+            (&old.type_, &old.status, &old.reason) == (&condition.type_, &condition.status, &condition.reason)
+        };
+        if !before.conditions.iter().any(is_same) {
+            events.push(EventText {
+                warning: condition.status != "True",
+                reason: condition.reason.clone(),
+                note: condition.message.clone(),
+                about: None,
+            });
+        }
+    }
+    events
 }

@@ -25,7 +25,6 @@ enum Allocation {
 
 impl PigeonCluster {
     /// Statistics of the nodes that count. Takes some microseconds for a thousand nodes.
-    #[must_use]
     pub fn of(rules: PigeonRules, nodes: impl Iterator<Item = PigeonNode> + Clone) -> Self {
         let resources = rules.resources.clamp(1, MAX_RESOURCES);
         let rules = PigeonRules { resources, prime: rules.prime.min(resources - 1), ..rules };
@@ -45,7 +44,6 @@ impl PigeonCluster {
     }
 
     /// Prepares the placement of a pod. `learned` already includes its demand.
-    #[must_use]
     pub fn place(&self, demand: Row, learned: &LearnedDemand) -> PigeonPlacement<'_> {
         let target = match &self.allocation {
             Allocation::Variation { mean_capacity, .. } => {
@@ -69,7 +67,6 @@ pub struct PigeonPlacement<'a> {
 
 impl PigeonPlacement<'_> {
     /// Objective with the pod on this node; lower is better. None if the pod does not fit.
-    #[must_use]
     pub fn objective(&self, node: &PigeonNode) -> Option<f64> {
         if !node.fits(&self.demand, self.cluster.rules.resources) {
             return None;
@@ -89,7 +86,6 @@ impl PigeonPlacement<'_> {
     }
 
     /// Variability of all nodes with the pod on this one; None for objectives other than `AdaptiveBinPacking`.
-    #[must_use]
     pub fn variability(&self, node: &PigeonNode) -> Option<f64> {
         match &self.cluster.allocation {
             Allocation::Variation { sums, .. } => Some(self.variation(node, sums)),

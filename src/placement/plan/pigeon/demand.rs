@@ -43,14 +43,12 @@ impl LearnedDemand {
     }
 
     /// Whether all numbers are possible results of learning: finite, and means not negative.
-    #[must_use]
     pub fn is_sound(&self) -> bool {
         self.covariance.iter().flatten().all(|number| number.is_finite())
             && self.mean.iter().all(|mean| mean.is_finite() && *mean >= 0.0)
     }
 
     /// Whether both are equal except for the last digits, which may differ after saving and restoring.
-    #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let numbers = |one: &Self| one.covariance.into_iter().flatten().chain(one.mean).collect::<Vec<f64>>();
         let is_near = |(is, was): (f64, f64)| (is - was).abs() <= 1e-12 * is.abs().max(was.abs());
@@ -58,7 +56,6 @@ impl LearnedDemand {
     }
 
     /// Mean and covariance as fractions of the mean capacity of a node; 0 for resources that no node has.
-    #[must_use]
     pub fn relative_to(&self, mean_capacity: &Row, resources: usize) -> (Row, Matrix) {
         let part = |value: f64, capacity: f64| if capacity > 0.0 { value / capacity } else { 0.0 };
         let (mut mean, mut covariance) = (Row::default(), Matrix::default());

@@ -71,7 +71,6 @@ pub struct PigeonNode {
 
 impl PigeonNode {
     /// Whether a pod with this demand fits.
-    #[must_use]
     pub fn fits(&self, demand: &Row, resources: usize) -> bool {
         let free = self.capacity.iter().zip(&self.requested).map(|(capacity, requested)| capacity - requested);
         demand.iter().zip(free).take(resources).all(|(demand, free)| *demand <= free)
@@ -82,7 +81,6 @@ impl PigeonNode {
 /// worst. If all objectives are equal, all score 10.
 ///
 /// The range of the objectives is stretched to the range of the scores, no matter how large it is.
-#[must_use]
 pub fn priorities(objectives: &[Option<f64>]) -> Vec<f64> {
     let feasible = |objective: &Option<f64>| objective.filter(|objective| objective.is_finite());
     let range = extremes(objectives.iter().filter_map(feasible)).and_then(|(low, high)| Some((high, span(low, high)?)));

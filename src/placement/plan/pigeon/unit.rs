@@ -19,7 +19,6 @@ pub enum PigeonResource {
 
 impl PigeonResource {
     /// Converts an amount of a node to the unit and rounds it down. `amount` is in millicores, bytes or pieces.
-    #[must_use]
     pub fn size(self, amount: f64) -> f64 {
         match self {
             Self::Cpu | Self::Pods | Self::Gpu => amount,
@@ -30,7 +29,6 @@ impl PigeonResource {
 
     /// Converts a request of a pod to its demand in the unit. A pod without a request for CPU or memory counts with a
     /// small default, and each pod counts as one pod.
-    #[must_use]
     pub fn demand(self, request: f64) -> f64 {
         match self {
             Self::Cpu if request <= 0.0 => 10.0,

@@ -75,7 +75,6 @@ struct Amount {
 ///
 /// Without a usage, the annotations are removed once they are older than `ages.most`. Tools written for the original
 /// annotator ignore the age and would use the numbers forever.
-#[must_use]
 pub fn changes<'a>(
     published: impl Fn(&str) -> Option<&'a str>,
     usage: Option<&NodeUsage>,

@@ -9,7 +9,8 @@
 //! | `plan` | the nodes to annotate now |
 //! | `report` | the condition of the policy |
 //!
-//! This file owns the data that they share: the usage of one node. `clients::node_usage` matches series with nodes.
+//! This file owns the data that they share: the usage of one node. Series are matched with nodes by
+//! `ganglion_outbound::node_usage`.
 //! Nothing is fetched or written here.
 
 pub mod annotations;
@@ -59,7 +60,6 @@ pub struct NodeSize {
 
 impl ResourceUsage {
     /// None without a valid mean. Values below 0 become 0. An invalid deviation or forecast is left out.
-    #[must_use]
     pub fn new(mean: f64, deviation: Option<f64>, forecast: Option<f64>) -> Option<Self> {
         let amount = |value: f64| (value.abs() <= MOST).then(|| value.max(0.0));
         // A linear forecast may be below 0.
@@ -72,7 +72,6 @@ impl NodeUsage {
     /// Builds the usage from the statistics of one node. `sampled_at` is the time of the query.
     ///
     /// None if there are fewer than [`LEAST_SAMPLES`] samples, or if neither resource has a valid mean.
-    #[must_use]
     pub fn of(number: impl Fn(Statistic) -> Option<f64>, sampled_at: Timestamp) -> Option<Self> {
         let samples = count(number(Statistic::Samples)?).filter(|samples| *samples >= LEAST_SAMPLES)?;
         let usage = |mean, deviation, forecast| ResourceUsage::new(number(mean)?, number(deviation), number(forecast));
@@ -85,7 +84,6 @@ impl NodeUsage {
     }
 
     /// Time of the query.
-    #[must_use]
     pub fn sampled_at(&self) -> Timestamp {
         self.sampled_at
     }

@@ -33,7 +33,6 @@ pub struct UsageCoverage {
 }
 
 /// Compares the usage of each node with its published annotations. Nodes without a usage are left to [`expired`].
-#[must_use]
 pub fn plan<'a>(
     nodes: impl Iterator<Item = &'a NodeFact>,
     usage: impl Fn(&NodeFact) -> Result<NodeUsage, String>,
@@ -56,7 +55,6 @@ pub fn plan<'a>(
 }
 
 /// Nodes whose annotations are older than `max_age` and must be removed, no matter why they were not renewed.
-#[must_use]
 pub fn expired<'a>(
     nodes: impl Iterator<Item = &'a NodeFact>,
     now: Timestamp,

@@ -55,7 +55,6 @@ impl Publication {
     }
 
     /// Maximum pause after failed polls, so that annotations of an earlier poll do not expire before the next one.
-    #[must_use]
     pub fn longest_pause(&self) -> Duration {
         Duration::try_from(self.max_age / 3).unwrap_or_default().max(self.interval)
     }
@@ -83,7 +82,6 @@ fn present<'a, P: AsRef<PlacementPolicy> + 'a>(
 
 /// Elects the policy that publishes: the oldest one with valid `publishUsage` options. A new policy does not change the
 /// winner.
-#[must_use]
 pub fn publisher<'a, P: AsRef<PlacementPolicy> + 'a>(
     policies: impl Iterator<Item = &'a P>,
     allowed: Namespaces,
@@ -98,7 +96,6 @@ pub fn publisher<'a, P: AsRef<PlacementPolicy> + 'a>(
 }
 
 /// Shortest `maxAge` of all policies; None without a policy.
-#[must_use]
 pub fn shortest_age<'a, P: AsRef<PlacementPolicy> + 'a>(
     policies: impl Iterator<Item = &'a P>,
 ) -> Option<SignedDuration> {

@@ -25,7 +25,6 @@ pub enum UsageReport {
 impl UsageReport {
     /// Builds the condition. Its message contains nothing that changes with each response. Until the first response,
     /// the condition that an earlier process wrote for this generation stays.
-    #[must_use]
     pub fn condition(&self, old: &[Condition], stamp: Stamp) -> Condition {
         let is_of_now =
             |old: &&Condition| old.type_ == USAGE_PUBLISHED && old.observed_generation == Some(stamp.generation);

@@ -26,7 +26,6 @@ type IsOurs<'a> = &'a dyn Fn(&str) -> bool;
 
 impl RewardLearner {
     /// Starts from saved values and from the failures of existing pods.
-    #[must_use]
     pub fn begin(world: &World, is_ours: IsOurs<'_>, saved: Option<&SavedMemory>, rules: &RewardRules) -> Self {
         let mut memory = saved.map(|saved| RewardMemory::restored(&saved.rewards, rules)).unwrap_or_default();
         for pod in world.pods().filter(|pod| is_ours(&pod.scheduler)).filter_map(PodFailure::of) {
@@ -68,13 +67,11 @@ impl RewardLearner {
     }
 
     /// The learned values.
-    #[must_use]
     pub fn memory(&self) -> &Arc<RewardMemory> {
         &self.memory
     }
 
     /// Time at which running pods were last rewarded.
-    #[must_use]
     pub fn rewarded(&self) -> Option<Timestamp> {
         self.rewarded
     }

@@ -27,32 +27,28 @@ pub struct NodeRewards<'a> {
 
 impl NodeRewards<'_> {
     /// Whether any node has a learned value for the type.
-    #[must_use]
     pub fn is_known(&self) -> bool {
         self.values.is_known()
     }
 
     /// Learned value of a node; None if it is the initial value.
-    #[must_use]
     pub fn learned(&self, node: &str) -> Option<f64> {
         self.values.get(node).copied()
     }
 
     /// Value of a node; the initial value if none was learned.
-    #[must_use]
     pub fn of(&self, node: &str) -> f64 {
         self.learned(node).unwrap_or(self.initial)
     }
 
     /// Score of a node, 0 to 10.
-    #[must_use]
     pub fn score(&self, node: &str) -> f64 {
         10.0 * self.of(node)
     }
 }
 
 impl RewardMemory {
-    /// Learns from a failed pod. Of its failures that were not counted before, only the worst one counts.
+    /// Learns from a failed pod. Only the worst of its uncounted failures counts.
     pub fn fail(&mut self, pod: &PodFailure, rules: &RewardRules) {
         let new = pod.failures.iter().filter(|failure| self.count(&pod.uid, failure, rules));
         let worst = new.map(|failure| rules.judge(failure)).reduce(f64::min);
@@ -83,7 +79,6 @@ impl RewardMemory {
     }
 
     /// Values of a pod type, for look-ups of many nodes.
-    #[must_use]
     pub fn of_type(&self, pod_type: &str, rules: &RewardRules) -> NodeRewards<'_> {
         NodeRewards { values: self.pairs.group(pod_type), initial: rules.initial }
     }
@@ -94,7 +89,6 @@ impl RewardMemory {
     }
 
     /// Restores values in the order of [`Self::values`].
-    #[must_use]
     pub fn restored(values: &[(String, String, f64)], rules: &RewardRules) -> Self {
         let mut memory = Self::default();
         values.iter().for_each(|(pod_type, node, value)| memory.set(pod_type, node, *value, rules));
@@ -102,7 +96,6 @@ impl RewardMemory {
     }
 
     /// Number of stored values and of counted failures.
-    #[must_use]
     pub fn len(&self) -> (usize, usize) {
         (self.pairs.len(), self.counted.len())
     }

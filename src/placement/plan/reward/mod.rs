@@ -56,14 +56,12 @@ pub const RARE_FAILURE: f64 = 0.5;
 pub const FAILURE: f64 = 0.0;
 
 /// Value after `times` equal rewards.
-#[must_use]
 pub fn updated(value: f64, reward: f64, weight: f64, times: i32) -> f64 {
     (reward + (value - reward) * (1.0 - weight).powi(times)).clamp(0.0, 1.0)
 }
 
 impl RewardRules {
     /// Reward of a failure, by the times that the kubelet reports. A run without times counts as one that failed soon.
-    #[must_use]
     pub fn judge(&self, failure: &RunFailure) -> f64 {
         // Time since the previous failure, or since the start if there was none.
         let since = failure.failed_before.or(failure.started);

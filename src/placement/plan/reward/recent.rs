@@ -28,35 +28,29 @@ struct Stamped<V> {
 pub struct Group<'a, V>(Option<&'a BTreeMap<String, Stamped<V>>>);
 
 impl<'a, V> Group<'a, V> {
-    #[must_use]
     pub fn is_known(&self) -> bool {
         self.0.is_some()
     }
 
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&'a V> {
         self.0?.get(name).map(|stamped| &stamped.value)
     }
 }
 
 impl<V> Recent<V> {
-    #[must_use]
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    #[must_use]
     pub fn get(&self, group: &str, name: &str) -> Option<&V> {
         self.group(group).get(name)
     }
 
     /// Values of a group, for look-ups of many names.
-    #[must_use]
     pub fn group(&self, group: &str) -> Group<'_, V> {
         Group(self.groups.get(group))
     }

@@ -48,7 +48,6 @@ pub struct Moments {
 
 impl Usage {
     /// Expected utilisation with a pod of this request; None without valid statistics.
-    #[must_use]
     pub fn with(&self, request: f64, rules: &SafeRules) -> Option<Moments> {
         let statistics = self.statistics.filter(|_| self.capacity > 0.0 && self.capacity.is_finite())?;
         let used = statistics.used(self.capacity, rules.forecast_weight) + self.unmeasured;
@@ -61,13 +60,11 @@ impl Usage {
 
 impl Moments {
     /// Probability of overload.
-    #[must_use]
     pub fn risk(&self, rules: &SafeRules) -> f64 {
         risk(self.mean, self.deviation, rules.threshold)
     }
 
     /// Score `Balance`, 0 to 10: low and steady utilisation is best.
-    #[must_use]
     pub fn balance(&self, rules: &SafeRules) -> f64 {
         let deviation = (rules.margin * self.deviation.powf(rules.sensitivity.recip())).clamp(0.0, 1.0);
         10.0 * (1.0 - (self.mean + deviation) / 2.0)
@@ -89,7 +86,6 @@ impl<T> PerResource<T> {
 
 impl PerResource<Usage> {
     /// Expected utilisation of the node with a pod of these requests: the first step of the filter and of both scores.
-    #[must_use]
     pub fn with(&self, request: &PerResource<f64>, rules: &SafeRules) -> PerResource<Option<Moments>> {
         PerResource { cpu: self.cpu.with(request.cpu, rules), memory: self.memory.with(request.memory, rules) }
     }
@@ -97,7 +93,6 @@ impl PerResource<Usage> {
 
 impl PerResource<Option<Moments>> {
     /// Whether the upper bounds of all risks are accepted. If false, [`Self::judge`] calculates the exact risks.
-    #[must_use]
     pub fn is_surely_accepted(&self, rules: &SafeRules) -> bool {
         let accepted =
             |moments: &Moments| risk_at_most(moments.mean, moments.deviation, rules.threshold) <= rules.accepted;
@@ -106,7 +101,6 @@ impl PerResource<Option<Moments>> {
 
     /// Score `Overload`, 0 to 10: the score of the resource with the highest risk. The exact risk of the other resource
     /// is only calculated if its upper bound is higher.
-    #[must_use]
     pub fn overload(&self, rules: &SafeRules) -> f64 {
         let bound = |moments: &Moments| risk_at_most(moments.mean, moments.deviation, rules.threshold);
         let bounds = self.each().map(|(_, moments)| moments.as_ref().map(|moments| (bound(moments), moments)));
@@ -124,13 +118,11 @@ impl PerResource<Option<Moments>> {
     }
 
     /// Score `Balance`, 0 to 10: the score of the worst resource.
-    #[must_use]
     pub fn balance(&self, rules: &SafeRules) -> f64 {
         worst(self.each().into_iter().filter_map(|(_, moments)| Some(moments.as_ref()?.balance(rules))))
     }
 
     /// Calculates the exact risks. This costs more than all other steps, so calculate it once for filter and score.
-    #[must_use]
     pub fn judge(&self, rules: &SafeRules) -> PerResource<Option<Judged>> {
         let judge = |moments: Option<Moments>| moments.map(|moments| Judged { risk: moments.risk(rules), moments });
         PerResource { cpu: judge(self.cpu), memory: judge(self.memory) }
@@ -146,13 +138,11 @@ pub struct Judged {
 
 impl Judged {
     /// Whether the risk is accepted.
-    #[must_use]
     pub fn is_accepted(&self, rules: &SafeRules) -> bool {
         self.risk <= rules.accepted
     }
 
     /// Score `Overload` of the resource, 0 to 10.
-    #[must_use]
     pub fn overload(&self, rules: &SafeRules) -> f64 {
         overload(self.risk, rules)
     }
@@ -161,7 +151,6 @@ impl Judged {
 impl PerResource<Option<Judged>> {
     /// Reason of a rejection for users, such as `cpu risk 0.412 > 0.300 (mu 0.71, sigma 0.18)`; None if the node is
     /// accepted.
-    #[must_use]
     pub fn rejection(&self, rules: &SafeRules) -> Option<String> {
         let rejected = self.each().into_iter().filter_map(|(name, judged)| {
             let judged = judged.as_ref().filter(|judged| !judged.is_accepted(rules))?;
@@ -173,7 +162,6 @@ impl PerResource<Option<Judged>> {
     }
 
     /// Score `Overload`, 0 to 10: the score of the worst resource.
-    #[must_use]
     pub fn overload(&self, rules: &SafeRules) -> f64 {
         worst(self.each().into_iter().filter_map(|(_, judged)| Some(judged.as_ref()?.overload(rules))))
     }

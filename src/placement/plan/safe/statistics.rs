@@ -55,7 +55,6 @@ pub const MEMORY: StatisticKeys = StatisticKeys {
 
 impl StatisticKeys {
     /// Reads the statistics from annotations; None without a valid mean.
-    #[must_use]
     pub fn read<'a>(&self, annotation: impl Fn(&str) -> Option<&'a str>) -> Option<Statistics> {
         let valid = |key: &str| annotation(key).and_then(number);
         // The used and the free amount have the same deviation.
@@ -72,7 +71,6 @@ impl StatisticKeys {
 impl Statistics {
     /// None without a finite mean. A forecast or deviation that is not finite is ignored, and so is a negative
     /// deviation.
-    #[must_use]
     pub fn new(basis: Basis, mean: f64, deviation: Option<f64>, forecast: Option<f64>) -> Option<Self> {
         let valid = |value: &f64| value.is_finite();
         let deviation = deviation.filter(|value| valid(value) && *value >= 0.0);
@@ -80,7 +78,6 @@ impl Statistics {
     }
 
     /// Standard deviation. None if it is missing or invalid; it then counts as 0.
-    #[must_use]
     pub fn deviation(&self) -> Option<f64> {
         self.deviation
     }

@@ -16,7 +16,8 @@ use crate::wire::score;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_core::facts::{
-    CONGESTION, CONGESTION_SAMPLED_AT, Identity, Key, NodeFact, Owner, PUBLISHED, PodFact, Requests, ScaleFact, SetFact,
+    CONGESTION, CONGESTION_SAMPLED_AT, Identity, Key, NodeFact, Owner, PUBLISHED, PodFact, ReplicaSetFact, Requests,
+    ScaleFact,
 };
 use ganglion_core::world::{Origin, World};
 
@@ -245,7 +246,7 @@ fn zones(rate: Option<&str>) -> World {
     let id = Identity { key: Key::new("n", "set"), uid: "set".into(), version: "1".into() };
     let scale = ScaleFact { replicas: 4, ..ScaleFact::default() };
     let spread_rate = rate.map(str::to_owned);
-    world.apply(SetFact { id, scale, spread_rate, ..SetFact::default() }, Origin::Watch);
+    world.apply(ReplicaSetFact { id, scale, spread_rate, ..ReplicaSetFact::default() }, Origin::Watch);
     world.apply(first(), Origin::Watch);
     world
 }
@@ -278,7 +279,7 @@ fn a_pod_on_its_way_is_one_replica_more() {
     let mut world = zones(None);
     let id = Identity { key: Key::new("n", "set"), uid: "set".into(), version: "2".into() };
     world.apply(
-        SetFact { id, scale: ScaleFact { replicas: 1, ..ScaleFact::default() }, ..SetFact::default() },
+        ReplicaSetFact { id, scale: ScaleFact { replicas: 1, ..ScaleFact::default() }, ..ReplicaSetFact::default() },
         Origin::Watch,
     );
     let ours = PlacedPod { controller: owner(), ..placed(1) };
@@ -378,7 +379,7 @@ fn where_all_congestion_is_too_old_the_agent_is_left_out() {
     assert_eq!(sent(&world, &json!([{"name": "c", "congestion": {}}, constant("x", 1, "4")])), [4, 0, 0, 0]);
     let policy = compiled(&json!([{"name": "c", "congestion": {}}]));
     let words = asked(&world, &policy, &placed(1), |question| policy.agents[0].agent.words(question, 0));
-    assert!(words.starts_with("the factor is too old"), "{words}");
+    assert!(words.starts_with("the factor has expired"), "{words}");
 }
 
 /// Its first characters are a valid number.

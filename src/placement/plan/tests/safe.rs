@@ -264,7 +264,8 @@ proptest! {
 
     #[test]
     fn the_worse_resource_scores_without_the_other(
-        rules in rules(), means in [0.0..=1.0_f64, 0.0..=1.0_f64], deviations in [0.0..0.4_f64, 0.0..0.4_f64], known in any::<[bool; 2]>(),
+        rules in rules(), means in [0.0..=1.0_f64, 0.0..=1.0_f64], deviations in [0.0..0.4_f64, 0.0..0.4_f64],
+            known in any::<[bool; 2]>(),
     ) {
         let of = |at: usize| known[at].then_some(Moments { mean: means[at], deviation: deviations[at] });
         let moments = PerResource { cpu: of(0), memory: of(1) };

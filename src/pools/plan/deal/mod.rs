@@ -61,7 +61,6 @@ pub struct Deal {
 ///   a million with 1,000. If workers have few jobs, a large share moves: 370 of 1,000 with 100 workers.
 ///
 /// Jobs of slots beyond the 16,384th, and jobs that missing workers would have, move more often.
-#[must_use]
 pub fn deal(jobs: &[Job], workers: &[u32], rules: DealRules) -> Deal {
     deal_from(jobs, workers, rules, &vec![None; jobs.len()])
 }
@@ -69,7 +68,6 @@ pub fn deal(jobs: &[Job], workers: &[u32], rules: DealRules) -> Deal {
 /// Assigns jobs of which some already have a worker, given as its index in `workers`. With the strategy Stable, jobs
 /// keep their worker as far as the balance allows. If weights are equal, the minimum number of jobs moves, no matter
 /// what was added or removed. If only workers were added or removed, the result is that of [`deal`].
-#[must_use]
 pub fn deal_from(jobs: &[Job], workers: &[u32], rules: DealRules, previous: &[Option<u32>]) -> Deal {
     let items: Vec<Item> = jobs.iter().map(Item::of).collect();
     let (dedicated, shared): (Vec<u32>, Vec<u32>) =

@@ -12,14 +12,12 @@ const MOST_BYTES: usize = 1_048_576;
 const LONGEST_KEY: usize = 253;
 
 /// Returns true if a ConfigMap can hold these two texts, for any key of the file.
-#[must_use]
 pub fn fits(file: &str, record: &str) -> bool {
     LONGEST_KEY + file.len() + RECORD_KEY.len() + record.len() <= MOST_BYTES
 }
 
 /// Splits the lists into one file per worker. The version of a file is that of its worker's list, so that the file does
 /// not change until this worker's jobs change.
-#[must_use]
 pub fn split(published: &Published) -> BTreeMap<String, Published> {
     let own = published.holdings.iter().map(|(name, holding)| {
         let mut own = Published {
@@ -37,7 +35,6 @@ pub fn split(published: &Published) -> BTreeMap<String, Published> {
 
 /// Joins the files of all workers. If two files contain the same worker, the one with the larger version of its list
 /// wins.
-#[must_use]
 pub fn join(files: impl IntoIterator<Item = Published>) -> Published {
     let mut all = Published::default();
     for file in files {

@@ -41,7 +41,6 @@ pub const RECORD_KEY: &str = "handover.json";
 pub const MOST_VERSION: i64 = 1 << 53;
 
 /// Renders the workers' file and the record. The same input always gives the same bytes.
-#[must_use]
 pub fn render(published: &Published) -> (String, String) {
     let file = listing::write(published);
     let record = record::write(published, digest_of(&file));
@@ -50,7 +49,6 @@ pub fn render(published: &Published) -> (String, String) {
 
 /// Parses the two texts. If a text cannot be read, or the two do not belong together, everything that can be read is
 /// returned and marked as edited: jobs then count as given with the version of their worker, and no version decreases.
-#[must_use]
 pub fn parse(file: Option<&str>, record: Option<&str>) -> Published {
     if file.is_none() && record.is_none() {
         return Published::default();

@@ -26,7 +26,6 @@ pub struct Repeated {
 
 /// Merges named sources into one table. A job that is listed more than once gets its largest weight, and is dedicated
 /// if any source says so.
-#[must_use]
 pub fn merge<S: Into<Arc<str>>>(sources: impl IntoIterator<Item = (S, Vec<Job>)>) -> JobTable {
     let mut sources: Vec<(Arc<str>, Vec<Job>)> = sources.into_iter().map(|(name, jobs)| (name.into(), jobs)).collect();
     sources.sort_by(|(a, _), (b, _)| a.cmp(b));

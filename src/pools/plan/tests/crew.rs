@@ -118,8 +118,10 @@ proptest! {
             let pod = pods.iter().find(|pod| pod.id.key.name == *name).unwrap();
             prop_assert!(!pod.terminating && !drained.contains(&name.as_str()));
         }
-        let held: BTreeSet<_> = pods.iter().filter(|pod| !pod.terminating).filter_map(|pod| pod.marks.worker.clone()).collect();
+        let held: BTreeSet<_> = pods.iter().filter(|pod| !pod.terminating).filter_map(|pod| pod.marks.worker.clone())
+            .collect();
         prop_assert!(crew.slots.len() <= held.len().max(replicas as usize));
-        prop_assert!(crew.taking.iter().all(|(name, _)| pods.iter().any(|pod| pod.id.key.name == *name && pod.is_ready())));
+        prop_assert!(crew.taking.iter().all(|(name, _)| pods.iter().any(|pod| pod.id.key.name == *name
+            && pod.is_ready())));
     }
 }

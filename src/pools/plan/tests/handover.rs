@@ -60,6 +60,15 @@ proptest! {
     }
 }
 
+/// The pool converges although it is scaled between its first look and its first pass.
+#[test]
+fn a_pool_that_is_scaled_before_its_first_pass_converges() {
+    let events = [Event::Look, Event::Scale(4), Event::Pass];
+    check(Pool::new(RefreshPolicy::HotReload, true), &events, false).unwrap();
+    check(Pool::new(RefreshPolicy::Restart, true), &events, false).unwrap();
+    check(Pool::new(RefreshPolicy::Restart, false), &events, true).unwrap();
+}
+
 /// Returns the workers that are restarted at once, of three that need a restart and of which some are not Ready.
 fn restarts(ready: [bool; 3], max_unavailable: usize) -> Vec<String> {
     let pod = |nth: usize| WorkerPod { uid: format!("u{nth}"), runs: true, ready: ready[nth], ..WorkerPod::default() };

@@ -183,7 +183,11 @@ fn is_short(scene: &mut Scene) {
 )]
 #[case::releasing(releases, "working", PoolReason::Releasing, "moving 1 job: waiting for w-0 to confirm version 2")]
 #[case::not_released_in_time(
-    |scene: &mut Scene| { releases(scene); is_short(scene); scene.problems = vec![PoolProblem::passing(PoolReason::WriteFailed, "no")]; },
+    |scene: &mut Scene| {
+        releases(scene);
+        is_short(scene);
+        scene.problems = vec![PoolProblem::passing(PoolReason::WriteFailed, "no")];
+    },
     "stalled", PoolReason::HandoverTimedOut,
     "w-0 has not confirmed version 2 within 20 s, so 1 job cannot move: delete its pod; or, if the worker has \
      certainly stopped them, set handover.confirmed: [{worker: w-0, version: 2}]"

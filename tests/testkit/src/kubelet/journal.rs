@@ -35,7 +35,6 @@ impl Journal {
     }
 
     /// Jobs that ran on two workers at the same time, with the process ids of both.
-    #[must_use]
     pub fn doubled(&self) -> Vec<(String, u32, u32)> {
         let mut found = Vec::new();
         self.replay(|job, before, new| {
@@ -47,7 +46,6 @@ impl Journal {
     }
 
     /// Running jobs by worker.
-    #[must_use]
     pub fn running(&self) -> BTreeMap<String, BTreeSet<String>> {
         let names: BTreeMap<u32, &str> = self.0.iter().map(|line| (line.pid, line.worker.as_str())).collect();
         let mut by_worker: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -60,13 +58,11 @@ impl Journal {
     }
 
     /// Number of starts of jobs.
-    #[must_use]
     pub fn starts(&self) -> usize {
         self.0.iter().filter(|line| line.event == "start").count()
     }
 
     /// Number of processes that ended without stopping their jobs.
-    #[must_use]
     pub fn deaths(&self) -> usize {
         self.0.iter().filter(|line| line.event == "dead").count()
     }

@@ -139,7 +139,6 @@ impl Kubelet {
     }
 
     /// Path of the journal that the workers write.
-    #[must_use]
     pub fn journal(&self) -> PathBuf {
         journal_in(self.shared.home.path())
     }

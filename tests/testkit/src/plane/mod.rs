@@ -7,6 +7,7 @@ pub mod install;
 pub mod kubeconfig;
 pub mod scheduler;
 
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ use tokio::sync::{OnceCell, Semaphore};
 use audit::Audit;
 use cluster::{Cluster, Wanted, controlplane};
 
+use crate::root;
+
 /// Number of nodes (`node-0` …) of the shared plane.
 pub const NODES: usize = 8;
 
@@ -25,6 +28,12 @@ pub const NODES: usize = 8;
 static OWN_PLANES: Semaphore = Semaphore::const_new(2);
 
 static SHARED: OnceCell<Result<Arc<Plane>, String>> = OnceCell::const_new();
+
+/// Whether the shared plane outlives this process and serves the next one too, and the logs of the operators stay:
+/// `hack/test story` sets this variable.
+pub fn is_kept() -> bool {
+    std::env::var_os("GANGLION_STORY_KEEP").is_some()
+}
 
 /// A running control plane with the operator's manifests installed.
 pub struct Plane {
@@ -37,8 +46,13 @@ impl Plane {
     /// The plane that all tests share. The first caller starts it.
     pub async fn shared() -> Result<Arc<Self>> {
         let start = || async {
-            let name = format!("test-{}", std::process::id());
-            Self::start(&name, NODES).await.map(Arc::new).map_err(|error| format!("{error:#}"))
+            let started = if is_kept() {
+                let home = root().join("target/story/plane");
+                Self::start_at(&home, Wanted { name: "story", nodes: NODES, keep: true, ..Wanted::default() }).await
+            } else {
+                Self::start(&format!("test-{}", std::process::id()), NODES).await
+            };
+            started.map(Arc::new).map_err(|error| format!("{error:#}"))
         };
         SHARED.get_or_init(start).await.clone().map_err(|error| anyhow::anyhow!("the shared control plane: {error}"))
     }
@@ -54,10 +68,14 @@ impl Plane {
     }
 
     async fn start(name: &str, nodes: usize) -> Result<Self> {
-        let home = audit::kept().join(name);
-        std::fs::create_dir_all(&home)?;
-        let audit = Audit::prepare(&home, false)?;
-        let wanted = Wanted { name, nodes, quiet: true, more: audit.options(), ..Wanted::default() };
+        Self::start_at(&audit::kept().join(name), Wanted { name, nodes, quiet: true, ..Wanted::default() }).await
+    }
+
+    /// Starts a plane with its audit log in this directory. A plane that runs already is used as it is.
+    async fn start_at(home: &Path, wanted: Wanted<'_>) -> Result<Self> {
+        std::fs::create_dir_all(home)?;
+        let audit = Audit::prepare(home, false)?;
+        let wanted = Wanted { more: audit.options(), ..wanted };
         let cluster = Cluster::start(&wanted).await?;
         install::apply(&cluster).await?;
         let token = install::token(&cluster.client).await?;

@@ -34,11 +34,11 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::eye::Eye;
 use crate::operator::{Operator, program};
 use crate::plane::install::{NAMESPACE, bind, bind_loops};
-use crate::plane::{Plane, kubeconfig};
+use crate::plane::{Plane, is_kept, kubeconfig};
 use crate::proxy::Proxy;
 use crate::world::nodes::{Nodes, OWN, Size};
 use crate::world::rest::rest_clean;
-use crate::{TIMEOUT, block_on, kstatus};
+use crate::{TIMEOUT, block_on, kstatus, root};
 
 /// Maximum number of worlds at once: more would only wait for the two or three processors.
 const WORLDS: usize = 8;
@@ -162,7 +162,11 @@ fn words_of(panic: &(dyn Any + Send)) -> String {
 impl World {
     async fn open(plane: Arc<Plane>, road: Road, name: &str) -> Result<Self> {
         let client = plane.cluster.client.clone();
-        let ns = format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let mut ns = format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        if is_kept() {
+            // Namespaces of earlier processes may still exist.
+            ns += &format!("-{}", std::process::id());
+        }
         let namespace = Namespace {
             metadata: ObjectMeta { name: Some(ns.clone()), ..ObjectMeta::default() },
             ..Namespace::default()
@@ -177,7 +181,7 @@ impl World {
         grant_lease(&client, &ns).await?;
         bind_loops(&client, &ns).await?;
         let proxy = Proxy::start(&plane).await?;
-        let home = TempDir::new()?;
+        let home = open_home(&ns)?;
         let kubeconfig = match road {
             Road::Proxy => kubeconfig::through(&proxy.address, &plane.token),
             Road::Direct => kubeconfig::direct(&plane.cluster.config, &plane.token),
@@ -341,6 +345,18 @@ impl World {
 }
 
 /// Prepares an operator that watches only this namespace and keeps its lease there.
+/// Directory for the operators of a world. It is deleted with the world, unless the plane is kept.
+fn open_home(ns: &str) -> Result<TempDir> {
+    if !is_kept() {
+        return Ok(TempDir::new()?);
+    }
+    let parent = root().join("target/story/logs");
+    fs::create_dir_all(&parent)?;
+    let mut home = tempfile::Builder::new().prefix(&format!("{ns}-")).tempdir_in(parent)?;
+    home.disable_cleanup(true);
+    Ok(home)
+}
+
 fn operator(home: &Path, identity: &str, ns: &str, kubeconfig: &str) -> Result<Operator> {
     let home = home.join(identity);
     let settings = home.join("settings.yaml");

@@ -36,7 +36,6 @@ pub async fn with_pools(world: &World, error: anyhow::Error) -> anyhow::Error {
 }
 
 /// Pod template of workers that read this ConfigMap.
-#[must_use]
 pub fn template(namespace: &str, map: &str) -> Value {
     json!({
         "metadata": {"labels": {"app": WORKERS}},
@@ -78,13 +77,11 @@ pub async fn kubelet(world: &World, hot_reload: bool) -> Result<Kubelet> {
 }
 
 /// This number of jobs, as `jobs` of a spec.
-#[must_use]
 pub fn inline(jobs: usize) -> Value {
     json!({"inline": (0..jobs).map(|nth| json!({"name": format!("stream:{nth:04}")})).collect::<Vec<_>>()})
 }
 
 /// Spec of a pool for the StatefulSet. `members` are added, or replace defaults.
-#[must_use]
 pub fn spec(members: Value) -> Value {
     let mut spec = json!({
         "workload": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": WORKERS},
@@ -98,7 +95,6 @@ pub fn spec(members: Value) -> Value {
 }
 
 /// Members of a spec for workers that reload their file and report over HTTP.
-#[must_use]
 pub fn reloading(members: Value) -> Value {
     let mut all = json!({"refresh": {"policy": "HotReload"}, "version": {"probe": {"port": PORT}}});
     if let (Some(all), Value::Object(members)) = (all.as_object_mut(), members) {
@@ -131,7 +127,6 @@ pub async fn is(world: &World, name: &str, status: &str, reason: &str) -> Result
 }
 
 /// Message of Ready.
-#[must_use]
 pub fn message(status: &SwarmPoolStatus) -> String {
     condition(&status.conditions, "Ready").map(|ready| ready.message).unwrap_or_default()
 }

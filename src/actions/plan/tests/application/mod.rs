@@ -22,13 +22,13 @@ fn shop() -> Stage {
     let template = json!({"metadata": {"labels": api}, "spec": {"containers": []}});
     let template: TemplateFact = serde_json::from_str(&template.to_string()).expect("a pod template");
     stage.put(
-        |id| SetFact {
+        |id| ReplicaSetFact {
             id,
             labels: labels(false),
             scale: ScaleFact { replicas: 3, ..ScaleFact::default() },
             selector: Selector { labels: api.clone(), ..Selector::default() },
             template: Some(Arc::new(template)),
-            ..SetFact::default()
+            ..ReplicaSetFact::default()
         },
         "api",
     );

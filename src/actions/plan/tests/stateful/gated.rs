@@ -1,7 +1,7 @@
 //! Pods with the scheduling gate, and how a pod is pinned to its node.
 
 use super::*;
-use crate::stateful::gate::{GateVerdict, LONGEST_HOLD, hold, release_patch};
+use crate::stateful::gate::{GateVerdict, GatedPod, LONGEST_HOLD, release_patch};
 
 fn gated(pod: &mut PodFact) {
     (pod.gated, pod.ready_since) = (true, None);
@@ -14,21 +14,21 @@ fn a_gated_pod_that_is_wanted_is_bound_and_released() {
     assert_eq!(evicts(&stage.settle("go")), Some("db-1"));
     stage.put_replica("db-1", "-2", gated);
     let key = Key::new(NAMESPACE, "db-1");
-    let held = hold(&stage.world, &key, stage.now);
-    assert_eq!(held, GateVerdict::Until(stage.now + LONGEST_HOLD), "its slot releases it");
+    let held = GatedPod::observe(&stage.world, &key).unwrap().decide(stage.now);
+    assert_eq!(held, GateVerdict::HoldUntil(stage.now + LONGEST_HOLD), "its slot releases it");
     let Next::Do(Effect::ReleasePod { pod, node }) = stage.settle("go") else { panic!("not released") };
     assert_eq!((pod.uid.as_str(), node.as_deref()), ("uid-db-1-2", Some("d")));
-    let late = hold(&stage.world, &key, stage.now + LONGEST_HOLD);
-    assert!(matches!(late, GateVerdict::Release(_)), "held too long: {late:?}");
+    let late = GatedPod::observe(&stage.world, &key).unwrap().decide(stage.now + LONGEST_HOLD);
+    assert_eq!(late, GateVerdict::Release, "held too long");
 }
 
 #[test]
 fn a_gated_pod_that_nobody_wants_is_released_at_once() {
     let mut stage = Stage::stateful(Way::Gate);
     stage.put_replica("db-1", "-2", gated);
-    let GateVerdict::Release(pod) = hold(&stage.world, &Key::new(NAMESPACE, "db-1"), stage.now) else { panic!("held") };
-    assert_eq!(pod.uid, "uid-db-1-2");
-    assert_eq!(hold(&stage.world, &Key::new(NAMESPACE, "db-0"), stage.now), GateVerdict::None);
+    let pod = GatedPod::observe(&stage.world, &Key::new(NAMESPACE, "db-1")).unwrap();
+    assert_eq!((pod.decide(stage.now), pod.id.uid.as_str()), (GateVerdict::Release, "uid-db-1-2"));
+    assert_eq!(GatedPod::observe(&stage.world, &Key::new(NAMESPACE, "db-0")), None);
 }
 
 #[test]
@@ -41,7 +41,8 @@ fn a_pod_that_its_slot_gave_up_is_released() {
     let next = stage.settle("go");
     assert!(matches!(next, Next::Do(Effect::ReleasePod { node: None, .. })), "{next:#?}");
     assert_eq!(stage.slot("go").step, Step::RollingBack);
-    assert!(matches!(hold(&stage.world, &Key::new(NAMESPACE, "db-1"), stage.now), GateVerdict::Release(_)));
+    let pod = GatedPod::observe(&stage.world, &Key::new(NAMESPACE, "db-1")).unwrap();
+    assert_eq!(pod.decide(stage.now), GateVerdict::Release);
 }
 
 #[rstest]

@@ -43,12 +43,12 @@ impl Stage {
         self.put(
             |id| {
                 let mut set = StatefulSetFact {
-                    set: SetFact {
+                    set: ReplicaSetFact {
                         id: Identity { version: String::new(), ..id.clone() },
                         scale: ScaleFact { replicas, ..ScaleFact::default() },
                         selector: Selector { labels: stateful_labels(), ..Selector::default() },
                         template: Some(Arc::new(template)),
-                        ..SetFact::default()
+                        ..ReplicaSetFact::default()
                     },
                     id,
                     ..StatefulSetFact::default()

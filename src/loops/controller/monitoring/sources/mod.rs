@@ -36,7 +36,7 @@ use ganglion_runtime::metrics::SourceLabels;
 const SLACK: Duration = Duration::from_millis(100);
 
 /// Answers of a poll, by metric.
-type Answer = BTreeMap<String, SourceResult>;
+pub type Answer = BTreeMap<String, SourceResult>;
 
 /// Polls of all loops.
 #[derive(Default)]
@@ -46,9 +46,10 @@ pub struct Polls(Mutex<HashMap<Key, Poll>>);
 struct Poll {
     question: Arc<PollRequest>,
     task: JoinHandle<()>,
-    answer: Option<Answer>,
+    /// Last answer, until a reconcile has handled it.
+    answer: Option<Arc<Answer>>,
     /// Whether the sources have answered at least once.
-    known: bool,
+    answered: bool,
 }
 
 impl Drop for Poll {
@@ -74,13 +75,13 @@ pub struct PollRequest {
 }
 
 /// State of a loop's sources.
-pub enum PollState {
+pub enum SourceNews {
     /// The loop has no polled sources.
     NoSources,
     /// No answer since the loop or its sources changed; earlier values must not lead to decisions.
-    Waits,
-    /// New answers, if any.
-    Goes(Option<Answer>),
+    Pending,
+    /// The sources have answered. Contains the answer that was not handled yet, if there is one.
+    Polled(Option<Arc<Answer>>),
 }
 
 /// Metrics with a polled source.
@@ -94,7 +95,6 @@ fn asked(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &Source)> {
 
 impl PollRequest {
     /// Query for this Monitoring.
-    #[must_use]
     pub fn of(key: Key, spec: &MonitoringSpec, interval: SignedDuration) -> Self {
         Self {
             key,
@@ -128,29 +128,45 @@ impl Polls {
         self.all().remove(key);
     }
 
-    /// Returns the new answers of this Monitoring's sources. The first call starts the polling.
-    pub fn turn(
+    /// Returns the news of this Monitoring's sources. The first call starts the polling.
+    pub fn news(
         &self,
         controller: &Arc<MonitoringController>,
         object: &Monitoring,
         interval: SignedDuration,
-    ) -> PollState {
+    ) -> SourceNews {
         let (key, spec) = (object.id().key, &object.spec);
         let mut polls = self.all();
         if asked(spec).next().is_none() {
             polls.remove(&key);
-            return PollState::NoSources;
+            return SourceNews::NoSources;
         }
-        let known = polls.get_mut(&key).filter(|poll| poll.question.is_of(spec, interval) && !poll.task.is_finished());
-        if let Some(poll) = known {
-            let answer = poll.answer.take();
-            poll.known |= answer.is_some();
-            return if poll.known { PollState::Goes(answer) } else { PollState::Waits };
+        let current = polls.get(&key).filter(|poll| poll.question.is_of(spec, interval) && !poll.task.is_finished());
+        if let Some(poll) = current {
+            return if poll.answered { SourceNews::Polled(poll.answer.clone()) } else { SourceNews::Pending };
         }
         let question = Arc::new(PollRequest::of(key.clone(), spec, interval));
         let task = tokio::spawn(poll(Arc::clone(controller), Arc::clone(&question)));
-        polls.insert(key, Poll { question, task, answer: None, known: false });
-        PollState::Waits
+        polls.insert(key, Poll { question, task, answer: None, answered: false });
+        SourceNews::Pending
+    }
+
+    /// Drops an answer that was handled, unless a newer one has arrived.
+    pub fn acknowledge(&self, key: &Key, handled: &Arc<Answer>) {
+        let mut polls = self.all();
+        if let Some(poll) = polls.get_mut(key) {
+            poll.answer = poll.answer.take().filter(|answer| !Arc::ptr_eq(answer, handled));
+        }
+    }
+
+    /// Stores an answer. False if the loop or its sources have changed since the query.
+    fn store(&self, question: &Arc<PollRequest>, answer: Answer) -> bool {
+        let mut polls = self.all();
+        let Some(poll) = polls.get_mut(&question.key).filter(|poll| Arc::ptr_eq(&poll.question, question)) else {
+            return false;
+        };
+        (poll.answer, poll.answered) = (Some(Arc::new(answer)), true);
+        true
     }
 }
 
@@ -164,12 +180,9 @@ async fn poll(controller: Arc<MonitoringController>, question: Arc<PollRequest>)
             let next = Instant::now() + interval;
             let answer = sources.ask(&question).await.into_iter();
             let answer = answer.map(|(name, got)| (name, got.map_err(|why| why.words))).collect();
-            let mine = |poll: &&mut Poll| Arc::ptr_eq(&poll.question, &question);
-            let Some(()) = controller.memory.polls.all().get_mut(&question.key).filter(mine).map(|poll| {
-                poll.answer = Some(answer);
-            }) else {
+            if !controller.polls.store(&question, answer) {
                 return;
-            };
+            }
             controller.ctx.store.queue::<Monitoring>().add([question.key.clone()]);
             sleep_until(next).await;
         }

@@ -123,9 +123,8 @@ fn after_a_crash_the_target_is_looked_at() {
     // The effect has not happened; only the status of the target changed.
     let seen = TargetState::Scale(ObjectVersion { version: "99".into(), ..thing(1) }, 3);
     let ExecutionStep::Act(effect) = claimed().next(&seen) else { panic!("no effect") };
-    assert!(
-        matches!(*effect, ExecutionEffect::Scale { target: ObjectVersion { ref version, .. }, replicas: 4 } if version == "99")
-    );
+    assert!(matches!(*effect, ExecutionEffect::Scale { target: ObjectVersion { ref version, .. },
+            replicas: 4 } if version == "99"));
     claimed().ends(&TargetState::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
     // The effect happened, and somebody changed the value back: it is not repeated.
     claimed().ends(&TargetState::Scale(thing(3), 3), ExecutionState::Overtaken, LoopReason::Overtaken);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::tests::bench::{at, demo, spec};
 use crate::validate::assessment::{
-    Assessment, AssessmentInput, ChildStatuses, LoopProblem, NamespaceAccess, assess, same_edges, status,
+    Assessment, AssessmentInput, ChildStatuses, LoopProblem, NamespaceAccess, assess, status, status_change,
 };
 use crate::validate::chain::LoopLink;
 use crate::validate::conflict::{Claimant, ClaimantKind, dimensions};
@@ -16,6 +16,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus};
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_api::monitoring::MonitoringStatus;
+use ganglion_core::status::StatusChange;
 
 fn claimant(name: &str, spec: &ClosedLoopSpec) -> Claimant {
     Claimant {
@@ -156,7 +157,8 @@ fn a_child_that_failed_shows_in_the_parent() {
     assert_eq!(failed.summary.as_ref().map(|summary| summary.target.as_str()), Some("Deployment/web"));
     let (_, missing) = judged(&spec, &[], ChildStatuses { execution: None, ..hops });
     assert_eq!(words(&missing), [("Ready", "Unknown", "Starting"), ("Reconciling", "True", "Starting")]);
-    assert!(!same_edges(&failed, &missing) && same_edges(&failed, &failed));
+    assert_eq!(status_change(&failed, &missing), StatusChange::Edge);
+    assert_eq!(status_change(&failed, &failed), StatusChange::None);
 }
 
 #[test]

@@ -93,10 +93,10 @@ impl Poller for NodeConfigController {
         self.count(key, word);
         let question = key.question();
         match key {
-            PollKey::Own(_, object) => self.take(object, question.values(), &Err(problem)),
+            PollKey::Own(_, object) => self.record(object, question.values(), &Err(problem)),
             PollKey::Shared(source) => {
                 for member in self.members(source) {
-                    self.take(&member, question.values(), &Err(problem.clone()));
+                    self.record(&member, question.values(), &Err(problem.clone()));
                 }
             }
         }
@@ -111,8 +111,8 @@ impl NodeConfigController {
 
     /// Source for this question and name of the node; None if it is no longer measured.
     fn source(&self, question: Question, key: &Key) -> Option<(ValueSource, String)> {
-        let state = self.memory.state();
-        let asked = state.objects.get(key)?.watched.measured()?;
+        let state = self.polled.state();
+        let asked = state.objects.get(key)?.plan.measured()?;
         Some((asked.sources.get(&question)?.source.clone(), asked.node.clone()))
     }
 
@@ -146,14 +146,14 @@ impl NodeConfigController {
     /// Records the result of a poll of one NodeConfig.
     fn end(&self, key: &Key, question: Question, result: Result<Vec<NodeSample>, PollTrouble>) -> PollOutcome {
         let outcome = result.as_ref().map_or_else(PollTrouble::outcome, |_| PollOutcome::Ok);
-        self.take(key, question.values(), &result.map_err(|trouble| trouble.problem));
+        self.record(key, question.values(), &result.map_err(|trouble| trouble.problem));
         outcome
     }
 
     /// Sets a curve with the same power at each usage.
     fn take_fake_curve(&self, key: &Key) {
         let now = self.ctx.now();
-        if let Some(known) = self.memory.state().objects.get_mut(key)
+        if let Some(known) = self.polled.state().objects.get_mut(key)
             && let (None, Some(curve)) =
                 (&known.curve.last, Curve::at(FAKE_INLET, FAKE_PRESSURE, &[FAKE_POWER; POINTS], now))
         {

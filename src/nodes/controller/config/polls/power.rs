@@ -84,7 +84,7 @@ impl NodeConfigController {
         let now = self.ctx.now();
         let (curves, due) = self.curves(rows, now);
         let taken = self.take_curves(rows, |key| curves.get(key).cloned().map(Ok), now);
-        self.consider_all(&taken).await;
+        self.enqueue_changed(&taken).await;
         let (until, mut failures) = (Instant::now() + self.patience(rows), 0);
         for key in due {
             if failures >= MAX_FAILURES || Instant::now() >= until {
@@ -98,21 +98,21 @@ impl NodeConfigController {
                 failures += 1;
             }
             let taken = self.take_curves(rows, |other| (*other == key).then(|| result.clone()), self.ctx.now());
-            self.consider_all(&taken).await;
+            self.enqueue_changed(&taken).await;
         }
     }
 
     /// Time during which a poll starts requests for curves: neither the next poll is delayed nor this one cancelled.
     fn patience(&self, rows: &[Row]) -> Duration {
-        let state = self.memory.state();
-        let interval = |row: &Row| Some(state.objects.get(&row.key)?.watched.measured()?.interval(NodeValue::Power));
+        let state = self.polled.state();
+        let interval = |row: &Row| Some(state.objects.get(&row.key)?.plan.measured()?.interval(NodeValue::Power));
         let shortest = rows.iter().filter_map(interval).min().and_then(|shortest| Duration::try_from(shortest).ok());
         shortest.unwrap_or_default().min(self.outbound.request_timeout)
     }
 
     /// Inputs of a node; None if an input is missing, which is then reported in the status.
     fn row(&self, key: Key, format: CpuUsageFormat, now: Timestamp) -> Option<Row> {
-        let inputs = self.memory.state().objects.get(&key)?.inputs(now);
+        let inputs = self.polled.state().objects.get(&key)?.inputs(now);
         let [cpu_percent, inlet_celsius, pascals] = match inputs {
             Ok(inputs) => inputs,
             // The last missing value wakes this poll.
@@ -129,7 +129,7 @@ impl NodeConfigController {
 
     fn lacks(&self, key: &Key, missing: &str) -> Option<Row> {
         let words = format!("the prediction needs fresh values of {missing}");
-        self.take(key, &[NodeValue::Power], &Err(Problem::new(NodeReason::InputMissing, words)));
+        self.record(key, &[NodeValue::Power], &Err(Problem::new(NodeReason::InputMissing, words)));
         None
     }
 
@@ -143,7 +143,7 @@ impl NodeConfigController {
 
     /// Usable curves of the nodes of this model, and the keys of the curves to request.
     fn curves(&self, rows: &[Row], now: Timestamp) -> (Curves, Vec<CurveKey>) {
-        let state = self.memory.state();
+        let state = self.polled.state();
         let known = || rows.iter().filter_map(|row| Some((row.curve?, &state.objects.get(&row.key)?.curve)));
         let curves = Curves::of(known().filter_map(|(key, known)| Some((key, known.last.clone()?))), now);
         let due = known().filter(|(key, known)| known.is_due(key, now)).map(|(key, _)| key);
@@ -158,7 +158,7 @@ impl NodeConfigController {
         known: impl Fn(&CurveKey) -> Option<Result<Arc<Curve>, String>>,
         now: Timestamp,
     ) -> Vec<Key> {
-        let mut state = self.memory.state();
+        let mut state = self.polled.state();
         let mut taken = Vec::new();
         for row in rows {
             let (Some(key), Some(node)) = (&row.curve, state.objects.get_mut(&row.key)) else { continue };
@@ -170,10 +170,10 @@ impl NodeConfigController {
         taken
     }
 
-    async fn consider_all(&self, keys: &[Key]) {
+    async fn enqueue_changed(&self, keys: &[Key]) {
         for some in keys.chunks(TURN) {
             for key in some {
-                self.consider(key);
+                self.enqueue_if_changed(key);
             }
             tokio::task::yield_now().await;
         }

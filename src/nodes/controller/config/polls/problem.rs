@@ -8,7 +8,6 @@ use ganglion_outbound::value::ValueError;
 use ganglion_outbound::{Error, redfish};
 
 /// Problem of a request to this host.
-#[must_use]
 pub fn of_client(host: &str, error: &Error) -> Problem {
     let words = match error {
         // The error text contains the host.
@@ -22,7 +21,6 @@ pub fn of_client(host: &str, error: &Error) -> Problem {
 }
 
 /// Problem of a value from this host.
-#[must_use]
 pub fn of_value(host: &str, error: &ValueError) -> Problem {
     let reason = match error {
         ValueError::Client(error) => return of_client(host, error),
@@ -36,7 +34,6 @@ pub fn of_value(host: &str, error: &ValueError) -> Problem {
 }
 
 /// Problem of a BMC.
-#[must_use]
 pub fn of_redfish(host: &str, error: &redfish::Error) -> Problem {
     use redfish::Error as R;
     let reason = match error {
@@ -50,7 +47,6 @@ pub fn of_redfish(host: &str, error: &redfish::Error) -> Problem {
 }
 
 /// Error of the HTTP request, if that is the cause.
-#[must_use]
 pub fn client(error: &ValueError) -> Option<&Error> {
     match error {
         ValueError::Client(error) => Some(error),

@@ -31,7 +31,7 @@ pub async fn poll(
     sensor: Option<&str>,
 ) -> Result<Vec<NodeSample>, PollTrouble> {
     let limit = controller.outbound.limits.node;
-    let known = controller.memory.state().objects.get(key).and_then(|known| known.sensor.clone());
+    let known = controller.polled.state().objects.get(key).and_then(|known| known.sensor.clone());
     let mut request = Request::prepare(controller, &key.namespace, server, limit).await?;
     loop {
         let bmc = Bmc::new(controller.outbound.web(), request.call.clone());
@@ -42,7 +42,7 @@ pub async fn poll(
         let Inlet { celsius, sensor } = got.map_err(|error| request.trouble_of_bmc(&error))?;
         let source = sensor.to_string();
         if known.as_ref() != Some(&sensor)
-            && let Some(known) = controller.memory.state().objects.get_mut(key)
+            && let Some(known) = controller.polled.state().objects.get_mut(key)
         {
             known.sensor = Some(sensor);
         }
@@ -65,7 +65,7 @@ pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &S
         Err(trouble) => trouble.outcome(),
     };
     let power = {
-        let mut state = controller.memory.state();
+        let mut state = controller.polled.state();
         let Some(known) = state.objects.get_mut(key) else { return outcome };
         match asked {
             Ok(model) => {
@@ -76,16 +76,16 @@ pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &S
             }
             Err(trouble) => known.model_problem = Some(trouble.problem),
         }
-        let sources = known.watched.measured().map(|asked| &asked.sources);
+        let sources = known.plan.measured().map(|asked| &asked.sources);
         let is_only = sources
             .and_then(|sources| sources.get(&Question::Power))
             .is_some_and(|power| power.source == ValueSource::NamedModel);
         known.model_problem.clone().filter(|_| is_only && known.model.is_none())
     };
-    controller.keep_polls(key);
+    controller.sync_polls(key);
     // No other poll reports why there is no prediction.
     if let Some(problem) = power {
-        controller.take(key, &[NodeValue::Power], &Err(problem));
+        controller.record(key, &[NodeValue::Power], &Err(problem));
     }
     outcome
 }
@@ -111,8 +111,8 @@ async fn ask_model(controller: &NodeConfigController, key: &Key, server: &Server
 /// Server of a model that a machine names. It inherits the TLS settings of `powerConsumption`. It inherits the
 /// credentials only if it is the same server: otherwise the machine could have them sent anywhere.
 fn named(controller: &NodeConfigController, key: &Key, url: &str) -> Server {
-    let state = controller.memory.state();
-    let asked = state.objects.get(key).and_then(|known| known.watched.measured());
+    let state = controller.polled.state();
+    let asked = state.objects.get(key).and_then(|known| known.plan.measured());
     let power = asked.and_then(|asked| asked.sources.get(&Question::Power)).map(|power| &power.source);
     let (url, bare) = (url.to_owned(), Server { url: String::new(), secret: None, ca: None, insecure: false });
     match power {

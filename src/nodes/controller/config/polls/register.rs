@@ -8,16 +8,16 @@ use jiff::SignedDuration;
 
 use crate::config::NodeConfigController;
 use crate::config::keys::{PollKey, SharedSource};
-use crate::config::memory::{Known, State};
+use crate::config::polled::{NodeState, State};
 use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_core::facts::Key;
 use ganglion_nodes_plan::asked::{Question, Server, ValueSource};
 use ganglion_outbound::client::attempt::host;
 use ganglion_runtime::polls::PollTarget;
 
-/// Maximum number of concurrent requests to a BMC, and to a server for many nodes.
-const BMC: usize = 1;
-const SERVER: usize = 8;
+/// Maximum number of concurrent requests to a BMC_CONCURRENCY, and to a server for many nodes.
+const BMC_CONCURRENCY: usize = 1;
+const SERVER_CONCURRENCY: usize = 8;
 
 /// Timeout of a poll in request timeouts: a refused request is repeated with a newer Secret.
 const REQUESTS: u32 = 3;
@@ -30,18 +30,18 @@ const JOIN: Duration = Duration::from_secs(1);
 
 impl NodeConfigController {
     /// Registers the polls that this NodeConfig needs, and unregisters those that it no longer needs.
-    pub fn keep_polls(&self, key: &Key) {
-        let mut state = self.memory.state();
+    pub fn sync_polls(&self, key: &Key) {
+        let mut state = self.polled.state();
         let Some(known) = state.objects.get_mut(key) else { return };
-        let wanted = wanted(key, known);
-        if known.polls == wanted {
+        let required = required_polls(key, known);
+        if known.polls == required {
             return;
         }
-        let before = std::mem::replace(&mut known.polls, wanted.clone());
-        for poll in before.keys().filter(|poll| !wanted.contains_key(*poll)) {
+        let before = std::mem::replace(&mut known.polls, required.clone());
+        for poll in before.keys().filter(|poll| !required.contains_key(*poll)) {
             self.leave(&mut state, key, poll);
         }
-        for (poll, interval) in wanted {
+        for (poll, interval) in required {
             if before.get(&poll) != Some(&interval) {
                 self.join(&mut state, key, poll, interval);
             }
@@ -49,8 +49,8 @@ impl NodeConfigController {
     }
 
     /// Unregisters all polls of this NodeConfig.
-    pub fn drop_polls(&self, key: &Key) {
-        let mut state = self.memory.state();
+    pub fn remove_polls(&self, key: &Key) {
+        let mut state = self.polled.state();
         let Some(known) = state.objects.get_mut(key) else { return };
         for poll in std::mem::take(&mut known.polls).keys() {
             self.leave(&mut state, key, poll);
@@ -63,7 +63,7 @@ impl NodeConfigController {
                 let source = state
                     .objects
                     .get(key)
-                    .and_then(|known| Some(known.watched.measured()?.sources.get(question)?.source.clone()));
+                    .and_then(|known| Some(known.plan.measured()?.sources.get(question)?.source.clone()));
                 let Some(source) = source else { return };
                 let target = self.own_target(*question, key, &source, interval);
                 self.polls.put(poll, target);
@@ -96,8 +96,8 @@ impl NodeConfigController {
 
     fn own_target(&self, question: Question, key: &Key, source: &ValueSource, interval: SignedDuration) -> PollTarget {
         let (host, at_once, requests) = match source {
-            ValueSource::Redfish { server, .. } => (host(&server.url), BMC, MANY_REQUESTS),
-            ValueSource::DifferentialPressureApi { server, .. } => (host(&server.url), SERVER, REQUESTS),
+            ValueSource::Redfish { server, .. } => (host(&server.url), BMC_CONCURRENCY, MANY_REQUESTS),
+            ValueSource::DifferentialPressureApi { server, .. } => (host(&server.url), SERVER_CONCURRENCY, REQUESTS),
             _ => (format!("{key}/{}", question.word()), 1, REQUESTS),
         };
         self.target(host, at_once, &key.namespace, interval, requests)
@@ -106,10 +106,10 @@ impl NodeConfigController {
     fn shared_target(&self, source: &SharedSource, interval: SignedDuration) -> PollTarget {
         match source {
             SharedSource::Prometheus { namespace, server, .. } => {
-                self.target(host(&server.url), SERVER, namespace, interval, REQUESTS)
+                self.target(host(&server.url), SERVER_CONCURRENCY, namespace, interval, REQUESTS)
             }
             SharedSource::Model { namespace, server, .. } => {
-                self.target(host(&server.url), SERVER, namespace, interval, MANY_REQUESTS)
+                self.target(host(&server.url), SERVER_CONCURRENCY, namespace, interval, MANY_REQUESTS)
             }
             SharedSource::MetricsServer => self.target("metrics.k8s.io".to_owned(), 1, "", interval, REQUESTS),
         }
@@ -130,8 +130,8 @@ impl NodeConfigController {
 }
 
 /// Polls that this NodeConfig needs, with their intervals.
-fn wanted(key: &Key, known: &Known) -> HashMap<PollKey, SignedDuration> {
-    let Some(asked) = known.watched.measured() else { return HashMap::new() };
+fn required_polls(key: &Key, known: &NodeState) -> HashMap<PollKey, SignedDuration> {
+    let Some(asked) = known.plan.measured() else { return HashMap::new() };
     let namespace = || key.namespace.clone();
     let shared = |source| Some(PollKey::Shared(Arc::new(source)));
     let model = |server: &Server, format| {

@@ -26,12 +26,12 @@ impl<'a> Request<'a> {
         server: &'a Server,
         limit: usize,
     ) -> Result<Self, PollTrouble> {
-        let NodeConfigController { ctx, outbound, memory, .. } = controller;
+        let NodeConfigController { ctx, outbound, polled, .. } = controller;
         let basic = server.secret.as_ref().map(|name| SecretRef { name: name.clone() });
         let auth = basic.map(|basic| Cow::Owned(Auth { bearer: None, basic: Some(basic) }));
         let (url, ca, insecure) = (server.url.as_str(), server.ca.as_ref(), server.insecure);
         let server = AskedServer { url, namespace, auth, ca, insecure, limit };
-        Ok(Self(Attempt::prepare(Asker { ctx, outbound, logins: &memory.logins }, server).await?))
+        Ok(Self(Attempt::prepare(Asker { ctx, outbound, logins: &polled.logins }, server).await?))
     }
 
     /// See [`Attempt::repeats`].

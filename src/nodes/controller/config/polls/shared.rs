@@ -17,7 +17,7 @@ pub const TURN: usize = 64;
 impl NodeConfigController {
     /// NodeConfigs that are members of a shared poll.
     pub fn members(&self, source: &Arc<SharedSource>) -> Vec<Key> {
-        let state = self.memory.state();
+        let state = self.polled.state();
         state.groups.get(source).map(|members| members.keys().cloned().collect()).unwrap_or_default()
     }
 
@@ -52,10 +52,10 @@ impl NodeConfigController {
             match &results {
                 Ok(results) => {
                     if let Some(result) = results.get(at) {
-                        self.take(key, question.values(), result);
+                        self.record(key, question.values(), result);
                     }
                 }
-                Err(trouble) => self.take(key, question.values(), &Err(trouble.problem.clone())),
+                Err(trouble) => self.record(key, question.values(), &Err(trouble.problem.clone())),
             }
             if at % TURN == TURN - 1 {
                 tokio::task::yield_now().await;

@@ -130,7 +130,7 @@ fn measured_usage(
 fn unread(error: ReadError) -> PollTrouble {
     let unreachable = |words: String| Problem::new(NodeReason::Unreachable, words);
     let problem = match &error {
-        ReadError::Api(Error::Gone(_)) => {
+        ReadError::Api(Error::NotFound(_)) => {
             Problem::new(NodeReason::NoMetricsServer, "the API metrics.k8s.io is not available")
         }
         ReadError::Api(Error::Forbidden(_)) => {

@@ -73,7 +73,6 @@ struct HostPriority<'r> {
 
 /// Encodes the reply to a filter request. `rejections` has one element per candidate, in their order; None for a node
 /// that passes. A candidate without an element passes. If a name occurs more than once, its strictest element counts.
-#[must_use]
 pub fn filter_reply(request: &ExtenderRequest<'_>, rejections: &[Option<RejectedNode>]) -> Vec<u8> {
     let outcomes = outcomes(&request.candidates, rejections);
     let mut capacity = FRAME;
@@ -108,7 +107,6 @@ pub fn filter_reply(request: &ExtenderRequest<'_>, rejections: &[Option<Rejected
 /// Encodes the reply to a prioritize request. `scores` has one element per candidate, in their order. A score above
 /// [`MAX_SCORE`] is lowered to it, and a missing score counts as 0. If a name occurs more than once, its first score
 /// counts.
-#[must_use]
 pub fn prioritize_reply(request: &ExtenderRequest<'_>, scores: &[u8]) -> Vec<u8> {
     let mut capacity = FRAME;
     let outcomes = outcomes(&request.candidates, &[]);

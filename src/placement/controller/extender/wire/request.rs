@@ -3,8 +3,8 @@
 //! Parses the body once and borrows from it. A full node stays as JSON text, since parsing 5,000 typed nodes costs more
 //! than any decision about them. Only the node's name is read, and nothing else must be.
 //!
-//! If a key occurs twice, the last one counts, as in Go. Of a full node, however, the first `metadata.name` counts,
-//! since the search ends there. Keys are compared without regard to ASCII case.
+//! If a key occurs twice, the last one counts, as in Go. The first `metadata.name` of a full node
+//! counts, however, since the search ends there. Keys are compared without regard to ASCII case.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -68,7 +68,6 @@ impl<'a> ExtenderRequest<'a> {
 
 impl CandidateNodes<'_> {
     /// Number of candidates.
-    #[must_use]
     pub fn len(&self) -> usize {
         match self {
             Self::Names(names) => names.len(),
@@ -77,7 +76,6 @@ impl CandidateNodes<'_> {
     }
 
     /// Whether there are no candidates.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -2,7 +2,7 @@
 //!
 //! | step | what |
 //! |---|---|
-//! | plan | elects the policy (`logic::placement::publish::publication`) and selects the nodes to write (`plan`) |
+//! | plan | elects the policy ([`ganglion_placement_plan::publish::publication`]) and selects the nodes to write (`plan`) |
 //! | act | polls Prometheus (`ask`) and writes the annotations (`write`) |
 //! | report | the condition of the policy, which its next reconcile writes |
 //!
@@ -66,7 +66,6 @@ struct State {
 }
 
 impl UsagePublisher {
-    #[must_use]
     pub fn new(ctx: Context, outbound: Arc<OutboundClient>, namespaces: Namespaces) -> Self {
         let (polls, logins, state) = (Arc::default(), Logins::default(), Mutex::default());
         Self { ctx, outbound, namespaces, polls, logins, state }
@@ -99,7 +98,6 @@ impl UsagePublisher {
     }
 
     /// State of publishing; None if the policy has no `publishUsage`.
-    #[must_use]
     pub fn report(&self, policy: &PlacementPolicy) -> Option<UsageReport> {
         let options = policy.spec.publish_usage.as_ref()?;
         if let Err(problem) = Publication::of(policy, options, self.namespaces) {

@@ -53,7 +53,7 @@ impl UsagePublisher {
             match end {
                 Ok(()) => written.done.push(node),
                 // The node was deleted, or another node has its name now.
-                Err(Error::Conflict(_) | Error::Gone(_)) => {}
+                Err(Error::Conflict(_) | Error::NotFound(_)) => {}
                 Err(error) => {
                     if written.problem.is_none() {
                         info!(node = node.name, %error, "node not annotated");

@@ -279,15 +279,18 @@ fn any_number() -> impl Strategy<Value = f64> {
         4 => 0.0..20_000.0_f64,
         4 => 0.0..1e13_f64,
         2 => any::<f64>(),
-        1 => prop_oneof![Just(0.0), Just(-0.0), Just(f64::NAN), Just(f64::INFINITY), Just(1e15), Just(f64::MIN_POSITIVE)],
+        1 => prop_oneof![Just(0.0), Just(-0.0), Just(f64::NAN), Just(f64::INFINITY), Just(1e15),
+            Just(f64::MIN_POSITIVE)],
     ]
 }
 
 prop_compose! {
-    fn any_usage()(values in prop::collection::vec(prop::option::weighted(0.9, any_number()), 7), at in 0..2000_i64, few in any::<bool>()) -> Option<NodeUsage> {
+    fn any_usage()(values in prop::collection::vec(prop::option::weighted(0.9, any_number()), 7), at in 0..2000_i64,
+        few in any::<bool>()) -> Option<NodeUsage> {
         let all = [Statistic::CpuMean, Statistic::CpuDeviation, Statistic::CpuForecast, Statistic::MemoryMean,
             Statistic::MemoryDeviation, Statistic::MemoryForecast, Statistic::Samples];
-        let mut numbers: HashMap<_, _> = all.into_iter().zip(values).filter_map(|(key, value)| Some((key, value?))).collect();
+        let mut numbers: HashMap<_, _> = all.into_iter().zip(values).filter_map(|(key, value)| Some((key, value?)))
+            .collect();
         if !few {
             numbers.insert(Statistic::Samples, 60.0);
         }
@@ -346,13 +349,15 @@ proptest! {
     /// Readers of both forms get the measured usage; from the free amount only up to allocatable.
     #[test]
     fn what_is_written_is_read_back(
-        mean in 0.0..200_000.0_f64, deviation in 0.0..50_000.0_f64, forecast in -1e5..3e5_f64, allocatable in 1.0..200_000.0_f64, reserved in 0.0..1e5_f64,
+        mean in 0.0..200_000.0_f64, deviation in 0.0..50_000.0_f64, forecast in -1e5..3e5_f64,
+            allocatable in 1.0..200_000.0_f64, reserved in 0.0..1e5_f64,
     ) {
         let capacity = allocatable + reserved;
         let size = NodeSize { allocatable, capacity };
         let numbers = HashMap::from([
             (Statistic::CpuMean, mean), (Statistic::CpuDeviation, deviation), (Statistic::CpuForecast, forecast),
-            (Statistic::MemoryMean, mean), (Statistic::MemoryDeviation, deviation), (Statistic::MemoryForecast, forecast),
+            (Statistic::MemoryMean, mean), (Statistic::MemoryDeviation, deviation), (Statistic::MemoryForecast,
+                forecast),
             (Statistic::Samples, 60.0),
         ]);
         let usage = of(&numbers, 0).expect("a usage");
@@ -361,7 +366,8 @@ proptest! {
         let free = |key: &str| all(key).filter(|_| !key.contains("used"));
         let expected = (1.0, forecast.clamp(0.0, capacity));
         // No forecast of free CPU is published.
-        let cases = [(CPU, 0.05, false, expected), (CPU, 0.05, true, (0.0, 0.0)), (MEMORY, 0.5, false, expected), (MEMORY, 0.5, true, expected)];
+        let cases = [(CPU, 0.05, false, expected), (CPU, 0.05, true, (0.0, 0.0)), (MEMORY, 0.5, false, expected),
+            (MEMORY, 0.5, true, expected)];
         for (keys, error, is_free, (weight, forecast)) in cases {
             let statistics = if is_free { keys.read(free) } else { keys.read(all) };
             let used = |weight| used(statistics, allocatable, weight);

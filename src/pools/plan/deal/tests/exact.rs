@@ -121,7 +121,8 @@ proptest! {
 
     #[test]
     fn every_job_once_and_loads_balanced(
-        weights in weights(), numbers in any::<u64>(), dedicated in 0..30_usize, workers in workers(), rules in any_rules()
+        weights in weights(), numbers in any::<u64>(), dedicated in 0..30_usize, workers in workers(),
+            rules in any_rules()
     ) {
         let start = usize::try_from(numbers % 90_000).unwrap();
         let some = numbers.is_multiple_of(2) && dedicated > 0;

@@ -81,7 +81,8 @@ proptest! {
         workers in 1..7_u32,
     ) {
         let workers = slots(workers);
-        let all: Vec<Job> = jobs.iter().enumerate().map(|(at, (weight, dedicated, _))| job(at, *weight, *dedicated == 0)).collect();
+        let all: Vec<Job> = jobs.iter().enumerate().map(|(at, (weight, dedicated, _))| job(at, *weight,
+            *dedicated == 0)).collect();
         let held = all.iter().zip(&jobs).filter_map(|(job, (.., slot))| Some((job.name.clone(), (*slot)?)));
         let after = next(&all, &workers, None, &held.collect());
         prop_assert_eq!(after.len(), all.len());

@@ -111,7 +111,8 @@ proptest! {
     }
 
     #[test]
-    fn what_passes_for_ours_is_read_alike_by_yaml_readers(published in published(), edits in prop::collection::vec(edit(), 1..3)) {
+    fn what_passes_for_ours_is_read_alike_by_yaml_readers(published in published(),
+        edits in prop::collection::vec(edit(), 1..3)) {
         let file = edits.iter().fold(render(&published).0, |file, edit| apply(&file, edit));
         let (listing, is_ours) = listing::read(&file);
         if is_ours {
@@ -129,7 +130,8 @@ proptest! {
         if read.edited {
             prop_assert!(Some(read.version) >= since.chain(published.changes.keys().copied()).max());
             prop_assert!(read.holdings.values().all(|holding| holding.version <= read.version));
-            prop_assert!(read.holdings.values().all(|holding| holding.jobs.iter().all(|job| job.since == holding.version)));
+            prop_assert!(read.holdings.values().all(|holding| holding.jobs.iter()
+                .all(|job| job.since == holding.version)));
         }
         for (name, holding) in &published.holdings {
             prop_assert_eq!(&read.holdings[name].releasing, &holding.releasing);
@@ -139,12 +141,14 @@ proptest! {
     }
 
     #[test]
-    fn a_line_that_is_lost_leaves_the_jobs_of_the_others(published in published(), line in any::<prop::sample::Index>()) {
+    fn a_line_that_is_lost_leaves_the_jobs_of_the_others(published in published(),
+        line in any::<prop::sample::Index>()) {
         let (file, record) = render(&published);
         let broken = apply(&file, &Edit::Insert(line, "\n\"\n".to_owned()));
         let read = parse(Some(&broken), Some(&record));
         let jobs = |published: &Published| -> BTreeSet<(String, Arc<str>)> {
-            let jobs = published.holdings.iter().flat_map(|(worker, holding)| holding.jobs.iter().map(move |job| (worker, job)));
+            let jobs = published.holdings.iter().flat_map(|(worker, holding)| holding.jobs.iter()
+                .map(move |job| (worker, job)));
             jobs.map(|(worker, job)| (worker.clone(), Arc::clone(&job.name))).collect()
         };
         // In the worst case, the line that begins a worker is lost.
@@ -172,13 +176,15 @@ proptest! {
         let (file, record) = render(&published);
         let record = edits.iter().fold(record, |record, edit| apply(&record, edit));
         let read = parse(Some(&file), Some(&record));
-        let names = |published: &Published| published.holdings.values().flat_map(|h| h.jobs.clone()).map(|j| j.name).collect::<Vec<_>>();
+        let names = |published: &Published| published.holdings.values().flat_map(|h| h.jobs.clone()).map(|j| j.name)
+            .collect::<Vec<_>>();
         prop_assert_eq!(names(&read), names(&published));
         assert_settles(&read)?;
     }
 
     #[test]
-    fn any_text_is_one_line_that_yaml_reads_as_it_was(text in prop_oneof![any::<String>(), name(), any::<char>().prop_map(String::from)]) {
+    fn any_text_is_one_line_that_yaml_reads_as_it_was(text in prop_oneof![any::<String>(), name(), any::<char>()
+        .prop_map(String::from)]) {
         let mut written = String::new();
         scalar::write(&mut written, &text);
         prop_assert!(!written.chars().any(char::is_control), "{}", written);
@@ -204,7 +210,8 @@ proptest! {
     }
 
     #[test]
-    fn an_own_file_does_not_change_with_others(published in published(), other in some_holding(), version in version()) {
+    fn an_own_file_does_not_change_with_others(published in published(), other in some_holding(),
+        version in version()) {
         let mut changed = published.clone();
         changed.version = version;
         changed.holdings.insert("other".to_owned(), other);
@@ -230,7 +237,8 @@ proptest! {
         let oldest = published.changes.keys().next().copied().unwrap_or(i64::MAX);
         for (name, holding) in &before.holdings {
             let now = &published.holdings[name];
-            prop_assert_eq!((&now.releasing, &now.pod, now.version), (&holding.releasing, &holding.pod, holding.version));
+            prop_assert_eq!((&now.releasing, &now.pod, now.version), (&holding.releasing, &holding.pod,
+                holding.version));
             prop_assert_eq!(now.jobs.len(), holding.jobs.len());
             for (now, before) in now.jobs.iter().zip(&holding.jobs) {
                 prop_assert_eq!(&now.name, &before.name);

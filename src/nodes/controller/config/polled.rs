@@ -1,4 +1,4 @@
-//! State of each NodeConfig between passes and polls. All of it may be lost.
+//! Plan and poll results of each NodeConfig, shared by its reconciles and the polls. All of it may be lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
 use ganglion_core::conditions::Stamp;
 use ganglion_core::facts::Key;
 use ganglion_core::power_curve::KnownCurve;
-use ganglion_nodes_plan::asked::{Asked, Server, SpecProblem};
+use ganglion_nodes_plan::asked::Server;
+use ganglion_nodes_plan::node_plan::NodePlan;
 use ganglion_nodes_plan::readings::{KnownValue, NodeSample, Problem, Readings};
 use ganglion_nodes_plan::report::Situation;
-use ganglion_nodes_plan::standing::Standing;
 use ganglion_outbound::client::login::Logins;
 use ganglion_outbound::redfish::SensorPath;
 
@@ -25,39 +25,28 @@ const GRACE: SignedDuration = SignedDuration::from_secs(5);
 /// Upper limit of the interval in this sum.
 const LONGEST: SignedDuration = SignedDuration::from_secs(30);
 
+/// Added to the time of the next staleness check while all polls succeed: a reconcile per node every three intervals
+/// would cost more than the polls. The first failed poll enqueues the object at once.
+const STALE_CHECK_SLACK: SignedDuration = SignedDuration::from_secs(120);
+
 /// State of all NodeConfigs, and of refused logins.
 #[derive(Default)]
-pub struct NodeConfigMemory {
+pub struct PolledNodes {
     state: Mutex<State>,
     pub logins: Logins,
 }
 
 #[derive(Default)]
 pub struct State {
-    pub objects: HashMap<Key, Known>,
+    pub objects: HashMap<Key, NodeState>,
     /// Members of each shared poll, with the interval that each requests.
     pub groups: HashMap<Arc<SharedSource>, BTreeMap<Key, SignedDuration>>,
 }
 
-/// NodeConfig as of its last pass.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SeenConfig {
-    pub asked: Result<Asked, SpecProblem>,
-    pub standing: Standing,
-}
-
-impl SeenConfig {
-    /// Parsed spec; None if the NodeConfig must not be measured.
-    pub fn measured(&self) -> Option<&Asked> {
-        let asked = self.asked.as_ref().ok().filter(|asked| !asked.suspended);
-        asked.filter(|_| self.standing == Standing::Clear)
-    }
-}
-
 /// State of one NodeConfig.
-pub struct Known {
+pub struct NodeState {
     pub uid: String,
-    pub watched: SeenConfig,
+    pub plan: NodePlan,
     pub readings: Readings,
     /// Predicted power as a function of usage.
     pub curve: KnownCurve,
@@ -70,19 +59,19 @@ pub struct Known {
     /// Polls of this NodeConfig, with their intervals.
     pub polls: HashMap<PollKey, SignedDuration>,
     /// Time since which the sources are polled by the current spec.
-    pub since: Timestamp,
+    pub polled_since: Timestamp,
     /// Time of the last status write by this process.
     pub written_at: Option<Timestamp>,
 }
 
-impl Known {
-    fn new(object: &NodeConfig, watched: SeenConfig, now: Timestamp) -> Self {
+impl NodeState {
+    fn new(object: &NodeConfig, plan: NodePlan, now: Timestamp) -> Self {
         let status = object.status.as_ref();
         // Values of an earlier generation may be from another source.
         let of_this = status.filter(|status| status.observed_generation == object.metadata.generation);
         Self {
             uid: object.metadata.uid.clone().unwrap_or_default(),
-            watched,
+            plan,
             readings: of_this.map(Readings::restored).unwrap_or_default(),
             curve: of_this.and_then(|status| status.power_curve.as_ref()).map(KnownCurve::restored).unwrap_or_default(),
             model: None,
@@ -90,26 +79,49 @@ impl Known {
             // The first poll checks that it is still the right sensor.
             sensor: of_this.and_then(|status| status.inlet_temperature.as_ref()?.source.as_ref()?.parse().ok()),
             polls: HashMap::new(),
-            since: now,
+            polled_since: now,
             written_at: None,
         }
     }
 
+    /// Discards the state that belongs to another spec or node.
+    fn replace_plan(&mut self, plan: NodePlan, now: Timestamp) {
+        let before = self.plan.asked.clone().unwrap_or_default();
+        let after = plan.asked.clone().unwrap_or_default();
+        self.readings.keep(&before, &after);
+        if before.sources != after.sources || before.node != after.node {
+            (self.model, self.model_problem, self.sensor) = (None, None, None);
+            self.curve = KnownCurve::default();
+        }
+        self.polled_since = now;
+        self.plan = plan;
+    }
+
     /// Computes the status. None while the first values are pending.
     pub fn status(&self, old: &NodeConfigStatus, stamp: Stamp) -> Option<NodeConfigStatus> {
-        if self.waits_until().is_some_and(|until| stamp.now < until) {
+        if self.first_values_deadline().is_some_and(|until| stamp.now < until) {
             return None;
         }
-        let Self { watched: SeenConfig { asked, standing }, readings, curve, .. } = self;
+        let Self { plan: NodePlan { asked, standing }, readings, curve, .. } = self;
         Some(Situation { asked: asked.as_ref(), standing, readings, curve, old: &old.conditions, stamp }.status())
     }
 
     /// Deadline for the first values; None if no value is pending.
-    pub fn waits_until(&self) -> Option<Timestamp> {
-        let is_missing = |asked: &&Asked| !self.readings.is_complete(asked) || self.awaits_curve();
-        let asked = self.watched.measured().filter(is_missing)?;
-        let longest = asked.sources.values().map(|one| one.interval).max().unwrap_or_default();
-        self.since.checked_add(longest.min(LONGEST) + GRACE).ok()
+    pub fn first_values_deadline(&self) -> Option<Timestamp> {
+        let asked = self.plan.measured()?;
+        if self.readings.is_complete(asked) && !self.awaits_curve() {
+            return None;
+        }
+        let longest = asked.sources.values().map(|source| source.interval).max().unwrap_or_default();
+        self.polled_since.checked_add(longest.min(LONGEST) + GRACE).ok()
+    }
+
+    /// Time at which a value may have become stale.
+    pub fn next_stale_check(&self, now: Timestamp) -> Option<Timestamp> {
+        let asked = self.plan.asked.as_ref().ok()?;
+        let stale = self.readings.next_stale(asked, now)?;
+        let polls_succeed = self.plan.measured().is_some() && !self.readings.has_problem(asked);
+        stale.checked_add(if polls_succeed { STALE_CHECK_SLACK } else { SignedDuration::ZERO }).ok()
     }
 
     /// Whether the first curve is pending. A curve is requested after the model has predicted the power.
@@ -124,7 +136,7 @@ impl Known {
     /// whether one of them is still pending, in which case it is too early to report a problem.
     pub fn inputs(&self, now: Timestamp) -> Result<[f64; 3], (Vec<&'static str>, bool)> {
         let fresh = |value: NodeValue| {
-            let asked = self.watched.measured().ok_or(value)?;
+            let asked = self.plan.measured().ok_or(value)?;
             self.readings.fresh(value, asked.interval(value), now).map(|sample| sample.value).ok_or(value)
         };
         let all = [NodeValue::Cpu, NodeValue::InletTemperature, NodeValue::DifferentialPressure].map(fresh);
@@ -133,7 +145,7 @@ impl Known {
         }
         let missing = || all.iter().filter_map(|one| one.err());
         let is_awaited = |value: NodeValue| {
-            let is_asked = self.watched.measured().is_some_and(|asked| asked.values().any(|one| one == value));
+            let is_asked = self.plan.measured().is_some_and(|asked| asked.values().any(|one| one == value));
             let known = self.readings.get(value);
             is_asked && known.is_none_or(|known| known.problem.is_none() && (known.last.is_none() || known.restored))
         };
@@ -141,43 +153,31 @@ impl Known {
     }
 }
 
-impl NodeConfigMemory {
+impl PolledNodes {
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the current spec and standing. Discards the state that belongs to another spec, node or object.
-    pub fn watch(&self, key: &Key, object: &NodeConfig, watched: SeenConfig, now: Timestamp) {
+    /// Records the current plan. Discards the state that belongs to another spec, node or object.
+    pub fn update_plan(&self, key: &Key, object: &NodeConfig, plan: &NodePlan, now: Timestamp) {
         let mut state = self.state();
-        let is_same = |known: &mut Known| Some(&known.uid) == object.metadata.uid.as_ref();
-        let Some(known) = state.objects.get_mut(key) else {
-            state.objects.insert(key.clone(), Known::new(object, watched, now));
+        let Some(node) = state.objects.get_mut(key) else {
+            state.objects.insert(key.clone(), NodeState::new(object, plan.clone(), now));
             return;
         };
-        if !is_same(known) {
-            let polls = std::mem::take(&mut known.polls);
-            *known = Known { polls, ..Known::new(object, watched, now) };
-            return;
+        if Some(&node.uid) != object.metadata.uid.as_ref() {
+            let polls = std::mem::take(&mut node.polls);
+            *node = NodeState { polls, ..NodeState::new(object, plan.clone(), now) };
+        } else if node.plan != *plan {
+            node.replace_plan(plan.clone(), now);
         }
-        if known.watched == watched {
-            return;
-        }
-        let (before, after) =
-            (known.watched.asked.clone().unwrap_or_default(), watched.asked.clone().unwrap_or_default());
-        known.readings.keep(&before, &after);
-        if before.sources != after.sources || before.node != after.node {
-            (known.model, known.model_problem, known.sensor) = (None, None, None);
-            known.curve = KnownCurve::default();
-        }
-        known.since = now;
-        known.watched = watched;
     }
 
     /// Records the result of a poll. None if the object is deleted or no longer requests the value.
-    pub fn take(&self, key: &Key, value: NodeValue, result: Result<NodeSample, Problem>) -> Option<Taken> {
+    pub fn record(&self, key: &Key, value: NodeValue, result: Result<NodeSample, Problem>) -> Option<RecordOutcome> {
         let mut state = self.state();
         let known = state.objects.get_mut(key)?;
-        let asked = known.watched.measured().filter(|asked| asked.values().any(|one| one == value))?;
+        let asked = known.plan.measured().filter(|asked| asked.values().any(|one| one == value))?;
         let (node, interval, needed) = (asked.node.clone(), asked.interval(value), asked.inputs().contains(&value));
         let sample = result.as_ref().ok().cloned();
         let failed_before = known.readings.get(value).is_some_and(|known| known.problem.is_some());
@@ -191,7 +191,7 @@ impl NodeConfigMemory {
             .flatten()
             .and_then(|_| known.polls.keys().find(|poll| poll.is_model()).cloned());
         let begins_to_fail = sample.is_none() && !failed_before;
-        Some(Taken { node, interval, sample, begins_to_fail, wakes })
+        Some(RecordOutcome { node, interval, sample, begins_to_fail, wakes })
     }
 
     pub fn forget(&self, key: &Key) {
@@ -200,7 +200,7 @@ impl NodeConfigMemory {
 }
 
 /// Effects of a poll result.
-pub struct Taken {
+pub struct RecordOutcome {
     pub node: String,
     pub interval: SignedDuration,
     pub sample: Option<NodeSample>,
@@ -217,10 +217,11 @@ mod tests {
     use super::*;
     use ganglion_api::node_config::reasons::NodeReason;
     use ganglion_api::node_config::source::CpuUsageFormat;
-    use ganglion_nodes_plan::asked::{Question, ValueSource};
+    use ganglion_nodes_plan::asked::{Asked, Question, ValueSource};
+    use ganglion_nodes_plan::standing::Standing;
 
     /// NodeConfig with a first value of each kind, and power from a model.
-    fn predicted(now: Timestamp) -> Known {
+    fn predicted(now: Timestamp) -> NodeState {
         let term = |kind: &str, url: &str| json!({"type": kind, "endpoint": url, "fetchInterval": "10s"});
         let power = term("V2InferenceProtocol", "http://10.0.0.1:8080/v2/models/m/infer");
         let pressure = term("DifferentialPressureAPI", "http://10.0.0.2:5000");
@@ -238,7 +239,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let values: Vec<NodeValue> = asked.values().collect();
-        let mut known = Known::new(&object, SeenConfig { asked: Ok(asked), standing: Standing::Clear }, now);
+        let mut known = NodeState::new(&object, NodePlan { asked: Ok(asked), standing: Standing::Clear }, now);
         for value in values {
             known.readings.take(value, Ok(NodeSample { value: 1.0, deviation: None, at: now, source: String::new() }));
         }
@@ -252,11 +253,11 @@ mod tests {
     fn the_first_status_waits_for_the_first_curve_and_for_none_that_fails() {
         let now = Timestamp::UNIX_EPOCH;
         let mut known = predicted(now);
-        assert_eq!(known.waits_until(), Some(now + SignedDuration::from_secs(15)));
+        assert_eq!(known.first_values_deadline(), Some(now + SignedDuration::from_secs(15)));
         known.curve.take(Err("the model takes one row".to_owned()), now);
-        assert_eq!(known.waits_until(), None);
+        assert_eq!(known.first_values_deadline(), None);
         let mut known = predicted(now);
         known.readings.take(NodeValue::Power, Err(Problem::new(NodeReason::Unreachable, "gone")));
-        assert_eq!(known.waits_until(), None, "no curve is requested without power");
+        assert_eq!(known.first_values_deadline(), None, "no curve is requested without power");
     }
 }

@@ -1,0 +1,217 @@
+//! The frame of every controller: four steps, observe, plan, act and report, and a typed memory per object.
+//!
+//! Owns what all controllers do alike: objects that do not parse, deleted objects, the memory, rounds, errors, and the
+//! time of the next reconcile. A controller owns the four steps. Nothing here knows a kind of ours.
+//!
+//! ```text
+//! key -> unreadable? -> fetch -> observe -> plan -> act -> report -> Next
+//!            |                      |                                  |- Again: the next round of this reconcile
+//!            |                      '- None: forget the object         |- AwaitChange
+//!            '- the status says which field is wrong                   '- At: requeue
+//! ```
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::run::{Action, Controller, ReconcileResult};
+use ganglion_core::facts::Key;
+use ganglion_core::world::{Fact, Stored};
+
+/// When the frame runs the steps of an object again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// At once, in this reconcile: an effect changed what the next plan reads.
+    Again,
+    /// When something changes.
+    AwaitChange,
+    /// At this time, or earlier if something changes.
+    At(Timestamp),
+}
+
+impl Next {
+    /// At the earliest of these times; when something changes if there is none.
+    pub fn earliest(times: impl IntoIterator<Item = Option<Timestamp>>) -> Self {
+        times.into_iter().flatten().min().map_or(Self::AwaitChange, Self::At)
+    }
+}
+
+impl From<Option<Timestamp>> for Next {
+    fn from(time: Option<Timestamp>) -> Self {
+        time.map_or(Self::AwaitChange, Self::At)
+    }
+}
+
+/// A controller in four steps. A step without a client cannot write: `observe` and `plan` are synchronous and see caches
+/// and memory only.
+pub trait Reconciler: Send + Sync + 'static {
+    /// The reconciled kind, as the store holds it.
+    type Kind: Stored;
+    /// State of one object between reconciles. It may be lost at any time: what must survive is in the status.
+    type Memory: Default + Send + 'static;
+    /// Input of the plan.
+    type Observed: Send + Sync;
+    /// Decision about the next effects.
+    type Plan: Send + Sync;
+    /// Results of the effects.
+    type Done: Send + Sync;
+
+    /// Name in logs and metrics.
+    const NAME: &'static str;
+
+    /// Maximum number of rounds of the steps in one reconcile. Further rounds follow in a later reconcile, so that other
+    /// objects get a turn.
+    const MAX_ROUNDS: usize = 1;
+
+    /// Pause after [`Self::MAX_ROUNDS`].
+    const PAUSE: Duration = Duration::ZERO;
+
+    /// The shared dependencies.
+    fn ctx(&self) -> &Context;
+
+    /// The memory of all objects.
+    fn memories(&self) -> &Memories<Self::Memory>;
+
+    /// Reports an object that does not parse; None if it parses. Controllers of custom resources call
+    /// [`StatusWriter::report_unreadable`]. Default: facts of other kinds always parse.
+    ///
+    /// [`StatusWriter::report_unreadable`]: crate::status::StatusWriter::report_unreadable
+    fn unreadable(&self, _: &Key) -> impl Future<Output = Option<Result<(), Error>>> + Send {
+        std::future::ready(None)
+    }
+
+    /// Reads into the store or the memory what no watch delivers. Default: there is nothing to read.
+    fn fetch(&self, _: &Key, _: &mut Self::Memory) -> impl Future<Output = Result<(), Error>> + Send {
+        std::future::ready(Ok(()))
+    }
+
+    /// Reads the caches. None if the object does not exist or is being deleted: the frame then forgets it.
+    fn observe(self: &Arc<Self>, key: &Key, memory: &mut Self::Memory) -> Option<Self::Observed>;
+
+    /// Decides. Delegates to the planner of the product, which is pure and total.
+    fn plan(&self, observed: &Self::Observed, memory: &mut Self::Memory) -> Self::Plan;
+
+    /// Carries out the plan. Stops at the first error that the report cannot describe.
+    fn act(
+        self: &Arc<Self>,
+        observed: &Self::Observed,
+        plan: &Self::Plan,
+        memory: &mut Self::Memory,
+    ) -> impl Future<Output = Result<Self::Done, Error>> + Send;
+
+    /// Writes status and events if they are worth a write, also after a failed act. The error of act is returned to the
+    /// runtime in any case: reporting never masks the cause.
+    fn report(
+        self: &Arc<Self>,
+        observed: &Self::Observed,
+        plan: &Self::Plan,
+        done: Result<&Self::Done, &Error>,
+        memory: &mut Self::Memory,
+    ) -> impl Future<Output = Result<Next, Error>> + Send;
+
+    /// Discards what the controller keeps of an object outside its memory, such as polls and metric series. Called when
+    /// the object is gone or does not parse.
+    fn forget(&self, _: &Key) {}
+}
+
+impl<R: Reconciler> Controller for R {
+    type Kind = R::Kind;
+    const NAME: &'static str = R::NAME;
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
+        if let Some(reported) = self.unreadable(&key).await {
+            self.memories().take(&key, None);
+            self.forget(&key);
+            return finish(self.ctx(), reported.map(|()| Some(Next::AwaitChange)), R::PAUSE);
+        }
+        let uid = self.ctx().store.read(|world| world.table::<R::Kind>().get(&key).map(|object| object.id().uid));
+        let mut memory = self.memories().take(&key, uid.as_deref()).unwrap_or_default();
+        let result = rounds(&self, &key, &mut memory).await;
+        match (&result, uid) {
+            (Ok(None), _) | (_, None) => self.forget(&key),
+            (_, Some(uid)) => self.memories().put(key, uid, memory),
+        }
+        finish(self.ctx(), result, R::PAUSE)
+    }
+}
+
+/// Runs the steps. None if the object is gone.
+async fn rounds<R: Reconciler>(controller: &Arc<R>, key: &Key, memory: &mut R::Memory) -> Result<Option<Next>, Error> {
+    for _ in 0..R::MAX_ROUNDS {
+        if controller.ctx().is_over() {
+            return Ok(Some(Next::AwaitChange));
+        }
+        controller.fetch(key, memory).await?;
+        let Some(observed) = controller.observe(key, memory) else { return Ok(None) };
+        let plan = controller.plan(&observed, memory);
+        let done = controller.act(&observed, &plan, memory).await;
+        let reported = controller.report(&observed, &plan, done.as_ref(), memory).await;
+        done?;
+        match reported? {
+            Next::Again => {}
+            next => return Ok(Some(next)),
+        }
+    }
+    Ok(Some(Next::Again))
+}
+
+/// Maximum random delay added to a requeue, to spread objects with the same deadline.
+const JITTER: Duration = Duration::from_millis(50);
+
+fn finish(ctx: &Context, result: Result<Option<Next>, Error>, pause: Duration) -> ReconcileResult {
+    if let Err(error) = &result {
+        ctx.count(error);
+    }
+    Ok(match result? {
+        None | Some(Next::AwaitChange) => Action::AwaitChange,
+        Some(Next::Again) => Action::RequeueAfter(pause),
+        Some(Next::At(at)) => {
+            let left = Duration::try_from(at.duration_since(ctx.now())).unwrap_or(Duration::ZERO);
+            Action::RequeueAfter(left + JITTER.mul_f64(fastrand::f64()))
+        }
+    })
+}
+
+/// In-memory state by object. An entry belongs to one uid: a recreated object starts without memory.
+pub struct Memories<M>(Mutex<HashMap<Key, (String, M)>>);
+
+impl<M> Default for Memories<M> {
+    fn default() -> Self {
+        Self(Mutex::new(HashMap::new()))
+    }
+}
+
+impl<M> Memories<M> {
+    /// Removes the memory of an object and returns it if it belongs to this uid.
+    fn take(&self, key: &Key, uid: Option<&str>) -> Option<M> {
+        let (owner, memory) = self.lock().remove(key)?;
+        (Some(owner.as_str()) == uid).then_some(memory)
+    }
+
+    fn put(&self, key: Key, uid: String, memory: M) {
+        self.lock().insert(key, (uid, memory));
+    }
+
+    /// Number of objects with a memory.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether no object has a memory.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    // A panic loses the memory of its object only, since that was taken out of the map.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (String, M)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

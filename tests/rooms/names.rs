@@ -1,0 +1,131 @@
+//! A type name means one thing in the workspace, whether the type is public or private.
+
+use std::collections::BTreeMap;
+
+use crate::source::WORKSPACE;
+
+/// Names that Rust programs repeat by convention.
+const IDIOMATIC: [(&str, &str); 2] = [
+    ("Error", "each module may have its own error, named by its path: `lease::Error`"),
+    ("Inner", "private state behind a handle that is cloned"),
+];
+
+/// Names that mean several things today. The list may only shrink: rename a type, then delete its line here.
+const STILL_DOUBLE: &[&str] = &[
+    "ActionProgress",
+    "Amounts",
+    "Answer",
+    "Asked",
+    "Attempt",
+    "Bound",
+    "Bounded",
+    "Budget",
+    "Candidate",
+    "Check",
+    "Cluster",
+    "Compiled",
+    "Congestion",
+    "Document",
+    "Done",
+    "Entry",
+    "Expression",
+    "Fault",
+    "Flaw",
+    "Found",
+    "Full",
+    "Head",
+    "Host",
+    "Item",
+    "Kept",
+    "Key",
+    "Known",
+    "Limit",
+    "Line",
+    "List",
+    "Lost",
+    "Measure",
+    "Memory",
+    "Named",
+    "NodeList",
+    "Nodes",
+    "Number",
+    "Object",
+    "Observed",
+    "Outcome",
+    "Output",
+    "Parts",
+    "Place",
+    "Prometheus",
+    "Rank",
+    "Reader",
+    "Refusal",
+    "Reply",
+    "Request",
+    "RoundRobin",
+    "Row",
+    "Sample",
+    "Scale",
+    "Seen",
+    "Sender",
+    "Sensor",
+    "Server",
+    "Shared",
+    "Side",
+    "Slot",
+    "State",
+    "Statistics",
+    "Stop",
+    "Taken",
+    "Verb",
+    "Verdict",
+    "Walk",
+    "Wanted",
+    "Watched",
+    "What",
+    "When",
+    "Worker",
+    "Workload",
+    "World",
+    "Write",
+];
+
+/// Faults of these declarations, which are pairs of a type name and its file.
+fn problems<'a>(declarations: impl Iterator<Item = (&'a str, String)>, still_double: &[&str]) -> Vec<String> {
+    let mut files = BTreeMap::<&str, Vec<String>>::new();
+    for (name, file) in declarations {
+        files.entry(name).or_default().push(file);
+    }
+    let mut problems = Vec::new();
+    for (name, declared_in) in &files {
+        let is_idiomatic = IDIOMATIC.iter().any(|(idiom, _)| idiom == name);
+        if declared_in.len() > 1 && !is_idiomatic && !still_double.contains(name) {
+            problems
+                .push(format!("{name} is declared in {}: give all but one another name", declared_in.join(" and ")));
+        }
+    }
+    for name in still_double {
+        if files.get(name).is_none_or(|declared_in| declared_in.len() < 2) {
+            problems.push(format!("{name} means one thing now: delete it from STILL_DOUBLE"));
+        }
+    }
+    problems
+}
+
+#[test]
+fn a_type_name_means_one_thing() {
+    let files = || WORKSPACE.iter().flat_map(|package| &package.files);
+    let declarations =
+        files().flat_map(|file| file.code.types.iter().map(|name| (name.as_str(), file.path.display().to_string())));
+    assert!(declarations.clone().count() > 500, "only {} types were found", declarations.clone().count());
+    let problems = problems(declarations, STILL_DOUBLE);
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn double_names_are_seen() {
+    let declarations = [("A", "a.rs"), ("B", "a.rs"), ("A", "b.rs"), ("Error", "a.rs"), ("Error", "b.rs")];
+    let declarations = || declarations.iter().map(|(name, file)| (*name, (*file).to_owned()));
+    assert_eq!(problems(declarations(), &[]), ["A is declared in a.rs and b.rs: give all but one another name"]);
+    assert!(problems(declarations(), &["A"]).is_empty());
+    assert_eq!(problems(declarations(), &["A", "B"]), ["B means one thing now: delete it from STILL_DOUBLE"]);
+}
