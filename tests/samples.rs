@@ -45,6 +45,9 @@ fn collect(path: &Path, found: &mut Vec<(String, Value)>) {
         entries.iter().for_each(|entry| collect(entry, found));
         return;
     }
+    if path.extension() != Some("yaml".as_ref()) {
+        return;
+    }
     let text = std::fs::read_to_string(path).unwrap();
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -22,7 +22,7 @@ pub fn root() -> PathBuf {
 fn files(below: &str) -> Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(root().join(below))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    files.retain(|file| file.is_file());
+    files.retain(|file| file.extension() == Some("yaml".as_ref()));
     files.sort();
     ensure!(!files.is_empty(), "no samples in {below}");
     Ok(files)
