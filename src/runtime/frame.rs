@@ -47,8 +47,8 @@ impl From<Option<Timestamp>> for Next {
     }
 }
 
-/// A controller in four steps. A step without a client cannot write: `observe` and `plan` are synchronous and see caches
-/// and memory only.
+/// A controller in four steps. A step without a client cannot write: `observe` and `plan` are synchronous, and see
+/// caches and memory only.
 pub trait Reconciler: Send + Sync + 'static {
     /// The reconciled kind, as the store holds it.
     type Kind: Stored;
@@ -64,8 +64,8 @@ pub trait Reconciler: Send + Sync + 'static {
     /// Name in logs and metrics.
     const NAME: &'static str;
 
-    /// Maximum number of rounds of the steps in one reconcile. Further rounds follow in a later reconcile, so that other
-    /// objects get a turn.
+    /// Maximum number of rounds of the steps in one reconcile. Further rounds follow in a later reconcile, so that
+    /// other objects get a turn.
     const MAX_ROUNDS: usize = 1;
 
     /// Pause after [`Self::MAX_ROUNDS`].

@@ -1,4 +1,5 @@
-//! Writes of the status of an object: by one manager and method per kind, with the answer in the store, and with events.
+//! Writes of the status of an object: by one manager and method per kind, with the answer in the store, and with
+//! events.
 //!
 //! Owns the request. When a status is worth a write is decided by [`ganglion_core::status::StatusPolicy`].
 

@@ -11,7 +11,6 @@ const STILL_CIRCULAR: &[(&str, &str)] = &[
     ("ganglion-actions-plan", "crate"),
     ("ganglion-api", "crate"),
     ("ganglion-core", "crate::world"),
-    ("ganglion-nodes-plan", "crate::template"),
     ("ganglion-placement", "crate"),
     ("ganglion-placement-plan", "crate"),
     ("ganglion-pools", "crate"),

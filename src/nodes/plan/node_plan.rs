@@ -7,7 +7,7 @@ use ganglion_core::namespaces::Namespaces;
 use crate::asked::{Asked, SpecProblem};
 use crate::standing::Standing;
 
-/// What to measure of a node, and whether it may be measured.
+/// Measurements of a node, and whether they are allowed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePlan {
     pub asked: Result<Asked, SpecProblem>,

@@ -312,7 +312,7 @@ fn no_sample_message(case: &AssessmentInput, message: &str) -> String {
     }
 }
 
-/// What changed for users: everything except the last decision and times is written at once.
+/// Difference that users see: everything except the last decision and times is written at once.
 pub fn status_change(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> StatusChange {
     if !same_edges(old, new) {
         StatusChange::Edge

@@ -1,4 +1,5 @@
-//! Replaces WAO's plain fields in template texts, and limits the size of expressions. The engine parses everything else.
+//! Replaces WAO's plain fields in template texts, and limits the size of expressions. The engine parses everything
+//! else.
 
 use thiserror::Error;
 

@@ -81,7 +81,7 @@ fn problem(error: &Error, map: &Key) -> Option<(PolicyReason, String)> {
     Some((reason, words))
 }
 
-/// What a save did.
+/// Result of a save.
 #[derive(Debug)]
 pub struct Saved {
     pub result: SaveResult,

@@ -30,7 +30,7 @@ fn a_text_is_rendered(#[case] text: &str, #[case] expected: &str) {
     assert_eq!(sensor_of(text, &worker()).as_deref(), Ok(expected));
 }
 
-/// Of Go templates only plain fields work; the error links to the page with the equivalents.
+/// Plain fields are all that works of Go templates; the error links to the page with the equivalents.
 #[rstest]
 #[case::function("{{ trimSuffix \"-a\" .Hostname }}")]
 #[case::function_of_a_field("{{ upper .Hostname }}")]
