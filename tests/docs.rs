@@ -337,7 +337,8 @@ fn rendered(expression: &str) -> Result<String, String> {
 #[test]
 fn every_expression_on_the_page_of_templates_can_be_rendered() {
     let page = read("samples/nodeconfigtemplate/README.md");
-    let section = page.split("\n## Expressions\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap_or_default();
+    let section =
+        page.split("\n## Expressions\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap_or_default();
     let mut count = 0;
     for row in section.lines().filter(|line| line.starts_with("| `")) {
         let row = row.replace("\\|", "|");
