@@ -226,7 +226,6 @@ pub struct RewardAgent {
     pub initial: Option<Fraction>,
     /// If a container ran longer than this until it failed, or since it last failed, the failure moves the value
     /// towards 0.5; otherwise towards 0. 1s to 720h. Default: 10m.
-    /// 0. 1s to 720h. Default: 10m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean_time_to_failure: Option<DurationText>,
     /// Interval at which a pod whose containers run and never failed moves the value towards 1, 1m to 24h. Default:

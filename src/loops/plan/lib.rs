@@ -25,7 +25,7 @@
 //!
 //! # Terms of the API
 //!
-//! - *Hop*: a stage as an API object: Monitoring, Decision or Execution. Each stage reads the status of the stage
+//! - *Stage*: Monitoring, Decision or Execution, each an API object. Each stage reads the status of the stage
 //!   before it.
 //! - *Tag*: time and sequence number of a sample. Each stage copies the tag of the sample that it processed.
 //! - *Alarm*: a metric is beyond a level. It is *raised* once the value has been beyond `raise` for the time `for`. It
