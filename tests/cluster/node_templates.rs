@@ -300,7 +300,7 @@ fn what_is_too_long_or_no_selector_is_refused_or_said() {
         let mut odd = spec(world, ENDPOINT);
         for (term, words) in [
             (json!({"key": "a", "operator": "Is"}), "operator"),
-            (json!({"key": "a", "operator": "In"}), "need values"),
+            (json!({"key": "a", "operator": "In"}), "require values"),
         ] {
             odd["nodeSelector"] = json!({"matchExpressions": [term]});
             let refused = make(world, "odd", odd.clone()).await.err().context("a wrong selector was accepted")?;
