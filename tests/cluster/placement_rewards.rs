@@ -192,7 +192,7 @@ async fn learned(scene: &Scene<'_>) -> Result<String> {
     ensure!(reason(0) == "initial value 1.00 of type web on this node", "{said}");
     ensure!(reason(1) == "value 0.50 of type web on this node", "{said}");
     let said = scene.explained("db").await?;
-    ensure!(said["agents"][0]["abstains"].as_str().is_some_and(|why| why.contains("no pod of type db")), "{said}");
+    ensure!(said["agents"][0]["abstains"].as_str().is_some_and(|why| why.contains("for pods of type db")), "{said}");
     Ok(map)
 }
 
