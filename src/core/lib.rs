@@ -10,6 +10,7 @@ pub mod document;
 pub mod duration;
 pub mod expression;
 pub mod facts;
+pub mod json_patch;
 pub mod layout;
 pub mod names;
 pub mod namespaces;

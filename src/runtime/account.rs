@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::error::Error;
 use super::writer::Writer;
+use ganglion_core::json_patch::JsonPatch;
 
 /// The impersonation header.
 const HEADER: &str = "impersonate-user";
@@ -78,9 +79,8 @@ impl Account {
     }
 
     /// Patches an object or a subresource by a JSON patch, which contains its own preconditions.
-    pub async fn json<T: DeserializeOwned>(&self, path: ObjectPath<'_>, patch: &[Value]) -> Result<T, Error> {
-        let patch = serde_json::from_value(patch.into()).map_err(malformed)?;
-        self.patch(path, &Patch::<()>::Json(patch)).await
+    pub async fn json<T: DeserializeOwned>(&self, path: ObjectPath<'_>, patch: JsonPatch) -> Result<T, Error> {
+        self.patch(path, &Patch::<()>::Json(patch.into())).await
     }
 
     async fn patch<T: DeserializeOwned>(

@@ -16,13 +16,13 @@ use kube::core::Request;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::error::Error;
 use crate::metrics::Metrics;
 use ganglion_core::facts::{Identity, Key};
+use ganglion_core::json_patch::JsonPatch;
 
 /// A cluster-scoped or namespaced kind.
 pub trait Kube: Resource<DynamicType = (), Scope: ApiScope> + DeserializeOwned + Clone + Debug {}
@@ -181,11 +181,15 @@ impl Writer {
         self.call(self.client.request(request)).await
     }
 
-    /// Patches a status by a JSON patch that contains its own `test` operations.
-    pub async fn patch_status<K: Kube>(&self, manager: &str, key: &Key, patch: &[Value]) -> Result<K, Error> {
-        let patch = serde_json::from_value(patch.into()).map_err(|error| Error::Malformed(error.to_string()))?;
+    /// Patches an object by a JSON patch, which contains its own preconditions.
+    pub async fn patch_json<K: Kube>(&self, manager: &str, key: &Key, patch: JsonPatch) -> Result<K, Error> {
+        self.patch(manager, key, &Patch::Json::<()>(patch.into())).await
+    }
+
+    /// Patches a status by a JSON patch, which contains its own preconditions.
+    pub async fn patch_status<K: Kube>(&self, manager: &str, key: &Key, patch: JsonPatch) -> Result<K, Error> {
         let api = self.api::<K>(&key.namespace);
-        self.call(api.patch_status(&key.name, &changing(manager), &Patch::Json::<()>(patch))).await
+        self.call(api.patch_status(&key.name, &changing(manager), &Patch::Json::<()>(patch.into()))).await
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Owns the types only. The controller turns effects into requests.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -11,6 +13,7 @@ use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use ganglion_api::workload_action::status::SetRef;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use ganglion_core::facts::{Identity, Key, OtherKind};
+use ganglion_core::json_patch::JsonPatch;
 
 /// The next step for an action.
 #[derive(Clone, Debug, PartialEq)]
@@ -275,9 +278,7 @@ pub enum Patch {
     /// Strategic merge patch with uid and resourceVersion inside. Owner references are merged by uid, so the pod keeps
     /// the owners that others added.
     Strategic(Value),
-    /// JSON Patch (RFC 6902) with `test` operations. A test for `null` holds if nothing exists at that path (seen on a
-    /// real control plane). A failed test is a 422 without a cause.
-    Json(Value),
+    Json(JsonPatch),
 }
 
 impl PodChange {
@@ -309,26 +310,24 @@ impl PodChange {
     }
 }
 
-fn mark(uid: &str, slot: &str, rests_on: &Claimable) -> Value {
-    let test = |path: String, value: Value| json!({"op": "test", "path": path, "value": value});
-    let add = |path: String, value: Value| json!({"op": "add", "path": path, "value": value});
-    let at = |map: &str, key: &str| format!("/metadata/{map}/{}", key.replace('~', "~0").replace('/', "~1"));
-    let marks = json!({
-        marks::SLOT: slot, marks::ROLE: marks::ROLE_SURPLUS, marks::DELETION_COST: marks::LOWEST_COST,
-    });
-    let mut patch =
-        vec![test("/metadata/uid".to_owned(), json!(uid)), test("/metadata/deletionTimestamp".to_owned(), Value::Null)];
-    patch.extend(rests_on.label.iter().map(|(key, value)| test(at("labels", key), json!(value))));
-    if rests_on.annotated {
-        patch.push(test(at("annotations", marks::SLOT), json!(rests_on.held_by)));
-        patch.extend(
-            marks.as_object().into_iter().flatten().map(|(key, value)| add(at("annotations", key), value.clone())),
-        );
-    } else {
-        patch.push(test("/metadata/annotations".to_owned(), Value::Null));
-        patch.push(add("/metadata/annotations".to_owned(), marks));
+fn mark(uid: &str, slot: &str, rests_on: &Claimable) -> JsonPatch {
+    const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
+    let marks = [(marks::SLOT, slot), (marks::ROLE, marks::ROLE_SURPLUS), (marks::DELETION_COST, marks::LOWEST_COST)];
+    let mut patch = JsonPatch::of(uid);
+    patch.test(&["metadata", "deletionTimestamp"], Value::Null);
+    if let Some((key, value)) = &rests_on.label {
+        patch.test(&["metadata", "labels", key], &**value);
     }
-    Value::Array(patch)
+    if rests_on.annotated {
+        patch.test(&["metadata", "annotations", marks::SLOT], rests_on.held_by.clone());
+        for (key, value) in marks {
+            patch.add(&["metadata", "annotations", key], value);
+        }
+    } else {
+        patch.test(&ANNOTATIONS, Value::Null);
+        patch.add(&ANNOTATIONS, json!(BTreeMap::from(marks)));
+    }
+    patch
 }
 
 /// Owner reference to an action, not as controller. The pod is deleted if the action vanishes, and a GitOps tool does

@@ -18,6 +18,7 @@ use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::status::PoolChange;
 use ganglion_api::swarm_pool::{PoolWorkloadKind, SwarmPool};
 use ganglion_core::facts::{DeploymentFact, Identity, Key, PodFact, StatefulSet, StatefulSetFact};
+use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::Origin;
 use ganglion_pools_plan::file::{ListChange, prune};
 use ganglion_pools_plan::plan::{HandoverPlan, distrusted, plan};
@@ -87,20 +88,16 @@ impl SwarmPoolController {
     }
 
     async fn write_replicas(&self, workload: &Workload, replicas: i32) -> Result<(), Error> {
-        let patch = json!([
-            {"op": "test", "path": "/metadata/uid", "value": workload.uid},
-            {"op": "test", "path": "/metadata/resourceVersion", "value": workload.version},
-            {"op": "add", "path": "/spec/replicas", "value": replicas},
-        ]);
-        let patch = serde_json::from_value(patch).map_err(|error| Error::Malformed(error.to_string()))?;
-        let (key, patch, writer) = (&workload.key, Patch::Json::<()>(patch), &self.ctx.writer);
+        let mut patch = JsonPatch::at_version(&workload.uid, &workload.version);
+        patch.add(&["spec", "replicas"], replicas);
+        let (key, writer) = (&workload.key, &self.ctx.writer);
         match workload.fact.kind {
             PoolWorkloadKind::StatefulSet => {
-                let set = writer.patch::<StatefulSet>(marks::SWARM_MANAGER, key, &patch).await?;
+                let set = writer.patch_json::<StatefulSet>(marks::SWARM_MANAGER, key, patch).await?;
                 self.ctx.store.apply(StatefulSetFact::from(set), Origin::Own);
             }
             PoolWorkloadKind::Deployment => {
-                let set = writer.patch::<Deployment>(marks::SWARM_MANAGER, key, &patch).await?;
+                let set = writer.patch_json::<Deployment>(marks::SWARM_MANAGER, key, patch).await?;
                 self.ctx.store.apply(DeploymentFact::from(set), Origin::Own);
             }
         }

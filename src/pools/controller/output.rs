@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::Patch;
 use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
 
 use super::memory::Memory;
 use super::{Stop, SwarmPoolController, namespace, own_key};
@@ -19,6 +17,7 @@ use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::output::{Output, OutputLayout};
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_core::facts::{ConfigMapFact, Identity, Key};
+use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::Origin;
 use ganglion_pools_plan::file::{self, Published, RECORD_KEY};
 use ganglion_pools_plan::state::PoolProblem;
@@ -174,9 +173,8 @@ impl SwarmPoolController {
                     self.ctx.writer.create(marks::SWARM_MANAGER, &key.namespace, &map).await
                 }
                 Some(part) => {
-                    let patch = serde_json::from_value(change(pool, part, &text, &record).into());
-                    let patch = patch.map_err(|error| Error::Malformed(error.to_string()))?;
-                    self.ctx.writer.patch::<ConfigMap>(marks::SWARM_MANAGER, &key, &Patch::Json::<()>(patch)).await
+                    let patch = change(pool, part, &text, &record);
+                    self.ctx.writer.patch_json(marks::SWARM_MANAGER, &key, patch).await
                 }
             }
         };
@@ -283,21 +281,13 @@ fn label(pool: &SwarmPool) -> Option<String> {
 }
 
 /// JSON patch that writes the list and the record into an existing ConfigMap.
-fn change(pool: &SwarmPool, part: &OutputPart, text: &str, record: &str) -> Vec<Value> {
-    let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
-    let mut patch = vec![test("/metadata/uid", &part.id.uid), test("/metadata/resourceVersion", &part.id.version)];
+fn change(pool: &SwarmPool, part: &OutputPart, text: &str, record: &str) -> JsonPatch {
     let (bare_data, bare_labels) = part.bare;
-    if bare_data {
-        patch.push(json!({"op": "add", "path": "/data", "value": {}}));
-    }
-    patch.push(json!({"op": "add", "path": format!("/data/{}", pool.spec.output.key), "value": text}));
-    patch.push(json!({"op": "add", "path": format!("/data/{RECORD_KEY}"), "value": record}));
+    let mut patch = JsonPatch::at_version(&part.id.uid, &part.id.version);
+    patch.add_entry(&["data"], bare_data, &pool.spec.output.key, text);
+    patch.add(&["data", RECORD_KEY], record);
     if let Some(label) = label(pool) {
-        if bare_labels {
-            patch.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));
-        }
-        let path = format!("/metadata/labels/{}", marks::SWARM_POOL.replace('/', "~1"));
-        patch.push(json!({"op": "add", "path": path, "value": label}));
+        patch.add_entry(&["metadata", "labels"], bare_labels, marks::SWARM_POOL, label);
     }
     patch
 }

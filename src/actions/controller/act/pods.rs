@@ -68,9 +68,7 @@ fn set_gone(new: &NewPod) -> ActError {
 pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result<EffectOutcome, ActError> {
     let patch = match change.patch(pod) {
         Patch::Strategic(patch) => kube::api::Patch::Strategic(patch),
-        Patch::Json(patch) => {
-            kube::api::Patch::Json(serde_json::from_value(patch).map_err(|error| Error::Malformed(error.to_string()))?)
-        }
+        Patch::Json(patch) => kube::api::Patch::Json(patch.into()),
     };
     written::<Pod, PodFact>(ctx, pod, ctx.writer.patch(marks::MANAGER, &pod.key, &patch).await)
 }
@@ -104,11 +102,8 @@ pub async fn release(ctx: &Context, pod: &Identity, node: Option<&str>) -> Resul
     if stored.metadata.uid.as_deref() != Some(&pod.uid) {
         return Err(Error::Conflict(format!("another pod has the name {}", pod.key.name)).into());
     }
-    let gated = json!({"metadata": {"uid": pod.uid}, "spec": stored.spec});
-    let Some(operations) = release_patch(&gated, node) else {
+    let Some(patch) = release_patch(&json!({"spec": stored.spec}), &pod.uid, node) else {
         return Err(Error::Conflict(format!("pod {} is not gated any more", pod.key.name)).into());
     };
-    let operations = serde_json::from_value(operations).map_err(|error| Error::Malformed(error.to_string()))?;
-    let patch: kube::api::Patch<Value> = kube::api::Patch::Json(operations);
-    written::<Pod, PodFact>(ctx, pod, ctx.writer.patch(marks::MANAGER, &pod.key, &patch).await)
+    written::<Pod, PodFact>(ctx, pod, ctx.writer.patch_json(marks::MANAGER, &pod.key, patch).await)
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use ganglion_api::marks;
 use ganglion_api::workload_action::status::Step;
 use ganglion_core::facts::{Identity, Key, PodFact};
+use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::World;
 
 /// Maximum time for which a pod stays gated while an operator runs, even if a slot wants it.
@@ -59,21 +60,19 @@ fn is_wanted(world: &World, pod: &PodFact) -> bool {
 /// The patch that releases a pod, given as the API server sent it. If a node is given, the patch also pins the pod to
 /// it, in every term of its required node affinity, since the scheduler needs only one term to match. None if the gate
 /// is gone.
-pub fn release_patch(pod: &Value, node: Option<&str>) -> Option<Value> {
+pub fn release_patch(pod: &Value, uid: &str, node: Option<&str>) -> Option<JsonPatch> {
     let gates = pod.pointer("/spec/schedulingGates")?.as_array()?;
     let at = gates.iter().position(|gate| gate["name"] == marks::GATE)?;
-    let gate = format!("/spec/schedulingGates/{at}");
-    let mut patch = vec![
-        json!({"op": "test", "path": "/metadata/uid", "value": pod.pointer("/metadata/uid")}),
-        json!({"op": "test", "path": format!("{gate}/name"), "value": marks::GATE}),
-    ];
+    let index = at.to_string();
+    let mut patch = JsonPatch::of(uid);
+    patch.test(&["spec", "schedulingGates", &index, "name"], marks::GATE);
     if let Some(node) = node {
         let affinity = pod.pointer("/spec/affinity").cloned().unwrap_or(Value::Null);
-        patch.push(json!({"op": "test", "path": "/spec/affinity", "value": affinity}));
-        patch.push(json!({"op": "add", "path": "/spec/affinity", "value": pinned(affinity, node)}));
+        patch.test(&["spec", "affinity"], affinity.clone());
+        patch.add(&["spec", "affinity"], pinned(affinity, node));
     }
-    patch.push(json!({"op": "remove", "path": gate}));
-    Some(Value::Array(patch))
+    patch.remove(&["spec", "schedulingGates", &index]);
+    Some(patch)
 }
 
 /// The affinity, narrowed to this node.

@@ -27,6 +27,7 @@ use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use ganglion_api::sample::{Sample, Tag};
 use ganglion_core::facts::{Identity, Key};
+use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::Fact;
 use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::decision::{Executor, settlement};
@@ -266,7 +267,7 @@ impl MonitoringController {
     async fn write(&self, object: &Monitoring, id: &Identity, status: &MonitoringStatus) -> Result<Monitoring, Error> {
         match self.ctx.writer.replace_status(STATUS.manager, id, status).await {
             Err(Error::Conflict(_)) => {
-                self.ctx.writer.patch_status(STATUS.manager, &id.key, &patch(object, status)?).await
+                self.ctx.writer.patch_status(STATUS.manager, &id.key, patch(object, status)?).await
             }
             replaced => replaced,
         }
@@ -392,18 +393,20 @@ fn without_sample(spec: &MonitoringSpec) -> MonitoringSpec {
 
 /// Returns a JSON patch that replaces the status if it still has the tag that was read. A late request of a process
 /// that has ended may have changed it.
-fn patch(object: &Monitoring, status: &MonitoringStatus) -> Result<Vec<serde_json::Value>, Error> {
-    use serde_json::json;
+fn patch(object: &Monitoring, status: &MonitoringStatus) -> Result<JsonPatch, Error> {
     let malformed = |error: serde_json::Error| Error::Malformed(error.to_string());
-    let test = |path: &str, value: serde_json::Value| json!({"op": "test", "path": path, "value": value});
-    let uid = test("/metadata/uid", json!(object.metadata.uid));
-    let unchanged = match object.status.as_ref().and_then(|status| status.tag.as_ref()) {
-        Some(tag) => test("/status/tag", serde_json::to_value(tag).map_err(malformed)?),
+    let id = object.id();
+    let mut patch = match object.status.as_ref().and_then(|status| status.tag.as_ref()) {
+        Some(tag) => {
+            let mut patch = JsonPatch::of(&id.uid);
+            patch.test(&["status", "tag"], serde_json::to_value(tag).map_err(malformed)?);
+            patch
+        }
         // Without a tag there is no earlier status to protect.
-        None => test("/metadata/resourceVersion", json!(object.metadata.resource_version)),
+        None => JsonPatch::at_version(&id.uid, &id.version),
     };
-    let value = serde_json::to_value(status).map_err(malformed)?;
-    Ok(vec![uid, unchanged, json!({"op": "add", "path": "/status", "value": value})])
+    patch.add(&["status"], serde_json::to_value(status).map_err(malformed)?);
+    Ok(patch)
 }
 
 /// Returns the pushed sample if it was not accepted or refused before. After a restart the tags decide: a sample that

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Value, json};
 
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::action::Rung;
@@ -24,6 +23,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::Claim;
 use ganglion_api::marks;
 use ganglion_core::facts::Key;
+use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_loops_plan::execution::{EffectResult, ExecutionEffect, ObjectVersion, TargetState};
 use ganglion_runtime::account::Account;
@@ -174,10 +174,9 @@ fn thing(meta: &ObjectMeta) -> ObjectVersion {
     }
 }
 
-/// Returns the `test` operations of a JSON patch that changes only this generation of the object.
-fn tests_of(thing: &ObjectVersion) -> Vec<Value> {
-    let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
-    vec![test("/metadata/uid", json!(thing.uid)), test("/metadata/generation", json!(thing.generation))]
+/// Starts a JSON patch that changes only this generation of the object.
+fn patch_of(thing: &ObjectVersion) -> JsonPatch {
+    JsonPatch::at_generation(&thing.uid, thing.generation)
 }
 
 /// Carries out the effect. Returns an error if this process lost the lease, or if a permission has not been missing for

@@ -1,12 +1,13 @@
 //! Reads and sets one field of the target, for kinds that the operator's settings allow.
 
 use kube::api::DynamicObject;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Actor, Targets, find, no_such_kind, tests_of, thing, unknown_kind};
+use super::{Actor, Targets, find, no_such_kind, patch_of, thing, unknown_kind};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_core::facts::holder;
+use ganglion_core::json_patch::pointer_text;
 use ganglion_loops_plan::execution::{ObjectVersion, TargetState, value_text};
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
@@ -56,7 +57,7 @@ fn name(target: &TargetRef) -> String {
 
 /// Returns the JSON pointer of a dotted path.
 fn pointer(path: &str) -> String {
-    path.split('.').map(|part| format!("/{}", part.replace('~', "~0").replace('/', "~1"))).collect()
+    pointer_text(&path.split('.').collect::<Vec<_>>())
 }
 
 /// Sets the field if the target still has this generation.
@@ -69,11 +70,16 @@ pub async fn act(
 ) -> Result<Option<String>, Error> {
     let Some(found) = find(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
     let url = found.url(&actor.loop_key.namespace);
-    let mut patch = tests_of(target);
+    let mut patch = patch_of(target);
+    let parts: Vec<_> = path.split('.').collect();
     // In a list, `add` would insert an element.
-    let in_list = path.rsplit('.').next().is_some_and(|last| last.parse::<usize>().is_ok());
-    patch.push(json!({"op": if in_list { "replace" } else { "add" }, "path": pointer(path), "value": value}));
+    let in_list = parts.last().is_some_and(|last| last.parse::<usize>().is_ok());
+    if in_list {
+        patch.replace(&parts, value.clone());
+    } else {
+        patch.add(&parts, value.clone());
+    }
     let object_path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
-    let object: DynamicObject = actor.account.json(object_path, &patch).await?;
+    let object: DynamicObject = actor.account.json(object_path, patch).await?;
     Ok(Some(value_text(object.data.pointer(&pointer(path)))))
 }

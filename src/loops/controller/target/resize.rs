@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::api::{DynamicObject, ObjectList};
 use kube::core::Selector;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Actor, Targets, find, no_such_kind, thing, unknown_kind};
 use ganglion_api::closed_loop::action::Resize;
@@ -15,6 +15,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::source::ResourceName;
 use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
+use ganglion_core::json_patch::JsonPatch;
 use ganglion_loops_plan::execution::{
     ObjectVersion, PendingResize, PodResize, PodResources, ResizeTarget, TargetState,
 };
@@ -116,9 +117,10 @@ pub async fn act(
     let url = pods_url(actor);
     for pod in pods {
         let path = ObjectPath { url: &url, name: &pod.name, subresource: Some("resize") };
-        let at = format!("/spec/containers/{}", pod.index);
+        let index = pod.index.to_string();
+        let at = ["spec", "containers", &index];
         let patch = patch(&pod.thing, &at, container, resource, &pod.from, &pod.to);
-        let _: Pod = actor.account.json(path, &patch).await?;
+        let _: Pod = actor.account.json(path, patch).await?;
     }
     Ok(None)
 }
@@ -135,28 +137,28 @@ pub async fn act_on_template(
     let Some(found) = find(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
     let url = found.url(&actor.loop_key.namespace);
     let path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
-    let at = format!("/spec/template/spec/containers/{index}");
+    let index = index.to_string();
+    let at = ["spec", "template", "spec", "containers", &index];
     let (resource, from, to) = change;
     let patch = patch(target, &at, container, resource, from, to);
-    let _: DynamicObject = actor.account.json(path, &patch).await?;
+    let _: DynamicObject = actor.account.json(path, patch).await?;
     Ok(None)
 }
 
 /// Returns the JSON patch for one container. It tests the generation that was read.
 fn patch(
     thing: &ObjectVersion,
-    at: &str,
+    at: &[&str],
     container: &str,
     resource: ResourceName,
     from: &Quantities,
     to: &Quantities,
-) -> Vec<Value> {
-    let mut patch = super::tests_of(thing);
-    patch.push(json!({"op": "test", "path": format!("{at}/name"), "value": container}));
+) -> JsonPatch {
+    let mut patch = super::patch_of(thing);
+    patch.test(&[at, &["name"]].concat(), container);
     for (kind, from, to) in [("requests", &from.request, &to.request), ("limits", &from.limit, &to.limit)] {
         if let Some(to) = to.as_ref().filter(|_| from != to) {
-            let path = format!("{at}/resources/{kind}/{}", resource.as_str());
-            patch.push(json!({"op": "replace", "path": path, "value": to}));
+            patch.replace(&[at, &["resources", kind, resource.as_str()]].concat(), json!(to));
         }
     }
     patch

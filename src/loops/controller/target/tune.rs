@@ -10,6 +10,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::tunable::Tuning;
 use ganglion_api::marks;
 use ganglion_core::facts::{Identity, Key};
+use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::Origin;
 use ganglion_loops_plan::execution::{TargetState, TunedLoop};
 use ganglion_loops_plan::tuning::effective_policy;
@@ -75,10 +76,11 @@ async fn make_room(targets: &Targets, key: &Key, uid: &str, manager: &str) -> Re
         Some((tuned.resource_version()?, effective_policy::obsolete(tunable, tuning, exists, now)))
     });
     let Some((version, places)) = found.filter(|(_, places)| !places.is_empty()) else { return Ok(()) };
-    let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
-    let mut patch = vec![test("/metadata/uid", uid), test("/metadata/resourceVersion", &version)];
-    patch.extend(places.iter().rev().map(|place| json!({"op": "remove", "path": format!("/status/tuning/{place}")})));
-    let tuned = targets.ctx.writer.patch_status::<ClosedLoop>(manager, key, &patch).await?;
+    let mut patch = JsonPatch::at_version(uid, &version);
+    for place in places.iter().rev() {
+        patch.remove(&["status", "tuning", &place.to_string()]);
+    }
+    let tuned = targets.ctx.writer.patch_status::<ClosedLoop>(manager, key, patch).await?;
     targets.ctx.store.apply(tuned, Origin::Own);
     Ok(())
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::Patch;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use ganglion_api::marks;
 use ganglion_api::node_config::template::NodeConfigTemplate;
 use ganglion_api::node_config::{NodeConfig, NodeConfigSpec};
+use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::Fact;
 use ganglion_nodes_plan::template::name;
 use ganglion_nodes_plan::template::plan::{Write, is_labelled};
@@ -80,28 +80,21 @@ async fn change(
     config: &NodeConfig,
     spec: &Arc<NodeConfigSpec>,
 ) -> Result<(), Error> {
-    let patch = serde_json::from_value(change_of(template, config, spec).into());
-    let patch = Patch::Json::<()>(patch.map_err(|error| Error::Malformed(error.to_string()))?);
     let key = config.id().key;
-    let write = ctx.writer.patch::<NodeConfig>(marks::TEMPLATE_MANAGER, &key, &patch);
+    let patch = change_of(template, config, spec);
+    let write = ctx.writer.patch_json::<NodeConfig>(marks::TEMPLATE_MANAGER, &key, patch);
     ctx.write_own::<NodeConfigTemplate, NodeConfig>("ChangeNodeConfig", config, write).await
 }
 
 /// JSON patch that sets the spec, and the template's label if it is missing.
-fn change_of(template: &NodeConfigTemplate, config: &NodeConfig, spec: &NodeConfigSpec) -> Vec<Value> {
-    let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": config.metadata.uid})];
+fn change_of(template: &NodeConfigTemplate, config: &NodeConfig, spec: &NodeConfigSpec) -> JsonPatch {
+    let mut patch = JsonPatch::of(config.metadata.uid.as_deref().unwrap_or_default());
     if config.spec != *spec {
-        patch.push(json!({"op": "replace", "path": "/spec", "value": spec}));
+        patch.replace(&["spec"], json!(spec));
     }
     let own = template.name_any();
     if let Some(label) = name::label(&own).filter(|_| !is_labelled(config, &own)) {
-        patch.push(if config.labels().is_empty() {
-            let (key, value) = label_of(label);
-            json!({"op": "add", "path": "/metadata/labels", "value": {key: value}})
-        } else {
-            let path = format!("/metadata/labels/{}", marks::TEMPLATE.replace('/', "~1"));
-            json!({"op": "add", "path": path, "value": label})
-        });
+        patch.add_entry(&["metadata", "labels"], config.labels().is_empty(), marks::TEMPLATE, label);
     }
     patch
 }
@@ -142,7 +135,7 @@ mod tests {
                 vec![test, json!({"op": "add", "path": "/metadata/labels", "value": {"ganglion.dev/template": "all"}})],
             ),
         ] {
-            assert_eq!(change_of(&template, &config(labels), wanted), expected);
+            assert_eq!(json!(change_of(&template, &config(labels), wanted)), Value::Array(expected));
         }
     }
 }

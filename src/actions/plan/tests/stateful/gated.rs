@@ -62,16 +62,15 @@ fn a_pod_that_its_slot_gave_up_is_released() {
             {"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}})
 )]
 fn a_pin_is_in_every_term(#[case] affinity: serde_json::Value, #[case] expected: serde_json::Value) {
-    let mut pod =
-        json!({"metadata": {"uid": "u"}, "spec": {"schedulingGates": [{"name": "other"}, {"name": marks::GATE}]}});
+    let mut pod = json!({"spec": {"schedulingGates": [{"name": "other"}, {"name": marks::GATE}]}});
     if !affinity.is_null() {
         pod["spec"]["affinity"] = affinity;
     }
-    let patch = release_patch(&pod, Some("n")).expect("it is gated");
+    let patch = json!(release_patch(&pod, "u", Some("n")).expect("it is gated"));
     let patch = patch.as_array().unwrap();
     let pin = patch.iter().find(|step| step["op"] == "add").expect("a pin");
     assert_eq!(pin["value"], expected);
     assert_eq!(patch.last(), Some(&json!({"op": "remove", "path": "/spec/schedulingGates/1"})));
-    let free = release_patch(&pod, None).expect("it is gated");
+    let free = json!(release_patch(&pod, "u", None).expect("it is gated"));
     assert!(free.as_array().unwrap().iter().all(|step| step["op"] != "add"), "{free}");
 }
