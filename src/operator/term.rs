@@ -26,7 +26,6 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::events;
 use ganglion_runtime::frame::Memories;
-use ganglion_runtime::impersonation::Impersonation;
 use ganglion_runtime::polls;
 use ganglion_runtime::run::{Controller, Run, run as run_controller};
 use ganglion_runtime::watch::namespaces::NamespaceFeeds;
@@ -73,7 +72,7 @@ impl Term<'_> {
         self.start(loops, |ctx| ClosedLoopController {
             namespaces,
             targets: targets(&ctx),
-            impersonation: Impersonation::default(),
+            impersonations: Default::default(),
             outbound: Arc::clone(outbound),
             memories: Memories::default(),
             preflights: Preflights::default(),

@@ -28,7 +28,7 @@ mod waits;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use ganglion_actions_plan::effect::{self, Effect};
 use ganglion_actions_plan::notify::is_pending;
@@ -53,9 +53,6 @@ use waits::Waits;
 
 /// Requeue interval of a running action whose workload is of a kind that the operator does not watch.
 const UNWATCHED: Duration = Duration::from_secs(1);
-
-/// Time for which requests must be forbidden before the action fails.
-const BELIEVE_REFUSAL_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
 const STATUS: StatusWriter = StatusWriter {
     manager: marks::STATUS_MANAGER,
@@ -94,18 +91,13 @@ impl SharedState {
 }
 
 /// State of one action between reconciles.
+#[derive(Default)]
 pub struct ActionMemory {
     refusals: Refusals,
     /// Effects whose requests had no answer, so that their outcome is unknown.
     unanswered: Vec<Effect>,
     /// State of the running reconcile.
     pass: Pass,
-}
-
-impl Default for ActionMemory {
-    fn default() -> Self {
-        Self { refusals: Refusals::new(BELIEVE_REFUSAL_AFTER), unanswered: Vec::new(), pass: Pass::default() }
-    }
 }
 
 /// State of one reconcile, across its rounds.

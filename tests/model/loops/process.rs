@@ -28,7 +28,6 @@ use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::error::Class;
 use ganglion_runtime::events;
 use ganglion_runtime::frame::Memories;
-use ganglion_runtime::impersonation::Impersonation;
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::queue::Queue;
 use ganglion_runtime::run::{Action, Controller, ReconcileResult};
@@ -274,7 +273,7 @@ fn parts(ctx: &Context) -> [Part; 4] {
         ctx: ctx.clone(),
         targets: targets.clone(),
         namespaces: Namespaces::default(),
-        impersonation: Impersonation::default(),
+        impersonations: Default::default(),
         outbound: Arc::clone(&outbound),
         memories: Memories::default(),
         preflights: Preflights::default(),

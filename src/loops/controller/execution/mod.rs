@@ -38,6 +38,7 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::reference;
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
+use ganglion_runtime::refusals::Refusals;
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
 pub use webhooks::Webhooks;
 
@@ -66,8 +67,8 @@ pub struct ExecutionController {
 pub struct ExecutionMemory {
     /// Time of the last event about a successful decision.
     last_event_at: Option<Timestamp>,
-    /// Time when a permission was first found missing.
-    forbidden: Option<Timestamp>,
+    /// Requests of the loop's account that were forbidden.
+    refusals: Refusals,
     round: Round,
 }
 
@@ -280,7 +281,7 @@ impl ExecutionController {
     fn actor(&self, observed: &ObservedExecution, memory: &ExecutionMemory) -> Actor {
         let (id, spec) = (observed.execution.id(), &observed.execution.spec);
         let actor = Actor::of(&self.targets, &id.key, &spec.target, spec.service_account_name.as_deref());
-        actor.executing(id.uid, memory.forbidden)
+        actor.executing(id.uid).after(memory.refusals)
     }
 
     async fn read_target(
@@ -292,7 +293,7 @@ impl ExecutionController {
         let Some(rung) = observed.rung() else { return Ok(ExecutionDone::Rest(Next::AwaitChange)) };
         let mut actor = self.actor(observed, memory);
         let read = target::look(&self.targets, &mut actor, rung, observed.status.claim.as_ref()).await;
-        memory.forbidden = actor.doubt;
+        memory.refusals = actor.refusals;
         Ok(ExecutionDone::Read { target_state: read?, sent })
     }
 
@@ -304,7 +305,7 @@ impl ExecutionController {
     ) -> Result<EffectResult, Error> {
         let mut actor = self.actor(observed, memory);
         let result = target::act(&self.targets, &mut actor, effect).await;
-        memory.forbidden = actor.doubt;
+        memory.refusals = actor.refusals;
         result
     }
 
