@@ -21,7 +21,7 @@ use ganglion_loops::target::Targets;
 use ganglion_nodes::config::{self as node_config, NodeConfigController, PolledNodes};
 use ganglion_nodes::template::NodeConfigTemplateController;
 use ganglion_placement::policy::{PlacementPolicyController, UsagePublisher, run_usage};
-use ganglion_pools::{PoolMemory, SwarmPoolController};
+use ganglion_pools::{SwarmPoolController, WorkerProbes};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::events;
@@ -139,8 +139,8 @@ impl Term<'_> {
             namespaces: settings.namespaces(),
             config_maps: feeds,
             outbound: Arc::clone(outbound),
-            polls: Arc::default(),
-            memory: PoolMemory::default(),
+            probes: WorkerProbes::default(),
+            memories: Memories::default(),
         });
         self.tasks.spawn(ganglion_pools::run_probes(controller, polls::PollLimits { polls: pools.probes }));
     }
