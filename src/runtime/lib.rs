@@ -30,7 +30,6 @@ pub mod eviction;
 pub mod frame;
 pub mod guard;
 pub mod impersonation;
-pub mod invalid;
 pub mod lease;
 pub mod metrics;
 pub mod polls;
