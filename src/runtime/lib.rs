@@ -29,7 +29,6 @@ pub mod events;
 pub mod eviction;
 pub mod frame;
 pub mod guard;
-pub mod invalid;
 pub mod lease;
 pub mod metrics;
 pub mod permissions;

@@ -103,8 +103,6 @@ pub struct ActionMemory {
 /// State of one reconcile, across its rounds.
 #[derive(Default)]
 struct Pass {
-    /// Number of finished rounds.
-    rounds: usize,
     failures: Failures,
     /// Step that follows from a refusal. Only the refusal leads to it, so it replaces the plan of the next round.
     follow_up: Option<effect::Next>,
@@ -140,14 +138,12 @@ impl Reconciler for WorkloadActionController {
         STATUS.report_unreadable::<WorkloadAction>(&self.ctx, key).await
     }
 
-    /// Reads in the first round only: later rounds read what their own effects changed.
-    async fn fetch(&self, key: &Key, memory: &mut ActionMemory) -> Result<(), Error> {
-        if memory.pass.rounds == 0 {
-            self.notice(key);
-            self.read_unanswered(key, memory).await?;
-            self.read_owner(key, memory).await?;
-        }
-        Ok(())
+    /// Reads what is unknown. Later rounds read what their own effects changed.
+    async fn begin(&self, key: &Key, memory: &mut ActionMemory) -> Result<(), Error> {
+        memory.pass = Pass::default();
+        self.notice(key);
+        self.read_unanswered(key, memory).await?;
+        self.read_owner(key, memory).await
     }
 
     /// Returns deleted actions, too: their finalizer is removed at the end.
@@ -194,18 +190,13 @@ impl Reconciler for WorkloadActionController {
         _: &Arc<WorkloadAction>,
         plan: &ActionPlan,
         done: Result<&(), &Error>,
-        memory: &mut ActionMemory,
+        _: &mut ActionMemory,
     ) -> Result<Next, Error> {
-        let next = match (plan, done) {
+        Ok(match (plan, done) {
             (ActionPlan::Perform(_), Ok(())) => Next::Again,
             (ActionPlan::Wait(next), Ok(())) => *next,
             (_, Err(_)) => Next::AwaitChange,
-        };
-        memory.pass.rounds += 1;
-        if next != Next::Again || memory.pass.rounds == Self::MAX_ROUNDS {
-            memory.pass = Pass::default();
-        }
-        Ok(next)
+        })
     }
 
     fn forget(&self, key: &Key) {

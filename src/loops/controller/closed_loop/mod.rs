@@ -122,7 +122,7 @@ impl Reconciler for ClosedLoopController {
         STATUS.report_unreadable::<ClosedLoop>(&self.ctx, key).await
     }
 
-    async fn fetch(&self, key: &Key, memory: &mut ClosedLoopMemory) -> Result<(), Error> {
+    async fn begin(&self, key: &Key, memory: &mut ClosedLoopMemory) -> Result<(), Error> {
         if let Some(family) = self.family(key) {
             memory.access = self.access(key, &family.parent).await?;
         }

@@ -72,11 +72,8 @@ pub struct ExecutionMemory {
     round: Round,
 }
 
-/// Position in a reconcile. A reconcile that ends, also by an error, leaves nothing to the next one: others may change
-/// the target in between.
+/// Position in a reconcile. A reconcile leaves nothing to the next one: others may change the target in between.
 struct Round {
-    /// Number of the round in this reconcile.
-    number: usize,
     /// State of the target, if it was read in this reconcile.
     target_state: Option<TargetState>,
     /// Whether the claim in the status may have been carried out.
@@ -85,7 +82,7 @@ struct Round {
 
 impl Default for Round {
     fn default() -> Self {
-        Self { number: 0, target_state: None, sent: Sent::Maybe }
+        Self { target_state: None, sent: Sent::Maybe }
     }
 }
 
@@ -159,6 +156,11 @@ impl Reconciler for ExecutionController {
         STATUS.report_unreadable::<Execution>(&self.ctx, key).await
     }
 
+    async fn begin(&self, _: &Key, memory: &mut ExecutionMemory) -> Result<(), Error> {
+        memory.round = Round::default();
+        Ok(())
+    }
+
     fn observe(self: &Arc<Self>, key: &Key, _: &mut ExecutionMemory) -> Option<ObservedExecution> {
         let family = self.ctx.store.read(|world| world.family(key))?.own();
         if family.parent.metadata.deletion_timestamp.is_some() {
@@ -228,28 +230,23 @@ impl Reconciler for ExecutionController {
         done: Result<&ExecutionDone, &Error>,
         memory: &mut ExecutionMemory,
     ) -> Result<Next, Error> {
-        let round = std::mem::take(&mut memory.round);
-        let number = round.number + 1;
-        let next = match done {
+        match done {
             Err(_) => return Ok(Next::AwaitChange),
             Ok(ExecutionDone::Rest(next)) => return Ok(*next),
             Ok(ExecutionDone::Read { target_state, sent }) => {
-                Round { number, target_state: Some(target_state.clone()), sent: *sent }
+                memory.round = Round { target_state: Some(target_state.clone()), sent: *sent };
             }
             Ok(ExecutionDone::Record(status)) => {
                 self.record(observed, memory, status).await?;
                 if status.claim.is_some() && status.claim != observed.status.claim {
                     // Reads the decision again: it may have been withdrawn in the meantime.
                     self.ctx.refresh::<Decision>(&observed.execution.id()).await?;
-                    Round { number, sent: Sent::NotYet, ..round }
+                    memory.round.sent = Sent::NotYet;
                 } else {
                     // The finished claim may have changed the target, so it is read again before the next claim.
-                    Round { number, ..Round::default() }
+                    memory.round = Round::default();
                 }
             }
-        };
-        if number < Self::MAX_ROUNDS {
-            memory.round = next;
         }
         Ok(Next::Again)
     }

@@ -3,7 +3,7 @@
 mod chain;
 mod exact;
 mod fixed;
-mod keep;
+mod history;
 mod moves;
 
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use super::*;
 
 const STRATEGIES: [AssignmentStrategy; 2] = [AssignmentStrategy::Stable, AssignmentStrategy::Contiguous];
 
-fn rules(strategy: AssignmentStrategy) -> DealRules {
-    DealRules { strategy, max_jobs: None }
+fn rules(strategy: AssignmentStrategy) -> AssignmentRules {
+    AssignmentRules { strategy, max_jobs: None }
 }
 
 fn job(number: usize, weight: u32, dedicated: bool) -> Job {
@@ -32,10 +32,10 @@ fn slots(count: u32) -> Vec<u32> {
 }
 
 /// Slot of each job, by name.
-fn by_name(jobs: &[Job], workers: &[u32], rules: DealRules) -> BTreeMap<Arc<str>, u32> {
-    let owner = deal(jobs, workers, rules).owner;
-    let dealt = jobs.iter().zip(owner).filter_map(|(job, owner)| Some((job.name.clone(), workers[owner? as usize])));
-    dealt.collect()
+fn by_name(jobs: &[Job], workers: &[u32], rules: AssignmentRules) -> BTreeMap<Arc<str>, u32> {
+    let owner = assign(jobs, workers, rules).owner;
+    let assigned = jobs.iter().zip(owner).filter_map(|(job, owner)| Some((job.name.clone(), workers[owner? as usize])));
+    assigned.collect()
 }
 
 /// Number of jobs in both assignments whose worker differs.

@@ -3,11 +3,11 @@
 //! The loads of blocks differ by at most the largest weight. Workers are ordered so that few jobs move when the last
 //! worker is added or removed: it is in the middle, so each block moves by at most half of its size.
 
-use super::item::{Item, index};
+use super::balance::{HashedJob, index};
 
 /// Returns the worker of each job. There must be at least one worker, and room for all jobs.
-pub fn deal(items: &[Item], workers: &[u32], max_jobs: usize) -> Vec<u32> {
-    let ends = Line::new(items, workers.len(), max_jobs).ends();
+pub fn assign(items: &[HashedJob], workers: &[u32], max_jobs: usize) -> Vec<u32> {
+    let ends = JobLine::new(items, workers.len(), max_jobs).ends();
     let mut owner = vec![0; items.len()];
     let mut start = 0;
     for (worker, end) in order(workers).into_iter().zip(ends) {
@@ -28,7 +28,7 @@ fn order(workers: &[u32]) -> Vec<u32> {
     order
 }
 
-/// Line of jobs that is cut into blocks.
+/// JobLine of jobs that is cut into blocks.
 ///
 /// Let `least` be the largest number such that all blocks, each with at least this weight, fit into the line. Then
 /// there is a cut into blocks with weights from `least` to `least + widest`, where `widest` is the largest weight of a
@@ -36,7 +36,7 @@ fn order(workers: &[u32]) -> Vec<u32> {
 /// such blocks reach the end: each of them is heavier than `least`, and that many heavier blocks do not fit. All ends
 /// in between can be reached, too: one more job before a block moves the first and the last possible end of that block
 /// by so little that no end is skipped.
-struct Line {
+struct JobLine {
     /// Total weight of the jobs before each position.
     before: Vec<u64>,
     blocks: usize,
@@ -44,8 +44,8 @@ struct Line {
     widest: u64,
 }
 
-impl Line {
-    fn new(items: &[Item], blocks: usize, max_jobs: usize) -> Self {
+impl JobLine {
+    fn new(items: &[HashedJob], blocks: usize, max_jobs: usize) -> Self {
         let mut before = Vec::with_capacity(items.len() + 1);
         let mut sum = 0;
         before.push(sum);

@@ -13,14 +13,14 @@ fn next(
 ) -> BTreeMap<Arc<str>, u32> {
     let index_of = |slot: u32| workers.binary_search(&slot).ok().map(index);
     let previous: Vec<Option<u32>> = jobs.iter().map(|job| index_of(*before.get(&job.name)?)).collect();
-    let rules = DealRules { strategy: AssignmentStrategy::Stable, max_jobs };
-    let owner = deal_from(jobs, workers, rules, &previous).owner;
-    let dealt = jobs.iter().zip(owner).filter_map(|(job, owner)| Some((job.name.clone(), workers[owner? as usize])));
-    dealt.collect()
+    let rules = AssignmentRules { strategy: AssignmentStrategy::Stable, max_jobs };
+    let owner = reassign(jobs, workers, rules, &previous).owner;
+    let assigned = jobs.iter().zip(owner).filter_map(|(job, owner)| Some((job.name.clone(), workers[owner? as usize])));
+    assigned.collect()
 }
 
-fn loads(jobs: &[Job], workers: &[u32], dealt: &BTreeMap<Arc<str>, u32>) -> Vec<u64> {
-    let of = |slot: &u32| jobs.iter().filter(|job| dealt[&job.name] == *slot).map(|job| u64::from(job.weight)).sum();
+fn loads(jobs: &[Job], workers: &[u32], assigned: &BTreeMap<Arc<str>, u32>) -> Vec<u64> {
+    let of = |slot: &u32| jobs.iter().filter(|job| assigned[&job.name] == *slot).map(|job| u64::from(job.weight)).sum();
     workers.iter().map(of).collect()
 }
 
@@ -29,10 +29,10 @@ fn as_long_as_only_workers_come_and_go_the_deal_is_the_stateless_one() {
     for jobs in [0, 1, 7, 30, 100, 101] {
         let jobs = plain(jobs);
         let stateless = |count| by_name(&jobs, &slots(count), rules(AssignmentStrategy::Stable));
-        let mut dealt = stateless(3);
+        let mut assigned = stateless(3);
         for workers in [4, 5, 6, 5, 4, 3, 2, 1, 2, 3] {
-            dealt = next(&jobs, &slots(workers), None, &dealt);
-            assert_eq!(dealt, stateless(workers), "{} jobs, {workers} workers", jobs.len());
+            assigned = next(&jobs, &slots(workers), None, &assigned);
+            assert_eq!(assigned, stateless(workers), "{} jobs, {workers} workers", jobs.len());
         }
     }
 }

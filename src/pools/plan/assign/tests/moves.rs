@@ -39,10 +39,10 @@ fn a_lost_worker_moves_only_its_own_jobs() {
         let jobs = plain(count);
         for workers in 2..=12 {
             let all = slots(workers);
-            let before = by_name(&jobs, &all, DealRules::default());
+            let before = by_name(&jobs, &all, AssignmentRules::default());
             for lost in 0..workers {
                 let left: Vec<u32> = all.iter().copied().filter(|slot| *slot != lost).collect();
-                let after = by_name(&jobs, &left, DealRules::default());
+                let after = by_name(&jobs, &left, AssignmentRules::default());
                 let others = before.iter().filter(|(name, slot)| **slot != lost && after[*name] != **slot);
                 assert_eq!(others.count(), 0, "{count} jobs, {workers} workers, {lost} lost");
             }
@@ -69,7 +69,7 @@ fn a_dedicated_job_more_moves_what_its_worker_had_and_little_else() {
             (0..600).map(|number| job(number, 1, number % 97 < 1 && number / 97 < dedicated)).collect()
         };
         let [before, after] =
-            [dedicated, dedicated + 1].map(|count| by_name(&jobs(count), &slots(12), DealRules::default()));
+            [dedicated, dedicated + 1].map(|count| by_name(&jobs(count), &slots(12), AssignmentRules::default()));
         let moves = moved(&before, &after);
         assert!(moves <= 600 / (12 - dedicated) + 6 * 12, "{moves} moves for {dedicated} dedicated jobs and one more");
     }
@@ -80,7 +80,7 @@ fn a_dedicated_job_more_moves_what_its_worker_had_and_little_else() {
 fn a_worker_more_than_there_are_for_dedicated_jobs_is_for_one_more() {
     let jobs: Vec<Job> = (0..60).map(|number| job(number, 1, number > 0)).collect();
     let alone = |workers: u32| {
-        let all = by_name(&jobs, &slots(workers), DealRules::default());
+        let all = by_name(&jobs, &slots(workers), AssignmentRules::default());
         let mut sizes = BTreeMap::<u32, usize>::new();
         all.values().for_each(|slot| *sizes.entry(*slot).or_default() += 1);
         all.into_iter().filter(|(_, slot)| sizes[slot] == 1).collect::<BTreeMap<_, _>>()
@@ -114,7 +114,7 @@ proptest! {
     ) {
         let jobs = plain(count);
         let limited =
-            |strategy, max| by_name(&jobs, &slots(workers), DealRules { strategy, max_jobs: Some(max) });
+            |strategy, max| by_name(&jobs, &slots(workers), AssignmentRules { strategy, max_jobs: Some(max) });
         let stable = limited(AssignmentStrategy::Stable, max);
         prop_assert!(stable.keys().eq(limited(AssignmentStrategy::Contiguous, max).keys()));
         let more = limited(AssignmentStrategy::Stable, max + 1);

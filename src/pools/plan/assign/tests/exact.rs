@@ -1,25 +1,28 @@
 //! For any numbers: no job is lost, none is assigned twice, and loads are balanced.
 
+use std::fmt;
+
 use proptest::prelude::*;
 
 use super::*;
 
 /// Checks the guarantees of an assignment for one input.
 #[track_caller]
-fn check(jobs: &[Job], workers: &[u32], rules: DealRules) {
-    let deal = deal(jobs, workers, rules);
-    let case = format!("{jobs:?} {workers:?} {rules:?} {deal:?}");
+fn check(jobs: &[Job], workers: &[u32], rules: AssignmentRules) {
+    let assignment = assign(jobs, workers, rules);
+    // Formatted only if a check fails: most of the inputs are large.
+    let case = fmt::from_fn(|f| write!(f, "{jobs:?} {workers:?} {rules:?} {assignment:?}"));
     let max = rules.max_jobs.unwrap_or(usize::MAX);
     let (count, dedicated) = (workers.len(), jobs.iter().filter(|job| job.dedicated).count());
     let others = dedicated < jobs.len() || dedicated > count;
     let alone = if max == 0 { 0 } else { dedicated.min(count.saturating_sub(usize::from(others))) };
-    assert_eq!(deal.sharing, dedicated - alone, "{case}");
-    assert_eq!(deal.owner.len(), jobs.len(), "{case}");
+    assert_eq!(assignment.sharing, dedicated - alone, "{case}");
+    assert_eq!(assignment.owner.len(), jobs.len(), "{case}");
     let room = (count - alone).saturating_mul(max);
-    let dealt = alone + (jobs.len() - alone).min(room);
-    assert_eq!(deal.owner.iter().flatten().count(), dealt, "{case}");
+    let assigned = alone + (jobs.len() - alone).min(room);
+    assert_eq!(assignment.owner.iter().flatten().count(), assigned, "{case}");
     let mut of: Vec<Vec<usize>> = vec![Vec::new(); count];
-    for (job, owner) in deal.owner.iter().enumerate() {
+    for (job, owner) in assignment.owner.iter().enumerate() {
         if let Some(owner) = owner {
             of[*owner as usize].push(job);
         }
@@ -27,7 +30,7 @@ fn check(jobs: &[Job], workers: &[u32], rules: DealRules) {
     assert!(of.iter().all(|jobs| jobs.len() <= max), "more than the maximum: {case}");
     let lonely = |of: &&Vec<usize>| of.len() == 1 && jobs[of[0]].dedicated;
     assert!(of.iter().filter(lonely).count() >= alone, "not alone: {case}");
-    if deal.sharing == 0 {
+    if assignment.sharing == 0 {
         // If dedicated jobs share, at most one worker is left for all other jobs.
         let shared: Vec<_> = of.into_iter().filter(|of| !of.iter().any(|job| jobs[*job].dedicated)).collect();
         assert_eq!(shared.len(), count - alone, "{case}");
@@ -35,7 +38,7 @@ fn check(jobs: &[Job], workers: &[u32], rules: DealRules) {
     }
 }
 
-fn balanced(jobs: &[Job], shared: &[Vec<usize>], rules: DealRules, case: &str) {
+fn balanced(jobs: &[Job], shared: &[Vec<usize>], rules: AssignmentRules, case: &impl fmt::Display) {
     let weights = || shared.iter().flatten().map(|job| jobs[*job].weight);
     let widest = weights().max().unwrap_or(0);
     let equal = weights().all(|weight| weight == widest);
@@ -43,11 +46,11 @@ fn balanced(jobs: &[Job], shared: &[Vec<usize>], rules: DealRules, case: &str) {
     let difference = loads.clone().max().unwrap_or(0) - loads.min().unwrap_or(0);
     assert!(rules.max_jobs.is_some() && !equal || difference <= widest.into(), "not balanced: {case}");
     if rules.strategy == AssignmentStrategy::Contiguous {
-        let mut dealt: Vec<usize> = shared.iter().flatten().copied().collect();
-        dealt.sort_unstable();
+        let mut assigned: Vec<usize> = shared.iter().flatten().copied().collect();
+        assigned.sort_unstable();
         for of in shared.iter().filter(|of| !of.is_empty()) {
-            let start = dealt.binary_search(&of[0]).unwrap();
-            assert_eq!(&dealt[start..start + of.len()], of, "not one block: {case}");
+            let start = assigned.binary_search(&of[0]).unwrap();
+            assert_eq!(&assigned[start..start + of.len()], of, "not one block: {case}");
         }
     }
 }
@@ -59,7 +62,7 @@ fn all_small_sizes() {
     {
         check(&plain(count), &slots(workers), rules(strategy));
         for max in [0, 1, 4, 5, 6] {
-            check(&plain(count), &slots(workers), DealRules { strategy, max_jobs: Some(max) });
+            check(&plain(count), &slots(workers), AssignmentRules { strategy, max_jobs: Some(max) });
         }
     }
 }
@@ -72,7 +75,7 @@ fn all_small_sizes_with_dedicated_jobs() {
         let jobs: Vec<Job> = (0..jobs).map(|number| job(number, 1, number * 7 % jobs < dedicated)).collect();
         for (strategy, max_jobs) in STRATEGIES.into_iter().flat_map(|strategy| [(strategy, None), (strategy, Some(2))])
         {
-            check(&jobs, &slots(workers), DealRules { strategy, max_jobs });
+            check(&jobs, &slots(workers), AssignmentRules { strategy, max_jobs });
         }
     }
 }
@@ -111,9 +114,10 @@ fn workers() -> impl Strategy<Value = Vec<u32>> {
     prop_oneof![all, prop::collection::btree_set(0..40_u32, 0..20).prop_map(Vec::from_iter)]
 }
 
-fn any_rules() -> impl Strategy<Value = DealRules> {
+fn any_rules() -> impl Strategy<Value = AssignmentRules> {
     let max_jobs = prop_oneof![Just(None), (0..30_usize).prop_map(Some)];
-    (prop::sample::select(&STRATEGIES[..]), max_jobs).prop_map(|(strategy, max_jobs)| DealRules { strategy, max_jobs })
+    (prop::sample::select(&STRATEGIES[..]), max_jobs)
+        .prop_map(|(strategy, max_jobs)| AssignmentRules { strategy, max_jobs })
 }
 
 proptest! {
@@ -130,7 +134,7 @@ proptest! {
         let numbered = weights.iter().enumerate();
         let jobs: Vec<Job> = numbered.map(|(at, weight)| job(start + at, *weight, dedicated(at))).collect();
         check(&jobs, &workers, rules);
-        prop_assert_eq!(deal(&jobs, &workers, rules), deal(&jobs.clone(), &workers.clone(), rules));
+        prop_assert_eq!(assign(&jobs, &workers, rules), assign(&jobs.clone(), &workers.clone(), rules));
     }
 
     #[test]
@@ -141,6 +145,6 @@ proptest! {
     ) {
         let job = |(name, weight, dedicated): (String, u32, bool)| Job { name: name.into(), weight, dedicated };
         let jobs: Vec<Job> = jobs.into_iter().map(job).collect();
-        prop_assert_eq!(deal(&jobs, &workers, rules).owner.len(), jobs.len());
+        prop_assert_eq!(assign(&jobs, &workers, rules).owner.len(), jobs.len());
     }
 }

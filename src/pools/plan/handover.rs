@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::file::{HeldJob, Holding, ListChange, Published};
+use super::file::{JobList, ListChange, ListedJob, Published};
 use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 
 /// Report of a worker about itself.
@@ -38,10 +38,10 @@ pub struct WorkerPod {
     /// restarted again.
     pub outdated: bool,
     /// Version in the annotation of the pod.
-    pub told: Option<i64>,
+    pub annotated_version: Option<i64>,
     /// true: the pod was annotated some time ago but has not reported the version. Its kubelet may not have had the new
     /// ConfigMap at that time, so the annotation is repeated.
-    pub deaf: bool,
+    pub must_annotate_again: bool,
     pub report: Option<WorkerReport>,
 }
 
@@ -64,7 +64,7 @@ pub struct HandoverRules {
 pub struct HandoverInput<'a> {
     pub published: &'a Published,
     /// Desired jobs of each worker, sorted by name.
-    pub target: &'a BTreeMap<String, Vec<Arc<str>>>,
+    pub desired: &'a BTreeMap<String, Vec<Arc<str>>>,
     /// Existing pods of the workload, by name.
     pub pods: &'a BTreeMap<String, WorkerPod>,
     /// Workers whose pod did not run according to a live read, with the version of their list at that time.
@@ -77,11 +77,11 @@ pub struct HandoverInput<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HandoverPlan {
     /// Job lists to write; None removes the entry of a worker that is gone.
-    pub lists: BTreeMap<String, Option<Holding>>,
+    pub lists: BTreeMap<String, Option<JobList>>,
     /// Workers with jobs to release whose pod does not seem to run: a live read must verify that.
     pub verify: BTreeSet<String>,
     /// Pods to be annotated with the version of their list.
-    pub tell: BTreeMap<String, i64>,
+    pub annotate: BTreeMap<String, i64>,
     /// Pods to be evicted: name and uid.
     pub restart: Vec<(String, String)>,
     /// Number of jobs that this plan removes from a worker and that another worker gets later.
@@ -93,46 +93,46 @@ pub struct HandoverPlan {
 }
 
 /// Returns true if the worker has stopped all jobs that were removed from its list.
-pub fn has_released(name: &str, holding: &Holding, input: &HandoverInput<'_>) -> bool {
+pub fn has_released(name: &str, list: &JobList, input: &HandoverInput<'_>) -> bool {
     let rules = input.rules;
-    if input.stopped.get(name).is_some_and(|version| *version >= holding.version)
-        || rules.confirmed.get(name).is_some_and(|version| *version >= holding.version)
+    if input.stopped.get(name).is_some_and(|version| *version >= list.version)
+        || rules.confirmed.get(name).is_some_and(|version| *version >= list.version)
     {
         return true;
     }
     let Some(pod) = input.pods.get(name) else { return false };
     if rules.reports {
-        return pod.report.is_some_and(|report| report.version >= holding.version && !report.has_others);
+        return pod.report.is_some_and(|report| report.version >= list.version && !report.has_others);
     }
     // Without reports: a Ready pod that was created after the list was written has read it.
-    rules.refresh != RefreshPolicy::Restart || pod.ready && holding.pod.as_deref() != Some(&pod.uid)
+    rules.refresh != RefreshPolicy::Restart || pod.ready && list.pod.as_deref() != Some(&pod.uid)
 }
 
 /// Returns true if the worker is Ready and runs the jobs of its current list.
-pub fn follows(name: &str, holding: &Holding, input: &HandoverInput<'_>) -> bool {
+pub fn runs_its_list(name: &str, list: &JobList, input: &HandoverInput<'_>) -> bool {
     let is_there = input.pods.get(name).is_some_and(|pod| pod.ready && !pod.terminating);
-    let by_hand = input.rules.confirmed.get(name).is_some_and(|version| *version >= holding.version);
+    let by_hand = input.rules.confirmed.get(name).is_some_and(|version| *version >= list.version);
     let Some(pod) = input.pods.get(name).filter(|_| is_there) else { return false };
     if input.rules.reports && !by_hand {
-        return pod.report.is_some_and(|report| report.version >= holding.version && !report.has_others);
+        return pod.report.is_some_and(|report| report.version >= list.version && !report.has_others);
     }
-    by_hand || input.rules.refresh != RefreshPolicy::Restart || holding.pod.as_deref() != Some(&pod.uid)
+    by_hand || input.rules.refresh != RefreshPolicy::Restart || list.pod.as_deref() != Some(&pod.uid)
 }
 
 /// Plans the next step.
-pub fn plan(input: &HandoverInput<'_>) -> HandoverPlan {
-    let planner = Planner { input, holders: holders(input), version: input.published.version.saturating_add(1) };
+pub fn plan_handover(input: &HandoverInput<'_>) -> HandoverPlan {
+    let planner = Planner { input, runners: runners(input), version: input.published.version.saturating_add(1) };
     let mut plan = HandoverPlan::default();
-    let names: BTreeSet<&String> = input.target.keys().chain(input.published.holdings.keys()).collect();
+    let names: BTreeSet<&String> = input.desired.keys().chain(input.published.lists.keys()).collect();
     for name in names {
-        let holding = input.published.holdings.get(name);
-        match (input.target.get(name), holding) {
-            (None, Some(holding)) if planner.is_over(name, holding) => drop(plan.lists.insert(name.clone(), None)),
-            (jobs, holding) => planner.list(&mut plan, name, holding, jobs.map_or(&[], Vec::as_slice)),
+        let list = input.published.lists.get(name);
+        match (input.desired.get(name), list) {
+            (None, Some(list)) if planner.is_removable(name, list) => drop(plan.lists.insert(name.clone(), None)),
+            (jobs, list) => planner.plan_list(&mut plan, name, list, jobs.map_or(&[], Vec::as_slice)),
         }
     }
-    plan.moving = planner.moving(&plan);
-    refresh(&mut plan, input);
+    plan.moving = planner.count_moving(&plan);
+    plan_refresh(&mut plan, input);
     plan
 }
 
@@ -142,86 +142,85 @@ fn runs(name: &str, input: &HandoverInput<'_>) -> bool {
 }
 
 /// Workers that may still run a job, for each job that some worker still has to get.
-fn holders<'a>(input: &HandoverInput<'a>) -> HashMap<&'a str, Vec<&'a str>> {
+fn runners<'a>(input: &HandoverInput<'a>) -> HashMap<&'a str, Vec<&'a str>> {
     if input.rules.handover == HandoverPolicy::Immediate {
         return HashMap::new();
     }
-    let gained = input.target.iter().flat_map(|(name, jobs)| {
-        let held = input.published.holdings.get(name).map_or(&[][..], |holding| &holding.jobs);
+    let gained = input.desired.iter().flat_map(|(name, jobs)| {
+        let held = input.published.lists.get(name).map_or(&[][..], |list| &list.jobs);
         missing(jobs, held)
     });
     // In a converged pool this is empty, even with a million jobs.
-    let mut holders: HashMap<&str, Vec<&str>> = gained.map(|job| (&**job, Vec::new())).collect();
-    if holders.is_empty() {
-        return holders;
+    let mut runners: HashMap<&str, Vec<&str>> = gained.map(|job| (&**job, Vec::new())).collect();
+    if runners.is_empty() {
+        return runners;
     }
-    for (name, holding) in &input.published.holdings {
-        let released = has_released(name, holding, input);
-        let releasing = holding.releasing.iter().filter(|_| !released);
-        for job in holding.jobs.iter().map(|job| &job.name).chain(releasing) {
-            if let Some(of) = holders.get_mut(&**job) {
+    for (name, list) in &input.published.lists {
+        let released = has_released(name, list, input);
+        let releasing = list.releasing.iter().filter(|_| !released);
+        for job in list.jobs.iter().map(|job| &job.name).chain(releasing) {
+            if let Some(of) = runners.get_mut(&**job) {
                 of.push(name);
             }
         }
     }
-    holders
+    runners
 }
 
 /// Plans the job lists.
 struct Planner<'a> {
     input: &'a HandoverInput<'a>,
     /// Workers that may still run each job that has to move.
-    holders: HashMap<&'a str, Vec<&'a str>>,
+    runners: HashMap<&'a str, Vec<&'a str>>,
     /// Version for the lists that change.
     version: i64,
 }
 
 impl Planner<'_> {
     /// Returns true if the entry of a worker that no longer gets jobs can be removed.
-    fn is_over(&self, name: &str, holding: &Holding) -> bool {
+    fn is_removable(&self, name: &str, list: &JobList) -> bool {
         let input = self.input;
-        let has_nothing =
-            holding.jobs.is_empty() && (holding.releasing.is_empty() || has_released(name, holding, input));
+        let has_nothing = list.jobs.is_empty() && (list.releasing.is_empty() || has_released(name, list, input));
         !input.pods.contains_key(name) && (input.rules.handover == HandoverPolicy::Immediate || has_nothing)
     }
 
     /// Workers other than `name` that may still run this job.
     fn others(&self, job: &str, name: &str) -> impl Iterator<Item = &str> {
-        self.holders.get(job).into_iter().flatten().copied().filter(move |worker| *worker != name)
+        self.runners.get(job).into_iter().flatten().copied().filter(move |worker| *worker != name)
     }
 
     /// Plans the list of one worker.
-    fn list(&self, plan: &mut HandoverPlan, name: &String, holding: Option<&Holding>, jobs: &[Arc<str>]) {
-        let (input, empty) = (self.input, Holding::default());
-        let old = holding.unwrap_or(&empty);
+    fn plan_list(&self, plan: &mut HandoverPlan, name: &String, current: Option<&JobList>, jobs: &[Arc<str>]) {
+        let (input, empty) = (self.input, JobList::default());
+        let old = current.unwrap_or(&empty);
         let (mut list, mut blocked) = (Vec::with_capacity(jobs.len()), Vec::new());
-        let mut known = old.jobs.iter().peekable();
+        let mut listed = old.jobs.iter().peekable();
         for job in jobs {
-            while known.next_if(|held| held.name < *job).is_some() {}
-            match known.next_if(|held| held.name == *job) {
+            while listed.next_if(|held| held.name < *job).is_some() {}
+            match listed.next_if(|held| held.name == *job) {
                 Some(held) => list.push(held.clone()),
                 None if self.others(job, name).next().is_some() => blocked.push(job),
-                None => list.push(HeldJob { name: Arc::clone(job), since: self.version }),
+                None => list.push(ListedJob { name: Arc::clone(job), since: self.version }),
             }
         }
         plan.waiting += blocked.len();
         if !blocked.is_empty() && list.iter().any(|job| job.since == self.version) {
             // Each change of a list costs a restart or a reload: free jobs wait for jobs that become free soon.
-            if let Some(due) = self.patience(name, &blocked).filter(|due| *due > input.now) {
-                plan.due = Some(plan.due.map_or(due, |known| known.min(due)));
+            if let Some(due) = self.wait_until(name, &blocked).filter(|due| *due > input.now) {
+                plan.due = Some(plan.due.map_or(due, |earlier| earlier.min(due)));
                 list.retain(|job| job.since != self.version);
             }
         }
         let released = has_released(name, old, input);
-        if holding.is_some() && list == old.jobs {
+        if current.is_some() && list == old.jobs {
             if !old.releasing.is_empty() && !runs(name, input) && !released {
                 plan.verify.insert(name.clone());
             }
             return;
         }
-        if holding.is_none() && list.is_empty() {
+        if current.is_none() && list.is_empty() {
             // The worker is new and has no jobs, so there is nothing to read.
-            plan.lists.insert(name.clone(), Some(Holding::default()));
+            plan.lists.insert(name.clone(), Some(JobList::default()));
             return;
         }
         let mut releasing = if released { BTreeSet::new() } else { old.releasing.clone() };
@@ -232,37 +231,37 @@ impl Planner<'_> {
             releasing.remove(&job.name);
         }
         let pod = input.pods.get(name).map(|pod| pod.uid.clone());
-        plan.lists.insert(name.clone(), Some(Holding { version: self.version, jobs: list, releasing, pod }));
+        plan.lists.insert(name.clone(), Some(JobList { version: self.version, jobs: list, releasing, pod }));
     }
 
     /// Time until which a worker waits for jobs that others still have: the patience of the pool after the latest list
     /// change of those others.
-    fn patience(&self, name: &str, blocked: &[&Arc<str>]) -> Option<Timestamp> {
+    fn wait_until(&self, name: &str, blocked: &[&Arc<str>]) -> Option<Timestamp> {
         let blocking: BTreeSet<&str> = blocked.iter().flat_map(|job| self.others(job, name)).collect();
         let published = self.input.published;
         let since = blocking.into_iter().filter_map(|worker| {
-            let holding = published.holdings.get(worker)?;
+            let list = published.lists.get(worker)?;
             // This worker has not been asked to release its job yet, so the wait starts now.
-            if holding.releasing.is_empty() {
+            if list.releasing.is_empty() {
                 return Some(self.input.now);
             }
-            published.changes.get(&holding.version).map(|change| change.at)
+            published.changes.get(&list.version).map(|change| change.at)
         });
         since.max().and_then(|since| since.checked_add(self.input.rules.patience).ok())
     }
 
     /// Number of jobs that this plan removes from a worker and that are assigned to another one.
-    fn moving(&self, plan: &HandoverPlan) -> usize {
-        let holdings = &self.input.published.holdings;
+    fn count_moving(&self, plan: &HandoverPlan) -> usize {
+        let lists = &self.input.published.lists;
         let changes = plan.lists.iter().filter_map(|(name, list)| {
             let new = list.as_ref().map_or(&[][..], |list| list.jobs.as_slice());
-            Some((&holdings.get(name)?.jobs, new))
+            Some((&lists.get(name)?.jobs, new))
         });
-        let lost: Vec<&HeldJob> = changes.flat_map(|(old, new)| missing(old, new)).collect();
+        let lost: Vec<&ListedJob> = changes.flat_map(|(old, new)| missing(old, new)).collect();
         if lost.is_empty() {
             return 0;
         }
-        let wanted: HashSet<&str> = self.input.target.values().flatten().map(AsRef::as_ref).collect();
+        let wanted: HashSet<&str> = self.input.desired.values().flatten().map(AsRef::as_ref).collect();
         lost.into_iter().filter(|job| wanted.contains(&*job.name)).count()
     }
 }
@@ -279,48 +278,49 @@ fn missing<'a, A: AsRef<str>, B: AsRef<str>>(jobs: &'a [A], others: &'a [B]) -> 
 
 /// Job lists for a pool whose workers may have read lists that the operator did not write. Every worker has to confirm
 /// its list again, and every worker is assumed to run the jobs that are on no list.
-pub fn distrusted(input: &HandoverInput<'_>, now: Timestamp) -> Published {
-    let mut lists = input.published.clone();
-    lists.version += 1;
-    lists.changes.insert(lists.version, ListChange { at: now, why: "ConfigMaps were edited or deleted".to_owned() });
+pub fn confirm_all(input: &HandoverInput<'_>) -> Published {
+    let mut next = input.published.clone();
+    next.version += 1;
+    next.changes
+        .insert(next.version, ListChange { at: input.now, why: "ConfigMaps were edited or deleted".to_owned() });
     let listed: HashSet<Arc<str>> =
-        lists.holdings.values().flat_map(|holding| &holding.jobs).map(|job| Arc::clone(&job.name)).collect();
-    let unlisted = || input.target.values().flatten().filter(|job| !listed.contains(*job)).cloned();
+        next.lists.values().flat_map(|list| &list.jobs).map(|job| Arc::clone(&job.name)).collect();
+    let unlisted = || input.desired.values().flatten().filter(|job| !listed.contains(*job)).cloned();
     for name in input.pods.keys() {
-        lists.holdings.entry(name.clone()).or_default();
+        next.lists.entry(name.clone()).or_default();
     }
-    for (name, holding) in &mut lists.holdings {
-        holding.version = lists.version;
-        holding.releasing.extend(unlisted());
-        holding.pod = input.pods.get(name).map(|pod| pod.uid.clone());
+    for (name, list) in &mut next.lists {
+        list.version = next.version;
+        list.releasing.extend(unlisted());
+        list.pod = input.pods.get(name).map(|pod| pod.uid.clone());
     }
-    lists.edited = false;
-    lists
+    next.edited = false;
+    next
 }
 
 /// Plans the annotations or evictions that make workers read their lists.
-fn refresh(plan: &mut HandoverPlan, input: &HandoverInput<'_>) {
+fn plan_refresh(plan: &mut HandoverPlan, input: &HandoverInput<'_>) {
     // Only lists that are already published: those that this plan changes follow after the write.
-    let settled = || input.published.holdings.iter().filter(|(name, _)| !plan.lists.contains_key(*name));
+    let unchanged = || input.published.lists.iter().filter(|(name, _)| !plan.lists.contains_key(*name));
     match input.rules.refresh {
         RefreshPolicy::None => {}
         RefreshPolicy::HotReload => {
-            let due = settled().filter_map(|(name, holding)| {
+            let due = unchanged().filter_map(|(name, list)| {
                 let pod = input.pods.get(name).filter(|pod| !pod.terminating)?;
                 // A worker that never had a job has nothing to read.
-                let is_due = holding.version > 0
-                    && (pod.told != Some(holding.version) || pod.deaf)
-                    && !follows(name, holding, input);
-                is_due.then(|| (name.clone(), holding.version))
+                let is_due = list.version > 0
+                    && (pod.annotated_version != Some(list.version) || pod.must_annotate_again)
+                    && !runs_its_list(name, list, input);
+                is_due.then(|| (name.clone(), list.version))
             });
-            plan.tell = due.collect();
+            plan.annotate = due.collect();
         }
         RefreshPolicy::Restart => {
-            let due: Vec<(&String, &Holding, &WorkerPod)> = settled()
-                .filter_map(|(name, holding)| Some((name, holding, input.pods.get(name)?)))
-                .filter(|(name, holding, pod)| {
-                    let stale = pod.outdated || holding.pod.as_deref() == Some(&pod.uid);
-                    stale && !pod.terminating && !follows(name, holding, input)
+            let due: Vec<(&String, &JobList, &WorkerPod)> = unchanged()
+                .filter_map(|(name, list)| Some((name, list, input.pods.get(name)?)))
+                .filter(|(name, list, pod)| {
+                    let stale = pod.outdated || list.pod.as_deref() == Some(&pod.uid);
+                    stale && !pod.terminating && !runs_its_list(name, list, input)
                 })
                 .collect();
             plan.restart = restarts(due, input);
@@ -330,11 +330,11 @@ fn refresh(plan: &mut HandoverPlan, input: &HandoverInput<'_>) {
 
 /// Selects the pods to restart now, at most as many as may be unavailable. Workers that have to release jobs come
 /// first.
-fn restarts(mut due: Vec<(&String, &Holding, &WorkerPod)>, input: &HandoverInput<'_>) -> Vec<(String, String)> {
+fn restarts(mut due: Vec<(&String, &JobList, &WorkerPod)>, input: &HandoverInput<'_>) -> Vec<(String, String)> {
     let is_available = |name: &String| input.pods.get(name).is_some_and(|pod| pod.ready && !pod.terminating);
-    let unavailable = input.target.keys().filter(|name| !is_available(name)).count();
+    let unavailable = input.desired.keys().filter(|name| !is_available(name)).count();
     let mut allowed = input.rules.max_unavailable.saturating_sub(unavailable);
-    due.sort_by_key(|(name, holding, _)| (holding.releasing.is_empty(), holding.version, (*name).clone()));
+    due.sort_by_key(|(name, list, _)| (list.releasing.is_empty(), list.version, (*name).clone()));
     let mut restarts = Vec::new();
     for (name, _, pod) in due {
         // Restarting a pod that is not Ready makes nothing less available.

@@ -2,26 +2,26 @@
 
 use proptest::prelude::*;
 
-use crate::deal::chain::{Newcomer, deal, key, next};
-use crate::deal::item::mix;
+use crate::assign::balance::mix;
+use crate::assign::stable::{NewSlotSize, assign_to_slots, key, next_candidate_step};
 
 /// Next candidate step, `step` itself or later.
 fn candidate(hash: u64, step: u32) -> u32 {
     let mut at = 1;
     while at < step {
-        at = next(hash, at);
+        at = next_candidate_step(hash, at);
     }
     at
 }
 
 /// Reference implementation: sorts all jobs in each step.
-fn described(hashes: &[u64], slots: u32, newcomer: Newcomer) -> Vec<u32> {
+fn described(hashes: &[u64], slots: u32, new_slot: NewSlotSize) -> Vec<u32> {
     let (jobs, mut owner) = (hashes.len() as u32, vec![0; hashes.len()]);
     for step in 1..slots {
         let (floor, more) = (jobs / (step + 1), jobs % (step + 1));
-        let drawn = match newcomer {
-            Newcomer::Least => false,
-            Newcomer::Drawn(hash) => mix(hash, step.into()) % u64::from(step + 1) < more.into(),
+        let drawn = match new_slot {
+            NewSlotSize::Least => false,
+            NewSlotSize::Drawn(hash) => mix(hash, step.into()) % u64::from(step + 1) < more.into(),
         };
         let mut sizes = vec![0; slots as usize];
         owner.iter().for_each(|slot| sizes[*slot as usize] += 1);
@@ -53,8 +53,8 @@ proptest! {
         seed in any::<u64>(), jobs in 0..200_u64, slots in 1..40_u32, drawn in any::<bool>()
     ) {
         let hashes: Vec<u64> = (0..jobs).map(|job| mix(seed, job)).collect();
-        let newcomer = if drawn { Newcomer::Drawn(seed) } else { Newcomer::Least };
-        prop_assert_eq!(deal(&hashes, slots, newcomer), described(&hashes, slots, newcomer));
+        let new_slot = if drawn { NewSlotSize::Drawn(seed) } else { NewSlotSize::Least };
+        prop_assert_eq!(assign_to_slots(&hashes, slots, new_slot), described(&hashes, slots, new_slot));
     }
 
     /// Few jobs, so that the search continues behind the last bucket.
@@ -63,14 +63,14 @@ proptest! {
         let hashes: Vec<u64> = (0..16).map(|job| mix(seed, job)).collect();
         for (jobs, slots) in (1..=16).flat_map(|jobs| (2..=jobs).map(move |slots| (jobs, slots as u32))) {
             let hashes = &hashes[..jobs];
-            prop_assert_eq!(deal(hashes, slots, Newcomer::Least), described(hashes, slots, Newcomer::Least));
+            prop_assert_eq!(assign_to_slots(hashes, slots, NewSlotSize::Least), described(hashes, slots, NewSlotSize::Least));
         }
     }
 
     #[test]
     fn equal_hashes_are_dealt_by_name(jobs in 0..50_usize, slots in 1..20_u32) {
         let hashes = vec![1; jobs];
-        prop_assert_eq!(deal(&hashes, slots, Newcomer::Least), described(&hashes, slots, Newcomer::Least));
+        prop_assert_eq!(assign_to_slots(&hashes, slots, NewSlotSize::Least), described(&hashes, slots, NewSlotSize::Least));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Assignments that must never change: otherwise an upgrade of the operator would move nearly all jobs of every pool.
 
-use super::item::{hash, mix};
+use super::balance::{hash, mix};
 use super::*;
 
 #[test]
@@ -12,8 +12,8 @@ fn hashes() {
     assert_eq!(mix(0, 1), 0xe220_a839_7b1d_cdaf);
 }
 
-fn dealt(jobs: &[Job], workers: &[u32], rules: DealRules) -> String {
-    let owner = deal(jobs, workers, rules).owner;
+fn assigned(jobs: &[Job], workers: &[u32], rules: AssignmentRules) -> String {
+    let owner = assign(jobs, workers, rules).owner;
     owner.into_iter().map(|owner| owner.map_or("-".to_owned(), |owner| workers[owner as usize].to_string())).collect()
 }
 
@@ -22,21 +22,21 @@ fn small_deals() {
     let (stable, contiguous) = (rules(AssignmentStrategy::Stable), rules(AssignmentStrategy::Contiguous));
     let weighted: Vec<Job> = (0..30).map(|number| job(number, number as u32 % 4 * 3 + 1, false)).collect();
     let dedicated: Vec<Job> = (0..30).map(|number| job(number, 1, number % 10 == 0)).collect();
-    let max = DealRules { max_jobs: Some(5), ..stable };
-    assert_eq!(dealt(&plain(30), &slots(5), stable), "211201203134331240144034003422");
-    assert_eq!(dealt(&plain(30), &[0, 1, 4, 7], stable), "771401714714140170174014007470");
-    assert_eq!(dealt(&plain(30), &slots(5), contiguous), "000000222222444444333333111111");
-    assert_eq!(dealt(&weighted, &slots(5), stable), "333200131240243401414001310222");
-    assert_eq!(dealt(&weighted, &slots(5), contiguous), "000000022222444444433333111111");
-    assert_eq!(dealt(&dedicated, &slots(5), stable), "233300303340330303001030003300");
-    assert_eq!(dealt(&plain(30), &slots(5), max), "211241233110-342-0--40340034-2");
-    assert_eq!(dealt(&weighted, &slots(6), max), "532205331250243451414001310542");
+    let max = AssignmentRules { max_jobs: Some(5), ..stable };
+    assert_eq!(assigned(&plain(30), &slots(5), stable), "211201203134331240144034003422");
+    assert_eq!(assigned(&plain(30), &[0, 1, 4, 7], stable), "771401714714140170174014007470");
+    assert_eq!(assigned(&plain(30), &slots(5), contiguous), "000000222222444444333333111111");
+    assert_eq!(assigned(&weighted, &slots(5), stable), "333200131240243401414001310222");
+    assert_eq!(assigned(&weighted, &slots(5), contiguous), "000000022222444444433333111111");
+    assert_eq!(assigned(&dedicated, &slots(5), stable), "233300303340330303001030003300");
+    assert_eq!(assigned(&plain(30), &slots(5), max), "211241233110-342-0--40340034-2");
+    assert_eq!(assigned(&weighted, &slots(6), max), "532205331250243451414001310542");
 }
 
 #[test]
 fn large_deals() {
     let digest = |jobs: &[Job], workers: &[u32]| {
-        let owner = deal(jobs, workers, DealRules::default()).owner;
+        let owner = assign(jobs, workers, AssignmentRules::default()).owner;
         owner.into_iter().fold(0, |digest, owner| mix(digest, owner.map_or(u64::MAX, u64::from)))
     };
     let weighted: Vec<Job> =
