@@ -84,8 +84,8 @@ impl SwarmPoolController {
         Ok(())
     }
 
-    /// Reads a cached ConfigMap from the API server. Removes it from the cache if it does not exist, since the watch may
-    /// lag.
+    /// Reads a cached ConfigMap from the API server. Removes it from the cache if it does not exist, since the watch
+    /// may lag.
     async fn read_config_map(&self, id: &Identity) -> Result<Option<ConfigMap>, Error> {
         let map = self.ctx.writer.get::<ConfigMap>(&id.key).await?;
         if map.is_none() {

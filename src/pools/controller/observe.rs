@@ -30,7 +30,7 @@ impl SwarmPoolController {
         Some(ObservedPool { block, workload, sources, outputs, probed, now: self.ctx.now(), pool })
     }
 
-    /// What keeps the controller from reading and writing anything for the pool.
+    /// Reason for which the controller reads and writes nothing for the pool.
     fn block(&self, pool: &SwarmPool) -> Option<PoolBlock> {
         if let Some(message) = self.namespaces.refusal(&namespace(pool)) {
             return Some(PoolBlock::Refused(PoolProblem::new(PoolReason::NamespaceRefused, message)));

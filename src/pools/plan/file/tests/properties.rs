@@ -90,6 +90,8 @@ fn assert_settles(read: &Published) -> Result<(), TestCaseError> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn what_is_written_is_read_as_it_was(published in published()) {
         let (file, record) = render(&published);
