@@ -73,8 +73,8 @@ impl SwarmPoolController {
         ids: &[Identity],
         memory: &mut OutputMemory,
     ) -> Result<(), Error> {
-        let reads: Vec<_> = ids.iter().map(|id| self.read_config_map(id)).collect();
-        let mut reads = stream::iter(reads).buffer_unordered(AT_ONCE);
+        let requests: Vec<_> = ids.iter().map(|id| self.read_config_map(id)).collect();
+        let mut reads = stream::iter(requests).buffer_unordered(AT_ONCE);
         while let Some(read) = reads.next().await {
             if let Some(map) = read? {
                 memory.insert_read(OutputMap::parse(pool, &map));
@@ -159,9 +159,9 @@ impl SwarmPoolController {
                     self.ctx.writer.create(marks::SWARM_MANAGER, &key.namespace, &map).await
                 }
                 Some(map) => {
-                    let patch = serde_json::from_value(patch_of(pool, map, &write).into());
-                    let patch = patch.map_err(|error| Error::Malformed(error.to_string()))?;
-                    self.ctx.writer.patch::<ConfigMap>(marks::SWARM_MANAGER, &key, &Patch::Json::<()>(patch)).await
+                    let operations = serde_json::from_value(patch_of(pool, map, &write).into());
+                    let patch = Patch::Json::<()>(operations.map_err(|error| Error::Malformed(error.to_string()))?);
+                    self.ctx.writer.patch::<ConfigMap>(marks::SWARM_MANAGER, &key, &patch).await
                 }
             }
         };

@@ -28,13 +28,13 @@ impl SwarmPoolController {
     }
 
     async fn write_replicas(&self, workload: &ObservedWorkload, replicas: i32) -> Result<(), Error> {
-        let patch = json!([
+        let body = json!([
             {"op": "test", "path": "/metadata/uid", "value": workload.id.uid},
             {"op": "test", "path": "/metadata/resourceVersion", "value": workload.id.version},
             {"op": "add", "path": "/spec/replicas", "value": replicas},
         ]);
-        let patch = serde_json::from_value(patch).map_err(|error| Error::Malformed(error.to_string()))?;
-        let (key, patch, writer) = (&workload.id.key, Patch::Json::<()>(patch), &self.ctx.writer);
+        let operations = serde_json::from_value(body).map_err(|error| Error::Malformed(error.to_string()))?;
+        let (key, patch, writer) = (&workload.id.key, Patch::Json::<()>(operations), &self.ctx.writer);
         match workload.fact.kind {
             PoolWorkloadKind::StatefulSet => {
                 let set = writer.patch::<StatefulSet>(marks::SWARM_MANAGER, key, &patch).await?;

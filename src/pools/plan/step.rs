@@ -160,11 +160,11 @@ pub fn next_step(observed: &ObservedPool, memory: &mut PoolMemory) -> PoolStep {
     if let Err(problem) = SourceMemory::check_count(&observed.sources) {
         return PoolStep::Refuse(problem.health());
     }
-    let outputs = match &observed.outputs {
+    let observed_outputs = match &observed.outputs {
         Ok(outputs) => outputs,
         Err(problem) => return PoolStep::Refuse(problem.health()),
     };
-    let (sources, outputs) = (memory.sources.unread(&observed.sources), memory.output.unread(outputs));
+    let (sources, outputs) = (memory.sources.unread(&observed.sources), memory.output.unread(observed_outputs));
     let is_stale = !memory.output.has_read || !sources.is_empty() || !outputs.is_empty();
     if is_stale && !memory.has_just_read {
         return PoolStep::Read { sources, outputs };

@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn an_own_file_does_not_change_with_others(published in published(), other in some_holding(),
+    fn an_own_file_does_not_change_with_others(published in published(), other in some_list(),
         version in version()) {
         let mut changed = published.clone();
         changed.version = version;
