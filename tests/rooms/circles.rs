@@ -13,7 +13,6 @@ const STILL_CIRCULAR: &[(&str, &str)] = &[
     ("ganglion-core", "crate::world"),
     ("ganglion-placement", "crate"),
     ("ganglion-placement-plan", "crate"),
-    ("ganglion-pools", "crate"),
     ("testkit", "crate"),
 ];
 

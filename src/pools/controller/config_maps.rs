@@ -72,8 +72,8 @@ impl SwarmPoolController {
         ids: &[Identity],
         memory: &mut OutputMemory,
     ) -> Result<(), Error> {
-        let reads: Vec<_> = ids.iter().map(|id| self.read_config_map(id)).collect();
-        let mut reads = stream::iter(reads).buffer_unordered(AT_ONCE);
+        let requests: Vec<_> = ids.iter().map(|id| self.read_config_map(id)).collect();
+        let mut reads = stream::iter(requests).buffer_unordered(AT_ONCE);
         while let Some(read) = reads.next().await {
             if let Some(map) = read? {
                 memory.insert_read(OutputMap::parse(pool, &map));
@@ -83,8 +83,8 @@ impl SwarmPoolController {
         Ok(())
     }
 
-    /// Reads a cached ConfigMap from the API server. Removes it from the cache if it does not exist, since the watch may
-    /// lag.
+    /// Reads a cached ConfigMap from the API server. Removes it from the cache if it does not exist, since the watch
+    /// may lag.
     async fn read_config_map(&self, id: &Identity) -> Result<Option<ConfigMap>, Error> {
         let map = self.ctx.writer.get::<ConfigMap>(&id.key).await?;
         if map.is_none() {

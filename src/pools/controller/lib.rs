@@ -33,7 +33,7 @@ use ganglion_core::facts::{ConfigMapFact, Key};
 use ganglion_core::namespaces::Namespaces;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_pools_plan::PoolProblem;
-use ganglion_pools_plan::step::{ObservedPool, PlannedHandover, PoolMemory, PoolStep, Publication, next_step};
+use ganglion_pools_plan::step::{ListsToPublish, ObservedPool, PlannedHandover, PoolMemory, PoolStep, next_step};
 use ganglion_runtime::account::binding_advice;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
@@ -111,6 +111,11 @@ impl Reconciler for SwarmPoolController {
         STATUS.report_unreadable::<SwarmPool>(&self.ctx, key).await
     }
 
+    async fn begin(&self, _: &Key, memory: &mut PoolMemory) -> Result<(), Error> {
+        memory.has_just_read = false;
+        Ok(())
+    }
+
     fn observe(self: &Arc<Self>, key: &Key, _: &mut PoolMemory) -> Option<ObservedPool> {
         self.observe_pool(key)
     }
@@ -145,6 +150,7 @@ impl Reconciler for SwarmPoolController {
             PoolStep::Read { sources, outputs } => {
                 self.read_sources(sources, &mut memory.sources).await?;
                 self.read_outputs(&observed.pool, outputs, &mut memory.output).await?;
+                memory.has_just_read = true;
                 Ok(PoolDone::Changed)
             }
             PoolStep::HandOver(handover) => self.hand_over(observed, handover, memory).await,
@@ -206,7 +212,7 @@ impl SwarmPoolController {
             Err(WriteFailure::Problem(problem)) => return Ok(problem.into()),
             Err(WriteFailure::Request(error)) => return Err(error),
         };
-        if let Publication::ConfirmAll(_) = handover.publication {
+        if let ListsToPublish::ConfirmAll(_) = handover.publication {
             memory.output.is_distrusted = false;
             return Ok(PoolDone::Changed);
         }

@@ -30,7 +30,7 @@ impl SwarmPoolController {
         Some(ObservedPool { block, workload, sources, outputs, probed, now: self.ctx.now(), pool })
     }
 
-    /// What keeps the controller from reading and writing anything for the pool.
+    /// Reason for which the controller reads and writes nothing for the pool.
     fn block(&self, pool: &SwarmPool) -> Option<PoolBlock> {
         if let Some(message) = self.namespaces.refusal(&namespace(pool)) {
             return Some(PoolBlock::Refused(PoolProblem::new(PoolReason::NamespaceRefused, message)));
@@ -127,9 +127,13 @@ fn output_maps(world: &World, pool: &SwarmPool) -> Result<ObservedOutputs, PoolP
         },
         OutputLayout::PerWorker => {
             let prefix = format!("{name}-");
-            let own = world.config_maps(&namespace).filter(|map| is_own(pool, map));
-            let own = own.filter(|map| map.id.key.name.starts_with(&prefix));
-            Ok(own.map(|map| (map.id.key.name.clone(), map.id.clone())).collect())
+            let mut own = ObservedOutputs::new();
+            for map in world.config_maps(&namespace) {
+                if is_own(pool, map) && map.id.key.name.starts_with(&prefix) {
+                    own.insert(map.id.key.name.clone(), map.id.clone());
+                }
+            }
+            Ok(own)
         }
     }
 }

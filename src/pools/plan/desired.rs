@@ -208,6 +208,6 @@ fn split_by_worker(workers: &PoolWorkers, table: &JobTable, assignment: &JobAssi
             None => unassigned.push(Arc::clone(&job.name)),
         }
     }
-    let lists = names.into_iter().zip(lists).filter_map(|(name, list)| Some((name?.clone(), list)));
-    (lists.collect(), unassigned)
+    let named = names.into_iter().zip(lists).filter_map(|(name, list)| Some((name?.clone(), list)));
+    (named.collect(), unassigned)
 }

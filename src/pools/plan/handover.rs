@@ -127,7 +127,9 @@ pub fn plan_handover(input: &HandoverInput<'_>) -> HandoverPlan {
     for name in names {
         let list = input.published.lists.get(name);
         match (input.desired.get(name), list) {
-            (None, Some(list)) if planner.is_removable(name, list) => drop(plan.lists.insert(name.clone(), None)),
+            (None, Some(list)) if planner.is_removable(name, list) => {
+                plan.lists.insert(name.clone(), None);
+            }
             (jobs, list) => planner.plan_list(&mut plan, name, list, jobs.map_or(&[], Vec::as_slice)),
         }
     }

@@ -127,10 +127,14 @@ impl SourceMemory {
         {
             return (Arc::clone(table), problems);
         }
-        let read = self.parsed.iter().filter_map(|(name, source)| Some((name, source.jobs.as_ref().ok()?)));
-        let read = read.map(|(name, jobs)| (format!("ConfigMap {name}"), jobs.to_vec()));
         let inline = pool.spec.jobs.inline.iter().flatten().map(inline_job).collect();
-        let mut table = jobs::merge(read.chain([("jobs.inline".to_owned(), inline)]));
+        let mut sources = vec![("jobs.inline".to_owned(), inline)];
+        for (name, source) in &self.parsed {
+            if let Ok(jobs) = &source.jobs {
+                sources.push((format!("ConfigMap {name}"), jobs.to_vec()));
+            }
+        }
+        let mut table = jobs::merge(sources);
         if keeps_published {
             self.keep_published(&mut table, published);
         }
@@ -139,9 +143,9 @@ impl SourceMemory {
             problems.push(PoolProblem::new(PoolReason::SourceInvalid, message));
             table.jobs.truncate(MAX_JOBS);
         }
-        let table = Arc::new(table);
-        self.table = Some((key, Arc::clone(&table)));
-        (table, problems)
+        let shared = Arc::new(table);
+        self.table = Some((key, Arc::clone(&shared)));
+        (shared, problems)
     }
 
     /// Adds the published jobs that are in no source, as they were in the previous table.

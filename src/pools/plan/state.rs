@@ -71,6 +71,11 @@ impl PoolState<'_> {
             && !has_released(name, list, self.input)
     }
 
+    /// Lists of workers that still have to release jobs.
+    fn releasing_lists(&self) -> impl Iterator<Item = (&String, &JobList)> {
+        self.published().lists.iter().filter(|(name, list)| self.is_releasing(name, list))
+    }
+
     /// State of one worker.
     fn worker(&self, name: &str) -> PoolWorkerState {
         let Some(list) = self.list(name) else { return PoolWorkerState::Waiting };
@@ -111,7 +116,7 @@ impl PoolState<'_> {
 
 /// Health of a pool.
 pub fn health(state: &PoolState<'_>) -> Health<PoolReason> {
-    if let Some(health) = overdue(state) {
+    if let Some(health) = overdue_health(state) {
         return health;
     }
     if let Some(problem) = state.problems.first() {
@@ -125,7 +130,7 @@ pub fn health(state: &PoolState<'_>) -> Health<PoolReason> {
         );
         return Health::Stalled(PoolReason::NoWorkers, message);
     }
-    if let Some(health) = progress(state) {
+    if let Some(health) = progress_health(state) {
         return health;
     }
     if let Some(first) = state.unassigned.first() {
@@ -162,11 +167,9 @@ fn repeated(table: &JobTable) -> String {
 }
 
 /// Health of a pool that has waited for a worker for longer than the timeout.
-fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
-    let lists = || state.published().lists.iter();
+fn overdue_health(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     let seconds = state.timeout.as_secs();
-    let stuck = |(name, list): &(&String, &JobList)| state.is_releasing(name, list) && state.is_overdue(list);
-    if let Some((name, list)) = lists().find(stuck) {
+    if let Some((name, list)) = state.releasing_lists().find(|(_, list)| state.is_overdue(list)) {
         let (version, jobs) = (list.version, counted(list.releasing.len(), "job"));
         let message = format!(
             "{name} has not confirmed version {version} within {seconds} s, so {jobs} cannot move: delete its pod; or, \
@@ -185,13 +188,14 @@ fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
         let message = format!("{ready} of {wanted} workers are Ready after {seconds} s{advice}");
         return Some(Health::Retrying(PoolReason::WorkerNotReady, message));
     }
-    let outdated = |(name, list): &(&String, &JobList)| {
-        state.worker(name) == PoolWorkerState::Refreshing && state.is_overdue(list)
-    };
-    let (name, list) = lists().find(outdated)?;
+    let (name, list) = state
+        .published()
+        .lists
+        .iter()
+        .find(|(name, list)| state.worker(name) == PoolWorkerState::Refreshing && state.is_overdue(list))?;
     let version = list.version;
-    if let Some(words) = state.budget {
-        return Some(Health::Retrying(PoolReason::BudgetBlocked, format!("{name} cannot be restarted: {words}")));
+    if let Some(refusal) = state.budget {
+        return Some(Health::Retrying(PoolReason::BudgetBlocked, format!("{name} cannot be restarted: {refusal}")));
     }
     let reported = state.input.pods.get(name).and_then(|pod| pod.report);
     let reports = match reported {
@@ -206,39 +210,36 @@ fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
 }
 
 /// Health of a pool whose assignment has not converged.
-fn progress(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
-    let workers = state.workers();
-    let first = |how: PoolWorkerState| workers.iter().find(|(_, one)| **one == how).map(|(name, _)| *name);
-    let count = |how: PoolWorkerState| workers.values().filter(|one| **one == how).count();
-    let version = |name: &str| state.list(name).map_or(0, |list| list.version);
-    let working = |reason, message| Some(Health::working(reason, message));
-    if let Some(words) = state.budget {
-        return working(PoolReason::BudgetBlocked, format!("a restart is blocked: {words}"));
+fn progress_health(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
+    if let Some(refusal) = state.budget {
+        return Some(Health::working(PoolReason::BudgetBlocked, format!("a restart is blocked: {refusal}")));
     }
-    let lists = state.published().lists.iter();
-    if let Some((name, list)) = lists.clone().find(|(name, list)| state.is_releasing(name, list)) {
-        let jobs: usize =
-            lists.filter(|(name, one)| state.is_releasing(name, one)).map(|(_, one)| one.releasing.len()).sum();
+    if let Some((name, list)) = state.releasing_lists().next() {
+        let jobs: usize = state.releasing_lists().map(|(_, list)| list.releasing.len()).sum();
         let message =
             format!("moving {}: waiting for {name} to confirm version {}", counted(jobs, "job"), list.version);
-        return working(PoolReason::Releasing, message);
+        return Some(Health::working(PoolReason::Releasing, message));
     }
     let PoolWorkers { ready, wanted, .. } = state.workers;
     if !state.workers.is_complete() {
-        return working(PoolReason::WaitingForWorkers, format!("{ready} of {wanted} workers are Ready"));
+        let message = format!("{ready} of {wanted} workers are Ready");
+        return Some(Health::working(PoolReason::WaitingForWorkers, message));
     }
-    if let Some(name) = first(PoolWorkerState::Refreshing) {
+    let workers = state.workers();
+    let refreshing: Vec<&str> =
+        workers.iter().filter(|(_, how)| **how == PoolWorkerState::Refreshing).map(|(name, _)| *name).collect();
+    if let Some(name) = refreshing.first() {
         let how = match state.input.rules.refresh {
             RefreshPolicy::Restart => "restart and read",
             RefreshPolicy::HotReload | RefreshPolicy::None => "read",
         };
         let message = format!(
             "{} of {} workers must {how} their lists, such as {name} (version {})",
-            count(PoolWorkerState::Refreshing),
+            refreshing.len(),
             workers.len(),
-            version(name)
+            state.list(name).map_or(0, |list| list.version)
         );
-        return working(PoolReason::Refreshing, message);
+        return Some(Health::working(PoolReason::Refreshing, message));
     }
     let unsettled = workers.values().any(|how| !is_settled(*how));
     (unsettled || !state.plan.lists.is_empty())

@@ -35,6 +35,9 @@ pub struct PoolMemory {
     pub assignment: AssignmentMemory,
     pub output: OutputMemory,
     pub workers: WorkerMemory,
+    /// true: this reconcile has read the ConfigMaps. The next one reads those that changed since then, so that sources
+    /// that change all the time do not stop the pool.
+    pub has_just_read: bool,
     /// Time of the last status write.
     pub reported_at: Option<Timestamp>,
 }
@@ -42,7 +45,7 @@ pub struct PoolMemory {
 /// A pool, and what it is planned from. Read from caches.
 pub struct ObservedPool {
     pub pool: Arc<SwarmPool>,
-    /// What keeps the controller from reading and writing anything else for the pool.
+    /// Reason for which the controller reads and writes nothing else for the pool.
     pub block: Option<PoolBlock>,
     /// None if it does not exist.
     pub workload: Option<ObservedWorkload>,
@@ -54,7 +57,7 @@ pub struct ObservedPool {
     pub now: Timestamp,
 }
 
-/// What keeps the controller from reading and writing anything for a pool.
+/// Reason for which the controller reads and writes nothing for a pool.
 pub enum PoolBlock {
     /// Its namespace is refused, or an older pool has the same workload.
     Refused(PoolProblem),
@@ -66,7 +69,7 @@ pub enum PoolBlock {
     WatchForbidden,
 }
 
-/// What the controller does next.
+/// Next step of the controller.
 pub enum PoolStep {
     /// Report why the pool is not reconciled.
     Refuse(Health<PoolReason>),
@@ -98,14 +101,14 @@ pub struct PlannedHandover {
     pub published: Published,
     pub rules: HandoverRules,
     pub plan: HandoverPlan,
-    pub publication: Publication,
+    pub publication: ListsToPublish,
     /// Problems with sources and replicas, the most important first.
     pub problems: Vec<PoolProblem>,
     pub now: Timestamp,
 }
 
 /// Job lists to publish.
-pub enum Publication {
+pub enum ListsToPublish {
     /// The published lists stay. ConfigMaps that somebody else edited are written again.
     Unchanged,
     Next(Published),
@@ -129,8 +132,8 @@ impl PlannedHandover {
     /// Job lists that the ConfigMaps should contain after this step.
     pub fn lists(&self) -> &Published {
         match &self.publication {
-            Publication::Unchanged => &self.published,
-            Publication::Next(next) | Publication::ConfirmAll(next) => next,
+            ListsToPublish::Unchanged => &self.published,
+            ListsToPublish::Next(next) | ListsToPublish::ConfirmAll(next) => next,
         }
     }
 }
@@ -157,12 +160,13 @@ pub fn next_step(observed: &ObservedPool, memory: &mut PoolMemory) -> PoolStep {
     if let Err(problem) = SourceMemory::check_count(&observed.sources) {
         return PoolStep::Refuse(problem.health());
     }
-    let outputs = match &observed.outputs {
+    let observed_outputs = match &observed.outputs {
         Ok(outputs) => outputs,
         Err(problem) => return PoolStep::Refuse(problem.health()),
     };
-    let (sources, outputs) = (memory.sources.unread(&observed.sources), memory.output.unread(outputs));
-    if !memory.output.has_read || !sources.is_empty() || !outputs.is_empty() {
+    let (sources, outputs) = (memory.sources.unread(&observed.sources), memory.output.unread(observed_outputs));
+    let is_stale = !memory.output.has_read || !sources.is_empty() || !outputs.is_empty();
+    if is_stale && !memory.has_just_read {
         return PoolStep::Read { sources, outputs };
     }
     PoolStep::HandOver(Box::new(hand_over(observed, workload, memory, replicas_problem)))
@@ -196,13 +200,13 @@ fn hand_over(
         published,
         rules,
         plan: HandoverPlan::default(),
-        publication: Publication::Unchanged,
+        publication: ListsToPublish::Unchanged,
         problems,
         now,
     };
     let input = handover.input(&memory.workers);
     if memory.output.is_distrusted && handover.rules.handover == HandoverPolicy::Strict {
-        handover.publication = Publication::ConfirmAll(confirm_all(&input));
+        handover.publication = ListsToPublish::ConfirmAll(confirm_all(&input));
         return handover;
     }
     let plan = plan_handover(&input);
@@ -215,7 +219,8 @@ fn hand_over(
             now,
         };
         let why = memory.assignment.describe_change(pool, inputs, plan.moving);
-        handover.publication = Publication::Next(next_lists(&handover.published, &plan, ListChange { at: now, why }));
+        handover.publication =
+            ListsToPublish::Next(next_lists(&handover.published, &plan, ListChange { at: now, why }));
     }
     handover.plan = plan;
     handover

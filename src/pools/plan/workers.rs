@@ -22,6 +22,9 @@ const MAX_RESTARTS: u32 = 3;
 /// Delay before a pod that does not report the version is annotated again. Doubles with each repetition.
 const ANNOTATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(2);
 
+/// Maximum number of slots; no workload has as many pods.
+const MAX_SLOTS: u32 = 20_000;
+
 /// Workload of a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolWorkloadFact {
@@ -80,59 +83,69 @@ impl Admission<'_> {
 /// Computes the workers of a workload from its pods.
 pub fn workers_of(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> PoolWorkers {
     match workload.kind {
-        PoolWorkloadKind::StatefulSet => ordinals(workload, pods, admission),
-        PoolWorkloadKind::Deployment => numbers(workload, pods, admission),
+        PoolWorkloadKind::StatefulSet => stateful_set_workers(workload, pods, admission),
+        PoolWorkloadKind::Deployment => deployment_workers(workload, pods, admission),
     }
 }
 
-fn ordinals(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> PoolWorkers {
+/// Workers of a StatefulSet: the ordinals of the pods are the slots.
+fn stateful_set_workers(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> PoolWorkers {
     let ready: BTreeSet<&str> = pods.iter().filter(|pod| pod.is_ready()).map(|pod| pod.id.key.name.as_str()).collect();
-    let name = |slot: u32| format!("{}-{}", workload.name, i64::from(workload.first_ordinal) + i64::from(slot));
-    let wanted = (0..workload.replicas).map(|slot| (slot, name(slot)));
-    let wanted: Vec<_> = wanted.filter(|(_, name)| !admission.is_drained(name)).collect();
-    let is_ready = |name: &str| ready.contains(name);
+    let mut wanted = Vec::new();
+    for slot in 0..workload.replicas {
+        let name = format!("{}-{}", workload.name, i64::from(workload.first_ordinal) + i64::from(slot));
+        if !admission.is_drained(&name) {
+            wanted.push((slot, name));
+        }
+    }
     let mut workers = PoolWorkers {
-        ready: wanted.iter().filter(|(_, name)| is_ready(name)).count(),
+        ready: wanted.iter().filter(|(_, name)| ready.contains(name.as_str())).count(),
         wanted: wanted.len(),
         ..PoolWorkers::default()
     };
-    let complete = workers.is_complete();
-    let takes_part = |slot: u32, name: &str| {
-        admission.members.contains(name) || is_ready(name) && admission.admits(slot, name, complete)
-    };
-    let slots = wanted.into_iter().filter(|(slot, name)| takes_part(*slot, name));
-    workers.slots = slots.map(|(slot, name)| (slot, Some(name))).collect();
+    let is_complete = workers.is_complete();
+    for (slot, name) in wanted {
+        let is_ready = ready.contains(name.as_str());
+        if admission.members.contains(name.as_str()) || is_ready && admission.admits(slot, &name, is_complete) {
+            workers.slots.insert(slot, Some(name));
+        }
+    }
     workers
 }
 
-fn numbers(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> PoolWorkers {
+/// Workers of a Deployment: each pod is annotated with its slot.
+fn deployment_workers(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> PoolWorkers {
     let mut active: Vec<&PodFact> = pods.iter().copied().filter(|pod| pod.is_active()).collect();
     active.sort_by_key(|pod| (pod.created, &pod.id.key.name));
-    let (drained, active): (Vec<&PodFact>, Vec<&PodFact>) =
-        active.into_iter().partition(|pod| admission.is_drained(&pod.id.key.name));
-    let mut held: BTreeMap<u32, &PodFact> = BTreeMap::new();
-    let mut spare = Vec::new();
+    let (mut occupied, mut spare, mut drained) = (BTreeMap::<u32, &PodFact>::new(), Vec::new(), 0);
     for pod in active {
+        if admission.is_drained(&pod.id.key.name) {
+            drained += 1;
+            continue;
+        }
         match slot_of(pod) {
-            Some(slot) if !held.contains_key(&slot) => drop(held.insert(slot, pod)),
-            _ => spare.push(pod),
+            Some(slot) if !occupied.contains_key(&slot) => {
+                occupied.insert(slot, pod);
+            }
+            Some(_) | None => spare.push(pod),
         }
     }
-    let wanted = usize::try_from(workload.replicas).unwrap_or(usize::MAX).saturating_sub(drained.len());
-    let vacancies = wanted.saturating_sub(held.len());
-    let vacant: Vec<u32> = (0..MAX_SLOTS).filter(|slot| !held.contains_key(slot)).take(vacancies).collect();
-    let takers = spare.into_iter().filter(|pod| pod.is_ready());
-    let new_slots: Vec<(String, u32)> =
-        takers.zip(&vacant).map(|(pod, slot)| (pod.id.key.name.clone(), *slot)).collect();
-    let ready = held.values().filter(|pod| pod.is_ready()).count() + new_slots.len();
+    let wanted = usize::try_from(workload.replicas).unwrap_or(usize::MAX).saturating_sub(drained);
+    let vacancies = wanted.saturating_sub(occupied.len());
+    let vacant: Vec<u32> = (0..MAX_SLOTS).filter(|slot| !occupied.contains_key(slot)).take(vacancies).collect();
+    let mut new_slots = Vec::new();
+    for (pod, slot) in spare.into_iter().filter(|pod| pod.is_ready()).zip(&vacant) {
+        new_slots.push((pod.id.key.name.clone(), *slot));
+    }
+    let ready = occupied.values().filter(|pod| pod.is_ready()).count() + new_slots.len();
     let mut workers = PoolWorkers { new_slots, ready, wanted, slots: BTreeMap::new() };
-    let complete = workers.is_complete();
-    let names = held.iter().map(|(slot, pod)| (*slot, pod.id.key.name.clone()));
-    let names = names.chain(workers.new_slots.iter().map(|(name, slot)| (*slot, name.clone())));
-    workers.slots = names
-        .filter(|(slot, name)| admission.admits(*slot, name, complete))
-        .map(|(slot, name)| (slot, Some(name)))
-        .collect();
+    let is_complete = workers.is_complete();
+    let names = occupied.iter().map(|(slot, pod)| (*slot, &pod.id.key.name));
+    for (slot, name) in names.chain(workers.new_slots.iter().map(|(name, slot)| (*slot, name))) {
+        if admission.admits(slot, name, is_complete) {
+            workers.slots.insert(slot, Some(name.clone()));
+        }
+    }
     if !admission.waited {
         // The jobs of vacant slots wait for the pods that take these over.
         let waiting = vacant.iter().skip(workers.new_slots.len()).filter(|slot| admission.slots.contains(slot));
@@ -147,10 +160,7 @@ pub fn slot_of(pod: &PodFact) -> Option<u32> {
     pod.marks.worker.as_deref()?.parse().ok().filter(|slot| *slot < MAX_SLOTS)
 }
 
-/// Maximum number of slots; no workload has as many pods.
-const MAX_SLOTS: u32 = 20_000;
-
-/// What this process did with the workers of a pool.
+/// Observations and actions of this process about the workers of a pool.
 #[derive(Default)]
 pub struct WorkerMemory {
     pub missing: MissingWorkers,

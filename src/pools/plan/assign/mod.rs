@@ -81,7 +81,7 @@ pub fn reassign(jobs: &[Job], workers: &[u32], rules: AssignmentRules, previous:
     if !shared.is_empty() {
         let items: Vec<HashedJob> = shared.iter().map(|job| items[*job as usize]).collect();
         let slots: Vec<u32> = free.iter().map(|worker| workers[*worker as usize]).collect();
-        let dealt = match rules.strategy {
+        let assigned = match rules.strategy {
             AssignmentStrategy::Stable => {
                 let held: Vec<Option<u32>> =
                     shared.iter().map(|job| index_among(&free, previous[*job as usize])).collect();
@@ -89,7 +89,7 @@ pub fn reassign(jobs: &[Job], workers: &[u32], rules: AssignmentRules, previous:
             }
             AssignmentStrategy::Contiguous => contiguous::assign(&items, &slots, max_jobs),
         };
-        for (job, worker) in shared.into_iter().zip(dealt) {
+        for (job, worker) in shared.into_iter().zip(assigned) {
             owner[job as usize] = Some(free[worker as usize]);
         }
     }
@@ -218,7 +218,8 @@ fn worker_sizes(jobs: usize, workers: usize, stateless: &[u32], previous: &[Opti
 
 /// Leaves jobs with their worker, and assigns the others to the least loaded worker, heaviest first.
 fn keep_weighted_jobs(items: &[HashedJob], workers: &[u32], stateless: &[u32], previous: &[Option<u32>]) -> Vec<u32> {
-    let mut owner: Vec<u32> = previous.iter().zip(stateless).map(|(held, dealt)| held.unwrap_or(*dealt)).collect();
+    let mut owner: Vec<u32> =
+        previous.iter().zip(stateless).map(|(held, assigned)| held.unwrap_or(*assigned)).collect();
     let (mut held, mut known) = (Vec::new(), Vec::new());
     for (item, worker) in items.iter().zip(previous) {
         if let Some(worker) = worker {

@@ -23,8 +23,8 @@
 //!
 //! # Slots without a worker
 //!
-//! A slot has no worker if its worker was lost, is drained, or has a dedicated job. Its jobs, and no other jobs, move to
-//! existing workers.
+//! A slot has no worker if its worker was lost, is drained, or has a dedicated job. Its jobs, and no other jobs, move
+//! to existing workers.
 
 use super::balance::{HashedJob, enforce_limit, even_out, index, mix};
 

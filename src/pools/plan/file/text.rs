@@ -1,8 +1,8 @@
 //! Writes and reads the workers' file, which lists the jobs of each worker in exactly the form of k8s-swarm. It is read
 //! line by line, because a YAML parser takes many times as long.
 //!
-//! A name is written plain if every YAML 1.1 or 1.2 parser reads it as the same string; otherwise in double quotes, with
-//! escapes that YAML and JSON share.
+//! A name is written plain if every YAML 1.1 or 1.2 parser reads it as the same string; otherwise in double quotes,
+//! with escapes that YAML and JSON share.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -190,7 +190,9 @@ impl FileReader {
     fn close(&mut self) {
         let Some((name, listed)) = self.current.take() else { return };
         match self.lists.workers.entry(name) {
-            Entry::Vacant(entry) => drop(entry.insert(listed)),
+            Entry::Vacant(entry) => {
+                entry.insert(listed);
+            }
             Entry::Occupied(mut entry) => {
                 self.is_ours = false;
                 entry.get_mut().jobs.extend(listed.jobs);

@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Result<Vec<Job>, JobsProblem> {
     if is_yaml(text) { list::parse(text) } else { parse_lines(text) }
 }
 
-/// Returns true if the text is YAML (which includes JSON): its content starts_with_marker like YAML, or a later line is a field
+/// Returns true if the text is YAML (which includes JSON): its content begins like YAML, or a later line is a field
 /// `jobs`, which other fields may precede.
 fn is_yaml(text: &str) -> bool {
     let mut content = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));

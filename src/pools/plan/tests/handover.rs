@@ -43,6 +43,8 @@ fn check(mut pool: Pool, events: &[Event], looks_first: bool) -> Result<(), Test
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
     #[test]
     fn no_two_workers_that_reload_run_one_job(events in prop::collection::vec(event(), 0..150)) {
         check(Pool::new(RefreshPolicy::HotReload, true), &events, false)?;

@@ -11,7 +11,7 @@ use crate::file::{Published, render};
 use crate::output::OutputMap;
 use crate::replicas::{ObservedWorkload, ScaleWrite};
 use crate::sources::ParsedSource;
-use crate::step::{ObservedPool, PlannedHandover, PoolBlock, PoolMemory, PoolStep, Publication, next_step};
+use crate::step::{ListsToPublish, ObservedPool, PlannedHandover, PoolBlock, PoolMemory, PoolStep, next_step};
 use crate::workers::PoolWorkloadFact;
 use crate::{Job, PoolProblem};
 use ganglion_api::swarm_pool::PoolWorkloadKind;
@@ -123,12 +123,11 @@ fn a_pool_is_scaled_then_read_then_handed_over() {
     let mut memory = PoolMemory::default();
     assert!(matches!(next_step(&observed, &mut memory), PoolStep::Scale(5)));
     observed.workload.as_mut().unwrap().scale.replicas = 5;
-    assert!(
-        matches!(next_step(&observed, &mut memory), PoolStep::Read { sources, outputs } if sources.is_empty() && outputs.is_empty())
-    );
+    let PoolStep::Read { sources, outputs } = next_step(&observed, &mut memory) else { panic!("nothing was read") };
+    assert!(sources.is_empty() && outputs.is_empty());
     memory.output.end_read(&observed.pool);
     let handover = handover(next_step(&observed, &mut memory));
-    let Publication::Next(lists) = &handover.publication else { panic!("the first lists are published") };
+    let ListsToPublish::Next(lists) = &handover.publication else { panic!("the first lists are published") };
     assert_eq!((lists.version, lists.lists.len()), (1, 2));
     assert_eq!(lists.changes[&1].why, "first deal");
 }
@@ -178,6 +177,16 @@ fn a_source_is_read_once_per_version_and_its_jobs_are_assigned() {
 }
 
 #[test]
+fn a_source_that_changes_all_the_time_does_not_stop_the_pool() {
+    let mut observed = observed(json!({}));
+    let mut memory = memory(&observed);
+    observed.sources = [("jobs".to_owned(), Some(id("jobs", 3)))].into();
+    assert!(matches!(next_step(&observed, &mut memory), PoolStep::Read { .. }));
+    memory.has_just_read = true;
+    assert!(matches!(next_step(&observed, &mut memory), PoolStep::HandOver(_)));
+}
+
+#[test]
 fn lists_that_somebody_edited_before_the_start_are_confirmed_by_all() {
     let mut observed = observed(json!({"version": {"source": "Annotation"}, "refresh": {"policy": "HotReload"}}));
     observed.outputs = Ok([("lists".to_owned(), id("lists", 7))].into());
@@ -186,7 +195,7 @@ fn lists_that_somebody_edited_before_the_start_are_confirmed_by_all() {
     let mut memory = PoolMemory::default();
     memory.output.insert_read(OutputMap::parse(&observed.pool, &map));
     memory.output.end_read(&observed.pool);
-    let Publication::ConfirmAll(lists) = handover(next_step(&observed, &mut memory)).publication else {
+    let ListsToPublish::ConfirmAll(lists) = handover(next_step(&observed, &mut memory)).publication else {
         panic!("the lists are trusted")
     };
     assert_eq!(lists.version, 6);

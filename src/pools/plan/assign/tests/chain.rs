@@ -63,14 +63,16 @@ proptest! {
         let hashes: Vec<u64> = (0..16).map(|job| mix(seed, job)).collect();
         for (jobs, slots) in (1..=16).flat_map(|jobs| (2..=jobs).map(move |slots| (jobs, slots as u32))) {
             let hashes = &hashes[..jobs];
-            prop_assert_eq!(assign_to_slots(hashes, slots, NewSlotSize::Least), described(hashes, slots, NewSlotSize::Least));
+            let assigned = assign_to_slots(hashes, slots, NewSlotSize::Least);
+            prop_assert_eq!(assigned, described(hashes, slots, NewSlotSize::Least));
         }
     }
 
     #[test]
     fn equal_hashes_are_dealt_by_name(jobs in 0..50_usize, slots in 1..20_u32) {
         let hashes = vec![1; jobs];
-        prop_assert_eq!(assign_to_slots(&hashes, slots, NewSlotSize::Least), described(&hashes, slots, NewSlotSize::Least));
+        let assigned = assign_to_slots(&hashes, slots, NewSlotSize::Least);
+        prop_assert_eq!(assigned, described(&hashes, slots, NewSlotSize::Least));
     }
 }
 

@@ -84,8 +84,8 @@ fn all_small_sizes_with_dedicated_jobs() {
 fn many_slots_that_are_missing() {
     for strategy in STRATEGIES {
         check(&plain(300), &[0, 5, 5_000, u32::MAX], rules(strategy));
-        check(&plain(20_000), &[7, 16_383, 16_384, 19_999, u32::MAX], rules(strategy));
-        check(&plain(40_000), &slots(20_000), rules(strategy));
+        check(&plain(17_000), &[7, 16_383, 16_384, 16_999, u32::MAX], rules(strategy));
+        check(&plain(17_000), &slots(17_000), rules(strategy));
         check(&plain(1), &[u32::MAX], rules(strategy));
     }
 }
@@ -121,7 +121,7 @@ fn any_rules() -> impl Strategy<Value = AssignmentRules> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn every_job_once_and_loads_balanced(

@@ -90,7 +90,7 @@ fn a_worker_more_than_there_are_for_dedicated_jobs_is_for_one_more() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn a_job_more_or_less_moves_few(

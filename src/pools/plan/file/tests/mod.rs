@@ -144,7 +144,7 @@ fn some_change() -> impl Strategy<Value = ListChange> {
         .prop_map(|(nanoseconds, why)| ListChange { at: jiff::Timestamp::from_nanosecond(nanoseconds).unwrap(), why })
 }
 
-fn some_holding() -> impl Strategy<Value = JobList> {
+fn some_list() -> impl Strategy<Value = JobList> {
     let jobs = prop::collection::btree_map(name(), version(), 0..12);
     let releasing = prop::collection::btree_set(name(), 0..3);
     let pod = prop::option::of("[0-9a-f]{8}");
@@ -157,7 +157,7 @@ fn some_holding() -> impl Strategy<Value = JobList> {
 }
 
 fn published() -> impl Strategy<Value = Published> {
-    let lists = prop::collection::btree_map(worker(), some_holding(), 0..5);
+    let lists = prop::collection::btree_map(worker(), some_list(), 0..5);
     let changes = prop::collection::btree_map(version(), some_change(), 0..4);
     (lists, version(), changes).prop_map(|(lists, version, changes)| Published {
         lists,

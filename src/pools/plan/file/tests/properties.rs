@@ -90,6 +90,8 @@ fn assert_settles(read: &Published) -> Result<(), TestCaseError> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn what_is_written_is_read_as_it_was(published in published()) {
         let (file, record) = render(&published);
@@ -210,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn an_own_file_does_not_change_with_others(published in published(), other in some_holding(),
+    fn an_own_file_does_not_change_with_others(published in published(), other in some_list(),
         version in version()) {
         let mut changed = published.clone();
         changed.version = version;
