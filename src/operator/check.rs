@@ -146,7 +146,7 @@ impl<'a> Check<'a> {
         let mut changes = BTreeMap::new();
         for placed in &question.rungs {
             let place = &placed.place;
-            match trials.of(&placed.rung).await {
+            match trials.try_rung(&placed.rung).await {
                 Ok(Trial::Possible { before, after }) => {
                     let change = before.map_or_else(
                         || after.clone(),
@@ -199,7 +199,7 @@ impl<'a> Check<'a> {
             }
             source.push.is_none()
         });
-        for (name, got) in self.sources.ask(&PollRequest::of(self.key.clone(), &asked, rules.interval)).await {
+        for (name, got) in self.sources.query(&PollRequest::new(self.key.clone(), &asked, rules.interval)).await {
             values.insert(name.clone(), self.told(&name, got, report));
         }
         let is_known = |source: &Source| source.loop_.is_some() || source.node_config.is_some();

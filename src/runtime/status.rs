@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -22,6 +22,9 @@ use ganglion_core::world::{Indexed, Origin};
 pub enum StatusMethod {
     /// Updates the whole status, with the resourceVersion that was read.
     Update,
+    /// The same. After a conflict, patches the status if this field of it still has the value that was read, whatever
+    /// else of the object has changed. The patch costs the API server more.
+    UpdateUnlessChanged { field: &'static str },
     /// Uses server-side apply, without these fields, which others write.
     Apply { others: &'static [&'static str] },
 }
@@ -40,7 +43,7 @@ pub struct StatusWriter {
 
 impl StatusWriter {
     /// Writes the status, stores the answer, and publishes the events about the change.
-    pub async fn write<K: Kube + Indexed>(
+    pub async fn write<K: Kube + Indexed + Serialize>(
         &self,
         ctx: &Context,
         object: &K,
@@ -51,6 +54,15 @@ impl StatusWriter {
         let write = async {
             match self.method {
                 StatusMethod::Update => ctx.writer.replace_status::<K>(self.manager, &id, status).await,
+                StatusMethod::UpdateUnlessChanged { field } => {
+                    match ctx.writer.replace_status::<K>(self.manager, &id, status).await {
+                        Err(Error::Conflict(_)) => {
+                            let patch = patch_unless_changed(object, status, field)?;
+                            ctx.writer.patch_status::<K>(self.manager, &id.key, &patch).await
+                        }
+                        replaced => replaced,
+                    }
+                }
                 StatusMethod::Apply { .. } => ctx.writer.apply_status::<K>(self.manager, &id, status).await,
             }
         };
@@ -77,7 +89,9 @@ impl StatusWriter {
         let id = object.id();
         let write = async {
             match self.method {
-                StatusMethod::Update => ctx.writer.replace_status::<Guard<K>>(self.manager, &id, &status).await,
+                StatusMethod::Update | StatusMethod::UpdateUnlessChanged { .. } => {
+                    ctx.writer.replace_status::<Guard<K>>(self.manager, &id, &status).await
+                }
                 StatusMethod::Apply { others } => {
                     status.retain(|field, _| !others.contains(&field.as_str()));
                     ctx.writer.apply_status::<Guard<K>>(self.manager, &id, &status).await
@@ -99,4 +113,29 @@ impl StatusWriter {
             Err(error) => Err(error),
         })
     }
+}
+
+/// Returns a JSON patch that replaces the status if this field of it still has the value that was read.
+fn patch_unless_changed<K: Kube + Serialize>(
+    object: &K,
+    status: &impl Serialize,
+    field: &str,
+) -> Result<Vec<Value>, Error> {
+    let stored = to_json(object)?;
+    let unchanged = match &stored["status"][field] {
+        // Without the field there is no earlier status to protect.
+        Value::Null => {
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": object.meta().resource_version})
+        }
+        value => json!({"op": "test", "path": format!("/status/{field}"), "value": value}),
+    };
+    Ok(vec![
+        json!({"op": "test", "path": "/metadata/uid", "value": object.meta().uid}),
+        unchanged,
+        json!({"op": "add", "path": "/status", "value": to_json(status)?}),
+    ])
+}
+
+fn to_json(value: &impl Serialize) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|error| Error::Malformed(error.to_string()))
 }

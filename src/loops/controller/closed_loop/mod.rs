@@ -6,7 +6,7 @@
 //! | observe | the loop, its cached children, related loops and autoscalers |
 //! | plan | `ganglion_loops_plan::validate` (`assessed`) |
 //! | act | the specs of the children (`children`) |
-//! | in the background | checks of the target and of the account's permissions (`preflight`) |
+//! | in the background | checks of the target and of the account's permissions (`preflights`) |
 //! | report | the status of the loop (`report`) |
 //!
 //! The controllers of the children measure, decide and act. Everything in memory may be lost in a crash.
@@ -14,7 +14,7 @@
 mod assessed;
 mod children;
 mod events;
-mod preflight;
+mod preflights;
 mod report;
 
 use std::sync::Arc;
@@ -32,7 +32,6 @@ use ganglion_core::namespaces::Namespaces;
 use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::common::PARSE_AGAIN;
 use ganglion_loops_plan::validate::assessment::NamespaceAccess;
-use ganglion_loops_plan::validate::preflight::Preflight;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_runtime::account::{Account, AccountId};
 use ganglion_runtime::context::Context;
@@ -40,7 +39,8 @@ use ganglion_runtime::error::Error;
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::permissions::PermissionCache;
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
-pub use preflight::Preflights;
+use preflights::PreflightState;
+pub use preflights::Preflights;
 
 /// Uses server-side apply, since other loops write their tunings into the same status.
 const STATUS: StatusWriter = StatusWriter {
@@ -59,7 +59,6 @@ pub struct ClosedLoopController {
     pub targets: Targets,
     pub outbound: Arc<OutboundClient>,
     pub memories: Memories<ClosedLoopMemory>,
-    /// Checks in background tasks, which also change this state.
     pub preflights: Preflights,
 }
 
@@ -70,8 +69,7 @@ pub struct ClosedLoopMemory {
     access: Access,
     /// Last assessment.
     assessed: Option<Arc<Assessed>>,
-    /// Verdict of the last preflight, and the start of the next one.
-    preflight: (Option<Preflight>, Option<Timestamp>),
+    preflight: Option<PreflightState>,
     /// Time of the last write of the loop's status.
     reported_at: Option<Timestamp>,
     /// Time at which the next summary of decisions is written.
@@ -149,7 +147,7 @@ impl Reconciler for ClosedLoopController {
     ) -> Result<LoopDone, Error> {
         let ObservedLoop { family, .. } = observed;
         let may_act = assessed.assessment.problem.is_none() && family.parent.spec.mode != LoopMode::Paused;
-        memory.preflight = self.preflights.poll(self, family, may_act);
+        memory.preflight = self.next_preflight(family, may_act, memory.preflight.take());
         let not_owned = children::reconcile(&self.ctx, family, &assessed.assessment).await?;
         Ok(LoopDone { not_owned })
     }
@@ -165,12 +163,12 @@ impl Reconciler for ClosedLoopController {
         let summary_due = report::write(&self.ctx, &observed.family, assessed, not_owned, memory).await?;
         let tuning_ends = assessed.assessment.effective.until.as_ref().map(|until| until.0);
         let parse_again = assessed.assessment.is_passing().then(|| self.ctx.now() + PARSE_AGAIN);
-        let (_, next_check) = memory.preflight;
+        let next_check = memory.preflight.as_ref().map(|preflight| preflight.due);
         Ok(Next::earliest([summary_due, tuning_ends, parse_again, memory.access.expires, next_check]))
     }
 
     fn forget(&self, key: &Key) {
-        self.preflights.forget(key);
+        self.preflights.cancel(key);
     }
 }
 

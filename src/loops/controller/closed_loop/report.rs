@@ -78,7 +78,7 @@ fn next_status(
         decision: family.decision.as_ref().and_then(|object| object.status.as_ref()),
         execution: family.execution.as_ref().and_then(|object| object.status.as_ref()),
         not_owned,
-        preflight: memory.preflight.0.as_ref(),
+        preflight: memory.preflight.as_ref().map(|preflight| &preflight.verdict),
     };
     let input = assessed.relations.input(&family.parent, stored, now);
     let generation = family.parent.metadata.generation.unwrap_or(0);

@@ -3,7 +3,7 @@
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::{Actor, Targets, find, no_such_kind, tests_of, thing, unknown_kind};
+use super::{Actor, Targets, discover, no_such_kind, object_version, unknown_kind, version_tests};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_core::facts::holder;
@@ -12,7 +12,7 @@ use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
 
 /// Reads the value of the field.
-pub async fn look(targets: &Targets, actor: &Actor, path: &str) -> Result<TargetState, Error> {
+pub async fn read(targets: &Targets, actor: &Actor, path: &str) -> Result<TargetState, Error> {
     let target = &actor.target;
     if !is_allowed(targets, target) {
         let words = format!(
@@ -22,7 +22,7 @@ pub async fn look(targets: &Targets, actor: &Actor, path: &str) -> Result<Target
         );
         return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
     }
-    let Some(found) = find(targets, target).await? else { return Ok(unknown_kind(target)) };
+    let Some(found) = discover(targets, target).await? else { return Ok(unknown_kind(target)) };
     let url = found.url(&actor.loop_key.namespace);
     let object: DynamicObject =
         actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
@@ -40,7 +40,7 @@ pub async fn look(targets: &Targets, actor: &Actor, path: &str) -> Result<Target
     let value = object.data.pointer(&pointer(path)).cloned();
     let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
     let by = holder(fields, &path.split('.').collect::<Vec<_>>());
-    Ok(TargetState::Field(ObjectVersion { written_by: by, ..thing(&object.metadata) }, value))
+    Ok(TargetState::Field(ObjectVersion { written_by: by, ..object_version(&object.metadata) }, value))
 }
 
 fn is_allowed(targets: &Targets, target: &TargetRef) -> bool {
@@ -67,9 +67,9 @@ pub async fn act(
     path: &str,
     value: &Value,
 ) -> Result<Option<String>, Error> {
-    let Some(found) = find(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
+    let Some(found) = discover(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
     let url = found.url(&actor.loop_key.namespace);
-    let mut patch = tests_of(target);
+    let mut patch = version_tests(target);
     // In a list, `add` would insert an element.
     let in_list = path.rsplit('.').next().is_some_and(|last| last.parse::<usize>().is_ok());
     patch.push(json!({"op": if in_list { "replace" } else { "add" }, "path": pointer(path), "value": value}));

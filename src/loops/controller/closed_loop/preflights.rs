@@ -2,16 +2,12 @@
 //! loop's actions.
 //!
 //! One background task per loop runs the check as the loop's account: when the loop changes, at each heartbeat, and
-//! more often while the check fails. The task stores its verdict here and enqueues the loop, so that a slow API server
-//! delays no other loop. A verdict may be lost in a crash; the loop's status contains the last one.
+//! more often while the check fails. A verdict may be lost in a crash; the loop's status contains the last one.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
 
 use super::ClosedLoopController;
 use crate::target::{Actor, Trials};
@@ -24,149 +20,151 @@ use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::common::{HEARTBEAT, later};
 use ganglion_loops_plan::execution::Trial;
 use ganglion_loops_plan::validate::preflight::{Preflight, PreflightQuestion};
+use ganglion_outbound::fair_limit::FairLimit;
+use ganglion_runtime::background::BackgroundWork;
 use ganglion_runtime::error::Error;
+use ganglion_runtime::metrics::{LimitLabel, Metrics};
 use ganglion_runtime::refusals::Refusals;
 
-/// Maximum number of concurrent checks.
-const AT_ONCE: usize = 8;
+/// Maximum number of concurrent checks. One namespace gets at most a quarter of it.
+const AT_ONCE: usize = 32;
 
 /// Delay before a refusal is checked again. An API server that has just started refuses requests until it has loaded
 /// its roles, and a new role takes effect with a short delay.
 const DOUBT_PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
-/// The preflights of all loops.
+/// The background tasks of preflights.
 pub struct Preflights {
-    all: Mutex<HashMap<Key, Check>>,
-    slots: Semaphore,
+    checks: BackgroundWork<ClosedLoop, PreflightQuestion, CheckedLoop>,
+    limit: FairLimit,
 }
 
-impl Default for Preflights {
-    fn default() -> Self {
-        Self { all: Mutex::default(), slots: Semaphore::new(AT_ONCE) }
-    }
+/// Result of a check.
+struct CheckedLoop {
+    verdict: Result<Preflight, Error>,
+    /// Requests that were forbidden.
+    refusals: Refusals,
 }
 
-/// The preflight of one loop.
-struct Check {
+/// State of the preflight of one loop.
+pub struct PreflightState {
     question: Arc<PreflightQuestion>,
-    verdict: Preflight,
+    pub verdict: Preflight,
     /// Start of the last check.
     asked: Timestamp,
     /// Start of the next check.
-    due: Timestamp,
+    pub due: Timestamp,
     /// Number of consecutive checks that did not pass.
     failures: u32,
-    /// Requests of earlier checks that were forbidden.
     refusals: Refusals,
-    task: Option<JoinHandle<()>>,
 }
 
-impl Drop for Check {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
-    }
-}
-
-impl Check {
-    /// Creates the check of a loop that is new to this process or whose question has changed. A verdict that an earlier
+impl PreflightState {
+    /// Creates the state of a loop that is new to this process or whose question has changed. A verdict that an earlier
     /// process stored in the loop's status stays valid until its next check. A new leader spreads these checks over a
     /// heartbeat.
-    fn of(question: PreflightQuestion, parent: &ClosedLoop, now: Timestamp) -> Self {
+    fn new(question: PreflightQuestion, parent: &ClosedLoop, now: Timestamp) -> Self {
         let conditions = parent.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let verdict = Preflight::stored(conditions, parent.metadata.generation.unwrap_or(0));
         let (due, failures) = match &verdict {
             Preflight::Pending(_) => (now, 0),
-            Preflight::Passed => (part_of(now, HEARTBEAT), 0),
-            Preflight::Failed(..) => (part_of(now, verdict.pause(1)), 1),
+            Preflight::Passed => (random_time(now, HEARTBEAT), 0),
+            Preflight::Failed(..) => (random_time(now, verdict.pause(1)), 1),
         };
-        Self {
-            question: Arc::new(question),
-            verdict,
-            asked: now,
-            due,
-            failures,
-            refusals: Refusals::default(),
-            task: None,
-        }
+        Self { question: Arc::new(question), verdict, asked: now, due, failures, refusals: Refusals::default() }
     }
 
-    fn is_under_way(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| !task.is_finished())
-    }
-
-    /// Records the result of a task.
-    fn end(&mut self, result: Result<Preflight, Error>, refusals: Refusals, now: Timestamp) {
-        (self.task, self.refusals) = (None, refusals);
-        match result {
+    /// Records the result of a check.
+    fn record(&mut self, checked: &CheckedLoop, now: Timestamp) {
+        self.refusals = match &checked.verdict {
+            Ok(Preflight::Failed(LoopReason::Forbidden, _)) | Err(_) => checked.refusals,
+            Ok(Preflight::Failed(..) | Preflight::Passed | Preflight::Pending(_)) => Refusals::default(),
+        };
+        match &checked.verdict {
             Ok(Preflight::Passed) => (self.verdict, self.failures) = (Preflight::Passed, 0),
-            Ok(Preflight::Pending(why)) => self.learn_nothing(why),
-            Ok(verdict) => (self.verdict, self.failures) = (verdict, self.failures.saturating_add(1)),
+            Ok(Preflight::Pending(why)) => self.record_no_verdict(why.clone()),
+            Ok(verdict) => (self.verdict, self.failures) = (verdict.clone(), self.failures.saturating_add(1)),
             Err(Error::Doubtful(_)) => {
                 self.due = later(now, DOUBT_PAUSE);
                 return;
             }
-            Err(error) => self.learn_nothing(Some(error.to_string())),
+            Err(error) => self.record_no_verdict(Some(error.to_string())),
         }
         let pause = self.verdict.pause(self.failures);
-        self.due = part_of(later(now, pause * 9 / 10), pause / 5);
+        self.due = random_time(later(now, pause * 9 / 10), pause / 5);
     }
 
     /// Records a check that returned no verdict: a temporary problem does not change the last verdict.
-    fn learn_nothing(&mut self, why: Option<String>) {
+    fn record_no_verdict(&mut self, why: Option<String>) {
         self.failures = self.failures.saturating_add(1);
-        if let Preflight::Pending(known) = &mut self.verdict {
-            *known = why;
+        if let Preflight::Pending(last) = &mut self.verdict {
+            *last = why;
         }
     }
 }
 
 /// Returns a random time within `span` from now.
-fn part_of(now: Timestamp, span: SignedDuration) -> Timestamp {
+fn random_time(now: Timestamp, span: SignedDuration) -> Timestamp {
     later(now, SignedDuration::from_secs_f64(span.as_secs_f64() * fastrand::f64()))
 }
 
 impl Preflights {
-    fn all(&self) -> MutexGuard<'_, HashMap<Key, Check>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn new(metrics: &Metrics) -> Self {
+        let full = metrics.outbound_full.get_or_create(&LimitLabel { limit: "preflights" }).clone();
+        Self { checks: BackgroundWork::default(), limit: FairLimit::new(AT_ONCE, full) }
     }
 
-    /// Stops the preflight of a deleted loop.
-    pub fn forget(&self, key: &Key) {
-        self.all().remove(key);
+    /// Stops the check of a loop that was deleted or may not act.
+    pub fn cancel(&self, key: &Key) {
+        self.checks.cancel(key);
     }
+}
 
-    /// Returns the verdict on this loop and the time of the next check. Starts the check if it is due. Returns None for
-    /// a loop that may not act.
-    pub fn poll(
-        &self,
-        controller: &Arc<ClosedLoopController>,
+impl ClosedLoopController {
+    /// Records the result of a finished check, and starts the check if it is due. None for a loop that may not act.
+    pub(super) fn next_preflight(
+        self: &Arc<Self>,
         family: &Family,
         may_act: bool,
-    ) -> (Option<Preflight>, Option<Timestamp>) {
-        let (parent, now) = (&family.parent, controller.ctx.now());
+        last: Option<PreflightState>,
+    ) -> Option<PreflightState> {
+        let (parent, now) = (&family.parent, self.ctx.now());
         let key = parent.id().key;
         if !may_act {
-            self.forget(&key);
-            return (None, None);
+            self.preflights.cancel(&key);
+            return None;
         }
         let question = PreflightQuestion::of(&parent.uid().unwrap_or_default(), &parent.spec);
-        let mut all = self.all();
-        if all.get(&key).is_none_or(|known| *known.question != question) {
-            all.insert(key.clone(), Check::of(question, parent, now));
+        let mut state = match last {
+            Some(last) if *last.question == question => last,
+            Some(_) | None => PreflightState::new(question, parent, now),
+        };
+        if let Some(task) = self.preflights.checks.state(&key, |question| *question == *state.question) {
+            if let Some(checked) = &task.answer {
+                state.record(checked, now);
+                self.preflights.cancel(&key);
+            } else if !task.has_ended {
+                return Some(state);
+            }
         }
-        let Some(check) = all.get_mut(&key) else { return (None, None) };
-        if check.is_under_way() {
-            return (Some(check.verdict.clone()), None);
+        let is_outdated = matches!(state.verdict, Preflight::Failed(..)) && has_acted(family, state.asked);
+        if state.due <= now || is_outdated {
+            // The result sets the actual time.
+            (state.asked, state.due) = (now, later(now, HEARTBEAT));
+            self.start_preflight(key, &state);
         }
-        if check.due <= now || (matches!(check.verdict, Preflight::Failed(..)) && has_acted(family, check.asked)) {
-            // The task sets the actual time when it ends.
-            (check.asked, check.due) = (now, later(now, HEARTBEAT));
-            let (question, refusals) = (Arc::clone(&check.question), check.refusals);
-            check.task = Some(tokio::spawn(run(Arc::clone(controller), key, question, refusals)));
-        }
-        (Some(check.verdict.clone()), Some(check.due))
+        Some(state)
+    }
+
+    fn start_preflight(self: &Arc<Self>, key: Key, state: &PreflightState) {
+        let PreflightQuestion { target, account, .. } = &*state.question;
+        let mut actor = Actor::of(&self.targets, &key, target, account.as_deref()).after(state.refusals);
+        let (controller, question) = (Arc::clone(self), Arc::clone(&state.question));
+        self.preflights.checks.start(&self.ctx, key, Arc::clone(&state.question), |answers| async move {
+            let _permit = controller.preflights.limit.take(&actor.loop_key.namespace, 1).await;
+            let verdict = try_rungs(&controller, &mut actor, &question).await;
+            answers.publish(CheckedLoop { verdict, refusals: actor.refusals });
+        });
     }
 }
 
@@ -178,43 +176,15 @@ fn has_acted(family: &Family, since: Timestamp) -> bool {
     })
 }
 
-/// Checks a loop, stores the verdict, and enqueues the loop.
-async fn run(controller: Arc<ClosedLoopController>, key: Key, question: Arc<PreflightQuestion>, refusals: Refusals) {
-    let PreflightQuestion { target, account, .. } = &*question;
-    let mut actor = Actor::of(&controller.targets, &key, target, account.as_deref()).after(refusals);
-    let preflights = &controller.preflights;
-    let checking = async {
-        let _slot = preflights.slots.acquire().await;
-        check(&controller, &mut actor, &question).await
-    };
-    let result = tokio::select! {
-        biased;
-        () = controller.ctx.writer.fenced() => return,
-        () = controller.ctx.stop.cancelled() => return,
-        result = checking => result,
-    };
-    let refusals = match &result {
-        Ok(Preflight::Failed(LoopReason::Forbidden, _)) | Err(_) => actor.refusals,
-        Ok(_) => Refusals::default(),
-    };
-    let mut all = preflights.all();
-    let mine = |check: &&mut Check| Arc::ptr_eq(&check.question, &question);
-    if let Some(check) = all.get_mut(&key).filter(mine) {
-        check.end(result, refusals, controller.ctx.now());
-        drop(all);
-        controller.ctx.store.queue::<ClosedLoop>().add([key]);
-    }
-}
-
 /// Tries the rungs in order and stops at the first that could not be carried out.
-async fn check(
+async fn try_rungs(
     controller: &ClosedLoopController,
     actor: &mut Actor,
     question: &PreflightQuestion,
 ) -> Result<Preflight, Error> {
     let mut trials = Trials::new(&controller.targets, &controller.outbound, actor);
     for placed in &question.rungs {
-        match trials.of(&placed.rung).await? {
+        match trials.try_rung(&placed.rung).await? {
             Trial::Possible { .. } | Trial::Limited(_) => {}
             Trial::Impossible(reason, problem) => return Ok(placed.fails(reason, &problem)),
             Trial::Unknown(why) => return Ok(Preflight::Pending(Some(why))),
@@ -231,8 +201,12 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    fn checked(verdict: Result<Preflight, Error>) -> CheckedLoop {
+        CheckedLoop { verdict, refusals: Refusals::default() }
+    }
+
     /// Asserts that the next check is due in `least` to `most` seconds.
-    fn waits(check: &Check, now: i64, least: i64, most: i64) {
+    fn waits(check: &PreflightState, now: i64, least: i64, most: i64) {
         let seconds = check.due.duration_since(at(now)).as_secs_f64();
         assert!((least as f64..=most as f64).contains(&seconds), "{seconds} s is not {least} to {most} s");
     }
@@ -240,24 +214,24 @@ mod tests {
     #[test]
     fn only_a_verdict_changes_a_verdict() {
         let question = PreflightQuestion::of("u", &ClosedLoop::new("web", Default::default()).spec);
-        let mut check = Check::of(question, &ClosedLoop::new("web", Default::default()), at(0));
+        let mut check = PreflightState::new(question, &ClosedLoop::new("web", Default::default()), at(0));
         assert_eq!((check.verdict.clone(), check.due), (Preflight::Pending(None), at(0)));
-        check.end(Err(Error::Broken), Refusals::default(), at(0));
+        check.record(&checked(Err(Error::Broken)), at(0));
         assert_eq!(check.verdict, Preflight::Pending(Some("a bug in this program".into())));
         waits(&check, 0, 4, 6);
-        check.end(Ok(Preflight::Passed), Refusals::default(), at(10));
+        check.record(&checked(Ok(Preflight::Passed)), at(10));
         assert_eq!(check.verdict, Preflight::Passed);
         waits(&check, 10, 270, 330);
         // An error or an unconfirmed refusal does not change the verdict.
-        check.end(Err(Error::Broken), Refusals::default(), at(400));
+        check.record(&checked(Err(Error::Broken)), at(400));
         assert_eq!(check.verdict, Preflight::Passed);
         waits(&check, 400, 4, 6);
         let refusals = Refusals::believed(at(405));
-        check.end(Err(Error::Doubtful("no".into())), refusals, at(405));
+        check.record(&CheckedLoop { verdict: Err(Error::Doubtful("no".into())), refusals }, at(405));
         assert_eq!((check.verdict.clone(), check.refusals), (Preflight::Passed, refusals));
         waits(&check, 405, 1, 1);
         let failed = Preflight::Failed(LoopReason::Forbidden, "no".into());
-        check.end(Ok(failed.clone()), refusals, at(411));
+        check.record(&CheckedLoop { verdict: Ok(failed.clone()), refusals }, at(411));
         assert_eq!(check.verdict, failed);
         waits(&check, 411, 9, 11);
     }
@@ -271,7 +245,7 @@ mod tests {
         for (verdict, most) in [(Preflight::Passed, 300), (failed, 5)] {
             let conditions = verdict.condition(&[], stamp).into_iter().collect();
             parent.status = Some(ganglion_api::closed_loop::ClosedLoopStatus { conditions, ..Default::default() });
-            let check = Check::of(PreflightQuestion::of("u", &parent.spec), &parent, at(0));
+            let check = PreflightState::new(PreflightQuestion::of("u", &parent.spec), &parent, at(0));
             assert_eq!(check.verdict, verdict);
             waits(&check, 0, 0, most);
         }
