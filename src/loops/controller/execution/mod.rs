@@ -187,7 +187,7 @@ impl Reconciler for ExecutionController {
             ExecutionStep::Nothing => return Ok(ExecutionDone::Rest(Next::AwaitChange)),
             ExecutionStep::Wait(at) => return Ok(ExecutionDone::Rest(Next::At(*at))),
             ExecutionStep::Record(status) => return Ok(ExecutionDone::Record(status.clone())),
-            ExecutionStep::Look => return self.read_target(observed, memory, memory.round.sent).await,
+            ExecutionStep::ReadTarget => return self.read_target(observed, memory, memory.round.sent).await,
             ExecutionStep::Act(effect) => effect,
         };
         if let (ExecutionEffect::Send { .. }, Some(seq)) = (&**effect, webhook::claimed_seq(&observed.status)) {
@@ -204,7 +204,7 @@ impl Reconciler for ExecutionController {
             ExecutionStep::Nothing => Ok(ExecutionDone::Rest(Next::AwaitChange)),
             ExecutionStep::Wait(at) => Ok(ExecutionDone::Rest(Next::At(at))),
             ExecutionStep::Record(status) => Ok(ExecutionDone::Record(status)),
-            ExecutionStep::Look | ExecutionStep::Act(_) => self.read_target(observed, memory, sent).await,
+            ExecutionStep::ReadTarget | ExecutionStep::Act(_) => self.read_target(observed, memory, sent).await,
         }
     }
 

@@ -47,7 +47,7 @@ pub fn begin(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) ->
     }
     match plan(context, chosen, seen) {
         Ok(plan) => claim(context, chosen, plan),
-        Err(NoPlan::Look) => ExecutionStep::Look,
+        Err(NoPlan::ReadTarget) => ExecutionStep::ReadTarget,
         Err(NoPlan::Limited(message)) => {
             ended(context, chosen.seq, ExecutionState::Limited, LoopReason::Limited, &message)
         }
@@ -147,7 +147,7 @@ pub fn plan(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> 
             | TargetState::NotFound(_)
             | TargetState::Unfit(..)
             | TargetState::Forbidden(_),
-        ) => Err(NoPlan::Look),
+        ) => Err(NoPlan::ReadTarget),
     }
 }
 

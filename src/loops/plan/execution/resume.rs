@@ -36,12 +36,12 @@ pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
         let message = "the decision was withdrawn before it was carried out; nothing was changed";
         return end(ExecutionState::Overtaken, LoopReason::Withdrawn, message);
     }
-    let Some(seen) = context.seen else { return ExecutionStep::Look };
+    let Some(seen) = context.seen else { return ExecutionStep::ReadTarget };
     if let Some((reason, message)) = lookup_failure(seen) {
         return end(ExecutionState::Failed, reason, message);
     }
     match progress(context, claim, seen) {
-        ClaimProgress::Look => ExecutionStep::Look,
+        ClaimProgress::ReadTarget => ExecutionStep::ReadTarget,
         ClaimProgress::Done(message) => end(ExecutionState::Done, LoopReason::Done, &message),
         ClaimProgress::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
         ClaimProgress::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
@@ -121,7 +121,7 @@ fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> Cl
             | TargetState::NotFound(_)
             | TargetState::Unfit(..)
             | TargetState::Forbidden(_),
-        ) => ClaimProgress::Look,
+        ) => ClaimProgress::ReadTarget,
     }
 }
 

@@ -24,7 +24,7 @@ pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
         return ExecutionStep::Nothing;
     }
     match context.seen {
-        None => ExecutionStep::Look,
+        None => ExecutionStep::ReadTarget,
         Some(seen) => begin::begin(context, chosen, seen),
     }
 }

@@ -102,7 +102,7 @@ fn a_new_execution_says_that_it_is_there() {
 fn a_claim_comes_before_the_effect_and_the_result_after() {
     let mut bench = Bench::new(up());
     let seen = TargetState::Scale(thing(1), 3);
-    assert_eq!(next_step(&bench.job(None, Sent::Maybe, 0)), ExecutionStep::Look);
+    assert_eq!(next_step(&bench.job(None, Sent::Maybe, 0)), ExecutionStep::ReadTarget);
     let effect = bench.effect(&seen);
     assert_eq!(effect, ExecutionEffect::Scale { target: thing(1), replicas: 4 });
     let done = after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &EffectResult::Done(Some("4".into())));
@@ -172,7 +172,7 @@ fn what_is_unclear_is_tried_until_its_time_is_over() {
     ));
     assert_eq!(
         after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &EffectResult::Conflict),
-        ExecutionStep::Look
+        ExecutionStep::ReadTarget
     );
     assert!(matches!(next_step(&bench.job(Some(&seen), Sent::Maybe, 119)), ExecutionStep::Act(_)));
     let late = next_step(&bench.job(Some(&seen), Sent::Maybe, 120));
