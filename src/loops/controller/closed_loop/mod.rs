@@ -13,7 +13,6 @@
 
 mod assessed;
 mod children;
-mod events;
 mod preflights;
 mod report;
 
@@ -66,7 +65,7 @@ pub struct ClosedLoopController {
 #[derive(Default)]
 pub struct ClosedLoopMemory {
     /// Whether the operator may act in the loop's namespace.
-    access: Access,
+    access: LoopAccess,
     /// Last assessment.
     assessed: Option<Arc<Assessed>>,
     preflight: Option<PreflightState>,
@@ -77,12 +76,12 @@ pub struct ClosedLoopMemory {
 }
 
 /// Whether the operator may act in a namespace, and the time of the next check.
-struct Access {
+struct LoopAccess {
     namespace: NamespaceAccess,
     expires: Option<Timestamp>,
 }
 
-impl Default for Access {
+impl Default for LoopAccess {
     fn default() -> Self {
         Self { namespace: NamespaceAccess::Granted, expires: None }
     }
@@ -180,9 +179,9 @@ impl ClosedLoopController {
     }
 
     /// Checks whether the operator may act in the loop's namespace.
-    async fn access(&self, key: &Key, parent: &ClosedLoop) -> Result<Access, Error> {
+    async fn access(&self, key: &Key, parent: &ClosedLoop) -> Result<LoopAccess, Error> {
         if let Some(message) = self.namespaces.refusal(&key.namespace) {
-            return Ok(Access { namespace: NamespaceAccess::Refused(message), expires: None });
+            return Ok(LoopAccess { namespace: NamespaceAccess::Refused(message), expires: None });
         }
         let account = Account {
             writer: self.ctx.writer.clone(),
@@ -192,10 +191,10 @@ impl ClosedLoopController {
         };
         // The assessment reports an invalid name.
         if !is_name(&account.name) {
-            return Ok(Access::default());
+            return Ok(LoopAccess::default());
         }
         let impersonated = self.impersonations.check(self.ctx.clock, account.id(), account.try_out()).await?;
         let namespace = impersonated.refusal.map_or(NamespaceAccess::Granted, NamespaceAccess::NotBound);
-        Ok(Access { namespace, expires: Some(impersonated.expires) })
+        Ok(LoopAccess { namespace, expires: Some(impersonated.expires) })
     }
 }

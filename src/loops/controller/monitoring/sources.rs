@@ -22,7 +22,7 @@ use ganglion_core::facts::Key;
 use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::monitoring::{SourceResult, SourceValue};
-use ganglion_loops_plan::sources::usage::{self, PodList, PodMetricsList};
+use ganglion_loops_plan::sources::{self, PodList, PodMetricsList};
 use ganglion_outbound::body::Bounded;
 use ganglion_outbound::client::objects::{self, ReadError};
 use ganglion_outbound::client::{OutboundClient, Outgoing, Unanswered};
@@ -270,10 +270,10 @@ impl SourceReader<'_> {
         let url = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods");
         let used: PodMetricsList = self.list("API metrics.k8s.io", &url, &labels).await?;
         let mut pods = PodList::default();
-        if usage::needs_pods(source) {
+        if sources::needs_pods(source) {
             pods = self.list("list of pods", &format!("/api/v1/namespaces/{namespace}/pods"), &labels).await?;
         }
-        usage::amount(source, &used, &pods.items)
+        sources::pod_usage(source, &used, &pods.items)
     }
 
     /// Lists the objects with these labels.

@@ -21,7 +21,7 @@ use ganglion_core::world::loops::Family;
 use ganglion_core::world::{Fact, World};
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::monitoring::{Measurement, SourceResult};
-use ganglion_loops_plan::sources::nodes::{KnownNode, amount};
+use ganglion_loops_plan::sources::{self, SelectableNode};
 use ganglion_loops_plan::tuning::{effective_policy, last_served};
 use ganglion_runtime::account::{Account, AccountId};
 use ganglion_runtime::context::Context;
@@ -132,14 +132,14 @@ pub fn node_values(ctx: &Context, permissions: &NodePermissions, object: &Monito
 fn node_value(world: &World, source: &NodeConfigField, namespace: &str, now: Timestamp) -> SourceResult {
     let named = source.node_name.iter().filter_map(|name| world.node(name));
     let all = world.nodes().filter(|_| source.node_name.is_none());
-    let known = named.chain(all).map(|node| {
+    let nodes = named.chain(all).map(|node| {
         let name = node.id.key.name.as_str();
         let here = world.node_configs_of(name).filter(|config| config.metadata.namespace.as_deref() == Some(namespace));
         // If two NodeConfigs are for one node, only the older one has values.
         let status = here.filter_map(|config| config.status.as_ref()).max_by_key(|status| status.sampled_at.as_ref());
-        KnownNode { name, labels: &node.labels, status }
+        SelectableNode { name, labels: &node.labels, status }
     });
-    amount(source, known, now)
+    sources::node_value(source, nodes, now)
 }
 
 /// Evaluates the sources `loop` of the metrics; None if no metric has one.

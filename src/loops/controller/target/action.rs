@@ -16,7 +16,7 @@ use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
 use ganglion_core::facts::{Key, ScaleFact};
 use ganglion_core::owners::is_owned;
 use ganglion_core::world::Origin;
-use ganglion_loops_plan::execution::{ActionProgress, TargetState};
+use ganglion_loops_plan::execution::{TargetState, WorkloadActionState};
 use ganglion_runtime::error::Error;
 
 /// Returns the progress of the claimed action. Without a claim there is no action.
@@ -64,14 +64,14 @@ pub fn read_ahead(targets: &Targets, actor: &Actor, template: &ActionTemplate) -
     }
 }
 
-fn end(action: &WorkloadAction) -> ActionProgress {
-    let Some(status) = &action.status else { return ActionProgress::Running("was created".to_owned()) };
+fn end(action: &WorkloadAction) -> WorkloadActionState {
+    let Some(status) = &action.status else { return WorkloadActionState::Running("was created".to_owned()) };
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     let words = ready.map_or_else(|| "was created".to_owned(), |ready| format!("{}: {}", ready.reason, ready.message));
     match (&status.finished_at, ready) {
-        (None, _) => ActionProgress::Running(words),
-        (Some(_), Some(ready)) if ready.status == "True" => ActionProgress::Succeeded(words),
-        (Some(_), _) => ActionProgress::Failed(words),
+        (None, _) => WorkloadActionState::Running(words),
+        (Some(_), Some(ready)) if ready.status == "True" => WorkloadActionState::Succeeded(words),
+        (Some(_), _) => WorkloadActionState::Failed(words),
     }
 }
 

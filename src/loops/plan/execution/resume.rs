@@ -7,8 +7,8 @@ use super::end::{ended, record};
 use super::resize;
 use super::texts::{done_text, target_text, value_text};
 use super::types::{
-    ActionProgress, ClaimProgress, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent,
-    TargetState, TunedLoop, cannot_be_verified, lookup_failure,
+    ClaimProgress, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent, TargetState,
+    TunedLoop, WorkloadActionState, cannot_be_verified, lookup_failure,
 };
 use crate::common::{later, micro_time};
 use ganglion_api::closed_loop::action::{ActionTemplate, Tune};
@@ -155,13 +155,19 @@ fn action(
     context: &ExecutionContext,
     claim: &Claim,
     template: &ActionTemplate,
-    found: Option<&ActionProgress>,
+    found: Option<&WorkloadActionState>,
 ) -> ClaimProgress {
     let Some(name) = &claim.goal.workload_action else { return ClaimProgress::tampered() };
     match found {
-        Some(ActionProgress::Running(message)) => ClaimProgress::Running(format!("WorkloadAction {name}: {message}")),
-        Some(ActionProgress::Succeeded(message)) => ClaimProgress::Done(format!("WorkloadAction {name}: {message}")),
-        Some(ActionProgress::Failed(message)) => ClaimProgress::Failed(format!("WorkloadAction {name}: {message}")),
+        Some(WorkloadActionState::Running(message)) => {
+            ClaimProgress::Running(format!("WorkloadAction {name}: {message}"))
+        }
+        Some(WorkloadActionState::Succeeded(message)) => {
+            ClaimProgress::Done(format!("WorkloadAction {name}: {message}"))
+        }
+        Some(WorkloadActionState::Failed(message)) => {
+            ClaimProgress::Failed(format!("WorkloadAction {name}: {message}"))
+        }
         None if context.status.state == Some(ExecutionState::Executing) => {
             ClaimProgress::Lost(format!("WorkloadAction {name} was deleted before its end was seen"))
         }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::begin::plan;
+use super::step::plan;
 use super::types::{ExecutionContext, NoPlan, PodResources, RungAction, Sent, TargetState, lookup_failure};
 use crate::common::micro_time;
 use ganglion_api::closed_loop::action::Rung;

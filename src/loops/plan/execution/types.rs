@@ -71,7 +71,7 @@ pub enum TargetState {
     /// The value of the field.
     Field(ObjectVersion, Option<Value>),
     /// The WorkloadAction of this decision; none if it does not exist.
-    WorkloadAction(Option<ActionProgress>),
+    WorkloadAction(Option<WorkloadActionState>),
     /// The loop that is tuned.
     Loop(Box<TunedLoop>),
     /// The rung has no target to read.
@@ -123,7 +123,7 @@ pub struct PodResize {
 
 /// Progress of a WorkloadAction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ActionProgress {
+pub enum WorkloadActionState {
     Running(String),
     Succeeded(String),
     Failed(String),

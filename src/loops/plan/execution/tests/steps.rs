@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::common::micro_time;
 use crate::execution::{
-    ActionProgress, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState,
-    TunedLoop, action_name, after_effect, next_step,
+    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState, TunedLoop,
+    WorkloadActionState, action_name, after_effect, next_step,
 };
 use crate::proposal::digest_of;
 use crate::tests::bench::at;
@@ -244,16 +244,16 @@ fn a_workload_action_is_made_once_and_its_end_is_the_end() {
     assert!(name.starts_with("slow-1-") && name.len() < 64);
     let moved = spec.move_.unwrap();
     assert_eq!(moved.workload.unwrap().name, "web");
-    let running = TargetState::WorkloadAction(Some(ActionProgress::Running("Readying".into())));
+    let running = TargetState::WorkloadAction(Some(WorkloadActionState::Running("Readying".into())));
     let step = bench.next(&running);
     bench.recorded(step);
     assert_eq!(bench.status.state, Some(ExecutionState::Executing));
     assert!(matches!(bench.next(&running), ExecutionStep::Wait(_)));
     let ended = |end| TargetState::WorkloadAction(Some(end));
     let under_way = bench.status.clone();
-    bench.ends(&ended(ActionProgress::Succeeded("moved".into())), ExecutionState::Done, LoopReason::Done);
+    bench.ends(&ended(WorkloadActionState::Succeeded("moved".into())), ExecutionState::Done, LoopReason::Done);
     bench.status = under_way.clone();
-    bench.ends(&ended(ActionProgress::Failed("NodeFull".into())), ExecutionState::Failed, LoopReason::Failed);
+    bench.ends(&ended(WorkloadActionState::Failed("NodeFull".into())), ExecutionState::Failed, LoopReason::Failed);
     bench.status = under_way;
     bench.ends(&none, ExecutionState::Lost, LoopReason::Lost);
 }
