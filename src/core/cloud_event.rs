@@ -14,7 +14,7 @@ pub struct CloudEvent {
     pub source: EventSource,
     /// Type, such as `dev.ganglion.workloadaction.succeeded`.
     pub event_type: String,
-    /// What the object acts on.
+    /// Target of the object, such as `Deployment/web`.
     pub subject: Option<String>,
     /// RFC 3339.
     pub time: Option<Value>,

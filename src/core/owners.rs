@@ -1,4 +1,4 @@
-//! Who owns an object.
+//! Owner references of objects.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 

@@ -139,8 +139,8 @@ impl<'a> Check<'a> {
 
     /// Tries each rung. Returns the change that each would make, by metric, side and place.
     async fn rungs(&self, parent: &ClosedLoop, report: &mut CheckReport) -> BTreeMap<String, String> {
-        let question = PreflightQuestion::of(&parent.uid().unwrap_or_default(), &parent.spec);
-        let actor = Actor::of(&self.targets, &self.key, &question.target, question.account.as_deref());
+        let question = PreflightQuestion::new(&parent.uid().unwrap_or_default(), &parent.spec);
+        let actor = Actor::new(&self.targets, &self.key, &question.target, question.account.as_deref());
         let mut actor = actor.after(Refusals::believed(self.ctx.now()));
         let mut trials = Trials::new(&self.targets, &self.sources.outbound, &mut actor);
         let mut changes = BTreeMap::new();

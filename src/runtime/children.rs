@@ -1,8 +1,8 @@
 //! Children: objects that a controller creates for one of its own objects, the owner, and keeps up to date.
 //!
 //! A child belongs to the uid of its owner. The API server refuses to create it if somebody else's object has its name,
-//! and a write to another object of that name fails on the uid. Of an existing child, only the fields that the owner
-//! wants are written. The garbage collector deletes children of a deleted owner; [`Context::delete_own`] deletes one
+//! and a write to another object of that name fails on the uid. A write to an existing child contains only the fields
+//! that the owner wants. The garbage collector deletes children of a deleted owner; [`Context::delete_own`] deletes one
 //! that is no longer wanted.
 
 use std::collections::BTreeMap;

@@ -16,7 +16,6 @@ const STILL_DOUBLE: &[&str] = &[
     "Answer",
     "Asked",
     "Attempt",
-    "Bound",
     "Bounded",
     "Budget",
     "Cluster",

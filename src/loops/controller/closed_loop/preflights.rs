@@ -134,7 +134,7 @@ impl ClosedLoopController {
             self.preflights.cancel(&key);
             return None;
         }
-        let question = PreflightQuestion::of(&parent.uid().unwrap_or_default(), &parent.spec);
+        let question = PreflightQuestion::new(&parent.uid().unwrap_or_default(), &parent.spec);
         let mut state = match last {
             Some(last) if *last.question == question => last,
             Some(_) | None => PreflightState::new(question, parent, now),
@@ -158,7 +158,7 @@ impl ClosedLoopController {
 
     fn start_preflight(self: &Arc<Self>, key: Key, state: &PreflightState) {
         let PreflightQuestion { target, account, .. } = &*state.question;
-        let mut actor = Actor::of(&self.targets, &key, target, account.as_deref()).after(state.refusals);
+        let mut actor = Actor::new(&self.targets, &key, target, account.as_deref()).after(state.refusals);
         let (controller, question) = (Arc::clone(self), Arc::clone(&state.question));
         self.preflights.checks.start(&self.ctx, key, Arc::clone(&state.question), |answers| async move {
             let _permit = controller.preflights.limit.take(&actor.loop_key.namespace, 1).await;
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn only_a_verdict_changes_a_verdict() {
-        let question = PreflightQuestion::of("u", &ClosedLoop::new("web", Default::default()).spec);
+        let question = PreflightQuestion::new("u", &ClosedLoop::new("web", Default::default()).spec);
         let mut check = PreflightState::new(question, &ClosedLoop::new("web", Default::default()), at(0));
         assert_eq!((check.verdict.clone(), check.due), (Preflight::Pending(None), at(0)));
         check.record(&checked(Err(Error::Broken)), at(0));
@@ -245,7 +245,7 @@ mod tests {
         for (verdict, most) in [(Preflight::Passed, 300), (failed, 5)] {
             let conditions = verdict.condition(&[], stamp).into_iter().collect();
             parent.status = Some(ganglion_api::closed_loop::ClosedLoopStatus { conditions, ..Default::default() });
-            let check = PreflightState::new(PreflightQuestion::of("u", &parent.spec), &parent, at(0));
+            let check = PreflightState::new(PreflightQuestion::new("u", &parent.spec), &parent, at(0));
             assert_eq!(check.verdict, verdict);
             waits(&check, 0, 0, most);
         }

@@ -120,7 +120,7 @@ impl Reconciler for DecisionController {
         let nothing = DecisionStatus::default();
         let input = DecisionInput {
             monitoring: alarms,
-            executor: execution.as_deref().and_then(Executor::of),
+            executor: execution.as_deref().and_then(Executor::from_execution),
             written: object.status.as_ref().unwrap_or(&nothing),
             generation: object.metadata.generation.unwrap_or(0),
             term: &self.ctx.term,

@@ -268,7 +268,7 @@ impl ExecutionController {
 
     fn actor(&self, observed: &ObservedExecution, memory: &ExecutionMemory) -> Actor {
         let (id, spec) = (observed.execution.id(), &observed.execution.spec);
-        let actor = Actor::of(&self.targets, &id.key, &spec.target, spec.service_account_name.as_deref());
+        let actor = Actor::new(&self.targets, &id.key, &spec.target, spec.service_account_name.as_deref());
         actor.executing(id.uid).after(memory.refusals)
     }
 

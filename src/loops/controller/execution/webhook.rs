@@ -96,7 +96,7 @@ fn decision_event(actor: &Actor, decision: &DecisionStatus, id: &str) -> CloudEv
             "side": chosen.as_ref().map(|chosen| chosen.side),
             "value": entry.and_then(|entry| entry.value.as_ref()),
             "message": message,
-            "action": chosen.as_ref().map(|chosen| rung::words(&chosen.action)),
+            "action": chosen.as_ref().map(|chosen| rung::describe(&chosen.action)),
             "tag": tag,
         }),
     }

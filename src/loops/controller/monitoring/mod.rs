@@ -40,8 +40,8 @@ use sources::{PolledValues, SourceNews};
 pub use stored_sources::NodeAccess;
 use stored_sources::NodePermissions;
 
-/// Senders write samples into the spec at the same time. A late request of a process that has ended may have changed the
-/// tag.
+/// Senders write samples into the spec at the same time. A late request of a process that has ended may have changed
+/// the tag.
 const STATUS: StatusWriter = StatusWriter {
     manager: marks::MONITORING_STATUS_MANAGER,
     effect: "RecordMonitoring",
@@ -293,7 +293,7 @@ impl MonitoringController {
 impl MonitoredLoop {
     /// Returns the stored state of the loop's children that the stage depends on.
     fn context<'a>(&'a self, term: &'a str) -> ObserveContext<'a> {
-        let executor = self.family.execution.as_deref().and_then(Executor::of);
+        let executor = self.family.execution.as_deref().and_then(Executor::from_execution);
         let decided = self.family.decision.as_ref().and_then(|object| object.status.as_ref());
         let awaited = decided.is_some_and(|status| settlement::awaits_execution(status, executor));
         let written = stored_status(&self.object);

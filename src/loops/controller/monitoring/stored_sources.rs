@@ -163,7 +163,7 @@ pub fn loop_values(ctx: &Context, object: &Monitoring, before: &MonitoringStatus
     (!measurement.values.is_empty()).then_some(measurement)
 }
 
-/// What a loop has decided.
+/// Decisions of a loop.
 struct LoopDecisions {
     /// Effective rank of its metrics. Includes tuning that the loop may not have applied yet.
     rank: Vec<String>,
@@ -176,7 +176,7 @@ impl LoopDecisions {
     fn of_loop(family: Family, now: Timestamp) -> Option<Self> {
         let family = family.own();
         let decision = family.decision?;
-        let executor = family.execution.as_deref().and_then(Executor::of);
+        let executor = family.execution.as_deref().and_then(Executor::from_execution);
         let status = family.parent.status.clone().unwrap_or_default();
         let policy = effective_policy::effective(&family.parent.spec, &status.tuning, status.effective.as_ref(), now);
         let rank = policy.map_or_else(|_| decision.spec.rank.clone(), |policy| policy.rank);

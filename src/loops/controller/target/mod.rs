@@ -58,7 +58,7 @@ pub struct Actor {
 
 impl Actor {
     /// Actor for the loop of this name. `target` and `account` come from the spec of its Execution or of the loop.
-    pub fn of(targets: &Targets, loop_key: &Key, target: &TargetRef, account: Option<&str>) -> Self {
+    pub fn new(targets: &Targets, loop_key: &Key, target: &TargetRef, account: Option<&str>) -> Self {
         let account = Account {
             writer: targets.ctx.writer.clone(),
             namespace: loop_key.namespace.clone(),

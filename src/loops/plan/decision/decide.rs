@@ -208,7 +208,7 @@ impl DecisionRules {
             side: alarm.side,
             value: value.map(number_text),
             rung: index,
-            action: rung::words(&action),
+            action: rung::describe(&action),
             outcome,
             ended: None,
             effect: None,

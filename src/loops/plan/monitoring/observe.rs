@@ -361,7 +361,8 @@ impl MonitoringRules {
     }
 }
 
-/// Whether a decision is needed even without a sample: the alarms changed, or one relies on an assumed or missing value.
+/// Whether a decision is needed even without a sample: the alarms changed, or one relies on an assumed or missing
+/// value.
 fn needs_decision(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
     alarm_states(before) != alarm_states(after) || after.alarms.iter().any(|alarm| alarm.unknown && !alarm.held)
 }
