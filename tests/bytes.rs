@@ -17,7 +17,7 @@ use ganglion_core::expression::{Expression, MeasuredView, MetricView, NodeView, 
 use ganglion_core::quantity;
 use ganglion_loops_plan::decision::schedule::Calendar;
 use ganglion_loops_plan::monitoring::tag::{self, Delivery, MAX_SKEW};
-use ganglion_loops_plan::sources::usage::{self, PodList, PodMetricsList};
+use ganglion_loops_plan::sources::{self, PodList, PodMetricsList};
 use ganglion_outbound::inference::{self, InferenceModel};
 use ganglion_outbound::network::{HostPattern, Network};
 use ganglion_outbound::node_usage::{NodeStatistic, measured_nodes};
@@ -320,7 +320,7 @@ fn usage_of_pods() {
         };
         for (unit, of) in [(UseUnit::Usage, Aggregate::Sum), (UseUnit::Utilization, Aggregate::Mean)] {
             let source = ResourceUse { unit: Some(unit), of: Some(of), ..ResourceUse::default() };
-            let _ = usage::amount(&source, &list, &all.items);
+            let _ = sources::pod_usage(&source, &list, &all.items);
         }
         Ok(())
     });

@@ -4,6 +4,7 @@
 //! No client, clock, I/O or log: time and settings are arguments. Knows the kinds of [`ganglion_api`] only as data.
 
 pub mod amounts;
+pub mod cloud_event;
 pub mod conditions;
 pub mod contest;
 pub mod digest;
@@ -16,6 +17,7 @@ pub mod layout;
 pub mod names;
 pub mod namespaces;
 pub mod node_values;
+pub mod owners;
 pub mod power_curve;
 pub mod quantity;
 pub mod status;

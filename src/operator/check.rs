@@ -139,14 +139,14 @@ impl<'a> Check<'a> {
 
     /// Tries each rung. Returns the change that each would make, by metric, side and place.
     async fn rungs(&self, parent: &ClosedLoop, report: &mut CheckReport) -> BTreeMap<String, String> {
-        let question = PreflightQuestion::of(&parent.uid().unwrap_or_default(), &parent.spec);
-        let actor = Actor::of(&self.targets, &self.key, &question.target, question.account.as_deref());
+        let question = PreflightQuestion::new(&parent.uid().unwrap_or_default(), &parent.spec);
+        let actor = Actor::new(&self.targets, &self.key, &question.target, question.account.as_deref());
         let mut actor = actor.after(Refusals::believed(self.ctx.now()));
         let mut trials = Trials::new(&self.targets, &self.sources.outbound, &mut actor);
         let mut changes = BTreeMap::new();
         for placed in &question.rungs {
             let place = &placed.place;
-            match trials.of(&placed.rung).await {
+            match trials.try_rung(&placed.rung).await {
                 Ok(Trial::Possible { before, after }) => {
                     let change = before.map_or_else(
                         || after.clone(),
@@ -199,7 +199,7 @@ impl<'a> Check<'a> {
             }
             source.push.is_none()
         });
-        for (name, got) in self.sources.ask(&PollRequest::of(self.key.clone(), &asked, rules.interval)).await {
+        for (name, got) in self.sources.query(&PollRequest::new(self.key.clone(), &asked, rules.interval)).await {
             values.insert(name.clone(), self.told(&name, got, report));
         }
         let is_known = |source: &Source| source.loop_.is_some() || source.node_config.is_some();

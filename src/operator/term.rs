@@ -16,7 +16,7 @@ use ganglion_core::world::{Stored, World};
 use ganglion_loops::closed_loop::{ClosedLoopController, Preflights};
 use ganglion_loops::decision::DecisionController;
 use ganglion_loops::execution::{ExecutionController, Webhooks};
-use ganglion_loops::monitoring::{MonitoringController, NodeAccess, Polls, Sources};
+use ganglion_loops::monitoring::{MonitoringController, NodeAccess, SourcePolls, Sources};
 use ganglion_loops::target::Targets;
 use ganglion_nodes::config::{self as node_config, NodeConfigController, PolledNodes};
 use ganglion_nodes::template::NodeConfigTemplateController;
@@ -75,13 +75,13 @@ impl Term<'_> {
             impersonations: Default::default(),
             outbound: Arc::clone(outbound),
             memories: Memories::default(),
-            preflights: Preflights::default(),
+            preflights: Preflights::new(&ctx.metrics),
             ctx,
         });
         self.start(loops, |ctx| MonitoringController {
             sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(outbound), discovery: Arc::clone(&discovery) },
             memories: Memories::default(),
-            polls: Polls::default(),
+            polls: SourcePolls::default(),
             node_access: NodeAccess::default(),
             ctx,
         });

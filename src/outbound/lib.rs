@@ -10,6 +10,7 @@
 //! | `sparse` | rate limit for log lines |
 //! | `web` | a single request, over pooled connections |
 //! | `trust` | verification of server certificates |
+//! | `cloud_events`, `signature` | events: one request for each attempt, and its signature |
 //! | `prometheus`, `json` | a number from an answer |
 //! | `pressure`, `node_usage`, `inference` | values of nodes: requests, and parsing of answers |
 //! | `value`, `items` | shared by these: errors, and lists that store only their first items |
@@ -18,6 +19,7 @@
 pub mod address;
 pub mod body;
 pub mod client;
+pub mod cloud_events;
 pub mod fair_limit;
 pub mod inference;
 mod items;
@@ -27,6 +29,7 @@ pub mod node_usage;
 pub mod pressure;
 pub mod prometheus;
 pub mod redfish;
+mod signature;
 mod sparse;
 pub mod trust;
 pub mod value;

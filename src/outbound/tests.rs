@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
+use reqwest::header::HeaderMap;
 use rstest::rstest;
 use testkit::servers::http::{Authority, Manner, Server};
 
@@ -143,7 +144,7 @@ async fn a_question_is_answered_with_a_body() {
     let (web, call) = (web(), call(server.url("/infer")));
     let answer = web.ask(&call, "application/json", b"{}".to_vec()).await.unwrap();
     assert_eq!(answer.good(), Ok(br#"{"outputs": [1]}"#.as_slice()));
-    let answer = web.post(&call, "application/json", b"{}".to_vec()).await.unwrap();
+    let answer = web.post(&call, HeaderMap::new(), b"{}".to_vec()).await.unwrap();
     assert_eq!(answer.good(), Ok(b"".as_slice()), "only the status is read");
     let heard = server.heard();
     assert!(heard.starts_with("POST /infer HTTP/1.1\r\ncontent-type: application/json\r\n"), "{heard}");

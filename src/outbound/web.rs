@@ -171,15 +171,9 @@ impl Web {
         }
     }
 
-    /// Sends a POST request with this body, at most once. Reads only the status of the answer. On an error the request
-    /// may have arrived, unless the error says that it was not sent.
-    pub async fn post(&self, call: &Call, content_type: &str, body: Vec<u8>) -> Result<Answer, Error> {
-        self.send_body(call, content_type, body, Wanted::Status).await
-    }
-
     /// Sends a POST request with this body and these headers, at most once. Reads only the status of the answer. On an
     /// error the request may have arrived, unless the error says that it was not sent.
-    pub async fn post_with(&self, call: &Call, headers: HeaderMap, body: Vec<u8>) -> Result<Answer, Error> {
+    pub async fn post(&self, call: &Call, headers: HeaderMap, body: Vec<u8>) -> Result<Answer, Error> {
         let end = tokio::time::Instant::now() + call.within;
         let with = |request: RequestBuilder| request.headers(headers).body(body);
         self.send(call, &parse(&call.url)?, end, Method::POST, Wanted::Status, with).await
@@ -188,13 +182,9 @@ impl Web {
     /// Sends a POST request with this body, at most once, and reads the answer. On an error the request may have
     /// arrived, unless the error says that it was not sent.
     pub async fn ask(&self, call: &Call, content_type: &str, body: Vec<u8>) -> Result<Answer, Error> {
-        self.send_body(call, content_type, body, Wanted::Body).await
-    }
-
-    async fn send_body(&self, call: &Call, content_type: &str, body: Vec<u8>, wanted: Wanted) -> Result<Answer, Error> {
         let with = |request: RequestBuilder| request.header(CONTENT_TYPE, content_type).body(body);
         let end = tokio::time::Instant::now() + call.within;
-        self.send(call, &parse(&call.url)?, end, Method::POST, wanted, with).await
+        self.send(call, &parse(&call.url)?, end, Method::POST, Wanted::Body, with).await
     }
 
     async fn send(

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `run`, `queue`, `backoff` | reconciles: queueing, concurrency, retries |
 //! | `polls` | polls of machines and servers: start times, concurrency limits |
+//! | `background` | tasks beside the reconciles, one per object, whose answers reconciles read |
 //! | `watch`, `guard` | feeds of objects, converted to facts |
 //! | `store` | the shared state behind its lock, and the queues that changes feed |
 //! | `context` | dependencies shared by all controllers |
 //! | `writer`, `error`, `eviction` | requests: timeout, leader fence, field managers, error classes, evictions |
+//! | `children` | objects that a controller creates for its own objects |
 //! | `account`, `permissions` | requests as a service account; whether they are allowed |
 //! | `refusals` | missing permissions that may be a passing state of the API server |
 //! | `discovery`, `dynamic` | discovery of kinds; requests for kinds known only at run time |
@@ -19,8 +21,10 @@
 
 pub mod account;
 pub mod api_server;
+pub mod background;
 pub mod backoff;
 pub mod certificate;
+pub mod children;
 pub mod context;
 pub mod discovery;
 pub mod dynamic;

@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -15,13 +15,17 @@ use crate::guard::Guard;
 use crate::writer::Kube;
 use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::facts::Key;
-use ganglion_core::world::{Indexed, Origin};
+use ganglion_core::json_patch::JsonPatch;
+use ganglion_core::world::{Fact, Indexed, Origin};
 
 /// Method by which the status of a kind is written.
 #[derive(Clone, Copy, Debug)]
 pub enum StatusMethod {
     /// Updates the whole status, with the resourceVersion that was read.
     Update,
+    /// The same. After a conflict, patches the status if this field of it still has the value that was read, whatever
+    /// else of the object has changed. The patch costs the API server more.
+    UpdateUnlessChanged { field: &'static str },
     /// Uses server-side apply, without these fields, which others write.
     Apply { others: &'static [&'static str] },
 }
@@ -40,7 +44,7 @@ pub struct StatusWriter {
 
 impl StatusWriter {
     /// Writes the status, stores the answer, and publishes the events about the change.
-    pub async fn write<K: Kube + Indexed>(
+    pub async fn write<K: Kube + Indexed + Serialize>(
         &self,
         ctx: &Context,
         object: &K,
@@ -51,6 +55,15 @@ impl StatusWriter {
         let write = async {
             match self.method {
                 StatusMethod::Update => ctx.writer.replace_status::<K>(self.manager, &id, status).await,
+                StatusMethod::UpdateUnlessChanged { field } => {
+                    match ctx.writer.replace_status::<K>(self.manager, &id, status).await {
+                        Err(Error::Conflict(_)) => {
+                            let patch = patch_unless_changed(object, status, field)?;
+                            ctx.writer.patch_status::<K>(self.manager, &id.key, patch).await
+                        }
+                        replaced => replaced,
+                    }
+                }
                 StatusMethod::Apply { .. } => ctx.writer.apply_status::<K>(self.manager, &id, status).await,
             }
         };
@@ -77,7 +90,9 @@ impl StatusWriter {
         let id = object.id();
         let write = async {
             match self.method {
-                StatusMethod::Update => ctx.writer.replace_status::<Guard<K>>(self.manager, &id, &status).await,
+                StatusMethod::Update | StatusMethod::UpdateUnlessChanged { .. } => {
+                    ctx.writer.replace_status::<Guard<K>>(self.manager, &id, &status).await
+                }
                 StatusMethod::Apply { others } => {
                     status.retain(|field, _| !others.contains(&field.as_str()));
                     ctx.writer.apply_status::<Guard<K>>(self.manager, &id, &status).await
@@ -99,4 +114,28 @@ impl StatusWriter {
             Err(error) => Err(error),
         })
     }
+}
+
+/// Returns a JSON patch that replaces the status if this field of it still has the value that was read.
+fn patch_unless_changed<K: Kube + Fact + Serialize>(
+    object: &K,
+    status: &impl Serialize,
+    field: &str,
+) -> Result<JsonPatch, Error> {
+    let id = object.id();
+    let mut patch = match to_json(object)?["status"][field].take() {
+        // Without the field there is no earlier status to protect.
+        Value::Null => JsonPatch::at_version(&id.uid, &id.version),
+        stored => {
+            let mut patch = JsonPatch::of(&id.uid);
+            patch.test(&["status", field], stored);
+            patch
+        }
+    };
+    patch.add(&["status"], to_json(status)?);
+    Ok(patch)
+}
+
+fn to_json(value: &impl Serialize) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|error| Error::Malformed(error.to_string()))
 }

@@ -10,6 +10,7 @@ use kube::Resource;
 
 use super::{Fact, Indexed, Requeue, World};
 use crate::facts::Key;
+use crate::owners::is_owned;
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
@@ -41,11 +42,6 @@ impl Family {
             parent: self.parent,
         }
     }
-}
-
-/// Whether an owner reference has this uid.
-pub fn is_owned(owners: Option<&Vec<OwnerReference>>, uid: &str) -> bool {
-    owners.is_some_and(|owners| owners.iter().any(|owner| owner.uid == uid))
 }
 
 impl Indexed for ClosedLoop {

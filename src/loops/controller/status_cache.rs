@@ -15,32 +15,32 @@ use ganglion_loops_plan::monitoring::tag;
 #[derive(Debug)]
 pub struct StatusCache<K: HasStatus> {
     stored: Option<Arc<K>>,
-    now: Arc<K::Status>,
+    last: Arc<K::Status>,
 }
 
 impl<K: HasStatus<Status: Default>> Default for StatusCache<K> {
     fn default() -> Self {
-        Self { stored: None, now: Arc::default() }
+        Self { stored: None, last: Arc::default() }
     }
 }
 
 impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> StatusCache<K> {
     /// Returns the current status: the unwritten one, unless somebody has written another one since.
-    pub fn of(&self, object: &Arc<K>) -> Arc<K::Status> {
+    pub fn current(&self, object: &Arc<K>) -> Arc<K::Status> {
         match object.status() {
-            Some(_) if self.grew_from(object) => Arc::clone(&self.now),
+            Some(_) if self.is_based_on(object) => Arc::clone(&self.last),
             status => Arc::new(status.cloned().unwrap_or_default()),
         }
     }
 
-    fn grew_from(&self, object: &Arc<K>) -> bool {
+    fn is_based_on(&self, object: &Arc<K>) -> bool {
         self.stored.as_ref().is_some_and(|stored| same(stored, object))
     }
 
     /// Sets the current status. None stands for the status of `object`.
-    pub fn keep(&mut self, object: &Arc<K>, now: Option<Arc<K::Status>>) {
-        let now = now.unwrap_or_else(|| Arc::new(object.status().cloned().unwrap_or_default()));
-        *self = Self { stored: Some(Arc::clone(object)), now };
+    pub fn set(&mut self, object: &Arc<K>, unwritten: Option<Arc<K::Status>>) {
+        let last = unwritten.unwrap_or_else(|| Arc::new(object.status().cloned().unwrap_or_default()));
+        *self = Self { stored: Some(Arc::clone(object)), last };
     }
 
     /// Object from which the current status was derived.
@@ -48,9 +48,9 @@ impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> StatusCach
         self.stored.as_ref()
     }
 
-    /// Current status.
-    pub fn now(&self) -> &Arc<K::Status> {
-        &self.now
+    /// Last status that was set.
+    pub fn last(&self) -> &Arc<K::Status> {
+        &self.last
     }
 }
 
@@ -59,8 +59,8 @@ impl StatusCache<Monitoring> {
     /// is not newer.
     pub fn is_ahead_of(&self, object: &Arc<Monitoring>) -> bool {
         let is_this = self.stored.as_ref().is_some_and(|stored| stored.metadata.uid == object.metadata.uid);
-        let (known, stored) = (self.now.tag.as_ref(), object.status.as_ref().and_then(|status| status.tag.as_ref()));
-        is_this && !self.grew_from(object) && known != stored && !tag::is_after(stored, known)
+        let (cached, stored) = (self.last.tag.as_ref(), object.status.as_ref().and_then(|status| status.tag.as_ref()));
+        is_this && !self.is_based_on(object) && cached != stored && !tag::is_after(stored, cached)
     }
 }
 
@@ -88,16 +88,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_counts_only_beside_what_it_grew_from() {
+    fn what_was_not_written_counts_only_beside_what_it_is_based_on() {
         let mut held = StatusCache::default();
         let unwritten = object("a", 2).status.clone().map(Arc::new);
-        held.keep(&object("a", 1), unwritten);
-        assert_eq!(held.of(&object("a", 1)).seq, Some(2));
-        assert_eq!(held.of(&object("a", 3)).seq, Some(3), "somebody else wrote");
-        assert_eq!(held.of(&object("b", 1)).seq, Some(1), "another object of that name");
-        held.keep(&object("a", 4), None);
-        assert_eq!(held.now().seq, Some(4));
+        held.set(&object("a", 1), unwritten);
+        assert_eq!(held.current(&object("a", 1)).seq, Some(2));
+        assert_eq!(held.current(&object("a", 3)).seq, Some(3), "somebody else wrote");
+        assert_eq!(held.current(&object("b", 1)).seq, Some(1), "another object of that name");
+        held.set(&object("a", 4), None);
+        assert_eq!(held.last().seq, Some(4));
     }
+
     fn monitoring(uid: &str, sequence: i64, second: i64) -> Arc<Monitoring> {
         let mut object = Monitoring::new("one", MonitoringSpec::default());
         object.metadata.uid = Some(uid.to_owned());
@@ -112,7 +113,7 @@ mod tests {
         let mut held = StatusCache::default();
         assert!(!held.is_ahead_of(&monitoring("a", 1, 1)), "nothing is known");
         let unwritten = monitoring("a", 4, 4).status.clone().map(Arc::new);
-        held.keep(&monitoring("a", 3, 3), unwritten);
+        held.set(&monitoring("a", 3, 3), unwritten);
         assert!(!held.is_ahead_of(&monitoring("a", 3, 3)), "it grew from this");
         assert!(held.is_ahead_of(&monitoring("a", 2, 2)));
         assert!(held.is_ahead_of(&monitoring("a", 4, 3)), "another process numbered another sample so");

@@ -9,7 +9,7 @@ use ganglion_core::quantity;
 /// Describes the position of the rung in the spec, such as `rung 1 on Low cpu (scale by 1, at most 9)`. `index` counts
 /// from 0.
 pub fn place(rung: &Rung, index: usize, side: Side, metric: &str) -> String {
-    format!("rung {} on {side} {metric} ({})", index + 1, words(rung))
+    format!("rung {} on {side} {metric} ({})", index + 1, describe(rung))
 }
 
 /// Whether the rung raises or lowers capacity.
@@ -77,7 +77,7 @@ pub fn dimension(rung: &Rung) -> String {
 }
 
 /// Describes the rung, such as `scale by 1, at most 10`.
-pub fn words(rung: &Rung) -> String {
+pub fn describe(rung: &Rung) -> String {
     if let Some(scale) = &rung.scale {
         return scale_words(scale);
     }

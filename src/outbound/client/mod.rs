@@ -142,19 +142,6 @@ impl OutboundClient {
         self.call(account.into(), request, Duration::ZERO).await.map(drop)
     }
 
-    /// Sends an event at most once, with the current version of its Secrets; a refused request is not repeated. The
-    /// outer error means that the event was not sent.
-    pub async fn post(
-        &self,
-        account: &Account,
-        request: Outgoing<'_>,
-        media: &str,
-        body: Vec<u8>,
-    ) -> Result<Result<Answer, crate::Error>, String> {
-        let call = self.call(account.into(), request, Duration::ZERO).await.map_err(|unanswered| unanswered.words)?;
-        Ok(self.web.post(&call, media, body).await)
-    }
-
     /// Creates a request with credentials and certificate authorities from Secrets that are not older than `age`. The
     /// maximum size of the answer is that of a loop's sample. Error texts name the missing or unreadable object or key.
     pub async fn call(&self, on: Behalf<'_>, request: Outgoing<'_>, age: Duration) -> Result<Call, Unanswered> {

@@ -57,6 +57,8 @@ pub struct Asked {
     pub body: Value,
     /// `test` operations of a JSON patch: paths and values.
     pub tests: Vec<(String, Value)>,
+    /// Other operations of a JSON patch that does not replace a status.
+    pub steps: Vec<Value>,
 }
 
 impl Asked {
@@ -64,9 +66,9 @@ impl Asked {
         let mut parts = path.split('/').skip_while(|part| *part != "namespaces").skip(2);
         let sort = Sort::of(parts.next()?)?;
         let mut body: Value = serde_json::from_slice(body).unwrap_or_default();
-        let mut tests = Vec::new();
+        let (mut tests, mut steps) = (Vec::new(), Vec::new());
         if kind.contains("json-patch") {
-            (tests, body) = operations(&body);
+            (tests, steps, body) = operations(&body);
         }
         let mut managers = query.split('&').filter_map(|pair| pair.strip_prefix("fieldManager="));
         let name = parts.next().or(body["metadata"]["name"].as_str()).unwrap_or_default().to_owned();
@@ -79,6 +81,7 @@ impl Asked {
             merge: kind.contains("merge-patch"),
             body,
             tests,
+            steps,
         })
     }
 
@@ -93,18 +96,21 @@ impl Asked {
     }
 }
 
-/// Splits a JSON patch that replaces a status into its `test` operations and the equivalent body.
-fn operations(patch: &Value) -> (Vec<(String, Value)>, Value) {
-    let (mut tests, mut body) = (Vec::new(), json!({}));
+/// Splits a JSON patch into its `test` operations, its other operations, and the body of one that replaces a status.
+fn operations(patch: &Value) -> (Vec<(String, Value)>, Vec<Value>, Value) {
+    let (mut tests, mut steps, mut body) = (Vec::new(), Vec::new(), json!({}));
     for operation in patch.as_array().into_iter().flatten() {
         let path = operation["path"].as_str().unwrap_or_default().to_owned();
         match (operation["op"].as_str(), path.as_str()) {
             (Some("test"), _) => tests.push((path, operation["value"].clone())),
             (Some("add"), "/status") => body["status"] = operation["value"].clone(),
+            (Some("add" | "remove"), path) if path.starts_with("/spec/") || path.starts_with("/metadata/labels") => {
+                steps.push(operation.clone());
+            }
             other => panic!("not an operation that the operator sends: {other:?}"),
         }
     }
-    (tests, body)
+    (tests, steps, body)
 }
 
 impl std::fmt::Display for Asked {
@@ -253,6 +259,11 @@ impl Api {
 
 fn apply(object: &mut Value, asked: &Asked) {
     let body = &asked.body;
+    if !asked.steps.is_empty() {
+        let steps: json_patch::Patch = serde_json::from_value(json!(asked.steps)).expect("a JSON patch");
+        json_patch::patch(object, &steps).expect("a patch of fields that exist");
+        return;
+    }
     match (asked.sub.as_str(), asked.merge) {
         ("scale", _) => object["spec"]["replicas"] = body["spec"]["replicas"].clone(),
         ("status", _) if asked.manager.starts_with(marks::EXECUTION_MANAGER) && asked.sort == Sort::Loop => {

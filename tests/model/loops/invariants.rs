@@ -293,7 +293,7 @@ impl Invariants {
     /// The number of served decisions must not exceed the number of effects.
     fn counted(&self, api: &Api, status: &DecisionStatus) -> Result<(), Violation> {
         let execution = api.get(Sort::Execution, "web").map(|object| parsed::<Execution>(object));
-        let settled = settlement::with_outcome(status, execution.as_ref().and_then(Executor::of), now());
+        let settled = settlement::with_outcome(status, execution.as_ref().and_then(Executor::from_execution), now());
         let served: i64 = settled.counters.iter().map(|counter| counter.served).sum();
         let done = i64::try_from(self.effects.len()).unwrap_or(0) + self.granted;
         if served > done {

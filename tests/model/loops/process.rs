@@ -17,7 +17,7 @@ use ganglion_core::namespaces::Namespaces;
 use ganglion_loops::closed_loop::{ClosedLoopController, Preflights};
 use ganglion_loops::decision::DecisionController;
 use ganglion_loops::execution::{ExecutionController, Webhooks};
-use ganglion_loops::monitoring::{MonitoringController, NodeAccess, Polls, Sources};
+use ganglion_loops::monitoring::{MonitoringController, NodeAccess, SourcePolls, Sources};
 use ganglion_loops::target::Targets;
 use ganglion_outbound::address::{self, Names, Rules};
 use ganglion_outbound::client::{AnswerLimits, OutboundClient};
@@ -277,13 +277,13 @@ fn parts(ctx: &Context) -> [Part; 4] {
         impersonations: Default::default(),
         outbound: Arc::clone(&outbound),
         memories: Memories::default(),
-        preflights: Preflights::default(),
+        preflights: Preflights::new(&ctx.metrics),
     };
     let monitoring = MonitoringController {
         ctx: ctx.clone(),
         sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(&outbound), discovery },
         memories: Memories::default(),
-        polls: Polls::default(),
+        polls: SourcePolls::default(),
         node_access: NodeAccess::default(),
     };
     let decision = DecisionController { ctx: ctx.clone(), memories: Memories::default() };

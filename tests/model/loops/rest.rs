@@ -60,7 +60,7 @@ pub fn truth(api: &Api) -> Result<(), Violation> {
     }
     let decision: Decision = parsed(object(api, Sort::Decision, "web")?);
     let stored = decision.status.unwrap_or_default();
-    let settled = settlement::with_outcome(&stored, Executor::of(&execution), now());
+    let settled = settlement::with_outcome(&stored, Executor::from_execution(&execution), now());
     if settled.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none()) {
         return violation("Unfinished", format!("{:?}", settled.chosen));
     }

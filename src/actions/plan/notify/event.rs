@@ -6,9 +6,7 @@ use crate::verb;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
 use ganglion_api::{reasons::Reason, workload_action::WorkloadActionStatus};
-
-/// The media type of one event as JSON.
-pub const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
+use ganglion_core::cloud_event::{CloudEvent, EventSource};
 
 /// Maximum size of an event in bytes. Replicas that do not fit are omitted.
 pub const MAX_EVENT: usize = 64 << 10;
@@ -91,14 +89,13 @@ fn with_replicas(action: &WorkloadAction, status: &WorkloadActionStatus, shown: 
     let (namespace, name) = (metadata.namespace.as_deref()?, metadata.name.as_deref()?);
     let uid = metadata.uid.as_deref()?;
     let id = format!("{uid}-{outcome}");
-    let mut event = json!({
-        "specversion": "1.0",
-        "id": id,
-        "source": format!("/apis/ganglion.dev/v1alpha1/namespaces/{namespace}/workloadactions/{name}"),
-        "type": format!("{TYPE}.{outcome}"),
-        "time": finished_at,
-        "datacontenttype": "application/json",
-        "data": {
+    let event = CloudEvent {
+        id: id.clone(),
+        source: EventSource { plural: "workloadactions", namespace: namespace.to_owned(), name: name.to_owned() },
+        event_type: format!("{TYPE}.{outcome}"),
+        subject: status.summary.as_ref().and_then(|summary| summary.workload.clone()),
+        time: Some(json!(finished_at)),
+        data: json!({
             "namespace": namespace,
             "name": name,
             "uid": uid,
@@ -112,13 +109,9 @@ fn with_replicas(action: &WorkloadAction, status: &WorkloadActionStatus, shown: 
             "replicas": status.slots.iter().take(shown).map(replica).collect::<Vec<_>>(),
             "replicasTotal": status.slots.len(),
             "truncated": shown < status.slots.len(),
-        },
-    });
-    // A CloudEvents attribute has a value or is omitted.
-    if let Some(subject) = status.summary.as_ref().and_then(|summary| summary.workload.as_ref()) {
-        event["subject"] = json!(subject);
-    }
-    Some((id, event))
+        }),
+    };
+    Some((id, event.to_json()))
 }
 
 fn replica(slot: &Slot) -> Value {

@@ -8,10 +8,8 @@
 //! | file | content |
 //! |---|---|
 //! | `event` | the event: its attributes and data |
-//! | `signature` | the headers that sign it |
 
 pub mod event;
-pub mod signature;
 #[cfg(test)]
 mod tests;
 

@@ -5,7 +5,6 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::event::{EndOutcome, MAX_EVENT, event};
-use super::signature::sign;
 use super::*;
 use ganglion_api::workload_action::status::{Slot, Step};
 
@@ -297,37 +296,4 @@ fn the_event_says_what_became_of_the_action() {
 fn the_outcome_is_one_word(#[case] reason: Reason, #[case] steps: &[Step], #[case] outcome: EndOutcome) {
     let slots = steps.iter().enumerate().map(|(at, step)| slot(at, *step)).collect();
     assert_eq!(EndOutcome::of(&WorkloadActionStatus { slots, ..WorkloadActionStatus::default() }, reason), outcome);
-}
-
-/// The signature of the Python library `standardwebhooks`.
-#[rstest]
-#[case(b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", FIRST)]
-#[case(b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", FIRST)]
-#[case(b"sesame", SECOND)]
-#[case(b"sesame\r\n", SECOND)]
-#[case(b"whsec_c2VzYW1l", SECOND)]
-fn a_signature_is_that_of_the_libraries(#[case] value: &[u8], #[case] expected: &str) {
-    let (id, at) = ("msg_p5jXN8AQM9LWM0D4loKWxJek", Timestamp::from_second(1_614_265_330).unwrap());
-    let headers = sign(value, id, at, b"{\"test\": 2432232314}").unwrap();
-    let expected = [
-        ("webhook-id", id.to_owned()),
-        ("webhook-timestamp", "1614265330".to_owned()),
-        ("webhook-signature", expected.to_owned()),
-    ];
-    assert_eq!(headers, expected);
-}
-
-const FIRST: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
-const SECOND: &str = "v1,9JN84ql2FZPY4JL8M4tCtNockCs51tKJQSDrurk9Nvg=";
-
-#[test]
-fn what_is_no_key_signs_nothing_and_a_binary_key_is_taken_whole() {
-    let why = |value: &[u8]| sign(value, "a", START, b"").unwrap_err();
-    assert_eq!(why(b""), "is empty");
-    assert_eq!(why(b"\n"), "is empty");
-    assert_eq!(why(b"whsec_"), "is empty");
-    assert_eq!(why(b"whsec_*"), "is not base64 after whsec_");
-    let signature = |value: &[u8]| sign(value, "a", START, b"").unwrap();
-    assert_ne!(signature(b"\xff\n"), signature(b"\xff"));
-    assert_eq!(signature(b"whsec_YWE="), signature(b"whsec_YWE"), "padding is not asked for");
 }

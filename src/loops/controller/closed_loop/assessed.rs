@@ -89,7 +89,7 @@ impl LoopRelations {
     fn new(neighbours: &Neighbours) -> Self {
         let loops = || neighbours.loops.iter();
         Self {
-            links: loops().filter_map(|one| Some((one.name_any(), LoopLink::of(&one.spec).ok()?))).collect(),
+            links: loops().filter_map(|one| Some((one.name_any(), LoopLink::parse(&one.spec).ok()?))).collect(),
             me: claimant(&neighbours.parent),
             others: loops().map(|one| claimant(one)).chain(neighbours.autoscalers.iter().cloned()).collect(),
             access: neighbours.access.clone(),

@@ -6,15 +6,14 @@
 //! | observe | the loop, its cached children, related loops and autoscalers |
 //! | plan | `ganglion_loops_plan::validate` (`assessed`) |
 //! | act | the specs of the children (`children`) |
-//! | in the background | checks of the target and of the account's permissions (`preflight`) |
+//! | in the background | checks of the target and of the account's permissions (`preflights`) |
 //! | report | the status of the loop (`report`) |
 //!
 //! The controllers of the children measure, decide and act. Everything in memory may be lost in a crash.
 
 mod assessed;
 mod children;
-mod events;
-mod preflight;
+mod preflights;
 mod report;
 
 use std::sync::Arc;
@@ -32,7 +31,6 @@ use ganglion_core::namespaces::Namespaces;
 use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::common::PARSE_AGAIN;
 use ganglion_loops_plan::validate::assessment::NamespaceAccess;
-use ganglion_loops_plan::validate::preflight::Preflight;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_runtime::account::{Account, AccountId};
 use ganglion_runtime::context::Context;
@@ -40,7 +38,8 @@ use ganglion_runtime::error::Error;
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::permissions::PermissionCache;
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
-pub use preflight::Preflights;
+use preflights::PreflightState;
+pub use preflights::Preflights;
 
 /// Uses server-side apply, since other loops write their tunings into the same status.
 const STATUS: StatusWriter = StatusWriter {
@@ -59,7 +58,6 @@ pub struct ClosedLoopController {
     pub targets: Targets,
     pub outbound: Arc<OutboundClient>,
     pub memories: Memories<ClosedLoopMemory>,
-    /// Checks in background tasks, which also change this state.
     pub preflights: Preflights,
 }
 
@@ -67,11 +65,10 @@ pub struct ClosedLoopController {
 #[derive(Default)]
 pub struct ClosedLoopMemory {
     /// Whether the operator may act in the loop's namespace.
-    access: Access,
+    access: LoopAccess,
     /// Last assessment.
     assessed: Option<Arc<Assessed>>,
-    /// Verdict of the last preflight, and the start of the next one.
-    preflight: (Option<Preflight>, Option<Timestamp>),
+    preflight: Option<PreflightState>,
     /// Time of the last write of the loop's status.
     reported_at: Option<Timestamp>,
     /// Time at which the next summary of decisions is written.
@@ -79,12 +76,12 @@ pub struct ClosedLoopMemory {
 }
 
 /// Whether the operator may act in a namespace, and the time of the next check.
-struct Access {
+struct LoopAccess {
     namespace: NamespaceAccess,
     expires: Option<Timestamp>,
 }
 
-impl Default for Access {
+impl Default for LoopAccess {
     fn default() -> Self {
         Self { namespace: NamespaceAccess::Granted, expires: None }
     }
@@ -149,7 +146,7 @@ impl Reconciler for ClosedLoopController {
     ) -> Result<LoopDone, Error> {
         let ObservedLoop { family, .. } = observed;
         let may_act = assessed.assessment.problem.is_none() && family.parent.spec.mode != LoopMode::Paused;
-        memory.preflight = self.preflights.poll(self, family, may_act);
+        memory.preflight = self.next_preflight(family, may_act, memory.preflight.take());
         let not_owned = children::reconcile(&self.ctx, family, &assessed.assessment).await?;
         Ok(LoopDone { not_owned })
     }
@@ -165,12 +162,12 @@ impl Reconciler for ClosedLoopController {
         let summary_due = report::write(&self.ctx, &observed.family, assessed, not_owned, memory).await?;
         let tuning_ends = assessed.assessment.effective.until.as_ref().map(|until| until.0);
         let parse_again = assessed.assessment.is_passing().then(|| self.ctx.now() + PARSE_AGAIN);
-        let (_, next_check) = memory.preflight;
+        let next_check = memory.preflight.as_ref().map(|preflight| preflight.due);
         Ok(Next::earliest([summary_due, tuning_ends, parse_again, memory.access.expires, next_check]))
     }
 
     fn forget(&self, key: &Key) {
-        self.preflights.forget(key);
+        self.preflights.cancel(key);
     }
 }
 
@@ -182,9 +179,9 @@ impl ClosedLoopController {
     }
 
     /// Checks whether the operator may act in the loop's namespace.
-    async fn access(&self, key: &Key, parent: &ClosedLoop) -> Result<Access, Error> {
+    async fn access(&self, key: &Key, parent: &ClosedLoop) -> Result<LoopAccess, Error> {
         if let Some(message) = self.namespaces.refusal(&key.namespace) {
-            return Ok(Access { namespace: NamespaceAccess::Refused(message), expires: None });
+            return Ok(LoopAccess { namespace: NamespaceAccess::Refused(message), expires: None });
         }
         let account = Account {
             writer: self.ctx.writer.clone(),
@@ -194,10 +191,10 @@ impl ClosedLoopController {
         };
         // The assessment reports an invalid name.
         if !is_name(&account.name) {
-            return Ok(Access::default());
+            return Ok(LoopAccess::default());
         }
         let impersonated = self.impersonations.check(self.ctx.clock, account.id(), account.try_out()).await?;
         let namespace = impersonated.refusal.map_or(NamespaceAccess::Granted, NamespaceAccess::NotBound);
-        Ok(Access { namespace, expires: Some(impersonated.expires) })
+        Ok(LoopAccess { namespace, expires: Some(impersonated.expires) })
     }
 }

@@ -1,11 +1,13 @@
-//! Writes the status of the loop: its conditions, and a summary of the last decision.
+//! Writes the status of the loop: its conditions, and a summary of the last decision. Publishes an event when the loop
+//! stops acting.
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::assessed::Assessed;
-use super::{ClosedLoopMemory, STATUS, events};
+use super::{ClosedLoopMemory, STATUS};
 use ganglion_api::closed_loop::tunable::Tuning;
 use ganglion_api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use ganglion_core::status::StatusChange;
@@ -14,6 +16,7 @@ use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::validate::assessment::{self, ChildStatuses, LoopProblem};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
+use ganglion_runtime::events::EventText;
 
 /// Minimum time between two writes of the loop's status that change only the summary of decisions; the children record
 /// each decision. A random time of up to the same length is added, so that loops that started together do not all write
@@ -57,7 +60,7 @@ pub async fn write(
             }
         }
     }
-    STATUS.write(ctx, &**parent, &status, events::transition_event(&stored, &status)).await?;
+    STATUS.write(ctx, &**parent, &status, transition_event(&stored, &status)).await?;
     (memory.reported_at, memory.summary_due) = (Some(now), None);
     // If another loop tuned this one between the read and the write, reconcile again at once.
     let written = ctx.store.read(|world| world.table::<ClosedLoop>().get(&key).cloned());
@@ -78,7 +81,7 @@ fn next_status(
         decision: family.decision.as_ref().and_then(|object| object.status.as_ref()),
         execution: family.execution.as_ref().and_then(|object| object.status.as_ref()),
         not_owned,
-        preflight: memory.preflight.0.as_ref(),
+        preflight: memory.preflight.as_ref().map(|preflight| &preflight.verdict),
     };
     let input = assessed.relations.input(&family.parent, stored, now);
     let generation = family.parent.metadata.generation.unwrap_or(0);
@@ -98,4 +101,22 @@ fn summary_due(last: Option<Timestamp>, now: Timestamp) -> Timestamp {
     };
     let settled = after(now, OUTCOME, 3.0);
     last.map_or(settled, |last| settled.max(after(last, SUMMARY, 1.0)))
+}
+
+/// Event for a loop that does not act, if this status is the first to report it.
+pub fn transition_event(before: &ClosedLoopStatus, after: &ClosedLoopStatus) -> Option<EventText> {
+    let new = stopping_condition(after)?;
+    let reported =
+        stopping_condition(before).is_some_and(|old| (&old.reason, &old.message) == (&new.reason, &new.message));
+    (!reported).then(|| EventText { warning: true, reason: new.reason.clone(), note: new.message.clone(), about: None })
+}
+
+/// Returns the first condition that says why the loop does not act.
+fn stopping_condition(status: &ClosedLoopStatus) -> Option<&Condition> {
+    status.conditions.iter().find(|condition| {
+        matches!(
+            (condition.type_.as_str(), condition.status.as_str()),
+            ("Stalled" | "Conflict", "True") | ("Preflight", "False")
+        )
+    })
 }

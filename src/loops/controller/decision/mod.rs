@@ -101,7 +101,7 @@ impl Reconciler for DecisionController {
             memory.status = StatusCache::default();
             memory.monitoring = uid.cloned();
         }
-        let before = memory.status.of(&object);
+        let before = memory.status.current(&object);
         Some(ObservedDecision { object, monitoring, execution: family.execution, before })
     }
 
@@ -120,7 +120,7 @@ impl Reconciler for DecisionController {
         let nothing = DecisionStatus::default();
         let input = DecisionInput {
             monitoring: alarms,
-            executor: execution.as_deref().and_then(Executor::of),
+            executor: execution.as_deref().and_then(Executor::from_execution),
             written: object.status.as_ref().unwrap_or(&nothing),
             generation: object.metadata.generation.unwrap_or(0),
             term: &self.ctx.term,
@@ -158,8 +158,8 @@ impl Reconciler for DecisionController {
         // The store may hold a newer version, or another object if the Decision was recreated.
         let stored = self.ctx.store.read(|world| world.table::<Decision>().get(&object.id().key).cloned());
         match stored {
-            Some(stored) if decided.write => memory.status.keep(&stored, None),
-            Some(_) => memory.status.keep(object, Some(Arc::new(decided.status.clone()))),
+            Some(stored) if decided.write => memory.status.set(&stored, None),
+            Some(_) => memory.status.set(object, Some(Arc::new(decided.status.clone()))),
             None => memory.status = StatusCache::default(),
         }
         Ok(decided.again.into())

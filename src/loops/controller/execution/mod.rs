@@ -4,7 +4,7 @@
 //! |---|---|
 //! | observe | the Execution, and the loop's Decision if it was written in this leader term |
 //! | plan | `ganglion_loops_plan::execution` |
-//! | act | reads the target, or changes it as the loop's account (`target`); webhooks in tasks (`webhooks`) |
+//! | act | reads the target, or changes it as the loop's account (`target`); webhooks in tasks (`webhook`) |
 //! | report | `Execution.status`, with the resourceVersion that was read: only one of two processes claims a decision |
 //!
 //! A decision takes several rounds: read the target, record the claim, carry it out, read the target, record the
@@ -13,7 +13,6 @@
 
 mod events;
 mod webhook;
-mod webhooks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,13 +33,15 @@ use ganglion_loops_plan::execution::{
     EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, Sent, TargetState, after_effect, next_step,
 };
 use ganglion_outbound::client::OutboundClient;
+use ganglion_runtime::background::TaskState;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::reference;
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::refusals::Refusals;
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
-pub use webhooks::Webhooks;
+use webhook::SentEvent;
+pub use webhook::Webhooks;
 
 /// Minimum time between two events about successful decisions. The Decision's history lists all decisions.
 const EVENT_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
@@ -58,7 +59,6 @@ pub struct ExecutionController {
     pub outbound: Arc<OutboundClient>,
     pub targets: Targets,
     pub memories: Memories<ExecutionMemory>,
-    /// Events that background tasks send; the tasks also change this state.
     pub webhooks: Webhooks,
 }
 
@@ -92,10 +92,8 @@ pub struct ObservedExecution {
     execution: Arc<Execution>,
     status: ExecutionStatus,
     decision: Option<Arc<Decision>>,
-    /// The claimed event is being sent.
-    is_sending: bool,
-    /// Event that was sent, with a result that is not recorded yet.
-    webhook: Option<(ExecutionEffect, EffectResult)>,
+    /// Task that sends the claimed event. Its answer is a result that is not recorded yet.
+    webhook: Option<TaskState<SentEvent>>,
 }
 
 /// Result of a step.
@@ -168,26 +166,16 @@ impl Reconciler for ExecutionController {
         }
         let execution = family.execution?;
         let status = execution.status.clone().unwrap_or_default();
-        let is_sending = self.webhooks.is_under_way(key, &status);
-        let webhook = self.webhooks.answer(key, &status);
-        Some(ObservedExecution {
-            parent: family.parent,
-            execution,
-            status,
-            decision: family.decision,
-            is_sending,
-            webhook,
-        })
+        let webhook = self.webhooks.state(key, |seq| Some(*seq) == webhook::claimed_seq(&status));
+        Some(ObservedExecution { parent: family.parent, execution, status, decision: family.decision, webhook })
     }
 
     fn plan(&self, observed: &ObservedExecution, memory: &mut ExecutionMemory) -> ExecutionStep {
-        if observed.is_sending {
-            return ExecutionStep::Nothing;
-        }
         let context = self.context(observed, &memory.round);
         match &observed.webhook {
-            Some((effect, result)) => after_effect(&context, effect, result),
-            None => next_step(&context),
+            Some(TaskState { answer: Some(sent), .. }) => after_effect(&context, &sent.effect, &sent.result),
+            Some(task) if !task.has_ended => ExecutionStep::Nothing,
+            Some(_) | None => next_step(&context),
         }
     }
 
@@ -201,12 +189,12 @@ impl Reconciler for ExecutionController {
             ExecutionStep::Nothing => return Ok(ExecutionDone::Rest(Next::AwaitChange)),
             ExecutionStep::Wait(at) => return Ok(ExecutionDone::Rest(Next::At(*at))),
             ExecutionStep::Record(status) => return Ok(ExecutionDone::Record(status.clone())),
-            ExecutionStep::Look => return self.read_target(observed, memory, memory.round.sent).await,
+            ExecutionStep::ReadTarget => return self.read_target(observed, memory, memory.round.sent).await,
             ExecutionStep::Act(effect) => effect,
         };
-        if matches!(**effect, ExecutionEffect::Send { .. }) {
+        if let (ExecutionEffect::Send { .. }, Some(seq)) = (&**effect, webhook::claimed_seq(&observed.status)) {
             let decision = observed.decision_status().cloned().unwrap_or_default();
-            webhooks::send(self, (self.actor(observed, memory), decision), &observed.status, effect);
+            self.start_webhook(self.actor(observed, memory), decision, seq, (**effect).clone());
             return Ok(ExecutionDone::Rest(Next::AwaitChange));
         }
         let result = self.change_target(observed, memory, effect).await?;
@@ -218,7 +206,7 @@ impl Reconciler for ExecutionController {
             ExecutionStep::Nothing => Ok(ExecutionDone::Rest(Next::AwaitChange)),
             ExecutionStep::Wait(at) => Ok(ExecutionDone::Rest(Next::At(at))),
             ExecutionStep::Record(status) => Ok(ExecutionDone::Record(status)),
-            ExecutionStep::Look | ExecutionStep::Act(_) => self.read_target(observed, memory, sent).await,
+            ExecutionStep::ReadTarget | ExecutionStep::Act(_) => self.read_target(observed, memory, sent).await,
         }
     }
 
@@ -252,7 +240,7 @@ impl Reconciler for ExecutionController {
     }
 
     fn forget(&self, key: &Key) {
-        self.webhooks.forget(key);
+        self.webhooks.cancel(key);
     }
 }
 
@@ -277,7 +265,7 @@ impl ExecutionController {
 
     fn actor(&self, observed: &ObservedExecution, memory: &ExecutionMemory) -> Actor {
         let (id, spec) = (observed.execution.id(), &observed.execution.spec);
-        let actor = Actor::of(&self.targets, &id.key, &spec.target, spec.service_account_name.as_deref());
+        let actor = Actor::new(&self.targets, &id.key, &spec.target, spec.service_account_name.as_deref());
         actor.executing(id.uid).after(memory.refusals)
     }
 
@@ -289,7 +277,7 @@ impl ExecutionController {
     ) -> Result<ExecutionDone, Error> {
         let Some(rung) = observed.rung() else { return Ok(ExecutionDone::Rest(Next::AwaitChange)) };
         let mut actor = self.actor(observed, memory);
-        let read = target::look(&self.targets, &mut actor, rung, observed.status.claim.as_ref()).await;
+        let read = target::read(&self.targets, &mut actor, rung, observed.status.claim.as_ref()).await;
         memory.refusals = actor.refusals;
         Ok(ExecutionDone::Read { target_state: read?, sent })
     }

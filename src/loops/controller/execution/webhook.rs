@@ -1,75 +1,94 @@
-//! Sends an event to the loop's webhook: CloudEvents 1.0, structured JSON, at most once.
+//! Sends an event to the loop's webhook, at most once, in a background task, so that a slow receiver delays no other
+//! loop.
+//!
+//! Later reconciles read here whether the event is being sent, or its result. If the process ends before the result is
+//! recorded, the claim remains, and the next process cannot find out whether the event was sent.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
+
+use serde_json::json;
 
 use super::ExecutionController;
 use crate::target::Actor;
 use ganglion_api::closed_loop::action::Webhook;
 use ganglion_api::decision::DecisionStatus;
-use ganglion_loops_plan::execution::EffectResult;
+use ganglion_api::execution::{Execution, ExecutionStatus};
+use ganglion_core::cloud_event::{CloudEvent, EventSource};
+use ganglion_loops_plan::execution::{EffectResult, ExecutionEffect};
 use ganglion_loops_plan::rung;
-use ganglion_outbound as clients;
 use ganglion_outbound::client::Outgoing;
+use ganglion_outbound::cloud_events::EventRequest;
+use ganglion_runtime::background::BackgroundWork;
 
 /// CloudEvents type of the events.
 const TYPE: &str = "dev.ganglion.closedloop.decision";
 
-/// Media type of one CloudEvent as JSON.
-const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
+/// Events that are being sent, by the number of the decision. A result stays until it is recorded.
+pub type Webhooks = BackgroundWork<Execution, i64, SentEvent>;
 
-/// Sends the event, with Secrets of the loop's namespace. Without an answer it is unknown whether the event was
-/// received.
-pub async fn act(
-    controller: &ExecutionController,
-    (actor, decision): (&Actor, &DecisionStatus),
-    id: &str,
-    webhook: &Webhook,
-) -> EffectResult {
-    let outbound = &controller.outbound;
-    let _permit = outbound.requests.take(&actor.account.namespace, 1).await;
-    let (auth, ca, within) = (webhook.auth.as_ref(), webhook.ca.as_ref(), outbound.request_timeout);
-    let request = Outgoing { url: &webhook.url, auth, ca, within };
-    let body = event(actor, decision, id).to_string().into_bytes();
-    let answer = match outbound.post(&actor.account, request, MEDIA, body).await {
-        Ok(answer) => answer,
-        Err(words) => return EffectResult::Refused(format!("it was not sent: {words}")),
-    };
-    match answer.and_then(|answer| answer.good().map(drop)) {
-        Ok(()) => EffectResult::Done(None),
-        Err(
-            error @ (clients::Error::Timeout(_)
-            | clients::Error::Broken(_)
-            | clients::Error::NoAnswer(_)
-            | clients::Error::TooLong(_)
-            | clients::Error::Full),
-        ) => EffectResult::Unclear(error.to_string()),
-        Err(
-            error @ (clients::Error::Refused(_)
-            | clients::Error::Unfit(_)
-            | clients::Error::Unresolved(_)
-            | clients::Error::Unreachable(_)
-            | clients::Error::Certificate(_)
-            | clients::Error::Redirect(_)
-            | clients::Error::Status(_)
-            | clients::Error::Query(..)
-            | clients::Error::Answer(_)),
-        ) => EffectResult::Refused(error.to_string()),
+/// An event, and what became of it.
+pub struct SentEvent {
+    pub effect: ExecutionEffect,
+    pub result: EffectResult,
+}
+
+/// Number of the claimed decision.
+pub fn claimed_seq(status: &ExecutionStatus) -> Option<i64> {
+    Some(status.claim.as_ref()?.seq)
+}
+
+impl ExecutionController {
+    /// Starts to send the claimed event.
+    pub(super) fn start_webhook(
+        self: &Arc<Self>,
+        actor: Actor,
+        decision: DecisionStatus,
+        seq: i64,
+        effect: ExecutionEffect,
+    ) {
+        let controller = Arc::clone(self);
+        self.webhooks.start(&self.ctx, actor.loop_key.clone(), Arc::new(seq), |answers| async move {
+            let ExecutionEffect::Send { id, webhook } = &effect else { return };
+            let result = controller.send(&actor, webhook, &decision_event(&actor, &decision, id)).await;
+            answers.publish(SentEvent { effect, result });
+        });
+    }
+
+    /// Sends the event, with Secrets of the loop's namespace. Without an answer it is unknown whether the event was
+    /// received.
+    async fn send(&self, actor: &Actor, webhook: &Webhook, event: &CloudEvent) -> EffectResult {
+        let _permit = self.outbound.requests.take(&actor.account.namespace, 1).await;
+        let (auth, ca, within) = (webhook.auth.as_ref(), webhook.ca.as_ref(), self.outbound.request_timeout);
+        let body = event.to_json().to_string().into_bytes();
+        let sent = self.outbound.send_event(EventRequest {
+            on: (&actor.account).into(),
+            request: Outgoing { url: &webhook.url, auth, ca, within },
+            signed_by: None,
+            id: &event.id,
+            now: self.ctx.now(),
+            body: &body,
+        });
+        match sent.await {
+            Ok(_) => EffectResult::Done(None),
+            Err(error) if error.may_have_arrived() => EffectResult::Unclear(error.to_string()),
+            Err(error) => EffectResult::Refused(error.to_string()),
+        }
     }
 }
 
-fn event(actor: &Actor, decision: &DecisionStatus, id: &str) -> Value {
+/// The event about a decision.
+fn decision_event(actor: &Actor, decision: &DecisionStatus, id: &str) -> CloudEvent {
     let key = &actor.loop_key;
     let DecisionStatus { chosen, history, message, tag, .. } = decision;
     let entry = history.last().filter(|entry| chosen.as_ref().is_some_and(|chosen| chosen.seq == entry.seq));
-    json!({
-        "specversion": "1.0",
-        "id": id,
-        "source": format!("/apis/ganglion.dev/v1alpha1/namespaces/{}/closedloops/{}", key.namespace, key.name),
-        "type": TYPE,
-        "subject": format!("{}/{}", actor.target.kind, actor.target.name),
-        "time": chosen.as_ref().map(|chosen| &chosen.at),
-        "datacontenttype": "application/json",
-        "data": {
+    let source = EventSource { plural: "closedloops", namespace: key.namespace.clone(), name: key.name.clone() };
+    CloudEvent {
+        id: id.to_owned(),
+        source,
+        event_type: TYPE.to_owned(),
+        subject: Some(format!("{}/{}", actor.target.kind, actor.target.name)),
+        time: chosen.as_ref().map(|chosen| json!(chosen.at)),
+        data: json!({
             "loop": {"namespace": key.namespace, "name": key.name},
             "target": actor.target,
             "seq": chosen.as_ref().map(|chosen| chosen.seq),
@@ -77,8 +96,8 @@ fn event(actor: &Actor, decision: &DecisionStatus, id: &str) -> Value {
             "side": chosen.as_ref().map(|chosen| chosen.side),
             "value": entry.and_then(|entry| entry.value.as_ref()),
             "message": message,
-            "action": chosen.as_ref().map(|chosen| rung::words(&chosen.action)),
+            "action": chosen.as_ref().map(|chosen| rung::describe(&chosen.action)),
             "tag": tag,
-        },
-    })
+        }),
+    }
 }

@@ -3,20 +3,18 @@
 //!
 //! | step | content |
 //! |---|---|
-//! | fetch | whether the loop's account may read NodeConfigs of other namespaces (`nodes`) |
-//! | observe | the Monitoring, the answers of its sources (`sources/`, polled in separate tasks) |
-//! | | the decisions of other loops (`loops`), the statuses of NodeConfigs (`nodes`) |
+//! | fetch | whether the loop's account may read NodeConfigs of other namespaces (`stored_sources`) |
+//! | observe | the Monitoring, and the answers of its sources (`sources`, polled in background tasks) |
+//! | | the decisions of other loops, the statuses of NodeConfigs (`stored_sources`) |
 //! | plan | `ganglion_loops_plan::monitoring` |
 //! | act | nothing |
 //! | report | `Monitoring.status`, if it is still the status that was read; senders write the spec at the same time |
 //!
 //! A status that is not worth a write stays in memory and may be lost in a crash.
 
-mod loops;
-mod nodes;
 mod sources;
+mod stored_sources;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use jiff::{SignedDuration, Timestamp};
@@ -26,28 +24,29 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use ganglion_api::sample::{Sample, Tag};
-use ganglion_core::facts::{Identity, Key};
-use ganglion_core::json_patch::JsonPatch;
+use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
 use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::figures;
 use ganglion_loops_plan::monitoring::tag;
-use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult};
+use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
-pub use nodes::NodeAccess;
-use nodes::NodePermissions;
-use sources::{Answer, SourceNews};
-pub use sources::{PollRequest, Polls, Sources};
+pub use sources::{PollRequest, SourcePolls, Sources};
+use sources::{PolledValues, SourceNews};
+pub use stored_sources::NodeAccess;
+use stored_sources::NodePermissions;
 
+/// Senders write samples into the spec at the same time. A late request of a process that has ended may have changed
+/// the tag.
 const STATUS: StatusWriter = StatusWriter {
     manager: marks::MONITORING_STATUS_MANAGER,
     effect: "RecordMonitoring",
     invalid: LoopReason::InvalidObject.as_str(),
-    method: StatusMethod::Update,
+    method: StatusMethod::UpdateUnlessChanged { field: "tag" },
 };
 
 /// Controller and its dependencies.
@@ -55,8 +54,7 @@ pub struct MonitoringController {
     pub ctx: Context,
     pub sources: Sources,
     pub memories: Memories<MonitoringMemory>,
-    /// Polls in background tasks, which also change this state.
-    pub polls: Polls,
+    pub polls: SourcePolls,
     /// Permissions of accounts, for all loops.
     pub node_access: NodeAccess,
 }
@@ -74,18 +72,24 @@ pub struct MonitoringMemory {
     /// Start of the current interval of the sources.
     interval_started: Option<Timestamp>,
     /// Last values of the sources `nodeConfig`.
-    node_values: BTreeMap<String, SourceResult>,
+    node_values: PolledValues,
     /// Whether the loop's account may read the NodeConfigs of other namespaces.
     node_permissions: NodePermissions,
 }
 
-/// A Monitoring and what it is evaluated from.
-pub struct ObservedMonitoring {
+/// A Monitoring, with its loop and its parsed spec.
+struct MonitoredLoop {
     object: Arc<Monitoring>,
     family: Family,
     rules: MonitoringRules,
     /// Current status: the stored one, or a newer one that is not worth a write.
     before: Arc<MonitoringStatus>,
+    now: Timestamp,
+}
+
+/// A Monitoring and what it is evaluated from.
+pub struct ObservedMonitoring {
+    monitored: MonitoredLoop,
     /// Somebody restored an old status.
     rolled_back: bool,
     /// The spec, except for the sample, is not the one that was evaluated last.
@@ -95,11 +99,12 @@ pub struct ObservedMonitoring {
     /// Pushed sample that was not handled before.
     sample: Option<Sample>,
     sources: SourceNews,
-    node_values: BTreeMap<String, SourceResult>,
+    /// The polled sources have new answers. Without such sources: an interval has passed.
+    interval_ended: bool,
+    node_values: PolledValues,
     node_values_changed: bool,
     /// Values of the sources `loop`, if they are due.
     loop_values: Option<Measurement>,
-    now: Timestamp,
 }
 
 /// Decision about the alarms.
@@ -132,7 +137,7 @@ impl Reconciler for MonitoringController {
 
     async fn begin(&self, key: &Key, memory: &mut MonitoringMemory) -> Result<(), Error> {
         if let Some((object, _)) = self.family(key) {
-            memory.node_permissions = nodes::permissions(&self.ctx, &self.node_access, &object).await;
+            memory.node_permissions = stored_sources::node_permissions(&self.ctx, &self.node_access, &object).await;
         }
         Ok(())
     }
@@ -142,47 +147,49 @@ impl Reconciler for MonitoringController {
         let (object, family) = self.family(key)?;
         let rules = MonitoringRules::parse(&object.spec).ok()?;
         let now = self.ctx.now();
+        let sources = self.source_news(&object, rules.interval);
+        let node_values = stored_sources::node_values(&self.ctx, &memory.node_permissions, &object);
         let rolled_back = memory.status.is_ahead_of(&object);
-        let before = if rolled_back { Arc::clone(memory.status.now()) } else { memory.status.of(&object) };
-        let node_values = nodes::values(&self.ctx, &memory.node_permissions, &object);
-        let mut observed = ObservedMonitoring {
-            rolled_back,
-            spec_changed: memory.evaluated_spec.as_ref() != Some(&without_sample(&object.spec)),
-            due: false,
-            sample: None,
-            sources: self.polls.news(self, &object, rules.interval),
-            node_values_changed: node_values != memory.node_values,
-            node_values,
-            loop_values: None,
-            object,
-            family,
-            rules,
-            before,
-            now,
+        let before = if rolled_back { Arc::clone(memory.status.last()) } else { memory.status.current(&object) };
+        let interval_ended = match &sources {
+            SourceNews::Pending => false,
+            SourceNews::Polled(answer) => answer.is_some(),
+            SourceNews::NoSources => later(memory.interval_started, rules.interval) <= now,
         };
-        observed.due = observed.is_due(memory);
-        observed.sample = new_sample(&observed, memory, &self.ctx.term);
-        if observed.interval_ended(memory) || observed.node_values_changed {
-            observed.loop_values = loops::values(&self.ctx, &observed.object, &observed.before);
+        let node_values_changed = node_values != memory.node_values;
+        let mut loop_values = None;
+        if interval_ended || node_values_changed {
+            loop_values = stored_sources::loop_values(&self.ctx, &object, &before);
         }
-        Some(observed)
+        let monitored = MonitoredLoop { object, family, rules, before, now };
+        Some(ObservedMonitoring {
+            rolled_back,
+            spec_changed: memory.evaluated_spec.as_ref() != Some(&without_sample(&monitored.object.spec)),
+            due: monitored.is_due(memory.evaluated_at),
+            sample: monitored.new_sample(memory.sample.as_ref(), &self.ctx.term),
+            sources,
+            interval_ended,
+            node_values,
+            node_values_changed,
+            loop_values,
+            monitored,
+        })
     }
 
-    fn plan(&self, observed: &ObservedMonitoring, memory: &mut MonitoringMemory) -> MonitoringPlan {
+    fn plan(&self, observed: &ObservedMonitoring, _: &mut MonitoringMemory) -> MonitoringPlan {
         if matches!(observed.sources, SourceNews::Pending) {
             return MonitoringPlan::AwaitSources;
         }
-        let interval_ended = observed.interval_ended(memory);
-        let measurements = observed.measurements(interval_ended);
+        let MonitoredLoop { rules, before, .. } = &observed.monitored;
+        let measurements = observed.measurements();
         let mut triggers: Vec<ObserveTrigger> = measurements.iter().map(ObserveTrigger::Measured).collect();
-        let time = interval_ended || observed.spec_changed || observed.due || observed.rolled_back;
+        let time = observed.interval_ended || observed.spec_changed || observed.due || observed.rolled_back;
         if triggers.is_empty() && time {
             triggers.push(ObserveTrigger::Time);
         }
-        let context = observed.context(&self.ctx.term);
-        let (status, write) = observed.rules.observe_all(&observed.before, &triggers, context);
+        let (status, write) = rules.observe_all(before, &triggers, observed.monitored.context(&self.ctx.term));
         MonitoringPlan::Evaluated {
-            status: status.map_or_else(|| Arc::clone(&observed.before), Arc::new),
+            status: status.map_or_else(|| Arc::clone(before), Arc::new),
             evaluated: !triggers.is_empty(),
             write: write || observed.rolled_back,
         }
@@ -206,26 +213,27 @@ impl Reconciler for MonitoringController {
         _: Result<&(), &Error>,
         memory: &mut MonitoringMemory,
     ) -> Result<Next, Error> {
+        let MonitoredLoop { object, rules, before, now, .. } = &observed.monitored;
         let recorded = match plan {
             MonitoringPlan::AwaitSources => {
-                memory.status.keep(&observed.object, Some(Arc::clone(&observed.before)));
-                Ok(Next::At(later(Some(observed.now), observed.rules.interval)))
+                memory.status.set(object, Some(Arc::clone(before)));
+                Ok(Next::At(later(Some(*now), rules.interval)))
             }
             MonitoringPlan::Evaluated { status, evaluated, write } => {
-                self.record(observed, status, *write, memory).await.map(|()| {
+                self.record(object, status, *write, memory).await.map(|()| {
                     self.remember(observed, *evaluated, memory);
                     next_evaluation(observed, memory)
                 })
             }
         };
-        let values = figures::numbers(&memory.status.now().values);
-        let key = observed.object.id().key;
+        let values = figures::numbers(&memory.status.last().values);
+        let key = object.id().key;
         self.ctx.metrics.loop_values.set(&key.namespace, &key.name, values);
         recorded
     }
 
     fn forget(&self, key: &Key) {
-        self.polls.forget(key);
+        self.polls.cancel(key);
         self.ctx.metrics.loop_values.remove(&key.namespace, &key.name);
     }
 }
@@ -242,47 +250,33 @@ impl MonitoringController {
 
     async fn record(
         &self,
-        observed: &ObservedMonitoring,
+        object: &Arc<Monitoring>,
         status: &Arc<MonitoringStatus>,
         write: bool,
         memory: &mut MonitoringMemory,
     ) -> Result<(), Error> {
-        let object = &observed.object;
         if !write {
-            memory.status.keep(object, Some(Arc::clone(status)));
+            memory.status.set(object, Some(Arc::clone(status)));
             return Ok(());
         }
-        let id = object.id();
-        let request = self.write(object, &id, status);
-        self.ctx.write_own::<Monitoring, Monitoring>(STATUS.effect, &**object, request).await?;
-        match self.ctx.store.read(|world| world.table::<Monitoring>().get(&id.key).cloned()) {
-            Some(stored) => memory.status.keep(&stored, None),
+        STATUS.write(&self.ctx, &**object, &**status, []).await?;
+        match self.ctx.store.read(|world| world.table::<Monitoring>().get(&object.id().key).cloned()) {
+            Some(stored) => memory.status.set(&stored, None),
             None => memory.status = StatusCache::default(),
         }
         Ok(())
     }
 
-    /// Replaces the status of this version of the object. If a sender wrote another sample in the meantime (409),
-    /// retries with a JSON patch that only requires the status that was read. The patch costs the API server more.
-    async fn write(&self, object: &Monitoring, id: &Identity, status: &MonitoringStatus) -> Result<Monitoring, Error> {
-        match self.ctx.writer.replace_status(STATUS.manager, id, status).await {
-            Err(Error::Conflict(_)) => {
-                self.ctx.writer.patch_status(STATUS.manager, &id.key, patch(object, status)?).await
-            }
-            replaced => replaced,
-        }
-    }
-
     /// Notes what this reconcile has handled. If the status could not be written, the next reconcile handles it again.
     fn remember(&self, observed: &ObservedMonitoring, evaluated: bool, memory: &mut MonitoringMemory) {
-        let ObservedMonitoring { object, sources, now, .. } = observed;
+        let MonitoredLoop { object, now, .. } = &observed.monitored;
         // A sample triggers the evaluation of the levels, but does not restart the interval of polled sources.
         let only_pushed = object.spec.metrics.iter().all(|metric| metric.source.push.is_some());
-        let restarts = observed.interval_ended(memory) || (only_pushed && evaluated);
+        let restarts = observed.interval_ended || (only_pushed && evaluated);
         if restarts || memory.interval_started.is_none() {
             memory.interval_started = Some(*now);
         }
-        if let SourceNews::Polled(Some(answer)) = sources {
+        if let SourceNews::Polled(Some(answer)) = &observed.sources {
             self.polls.acknowledge(&object.id().key, answer);
         }
         if evaluated {
@@ -296,47 +290,48 @@ impl MonitoringController {
     }
 }
 
-impl ObservedMonitoring {
-    fn stored(&self) -> &MonitoringStatus {
-        stored_status(&self.object)
-    }
-
+impl MonitoredLoop {
     /// Returns the stored state of the loop's children that the stage depends on.
     fn context<'a>(&'a self, term: &'a str) -> ObserveContext<'a> {
-        let executor = self.family.execution.as_deref().and_then(Executor::of);
+        let executor = self.family.execution.as_deref().and_then(Executor::from_execution);
         let decided = self.family.decision.as_ref().and_then(|object| object.status.as_ref());
         let awaited = decided.is_some_and(|status| settlement::awaits_execution(status, executor));
-        ObserveContext { last: latest_tag(&self.family), written: self.stored(), awaited, term, now: self.now }
+        let written = stored_status(&self.object);
+        ObserveContext { last: latest_tag(&self.family), written, awaited, term, now: self.now }
     }
 
     /// Whether the time has come at which the levels must be evaluated even if nothing new arrives.
-    fn is_due(&self, memory: &MonitoringMemory) -> bool {
+    fn is_due(&self, evaluated_at: Option<Timestamp>) -> bool {
         // A time in the future comes from before the clock was set back.
-        let evaluated_at = memory.evaluated_at.filter(|last| *last <= self.now).unwrap_or(Timestamp::MIN);
-        let due = self.rules.next_look(&self.before, self.stored(), evaluated_at);
+        let last = evaluated_at.filter(|last| *last <= self.now).unwrap_or(Timestamp::MIN);
+        let due = self.rules.next_evaluation(&self.before, stored_status(&self.object), last);
         due.is_some_and(|due| due <= self.now)
     }
 
-    /// Whether the polled sources have new answers. Without such sources, whether an interval has passed.
-    fn interval_ended(&self, memory: &MonitoringMemory) -> bool {
-        match &self.sources {
-            SourceNews::Pending => false,
-            SourceNews::Polled(answer) => answer.is_some(),
-            SourceNews::NoSources => later(memory.interval_started, self.rules.interval) <= self.now,
-        }
+    /// Returns the pushed sample if it was not accepted or refused before. After a restart the tags decide: a sample
+    /// that is not newer has been handled.
+    fn new_sample(&self, handled: Option<&Sample>, term: &str) -> Option<Sample> {
+        let sample = self.object.spec.sample.as_ref()?;
+        let is_new = match handled {
+            Some(handled) => handled != sample,
+            None => self.rules.may_be_news(&self.before, sample, self.context(term)),
+        };
+        is_new.then(|| sample.clone())
     }
+}
 
+impl ObservedMonitoring {
     /// Returns the new values, in the order in which they count: the current values of sources, then the pushed sample.
-    fn measurements(&self, interval_ended: bool) -> Vec<Measurement> {
+    fn measurements(&self) -> Vec<Measurement> {
         let mut measurements = Vec::new();
-        if interval_ended || self.node_values_changed {
+        if self.interval_ended || self.node_values_changed {
             let polled = match &self.sources {
-                SourceNews::Polled(Some(answer)) => Answer::clone(answer),
-                SourceNews::Polled(None) | SourceNews::NoSources | SourceNews::Pending => Answer::new(),
+                SourceNews::Polled(Some(answer)) => PolledValues::clone(answer),
+                SourceNews::Polled(None) | SourceNews::NoSources | SourceNews::Pending => PolledValues::new(),
             };
             measurements.extend(merge(polled, self.node_values.clone(), self.loop_values.clone()));
         }
-        measurements.extend(self.sample.as_ref().map(|sample| self.rules.pushed(sample)));
+        measurements.extend(self.sample.as_ref().map(|sample| self.monitored.rules.pushed(sample)));
         measurements
     }
 }
@@ -347,17 +342,14 @@ pub async fn current_values(
     access: &NodeAccess,
     object: &Monitoring,
     before: &MonitoringStatus,
-    polled: BTreeMap<String, SourceResult>,
+    polled: PolledValues,
 ) -> Option<Measurement> {
-    let permissions = nodes::permissions(ctx, access, object).await;
-    merge(polled, nodes::values(ctx, &permissions, object), loops::values(ctx, object, before))
+    let permissions = stored_sources::node_permissions(ctx, access, object).await;
+    let node_values = stored_sources::node_values(ctx, &permissions, object);
+    merge(polled, node_values, stored_sources::loop_values(ctx, object, before))
 }
 
-fn merge(
-    polled: BTreeMap<String, SourceResult>,
-    node_values: BTreeMap<String, SourceResult>,
-    loop_values: Option<Measurement>,
-) -> Option<Measurement> {
+fn merge(polled: PolledValues, node_values: PolledValues, loop_values: Option<Measurement>) -> Option<Measurement> {
     if polled.is_empty() && node_values.is_empty() {
         return loop_values;
     }
@@ -369,7 +361,7 @@ fn merge(
 
 /// Returns when to evaluate the levels again if nothing changes.
 fn next_evaluation(observed: &ObservedMonitoring, memory: &MonitoringMemory) -> Next {
-    let ObservedMonitoring { rules, now, .. } = observed;
+    let MonitoredLoop { rules, now, .. } = &observed.monitored;
     let pause = match &observed.sources {
         // An answer enqueues the loop. The longer pause covers a missing answer.
         SourceNews::Polled(_) => rules.interval * 2,
@@ -377,8 +369,8 @@ fn next_evaluation(observed: &ObservedMonitoring, memory: &MonitoringMemory) -> 
     };
     let interval_ends = later(memory.interval_started, pause).max(*now);
     let stored = memory.status.stored().map_or(&*EMPTY, |object| stored_status(object));
-    let next_look = rules.next_look(memory.status.now(), stored, *now);
-    Next::earliest([next_look, Some(interval_ends), memory.node_permissions.expire()])
+    let levels_change = rules.next_evaluation(memory.status.last(), stored, *now);
+    Next::earliest([levels_change, Some(interval_ends), memory.node_permissions.expire_at()])
 }
 
 static EMPTY: LazyLock<MonitoringStatus> = LazyLock::new(MonitoringStatus::default);
@@ -389,35 +381,6 @@ fn stored_status(object: &Monitoring) -> &MonitoringStatus {
 
 fn without_sample(spec: &MonitoringSpec) -> MonitoringSpec {
     MonitoringSpec { sample: None, ..spec.clone() }
-}
-
-/// Returns a JSON patch that replaces the status if it still has the tag that was read. A late request of a process
-/// that has ended may have changed it.
-fn patch(object: &Monitoring, status: &MonitoringStatus) -> Result<JsonPatch, Error> {
-    let malformed = |error: serde_json::Error| Error::Malformed(error.to_string());
-    let id = object.id();
-    let mut patch = match object.status.as_ref().and_then(|status| status.tag.as_ref()) {
-        Some(tag) => {
-            let mut patch = JsonPatch::of(&id.uid);
-            patch.test(&["status", "tag"], serde_json::to_value(tag).map_err(malformed)?);
-            patch
-        }
-        // Without a tag there is no earlier status to protect.
-        None => JsonPatch::at_version(&id.uid, &id.version),
-    };
-    patch.add(&["status"], serde_json::to_value(status).map_err(malformed)?);
-    Ok(patch)
-}
-
-/// Returns the pushed sample if it was not accepted or refused before. After a restart the tags decide: a sample that
-/// is not newer has been handled.
-fn new_sample(observed: &ObservedMonitoring, memory: &MonitoringMemory, term: &str) -> Option<Sample> {
-    let sample = observed.object.spec.sample.as_ref()?;
-    let is_new = match &memory.sample {
-        Some(handled) => handled != sample,
-        None => observed.rules.may_be_news(&observed.before, sample, observed.context(term)),
-    };
-    is_new.then(|| sample.clone())
 }
 
 /// Adds the duration to the time. Returns `Timestamp::MIN`, which is always due, if there is no time.

@@ -13,14 +13,14 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::{Claim, Execution};
 use ganglion_api::marks;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Key, ScaleFact};
+use ganglion_core::owners::is_owned;
 use ganglion_core::world::Origin;
-use ganglion_core::world::loops::is_owned;
-use ganglion_loops_plan::execution::{ActionProgress, TargetState};
+use ganglion_loops_plan::execution::{TargetState, WorkloadActionState};
 use ganglion_runtime::error::Error;
 
 /// Returns the progress of the claimed action. Without a claim there is no action.
-pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
+pub async fn read(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
     let Some(name) = claim.and_then(|claim| claim.goal.workload_action.as_ref()) else {
         return Ok(TargetState::WorkloadAction(None));
     };
@@ -43,7 +43,7 @@ pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Re
 
 /// Returns the state of the workload before the action exists. Reads the cache, so that the account needs no permission
 /// for it.
-pub fn look_ahead(targets: &Targets, actor: &Actor, template: &ActionTemplate) -> TargetState {
+pub fn read_ahead(targets: &Targets, actor: &Actor, template: &ActionTemplate) -> TargetState {
     let TargetRef { api_version, kind, name } = &actor.target;
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let scale = targets.ctx.store.read(|world| match (api_version.as_str(), kind.as_str()) {
@@ -64,14 +64,14 @@ pub fn look_ahead(targets: &Targets, actor: &Actor, template: &ActionTemplate) -
     }
 }
 
-fn end(action: &WorkloadAction) -> ActionProgress {
-    let Some(status) = &action.status else { return ActionProgress::Running("was created".to_owned()) };
+fn end(action: &WorkloadAction) -> WorkloadActionState {
+    let Some(status) = &action.status else { return WorkloadActionState::Running("was created".to_owned()) };
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     let words = ready.map_or_else(|| "was created".to_owned(), |ready| format!("{}: {}", ready.reason, ready.message));
     match (&status.finished_at, ready) {
-        (None, _) => ActionProgress::Running(words),
-        (Some(_), Some(ready)) if ready.status == "True" => ActionProgress::Succeeded(words),
-        (Some(_), _) => ActionProgress::Failed(words),
+        (None, _) => WorkloadActionState::Running(words),
+        (Some(_), Some(ready)) if ready.status == "True" => WorkloadActionState::Succeeded(words),
+        (Some(_), _) => WorkloadActionState::Failed(words),
     }
 }
 

@@ -9,7 +9,7 @@ mod action;
 mod patch;
 mod resize;
 mod scale;
-mod try_rung;
+mod trials;
 mod tune;
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::{DiscoveredKind, Discovery};
 use ganglion_runtime::error::Error;
 use ganglion_runtime::refusals::Refusals;
-pub use try_rung::Trials;
+pub use trials::Trials;
 
 /// Dependencies of reading and changing targets. Cheap to clone.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ pub struct Actor {
 
 impl Actor {
     /// Actor for the loop of this name. `target` and `account` come from the spec of its Execution or of the loop.
-    pub fn of(targets: &Targets, loop_key: &Key, target: &TargetRef, account: Option<&str>) -> Self {
+    pub fn new(targets: &Targets, loop_key: &Key, target: &TargetRef, account: Option<&str>) -> Self {
         let account = Account {
             writer: targets.ctx.writer.clone(),
             namespace: loop_key.namespace.clone(),
@@ -101,49 +101,49 @@ impl Actor {
 }
 
 /// Discovers the target's kind; none if the API server does not know it.
-pub async fn find(targets: &Targets, target: &TargetRef) -> Result<Option<DiscoveredKind>, Error> {
+pub async fn discover(targets: &Targets, target: &TargetRef) -> Result<Option<DiscoveredKind>, Error> {
     targets.discovery.find(&targets.ctx, &target.api_version, &target.kind).await
 }
 
 /// State of a target of an unknown kind.
 fn unknown_kind(target: &TargetRef) -> TargetState {
-    TargetState::NotFound(unknown_words(target))
+    TargetState::NotFound(unknown_kind_message(target))
 }
 
 /// Error for an effect on a target of an unknown kind.
 fn no_such_kind(target: &TargetRef) -> Error {
-    Error::NotFound(unknown_words(target))
+    Error::NotFound(unknown_kind_message(target))
 }
 
-fn unknown_words(target: &TargetRef) -> String {
+fn unknown_kind_message(target: &TargetRef) -> String {
     format!("the API server does not know kind {} in {}: correct spec.target", target.kind, target.api_version)
 }
 
 /// Reads the state of the target that decides whether the rung could begin now.
-async fn look_ahead(targets: &Targets, actor: &mut Actor, rung: &Rung) -> Result<TargetState, Error> {
+async fn read_ahead(targets: &Targets, actor: &mut Actor, rung: &Rung) -> Result<TargetState, Error> {
     match &rung.workload_action {
-        Some(template) => Ok(action::look_ahead(targets, actor, template)),
-        None => look(targets, actor, rung, None).await,
+        Some(template) => Ok(action::read_ahead(targets, actor, template)),
+        None => read(targets, actor, rung, None).await,
     }
 }
 
 /// Reads the state of the target that the rung needs. `claim` is the recorded intent, if any.
-pub async fn look(
+pub async fn read(
     targets: &Targets,
     actor: &mut Actor,
     rung: &Rung,
     claim: Option<&Claim>,
 ) -> Result<TargetState, Error> {
-    let looked = if rung.scale.is_some() {
-        scale::look(targets, actor, claim).await
+    let state = if rung.scale.is_some() {
+        scale::read(targets, actor, claim).await
     } else if rung.tune.is_some() {
-        tune::look(targets, actor).await
+        tune::read(targets, actor).await
     } else if rung.workload_action.is_some() {
-        action::look(targets, actor, claim).await
+        action::read(targets, actor, claim).await
     } else if let Some(resize) = &rung.resize {
-        resize::look(targets, actor, resize).await
+        resize::read(targets, actor, resize).await
     } else if let Some(field) = &rung.patch {
-        patch::look(targets, actor, &field.path).await
+        patch::read(targets, actor, &field.path).await
     } else if rung.webhook.is_some() {
         Ok(TargetState::Nothing)
     } else {
@@ -152,8 +152,8 @@ pub async fn look(
             "this version of the operator does not support the decided rung".to_owned(),
         ))
     };
-    match looked {
-        Ok(seen) => Ok(seen),
+    match state {
+        Ok(state) => Ok(state),
         Err(Error::Forbidden(refused)) => actor.forbidden(targets.ctx.now(), &refused).map(TargetState::Forbidden),
         Err(Error::NotFound(_)) => Ok(actor.not_found()),
         Err(error) => Err(error),
@@ -161,7 +161,7 @@ pub async fn look(
 }
 
 /// Returns the parts of an object that preconditions need.
-fn thing(meta: &ObjectMeta) -> ObjectVersion {
+fn object_version(meta: &ObjectMeta) -> ObjectVersion {
     ObjectVersion {
         uid: meta.uid.clone().unwrap_or_default(),
         generation: meta.generation.unwrap_or(0),
@@ -171,8 +171,8 @@ fn thing(meta: &ObjectMeta) -> ObjectVersion {
 }
 
 /// Starts a JSON patch that changes only this generation of the object.
-fn patch_of(thing: &ObjectVersion) -> JsonPatch {
-    JsonPatch::at_generation(&thing.uid, thing.generation)
+fn patch_of(object: &ObjectVersion) -> JsonPatch {
+    JsonPatch::at_generation(&object.uid, object.generation)
 }
 
 /// Carries out the effect. Returns an error if this process lost the lease, or if a refusal is not believed yet.

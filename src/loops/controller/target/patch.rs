@@ -3,7 +3,7 @@
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use super::{Actor, Targets, find, no_such_kind, patch_of, thing, unknown_kind};
+use super::{Actor, Targets, discover, no_such_kind, object_version, patch_of, unknown_kind};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_core::facts::holder;
@@ -13,7 +13,7 @@ use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
 
 /// Reads the value of the field.
-pub async fn look(targets: &Targets, actor: &Actor, path: &str) -> Result<TargetState, Error> {
+pub async fn read(targets: &Targets, actor: &Actor, path: &str) -> Result<TargetState, Error> {
     let target = &actor.target;
     if !is_allowed(targets, target) {
         let words = format!(
@@ -23,7 +23,7 @@ pub async fn look(targets: &Targets, actor: &Actor, path: &str) -> Result<Target
         );
         return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
     }
-    let Some(found) = find(targets, target).await? else { return Ok(unknown_kind(target)) };
+    let Some(found) = discover(targets, target).await? else { return Ok(unknown_kind(target)) };
     let url = found.url(&actor.loop_key.namespace);
     let object: DynamicObject =
         actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
@@ -41,7 +41,7 @@ pub async fn look(targets: &Targets, actor: &Actor, path: &str) -> Result<Target
     let value = object.data.pointer(&pointer(path)).cloned();
     let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
     let by = holder(fields, &path.split('.').collect::<Vec<_>>());
-    Ok(TargetState::Field(ObjectVersion { written_by: by, ..thing(&object.metadata) }, value))
+    Ok(TargetState::Field(ObjectVersion { written_by: by, ..object_version(&object.metadata) }, value))
 }
 
 fn is_allowed(targets: &Targets, target: &TargetRef) -> bool {
@@ -68,7 +68,7 @@ pub async fn act(
     path: &str,
     value: &Value,
 ) -> Result<Option<String>, Error> {
-    let Some(found) = find(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
+    let Some(found) = discover(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
     let url = found.url(&actor.loop_key.namespace);
     let mut patch = patch_of(target);
     let parts: Vec<_> = path.split('.').collect();

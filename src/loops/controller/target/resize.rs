@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, ObjectList};
 use kube::core::Selector;
 use serde_json::json;
 
-use super::{Actor, Targets, find, no_such_kind, thing, unknown_kind};
+use super::{Actor, Targets, discover, no_such_kind, object_version, unknown_kind};
 use ganglion_api::closed_loop::action::Resize;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::source::ResourceName;
@@ -23,9 +23,9 @@ use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
 
 /// Reads the workload's pods that have the container.
-pub async fn look(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
+pub async fn read(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
     let target = &actor.target;
-    let Some(found) = find(targets, target).await? else { return Ok(unknown_kind(target)) };
+    let Some(found) = discover(targets, target).await? else { return Ok(unknown_kind(target)) };
     let url = found.url(&actor.loop_key.namespace);
     let workload: DynamicObject =
         actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
@@ -33,7 +33,7 @@ pub async fn look(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<T
         let words = format!("{} {} has no selector for its pods", target.kind, target.name);
         return Ok(TargetState::Unfit(LoopReason::NotScalable, words));
     };
-    let target = thing(&workload.metadata);
+    let target = object_version(&workload.metadata);
     let pods: ObjectList<Pod> = actor.account.list(&pods_url(actor), &selector).await?;
     let sets: Vec<String> =
         targets.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
@@ -77,7 +77,7 @@ fn pod_seen(pod: &Pod, resize: &Resize) -> Option<PodResources> {
         status.conditions.iter().flatten().find(|one| one.type_ == "PodResizePending" && one.status == "True");
     Some(PodResources {
         name: pod.metadata.name.clone()?,
-        thing: thing(&pod.metadata),
+        thing: object_version(&pod.metadata),
         index,
         wants: quantities(spec.containers[index].resources.as_ref(), resize.resource),
         has: container
@@ -134,7 +134,7 @@ pub async fn act_on_template(
     container: &str,
     change: (ResourceName, &Quantities, &Quantities),
 ) -> Result<Option<String>, Error> {
-    let Some(found) = find(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
+    let Some(found) = discover(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
     let url = found.url(&actor.loop_key.namespace);
     let path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
     let index = index.to_string();

@@ -4,7 +4,7 @@ use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-use super::{Actor, Targets, find, no_such_kind, thing, unknown_kind};
+use super::{Actor, Targets, discover, no_such_kind, object_version, unknown_kind};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::Claim;
@@ -18,7 +18,7 @@ use ganglion_runtime::error::Error;
 const READS: usize = 5;
 
 /// Reads the target's replicas. Without a claim, the cached Deployment is used: the write tests its resourceVersion.
-pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
+pub async fn read(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
     let target = &actor.target;
     if let Some(known) = known(targets, actor).filter(|_| claim.is_none()) {
         let (id, scale) = (known.id, known.scale);
@@ -35,7 +35,7 @@ pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Re
             ),
         });
     }
-    let Some(found) = find(targets, target).await? else { return Ok(unknown_kind(target)) };
+    let Some(found) = discover(targets, target).await? else { return Ok(unknown_kind(target)) };
     if !found.has_scale {
         return Ok(TargetState::Unfit(
             LoopReason::NotScalable,
@@ -50,7 +50,8 @@ pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Re
             return Ok(owned(target, &manager));
         }
         let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
-        let thing = ObjectVersion { written_by: holder(fields, &["spec", "replicas"]), ..thing(&object.metadata) };
+        let thing =
+            ObjectVersion { written_by: holder(fields, &["spec", "replicas"]), ..object_version(&object.metadata) };
         if found.replicas_in_spec {
             return Ok(TargetState::Scale(thing, replicas(&object)));
         }
@@ -93,7 +94,7 @@ pub async fn act(
     replicas: i32,
 ) -> Result<Option<String>, Error> {
     let target = &actor.target;
-    let Some(found) = find(targets, target).await? else { return Err(no_such_kind(target)) };
+    let Some(found) = discover(targets, target).await? else { return Err(no_such_kind(target)) };
     let url = found.url(&actor.loop_key.namespace);
     let path = ObjectPath { url: &url, name: &target.name, subresource: Some("scale") };
     let body = json!({

@@ -17,7 +17,7 @@ use ganglion_loops_plan::tuning::effective_policy;
 use ganglion_runtime::error::Error;
 
 /// Reads the loop that is tuned.
-pub async fn look(targets: &Targets, actor: &Actor) -> Result<TargetState, Error> {
+pub async fn read(targets: &Targets, actor: &Actor) -> Result<TargetState, Error> {
     let other = {
         let api = targets.ctx.writer.api::<ClosedLoop>(&actor.loop_key.namespace);
         targets.ctx.writer.call(api.get(&actor.target.name)).await?

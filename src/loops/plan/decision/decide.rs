@@ -6,17 +6,19 @@
 //! anything out.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::evaluate::{Rejection, hold_message};
-use super::history::action_history;
+use super::evaluate::{action_history, hold_message};
 use super::ladder::Ladder;
-use super::order::{OrderContext, order};
+use super::limits::AlarmRejection;
+use super::order::order;
 use super::rules::{DecisionInput, DecisionRules};
-use super::settlement::{awaits_execution, counter, recover, settle, withdraw};
-use crate::common::{HEARTBEAT, elapsed, micro_time, number_text};
+use super::settlement::{apply_outcome, awaits_execution, counter, restore_from_execution, withdraw_if_unwanted};
+use crate::common::{HEARTBEAT, micro_time, number_text};
 use crate::monitoring::tag;
 use crate::proposal;
 use crate::rung;
+use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{LoopMode, Trace};
@@ -25,6 +27,7 @@ use ganglion_api::decision::{
 };
 use ganglion_api::monitoring::AlarmState;
 use ganglion_core::conditions::{self, Health, Stamp};
+use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 
 /// Result of the stage.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +38,9 @@ pub struct Decided {
     /// Time at which the next time-based rejection expires.
     pub again: Option<Timestamp>,
 }
+
+/// Counts are written with the next decision or heartbeat.
+const WRITES: StatusPolicy = StatusPolicy { details_after: HEARTBEAT, heartbeat: None };
 
 /// Whether Monitoring has written in this leader term. A status of another leader causes no decision.
 fn is_of_this_term(input: DecisionInput) -> bool {
@@ -50,34 +56,18 @@ impl DecisionRules {
     /// Computes the next status.
     pub fn decide(&self, before: &DecisionStatus, input: DecisionInput) -> Decided {
         let mut status = before.clone();
-        recover(&mut status, input.executor);
-        let fresh = tag::is_after(input.monitoring.tag.as_ref(), status.tag.as_ref()) && is_of_this_term(input);
-        settle(self, &mut status, input.executor, input.now);
-        withdraw(self, &mut status, input.executor, fresh.then_some(input.monitoring.alarms.as_slice()));
-        if self.mode == LoopMode::Paused {
-            status.message = Some("Paused".into());
-            status.rejected.clear();
-        } else if !is_valid(input) {
-            // At this time, Monitoring evaluates its levels again.
-        } else if fresh || self.released(&status, input) {
-            self.iterate(&mut status, input);
-            status.tag.clone_from(&input.monitoring.tag);
-        } else {
-            self.update_reasons(&mut status, input);
-        }
+        restore_from_execution(&mut status, input.executor);
+        let is_new_sample = is_of_this_term(input) && tag::is_after(input.monitoring.tag.as_ref(), status.tag.as_ref());
+        apply_outcome(self, &mut status, input.executor, input.now);
+        let new_alarms = is_new_sample.then_some(input.monitoring.alarms.as_slice());
+        withdraw_if_unwanted(self, &mut status, input.executor, new_alarms);
+        self.serve(&mut status, input, is_new_sample);
         self.forget_counters(&mut status.counters);
         status.limits = self.limits.state(&action_history(self, &status), input.now);
         status.observed_generation = Some(input.generation);
         let stamp = Stamp { generation: input.generation, now: input.now };
         status.conditions = conditions::summary(&before.conditions, &self.health(&status), stamp);
-        let traced = fresh && self.trace == Trace::EverySample;
-        let rested = before.heartbeat.as_ref().is_none_or(|last| elapsed(last, input.now) >= HEARTBEAT);
-        let late = rested && counts(input.written) != counts(&status);
-        // A decision of another leader is carried out only after this leader has confirmed it.
-        let unconfirmed = is_of_this_term(input)
-            && awaits_execution(&status, input.executor)
-            && input.written.term.as_deref() != Some(input.term);
-        let write = traced || late || unconfirmed || edges(before) != edges(&status);
+        let write = self.is_worth_a_write(before, &status, input, is_new_sample);
         if write {
             if is_of_this_term(input) {
                 status.term = Some(input.term.to_owned());
@@ -86,6 +76,45 @@ impl DecisionRules {
         }
         let again = self.next_release(&status, input).filter(|_| is_valid(input));
         Decided { status, write, again }
+    }
+
+    /// Serves an alarm of a new sample, or one that was rejected and may be served now.
+    fn serve(&self, status: &mut DecisionStatus, input: DecisionInput, is_new_sample: bool) {
+        if self.mode == LoopMode::Paused {
+            status.message = Some("Paused".into());
+            status.rejected.clear();
+        } else if !is_valid(input) {
+            // At this time, Monitoring evaluates its levels again.
+        } else if is_new_sample || self.released(status, input) {
+            self.iterate(status, input);
+            status.tag.clone_from(&input.monitoring.tag);
+        } else {
+            self.update_reasons(status, input);
+        }
+    }
+
+    /// Whether the status is worth a write.
+    fn is_worth_a_write(
+        &self,
+        before: &DecisionStatus,
+        after: &DecisionStatus,
+        input: DecisionInput,
+        is_new_sample: bool,
+    ) -> bool {
+        let is_traced = is_new_sample && self.trace == Trace::EverySample;
+        // A decision of another leader is carried out only after this leader has confirmed it.
+        let is_unconfirmed = is_of_this_term(input)
+            && awaits_execution(after, input.executor)
+            && input.written.term.as_deref() != Some(input.term);
+        let change = if is_traced || is_unconfirmed || edges(before) != edges(after) {
+            StatusChange::Edge
+        } else if counts(input.written) != counts(after) {
+            StatusChange::Details
+        } else {
+            StatusChange::None
+        };
+        let last = before.heartbeat.as_ref().map(|last| last.0);
+        WRITES.timing(change, last, input.now) == StatusTiming::Now
     }
 
     fn health(&self, status: &DecisionStatus) -> Health<LoopReason> {
@@ -118,22 +147,22 @@ impl DecisionRules {
             .retain(|state| alarms.iter().any(|alarm| alarm.metric == state.metric && alarm.side == state.side));
         status.rejected.clear();
         let counters = status.counters.clone();
-        let known = self.order_context(&counters, input);
+        let context = self.order_context(&counters, input);
         let mut chosen = None;
-        for candidate in order(&self.selection, alarms, known) {
-            let alarm = candidate.alarm;
+        for ranked in order(&self.selection, alarms, context) {
+            let alarm = ranked.alarm;
             if self.action_for(&alarm.metric, alarm.side).is_some() {
                 let counter = counter(&mut status.counters, &alarm.metric);
                 counter.wanted = counter.wanted.saturating_add(1);
             }
-            match self.evaluate(status, candidate, chosen.is_some(), known, input) {
+            match self.evaluate(status, ranked, chosen.is_some(), context, input) {
                 Ok(rung) => chosen = Some((alarm, rung)),
                 Err(rejection) => reject(status, alarm, rejection),
             }
         }
         status.message = Some(match chosen {
             Some((alarm, rung)) => {
-                self.choose(status, alarm, rung, known, input);
+                self.choose(status, alarm, rung, context.value(&alarm.metric), input);
                 self.announcement(&alarm.metric)
             }
             None => hold_message(&status.rejected),
@@ -154,33 +183,23 @@ impl DecisionRules {
         status: &mut DecisionStatus,
         alarm: &AlarmState,
         index: usize,
-        known: OrderContext,
+        value: Option<f64>,
         input: DecisionInput,
     ) {
         let Some(action) = self.rung(&alarm.metric, alarm.side, index).cloned() else { return };
-        let executor = input.executor.map(|executor| executor.uid.to_owned()).unwrap_or_default();
-        let last = input.executor.and_then(|executor| executor.status.seq).unwrap_or(0);
-        status.seq = status.seq.max(last).saturating_add(1);
+        let last_executed = input.executor.and_then(|executor| executor.status.seq).unwrap_or(0);
+        status.seq = status.seq.max(last_executed).saturating_add(1);
         let at = micro_time(input.now);
-        let dry = self.mode == LoopMode::DryRun;
-        let outcome = dry.then_some(Outcome::DryRun);
-        let value = known.value(&alarm.metric);
-        if dry {
+        let outcome = (self.mode == LoopMode::DryRun).then_some(Outcome::DryRun);
+        if outcome.is_some() {
             let counter = counter(&mut status.counters, &alarm.metric);
             counter.served = counter.served.saturating_add(1);
             counter.last_served = Some(at.clone());
         }
+        self.record_action(status, &action, &at);
         let ladder = Ladder { side: alarm.side, ..self.ladder(&alarm.metric, alarm.side).unwrap_or(NO_LADDER) };
         status.ladders.retain(|state| (&state.metric, state.side) != (&alarm.metric, alarm.side));
         status.ladders.push(ladder.acted(&alarm.metric, index, value, input.now));
-        status.acts.push(Act {
-            seq: status.seq,
-            at: at.clone(),
-            direction: rung::direction(&action),
-            dimension: rung::dimension(&action),
-        });
-        self.limits.forget(&mut status.acts, input.now);
-        keep_last(&mut status.acts, ACTS_LIMIT);
         let index = i32::try_from(index).unwrap_or(0);
         status.history.push(Entry {
             seq: status.seq,
@@ -189,7 +208,7 @@ impl DecisionRules {
             side: alarm.side,
             value: value.map(number_text),
             rung: index,
-            action: rung::words(&action),
+            action: rung::describe(&action),
             outcome,
             ended: None,
             effect: None,
@@ -200,7 +219,7 @@ impl DecisionRules {
             LoopMode::Approve => LoopReason::Proposed,
             LoopMode::Auto | LoopMode::Paused => LoopReason::InFlight,
         });
-        let found = input.monitoring.last_served.iter().find(|found| found.metric == alarm.metric);
+        let last_served = input.monitoring.last_served.iter().find(|last| last.metric == alarm.metric);
         let mut chosen = Chosen {
             seq: status.seq,
             metric: alarm.metric.clone(),
@@ -208,10 +227,10 @@ impl DecisionRules {
             rung: index,
             action,
             at,
-            executor,
+            executor: input.executor.map(|executor| executor.uid.to_owned()).unwrap_or_default(),
             mode: self.mode,
             unknown: alarm.unknown,
-            least_served: found.and_then(|found| found.least_served.clone()),
+            least_served: last_served.and_then(|last| last.least_served.clone()),
             digest: None,
             outcome,
         };
@@ -220,11 +239,23 @@ impl DecisionRules {
         }
         status.chosen = Some(chosen);
     }
+
+    /// Adds the action to those that the limits count.
+    fn record_action(&self, status: &mut DecisionStatus, action: &Rung, at: &MicroTime) {
+        status.acts.push(Act {
+            seq: status.seq,
+            at: at.clone(),
+            direction: rung::direction(action),
+            dimension: rung::dimension(action),
+        });
+        self.limits.forget(&mut status.acts, at.0);
+        keep_last(&mut status.acts, ACTS_LIMIT);
+    }
 }
 
 const NO_LADDER: Ladder = Ladder { rungs: 0, settle: SignedDuration::ZERO, side: Side::Low };
 
-fn reject(status: &mut DecisionStatus, alarm: &AlarmState, rejection: Rejection) {
+fn reject(status: &mut DecisionStatus, alarm: &AlarmState, rejection: AlarmRejection) {
     if rejection.limit {
         let counter = counter(&mut status.counters, &alarm.metric);
         counter.limited = counter.limited.saturating_add(1);

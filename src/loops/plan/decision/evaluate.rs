@@ -4,36 +4,19 @@
 
 use jiff::Timestamp;
 
-use super::history::action_history;
 use super::ladder::{Ladder, LadderStep};
-use super::order::{Candidate, OrderContext, order};
-use super::rules::{DecisionInput, DecisionRules};
+use super::limits::AlarmRejection;
+use super::order::{OrderContext, RankedAlarm, order};
+use super::rules::{AlarmAction, DecisionInput, DecisionRules};
 use super::schedule;
 use super::settlement::is_taken_up;
 use crate::common::{opening_text, time_text};
 use crate::rung;
 use ganglion_api::closed_loop::LoopMode;
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::decision::{Chosen, DecisionStatus, Direction, LadderState, Rejected};
+use ganglion_api::decision::{Act, Chosen, DecisionStatus, Direction, Entry, LadderState, Outcome, Rejected};
 use ganglion_api::marks;
 use ganglion_api::monitoring::AlarmState;
-
-/// Reason why an alarm is rejected.
-pub struct Rejection {
-    pub reason: LoopReason,
-    pub message: String,
-    /// The rejection counts as limited.
-    pub limit: bool,
-    /// Time at which the rejection expires, if it is time-based.
-    pub until: Option<Timestamp>,
-}
-
-impl Rejection {
-    /// Converts the rejection for the status.
-    pub fn reported(self, alarm: &AlarmState) -> Rejected {
-        Rejected { metric: alarm.metric.clone(), side: alarm.side, reason: self.reason, message: self.message }
-    }
-}
 
 impl DecisionRules {
     /// Whether an alarm that was rejected would be served now, without a new sample.
@@ -49,19 +32,22 @@ impl DecisionRules {
     /// Updates the reasons of rejected alarms: the first reason may have expired while another one applies. Counts
     /// nothing and chooses nothing. An alarm that was served waits for the next sample.
     pub(super) fn update_reasons(&self, status: &mut DecisionStatus, input: DecisionInput) {
-        let still = |(alarm, evaluated): (&AlarmState, Result<usize, Rejection>)| {
-            let rejection = evaluated.err().filter(|rejection| may_expire(rejection.reason))?;
-            Some(rejection.reported(alarm))
-        };
-        let held: Vec<Rejected> = self.held_back(status, input).filter_map(still).collect();
-        let before = hold_message(&status.rejected);
-        for new in held {
-            let mut rejected = status.rejected.iter_mut();
-            if let Some(old) = rejected.find(|old| old.metric == new.metric && old.side == new.side) {
-                *old = new;
+        let mut updates = Vec::new();
+        for (alarm, evaluated) in self.held_back(status, input) {
+            if let Err(rejection) = evaluated
+                && may_expire(rejection.reason)
+            {
+                updates.push(rejection.reported(alarm));
             }
         }
-        if status.message.as_ref() == Some(&before) {
+        let message_before = hold_message(&status.rejected);
+        for update in updates {
+            let mut rejected = status.rejected.iter_mut();
+            if let Some(old) = rejected.find(|old| old.metric == update.metric && old.side == update.side) {
+                *old = update;
+            }
+        }
+        if status.message.as_ref() == Some(&message_before) {
             status.message = Some(hold_message(&status.rejected));
         }
     }
@@ -71,19 +57,15 @@ impl DecisionRules {
         &'a self,
         status: &'a DecisionStatus,
         input: DecisionInput<'a>,
-    ) -> impl Iterator<Item = (&'a AlarmState, Result<usize, Rejection>)> + 'a {
+    ) -> impl Iterator<Item = (&'a AlarmState, Result<usize, AlarmRejection>)> + 'a {
         // If the status was computed from another sample, its rejections do not apply.
-        let same = status.tag == input.monitoring.tag && self.mode != LoopMode::Paused;
-        let alarms = if same { input.monitoring.alarms.as_slice() } else { &[] };
-        let known = self.order_context(&status.counters, input);
-        let was_held = |alarm: &AlarmState| {
-            let mut rejected = status.rejected.iter();
-            rejected.any(|one| one.metric == alarm.metric && one.side == alarm.side && may_expire(one.reason))
-        };
-        let candidates = order(&self.selection, alarms, known).into_iter();
-        candidates
-            .filter(move |candidate| was_held(candidate.alarm))
-            .map(move |candidate| (candidate.alarm, self.evaluate(status, candidate, false, known, input)))
+        let is_same_sample = status.tag == input.monitoring.tag && self.mode != LoopMode::Paused;
+        let alarms = if is_same_sample { input.monitoring.alarms.as_slice() } else { &[] };
+        let context = self.order_context(&status.counters, input);
+        let ranked = order(&self.selection, alarms, context).into_iter();
+        ranked
+            .filter(move |ranked| was_held_back(status, ranked.alarm))
+            .map(move |ranked| (ranked.alarm, self.evaluate(status, ranked, false, context, input)))
     }
 
     /// Returns the rung to take for this alarm, or why the alarm is rejected. `taken`: another alarm was chosen in this
@@ -91,69 +73,117 @@ impl DecisionRules {
     pub(super) fn evaluate(
         &self,
         status: &DecisionStatus,
-        candidate: Candidate,
+        ranked: RankedAlarm,
         taken: bool,
-        known: OrderContext,
+        context: OrderContext,
         input: DecisionInput,
-    ) -> Result<usize, Rejection> {
-        let alarm = candidate.alarm;
-        let refuse =
-            |reason, message: &str| Err(Rejection { reason, message: message.to_owned(), limit: false, until: None });
-        let limit = |reason, message, until| Err(Rejection { reason, message, limit: true, until });
+    ) -> Result<usize, AlarmRejection> {
+        let alarm = ranked.alarm;
         let Some(action) = self.action_for(&alarm.metric, alarm.side) else {
-            return refuse(LoopReason::NoAction, "no action is declared for it");
+            return Err(AlarmRejection::new(LoopReason::NoAction, "no action is declared for it"));
         };
-        if candidate.refused {
-            return refuse(LoopReason::NotSelected, "the expression returns no number above 0");
+        if ranked.refused {
+            return Err(AlarmRejection::new(LoopReason::NotSelected, "the expression returns no number above 0"));
         }
         if let Some(why) = &self.blocked {
-            return refuse(LoopReason::Blocked, why);
+            return Err(AlarmRejection::new(LoopReason::Blocked, why));
         }
         if taken {
-            return refuse(LoopReason::Outranked, "another alarm is served first");
+            return Err(AlarmRejection::new(LoopReason::Outranked, "another alarm is served first"));
         }
-        if let Some(open) = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none()) {
-            return Err(in_flight(open));
-        }
-        if let Some(claim) = input.executor.and_then(|executor| executor.status.claim.as_ref()) {
-            // The claim belongs to a Decision that was deleted.
-            return refuse(LoopReason::InFlight, &format!("decision {} is being carried out", claim.seq));
-        }
-        if let Some(seq) = without_effect(status, input) {
-            return refuse(LoopReason::InFlight, &format!("it was measured before decision {seq} took effect"));
-        }
+        check_in_flight(status, input)?;
         if alarm.held {
-            return refuse(LoopReason::UnknownValue, "its value is unknown");
+            return Err(AlarmRejection::new(LoopReason::UnknownValue, "its value is unknown"));
         }
         if input.executor.is_none_or(|executor| executor.status.seq.is_none()) && self.mode != LoopMode::DryRun {
-            return refuse(LoopReason::NoExecutor, "the loop's Execution does not exist yet");
+            return Err(AlarmRejection::new(LoopReason::NoExecutor, "the loop's Execution does not exist yet"));
         }
         let phase = schedule::phase(&action.windows, input.now);
         if !phase.open {
             let message = format!("outside its window; opens {}", opening_text(phase.end, input.now));
-            return limit(LoopReason::OutsideWindow, message, Some(phase.end));
+            return Err(AlarmRejection::limited(LoopReason::OutsideWindow, message, Some(phase.end)));
         }
-        let ladder = Ladder { rungs: action.rungs.len(), settle: action.settle, side: alarm.side };
-        let rung = match ladder.next_step(ladder_state(status, alarm), known.value(&alarm.metric), input.now) {
-            LadderStep::Climb(rung) => rung,
-            LadderStep::Settling(until) => {
-                let message = format!("its last action settles until {}", time_text(until));
-                return Err(Rejection { reason: LoopReason::Settling, message, limit: false, until: Some(until) });
-            }
-            LadderStep::Exhausted(until) => {
-                let message = format!("no rung of its ladder is left; again at {}", time_text(until));
-                return limit(LoopReason::Exhausted, message, Some(until));
-            }
-        };
+        let rung = next_rung(action, status, alarm, context.value(&alarm.metric), input.now)?;
         let direction = action.rungs.get(rung).map(rung::direction).unwrap_or_default();
         if alarm.unknown && direction == Direction::Lower {
-            return refuse(LoopReason::UnknownValue, "its value is unknown, and its action lowers capacity");
+            let message = "its value is unknown, and its action lowers capacity";
+            return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
         }
-        match self.limits.held(&action_history(self, status), direction, input.now) {
-            Some(held) => limit(held.reason, held.message, held.until),
+        match self.limits.rejection(&action_history(self, status), direction, input.now) {
+            Some(rejection) => Err(rejection),
             None => Ok(rung),
         }
     }
+}
+
+/// Rejects every alarm while the effect of a decision is awaited.
+fn check_in_flight(status: &DecisionStatus, input: DecisionInput) -> Result<(), AlarmRejection> {
+    if let Some(open) = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none()) {
+        return Err(in_flight(open));
+    }
+    if let Some(claim) = input.executor.and_then(|executor| executor.status.claim.as_ref()) {
+        // The claim belongs to a Decision that was deleted.
+        let message = format!("decision {} is being carried out", claim.seq);
+        return Err(AlarmRejection::new(LoopReason::InFlight, message));
+    }
+    if let Some(seq) = decision_without_effect(status, input) {
+        let message = format!("it was measured before decision {seq} took effect");
+        return Err(AlarmRejection::new(LoopReason::InFlight, message));
+    }
+    Ok(())
+}
+
+/// Returns the next rung of the alarm's ladder.
+fn next_rung(
+    action: &AlarmAction,
+    status: &DecisionStatus,
+    alarm: &AlarmState,
+    value: Option<f64>,
+    now: Timestamp,
+) -> Result<usize, AlarmRejection> {
+    let ladder = Ladder { rungs: action.rungs.len(), settle: action.settle, side: alarm.side };
+    match ladder.next_step(ladder_state(status, alarm), value, now) {
+        LadderStep::Climb(rung) => Ok(rung),
+        LadderStep::Settling(until) => {
+            let message = format!("its last action settles until {}", time_text(until));
+            Err(AlarmRejection { until: Some(until), ..AlarmRejection::new(LoopReason::Settling, message) })
+        }
+        LadderStep::Exhausted(until) => {
+            let message = format!("no rung of its ladder is left; again at {}", time_text(until));
+            Err(AlarmRejection::limited(LoopReason::Exhausted, message, Some(until)))
+        }
+    }
+}
+
+/// Returns the past actions as the limits count them, the oldest first. A Decision stores only the actions that its
+/// limits need. If a changed policy needs more of them, they are taken from the history of decisions.
+pub fn action_history(rules: &DecisionRules, status: &DecisionStatus) -> Vec<Act> {
+    let mut actions = status.acts.clone();
+    for entry in &status.history {
+        let is_listed = status.acts.iter().any(|act| act.seq == entry.seq);
+        if !is_listed && entry.outcome != Some(Outcome::Limited) {
+            actions.push(past_action(rules, entry));
+        }
+    }
+    actions.sort_by_key(|act| act.seq);
+    actions
+}
+
+/// Returns the action of a history entry. If its rung was removed from the spec, direction and dimension are unknown.
+fn past_action(rules: &DecisionRules, entry: &Entry) -> Act {
+    let rung = usize::try_from(entry.rung).ok().and_then(|index| rules.rung(&entry.metric, entry.side, index));
+    Act {
+        seq: entry.seq,
+        at: entry.ended.as_ref().unwrap_or(&entry.at).clone(),
+        direction: rung.map(rung::direction).unwrap_or_default(),
+        dimension: rung.map(rung::dimension).unwrap_or_default(),
+    }
+}
+
+/// Whether the alarm was rejected at the last iteration for a reason that can end without a new sample.
+fn was_held_back(status: &DecisionStatus, alarm: &AlarmState) -> bool {
+    let mut rejected = status.rejected.iter();
+    rejected.any(|one| one.metric == alarm.metric && one.side == alarm.side && may_expire(one.reason))
 }
 
 /// Message if no alarm was chosen.
@@ -182,7 +212,8 @@ fn ladder_state<'a>(status: &'a DecisionStatus, alarm: &AlarmState) -> Option<&'
     status.ladders.iter().find(|state| state.metric == alarm.metric && state.side == alarm.side)
 }
 
-fn in_flight(open: &Chosen) -> Rejection {
+/// Rejection while this decision is open.
+fn in_flight(open: &Chosen) -> AlarmRejection {
     let (reason, message) = match open.mode {
         LoopMode::Approve => (
             LoopReason::AwaitsApproval,
@@ -197,12 +228,12 @@ fn in_flight(open: &Chosen) -> Rejection {
             (LoopReason::InFlight, format!("decision {} is being carried out", open.seq))
         }
     };
-    Rejection { reason, message, limit: false, until: None }
+    AlarmRejection::new(reason, message)
 }
 
 /// Returns the number of the last decision if the new sample does not show its effect: the sample was received before
 /// the execution ended.
-fn without_effect(status: &DecisionStatus, input: DecisionInput) -> Option<i64> {
+fn decision_without_effect(status: &DecisionStatus, input: DecisionInput) -> Option<i64> {
     if status.tag == input.monitoring.tag {
         // This sample was evaluated before; only the end of a time-based limit can serve an alarm now.
         return None;

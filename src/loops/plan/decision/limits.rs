@@ -9,7 +9,8 @@ use super::schedule::{self, Calendar};
 use crate::common::{FieldError, duration, elapsed, later, micro_time, time_text};
 use ganglion_api::closed_loop::policy::{self, Calm, Oscillation, Policy};
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::decision::{Act, Direction, LimitState};
+use ganglion_api::decision::{Act, Direction, LimitState, Rejected};
+use ganglion_api::monitoring::AlarmState;
 
 /// Number of actions that are stored regardless of their age: the last one, and the one before it in case the last one
 /// has no effect.
@@ -18,22 +19,22 @@ const LAST_FEW: usize = 2;
 /// The parsed limits of a policy.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyLimits {
-    all: Vec<Limit>,
+    all: Vec<ActionLimit>,
     oscillation: Option<OscillationLimit>,
 }
 
 /// A dwell and a budget, and the windows in which they apply.
 #[derive(Clone, Debug)]
-struct Limit {
+struct ActionLimit {
     /// Empty for the limit of the policy itself.
     name: String,
     windows: Vec<Calendar>,
     dwell: SignedDuration,
-    budget: Option<Budget>,
+    budget: Option<ActionBudget>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Budget {
+struct ActionBudget {
     max: usize,
     per: SignedDuration,
 }
@@ -45,33 +46,52 @@ struct OscillationLimit {
     then: Calm,
 }
 
-/// Reason why an action is blocked.
+/// Reason why an alarm is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitHold {
+pub struct AlarmRejection {
     pub reason: LoopReason,
     pub message: String,
-    /// Time at which the block ends, if it is known.
+    /// The rejection counts as limited.
+    pub limit: bool,
+    /// Time at which the rejection expires, if it is time-based and the time is known.
     pub until: Option<Timestamp>,
+}
+
+impl AlarmRejection {
+    /// A rejection that lasts until the next sample, or until something else changes.
+    pub fn new(reason: LoopReason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), limit: false, until: None }
+    }
+
+    /// A rejection by a limit.
+    pub fn limited(reason: LoopReason, message: String, until: Option<Timestamp>) -> Self {
+        Self { reason, message, limit: true, until }
+    }
+
+    /// Converts the rejection for the status.
+    pub fn reported(self, alarm: &AlarmState) -> Rejected {
+        Rejected { metric: alarm.metric.clone(), side: alarm.side, reason: self.reason, message: self.message }
+    }
 }
 
 impl PolicyLimits {
     /// Parses the policy.
     pub fn parse(policy: &Policy) -> Result<Self, FieldError> {
-        let mut all = vec![Limit {
+        let mut all = vec![ActionLimit {
             name: String::new(),
             windows: Vec::new(),
             dwell: duration("policy.dwell", policy.dwell.as_ref())?,
-            budget: policy.budget.as_ref().map(|budget| Budget::parse("policy.budget", budget)).transpose()?,
+            budget: policy.budget.as_ref().map(|budget| ActionBudget::parse("policy.budget", budget)).transpose()?,
         }];
         for limit in policy.limits.iter().flatten() {
             let field = format!("policy.limits[{}]", limit.name);
-            all.push(Limit {
+            all.push(ActionLimit {
                 windows: schedule::parse(&format!("{field}.during"), Some(&limit.during))?,
                 dwell: duration(&format!("{field}.dwell"), limit.dwell.as_ref())?,
                 budget: limit
                     .budget
                     .as_ref()
-                    .map(|budget| Budget::parse(&format!("{field}.budget"), budget))
+                    .map(|budget| ActionBudget::parse(&format!("{field}.budget"), budget))
                     .transpose()?,
                 name: limit.name.clone(),
             });
@@ -80,15 +100,15 @@ impl PolicyLimits {
     }
 
     /// Returns the limit that blocks an action of this direction; None if the action is allowed.
-    pub fn held(&self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<LimitHold> {
-        let restless = self.oscillation.and_then(|oscillation| oscillation.held(acts, direction, now));
-        restless.or_else(|| self.at(now).find_map(|(limit, ends)| limit.held(acts, now, ends)))
+    pub fn rejection(&self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<AlarmRejection> {
+        let oscillates = self.oscillation.and_then(|oscillation| oscillation.rejection(acts, direction, now));
+        oscillates.or_else(|| self.at(now).find_map(|(limit, ends)| limit.rejection(acts, now, ends)))
     }
 
     /// The state of the limits for the status.
     pub fn state(&self, acts: &[Act], now: Timestamp) -> Option<LimitState> {
-        let limits: Vec<&Limit> = self.at(now).map(|(limit, _)| limit).collect();
-        let dwell = limits.iter().filter_map(|limit| limit.dwells(acts, now)).max();
+        let limits: Vec<&ActionLimit> = self.at(now).map(|(limit, _)| limit).collect();
+        let dwell = limits.iter().filter_map(|limit| limit.dwell_until(acts, now)).max();
         let left = limits.iter().filter_map(|limit| limit.budget).map(|budget| budget.left(acts, now)).min();
         let calm = self.oscillation.and_then(|oscillation| Some((oscillation.then, oscillation.until(acts, now)?)));
         let until = |kind| calm.filter(|(then, _)| *then == kind).map(|(_, until)| micro_time(until));
@@ -122,35 +142,35 @@ impl PolicyLimits {
     }
 
     /// The limits that apply now, each with the time when its window closes.
-    fn at(&self, now: Timestamp) -> impl Iterator<Item = (&Limit, Timestamp)> {
+    fn at(&self, now: Timestamp) -> impl Iterator<Item = (&ActionLimit, Timestamp)> {
         let phases = self.all.iter().map(move |limit| (limit, schedule::phase(&limit.windows, now)));
         phases.filter(|(_, phase)| phase.open).map(|(limit, phase)| (limit, phase.end))
     }
 }
 
-impl Limit {
+impl ActionLimit {
     /// Returns why no action is allowed now, if so. `ends` is when the limit ceases to apply.
-    fn held(&self, acts: &[Act], now: Timestamp, ends: Timestamp) -> Option<LimitHold> {
+    fn rejection(&self, acts: &[Act], now: Timestamp, ends: Timestamp) -> Option<AlarmRejection> {
         let whose = if self.name.is_empty() { String::new() } else { format!(" (limit {})", self.name) };
-        if let Some(until) = self.dwells(acts, now).map(|until| until.min(ends)) {
+        if let Some(until) = self.dwell_until(acts, now).map(|until| until.min(ends)) {
             let message = format!("dwell: no action before {}{whose}", time_text(until));
-            return Some(LimitHold { reason: LoopReason::Dwell, message, until: Some(until) });
+            return Some(AlarmRejection::limited(LoopReason::Dwell, message, Some(until)));
         }
         let budget = self.budget.filter(|budget| budget.left(acts, now) == 0)?;
         let until = budget.until(acts, now).into_iter().chain((ends < Timestamp::MAX).then_some(ends)).min();
         let when = until.map(|until| format!(" until {}", time_text(until))).unwrap_or_default();
         let message = format!("all {} actions of the budget are used{when}{whose}", budget.max);
-        Some(LimitHold { reason: LoopReason::Budget, message, until })
+        Some(AlarmRejection::limited(LoopReason::Budget, message, until))
     }
 
-    fn dwells(&self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
+    fn dwell_until(&self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
         let last = acts.iter().map(|act| act.at.0).max()?;
         let until = later(last, self.dwell);
         (!self.dwell.is_zero() && until > now).then_some(until)
     }
 }
 
-impl Budget {
+impl ActionBudget {
     fn parse(field: &str, budget: &policy::Budget) -> Result<Self, FieldError> {
         let per = duration(&format!("{field}.per"), Some(&budget.per))?;
         Ok(Self { max: usize::try_from(budget.max).unwrap_or(0), per })
@@ -182,7 +202,7 @@ impl OscillationLimit {
         })
     }
 
-    fn held(self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<LimitHold> {
+    fn rejection(self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<AlarmRejection> {
         let until = self.until(acts, now)?;
         let (reason, what) = match (self.then, direction) {
             (Calm::Freeze, Direction::Raise | Direction::Lower | Direction::Neither) => {
@@ -196,7 +216,7 @@ impl OscillationLimit {
             self.reversals,
             time_text(until)
         );
-        Some(LimitHold { reason, message, until: Some(until) })
+        Some(AlarmRejection::limited(reason, message, Some(until)))
     }
 
     /// Returns when the number of reversals in the period falls below the limit; None if it is below.

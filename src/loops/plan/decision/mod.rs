@@ -5,16 +5,14 @@
 //! | `rules` | the parsed spec of a Decision; types that the other files share |
 //! | `order` | the order of alarms |
 //! | `ladder` | the next rung of a ladder |
-//! | `limits` | whether a dwell, a budget or oscillation blocks an action |
+//! | `limits` | whether a dwell, a budget or oscillation blocks an action; why an alarm is not served |
 //! | `schedule` | the time windows of actions and limits |
-//! | `history` | the past actions that the limits count |
 //! | `evaluate` | the rung for an alarm, or why the alarm is rejected and until when |
 //! | `settlement` | the outcome of the last decision |
 //! | `decide` | the next status |
 
 pub mod decide;
 mod evaluate;
-mod history;
 pub mod ladder;
 pub mod limits;
 pub mod order;

@@ -23,7 +23,7 @@ pub enum Selection {
 
 /// An alarm at its place in the order.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Candidate<'a> {
+pub struct RankedAlarm<'a> {
     pub alarm: &'a AlarmState,
     /// The expression returned no number above 0: the alarm is not served.
     pub refused: bool,
@@ -69,6 +69,11 @@ impl OrderContext<'_> {
         self.rank.iter().position(|name| name == metric).unwrap_or(self.rank.len())
     }
 
+    fn compare_places(&self, a: &AlarmState, b: &AlarmState) -> Ordering {
+        let by_rank = self.place(&a.metric).cmp(&self.place(&b.metric));
+        by_rank.then_with(|| (&a.metric, a.side).cmp(&(&b.metric, b.side)))
+    }
+
     /// The last value of a metric.
     pub fn value(&self, metric: &str) -> Option<f64> {
         let reading = self.values.iter().find(|reading| reading.metric == metric)?;
@@ -91,12 +96,13 @@ impl OrderContext<'_> {
 }
 
 /// The alarms in the order in which they are evaluated.
-pub fn order<'a>(selection: &Selection, alarms: &'a [AlarmState], known: OrderContext) -> Vec<Candidate<'a>> {
+pub fn order<'a>(selection: &Selection, alarms: &'a [AlarmState], context: OrderContext) -> Vec<RankedAlarm<'a>> {
     let mut scored: Vec<(Option<f64>, &AlarmState)> =
-        alarms.iter().map(|alarm| (score(selection, alarm, known), alarm)).collect();
-    let place = |alarm: &AlarmState| (known.place(&alarm.metric), alarm.metric.clone(), alarm.side);
-    scored.sort_by(|(a_score, a), (b_score, b)| descending(*a_score, *b_score).then_with(|| place(a).cmp(&place(b))));
-    scored.into_iter().map(|(score, alarm)| Candidate { alarm, refused: score.is_none() }).collect()
+        alarms.iter().map(|alarm| (score(selection, alarm, context), alarm)).collect();
+    scored.sort_by(|(a_score, a), (b_score, b)| {
+        descending(*a_score, *b_score).then_with(|| context.compare_places(a, b))
+    });
+    scored.into_iter().map(|(score, alarm)| RankedAlarm { alarm, refused: score.is_none() }).collect()
 }
 
 /// Orders the highest score first, no score last.
@@ -109,7 +115,7 @@ fn descending(a: Option<f64>, b: Option<f64>) -> Ordering {
     }
 }
 
-fn score(selection: &Selection, alarm: &AlarmState, known: OrderContext) -> Option<f64> {
+fn score(selection: &Selection, alarm: &AlarmState, context: OrderContext) -> Option<f64> {
     match selection {
         Selection::Rank => Some(0.0),
         // An alarm without a measure counts as a full excess.
@@ -117,7 +123,7 @@ fn score(selection: &Selection, alarm: &AlarmState, known: OrderContext) -> Opti
             let weight = weights.get(&alarm.metric).copied().unwrap_or(1.0);
             Some(weight * excess(alarm).unwrap_or(1.0)).filter(|score| score.is_finite()).or(Some(0.0))
         }
-        Selection::Expression(score) => score.of(&known.view(alarm)).filter(|score| *score > 0.0),
+        Selection::Expression(score) => score.of(&context.view(alarm)).filter(|score| *score > 0.0),
     }
 }
 

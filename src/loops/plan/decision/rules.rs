@@ -53,7 +53,7 @@ pub struct Executor<'a> {
 
 impl<'a> Executor<'a> {
     /// The Execution, if its controller has written its status.
-    pub fn of(execution: &'a Execution) -> Option<Self> {
+    pub fn from_execution(execution: &'a Execution) -> Option<Self> {
         let uid = execution.metadata.uid.as_deref()?;
         Some(Self { uid, target: &execution.spec.target, status: execution.status.as_ref()? })
     }

@@ -20,13 +20,13 @@ use ganglion_api::monitoring::AlarmState;
 /// it, since the status is written only with the next decision or heartbeat. The function is idempotent.
 pub fn with_outcome(status: &DecisionStatus, executor: Option<Executor>, now: Timestamp) -> DecisionStatus {
     let mut status = status.clone();
-    take_outcome(&mut status, executor, now);
+    record_outcome(&mut status, executor, now);
     status
 }
 
 /// Adds the outcome of the last decision to the status, for the next decisions.
-pub fn settle(rules: &DecisionRules, status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) {
-    let Some(Conclusion { chosen, outcome, at }) = take_outcome(status, executor, now) else { return };
+pub fn apply_outcome(rules: &DecisionRules, status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) {
+    let Some(Conclusion { chosen, outcome, at }) = record_outcome(status, executor, now) else { return };
     let rest = match outcome {
         Outcome::Limited => ladder::LIMITED_PAUSE,
         Outcome::Failed => ladder::FAILED_PAUSE,
@@ -42,7 +42,7 @@ pub fn settle(rules: &DecisionRules, status: &mut DecisionStatus, executor: Opti
 /// Initializes a recreated Decision from the Execution: with the number, the sample and the time of its last action. If
 /// the last decision changed nothing, the last action was an earlier one; its time is unknown, but not later than the
 /// recorded time.
-pub fn recover(status: &mut DecisionStatus, executor: Option<Executor>) {
+pub fn restore_from_execution(status: &mut DecisionStatus, executor: Option<Executor>) {
     let done = executor.map(|executor| executor.status).filter(|done| done.claim.is_none());
     let Some(done) = done.filter(|_| status.seq == 0) else { return };
     status.seq = done.seq.unwrap_or(0).max(0);
@@ -62,13 +62,13 @@ struct Conclusion {
 }
 
 /// Records how the last decision ended, unless it is running or already recorded.
-fn take_outcome(status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) -> Option<Conclusion> {
+fn record_outcome(status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) -> Option<Conclusion> {
     let chosen = status.chosen.clone()?;
     match chosen.outcome {
         None => {}
         // The Execution began it while it was being withdrawn, so it counts.
         Some(Outcome::Withdrawn) if executor.is_some_and(|executor| is_taken_up(&chosen, executor)) => {
-            mark(status, chosen.seq, None);
+            set_outcome(status, chosen.seq, None);
         }
         Some(
             Outcome::Served
@@ -133,7 +133,7 @@ fn conclude(
         (None, Some(after)) => Some(after.clone()),
         (_, None) => done.message.clone(),
     });
-    mark(status, chosen.seq, Some(outcome));
+    set_outcome(status, chosen.seq, Some(outcome));
     if let Some(entry) = entry(status, chosen.seq) {
         (entry.effect, entry.ended) = (effect, (at > entry.at.0).then(|| micro_time(at)));
     }
@@ -165,7 +165,7 @@ fn date_actions(status: &mut DecisionStatus, chosen: &Chosen, at: Timestamp) {
 }
 
 /// Records the outcome where the status shows it.
-fn mark(status: &mut DecisionStatus, seq: i64, outcome: Option<Outcome>) {
+fn set_outcome(status: &mut DecisionStatus, seq: i64, outcome: Option<Outcome>) {
     if let Some(chosen) = status.chosen.as_mut().filter(|chosen| chosen.seq == seq) {
         chosen.outcome = outcome;
     }
@@ -181,7 +181,7 @@ fn entry(status: &mut DecisionStatus, seq: i64) -> Option<&mut Entry> {
 
 /// Withdraws a decision that the Execution has not begun and that is no longer wanted: its alarm was cleared, its rung
 /// was removed, or the mode was changed.
-pub fn withdraw(
+pub fn withdraw_if_unwanted(
     rules: &DecisionRules,
     status: &mut DecisionStatus,
     executor: Option<Executor>,
@@ -191,14 +191,14 @@ pub fn withdraw(
     if executor.is_some_and(|executor| is_taken_up(&chosen, executor)) {
         return;
     }
-    let stands = alarms
+    let is_raised = alarms
         .is_none_or(|alarms| alarms.iter().any(|alarm| alarm.metric == chosen.metric && alarm.side == chosen.side));
     let rung = usize::try_from(chosen.rung).unwrap_or(0);
-    let there = rules.rung(&chosen.metric, chosen.side, rung).is_some_and(|rung| *rung == chosen.action);
-    let mode = rules.mode == chosen.mode && rules.mode != LoopMode::Paused;
-    if !(stands && there && mode) {
+    let has_rung = rules.rung(&chosen.metric, chosen.side, rung).is_some_and(|rung| *rung == chosen.action);
+    let has_mode = rules.mode == chosen.mode && rules.mode != LoopMode::Paused;
+    if !(is_raised && has_rung && has_mode) {
         // The action stays in the list of the limits: the Execution may be beginning it right now.
-        mark(status, chosen.seq, Some(Outcome::Withdrawn));
+        set_outcome(status, chosen.seq, Some(Outcome::Withdrawn));
     }
 }
 

@@ -21,7 +21,7 @@ pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted:
         (
             EffectResult::Done(_),
             ExecutionEffect::Create { .. } | ExecutionEffect::Resize { .. } | ExecutionEffect::Template { .. },
-        ) => ExecutionStep::Look,
+        ) => ExecutionStep::ReadTarget,
         (EffectResult::Done(there), effect) => {
             let message = match effect {
                 ExecutionEffect::Tune { tuning, .. } => tuning.message.clone().unwrap_or_default(),
@@ -43,7 +43,7 @@ pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted:
             LoopReason::Lost,
             &format!("it may have been received: {message}"),
         ),
-        (EffectResult::Conflict, _) => ExecutionStep::Look,
+        (EffectResult::Conflict, _) => ExecutionStep::ReadTarget,
         (EffectResult::NotFound(message), _) => {
             ended(context, seq, ExecutionState::Failed, LoopReason::TargetNotFound, message)
         }

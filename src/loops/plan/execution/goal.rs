@@ -6,6 +6,7 @@
 
 use serde_json::Value;
 
+use super::types::NoPlan;
 use crate::common::number_text;
 use ganglion_api::closed_loop::action::{Bounds, PatchField, Resize, Scale};
 use ganglion_api::closed_loop::source::ResourceName;
@@ -15,15 +16,6 @@ use ganglion_core::quantity;
 
 /// Maximum amount: larger ones are not exact as floats. In bytes, it is 8 PiB.
 const MOST: i64 = 1 << 53;
-
-/// Reason why there is no goal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoGoal {
-    /// Min, max or an unknown value leave nothing to do.
-    Limited(String),
-    /// The target or the rung is not suitable.
-    Impossible(String),
-}
 
 /// Bounds of a change.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +38,7 @@ impl NumberBounds {
         }
     }
 
-    fn why(self, now: f64, want: f64) -> String {
+    fn limit_message(self, now: f64, want: f64) -> String {
         let at = number_text(now).0;
         if want > now {
             return self.max.map_or(format!("no max is set: it stays at {at}"), |max| {
@@ -63,18 +55,18 @@ impl NumberBounds {
 }
 
 /// Computes the number of replicas.
-pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoGoal> {
+pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoPlan> {
     let have = f64::from(now);
     let want = match (scale.by, &scale.factor) {
         (Some(by), _) => have + f64::from(by),
         (None, Some(factor)) => round_away(have, have * read("factor", factor)?),
-        (None, None) => return Err(NoGoal::Impossible("neither by nor factor is set".into())),
+        (None, None) => return Err(NoPlan::invalid("neither by nor factor is set".into())),
     };
     let room = NumberBounds { min: scale.min.map(f64::from), max: scale.max.map(f64::from), may_lower: !unknown };
     let goal = room.bound(have, want).max(0.0);
     // The goal is between two values of i32.
     let goal = goal.clamp(0.0, f64::from(i32::MAX)) as i32;
-    if goal == now { Err(NoGoal::Limited(room.why(have, want))) } else { Ok(goal) }
+    if goal == now { Err(NoPlan::Limited(room.limit_message(have, want))) } else { Ok(goal) }
 }
 
 /// Rounds away from the current value, so that a factor always changes the number.
@@ -83,10 +75,10 @@ fn round_away(have: f64, want: f64) -> f64 {
 }
 
 /// Computes the requests and limits.
-pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Quantities, NoGoal> {
+pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Quantities, NoPlan> {
     let factor = read("factor", &resize.factor)?;
     if factor <= 0.0 {
-        return Err(NoGoal::Impossible("factor must be above 0".into()));
+        return Err(NoPlan::invalid("factor must be above 0".into()));
     }
     let bound =
         |bound: &Option<Number>, field| bound.as_ref().map(|bound| amount(resize.resource, field, bound)).transpose();
@@ -101,13 +93,13 @@ pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Qu
         Bounds::Both => (true, true),
     };
     let mut why = None;
-    let mut change = |chosen: bool, field, now: &Option<Number>| -> Result<Option<Number>, NoGoal> {
+    let mut change = |chosen: bool, field, now: &Option<Number>| -> Result<Option<Number>, NoPlan> {
         let Some(text) = now.as_ref().filter(|_| chosen) else { return Ok(now.clone()) };
         let have = amount(resize.resource, field, text)?;
         let want = round_away(have as f64, have as f64 * factor);
         let goal = room.bound(have as f64, want) as i64;
         if goal == have {
-            why = Some(room.why(have as f64, want));
+            why = Some(room.limit_message(have as f64, want));
             return Ok(now.clone());
         }
         Ok(Some(amount_text(resize.resource, goal)))
@@ -120,18 +112,18 @@ pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Qu
         return Ok(goal);
     }
     Err(match why {
-        Some(why) => NoGoal::Limited(why),
-        None => NoGoal::Impossible(format!("container {} has no such request or limit", resize.container)),
+        Some(why) => NoPlan::Limited(why),
+        None => NoPlan::invalid(format!("container {} has no such request or limit", resize.container)),
     })
 }
 
 /// Whether the rung raises.
-pub fn raises(resize: &Resize) -> Result<bool, NoGoal> {
+pub fn raises(resize: &Resize) -> Result<bool, NoPlan> {
     Ok(read("factor", &resize.factor)? > 1.0)
 }
 
 /// Returns the amount in millicores or bytes, to sort pods; 0 if unset.
-pub fn amount_or_zero(resize: &Resize, text: Option<&Number>) -> Result<i64, NoGoal> {
+pub fn amount_or_zero(resize: &Resize, text: Option<&Number>) -> Result<i64, NoPlan> {
     text.map_or(Ok(0), |text| amount(resize.resource, &resize.container, text))
 }
 
@@ -164,25 +156,25 @@ pub fn same_quantities(resource: ResourceName, a: &Quantities, b: &Quantities) -
 }
 
 /// The API server refuses a request above its limit; this check returns a better message.
-fn check_request_within_limit(resource: ResourceName, goal: &Quantities) -> Result<(), NoGoal> {
+fn check_request_within_limit(resource: ResourceName, goal: &Quantities) -> Result<(), NoPlan> {
     let (Some(request), Some(limit)) = (&goal.request, &goal.limit) else { return Ok(()) };
     if amount(resource, "requests", request)? > amount(resource, "limits", limit)? {
         let message = format!("the request, {}, would be above the limit, {}", request.as_str(), limit.as_str());
-        return Err(NoGoal::Limited(message));
+        return Err(NoPlan::Limited(message));
     }
     Ok(())
 }
 
 /// Parses an amount, in millicores or bytes.
-fn amount(resource: ResourceName, field: &str, text: &Number) -> Result<i64, NoGoal> {
+fn amount(resource: ResourceName, field: &str, text: &Number) -> Result<i64, NoPlan> {
     let amount = match resource {
         ResourceName::Cpu => quantity::cpu_millis(text.as_str()),
         ResourceName::Memory => quantity::bytes(text.as_str()),
     };
     match amount {
         Ok(amount) if (0..=MOST).contains(&amount) => Ok(amount),
-        Ok(_) => Err(NoGoal::Impossible(format!("{field}: {} is out of range", text.as_str()))),
-        Err(error) => Err(NoGoal::Impossible(format!("{field}: {error}"))),
+        Ok(_) => Err(NoPlan::invalid(format!("{field}: {} is out of range", text.as_str()))),
+        Err(error) => Err(NoPlan::invalid(format!("{field}: {error}"))),
     }
 }
 
@@ -197,11 +189,11 @@ fn amount_text(resource: ResourceName, amount: i64) -> Number {
 }
 
 /// Computes the value of the field.
-pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<Value, NoGoal> {
+pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<Value, NoPlan> {
     if let Some(to) = &patch.to {
         let goal: Value = serde_json::from_str(to)
-            .map_err(|error| NoGoal::Impossible(format!("to: {to:?} is not a JSON value: {error}")))?;
-        return if now == Some(&goal) { Err(NoGoal::Limited(format!("it is {to} already"))) } else { Ok(goal) };
+            .map_err(|error| NoPlan::invalid(format!("to: {to:?} is not a JSON value: {error}")))?;
+        return if now == Some(&goal) { Err(NoPlan::Limited(format!("it is {to} already"))) } else { Ok(goal) };
     }
     let have = now
         .and_then(|value| match value {
@@ -210,11 +202,11 @@ pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<V
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         })
         .filter(|value| value.is_finite())
-        .ok_or_else(|| NoGoal::Impossible(format!("{} is not a number", patch.path)))?;
+        .ok_or_else(|| NoPlan::invalid(format!("{} is not a number", patch.path)))?;
     let want = match (&patch.by, &patch.factor) {
         (Some(by), _) => have + read("by", by)?,
         (None, Some(factor)) => have * read("factor", factor)?,
-        (None, None) => return Err(NoGoal::Impossible("none of by, factor, to is set".into())),
+        (None, None) => return Err(NoPlan::invalid("none of by, factor, to is set".into())),
     };
     let whole = matches!(now, Some(Value::Number(number)) if number.is_i64() || number.is_u64());
     let want = if whole { round_away(have, want) } else { want };
@@ -222,7 +214,7 @@ pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<V
     let room = NumberBounds { min: bound(&patch.min, "min")?, max: bound(&patch.max, "max")?, may_lower: !unknown };
     let goal = room.bound(have, want);
     if (goal - have).abs() < f64::EPSILON {
-        return Err(NoGoal::Limited(room.why(have, want)));
+        return Err(NoPlan::Limited(room.limit_message(have, want)));
     }
     if whole {
         return Ok(Value::from(goal as i64));
@@ -232,9 +224,9 @@ pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<V
     }
     serde_json::Number::from_f64(goal)
         .map(Value::Number)
-        .ok_or_else(|| NoGoal::Impossible(format!("{} would leave the range of numbers", patch.path)))
+        .ok_or_else(|| NoPlan::invalid(format!("{} would leave the range of numbers", patch.path)))
 }
 
-fn read(field: &str, text: &Number) -> Result<f64, NoGoal> {
-    quantity::number(text.as_str()).map_err(|error| NoGoal::Impossible(format!("{field}: {error}")))
+fn read(field: &str, text: &Number) -> Result<f64, NoPlan> {
+    quantity::number(text.as_str()).map_err(|error| NoPlan::invalid(format!("{field}: {error}")))
 }

@@ -8,20 +8,17 @@
 //! | file | content |
 //! |---|---|
 //! | `types` | types that the other files share: input, target state, effects, steps |
-//! | `step` | the next step |
-//! | `begin` | the claim of a decision |
+//! | `step` | the next step, and the claim of a decision |
 //! | `goal` | the absolute value for the target |
 //! | `resume` | the next step of a claim |
 //! | `end` | the result of an effect, and the end of a decision |
 //! | `resize` | the choice of pods to resize, and their progress |
 //! | `trial` | the result of a rung if it were carried out, without a decision |
 //! | `undone` | whether somebody else undoes the changes of this loop |
-//! | `identity`, `texts` | names of created objects; texts of messages |
+//! | `texts` | texts of messages; names of created objects |
 
-mod begin;
 mod end;
 pub mod goal;
-mod identity;
 mod resize;
 mod resume;
 mod step;
@@ -34,11 +31,10 @@ mod undone;
 mod tests;
 
 pub use end::after_effect;
-pub use identity::{action_name, event_id};
 pub use step::next_step;
-pub use texts::value_text;
+pub use texts::{action_name, event_id, value_text};
 pub use trial::{Trial, trial};
 pub use types::{
-    ActionProgress, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, PendingResize,
-    PodResize, PodResources, ResizeTarget, Sent, TargetState, TunedLoop,
+    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, PendingResize, PodResize,
+    PodResources, ResizeTarget, Sent, TargetState, TunedLoop, WorkloadActionState,
 };

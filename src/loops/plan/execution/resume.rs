@@ -7,8 +7,8 @@ use super::end::{ended, record};
 use super::resize;
 use super::texts::{done_text, target_text, value_text};
 use super::types::{
-    ActionProgress, ClaimProgress, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent,
-    TargetState, TunedLoop, cannot_be_verified, lookup_failure,
+    ClaimProgress, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent, TargetState,
+    TunedLoop, WorkloadActionState, cannot_be_verified, lookup_failure,
 };
 use crate::common::{later, micro_time};
 use ganglion_api::closed_loop::action::{ActionTemplate, Tune};
@@ -36,12 +36,12 @@ pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
         let message = "the decision was withdrawn before it was carried out; nothing was changed";
         return end(ExecutionState::Overtaken, LoopReason::Withdrawn, message);
     }
-    let Some(seen) = context.seen else { return ExecutionStep::Look };
+    let Some(seen) = context.seen else { return ExecutionStep::ReadTarget };
     if let Some((reason, message)) = lookup_failure(seen) {
         return end(ExecutionState::Failed, reason, message);
     }
     match progress(context, claim, seen) {
-        ClaimProgress::Look => ExecutionStep::Look,
+        ClaimProgress::ReadTarget => ExecutionStep::ReadTarget,
         ClaimProgress::Done(message) => end(ExecutionState::Done, LoopReason::Done, &message),
         ClaimProgress::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
         ClaimProgress::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
@@ -121,7 +121,7 @@ fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> Cl
             | TargetState::NotFound(_)
             | TargetState::Unfit(..)
             | TargetState::Forbidden(_),
-        ) => ClaimProgress::Look,
+        ) => ClaimProgress::ReadTarget,
     }
 }
 
@@ -155,13 +155,19 @@ fn action(
     context: &ExecutionContext,
     claim: &Claim,
     template: &ActionTemplate,
-    found: Option<&ActionProgress>,
+    found: Option<&WorkloadActionState>,
 ) -> ClaimProgress {
     let Some(name) = &claim.goal.workload_action else { return ClaimProgress::tampered() };
     match found {
-        Some(ActionProgress::Running(message)) => ClaimProgress::Running(format!("WorkloadAction {name}: {message}")),
-        Some(ActionProgress::Succeeded(message)) => ClaimProgress::Done(format!("WorkloadAction {name}: {message}")),
-        Some(ActionProgress::Failed(message)) => ClaimProgress::Failed(format!("WorkloadAction {name}: {message}")),
+        Some(WorkloadActionState::Running(message)) => {
+            ClaimProgress::Running(format!("WorkloadAction {name}: {message}"))
+        }
+        Some(WorkloadActionState::Succeeded(message)) => {
+            ClaimProgress::Done(format!("WorkloadAction {name}: {message}"))
+        }
+        Some(WorkloadActionState::Failed(message)) => {
+            ClaimProgress::Failed(format!("WorkloadAction {name}: {message}"))
+        }
         None if context.status.state == Some(ExecutionState::Executing) => {
             ClaimProgress::Lost(format!("WorkloadAction {name} was deleted before its end was seen"))
         }

@@ -1,9 +1,40 @@
-//! Chooses the next step of an execution: nothing, begin a decision, or resume a claim.
+//! The next step of an execution: nothing, begin a decision, or resume a claim. To begin a decision, its absolute goal
+//! is recorded as a claim.
 
-use super::types::{ExecutionContext, ExecutionStep};
-use super::{begin, end, resume};
+use jiff::SignedDuration;
+
+use super::end::{ended, record};
+use super::texts::{action_name, event_id, quantities_text, target_text, value_text};
+use super::types::{
+    ExecutionContext, ExecutionStep, NoPlan, ObjectVersion, RungAction, TargetState, TunedLoop, lookup_failure,
+};
+use super::{end, goal, resize, resume, undone};
+use crate::common::{later, micro_time};
 use crate::proposal;
+use crate::rung;
+use crate::tuning::{effective_policy, last_served};
+use ganglion_api::closed_loop::action::Tune;
+use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Chosen;
+use ganglion_api::execution::{Claim, ClaimedPod, ExecutionState, ExecutionStatus, Goal, Quantities};
+use ganglion_api::scalars::Number;
+
+/// Timeout of an effect that is not accepted.
+const EFFECT_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
+
+/// Timeout of a WorkloadAction that does not end.
+const ACTION_TIMEOUT: SignedDuration = SignedDuration::from_hours(1);
+
+/// Content of the claim to be written.
+pub struct ClaimPlan {
+    goal: Goal,
+    pub before: Option<String>,
+    pub after: String,
+    was: Option<Quantities>,
+    pods: Vec<ClaimedPod>,
+    thing: Option<ObjectVersion>,
+    lasts: SignedDuration,
+}
 
 /// Returns the next step.
 pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
@@ -24,12 +55,174 @@ pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
         return ExecutionStep::Nothing;
     }
     match context.seen {
-        None => ExecutionStep::Look,
-        Some(seen) => begin::begin(context, chosen, seen),
+        None => ExecutionStep::ReadTarget,
+        Some(seen) => begin(context, chosen, seen),
     }
 }
 
 /// Whether the decision is open, addressed to this Execution, and not begun.
 fn is_due(context: &ExecutionContext, chosen: &Chosen, last: i64) -> bool {
     chosen.outcome.is_none() && chosen.executor == context.uid && chosen.seq > last
+}
+
+/// Claims the decision, or ends it if there is nothing to do.
+fn begin(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStep {
+    if let Some((reason, message)) = lookup_failure(seen) {
+        return ended(context, chosen.seq, ExecutionState::Failed, reason, message);
+    }
+    let status = undone::with_reverts(context, chosen, seen);
+    let context = &ExecutionContext { status: &status, ..*context };
+    if let Some(why) = undone::conflict(&status, &target_text(&context.spec.target)) {
+        return ended(context, chosen.seq, ExecutionState::Failed, LoopReason::FieldConflict, &why);
+    }
+    match plan(context, chosen, seen) {
+        Ok(plan) => claim(context, chosen, plan),
+        Err(NoPlan::ReadTarget) => ExecutionStep::ReadTarget,
+        Err(NoPlan::Limited(message)) => {
+            ended(context, chosen.seq, ExecutionState::Limited, LoopReason::Limited, &message)
+        }
+        Err(NoPlan::Failed(LoopReason::SpecInvalid, problem)) => {
+            let index = usize::try_from(chosen.rung).unwrap_or(0);
+            let place = rung::place(&chosen.action, index, chosen.side, &chosen.metric);
+            let message = format!("{place}: {problem}");
+            ended(context, chosen.seq, ExecutionState::Failed, LoopReason::SpecInvalid, &message)
+        }
+        Err(NoPlan::Failed(reason, message)) => ended(context, chosen.seq, ExecutionState::Failed, reason, &message),
+    }
+}
+
+fn claim(context: &ExecutionContext, chosen: &Chosen, plan: ClaimPlan) -> ExecutionStep {
+    let claim = Claim {
+        seq: chosen.seq,
+        at: micro_time(context.now),
+        deadline: micro_time(later(context.now, plan.lasts)),
+        action: chosen.action.clone(),
+        goal: plan.goal,
+        was: plan.was,
+        uid: plan.thing.as_ref().map(|thing| thing.uid.clone()),
+        generation: plan.thing.as_ref().map(|thing| thing.generation),
+        pods: plan.pods,
+    };
+    let message = match &plan.before {
+        Some(before) => {
+            format!("is about to change {} from {before} to {}", target_text(&context.spec.target), plan.after)
+        }
+        None => format!("is about to carry out: {}", plan.after),
+    };
+    let status = ExecutionStatus {
+        seq: Some(chosen.seq),
+        tag: context.tag.cloned(),
+        state: Some(ExecutionState::Claimed),
+        reason: Some(LoopReason::Claimed),
+        message: Some(message),
+        before: plan.before,
+        after: Some(plan.after),
+        effective: None,
+        claim: Some(claim),
+        ..context.status.clone()
+    };
+    record(context, status)
+}
+
+/// Computes the goal of the decision.
+pub fn plan(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Result<ClaimPlan, NoPlan> {
+    let soon = |goal, before, after, thing: Option<&ObjectVersion>| {
+        Ok(ClaimPlan { goal, before, after, was: None, pods: Vec::new(), thing: thing.cloned(), lasts: EFFECT_TIMEOUT })
+    };
+    match (RungAction::from(&chosen.action), seen) {
+        (RungAction::Scale(scale), TargetState::Scale(thing, now)) => {
+            let replicas = goal::replicas(scale, *now, chosen.unknown)?;
+            let goal = Goal { replicas: Some(replicas), ..Goal::default() };
+            soon(goal, Some(now.to_string()), replicas.to_string(), Some(thing))
+        }
+        (RungAction::Resize(resize), TargetState::Resources(seen)) => {
+            let resized = resize::plan(context, resize, seen, chosen.unknown)?;
+            let (before, after) = (quantities_text(&resized.was), quantities_text(&resized.goal));
+            let goal = Goal { quantities: Some(resized.goal), ..Goal::default() };
+            let plan = soon(goal, Some(before), after, Some(&seen.target))?;
+            Ok(ClaimPlan { was: Some(resized.was), pods: resized.pods, ..plan })
+        }
+        (RungAction::Patch(patch), TargetState::Field(thing, now)) => {
+            let value = goal::field(patch, now.as_ref(), chosen.unknown)?.to_string();
+            let before = value_text(now.as_ref());
+            let goal = Goal { value: Some(value.clone()), ..Goal::default() };
+            soon(goal, Some(before), value, Some(thing))
+        }
+        (RungAction::WorkloadAction(_), TargetState::WorkloadAction(_)) => {
+            let name = action_name(context.loop_name, context.uid, chosen.seq);
+            let after = format!("WorkloadAction {name}");
+            let goal = Goal { workload_action: Some(name), ..Goal::default() };
+            Ok(ClaimPlan { lasts: ACTION_TIMEOUT, ..soon(goal, None, after, None)? })
+        }
+        (RungAction::Webhook(_), TargetState::Nothing) => {
+            let id = event_id(context.uid, chosen.seq);
+            let after = format!("event {id}");
+            soon(Goal { event: Some(id), ..Goal::default() }, None, after, None)
+        }
+        (RungAction::Tune(tune), TargetState::Loop(other)) => tuned(context, chosen, tune, other),
+        (RungAction::Nothing, _) => Err(NoPlan::Failed(LoopReason::SpecInvalid, "the rung has no action".into())),
+        (
+            RungAction::Scale(_)
+            | RungAction::Resize(_)
+            | RungAction::Patch(_)
+            | RungAction::WorkloadAction(_)
+            | RungAction::Webhook(_)
+            | RungAction::Tune(_),
+            TargetState::Scale(..)
+            | TargetState::Resources(..)
+            | TargetState::Field(..)
+            | TargetState::WorkloadAction(_)
+            | TargetState::Loop(_)
+            | TargetState::Nothing
+            | TargetState::NotFound(_)
+            | TargetState::Unfit(..)
+            | TargetState::Forbidden(_),
+        ) => Err(NoPlan::ReadTarget),
+    }
+}
+
+fn tuned(context: &ExecutionContext, chosen: &Chosen, tune: &Tune, other: &TunedLoop) -> Result<ClaimPlan, NoPlan> {
+    let refuse = |what: &str| {
+        let message =
+            format!("{} does not let this loop change {what}: see its spec.tunable", target_text(&context.spec.target));
+        NoPlan::Failed(LoopReason::NotTunable, message)
+    };
+    let tunable = other.tunable.as_ref().filter(|tunable| tunable.by.iter().any(|name| name == context.loop_name));
+    let tunable = tunable.ok_or_else(|| refuse("anything"))?;
+    let plan = |goal, before: String, after: String| ClaimPlan {
+        goal,
+        before: Some(before),
+        after,
+        was: None,
+        pods: Vec::new(),
+        thing: Some(ObjectVersion { uid: other.uid.clone(), ..ObjectVersion::default() }),
+        lasts: EFFECT_TIMEOUT,
+    };
+    if let Some(threshold) = &tune.threshold {
+        let path = &threshold.path;
+        let bounded = effective_policy::bounds(tunable, path).is_some();
+        let now = effective_policy::level(&other.metrics, path).filter(|_| bounded).ok_or_else(|| refuse(path))?;
+        let goal = effective_policy::stepped(tunable, path, &now, &threshold.by)
+            .map_err(|fault| NoPlan::Failed(LoopReason::SpecInvalid, fault.to_string()))?;
+        if same(&goal, &now) {
+            return Err(NoPlan::Limited(format!("{path} is at {}, the limit of its bounds", now.as_str())));
+        }
+        let (before, after) = (now.0, goal.0.clone());
+        return Ok(plan(Goal { threshold: Some(goal), ..Goal::default() }, before, after));
+    }
+    if !tunable.rank {
+        return Err(refuse("its rank"));
+    }
+    let Some(metric) = &chosen.least_served else {
+        return Err(NoPlan::Limited("no metric is behind".into()));
+    };
+    let rank = last_served::raise_rank(&other.rank, metric)
+        .ok_or_else(|| NoPlan::Limited(format!("{metric} has the first rank already")))?;
+    let (before, after) = (other.rank.join(","), rank.join(","));
+    Ok(plan(Goal { rank: Some(rank), ..Goal::default() }, before, after))
+}
+
+fn same(a: &Number, b: &Number) -> bool {
+    use ganglion_core::quantity::number;
+    matches!((number(a.as_str()), number(b.as_str())), (Ok(a), Ok(b)) if (a - b).abs() < 1e-9)
 }

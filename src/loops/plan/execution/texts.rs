@@ -1,11 +1,12 @@
-//! Texts that several steps use in messages.
-
+//! Texts of statuses, and deterministic names of objects and events that an execution creates, so that none is created
+//! twice.
 use serde_json::Value;
 
 use super::types::ExecutionContext;
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
+use ganglion_core::digest::digest;
 use ganglion_core::quantity;
 use ganglion_core::words::kind_of_text;
 
@@ -42,4 +43,17 @@ pub fn quantities_text(quantities: &Quantities) -> String {
     let parts: Vec<String> =
         [part("request", &quantities.request), part("limit", &quantities.limit)].into_iter().flatten().collect();
     parts.join(", ")
+}
+
+/// Name of the WorkloadAction of a decision.
+pub fn action_name(loop_name: &str, uid: &str, seq: i64) -> String {
+    let mut name = loop_name.to_owned();
+    name.truncate(200);
+    let hash = digest(&[uid, &seq.to_string()], 8);
+    format!("{}-{seq}-{hash}", name.trim_end_matches(['-', '.']))
+}
+
+/// Id of the event of a decision.
+pub fn event_id(uid: &str, seq: i64) -> String {
+    format!("{uid}/{seq}")
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::begin::plan;
+use super::step::plan;
 use super::types::{ExecutionContext, NoPlan, PodResources, RungAction, Sent, TargetState, lookup_failure};
 use crate::common::micro_time;
 use ganglion_api::closed_loop::action::Rung;
@@ -63,7 +63,9 @@ pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetStat
         Ok(plan) => Trial::Possible { before: plan.before, after: plan.after },
         Err(NoPlan::Limited(message)) => Trial::Limited(message),
         Err(NoPlan::Failed(reason, message)) => Trial::Impossible(reason, message),
-        Err(NoPlan::Look) => Trial::Impossible(LoopReason::SpecInvalid, "the rung does not fit its target".to_owned()),
+        Err(NoPlan::ReadTarget) => {
+            Trial::Impossible(LoopReason::SpecInvalid, "the rung does not fit its target".to_owned())
+        }
     }
 }
 

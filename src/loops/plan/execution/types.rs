@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::goal::NoGoal;
 use ganglion_api::closed_loop::action::{ActionTemplate, PatchField, Resize, Rung, Scale, Tune, Webhook};
 use ganglion_api::closed_loop::metric::Metric;
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -72,7 +71,7 @@ pub enum TargetState {
     /// The value of the field.
     Field(ObjectVersion, Option<Value>),
     /// The WorkloadAction of this decision; none if it does not exist.
-    WorkloadAction(Option<ActionProgress>),
+    WorkloadAction(Option<WorkloadActionState>),
     /// The loop that is tuned.
     Loop(Box<TunedLoop>),
     /// The rung has no target to read.
@@ -124,7 +123,7 @@ pub struct PodResize {
 
 /// Progress of a WorkloadAction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ActionProgress {
+pub enum WorkloadActionState {
     Running(String),
     Succeeded(String),
     Failed(String),
@@ -148,7 +147,7 @@ pub enum ExecutionStep {
     /// Nothing until something changes.
     Nothing,
     /// Read the target and call `next_step` again.
-    Look,
+    ReadTarget,
     /// Write this status, with the resourceVersion that was read as precondition, and call `next_step` again.
     Record(Box<ExecutionStatus>),
     /// Carry out this effect and pass its result to `after_effect`.
@@ -201,19 +200,20 @@ pub enum EffectResult {
 }
 
 /// Reason why a decision is not claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoPlan {
+    /// Min, max or an unknown value leave nothing to do.
     Limited(String),
+    /// The target or the rung is not suitable.
     Failed(LoopReason, String),
     /// The target has to be read in another way.
-    Look,
+    ReadTarget,
 }
 
-impl From<NoGoal> for NoPlan {
-    fn from(none: NoGoal) -> Self {
-        match none {
-            NoGoal::Limited(message) => Self::Limited(message),
-            NoGoal::Impossible(message) => Self::Failed(LoopReason::SpecInvalid, message),
-        }
+impl NoPlan {
+    /// The rung is not suitable.
+    pub fn invalid(message: String) -> Self {
+        Self::Failed(LoopReason::SpecInvalid, message)
     }
 }
 
@@ -232,7 +232,7 @@ pub enum ClaimProgress {
     /// The result cannot be known.
     Lost(String),
     /// Something else has to be read.
-    Look,
+    ReadTarget,
 }
 
 impl ClaimProgress {

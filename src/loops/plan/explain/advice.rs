@@ -73,7 +73,8 @@ pub fn proposal(subject: &ExplainedLoop) -> Option<Proposal> {
     let digest = digest_of(chosen, target);
     let is_approved = subject.parent.annotations().get(marks::APPROVE) == Some(&digest);
     let (side, metric) = (chosen.side, &chosen.metric);
-    let words = format!("{} of {}/{}, against {side} {metric}", rung::words(&chosen.action), target.kind, target.name);
+    let words =
+        format!("{} of {}/{}, against {side} {metric}", rung::describe(&chosen.action), target.kind, target.name);
     (open && !is_approved).then_some(Proposal { seq: chosen.seq, digest, words })
 }
 

@@ -105,7 +105,7 @@ fn row(subject: &ExplainedLoop, entry: &Entry) -> [String; 8] {
 /// Returns the Decision with the outcome of the last decision, which so far may be only in the Execution.
 fn settled_decision(subject: &ExplainedLoop) -> Option<Decision> {
     let mut decision = subject.decision?.clone();
-    let executor = subject.execution.and_then(Executor::of);
+    let executor = subject.execution.and_then(Executor::from_execution);
     decision.status = decision.status.map(|status| settlement::with_outcome(&status, executor, subject.now));
     Some(decision)
 }

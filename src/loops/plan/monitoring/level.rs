@@ -11,7 +11,7 @@ const SMALL: f64 = 1e-9;
 /// Parsed levels of one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Levels {
-    bounds: Vec<Bound>,
+    bounds: Vec<LevelBound>,
     /// Maximum age of a value.
     pub after: SignedDuration,
     /// Behavior when the value is older.
@@ -31,7 +31,7 @@ pub enum WhenMissing {
 
 /// One level.
 #[derive(Clone, Debug, PartialEq)]
-struct Bound {
+struct LevelBound {
     side: Side,
     raise: f64,
     clear: f64,
@@ -139,7 +139,7 @@ impl Levels {
     }
 }
 
-fn bound(name: &str, side: Side, level: &Level) -> Result<Bound, FieldError> {
+fn bound(name: &str, side: Side, level: &Level) -> Result<LevelBound, FieldError> {
     let field = format!("metrics[{name}].{}", side.as_str().to_lowercase());
     let raise = number(&format!("{field}.raise"), &level.raise)?;
     let clear = level.clear.as_ref().map_or(Ok(raise), |clear| number(&format!("{field}.clear"), clear))?;
@@ -151,15 +151,15 @@ fn bound(name: &str, side: Side, level: &Level) -> Result<Bound, FieldError> {
     if crossed {
         return Err(FieldError::new(format!("{field}.clear"), "clear lies beyond raise: the alarm would never clear"));
     }
-    Ok(Bound { side, raise, clear, lasting: duration(&format!("{field}.for"), level.for_.as_ref())? })
+    Ok(LevelBound { side, raise, clear, lasting: duration(&format!("{field}.for"), level.for_.as_ref())? })
 }
 
 /// `equal` has no hysteresis: the alarm is raised while the value is within the tolerance.
-fn equal_bound(name: &str, equal: &Equal) -> Result<Bound, FieldError> {
+fn equal_bound(name: &str, equal: &Equal) -> Result<LevelBound, FieldError> {
     let field = format!("metrics[{name}].equal");
     let to = number(&format!("{field}.to"), &equal.to)?;
     let within = equal.within.as_ref().map_or(Ok(0.0), |within| number(&format!("{field}.within"), within))?;
-    Ok(Bound {
+    Ok(LevelBound {
         side: Side::Equal,
         raise: to,
         clear: within.abs(),
@@ -167,7 +167,7 @@ fn equal_bound(name: &str, equal: &Equal) -> Result<Bound, FieldError> {
     })
 }
 
-impl Bound {
+impl LevelBound {
     fn step(&self, before: AlarmStage, value: f64, now: Timestamp) -> AlarmStage {
         match before {
             AlarmStage::Raised(since) if !self.cleared(value) => AlarmStage::Raised(since),

@@ -5,15 +5,11 @@
 //! | `tag` | which samples are accepted |
 //! | `level` | which alarms a value raises |
 //! | `rules` | the parsed spec of a Monitoring; types that the other files share |
-//! | `observe` | the next status |
-//! | `changes` | whether the next status is worth a write |
-//! | `status_texts` | the message and the conditions of the status |
+//! | `observe` | the next status, and whether it is worth a write |
 
-mod changes;
 pub mod level;
 mod observe;
 pub mod rules;
-mod status_texts;
 pub mod tag;
 
 #[cfg(test)]

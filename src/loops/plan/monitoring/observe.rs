@@ -1,26 +1,35 @@
-//! Next status of a Monitoring: accepts or refuses a sample, stores its values, and raises and clears alarms.
+//! Next status of a Monitoring: accepts or refuses a sample, stores its values, and raises and clears alarms. Decides
+//! whether that status is worth a write.
 //!
 //! Must not know what an alarm causes, nor where a value comes from.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::changes::alarm_states;
 use super::level::{AlarmStage, Levels, MetricState, WhenMissing};
-use super::rules::{Measurement, MonitoringRules, NO_MORE, NOT_YET, Observation, ObserveContext, ObserveTrigger};
-use super::status_texts::{Assumption, Assumptions, health, message, summary};
+use super::rules::{
+    Measurement, MonitoringRules, NO_MORE, NOT_YET, Observation, ObserveContext, ObserveTrigger, SAMPLE_INTERVAL,
+    is_postponed,
+};
 use super::tag::{self, SampleRefusal};
-use crate::common::{elapsed, micro_time, number_text};
+use crate::common::{HEARTBEAT, elapsed, micro_time, number_text};
+use ganglion_api::closed_loop::Trace;
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::monitoring::{AlarmState, MonitoringStatus, Reading, UnknownMetric};
 use ganglion_api::sample::Tag;
 use ganglion_api::scalars::Number;
-use ganglion_core::conditions::Health;
+use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::quantity;
+use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_core::words::kind_of_text;
 
 /// Maximum length of the reason of a missing value, in characters.
 const MAX_WHY: usize = 400;
+
+/// Minimum time between two writes that change only the reason of a missing value. A server may return a different text
+/// each time.
+const REASON_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
 impl MonitoringRules {
     /// Applies all triggers in order. Returns the resulting status, if there are any, and whether it is worth a write.
@@ -41,29 +50,16 @@ impl MonitoringRules {
 
     /// Computes the next status.
     pub fn observe(&self, before: &MonitoringStatus, trigger: ObserveTrigger, context: ObserveContext) -> Observation {
-        let last = tag::latest([before.tag.as_ref(), context.last]);
-        let mut status = before.clone();
         if self.paused {
             return paused(before, context);
         }
-        let measured = match trigger {
-            ObserveTrigger::Time => None,
-            ObserveTrigger::Measured(measurement) => match &measurement.pushed {
-                None => Some((measurement, tag::for_polled(last, context.now))),
-                Some(time) => match tag::for_pushed(last, time, self.delivery, context.now) {
-                    Ok(tag) => Some((measurement, tag)),
-                    // The later stages have this tag, but the process ended before this status was written.
-                    Err(SampleRefusal::Repeated) if tag::is_after(last, before.tag.as_ref()) => {
-                        last.map(|last| (measurement, last.clone()))
-                    }
-                    Err(refusal) => {
-                        count_refusal(&mut status, refusal);
-                        None
-                    }
-                },
-            },
-        };
-        if let Some((measurement, tag)) = &measured {
+        let mut status = before.clone();
+        let last_tag = tag::latest([before.tag.as_ref(), context.last]);
+        let sample_tag = self.tag_sample(trigger, last_tag, before, context.now).unwrap_or_else(|refusal| {
+            count_refusal(&mut status, refusal);
+            None
+        });
+        if let (ObserveTrigger::Measured(measurement), Some(tag)) = (trigger, &sample_tag) {
             self.store_values(&mut status, measurement, tag);
         }
         self.drop_unwatched(&mut status);
@@ -71,32 +67,43 @@ impl MonitoringRules {
         self.evaluate_alarms(&mut status, context.now);
         status.message = Some(message(&status.alarms));
         status.conditions = summary(before, &health(&status, &self.assumptions(&status, context.now)), context.now);
-        // A change of alarms, or an alarm that relies on an assumed or missing value, needs a decision even without a
-        // sample.
-        let alarms_changed = alarm_states(before) != alarm_states(&status)
-            || status.alarms.iter().any(|alarm| alarm.unknown && !alarm.held);
-        let fresh = measured.is_some() || alarms_changed;
-        status.tag = match measured {
-            Some((_, tag)) => Some(tag),
-            None if alarms_changed => Some(tag::without_sample(last, context.now)),
-            None => last.cloned(),
+        let fresh = sample_tag.is_some() || needs_decision(before, &status);
+        status.tag = match sample_tag {
+            Some(tag) => Some(tag),
+            None if fresh => Some(tag::without_sample(last_tag, context.now)),
+            None => last_tag.cloned(),
         };
         if fresh {
             status.received = Some(micro_time(context.now));
         }
-        let alarmed = !status.alarms.is_empty();
-        status.valid_until = self.next_change(&status, context.now).filter(|_| alarmed).map(micro_time);
-        let write = self.worth_a_write(before, &status, fresh, context);
+        let is_alarmed = !status.alarms.is_empty();
+        status.valid_until = self.next_change(&status, context.now).filter(|_| is_alarmed).map(micro_time);
+        let write = self.is_worth_a_write(before, &status, fresh, context);
         if write {
             status.term = Some(context.term.to_owned());
             status.heartbeat = Some(micro_time(context.now));
         } else {
-            // A reason that was not written must count as a change next time.
-            for old in &before.unknown {
-                status.unknown.iter_mut().filter(|new| new.metric == old.metric).for_each(|new| *new = old.clone());
-            }
+            restore_reasons(before, &mut status);
         }
         Observation { status, write, fresh }
+    }
+
+    /// Returns the tag of the measurement, or why it is refused; None if only time has passed.
+    fn tag_sample(
+        &self,
+        trigger: ObserveTrigger,
+        last: Option<&Tag>,
+        before: &MonitoringStatus,
+        now: Timestamp,
+    ) -> Result<Option<Tag>, SampleRefusal> {
+        let ObserveTrigger::Measured(measurement) = trigger else { return Ok(None) };
+        let Some(time) = &measurement.pushed else { return Ok(Some(tag::for_polled(last, now))) };
+        match tag::for_pushed(last, time, self.delivery, now) {
+            Ok(tag) => Ok(Some(tag)),
+            // The later stages have this tag, but the process ended before this status was written.
+            Err(SampleRefusal::Repeated) if tag::is_after(last, before.tag.as_ref()) => Ok(last.cloned()),
+            Err(refusal) => Err(refusal),
+        }
     }
 
     /// Stores the values of a measurement.
@@ -121,12 +128,11 @@ impl MonitoringRules {
 
     /// Removes metrics that are no longer in the spec, and sorts the others in the order of the spec.
     fn drop_unwatched(&self, status: &mut MonitoringStatus) {
-        let place = |name: &str| self.metrics.iter().position(|(metric, _)| metric == name);
-        status.values.retain(|reading| place(&reading.metric).is_some());
-        status.values.sort_by_key(|reading| place(&reading.metric));
-        status.unknown.retain(|unknown| place(&unknown.metric).is_some());
-        status.last_served.retain(|found| place(&found.metric).is_some());
-        status.last_served.sort_by_key(|found| place(&found.metric));
+        status.values.retain(|reading| self.place(&reading.metric).is_some());
+        status.values.sort_by_key(|reading| self.place(&reading.metric));
+        status.unknown.retain(|unknown| self.place(&unknown.metric).is_some());
+        status.last_served.retain(|last| self.place(&last.metric).is_some());
+        status.last_served.sort_by_key(|last| self.place(&last.metric));
     }
 
     /// Marks values that are too old as missing.
@@ -143,15 +149,19 @@ impl MonitoringRules {
                 Some(_) => {}
             }
         }
-        let place = |name: &str| self.metrics.iter().position(|(metric, _)| metric == name);
-        status.unknown.sort_by_key(|unknown| place(&unknown.metric));
+        status.unknown.sort_by_key(|unknown| self.place(&unknown.metric));
+    }
+
+    /// Position of the metric in the spec.
+    fn place(&self, metric: &str) -> Option<usize> {
+        self.metrics.iter().position(|(name, _)| name == metric)
     }
 
     /// Returns the values that the spec assumes for metrics without a value.
     fn assumptions(&self, status: &MonitoringStatus, now: Timestamp) -> Assumptions<'_> {
         let watched = self.metrics.iter();
         let values = watched.map(|(metric, levels)| {
-            let assumed = match (levels.then, value(status, metric, levels, now)) {
+            let assumed = match (levels.then, metric_state(status, metric, levels, now)) {
                 (_, MetricState::Assumed(value)) => Assumption::Now(value),
                 (WhenMissing::Assume(_), _) => Assumption::Soon,
                 (WhenMissing::Hold | WhenMissing::Alarm, _) => Assumption::Never,
@@ -163,38 +173,43 @@ impl MonitoringRules {
 
     /// Raises and clears alarms.
     fn evaluate_alarms(&self, status: &mut MonitoringStatus, now: Timestamp) {
-        let (old_alarms, old_pending) = (std::mem::take(&mut status.alarms), std::mem::take(&mut status.pending));
-        let find = |list: &[AlarmState], metric: &str, side: Side| {
-            list.iter().find(|alarm| alarm.metric == metric && alarm.side == side).map(|alarm| alarm.since.0)
-        };
+        let (raised, pending) = (std::mem::take(&mut status.alarms), std::mem::take(&mut status.pending));
         for (metric, levels) in &self.metrics {
-            let value = value(status, metric, levels, now);
+            let value = metric_state(status, metric, levels, now);
             for side in levels.sides() {
-                let before = match (find(&old_alarms, metric, side), find(&old_pending, metric, side)) {
+                let before = match (since(&raised, metric, side), since(&pending, metric, side)) {
                     (Some(since), _) => AlarmStage::Raised(since),
                     (None, Some(since)) => AlarmStage::Pending(since),
                     (None, None) => AlarmStage::Off,
                 };
-                let state = |since| AlarmState {
-                    metric: metric.clone(),
-                    side,
-                    since: micro_time(since),
-                    excess: levels.excess(side, value).map(number_text),
-                    unknown: !matches!(value, MetricState::Known(_)),
-                    held: side != Side::Missing && matches!(value, MetricState::Unknown | MetricState::Missing),
-                };
                 match levels.step(side, before, value, now) {
                     AlarmStage::Off => {}
-                    AlarmStage::Pending(since) => status.pending.push(state(since)),
-                    AlarmStage::Raised(since) => status.alarms.push(state(since)),
+                    AlarmStage::Pending(since) => status.pending.push(alarm(metric, side, since, levels, value)),
+                    AlarmStage::Raised(since) => status.alarms.push(alarm(metric, side, since, levels, value)),
                 }
             }
         }
     }
 }
 
+/// Time since which an alarm is in the list.
+fn since(alarms: &[AlarmState], metric: &str, side: Side) -> Option<Timestamp> {
+    alarms.iter().find(|alarm| alarm.metric == metric && alarm.side == side).map(|alarm| alarm.since.0)
+}
+
+fn alarm(metric: &str, side: Side, since: Timestamp, levels: &Levels, value: MetricState) -> AlarmState {
+    AlarmState {
+        metric: metric.to_owned(),
+        side,
+        since: micro_time(since),
+        excess: levels.excess(side, value).map(number_text),
+        unknown: !matches!(value, MetricState::Known(_)),
+        held: side != Side::Missing && matches!(value, MetricState::Unknown | MetricState::Missing),
+    }
+}
+
 /// Returns the state of a metric's value.
-fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestamp) -> MetricState {
+fn metric_state(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestamp) -> MetricState {
     let reading = status.values.iter().find(|reading| reading.metric == metric);
     let lost = status.unknown.iter().find(|unknown| unknown.metric == metric);
     match (lost, reading) {
@@ -256,6 +271,15 @@ fn count_refusal(status: &mut MonitoringStatus, refusal: SampleRefusal) {
     refused.last = Some(refusal.reason());
 }
 
+/// Restores the stored reasons of missing values: a reason that was not written must count as a change next time.
+fn restore_reasons(before: &MonitoringStatus, status: &mut MonitoringStatus) {
+    for old in &before.unknown {
+        for new in status.unknown.iter_mut().filter(|new| new.metric == old.metric) {
+            *new = old.clone();
+        }
+    }
+}
+
 /// A paused loop has no alarms.
 fn paused(before: &MonitoringStatus, context: ObserveContext) -> Observation {
     let health = Health::Good(LoopReason::Paused, "the loop is paused".into());
@@ -269,4 +293,174 @@ fn paused(before: &MonitoringStatus, context: ObserveContext) -> Observation {
     };
     let write = &status != before;
     Observation { status, write, fresh: false }
+}
+
+impl MonitoringRules {
+    /// Whether the status is worth a write.
+    fn is_worth_a_write(
+        &self,
+        before: &MonitoringStatus,
+        after: &MonitoringStatus,
+        fresh: bool,
+        context: ObserveContext,
+    ) -> bool {
+        let edge = self.is_edge(before, after, fresh, context);
+        let details_after = self.details_after(before, after, context);
+        let change = match (edge, details_after) {
+            (true, _) => StatusChange::Edge,
+            (false, Some(_)) => StatusChange::Details,
+            (false, None) => StatusChange::None,
+        };
+        let policy = StatusPolicy { details_after: details_after.unwrap_or(HEARTBEAT), heartbeat: Some(HEARTBEAT) };
+        // A time in the future comes from before the clock was set back.
+        let last = before.heartbeat.as_ref().map(|last| last.0).filter(|last| *last <= context.now);
+        policy.timing(change, last, context.now) == StatusTiming::Now
+    }
+
+    /// Whether something changed that people, tools or the decision act on.
+    fn is_edge(
+        &self,
+        before: &MonitoringStatus,
+        after: &MonitoringStatus,
+        fresh: bool,
+        context: ObserveContext,
+    ) -> bool {
+        let is_traced = match self.trace {
+            Trace::EverySample => fresh,
+            Trace::OnChange => false,
+        };
+        let is_of_this_term = context.written.term.as_deref() == Some(context.term);
+        is_traced
+            || (!is_of_this_term && (context.awaited || !after.alarms.is_empty()))
+            || context.written.valid_until.as_ref().is_some_and(|until| until.0 <= context.now)
+            || edges(before) != edges(after)
+            || !conditions::alike(&before.conditions, &after.conditions)
+            || least_served(before) != least_served(after)
+            || (reasons(before) != reasons(after) && first_reason(before, after))
+    }
+
+    /// Minimum time since the last write after which the other changes are worth one; None if nothing changed.
+    fn details_after(
+        &self,
+        before: &MonitoringStatus,
+        after: &MonitoringStatus,
+        context: ObserveContext,
+    ) -> Option<SignedDuration> {
+        let mut rests = Vec::new();
+        if is_postponed(after, context.written) {
+            rests.push(SAMPLE_INTERVAL);
+        }
+        // Refused samples are reported at most once per interval, so that a flood of them causes no flood of writes.
+        if before.refused != after.refused {
+            rests.push(self.interval);
+        }
+        if reasons(before) != reasons(after) {
+            rests.push(REASON_INTERVAL);
+        }
+        rests.into_iter().min().map(|rest| rest.min(HEARTBEAT))
+    }
+}
+
+/// Whether a decision is needed even without a sample: the alarms changed, or one relies on an assumed or missing
+/// value.
+fn needs_decision(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
+    alarm_states(before) != alarm_states(after) || after.alarms.iter().any(|alarm| alarm.unknown && !alarm.held)
+}
+
+/// Returns the part of a status that is written as soon as it changes: alarms and missing values.
+fn edges(status: &MonitoringStatus) -> impl PartialEq + '_ {
+    let pending: Vec<(&str, Side)> = status.pending.iter().map(|alarm| (alarm.metric.as_str(), alarm.side)).collect();
+    let unknown: Vec<&str> = status.unknown.iter().map(|unknown| unknown.metric.as_str()).collect();
+    (alarm_states(status), pending, unknown, status.message.as_deref())
+}
+
+/// Returns the reason of each missing value.
+fn reasons(status: &MonitoringStatus) -> Vec<&str> {
+    status.unknown.iter().map(|unknown| unknown.message.as_str()).collect()
+}
+
+/// Whether a source now reports why a value is missing and none did before.
+fn first_reason(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
+    before.unknown.iter().filter(|old| !has_reason(old)).any(|old| {
+        let mut unknown = after.unknown.iter();
+        unknown.any(|new| new.metric == old.metric && has_reason(new))
+    })
+}
+
+/// Whether a source has reported why the value is missing.
+fn has_reason(unknown: &UnknownMetric) -> bool {
+    unknown.message != NOT_YET && unknown.message != NO_MORE
+}
+
+/// Returns the part of a status that a decision depends on.
+fn alarm_states(status: &MonitoringStatus) -> Vec<(&str, Side, bool, bool)> {
+    let alarms = status.alarms.iter();
+    alarms.map(|alarm| (alarm.metric.as_str(), alarm.side, alarm.unknown, alarm.held)).collect()
+}
+
+fn least_served(status: &MonitoringStatus) -> Vec<(&str, Option<&str>, &[String])> {
+    status
+        .last_served
+        .iter()
+        .map(|last| (last.metric.as_str(), last.least_served.as_deref(), last.rank.as_slice()))
+        .collect()
+}
+
+/// Message that lists the alarms, such as `Low cpu,Low memory`, or `No Event`.
+fn message(alarms: &[AlarmState]) -> String {
+    if alarms.is_empty() {
+        return "No Event".into();
+    }
+    let words: Vec<String> = alarms.iter().map(|alarm| format!("{} {}", alarm.side, alarm.metric)).collect();
+    words.join(",")
+}
+
+/// Value that the spec assumes for a metric without a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Assumption {
+    Never,
+    /// A value, once the last one is too old.
+    Soon,
+    /// This value.
+    Now(f64),
+}
+
+/// Assumption for each metric, in the order of the spec.
+type Assumptions<'a> = Vec<(&'a str, Assumption)>;
+
+/// Health of the stage. A missing value is no problem if the spec assumes one: as soon as the assumption is in effect,
+/// or before that if the metric once had a value.
+fn health(status: &MonitoringStatus, assumptions: &Assumptions) -> Health<LoopReason> {
+    let (mut lost, mut assumed) = (Vec::new(), Vec::new());
+    for unknown in &status.unknown {
+        let (metric, why) = (&unknown.metric, &unknown.message);
+        let has_value = || status.values.iter().any(|reading| &reading.metric == metric);
+        match assumptions.iter().find(|(name, _)| name == metric).map(|(_, assumption)| *assumption) {
+            Some(Assumption::Now(value)) => assumed.push(format!("{metric} is {} ({why})", number_text(value).0)),
+            Some(Assumption::Soon) if has_value() => assumed.push(format!("{metric}, soon ({why})")),
+            Some(Assumption::Soon | Assumption::Never) | None => lost.push(format!("{metric} ({why})")),
+        }
+    }
+    let all = assumptions.len();
+    let known = all.saturating_sub(status.unknown.len());
+    match (lost.is_empty(), assumed.is_empty()) {
+        (true, true) => Health::Good(LoopReason::Watching, format!("{known} metrics have a value")),
+        (true, false) => Health::Good(
+            LoopReason::Watching,
+            format!("{known} of {all} metrics have a value; assumed: {}", assumed.join(", ")),
+        ),
+        (false, _) if status.values.is_empty() => {
+            Health::working(LoopReason::NoSample, format!("no value yet: {}", lost.join(", ")))
+        }
+        (false, _) => Health::Retrying(LoopReason::SomeUnknown, format!("unknown: {}", lost.join(", "))),
+    }
+}
+
+/// Returns the summary conditions, without a generation: see [`MonitoringStatus`].
+fn summary(before: &MonitoringStatus, health: &Health<LoopReason>, now: Timestamp) -> Vec<Condition> {
+    let mut conditions = conditions::summary(&before.conditions, health, Stamp { generation: 0, now });
+    for condition in &mut conditions {
+        condition.observed_generation = None;
+    }
+    conditions
 }

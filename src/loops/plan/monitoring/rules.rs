@@ -166,7 +166,7 @@ impl MonitoringRules {
 
     /// Returns the next time after `after` at which the levels must be evaluated, or a postponed sample written, even
     /// if nothing new arrives.
-    pub fn next_look(
+    pub fn next_evaluation(
         &self,
         status: &MonitoringStatus,
         written: &MonitoringStatus,

@@ -224,7 +224,7 @@ impl Loop {
                 now,
             };
             match execution::next_step(&job) {
-                ExecutionStep::Nothing | ExecutionStep::Wait(_) | ExecutionStep::Look => return,
+                ExecutionStep::Nothing | ExecutionStep::Wait(_) | ExecutionStep::ReadTarget => return,
                 ExecutionStep::Record(status) => {
                     self.execution = *status;
                     self.writes += 1;

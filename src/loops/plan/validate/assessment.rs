@@ -127,7 +127,7 @@ fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Optio
         let fault = FieldError::new("metadata.name", format!("a loop's name may have at most {MAX_NAME} characters"));
         return spec(LoopReason::SpecInvalid, &fault);
     }
-    if let Some(fault) = misnamed(case.spec).or(unreadable).or_else(|| LoopLink::of(case.spec).err()) {
+    if let Some(fault) = misnamed(case.spec).or(unreadable).or_else(|| LoopLink::parse(case.spec).err()) {
         return if fault.passing {
             Some(LoopProblem::Passing(fault.to_string()))
         } else {

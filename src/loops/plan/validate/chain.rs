@@ -47,7 +47,7 @@ impl std::fmt::Display for ChainError {
 
 impl LoopLink {
     /// Returns the link of this loop.
-    pub fn of(spec: &ClosedLoopSpec) -> Result<Self, FieldError> {
+    pub fn parse(spec: &ClosedLoopSpec) -> Result<Self, FieldError> {
         let mut settle = SignedDuration::ZERO;
         for action in spec.actions.iter().flatten() {
             let field = format!("{}.settle", action_field(&action.when));

@@ -83,7 +83,7 @@ pub struct PlacedRung {
 }
 
 impl PreflightQuestion {
-    pub fn of(uid: &str, spec: &ClosedLoopSpec) -> Self {
+    pub fn new(uid: &str, spec: &ClosedLoopSpec) -> Self {
         let placed = spec.actions.iter().flatten().flat_map(|action| {
             action.ladder.iter().enumerate().map(|(index, rung)| PlacedRung {
                 rung: rung.clone(),

@@ -4,17 +4,14 @@
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
+use kube::ResourceExt;
 
 use ganglion_api::marks;
 use ganglion_api::node_config::template::NodeConfigTemplate;
 use ganglion_api::node_config::{NodeConfig, NodeConfigSpec};
-use ganglion_core::json_patch::JsonPatch;
-use ganglion_core::world::Fact;
 use ganglion_nodes_plan::template::name;
-use ganglion_nodes_plan::template::plan::{Write, is_labelled};
+use ganglion_nodes_plan::template::plan::Write;
+use ganglion_runtime::children::{ChildWriter, OwnerDeletion, owned_by};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 
@@ -45,97 +42,29 @@ pub async fn write_all(
     first.map_or(Ok(()), Err)
 }
 
+const CONFIGS: ChildWriter = ChildWriter {
+    manager: marks::TEMPLATE_MANAGER,
+    create: "CreateNodeConfig",
+    update: "ChangeNodeConfig",
+    others: &[],
+};
+
 async fn perform(ctx: &Context, template: &NodeConfigTemplate, write: &Write) -> Result<(), Error> {
     match write {
-        Write::Create { name, spec } => create(ctx, template, name, spec).await,
-        Write::Change { config, spec } => change(ctx, template, config, spec).await,
+        Write::Create { name, spec } => {
+            CONFIGS.create::<NodeConfigTemplate, _>(ctx, &desired(template, name, spec)).await
+        }
+        Write::Change { config, spec } => {
+            let desired = desired(template, &config.name_any(), spec);
+            CONFIGS.update::<NodeConfigTemplate, _>(ctx, &**config, &desired).await
+        }
         Write::Delete { config } => ctx.delete_own("DeleteNodeConfig", &**config).await,
     }
 }
 
-async fn create(
-    ctx: &Context,
-    template: &NodeConfigTemplate,
-    name: &str,
-    spec: &Arc<NodeConfigSpec>,
-) -> Result<(), Error> {
-    let mut config = NodeConfig::new(name, NodeConfigSpec::clone(spec));
-    config.metadata.namespace = template.namespace();
-    let owner = template.controller_owner_ref(&());
-    config.metadata.owner_references =
-        owner.map(|owner| vec![OwnerReference { block_owner_deletion: Some(true), ..owner }]);
-    config.metadata.labels = name::label(&template.name_any()).map(|label| [label_of(label)].into());
-    let namespace = template.namespace().unwrap_or_default();
-    let write = ctx.writer.create(marks::TEMPLATE_MANAGER, &namespace, &config);
-    ctx.write_own::<NodeConfigTemplate, NodeConfig>("CreateNodeConfig", &config, write).await
-}
-
-fn label_of(template: &str) -> (String, String) {
-    (marks::TEMPLATE.to_owned(), template.to_owned())
-}
-
-async fn change(
-    ctx: &Context,
-    template: &NodeConfigTemplate,
-    config: &NodeConfig,
-    spec: &Arc<NodeConfigSpec>,
-) -> Result<(), Error> {
-    let key = config.id().key;
-    let patch = change_of(template, config, spec);
-    let write = ctx.writer.patch_json::<NodeConfig>(marks::TEMPLATE_MANAGER, &key, patch);
-    ctx.write_own::<NodeConfigTemplate, NodeConfig>("ChangeNodeConfig", config, write).await
-}
-
-/// JSON patch that sets the spec, and the template's label if it is missing.
-fn change_of(template: &NodeConfigTemplate, config: &NodeConfig, spec: &NodeConfigSpec) -> JsonPatch {
-    let mut patch = JsonPatch::of(config.metadata.uid.as_deref().unwrap_or_default());
-    if config.spec != *spec {
-        patch.replace(&["spec"], json!(spec));
-    }
-    let own = template.name_any();
-    if let Some(label) = name::label(&own).filter(|_| !is_labelled(config, &own)) {
-        patch.add_entry(&["metadata", "labels"], config.labels().is_empty(), marks::TEMPLATE, label);
-    }
-    patch
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config(labels: Value) -> NodeConfig {
-        let value = json!({
-            "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
-            "metadata": {"namespace": "n", "name": "all-n1", "uid": "u", "labels": labels},
-            "spec": {"nodeName": "n1"},
-        });
-        serde_json::from_value(value).unwrap()
-    }
-
-    #[test]
-    fn a_change_has_only_what_differs_and_tests_the_uid() {
-        let template = NodeConfigTemplate::new("all", Default::default());
-        let same = NodeConfigSpec { node_name: "n1".into(), ..NodeConfigSpec::default() };
-        let other = NodeConfigSpec { suspend: Some(true), ..same.clone() };
-        let test = json!({"op": "test", "path": "/metadata/uid", "value": "u"});
-        let spec = json!({"op": "replace", "path": "/spec", "value": {"nodeName": "n1", "suspend": true}});
-        for (labels, wanted, expected) in [
-            (json!({"ganglion.dev/template": "all"}), &other, vec![test.clone(), spec]),
-            (
-                json!({"a": "b"}),
-                &same,
-                vec![
-                    test.clone(),
-                    json!({"op": "add", "path": "/metadata/labels/ganglion.dev~1template", "value": "all"}),
-                ],
-            ),
-            (
-                json!({}),
-                &same,
-                vec![test, json!({"op": "add", "path": "/metadata/labels", "value": {"ganglion.dev/template": "all"}})],
-            ),
-        ] {
-            assert_eq!(json!(change_of(&template, &config(labels), wanted)), Value::Array(expected));
-        }
-    }
+/// The NodeConfig of a template with this spec. A template whose name is no label value sets no label.
+fn desired(template: &NodeConfigTemplate, name: &str, spec: &Arc<NodeConfigSpec>) -> NodeConfig {
+    let label = name::label(&template.name_any()).map(|label| (marks::TEMPLATE.to_owned(), label.to_owned()));
+    let config = NodeConfig::new(name, NodeConfigSpec::clone(spec));
+    owned_by(template, OwnerDeletion::Waits, label.into_iter().collect(), config)
 }

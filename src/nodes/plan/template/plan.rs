@@ -256,7 +256,7 @@ fn consider(plan: &mut TemplatePlan, template: &NodeConfigTemplate, one: &Match,
 }
 
 /// Whether the NodeConfig has the label with the template's name; true if the name is too long for a label.
-pub fn is_labelled(config: &NodeConfig, template: &str) -> bool {
+fn is_labelled(config: &NodeConfig, template: &str) -> bool {
     name::label(template).is_none_or(|label| config.labels().get(marks::TEMPLATE).is_some_and(|found| found == label))
 }
 

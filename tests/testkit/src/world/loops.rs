@@ -167,7 +167,7 @@ pub async fn decision_status(world: &World, name: &str) -> Result<DecisionStatus
     // Reads the Decision first: the Execution is then about this decision or a later one.
     let decision = world.api::<Decision>().get(name).await?.status.unwrap_or_default();
     let execution = world.api::<Execution>().get(name).await?;
-    Ok(settlement::with_outcome(&decision, Executor::of(&execution), Timestamp::now()))
+    Ok(settlement::with_outcome(&decision, Executor::from_execution(&execution), Timestamp::now()))
 }
 
 /// Waits until `test` returns a value for the Decision's status, combined with the outcome of the last decision.

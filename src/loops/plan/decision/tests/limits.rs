@@ -52,7 +52,7 @@ proptest! {
         limits.forget(&mut kept, now);
         let then = now + SignedDuration::from_secs(more);
         for direction in DIRECTIONS {
-            prop_assert_eq!(limits.held(&kept, direction, then), limits.held(&all, direction, then));
+            prop_assert_eq!(limits.rejection(&kept, direction, then), limits.rejection(&all, direction, then));
         }
         prop_assert_eq!(limits.state(&kept, then), limits.state(&all, then));
     }

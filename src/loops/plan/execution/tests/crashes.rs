@@ -145,7 +145,7 @@ impl World {
         };
         match next_step(&job) {
             ExecutionStep::Nothing | ExecutionStep::Wait(_) => *process = Process::default(),
-            ExecutionStep::Look => process.seen = Some(self.look()),
+            ExecutionStep::ReadTarget => process.seen = Some(self.look()),
             ExecutionStep::Record(new) => process.sent = self.write(process, version, *new),
             ExecutionStep::Act(effect) => {
                 process.sent = false;
@@ -157,7 +157,7 @@ impl World {
                 }
                 match after_effect(&job, &effect, &acted) {
                     ExecutionStep::Record(new) => drop(self.write(process, version, *new)),
-                    ExecutionStep::Look => process.seen = Some(self.look()),
+                    ExecutionStep::ReadTarget => process.seen = Some(self.look()),
                     ExecutionStep::Nothing | ExecutionStep::Wait(_) | ExecutionStep::Act(_) => {}
                 }
             }

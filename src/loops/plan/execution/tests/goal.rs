@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::execution::goal::{NoGoal, field, quantities, replicas};
+use crate::execution::goal::{field, quantities, replicas};
+use crate::execution::types::NoPlan;
 use ganglion_api::closed_loop::action::{PatchField, Resize, Scale};
 use ganglion_api::execution::Quantities;
 
@@ -34,7 +35,7 @@ fn gives_absolute_replicas(#[case] rung: Value, #[case] now: i32, #[case] expect
 
 #[test]
 fn an_unknown_value_only_raises() {
-    assert!(matches!(replicas(&scale(json!({"by": -1, "min": 0})), 3, true), Err(NoGoal::Limited(_))));
+    assert!(matches!(replicas(&scale(json!({"by": -1, "min": 0})), 3, true), Err(NoPlan::Limited(_))));
     assert_eq!(replicas(&scale(json!({"by": 1, "max": 9})), 3, true), Ok(4));
 }
 

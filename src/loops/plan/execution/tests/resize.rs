@@ -192,7 +192,7 @@ fn the_template_comes_after_the_pods_and_only_while_nobody_wrote_the_workload() 
 fn asked_for_is_not_given() {
     let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi")]);
     let effect = stage.effect();
-    assert_eq!(stage.step(0, Some((&effect, EffectResult::Done(None)))), ExecutionStep::Look);
+    assert_eq!(stage.step(0, Some((&effect, EffectResult::Done(None)))), ExecutionStep::ReadTarget);
     stage.write("a", "512Mi");
     stage.pod("a").has = Some(memory("256Mi"));
     let message = stage.ends(ExecutionState::Executing, LoopReason::Executing);

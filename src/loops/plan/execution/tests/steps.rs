@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::common::micro_time;
 use crate::execution::{
-    ActionProgress, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState,
-    TunedLoop, action_name, after_effect, next_step,
+    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState, TunedLoop,
+    WorkloadActionState, action_name, after_effect, next_step,
 };
 use crate::proposal::digest_of;
 use crate::tests::bench::at;
@@ -102,7 +102,7 @@ fn a_new_execution_says_that_it_is_there() {
 fn a_claim_comes_before_the_effect_and_the_result_after() {
     let mut bench = Bench::new(up());
     let seen = TargetState::Scale(thing(1), 3);
-    assert_eq!(next_step(&bench.job(None, Sent::Maybe, 0)), ExecutionStep::Look);
+    assert_eq!(next_step(&bench.job(None, Sent::Maybe, 0)), ExecutionStep::ReadTarget);
     let effect = bench.effect(&seen);
     assert_eq!(effect, ExecutionEffect::Scale { target: thing(1), replicas: 4 });
     let done = after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &EffectResult::Done(Some("4".into())));
@@ -172,7 +172,7 @@ fn what_is_unclear_is_tried_until_its_time_is_over() {
     ));
     assert_eq!(
         after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &EffectResult::Conflict),
-        ExecutionStep::Look
+        ExecutionStep::ReadTarget
     );
     assert!(matches!(next_step(&bench.job(Some(&seen), Sent::Maybe, 119)), ExecutionStep::Act(_)));
     let late = next_step(&bench.job(Some(&seen), Sent::Maybe, 120));
@@ -244,16 +244,16 @@ fn a_workload_action_is_made_once_and_its_end_is_the_end() {
     assert!(name.starts_with("slow-1-") && name.len() < 64);
     let moved = spec.move_.unwrap();
     assert_eq!(moved.workload.unwrap().name, "web");
-    let running = TargetState::WorkloadAction(Some(ActionProgress::Running("Readying".into())));
+    let running = TargetState::WorkloadAction(Some(WorkloadActionState::Running("Readying".into())));
     let step = bench.next(&running);
     bench.recorded(step);
     assert_eq!(bench.status.state, Some(ExecutionState::Executing));
     assert!(matches!(bench.next(&running), ExecutionStep::Wait(_)));
     let ended = |end| TargetState::WorkloadAction(Some(end));
     let under_way = bench.status.clone();
-    bench.ends(&ended(ActionProgress::Succeeded("moved".into())), ExecutionState::Done, LoopReason::Done);
+    bench.ends(&ended(WorkloadActionState::Succeeded("moved".into())), ExecutionState::Done, LoopReason::Done);
     bench.status = under_way.clone();
-    bench.ends(&ended(ActionProgress::Failed("NodeFull".into())), ExecutionState::Failed, LoopReason::Failed);
+    bench.ends(&ended(WorkloadActionState::Failed("NodeFull".into())), ExecutionState::Failed, LoopReason::Failed);
     bench.status = under_way;
     bench.ends(&none, ExecutionState::Lost, LoopReason::Lost);
 }

@@ -241,7 +241,7 @@ fn samples_are_shown_at_a_bounded_rate_while_an_alarm_stands() {
         this.push(millis(100 * tenth), &[("cpu", "2"), ("memory", "60")]);
     }
     assert_eq!(this.writes, writes, "not every sample");
-    let due = watch_of(&mut this).next_look(&this.monitoring, &this.stored.0, millis(800));
+    let due = watch_of(&mut this).next_evaluation(&this.monitoring, &this.stored.0, millis(800));
     assert_eq!(due, Some(millis(900)));
     this.wait(millis(900));
     assert_eq!(this.stored.0.tag.as_ref().map(|tag| tag.sequence), Some(9), "the newest one");

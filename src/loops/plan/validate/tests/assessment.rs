@@ -43,7 +43,7 @@ fn judged_where(
 ) -> (Assessment, ClosedLoopStatus) {
     let (old, me) = (ClosedLoopStatus::default(), claimant("web", spec));
     let links: BTreeMap<String, LoopLink> =
-        LoopLink::of(spec).into_iter().map(|link| ("web".to_owned(), link)).collect();
+        LoopLink::parse(spec).into_iter().map(|link| ("web".to_owned(), link)).collect();
     let case = AssessmentInput {
         name: "web",
         spec,

@@ -47,10 +47,10 @@ fn a_slow_loop_has_to_be_slow(#[case] interval: i64, #[case] expected: bool) {
 fn a_link_is_read_off_its_loop() {
     let mut fast = demo(json!({"dwell": "60s"}));
     fast.actions.as_mut().unwrap()[1].settle = Some("90s".into());
-    let link = LoopLink::of(&fast).unwrap();
+    let link = LoopLink::parse(&fast).unwrap();
     assert_eq!((link.tunes, link.interval, link.dwell, link.settle), (None, seconds(15), seconds(60), seconds(90)));
     fast.actions.as_mut().unwrap()[1].settle = Some("999999h".into());
-    assert_eq!(LoopLink::of(&fast).unwrap_err().field, "actions[Low memory].settle");
+    assert_eq!(LoopLink::parse(&fast).unwrap_err().field, "actions[Low memory].settle");
 }
 
 fn claimant(kind: ClaimantKind, name: &str, created: i64, dimensions: &[&str]) -> Claimant {

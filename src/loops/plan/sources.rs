@@ -1,14 +1,72 @@
-//! The resource usage of pods as one number.
+//! Values of metrics that are aggregated from several objects: from the statuses of NodeConfigs, and from the usage of
+//! pods.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::monitoring::SourceValue;
-use ganglion_api::closed_loop::source::{Aggregate, ResourceName, ResourceUse, UseUnit};
+use crate::common::number_text;
+use crate::monitoring::{SourceResult, SourceValue};
+use ganglion_api::closed_loop::source::{
+    Aggregate, NodeAggregate, NodeConfigField, ResourceName, ResourceUse, UseUnit,
+};
+use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_core::amounts::{Amounts, or_default};
+use ganglion_core::node_values::{fresh, means};
 use ganglion_core::quantity;
 use ganglion_core::words::kind_of_text;
+
+/// Node that the source may select.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectableNode<'a> {
+    pub name: &'a str,
+    pub labels: &'a BTreeMap<String, String>,
+    /// Status of its NodeConfig in the namespace that the source names; None if there is no NodeConfig.
+    pub status: Option<&'a NodeConfigStatus>,
+}
+
+/// Computes the value. Nodes without a fresh value are ignored, except in a sum, which would be too low without them.
+/// An error names the first such node by name.
+pub fn node_value<'a>(
+    source: &NodeConfigField,
+    nodes: impl IntoIterator<Item = SelectableNode<'a>>,
+    now: Timestamp,
+) -> SourceResult {
+    let (mut values, mut problems) = (Vec::new(), Vec::new());
+    for node in nodes.into_iter().filter(|node| means(source, node.name, node.labels)) {
+        match node.status {
+            None => problems.push((node.name, "it has no NodeConfig".to_owned())),
+            Some(status) => match fresh(Some(status), source.field, now) {
+                Ok(value) => values.push(value),
+                Err(problem) => problems.push((node.name, problem)),
+            },
+        }
+    }
+    let (count, field) = (values.len() as f64, source.field.as_str());
+    let of = source.of.unwrap_or_default();
+    let first = problems.iter().min();
+    let value = match (of, first) {
+        (_, None) if values.is_empty() => return Err(no_node_message(source)),
+        (NodeAggregate::Count, _) => count,
+        (NodeAggregate::Sum, Some((name, problem))) => return Err(format!("{field} of node {name}: {problem}")),
+        (_, Some((name, problem))) if values.is_empty() => return Err(format!("{field} of node {name}: {problem}")),
+        (NodeAggregate::Sum, None) => values.iter().sum(),
+        (NodeAggregate::Mean, _) => values.iter().sum::<f64>() / count,
+        (NodeAggregate::Max, _) => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        (NodeAggregate::Min, _) => values.iter().copied().fold(f64::INFINITY, f64::min),
+    };
+    Ok(number_text(value).0.into())
+}
+
+/// Message if the source selects no node.
+fn no_node_message(source: &NodeConfigField) -> String {
+    match &source.node_name {
+        Some(name) => format!("there is no node {name}"),
+        None => "no node has the labels of nodeSelector".to_owned(),
+    }
+}
 
 /// The fields of a `PodMetricsList` of metrics.k8s.io that are used here.
 #[derive(Debug, Default, Deserialize)]
@@ -97,7 +155,7 @@ pub fn needs_pods(source: &ResourceUse) -> bool {
 
 /// Returns the usage of the pods as one number, with the time of the oldest measurement. Pods without a measurement are
 /// ignored, except that a sum needs all of them.
-pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[MeasuredPod]) -> Result<SourceValue, String> {
+pub fn pod_usage(source: &ResourceUse, used: &PodMetricsList, pods: &[MeasuredPod]) -> Result<SourceValue, String> {
     let of = source.of.unwrap_or_default();
     if of == Aggregate::Sum
         && let Some(name) = pods
@@ -184,7 +242,61 @@ fn number(text: &str, what: impl Fn() -> String) -> Result<f64, String> {
 }
 
 #[cfg(test)]
-mod tests {
+mod node_tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Evaluates the source on six nodes: three in row a, of which one is stale; one in row b; one in row c without a
+    /// NodeConfig; and a stale one in row d.
+    fn found(source: Value) -> Result<String, String> {
+        let source: NodeConfigField = serde_json::from_value(source).unwrap();
+        let status = |value: &str, stale: bool| -> NodeConfigStatus {
+            let mut reading = json!({"value": value});
+            if stale {
+                reading["stale"] = json!(true);
+                reading["problem"] = json!("no answer");
+            }
+            serde_json::from_value(json!({"validUntil": "2026-01-01T00:00:00Z", "cpu": reading})).unwrap()
+        };
+        let all = [
+            ("a1", "a", Some(status("10", false))),
+            ("a2", "a", Some(status("20.5", false))),
+            ("a3", "a", Some(status("99", true))),
+            ("b1", "b", Some(status("-4", false))),
+            ("c1", "c", None),
+            ("d1", "d", Some(status("1", true))),
+        ];
+        let labels = |row: &str| BTreeMap::from([("row".to_owned(), row.to_owned())]);
+        let labelled: Vec<_> = all.iter().map(|(name, row, status)| (*name, labels(row), status.as_ref())).collect();
+        let nodes = labelled.iter().map(|(name, labels, status)| SelectableNode { name, labels, status: *status });
+        node_value(&source, nodes, Timestamp::UNIX_EPOCH).map(|found| found.value)
+    }
+
+    #[rstest]
+    #[case(json!({"nodeName": "a2", "field": "cpu"}), Ok("20.5"))]
+    #[case(json!({"nodeName": "a3", "field": "cpu"}), Err("cpu of node a3: it is stale: no answer"))]
+    #[case(json!({"nodeName": "a2", "field": "power"}), Err("power of node a2: it is not measured"))]
+    #[case(json!({"nodeName": "c1", "field": "cpu"}), Err("cpu of node c1: it has no NodeConfig"))]
+    #[case(json!({"nodeName": "z", "field": "cpu"}), Err("there is no node z"))]
+    #[case(json!({"nodeSelector": {"row": "a"}, "field": "cpu"}), Ok("15.25"))]
+    #[case(json!({"nodeSelector": {"row": "a"}, "field": "cpu", "of": "Max"}), Ok("20.5"))]
+    #[case(json!({"nodeSelector": {"row": "a"}, "field": "cpu", "of": "Min"}), Ok("10"))]
+    #[case(json!({"nodeSelector": {"row": "a"}, "field": "cpu", "of": "Count"}), Ok("2"))]
+    #[case(json!({"nodeSelector": {"row": "a"}, "field": "cpu", "of": "Sum"}), Err("cpu of node a3: it is stale: no answer"))]
+    #[case(json!({"nodeSelector": {"row": "b"}, "field": "cpu", "of": "Sum"}), Ok("-4"))]
+    #[case(json!({"nodeSelector": {"row": "c"}, "field": "cpu", "of": "Count"}), Ok("0"))]
+    #[case(json!({"nodeSelector": {"row": "d"}, "field": "cpu"}), Err("cpu of node d1: it is stale: no answer"))]
+    #[case(json!({"nodeSelector": {"row": "e"}, "field": "cpu"}), Err("no node has the labels of nodeSelector"))]
+    #[case(json!({"nodeSelector": {"row": "e"}, "field": "cpu", "of": "Count"}), Err("no node has the labels of nodeSelector"))]
+    fn nodes_become_one_number(#[case] source: Value, #[case] expected: Result<&str, &str>) {
+        assert_eq!(found(source).as_deref().map_err(String::as_str), expected);
+    }
+}
+
+#[cfg(test)]
+mod usage_tests {
     use super::*;
     use rstest::rstest;
     use serde_json::{Value, json};
@@ -221,7 +333,7 @@ mod tests {
     #[case(json!({"resource": "cpu", "container": "none"}), Err("pod a has no container none"))]
     fn pods_become_one_number(#[case] source: Value, #[case] expected: Result<&str, &str>) {
         let source: ResourceUse = serde_json::from_value(source).unwrap();
-        let found = amount(&source, &measured(), &pods(&["a", "b"]));
+        let found = pod_usage(&source, &measured(), &pods(&["a", "b"]));
         assert_eq!(found.as_ref().map(|point| point.value.as_str()).map_err(String::as_str), expected);
         if let Ok(point) = found {
             assert_eq!(point.at, Some("2026-11-21T10:00:00Z".parse().unwrap()), "as old as the oldest");
@@ -232,10 +344,10 @@ mod tests {
     fn a_sum_lacks_nobody_and_nothing_is_no_zero() {
         let source = |of| ResourceUse { of: Some(of), ..ResourceUse::default() };
         let all = pods(&["a", "b", "new"]);
-        assert_eq!(amount(&source(Aggregate::Sum), &measured(), &all), Err("pod new is not measured yet".into()));
-        assert!(amount(&source(Aggregate::Mean), &measured(), &all).is_ok());
+        assert_eq!(pod_usage(&source(Aggregate::Sum), &measured(), &all), Err("pod new is not measured yet".into()));
+        assert!(pod_usage(&source(Aggregate::Mean), &measured(), &all).is_ok());
         for of in [Aggregate::Sum, Aggregate::Mean, Aggregate::Min, Aggregate::Max] {
-            let nobody = amount(&source(of), &PodMetricsList::default(), &[]);
+            let nobody = pod_usage(&source(of), &PodMetricsList::default(), &[]);
             assert_eq!(nobody, Err("no pod is measured".into()));
         }
     }

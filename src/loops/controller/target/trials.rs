@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
-use super::{Actor, Targets, find, look_ahead};
+use super::{Actor, Targets, discover, read_ahead};
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_loops_plan::execution::{TargetState, Trial, trial};
@@ -29,26 +29,26 @@ impl<'a> Trials<'a> {
     }
 
     /// Tries a rung.
-    pub async fn of(&mut self, rung: &Rung) -> Result<Trial, Error> {
+    pub async fn try_rung(&mut self, rung: &Rung) -> Result<Trial, Error> {
         let dimension = (rung.workload_action.is_some(), rung::dimension(rung));
         let state = match self.seen.get(&dimension) {
             Some(state) => state.clone(),
-            None => look_ahead(self.targets, self.actor, rung).await?,
+            None => read_ahead(self.targets, self.actor, rung).await?,
         };
-        let found = trial(&self.actor.loop_key.name, &self.actor.target, rung, &state);
-        if matches!(found, Trial::Impossible(..)) {
-            return Ok(found);
+        let result = trial(&self.actor.loop_key.name, &self.actor.target, rung, &state);
+        if matches!(result, Trial::Impossible(..)) {
+            return Ok(result);
         }
         self.seen.insert(dimension, state);
         if let Some(refused) = self.missing_rights(rung).await? {
             let problem = self.actor.forbidden(self.targets.ctx.now(), &refused)?;
             return Ok(Trial::Impossible(LoopReason::Forbidden, problem));
         }
-        let Some(webhook) = &rung.webhook else { return Ok(found) };
+        let Some(webhook) = &rung.webhook else { return Ok(result) };
         let (auth, ca, within) = (webhook.auth.as_ref(), webhook.ca.as_ref(), self.outbound.request_timeout);
         let request = Outgoing { url: &webhook.url, auth, ca, within };
         Ok(match self.outbound.prepare(&self.actor.account, request).await {
-            Ok(()) => found,
+            Ok(()) => result,
             Err(why) if why.passing => Trial::Unknown(why.words),
             Err(why) => Trial::Impossible(LoopReason::Failed, why.words),
         })
@@ -61,8 +61,8 @@ impl<'a> Trials<'a> {
         }
         let (target, account) = (&self.actor.target, &self.actor.account);
         // An unknown kind was already reported when the target was read.
-        let Some(found) = find(self.targets, target).await? else { return Ok(None) };
-        let kind = TargetResource { plural: &found.plural, reads_scale: !found.replicas_in_spec };
+        let Some(discovered) = discover(self.targets, target).await? else { return Ok(None) };
+        let kind = TargetResource { plural: &discovered.plural, reads_scale: !discovered.replicas_in_spec };
         let mut missing = Vec::new();
         for right in rights(rung, target, kind) {
             if self.granted.contains(&right) {

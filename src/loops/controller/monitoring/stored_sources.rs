@@ -1,5 +1,5 @@
-//! The source `nodeConfig`: reads the status of NodeConfigs from the store. A change of a NodeConfig enqueues the loops
-//! that read it.
+//! Sources that are read from the store: statuses of NodeConfigs (`nodeConfig`) and decisions of other loops (`loop`).
+//! A change of a NodeConfig enqueues the loops that read it.
 //!
 //! For NodeConfigs of another namespace, the loop's account must be allowed to list them there. The answer of the API
 //! server is cached for some minutes.
@@ -9,14 +9,20 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
+use super::sources::PolledValues;
 use ganglion_api::GROUP;
-use ganglion_api::closed_loop::source::NodeConfigField;
+use ganglion_api::closed_loop::source::{LoopHistory, NodeConfigField};
+use ganglion_api::decision::DecisionStatus;
 use ganglion_api::marks;
-use ganglion_api::monitoring::{Monitoring, MonitoringSpec};
+use ganglion_api::monitoring::{LastServed, Monitoring, MonitoringSpec, MonitoringStatus};
+use ganglion_core::facts::Key;
 use ganglion_core::names::DEFAULT_ACCOUNT;
+use ganglion_core::world::loops::Family;
 use ganglion_core::world::{Fact, World};
-use ganglion_loops_plan::monitoring::SourceResult;
-use ganglion_loops_plan::sources::nodes::{KnownNode, amount};
+use ganglion_loops_plan::decision::{Executor, settlement};
+use ganglion_loops_plan::monitoring::{Measurement, SourceResult};
+use ganglion_loops_plan::sources::{self, SelectableNode};
+use ganglion_loops_plan::tuning::{effective_policy, last_served};
 use ganglion_runtime::account::{Account, AccountId};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
@@ -66,9 +72,9 @@ async fn may_list(account: &Account, namespace: &str) -> Result<(), Error> {
 }
 
 /// Metrics with a source `nodeConfig`.
-fn sources(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &NodeConfigField)> {
-    let all = spec.metrics.iter().filter(|_| !spec.paused);
-    all.filter_map(|metric| Some((&metric.name, metric.source.node_config.as_ref()?)))
+fn node_sources(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &NodeConfigField)> {
+    let metrics = spec.metrics.iter().filter(|_| !spec.paused);
+    metrics.filter_map(|metric| Some((&metric.name, metric.source.node_config.as_ref()?)))
 }
 
 /// Whether the account of one loop may read the NodeConfigs of other namespaces, by namespace.
@@ -77,13 +83,13 @@ pub struct NodePermissions(BTreeMap<String, Permission>);
 
 impl NodePermissions {
     /// Time at which the permissions are checked again. No change of a NodeConfig triggers that.
-    pub fn expire(&self) -> Option<Timestamp> {
+    pub fn expire_at(&self) -> Option<Timestamp> {
         self.0.values().map(|permission| permission.expires).min()
     }
 }
 
 /// Returns the permissions that the sources `nodeConfig` of this Monitoring need.
-pub async fn permissions(ctx: &Context, access: &NodeAccess, object: &Monitoring) -> NodePermissions {
+pub async fn node_permissions(ctx: &Context, access: &NodeAccess, object: &Monitoring) -> NodePermissions {
     let own_namespace = object.id().key.namespace;
     let account = Account {
         writer: ctx.writer.clone(),
@@ -92,7 +98,7 @@ pub async fn permissions(ctx: &Context, access: &NodeAccess, object: &Monitoring
         manager: marks::MONITORING_STATUS_MANAGER,
     };
     let mut permissions = BTreeMap::new();
-    for (_, source) in sources(&object.spec) {
+    for (_, source) in node_sources(&object.spec) {
         let Some(namespace) = source.namespace.as_ref().filter(|namespace| **namespace != own_namespace) else {
             continue;
         };
@@ -102,15 +108,19 @@ pub async fn permissions(ctx: &Context, access: &NodeAccess, object: &Monitoring
 }
 
 /// Reads all sources `nodeConfig`: values by metric. Empty if no metric has such a source.
-pub fn values(ctx: &Context, permissions: &NodePermissions, object: &Monitoring) -> BTreeMap<String, SourceResult> {
-    let own = object.id().key.namespace;
+pub fn node_values(ctx: &Context, permissions: &NodePermissions, object: &Monitoring) -> PolledValues {
+    let own_namespace = object.id().key.namespace;
     let mut values = BTreeMap::new();
-    for (metric, source) in sources(&object.spec) {
-        let namespace = source.namespace.as_deref().unwrap_or(&own);
+    for (metric, source) in node_sources(&object.spec) {
+        let namespace = source.namespace.as_deref().unwrap_or(&own_namespace);
         let value = match permissions.0.get(namespace) {
             Some(Permission { refusal: Some(refusal), .. }) => Err(refusal.clone()),
-            Some(Permission { refusal: None, .. }) => ctx.store.read(|world| read(world, source, namespace, ctx.now())),
-            None if namespace == own => ctx.store.read(|world| read(world, source, namespace, ctx.now())),
+            Some(Permission { refusal: None, .. }) => {
+                ctx.store.read(|world| node_value(world, source, namespace, ctx.now()))
+            }
+            None if namespace == own_namespace => {
+                ctx.store.read(|world| node_value(world, source, namespace, ctx.now()))
+            }
             // The spec has changed since the permissions were read; the change enqueues the loop.
             None => Err(NOT_CHECKED.to_owned()),
         };
@@ -119,15 +129,62 @@ pub fn values(ctx: &Context, permissions: &NodePermissions, object: &Monitoring)
     values
 }
 
-fn read(world: &World, source: &NodeConfigField, namespace: &str, now: Timestamp) -> SourceResult {
+fn node_value(world: &World, source: &NodeConfigField, namespace: &str, now: Timestamp) -> SourceResult {
     let named = source.node_name.iter().filter_map(|name| world.node(name));
     let all = world.nodes().filter(|_| source.node_name.is_none());
-    let known = named.chain(all).map(|node| {
+    let nodes = named.chain(all).map(|node| {
         let name = node.id.key.name.as_str();
         let here = world.node_configs_of(name).filter(|config| config.metadata.namespace.as_deref() == Some(namespace));
         // If two NodeConfigs are for one node, only the older one has values.
         let status = here.filter_map(|config| config.status.as_ref()).max_by_key(|status| status.sampled_at.as_ref());
-        KnownNode { name, labels: &node.labels, status }
+        SelectableNode { name, labels: &node.labels, status }
     });
-    amount(source, known, now)
+    sources::node_value(source, nodes, now)
+}
+
+/// Evaluates the sources `loop` of the metrics; None if no metric has one.
+pub fn loop_values(ctx: &Context, object: &Monitoring, before: &MonitoringStatus) -> Option<Measurement> {
+    let target = object.spec.target.as_ref().map(|target| target.name.as_str()).unwrap_or_default();
+    let mut measurement = Measurement::default();
+    for metric in &object.spec.metrics {
+        let Some(source) = &metric.source.loop_ else { continue };
+        let name = source.name.as_deref().unwrap_or(target);
+        let key = Key::new(object.id().key.namespace, name);
+        let family = ctx.store.read(|world| world.family(&key));
+        let Some(decisions) = family.and_then(|family| LoopDecisions::of_loop(family, ctx.now())) else {
+            measurement.values.insert(metric.name.clone(), Err(format!("there is no loop {name} with a Decision")));
+            continue;
+        };
+        let previous = before.last_served.iter().find(|last| last.metric == metric.name);
+        let least_served = decisions.least_served(&metric.name, source, previous);
+        measurement.values.insert(metric.name.clone(), Ok(last_served::imbalance(&least_served).to_string().into()));
+        measurement.last_served.push((metric.name.clone(), least_served));
+    }
+    (!measurement.values.is_empty()).then_some(measurement)
+}
+
+/// Decisions of a loop.
+struct LoopDecisions {
+    /// Effective rank of its metrics. Includes tuning that the loop may not have applied yet.
+    rank: Vec<String>,
+    /// Status of its Decision.
+    status: DecisionStatus,
+}
+
+impl LoopDecisions {
+    /// None if the loop has no Decision.
+    fn of_loop(family: Family, now: Timestamp) -> Option<Self> {
+        let family = family.own();
+        let decision = family.decision?;
+        let executor = family.execution.as_deref().and_then(Executor::from_execution);
+        let status = family.parent.status.clone().unwrap_or_default();
+        let policy = effective_policy::effective(&family.parent.spec, &status.tuning, status.effective.as_ref(), now);
+        let rank = policy.map_or_else(|_| decision.spec.rank.clone(), |policy| policy.rank);
+        Some(Self { rank, status: settlement::with_outcome(decision.status.as_ref()?, executor, now) })
+    }
+
+    fn least_served(&self, metric: &str, source: &LoopHistory, previous: Option<&LastServed>) -> LastServed {
+        let window = source.window.map_or(last_served::DEFAULT_WINDOW, i64::from);
+        last_served::find_least_served(metric, previous, &self.rank, &self.status, window)
+    }
 }

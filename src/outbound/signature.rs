@@ -1,4 +1,4 @@
-//! The signature of a notification according to Standard Webhooks: HMAC-SHA256 of id, time and body.
+//! The signature of an event according to Standard Webhooks: HMAC-SHA256 of id, time and body.
 
 use base64::Engine;
 use base64::alphabet::STANDARD as ALPHABET;
@@ -6,9 +6,6 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use jiff::Timestamp;
 use ring::hmac;
-
-/// Key in the Secret's data that contains the signing key.
-pub const SECRET_KEY: &str = "hmac";
 
 /// Prefix of a signing key in base64.
 const PREFIX: &[u8] = b"whsec_";
@@ -46,4 +43,46 @@ fn key(value: &[u8]) -> Result<Vec<u8>, &'static str> {
         None => value.to_vec(),
     };
     if key.is_empty() { Err("is empty") } else { Ok(key) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// The signature of the Python library `standardwebhooks`.
+    #[rstest]
+    #[case(b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", FIRST)]
+    #[case(b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", FIRST)]
+    #[case(b"sesame", SECOND)]
+    #[case(b"sesame\r\n", SECOND)]
+    #[case(b"whsec_c2VzYW1l", SECOND)]
+    fn a_signature_is_that_of_the_libraries(#[case] value: &[u8], #[case] expected: &str) {
+        let (id, at) = ("msg_p5jXN8AQM9LWM0D4loKWxJek", Timestamp::from_second(1_614_265_330).unwrap());
+        let headers = sign(value, id, at, b"{\"test\": 2432232314}").unwrap();
+        let expected = [
+            ("webhook-id", id.to_owned()),
+            ("webhook-timestamp", "1614265330".to_owned()),
+            ("webhook-signature", expected.to_owned()),
+        ];
+        assert_eq!(headers, expected);
+    }
+
+    const FIRST: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+    const SECOND: &str = "v1,9JN84ql2FZPY4JL8M4tCtNockCs51tKJQSDrurk9Nvg=";
+
+    fn signed(value: &[u8]) -> Result<SignatureHeaders, &'static str> {
+        sign(value, "a", Timestamp::UNIX_EPOCH, b"")
+    }
+
+    #[test]
+    fn what_is_no_key_signs_nothing_and_a_binary_key_is_taken_whole() {
+        assert_eq!(signed(b""), Err("is empty"));
+        assert_eq!(signed(b"\n"), Err("is empty"));
+        assert_eq!(signed(b"whsec_"), Err("is empty"));
+        assert_eq!(signed(b"whsec_*"), Err("is not base64 after whsec_"));
+        assert_ne!(signed(b"\xff\n"), signed(b"\xff"));
+        assert_eq!(signed(b"whsec_YWE="), signed(b"whsec_YWE"), "padding is not asked for");
+    }
 }
