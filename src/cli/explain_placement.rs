@@ -54,7 +54,7 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
         CompiledPolicy::of(&policy).map_err(|(reason, words)| Error::BadPolicy(format!("{reason:?}: {words}")))?;
     let pod = the_pod(&asked, &client, &namespace).await?;
     let placed = PlacedPod::from(&pod);
-    let saved = read::saved_memory(&client, &policy).await;
+    let saved = read::saved_values(&client, &policy).await;
     let mut world = World::default();
     world.apply(policy, Origin::Watch);
     load::<Node, NodeFact>(&mut world, Api::all(client.clone()), |_| true).await?;

@@ -12,10 +12,10 @@ use ganglion_core::facts::{Owner, default_requests};
 use ganglion_core::world::World;
 use ganglion_placement::cache::PlacementCache;
 use ganglion_placement_plan::inventory::Inventory;
+use ganglion_placement_plan::learned::LearnedRewards;
 use ganglion_placement_plan::pigeon::LearnedDemand;
 use ganglion_placement_plan::policy::{CompiledPolicy, PolicyMember};
 use ganglion_placement_plan::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
-use ganglion_placement_plan::reward::RewardMemory;
 
 /// The ranking of one policy for the pods of one plan.
 struct PolicyRanking {
@@ -25,7 +25,7 @@ struct PolicyRanking {
     inventory: Inventory,
     learned: LearnedDemand,
     siblings: Option<Siblings>,
-    rewards: Arc<RewardMemory>,
+    rewards: Arc<LearnedRewards>,
     now: Timestamp,
 }
 
@@ -45,7 +45,7 @@ impl NodeRanker for PolicyRanker {
         let policy = policy.map_err(|(_, words)| RankError::Invalid(words))?;
         let pod = placed(pod);
         let inventory = self.0.copy(world);
-        let learned = inventory.learned_with(&pod.scheduler, pod.requests);
+        let learned = inventory.learned.demand_with(&pod.scheduler, pod.requests);
         let siblings = Siblings::of(world, &pod);
         let rewards = self.0.rewards(&policy.name);
         Ok(Box::new(PolicyRanking { policy, pod, inventory, learned, siblings, rewards, now }))

@@ -7,12 +7,8 @@ use crate::source::{Package, WORKSPACE, path};
 
 /// Modules whose children use each other in a circle today. The list may only shrink.
 const STILL_CIRCULAR: &[(&str, &str)] = &[
-    ("ganglion-actions", "crate"),
     ("ganglion-actions-plan", "crate"),
-    ("ganglion-api", "crate"),
     ("ganglion-core", "crate::world"),
-    ("ganglion-placement", "crate"),
-    ("ganglion-placement-plan", "crate"),
     ("ganglion-pools", "crate"),
     ("testkit", "crate"),
 ];

@@ -6,10 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use super::chassis::Chassis;
-use super::path::SensorPath;
+use super::document::SensorPath;
 use super::sensor::Sensor;
-use super::walk::{Walk, is_missing};
+use super::walk::{Chassis, RedfishSearch, is_missing};
 use super::{Error, Fetch, SensorPaths};
 
 /// Maximum number of systems of a service, and of chassis in a group.
@@ -42,7 +41,7 @@ pub async fn inlet<F: Fetch>(fetch: &F, known: Option<&SensorPath>, wanted: Opti
             return sensor.inlet();
         }
     }
-    Search { walk: Walk::new(fetch), wanted, silent: None }.run().await?.inlet()
+    Search { walk: RedfishSearch::new(fetch), wanted, silent: None }.run().await?.inlet()
 }
 
 /// Reads the sensor at this path. None if it does not exist.
@@ -56,7 +55,7 @@ async fn poll<F: Fetch>(fetch: &F, path: &SensorPath) -> Result<Option<Sensor>, 
 
 /// Search for the sensor.
 struct Search<'a, F> {
-    walk: Walk<'a, F>,
+    walk: RedfishSearch<'a, F>,
     /// Name or Id of the sensor, if the user names one.
     wanted: Option<&'a str>,
     /// Intake sensor without a reading.

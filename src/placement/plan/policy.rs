@@ -9,9 +9,9 @@
 use jiff::SignedDuration;
 
 use super::agents::{Agent, compile};
+use super::learned::RewardRules;
 use super::question::{NodeRejection, Opinion, PlacedPod, PlacementQuestion};
 use super::record::{NodeRecord, SampleRules};
-use super::reward::RewardRules;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::placement_policy::{PlacementPolicy, PolicyMode};
 use ganglion_api::scalars::DurationText;

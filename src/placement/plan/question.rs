@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 
 use super::inventory::Inventory;
+use super::learned::LearnedRewards;
 use super::pigeon::LearnedDemand;
 use super::record::{NodeRecord, SampleRules};
-use super::reward::RewardMemory;
 use ganglion_api::placement_policy::DEFAULT_SCHEDULER;
 use ganglion_core::facts::{Key, Owner, Requests, SPREAD_RATE, cores, requests};
 use ganglion_core::world::World;
@@ -104,7 +104,7 @@ pub struct PlacementQuestion<'a> {
     pub learned: &'a LearnedDemand,
     pub siblings: Option<&'a Siblings>,
     /// Values that the policy learned from running and failed pods.
-    pub rewards: &'a RewardMemory,
+    pub rewards: &'a LearnedRewards,
 }
 
 /// Rejection of a candidate.

@@ -8,8 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::congestion::Congestion;
 use super::pigeon::{PigeonNode, PigeonResource, Row};
-use super::safe::statistics::{self, Basis, Statistics};
-use super::safe::{PerResource, Usage};
+use super::safe::{self, Basis, PerResource, Statistics, Usage};
 use super::sample::{self, is_expired, is_unmeasured};
 use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::node_config::status::{NodeReading, NodeValue};
@@ -225,6 +224,14 @@ pub fn sizes(amounts: Requests, pods: i64) -> Row {
     row
 }
 
+/// Converts the requests of a pod to its demand, by [`RESOURCES`].
+pub fn demand(requests: Requests) -> Row {
+    let Requests { cpu, memory, gpu, storage } = requests;
+    let mut row = [cpu, memory, 1, gpu, storage].map(|amount| amount as f64);
+    row.iter_mut().zip(RESOURCES).for_each(|(amount, resource)| *amount = resource.demand(*amount));
+    row
+}
+
 /// Congestion from the node's annotations, and the time of its measurement.
 fn congestion(node: &NodeFact) -> Option<(Congestion, Option<Timestamp>)> {
     let annotation = |key: &str| node.published.get(key).map(String::as_str);
@@ -235,7 +242,7 @@ fn congestion(node: &NodeFact) -> Option<(Congestion, Option<Timestamp>)> {
 /// Usage from the node's annotations.
 fn published(node: &NodeFact) -> Option<UsageSample> {
     let annotation = |key: &str| node.published.get(key).map(String::as_str);
-    let (cpu, memory) = (statistics::CPU.read(annotation), statistics::MEMORY.read(annotation));
+    let (cpu, memory) = (safe::CPU.read(annotation), safe::MEMORY.read(annotation));
     if cpu.is_none() && memory.is_none() {
         return None;
     }

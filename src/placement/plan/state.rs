@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::agents::AgentError;
 use super::inventory::Inventory;
-use super::memory::SavePlan;
+use super::learned::SavePlan;
 use super::policy::CompiledPolicy;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::placement_policy::status::AgentStatus;

@@ -17,7 +17,7 @@ use ganglion_core::world::Fact;
 use ganglion_pools_plan::plan::follows;
 use ganglion_pools_plan::state::{PoolState, health, refused, status};
 use ganglion_runtime::error::Error;
-use ganglion_runtime::events::{EventText, reference};
+use ganglion_runtime::events::{ConditionChange, ConditionEvent, EventText, condition_events, reference};
 
 /// Minimum time between two status writes that change no condition status: reasons change many times during a handover.
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);
@@ -132,12 +132,14 @@ fn behind(memory: &Memory, seen: &Seen) -> Option<Timestamp> {
     dues.flatten().filter(|due| *due > seen.now).min()
 }
 
+/// Conditions of a pool that have events.
+const EVENTS: [ConditionEvent; 2] = [
+    ConditionEvent::warning("Stalled", "True", ConditionChange::Reason),
+    ConditionEvent::normal("Ready", "True", ConditionChange::Reason),
+];
+
 /// Events for a new status: the assignment changed, all workers converged, or somebody has to solve a problem.
 fn events(old: &SwarmPoolStatus, new: &SwarmPoolStatus) -> Vec<EventText> {
-    let found = |status: &SwarmPoolStatus, kind: &str| {
-        let found = status.conditions.iter().find(|one| one.type_ == kind && one.status == "True");
-        found.map(|one| (one.reason.clone(), one.message.clone()))
-    };
     // The version makes the events of two assignments differ, so that they are not aggregated.
     let about = new.version.map(|version| format!("version {version}"));
     let mut events = Vec::new();
@@ -145,11 +147,8 @@ fn events(old: &SwarmPoolStatus, new: &SwarmPoolStatus) -> Vec<EventText> {
         let note = format!("{}: {} to move to another worker", change.why, counted(new.moved.unwrap_or(0), "job"));
         events.push(EventText { warning: false, reason: "Dealt".to_owned(), note, about: about.clone() });
     }
-    for (kind, warning) in [("Stalled", true), ("Ready", false)] {
-        let (before, after) = (found(old, kind), found(new, kind));
-        if let Some((reason, note)) = after.filter(|after| before.as_ref().map(|one| &one.0) != Some(&after.0)) {
-            events.push(EventText { warning, reason, note, about: about.clone() });
-        }
+    for event in condition_events(&EVENTS, &old.conditions, &new.conditions) {
+        events.push(EventText { about: about.clone(), ..event });
     }
     events
 }

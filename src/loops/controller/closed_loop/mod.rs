@@ -13,7 +13,6 @@
 
 mod assessed;
 mod children;
-mod events;
 mod preflight;
 mod report;
 

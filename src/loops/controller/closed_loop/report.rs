@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::assessed::Assessed;
-use super::{ClosedLoopMemory, STATUS, events};
+use super::{ClosedLoopMemory, STATUS};
 use ganglion_api::closed_loop::tunable::Tuning;
 use ganglion_api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use ganglion_core::status::StatusChange;
@@ -14,6 +14,7 @@ use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::validate::assessment::{self, ChildStatuses, LoopProblem};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
+use ganglion_runtime::events::{ConditionChange, ConditionEvent, condition_events};
 
 /// Minimum time between two writes of the loop's status that change only the summary of decisions; the children record
 /// each decision. A random time of up to the same length is added, so that loops that started together do not all write
@@ -23,6 +24,13 @@ const SUMMARY: SignedDuration = SignedDuration::from_secs(15);
 /// Minimum time between a decision and the write of its summary. The outcome usually follows within that time, so that
 /// one write covers both. A random time of up to three times this length is added.
 const OUTCOME: SignedDuration = SignedDuration::from_secs(1);
+
+/// Conditions that say why a loop does not act, which have events.
+const EVENTS: [ConditionEvent; 3] = [
+    ConditionEvent::warning("Stalled", "True", ConditionChange::Message),
+    ConditionEvent::warning("Conflict", "True", ConditionChange::Message),
+    ConditionEvent::warning("Preflight", "False", ConditionChange::Message),
+];
 
 /// Writes the status of the loop if it changed. Returns the time at which a postponed summary is due.
 pub async fn write(
@@ -57,7 +65,7 @@ pub async fn write(
             }
         }
     }
-    STATUS.write(ctx, &**parent, &status, events::transition_event(&stored, &status)).await?;
+    STATUS.write(ctx, &**parent, &status, condition_events(&EVENTS, &stored.conditions, &status.conditions)).await?;
     (memory.reported_at, memory.summary_due) = (Some(now), None);
     // If another loop tuned this one between the read and the write, reconcile again at once.
     let written = ctx.store.read(|world| world.table::<ClosedLoop>().get(&key).cloned());

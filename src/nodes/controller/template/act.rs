@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use ganglion_api::marks;
 use ganglion_api::node_config::template::NodeConfigTemplate;
@@ -14,7 +14,7 @@ use ganglion_api::node_config::{NodeConfig, NodeConfigSpec};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::Fact;
 use ganglion_nodes_plan::template::name;
-use ganglion_nodes_plan::template::plan::{Write, is_labelled};
+use ganglion_nodes_plan::template::plan::{ConfigWrite, is_labelled};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 
@@ -25,7 +25,7 @@ const MAX_REFUSED: usize = 16;
 pub async fn write_all(
     ctx: &Context,
     template: &NodeConfigTemplate,
-    writes: &[Write],
+    writes: &[ConfigWrite],
     concurrency: usize,
 ) -> Result<(), Error> {
     let (mut first, mut refused) = (None, 0);
@@ -45,11 +45,11 @@ pub async fn write_all(
     first.map_or(Ok(()), Err)
 }
 
-async fn perform(ctx: &Context, template: &NodeConfigTemplate, write: &Write) -> Result<(), Error> {
+async fn perform(ctx: &Context, template: &NodeConfigTemplate, write: &ConfigWrite) -> Result<(), Error> {
     match write {
-        Write::Create { name, spec } => create(ctx, template, name, spec).await,
-        Write::Change { config, spec } => change(ctx, template, config, spec).await,
-        Write::Delete { config } => ctx.delete_own("DeleteNodeConfig", &**config).await,
+        ConfigWrite::Create { name, spec } => create(ctx, template, name, spec).await,
+        ConfigWrite::Change { config, spec } => change(ctx, template, config, spec).await,
+        ConfigWrite::Delete { config } => ctx.delete_own("DeleteNodeConfig", &**config).await,
     }
 }
 
@@ -101,6 +101,8 @@ fn change_of(template: &NodeConfigTemplate, config: &NodeConfig, spec: &NodeConf
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn config(labels: Value) -> NodeConfig {

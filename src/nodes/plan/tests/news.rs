@@ -79,13 +79,13 @@ fn a_new_generation_that_changes_nothing_waits_for_its_polls() {
         next.conditions.iter_mut().for_each(|one| one.observed_generation = next.observed_generation);
         next
     };
-    let asked = StatusTimes { polled_since: at(10), ..times(0) };
-    assert_eq!(rule().timing(&first, &next(20.0), asked, at(11)), StatusTiming::At(at(15)));
-    assert_eq!(rule().timing(&first, &next(20.0), asked, at(15)), StatusTiming::Now);
-    assert_eq!(rule().timing(&first, &next(25.0), asked, at(11)), StatusTiming::Now);
+    let polled = StatusTimes { polled_since: at(10), ..times(0) };
+    assert_eq!(rule().timing(&first, &next(20.0), polled, at(11)), StatusTiming::At(at(15)));
+    assert_eq!(rule().timing(&first, &next(20.0), polled, at(15)), StatusTiming::Now);
+    assert_eq!(rule().timing(&first, &next(25.0), polled, at(11)), StatusTiming::Now);
     let mut suspended = next(20.0);
     suspended.conditions[0].reason = "Suspended".to_owned();
-    assert_eq!(rule().timing(&first, &suspended, asked, at(11)), StatusTiming::Now);
+    assert_eq!(rule().timing(&first, &suspended, polled, at(11)), StatusTiming::Now);
 }
 
 proptest! {

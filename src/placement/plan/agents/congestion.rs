@@ -8,17 +8,17 @@ use ganglion_api::placement_policy::agents::CongestionAgent;
 use ganglion_core::facts::{CONGESTION, CONGESTION_SAMPLED_AT};
 
 #[derive(Debug)]
-struct Congestion(CongestionRules);
+struct CongestionScorer(CongestionRules);
 
 pub fn compile(options: &CongestionAgent) -> Result<Box<dyn Agent>, AgentError> {
     let rules = match decimal(options.max.as_ref(), 0.0)? {
         0.0 => CongestionRules::default(),
         max => CongestionRules::new(max),
     };
-    Ok(Box::new(Congestion(rules)))
+    Ok(Box::new(CongestionScorer(rules)))
 }
 
-impl Agent for Congestion {
+impl Agent for CongestionScorer {
     fn score(&self, question: &PlacementQuestion<'_>) -> Opinion {
         let found = |node: &NodeRecord| node.congestion(question.now, &question.rules);
         if !question.candidates.iter().flatten().any(|node| found(node).is_some()) {

@@ -12,7 +12,7 @@ use ganglion_core::expression::{
 };
 
 #[derive(Debug)]
-struct Expression {
+struct ExpressionScorer {
     filter: Option<Condition>,
     score: Option<NodeScore>,
 }
@@ -23,7 +23,7 @@ pub fn compile(options: &ExpressionAgent) -> Result<Box<dyn Agent>, AgentError> 
     };
     let filter = options.filter.as_deref().map(Condition::parse).transpose().map_err(failed("filter"))?;
     let score = options.score.as_deref().map(NodeScore::parse).transpose().map_err(failed("score"))?;
-    Ok(Box::new(Expression { filter, score }))
+    Ok(Box::new(ExpressionScorer { filter, score }))
 }
 
 /// Evaluates an expression on a node.
@@ -50,7 +50,7 @@ fn view<T>(question: &PlacementQuestion<'_>, record: &NodeRecord, look: impl FnO
     })
 }
 
-impl Agent for Expression {
+impl Agent for ExpressionScorer {
     fn filter(&self, question: &PlacementQuestion<'_>, rejections: &mut [Option<NodeRejection>]) {
         let Some(filter) = &self.filter else { return };
         let resolvable = filter.reads_pods();

@@ -14,9 +14,9 @@ use std::fmt::Debug;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::learned::RewardRules;
 use super::question::{NodeRejection, Opinion, PlacementQuestion};
 use super::record::{NodeRecord, SampleRules};
-use super::reward::RewardRules;
 use ganglion_api::placement_policy::agents::PolicyAgent;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::scalars::{Decimal, DurationText, Fraction};

@@ -1,10 +1,10 @@
 //! The agent `pigeon` of a policy. The formulas are in `placement::pigeon`.
 
 use super::{Agent, AgentError, words_of};
-use crate::inventory::demand;
 use crate::pigeon::{LearnedDemand, Objective, PigeonCluster, PigeonNode, PigeonRules, Row, priorities};
 use crate::question::{Opinion, PlacementQuestion};
 use crate::record::NodeRecord;
+use crate::record::demand;
 use ganglion_api::placement_policy::agents::{ConsolidateBy, PigeonAgent, PigeonObjective, PigeonResourceName};
 use ganglion_api::placement_policy::reasons::PolicyReason;
 

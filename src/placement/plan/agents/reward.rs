@@ -3,8 +3,8 @@
 use jiff::SignedDuration;
 
 use super::{Agent, AgentError, fraction, scores, time, words_of};
+use crate::learned::RewardRules;
 use crate::question::{Opinion, PlacementQuestion};
-use crate::reward::RewardRules;
 use ganglion_api::placement_policy::agents::RewardAgent;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_core::facts::pod_type;

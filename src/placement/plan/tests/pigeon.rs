@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde::Deserialize;
 
 use super::{assert_real, vectors};
-use crate::pigeon::demand::SMOOTHING;
+use crate::pigeon::SMOOTHING;
 use crate::pigeon::{
     LearnedDemand, Matrix, Objective, PigeonCluster, PigeonNode, PigeonResource, PigeonRules, Row, priorities,
 };

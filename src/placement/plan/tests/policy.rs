@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::inventory::{at, hold, node, pod, policy};
 use crate::explain::explain;
-use crate::inventory::{Inventory, demand};
-use crate::pigeon::demand::SMOOTHING;
+use crate::inventory::Inventory;
+use crate::learned::{FAILURE, LearnedRewards, RewardRules};
+use crate::pigeon::SMOOTHING;
 use crate::policy::CompiledPolicy;
 use crate::question::{Opinion, PlacedPod, PlacementQuestion, Siblings};
-use crate::reward::{FAILURE, RewardMemory, RewardRules};
+use crate::record::demand;
 use crate::wire::score;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::reasons::PolicyReason;
@@ -29,7 +30,7 @@ fn asked<R>(
 ) -> R {
     let mut inventory = Inventory::default();
     inventory.refresh(world);
-    let mut learned = inventory.learned(&pod.scheduler);
+    let mut learned = inventory.learned.demand(&pod.scheduler);
     learned.learn(&demand(pod.requests), SMOOTHING);
     let candidates: Vec<_> = ["a", "b", "c", "unknown"].iter().map(|name| inventory.node(name)).collect();
     let siblings = Siblings::of(world, pod);
@@ -46,8 +47,8 @@ fn asked<R>(
 }
 
 /// Learned values after pods of type web failed on b.
-fn rewards() -> RewardMemory {
-    let mut memory = RewardMemory::default();
+fn rewards() -> LearnedRewards {
+    let mut memory = LearnedRewards::default();
     memory.learn(("web", "b"), FAILURE, 5, &RewardRules::default());
     memory
 }

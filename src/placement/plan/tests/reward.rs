@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::inventory::{at, hold, identity, pod};
 use super::{assert_real, vectors};
-use crate::memory::SavedMemory;
-use crate::reward::{RewardLearner, RewardMemory, RewardRules, RewardSizes, updated};
+use crate::learned::LearnedValues;
+use crate::learned::{LearnedRewards, RewardLearner, RewardRules, RewardSizes, updated};
 use crate::wire;
 use ganglion_core::facts::{Owner, PodFact, PodRun, RunFailure};
 use ganglion_core::world::{Origin, PodFailure, World};
@@ -34,7 +34,7 @@ struct Expected {
 fn vectors_are_met() {
     for Vector { id, weight, initial, rewards, expected } in vectors("kuberl") {
         let rules = RewardRules { weight, initial, ..RewardRules::default() };
-        let mut memory = RewardMemory::default();
+        let mut memory = LearnedRewards::default();
         assert_eq!(rewards.len(), expected.trace.len(), "{id}");
         for (reward, value) in rewards.into_iter().zip(expected.trace) {
             memory.learn(("web", "n1"), reward, 1, &rules);
@@ -66,7 +66,7 @@ fn failed(uid: &str, pod_type: &str, node: &str, failures: &[RunFailure]) -> Pod
 /// Value after one failed pod. With a weight of 1, it is the reward itself.
 fn reward(failures: &[RunFailure]) -> f64 {
     let rules = RewardRules { weight: 1.0, ..RewardRules::default() };
-    let mut memory = RewardMemory::default();
+    let mut memory = LearnedRewards::default();
     memory.fail(&failed("u", "web", "n", failures), &rules);
     memory.of_type("web", &rules).of("n")
 }
@@ -88,7 +88,7 @@ fn failures_are_worth(#[case] failures: &[RunFailure], #[case] expected: f64) {
 #[test]
 fn each_failure_counts_once() {
     let rules = RewardRules::default();
-    let mut memory = RewardMemory::default();
+    let mut memory = LearnedRewards::default();
     let mut counts = |uid: &str, failure: RunFailure| {
         let before = memory.of_type("web", &rules).of("n");
         memory.fail(&failed(uid, "web", "n", &[failure]), &rules);
@@ -109,7 +109,7 @@ fn each_failure_counts_once() {
 #[test]
 fn unknown_nodes_have_the_initial_value() {
     let rules = RewardRules { initial: 0.7, ..RewardRules::default() };
-    let mut memory = RewardMemory::default();
+    let mut memory = LearnedRewards::default();
     assert_real("unknown type", memory.of_type("web", &rules).score("n2"), 7.0);
     memory.learn(("web", "n1"), 0.0, 1, &rules);
     let values = memory.of_type("web", &rules);
@@ -124,7 +124,7 @@ fn unknown_nodes_have_the_initial_value() {
 #[test]
 fn a_value_that_is_the_initial_one_again_needs_no_place() {
     let rules = RewardRules::default();
-    let mut memory = RewardMemory::default();
+    let mut memory = LearnedRewards::default();
     memory.learn(("web", "n"), 1.0, 1, &rules);
     assert_eq!(memory.len().0, 0);
     memory.learn(("web", "n"), 0.0, 1, &rules);
@@ -141,7 +141,7 @@ fn small() -> RewardRules {
 #[test]
 fn what_was_updated_least_recently_is_forgotten() {
     let rules = small();
-    let mut memory = RewardMemory::default();
+    let mut memory = LearnedRewards::default();
     for node in ["a", "b", "c", "a", "d"] {
         memory.learn(("web", node), 0.0, 1, &rules);
     }
@@ -164,7 +164,7 @@ fn fails(restarts: i32, finished: i64) -> PodRun {
 const OURS: &dyn Fn(&str) -> bool = &|scheduler| scheduler == "default-scheduler";
 
 fn value(learner: &RewardLearner, rules: &RewardRules, node: &str) -> f64 {
-    learner.memory().of_type("web", rules).of(node)
+    learner.rewards().of_type("web", rules).of(node)
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn running_pods_are_rewarded_once_a_period() {
     world.apply(web("q", 2, "a", 5, PodRun::Steady), Origin::Watch);
     learner.follow(&world, OURS, &rules, at(2400));
     assert_real("of two pods", value(&learner, &rules, "a"), expected(5));
-    assert_eq!(learner.memory().of_type("web", &rules).learned("b"), None);
+    assert_eq!(learner.rewards().of_type("web", &rules).learned("b"), None);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn after_a_restart_nothing_counts_twice() {
     world.apply(web("evicted", 1, "c", 5, PodRun::Failing([RunFailure::default()].into())), Origin::Watch);
     let mut before = RewardLearner::begin(&world, OURS, None, &rules);
     before.follow(&world, OURS, &rules, at(710));
-    let saved = SavedMemory::of(at(720), Default::default()).with_rewards(before.memory(), before.rewarded());
+    let saved = LearnedValues::of(at(720), Default::default()).with_rewards(before.rewards(), before.rewarded());
     world.apply(web("later", 2, "d", 5, fails(0, 730)), Origin::Watch);
     world.apply(web("new", 2, "e", 725, PodRun::Failing([RunFailure::default()].into())), Origin::Watch);
     let mut after = RewardLearner::begin(&world, OURS, Some(&saved), &rules);
@@ -289,7 +289,7 @@ proptest! {
     #[test]
     fn memory_stays_bounded_and_values_are_parts(happenings in happenings(), initial in 0.0..=1.0_f64) {
         let rules = RewardRules { initial, ..small() };
-        let mut memory = RewardMemory::default();
+        let mut memory = LearnedRewards::default();
         for happening in &happenings {
             match happening {
                 Happening::Failure(uid, pod_type, node, one) => {
@@ -306,7 +306,7 @@ proptest! {
         }
         let values: Vec<(String, String, f64)> =
             memory.values().map(|(pod_type, node, value)| (pod_type.to_owned(), node.to_owned(), value)).collect();
-        let again = RewardMemory::restored(&values, &rules);
+        let again = LearnedRewards::restored(&values, &rules);
         prop_assert!(again.values().eq(memory.values()));
     }
 

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use super::congestion::text;
 use super::{assert_real, vectors};
 use crate::risk::{BetaFit, certain};
-use crate::safe::statistics::{CPU, MEMORY};
 use crate::safe::{Basis, Judged, Moments, PerResource, SafeRules, StatisticKeys, Statistics, Usage};
+use crate::safe::{CPU, MEMORY};
 use crate::wire;
 use ganglion_core::facts::PUBLISHED;
 

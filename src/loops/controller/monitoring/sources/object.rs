@@ -5,7 +5,7 @@ use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::source::ObjectField;
 use ganglion_core::document::{self, Text};
 use ganglion_loops_plan::monitoring::SourceResult;
-use ganglion_outbound::body::Bounded;
+use ganglion_outbound::body::BoundedBody;
 use ganglion_outbound::client::objects::{ReadError, name};
 use ganglion_runtime::account::ObjectPath;
 
@@ -24,7 +24,7 @@ pub async fn read(reader: &SourceReader<'_>, source: &ObjectField) -> SourceResu
 
 impl SourceReader<'_> {
     /// Reads any object of the loop's namespace except Secrets.
-    pub async fn object(&self, id: &TargetRef) -> Result<Bounded, String> {
+    pub async fn object(&self, id: &TargetRef) -> Result<BoundedBody, String> {
         let TargetRef { api_version, kind, name: object } = id;
         // The schema refuses Secrets too, but a spec may be older than this rule of the schema.
         if kind == "Secret" {

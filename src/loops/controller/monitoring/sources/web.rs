@@ -6,7 +6,7 @@ use super::SourceReader;
 use ganglion_api::closed_loop::source::{Http, Prometheus};
 use ganglion_loops_plan::monitoring::SourceValue;
 use ganglion_outbound::client::{Outgoing, Unanswered};
-use ganglion_outbound::{json, prometheus as client};
+use ganglion_outbound::prometheus as client;
 
 type WebResult = Result<SourceValue, Unanswered>;
 
@@ -23,5 +23,5 @@ pub async fn prometheus(reader: &SourceReader<'_>, source: &Prometheus, within: 
 pub async fn http(reader: &SourceReader<'_>, source: &Http, within: Duration) -> WebResult {
     let request = Outgoing { url: &source.url, auth: source.auth.as_ref(), ca: source.ca.as_ref(), within };
     let answer = reader.sources.outbound.get(&reader.account, request).await?;
-    Ok(json::number(&answer, &source.path)?.into())
+    Ok(answer.number(&source.path)?.into())
 }
