@@ -83,7 +83,7 @@ pub async fn plan(
 ) -> Result<Vec<ActionPreview>, Error> {
     let mut all = Vec::new();
     for document in actions {
-        all.push(ask(client, namespace, document, basis.is_maker).await?);
+        all.push(dry_run(client, namespace, document, basis.is_maker).await?);
     }
     let is_accepted = |asked: &&CheckedDocument| matches!(asked.verdict, DryRunVerdict::Accepted(..));
     let namespaces: BTreeSet<&str> = all.iter().filter(is_accepted).map(|asked| asked.key.namespace.as_str()).collect();
@@ -140,7 +140,7 @@ fn policy_of(document: &Value) -> Option<&str> {
 }
 
 /// Asks the API server whether it would accept an action.
-async fn ask(client: &Client, namespace: &str, document: &Value, is_maker: bool) -> Result<CheckedDocument, Error> {
+async fn dry_run(client: &Client, namespace: &str, document: &Value, is_maker: bool) -> Result<CheckedDocument, Error> {
     let text = |path: &str| document.pointer(path).and_then(Value::as_str);
     let namespace = text("/metadata/namespace").unwrap_or(namespace);
     let named = Key::new(namespace, text("/metadata/name").or(text("/metadata/generateName")).unwrap_or_default());

@@ -37,7 +37,7 @@ where
     B: Body<Data = Bytes>,
 {
     let mut taken = STEP.min(limit);
-    let mut permit = in_flight.take(tenant, taken).await;
+    let mut permit = in_flight.acquire(tenant, taken).await;
     let mut body = std::pin::pin!(body);
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {

@@ -89,7 +89,7 @@ pub fn query_url(base: &str, query: &str) -> Result<Url, Error> {
 
 /// Parses the result of a query. Fails unless it is exactly one number.
 pub fn point(status: StatusCode, body: &[u8]) -> Result<Point, Error> {
-    result(status, body, one)
+    result(status, body, single_point)
 }
 
 /// Parses the result of a query that aggregates by this label, in the order of the answer. Fails if there are more than
@@ -132,7 +132,7 @@ fn data<'r, 'a>(reply: &'r QueryReply<'a>) -> Result<&'r Data<'a>, String> {
     reply.data.as_ref().ok_or_else(|| NOT_PROMETHEUS.to_owned())
 }
 
-fn one(data: &Data<'_>) -> Result<Point, String> {
+fn single_point(data: &Data<'_>) -> Result<Point, String> {
     let wrong = || NOT_PROMETHEUS.to_owned();
     let result = data.result.get().as_bytes();
     let (at, value) = match &*data.kind {

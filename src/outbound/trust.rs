@@ -48,7 +48,7 @@ pub enum Distrust {
 
 impl Distrust {
     /// Reason why the certificate is not trusted; None if the connection failed for another reason.
-    pub fn of(error: &(dyn StdError + 'static)) -> Option<Self> {
+    pub fn find_in(error: &(dyn StdError + 'static)) -> Option<Self> {
         let tls = causes(error).find_map(|cause| cause.downcast_ref::<rustls::Error>())?;
         let rustls::Error::InvalidCertificate(why) = tls else { return None };
         Some(match why {

@@ -376,7 +376,7 @@ fn failure(error: &reqwest::Error) -> Error {
             return Error::Unresolved(words.clone());
         }
     }
-    if let Some(why) = Distrust::of(error) {
+    if let Some(why) = Distrust::find_in(error) {
         return Error::Certificate(why);
     }
     match error {

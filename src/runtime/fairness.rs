@@ -148,7 +148,7 @@ impl FairLimit {
     }
 
     /// Waits for this number of permits, at most the share of one tenant.
-    pub async fn take(&self, tenant: &str, amount: usize) -> FairPermit {
+    pub async fn acquire(&self, tenant: &str, amount: usize) -> FairPermit {
         let own = self.semaphore(tenant);
         // The share of a tenant fits in a u32.
         let amount = amount.min(self.each) as u32;
@@ -231,14 +231,14 @@ mod tests {
     async fn one_tenant_cannot_use_up_what_all_share() {
         let full = Counter::default();
         let limit = FairLimit::new(8, full.clone());
-        let mut held = limit.take("a", 1).await;
+        let mut held = limit.acquire("a", 1).await;
         assert_eq!(held.grow(1), Ok(()));
         assert_eq!(held.grow(1), Err(LimitFull));
         let soon = Duration::from_secs(1);
-        assert!(tokio::time::timeout(soon, limit.take("a", 1)).await.is_err());
-        assert!(tokio::time::timeout(soon, limit.take("b", 2)).await.is_ok());
+        assert!(tokio::time::timeout(soon, limit.acquire("a", 1)).await.is_err());
+        assert!(tokio::time::timeout(soon, limit.acquire("b", 2)).await.is_ok());
         assert_eq!(full.get(), 2);
         drop(held);
-        assert!(tokio::time::timeout(soon, limit.take("a", 100)).await.is_ok(), "at most its part");
+        assert!(tokio::time::timeout(soon, limit.acquire("a", 100)).await.is_ok(), "at most its part");
     }
 }

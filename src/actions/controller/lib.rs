@@ -151,7 +151,7 @@ impl Reconciler for WorkloadActionController {
     /// Reads in the first round only: later rounds read what their own effects changed.
     async fn fetch(&self, key: &Key, memory: &mut ActionMemory) -> Result<(), Error> {
         if memory.pass.rounds == 0 {
-            self.notice(key);
+            self.note_first_plan(key);
             self.read_unanswered(key, memory).await?;
             self.read_owner(key, memory).await?;
         }

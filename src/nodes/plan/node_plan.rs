@@ -32,7 +32,7 @@ impl NodePlan {
         node_exists: bool,
         others: impl IntoIterator<Item = &'a NodeConfig>,
     ) -> Self {
-        let standing = Standing::of(object, namespaces, node_exists, others);
+        let standing = Standing::assess(object, namespaces, node_exists, others);
         Self { parsed: ParsedNodeSpec::parse(&object.spec), standing }
     }
 
@@ -69,7 +69,7 @@ pub enum Standing {
 impl Standing {
     /// Compares this NodeConfig with all others of its node. The order is the same for each of them: the oldest
     /// NodeConfig wins, ties are resolved by namespace and name.
-    pub fn of<'a>(
+    pub fn assess<'a>(
         own: &NodeConfig,
         namespaces: Namespaces,
         node_exists: bool,

@@ -56,7 +56,7 @@ impl Question {
     }
 
     /// Question whose answer contains this value.
-    pub fn of(value: NodeValue) -> Self {
+    pub fn about(value: NodeValue) -> Self {
         match value {
             NodeValue::InletTemperature => Self::InletTemperature,
             NodeValue::DifferentialPressure => Self::DifferentialPressure,
@@ -173,12 +173,12 @@ impl ParsedNodeSpec {
 
     /// Requested values, in the order of the status.
     pub fn values(&self) -> impl Iterator<Item = NodeValue> + '_ {
-        NodeValue::ALL.into_iter().filter(|value| self.sources.contains_key(&Question::of(*value)))
+        NodeValue::ALL.into_iter().filter(|value| self.sources.contains_key(&Question::about(*value)))
     }
 
     /// Interval between two measurements of this value; the default interval if the value is not requested.
     pub fn interval(&self, value: NodeValue) -> SignedDuration {
-        self.sources.get(&Question::of(value)).map_or(INTERVAL, |source| source.interval)
+        self.sources.get(&Question::about(value)).map_or(INTERVAL, |source| source.interval)
     }
 
     /// Longest interval between two measurements, over all sources.

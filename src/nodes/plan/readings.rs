@@ -84,7 +84,7 @@ impl Readings {
     }
 
     /// Records the result of a poll.
-    pub fn take(&mut self, value: NodeValue, result: Result<NodeSample, Problem>) {
+    pub fn record(&mut self, value: NodeValue, result: Result<NodeSample, Problem>) {
         let reading = self.0.entry(value).or_default();
         match result {
             Ok(sample) => *reading = KnownValue { last: Some(sample), restored: false, problem: None },
@@ -94,9 +94,9 @@ impl Readings {
 
     /// Removes the values of sources that `after` does not have or has at another place than `before`, and all values
     /// if the node changed.
-    pub fn keep(&mut self, before: &ParsedNodeSpec, after: &ParsedNodeSpec) {
+    pub fn retain_unchanged(&mut self, before: &ParsedNodeSpec, after: &ParsedNodeSpec) {
         let source =
-            |parsed: &ParsedNodeSpec, value| parsed.sources.get(&Question::of(value)).map(|one| one.source.clone());
+            |parsed: &ParsedNodeSpec, value| parsed.sources.get(&Question::about(value)).map(|one| one.source.clone());
         let same_node = before.node == after.node;
         self.0.retain(|value, _| {
             let now = source(after, *value);

@@ -84,7 +84,7 @@ impl Situation<'_> {
                 _ => Problem::new(NodeReason::Waiting, "the source has not answered yet"),
             });
             let is_known = known.is_some_and(|known| known.problem.is_some());
-            problem = is_known.then(|| with_advice(Question::of(value), why.reason, &why.words));
+            problem = is_known.then(|| with_advice(Question::about(value), why.reason, &why.words));
             problems.push((value, why));
         }
         if last.is_none() && problem.is_none() {
@@ -159,7 +159,7 @@ fn values(parsed: &ParsedNodeSpec, problems: &[(NodeValue, Problem)]) -> Health<
 fn message(problems: &[(NodeValue, Problem)]) -> String {
     let mut told: Vec<(Vec<&str>, String)> = Vec::new();
     for (value, Problem { reason, words }) in problems {
-        let words = with_advice(Question::of(*value), *reason, words);
+        let words = with_advice(Question::about(*value), *reason, words);
         match told.iter_mut().find(|(_, known)| *known == words) {
             Some((names, _)) => names.push(value.as_str()),
             None => told.push((vec![value.as_str()], words)),

@@ -127,12 +127,12 @@ impl<F: Fetch> Search<'_, F> {
                 continue;
             }
             let Some(document) = self.walk.get(&path).await? else { continue };
-            let chassis = Chassis::of(document.object());
+            let chassis = Chassis::parse(document.object());
             around.extend(chassis.contained_by.clone());
             if chassis.is_part { parts.push(chassis) } else { machines.push(chassis) }
         }
         for mut chassis in [machines, parts] {
-            if let Some(sensor) = self.look(&mut chassis).await? {
+            if let Some(sensor) = self.search_group(&mut chassis).await? {
                 return Ok((Some(sensor), around));
             }
         }
@@ -140,13 +140,13 @@ impl<F: Fetch> Search<'_, F> {
     }
 
     /// Finds the sensor in one of these chassis.
-    async fn look(&mut self, all: &mut [Chassis]) -> Result<Option<Sensor>, Error> {
+    async fn search_group(&mut self, all: &mut [Chassis]) -> Result<Option<Sensor>, Error> {
         if let Some(wanted) = self.wanted {
             let mut found = Vec::new();
             for chassis in all {
                 found.extend(self.named(chassis, wanted).await?);
             }
-            return self.one(found, |_| None);
+            return self.only(found, |_| None);
         }
         for place in [Place::Summary, Place::Sensors, Place::Temperatures, Place::Names] {
             let mut found = Vec::new();
@@ -157,7 +157,7 @@ impl<F: Fetch> Search<'_, F> {
                 let best = found.iter().filter(is_candidate).filter_map(Sensor::rank).min();
                 found.retain(|sensor| sensor.rank() == best);
             }
-            if let Some(sensor) = self.one(found, Sensor::rank)? {
+            if let Some(sensor) = self.only(found, Sensor::rank)? {
                 return Ok(Some(sensor));
             }
         }
@@ -197,7 +197,7 @@ impl<F: Fetch> Search<'_, F> {
 
     /// Selects the sensor with the best rank. Fails if several are equally good. None if there is no sensor or if it
     /// has no reading.
-    fn one(
+    fn only(
         &mut self,
         mut found: Vec<Sensor>,
         rank: impl Fn(&Sensor) -> Option<usize>,

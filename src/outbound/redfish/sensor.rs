@@ -41,7 +41,7 @@ enum SensorReading {
 
 impl Sensor {
     /// Parses a sensor.
-    fn of(object: BmcObject<'_>, path: SensorPath) -> Self {
+    fn parse(object: BmcObject<'_>, path: SensorPath) -> Self {
         let name = object.text("Name").or_else(|| object.text("DeviceName")).unwrap_or_default();
         let ids = ["Id", "MemberId", "SensorNumber"].into_iter().filter_map(|id| object.word(id));
         let state = object.object("Status").and_then(|status| status.text("State")).unwrap_or_default();
@@ -62,7 +62,7 @@ impl Sensor {
 
     fn alone(object: BmcObject<'_>, path: SensorPath) -> Option<Self> {
         let is_sensor = ["Reading", "ReadingCelsius", "ReadingType"].iter().any(|name| object.has(name));
-        is_sensor.then(|| Self::of(object, path))
+        is_sensor.then(|| Self::parse(object, path))
     }
 
     /// Parses the temperatures in a resource Thermal. Each gets a path by which it is found again.
@@ -76,7 +76,7 @@ impl Sensor {
                 object.word(property).filter(|word| is_plain_name(word) && count(property, word) == 1)
             });
             let member = found.unwrap_or_else(|| format!("/{TEMPERATURES}/{nth}"));
-            Self::of(*object, SensorPath::member(resource, member))
+            Self::parse(*object, SensorPath::member(resource, member))
         };
         all.iter().enumerate().map(of).collect()
     }
@@ -92,7 +92,7 @@ impl Sensor {
             return Some(all.swap_remove(nth));
         }
         if member.starts_with('/') {
-            return document.object().pointer(member).map(|object| Self::of(object, path.clone()));
+            return document.object().pointer(member).map(|object| Self::parse(object, path.clone()));
         }
         let mut same = all.into_iter().filter(|one| one.path == *path || one.is(member));
         same.next().filter(|_| same.next().is_none())
@@ -103,7 +103,7 @@ impl Sensor {
         let member = "/TemperatureSummaryCelsius/Intake";
         let excerpt = metrics.object().pointer(member)?;
         let source = excerpt.text("DataSourceUri").and_then(|source| source.parse().ok());
-        Some((Self::of(excerpt, SensorPath::member(resource, member.to_owned())), source))
+        Some((Self::parse(excerpt, SensorPath::member(resource, member.to_owned())), source))
     }
 
     /// Whether `wanted` is its Name, one of its ids, or the last segment of its path.

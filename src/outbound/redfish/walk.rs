@@ -136,7 +136,7 @@ enum SensorList {
 
 impl Chassis {
     /// Parses a chassis.
-    pub(super) fn of(object: BmcObject<'_>) -> Self {
+    pub(super) fn parse(object: BmcObject<'_>) -> Self {
         let kind = object.text("ChassisType").unwrap_or_default();
         let link = |name| object.link(name).map(str::to_owned);
         let enclosing = object.object("Links").and_then(|links| links.link("ContainedBy"));

@@ -72,14 +72,14 @@ impl PlacementCache {
         if let Some(compiled) = cached.get(name).filter(|compiled| compiled.is_of(object)) {
             return compiled.policy.clone();
         }
-        let compiled = CachedPolicy::of(object);
+        let compiled = CachedPolicy::compile(object);
         let policy = compiled.policy.clone();
         cached.insert(name.to_owned(), compiled);
         policy
     }
 
     /// Evaluates a policy for a pod and these nodes.
-    pub fn ask<R>(
+    pub fn evaluate<R>(
         &self,
         policy: &CompiledPolicy,
         pod: &PlacedPod,
@@ -89,7 +89,7 @@ impl PlacementCache {
     ) -> R {
         let (siblings, known) = self.0.store.read(|world| {
             self.refresh(world);
-            let siblings = if policy.reads_siblings() { Siblings::of(world, pod) } else { None };
+            let siblings = if policy.reads_siblings() { Siblings::from_world(world, pod) } else { None };
             (siblings, world.pod(&pod.key).is_some_and(|known| known.id.uid == pod.uid))
         });
         let inventory = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner);
@@ -164,11 +164,11 @@ impl PlacementCache {
 }
 
 impl CachedPolicy {
-    fn of(object: &PlacementPolicy) -> Self {
+    fn compile(object: &PlacementPolicy) -> Self {
         Self {
             uid: object.metadata.uid.clone(),
             generation: object.metadata.generation,
-            policy: CompiledPolicy::of(object).map(Arc::new),
+            policy: CompiledPolicy::compile(object).map(Arc::new),
         }
     }
 

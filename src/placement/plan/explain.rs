@@ -97,7 +97,7 @@ pub fn explain(
     };
     let rewards = policy.rewards().map(begin).unwrap_or_default();
     let learned = inventory.learned.demand_with(&pod.scheduler, pod.requests);
-    let siblings = Siblings::of(world, pod);
+    let siblings = Siblings::from_world(world, pod);
     let mut records: Vec<&NodeRecord> = inventory.nodes().collect();
     records.sort_unstable_by_key(|record| record.name());
     let candidates: Vec<Option<&NodeRecord>> = records.iter().map(|record| Some(*record)).collect();
@@ -138,7 +138,7 @@ fn answered(
                 Opinion::Scores(scores) => scores.get(at).copied().filter(|_| rejection.is_none()),
                 Opinion::FilterOnly | Opinion::Abstains(_) => None,
             },
-            reason: member.agent.words(question, at),
+            reason: member.agent.explain(question, at),
         };
         ExplainedCandidate {
             name: record.name().to_owned(),

@@ -52,7 +52,7 @@ impl Inventory {
     }
 
     fn update(&mut self, world: &World, name: &str) {
-        let record = world.shared_node(name).map(|node| NodeRecord::of(world, node));
+        let record = world.shared_node(name).map(|node| NodeRecord::from_world(world, node));
         let known = self.places.get(name).copied();
         if record.is_none() && known.is_none() {
             return;

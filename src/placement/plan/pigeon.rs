@@ -199,19 +199,19 @@ enum Allocation {
 
 impl PigeonCluster {
     /// Statistics of the nodes that count. Takes some microseconds for a thousand nodes.
-    pub fn of(rules: PigeonRules, nodes: impl Iterator<Item = PigeonNode> + Clone) -> Self {
+    pub fn new(rules: PigeonRules, nodes: impl Iterator<Item = PigeonNode> + Clone) -> Self {
         let resources = rules.resources.clamp(1, MAX_RESOURCES);
         let rules = PigeonRules { resources, prime: rules.prime.min(resources - 1), ..rules };
         let counted = nodes.filter(|node| node.counted);
         let prime = || counted.clone().filter_map(|node| utilisation(&node, rules.prime, 0.0));
-        let deviation = |sign| Allocation::Deviation { sums: Sums::of(1, prime().map(alone)), sign };
+        let deviation = |sign| Allocation::Deviation { sums: Sums::new(1, prime().map(alone)), sign };
         let allocation = match rules.objective {
             Objective::LoadBalance => deviation(1.0),
             Objective::ConsolidateByDeviation => deviation(-1.0),
-            Objective::Consolidate => Allocation::Unbalance(Ranks::of(prime().map(bounded).collect())),
+            Objective::Consolidate => Allocation::Unbalance(Ranks::new(prime().map(bounded).collect())),
             Objective::AdaptiveBinPacking => {
                 let rows = counted.clone().map(|node| utilisations(&node, &Row::default(), resources));
-                Allocation::Variation { sums: Sums::of(resources, rows), mean_capacity: mean_capacity(counted) }
+                Allocation::Variation { sums: Sums::new(resources, rows), mean_capacity: mean_capacity(counted) }
             }
         };
         Self { rules, allocation }
@@ -338,7 +338,7 @@ struct Distribution {
 
 impl Sums {
     /// Sums rows in one pass by Welford's method, since the rows are read for every pod.
-    pub fn of(columns: usize, rows: impl Iterator<Item = Row>) -> Self {
+    pub fn new(columns: usize, rows: impl Iterator<Item = Row>) -> Self {
         let columns = columns.clamp(1, MAX_RESOURCES);
         let mut sums =
             Self { columns, count: 0.0, center: Row::default(), first: Row::default(), second: Matrix::default() };
@@ -409,7 +409,7 @@ struct Ranks {
 }
 
 impl Ranks {
-    pub fn of(mut utilisations: Vec<f64>) -> Self {
+    pub fn new(mut utilisations: Vec<f64>) -> Self {
         utilisations.sort_unstable_by(f64::total_cmp);
         let count = utilisations.len().max(1) as f64;
         let center = utilisations.iter().sum::<f64>() / count;

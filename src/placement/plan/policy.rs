@@ -46,7 +46,7 @@ pub struct Scored {
 
 impl CompiledPolicy {
     /// Compiles the spec. If an option is invalid, the text names the agent.
-    pub fn of(policy: &PlacementPolicy) -> Result<Self, (PolicyReason, String)> {
+    pub fn compile(policy: &PlacementPolicy) -> Result<Self, (PolicyReason, String)> {
         let spec = &policy.spec;
         let default = SampleRules::default();
         let rules = SampleRules {

@@ -72,7 +72,7 @@ pub struct Siblings {
 
 impl Siblings {
     /// Siblings in the ReplicaSet that controls the pod; None if no cached ReplicaSet does.
-    pub fn of(world: &World, pod: &PlacedPod) -> Option<Self> {
+    pub fn from_world(world: &World, pod: &PlacedPod) -> Option<Self> {
         let owner = pod.controller.as_ref().filter(|owner| owner.kind == "ReplicaSet")?;
         let set = world.set(&Key::new(&pod.key.namespace, &owner.name)).filter(|set| set.id.uid == owner.uid)?;
         let mut on_nodes = HashMap::new();

@@ -28,7 +28,7 @@ pub(super) struct BetaFit {
 impl BetaFit {
     /// Fits a distribution to a mean, 0 < mean < 1, and a deviation. A deviation that is impossible for this mean is
     /// lowered.
-    pub fn of(mean: f64, deviation: f64) -> Self {
+    pub fn fit(mean: f64, deviation: f64) -> Self {
         let largest = mean * (1.0 - mean);
         let variance = (deviation * deviation).min(MAX_VARIANCE * largest);
         let size = largest / variance - 1.0;
@@ -54,7 +54,7 @@ impl BetaFit {
 /// Probability that the utilisation exceeds a threshold, given its mean and its deviation, all as fractions of 1. If an
 /// argument is NaN, the risk is 1, since nothing shows that the node is safe.
 pub fn risk(mean: f64, deviation: f64, threshold: f64) -> f64 {
-    certain(mean, deviation, threshold).unwrap_or_else(|| BetaFit::of(mean, deviation).exceeds(mean, threshold))
+    certain(mean, deviation, threshold).unwrap_or_else(|| BetaFit::fit(mean, deviation).exceeds(mean, threshold))
 }
 
 /// Upper bound of [`risk`] that is calculated a hundred times as fast. Enough to accept a node, which is the common
@@ -62,7 +62,7 @@ pub fn risk(mean: f64, deviation: f64, threshold: f64) -> f64 {
 pub fn risk_at_most(mean: f64, deviation: f64, threshold: f64) -> f64 {
     certain(mean, deviation, threshold).unwrap_or_else(|| {
         let distance = threshold - mean;
-        if distance > 0.0 { (-BetaFit::of(mean, deviation).exponent(distance)).exp() } else { 1.0 }
+        if distance > 0.0 { (-BetaFit::fit(mean, deviation).exponent(distance)).exp() } else { 1.0 }
     })
 }
 

@@ -59,7 +59,7 @@ pub struct Coverage {
 
 impl Coverage {
     /// Coverage of the nodes that accept pods.
-    pub fn of(policy: &CompiledPolicy, inventory: &Inventory, now: Timestamp) -> Self {
+    pub fn count(policy: &CompiledPolicy, inventory: &Inventory, now: Timestamp) -> Self {
         let nodes: Vec<_> = inventory.nodes().filter(|node| node.row.counted).collect();
         let agents = policy.agents.iter().map(|member| {
             let lacking: Vec<String> =

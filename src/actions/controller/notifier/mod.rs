@@ -142,7 +142,7 @@ struct UnderWay {
 impl UnderWay {
     async fn make(mut self, action: Arc<WorkloadAction>) {
         let notifier = Arc::clone(&self.notifier);
-        let _permit = notifier.attempts.take(&self.action.key.namespace, 1).await;
+        let _permit = notifier.attempts.acquire(&self.action.key.namespace, 1).await;
         let (key, receiver, number) = (&self.action.key, self.attempt.receiver, self.attempt.number);
         let (word, result) = send::send(&notifier.ctx, &notifier.outbound, &action, receiver).await;
         notifier.ctx.metrics.notifications.get_or_create(&ReasonLabel { reason: word }).inc();

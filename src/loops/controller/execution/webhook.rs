@@ -26,7 +26,7 @@ pub async fn act(
     webhook: &Webhook,
 ) -> EffectResult {
     let outbound = &controller.outbound;
-    let _permit = outbound.requests.take(&actor.account.namespace, 1).await;
+    let _permit = outbound.requests.acquire(&actor.account.namespace, 1).await;
     let (auth, ca, within) = (webhook.auth.as_ref(), webhook.ca.as_ref(), outbound.request_timeout);
     let request = Outgoing { url: &webhook.url, auth, ca, within };
     let body = event(actor, decision, id).to_string().into_bytes();

@@ -122,7 +122,7 @@ impl NodeState {
     fn replace_plan(&mut self, plan: NodePlan, now: Timestamp) {
         let before = self.plan.parsed.clone().unwrap_or_default();
         let after = plan.parsed.clone().unwrap_or_default();
-        self.readings.keep(&before, &after);
+        self.readings.retain_unchanged(&before, &after);
         if before.sources != after.sources || before.node != after.node {
             (self.model, self.model_problem, self.sensor) = (None, None, None);
             self.curve = KnownCurve::default();
@@ -215,7 +215,7 @@ impl PolledNodes {
         let (node, interval, needed) = (parsed.node.clone(), parsed.interval(value), parsed.inputs().contains(&value));
         let sample = result.as_ref().ok().cloned();
         let failed_before = known.readings.get(value).is_some_and(|known| known.problem.is_some());
-        known.readings.take(value, result);
+        known.readings.record(value, result);
         let unpredicted = || {
             let power = known.readings.get(NodeValue::Power);
             power.is_none_or(|power| power.last.is_none() || power.restored || power.problem.is_some())
@@ -275,7 +275,9 @@ mod tests {
         let values: Vec<NodeValue> = parsed.values().collect();
         let mut known = NodeState::new(&object, NodePlan { parsed: Ok(parsed), standing: Standing::Clear }, now);
         for value in values {
-            known.readings.take(value, Ok(NodeSample { value: 1.0, deviation: None, at: now, source: String::new() }));
+            known
+                .readings
+                .record(value, Ok(NodeSample { value: 1.0, deviation: None, at: now, source: String::new() }));
         }
         let format = CpuUsageFormat::Percent;
         let model = SharedSource::Model { namespace: "b".to_owned(), server, format };
@@ -291,7 +293,7 @@ mod tests {
         known.curve.take(Err("the model takes one row".to_owned()), now);
         assert_eq!(known.first_values_deadline(), None);
         let mut known = predicted(now);
-        known.readings.take(NodeValue::Power, Err(Problem::new(NodeReason::Unreachable, "gone")));
+        known.readings.record(NodeValue::Power, Err(Problem::new(NodeReason::Unreachable, "gone")));
         assert_eq!(known.first_values_deadline(), None, "no curve is requested without power");
     }
 }

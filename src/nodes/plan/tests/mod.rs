@@ -55,7 +55,7 @@ fn problem(reason: NodeReason, words: &str) -> Result<NodeSample, Problem> {
 fn all(second: i64) -> Readings {
     let mut readings = Readings::default();
     for value in parsed().values() {
-        readings.take(value, sample(20.0, second));
+        readings.record(value, sample(20.0, second));
     }
     readings
 }

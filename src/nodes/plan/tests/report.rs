@@ -29,10 +29,10 @@ fn fresh_values_are_ready_and_after_three_intervals_stale() {
 #[test]
 fn a_failed_poll_changes_nothing_while_the_value_is_fresh_and_is_the_reason_afterwards() {
     let mut readings = all(0);
-    readings.take(NodeValue::InletTemperature, problem(NodeReason::LoginRefused, "10.0.0.100 refuses the login"));
+    readings.record(NodeValue::InletTemperature, problem(NodeReason::LoginRefused, "10.0.0.100 refuses the login"));
     assert_eq!(status(&readings, 20), status(&all(0), 20));
     for value in [NodeValue::DifferentialPressure, NodeValue::Cpu, NodeValue::Memory, NodeValue::Power] {
-        readings.take(value, sample(20.0, 25));
+        readings.record(value, sample(20.0, 25));
     }
     let late = status(&readings, 40);
     assert_eq!(ready(&late), ("False".into(), "LoginRefused".into()));
@@ -40,7 +40,7 @@ fn a_failed_poll_changes_nothing_while_the_value_is_fresh_and_is_the_reason_afte
     assert_eq!(condition(&late, "Ready").unwrap().2, format!("inletTemperature: {words}"));
     let inlet = late.inlet_temperature.unwrap();
     assert_eq!((inlet.stale, inlet.problem.as_deref()), (Some(true), Some(words)));
-    readings.take(NodeValue::InletTemperature, sample(21.0, 40));
+    readings.record(NodeValue::InletTemperature, sample(21.0, 40));
     assert_eq!(ready(&status(&readings, 40)), ("True".into(), "Sampled".into()));
 }
 
@@ -59,8 +59,8 @@ fn values_of_an_earlier_process_are_shown_and_are_not_fresh() {
 #[test]
 fn what_another_value_lacks_is_not_the_first_reason() {
     let mut readings = all(0);
-    readings.take(NodeValue::Power, problem(NodeReason::InputMissing, "inletTemperature is not known"));
-    readings.take(NodeValue::InletTemperature, problem(NodeReason::SensorNotFound, "there is no sensor X"));
+    readings.record(NodeValue::Power, problem(NodeReason::InputMissing, "inletTemperature is not known"));
+    readings.record(NodeValue::InletTemperature, problem(NodeReason::SensorNotFound, "there is no sensor X"));
     let status = status(&readings, 60);
     assert_eq!(ready(&status), ("False".into(), "SensorNotFound".into()));
     let message = condition(&status, "Ready").unwrap().2;
@@ -72,7 +72,7 @@ fn what_another_value_lacks_is_not_the_first_reason() {
 fn values_of_one_source_have_one_text() {
     let mut readings = Readings::default();
     for value in parsed().values() {
-        readings.take(value, problem(NodeReason::NoMetricsServer, "the API metrics.k8s.io is not available"));
+        readings.record(value, problem(NodeReason::NoMetricsServer, "the API metrics.k8s.io is not available"));
     }
     let message = condition(&status(&readings, 0), "Ready").unwrap().2;
     assert!(message.contains("cpu, memory: the API metrics.k8s.io is not available; install "), "{message}");
@@ -132,7 +132,7 @@ proptest! {
         let mut readings = Readings::default();
         for (value, result) in known {
             let value = NodeValue::ALL[value];
-            readings.take(value, result.map_or_else(|()| problem(NodeReason::Unreachable, "no"), |second| sample(1.0,
+            readings.record(value, result.map_or_else(|()| problem(NodeReason::Unreachable, "no"), |second| sample(1.0,
                 second)));
         }
         let parsed = parsed();

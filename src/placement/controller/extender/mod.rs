@@ -162,7 +162,7 @@ impl Extender {
         request: &ExtenderRequest<'_>,
     ) -> PolicyAnswer {
         let names: Vec<&str> = request.candidates.names().collect();
-        self.0.placement.ask(policy, pod, &names, Timestamp::now(), |question| match verb {
+        self.0.placement.evaluate(policy, pod, &names, Timestamp::now(), |question| match verb {
             ExtenderVerb::Filter => PolicyAnswer::Filter(policy.filter(question)),
             ExtenderVerb::Prioritize => PolicyAnswer::Prioritize(policy.score(question).totals),
         })

@@ -85,7 +85,7 @@ impl Learners {
         demand: BTreeMap<String, LearnedDemand>,
         now: Timestamp,
     ) -> Option<LearnedValues> {
-        let values = LearnedValues::of(now, demand);
+        let values = LearnedValues::of_demand(now, demand);
         if policy.rewards().is_some() {
             let learners = lock(&self.rewards);
             let learner = learners.get(uid)?;

@@ -117,7 +117,7 @@ impl Reconciler for PlacementPolicyController {
         }
         let now = self.ctx.now();
         let valid = self.placement.compile(&object).map(|policy| ValidPolicy {
-            coverage: self.placement.inventory(|nodes| Coverage::of(&policy, nodes, now)),
+            coverage: self.placement.inventory(|nodes| Coverage::count(&policy, nodes, now)),
             learned: self.placement.learned_values(&policy, &object.id().uid, now).map(Arc::new),
             policy,
         });

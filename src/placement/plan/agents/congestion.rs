@@ -1,6 +1,6 @@
 //! The agent `congestion` of a policy. The formulas are in `placement::congestion`.
 
-use super::{Agent, AgentError, decimal, scores, words_of};
+use super::{Agent, AgentError, decimal, explained, scores};
 use crate::congestion::{Congestion as Factor, CongestionRules};
 use crate::question::{Opinion, PlacementQuestion};
 use crate::record::NodeRecord;
@@ -27,8 +27,8 @@ impl Agent for CongestionScorer {
         scores(question, |node| self.0.score(found(node).unwrap_or(Factor::NONE)))
     }
 
-    fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
-        words_of(question, at, |node| {
+    fn explain(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
+        explained(question, at, |node| {
             let Some(text) = node.node.published.get(CONGESTION) else {
                 return format!("no annotation {CONGESTION}: not congested");
             };

@@ -1,6 +1,6 @@
 //! The agent `expression` of a policy: filters and scores by the user's expressions. It has no formulas of its own.
 
-use super::{Agent, AgentError, words_of};
+use super::{Agent, AgentError, explained};
 use crate::question::{NodeRejection, Opinion, PlacementQuestion};
 use crate::record::NodeRecord;
 use crate::wire::TOP;
@@ -81,8 +81,8 @@ impl Agent for ExpressionScorer {
         Opinion::Scores(found.into_iter().map(|one| one.and_then(Result::ok).map_or(0.0, bounded)).collect())
     }
 
-    fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
-        words_of(question, at, |record| match &self.score {
+    fn explain(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
+        explained(question, at, |record| match &self.score {
             None => String::new(),
             Some(score) => match view(question, record, |node| score.of(node)) {
                 Ok(number) => format!("the expression gives {number}"),

@@ -92,13 +92,13 @@ impl NodeRewards<'_> {
     }
 
     /// Value of a node; the initial value if none was learned.
-    pub fn of(&self, node: &str) -> f64 {
+    pub fn value(&self, node: &str) -> f64 {
         self.learned(node).unwrap_or(self.initial)
     }
 
     /// Score of a node, 0 to 10.
     pub fn score(&self, node: &str) -> f64 {
-        10.0 * self.of(node)
+        10.0 * self.value(node)
     }
 }
 
@@ -121,7 +121,7 @@ impl LearnedRewards {
 
     /// Adds a reward for a pod type on a node, `times` times.
     pub fn learn(&mut self, (pod_type, node): (&str, &str), reward: f64, times: i32, rules: &RewardRules) {
-        let value = self.of_type(pod_type, rules).of(node);
+        let value = self.of_type(pod_type, rules).value(node);
         self.set(pod_type, node, updated(value, reward, rules.weight, times), rules);
     }
 

@@ -113,7 +113,7 @@ pub enum SavedTextError {
 
 impl LearnedValues {
     /// Values to save now, without rewards. Schedulers without learned demand are left out.
-    pub fn of(now: Timestamp, mut demand: BTreeMap<String, LearnedDemand>) -> Self {
+    pub fn of_demand(now: Timestamp, mut demand: BTreeMap<String, LearnedDemand>) -> Self {
         demand.retain(|_, demand| demand.arrivals > 0);
         let saved_at = Timestamp::from_second(now.as_second()).unwrap_or(now);
         Self { saved_at, demand, ..Self::default() }

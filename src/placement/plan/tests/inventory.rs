@@ -185,7 +185,8 @@ fn saved_demand_goes_on_with_the_pods_that_were_made_later() {
     let mut before = Inventory::default();
     before.refresh(&world);
     let learned = before.learned.demand("default-scheduler");
-    let save = |now: i64, learned| LearnedValues::of(at(now), [("default-scheduler".to_owned(), learned)].into());
+    let save =
+        |now: i64, learned| LearnedValues::of_demand(at(now), [("default-scheduler".to_owned(), learned)].into());
     // One of two pods was deleted, and another one was created.
     world.remove::<PodFact>(&identity("n", "p1", 4));
     world.apply(made("p3", 400, 21), Origin::Watch);

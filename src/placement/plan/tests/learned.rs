@@ -20,7 +20,7 @@ fn a_text_that_would_be_too_long_loses_what_was_updated_least_recently() {
     let node = "n".repeat(253);
     let values: Vec<(String, String, f64)> =
         (0..9000).map(|nth| (format!("t{nth}"), node.clone(), f64::from(nth) / 10_000.0)).collect();
-    let saved = LearnedValues::of(at(1), BTreeMap::new()).with_rewards(&memory(&values), None);
+    let saved = LearnedValues::of_demand(at(1), BTreeMap::new()).with_rewards(&memory(&values), None);
     assert!(saved.text().expect("a text").len() <= MAX_TEXT);
     let kept = saved.rewards.len();
     assert!((2500..9000).contains(&kept), "{kept}");
@@ -67,7 +67,7 @@ proptest! {
         demands.iter().for_each(|row| learned.learn(&[row[0], row[1], row[2], row[3], row[4]], SMOOTHING));
         let memory = memory(&values);
         let demand = BTreeMap::from([("default-scheduler".to_owned(), learned)]);
-        let saved = LearnedValues::of(at(seconds), demand.clone()).with_rewards(&memory, Some(at(seconds)));
+        let saved = LearnedValues::of_demand(at(seconds), demand.clone()).with_rewards(&memory, Some(at(seconds)));
         let again = LearnedValues::parse(&saved.text().expect("a text"), at(seconds)).expect("what was written");
         prop_assert_eq!(again.saved_at, at(seconds));
         prop_assert_eq!(again.rewarded_at, Some(at(seconds)));
@@ -79,20 +79,20 @@ proptest! {
             prop_assert!((value - same).abs() <= 5.1e-7);
         }
         // A save at another time is alike; a save with a new value is not.
-        let later = LearnedValues::of(at(seconds + 60), demand.clone()).with_rewards(&restored, None);
+        let later = LearnedValues::of_demand(at(seconds + 60), demand.clone()).with_rewards(&restored, None);
         prop_assert!(later.is_like(&saved));
         let mut more = restored;
         more.learn(("another", "n"), 0.0, 1, &RewardRules::default());
-        prop_assert!(!LearnedValues::of(at(1), demand).with_rewards(&more, None).is_like(&saved));
+        prop_assert!(!LearnedValues::of_demand(at(1), demand).with_rewards(&more, None).is_like(&saved));
         learned.learn(&[1.0; 5], SMOOTHING);
         let demand = BTreeMap::from([("default-scheduler".to_owned(), learned)]);
-        prop_assert!(!LearnedValues::of(at(1), demand).with_rewards(&memory, None).is_like(&saved));
+        prop_assert!(!LearnedValues::of_demand(at(1), demand).with_rewards(&memory, None).is_like(&saved));
     }
 
     #[test]
     fn no_text_breaks_the_reader(text in ".{0,80}", cut in 0..200_usize) {
         drop(LearnedValues::parse(&text, at(1)));
-        let whole = LearnedValues::of(at(1), BTreeMap::new())
+        let whole = LearnedValues::of_demand(at(1), BTreeMap::new())
             .with_rewards(&memory(&[("web".to_owned(), "n".to_owned(), 0.5)]), None)
             .text()
             .expect("a text");

@@ -38,9 +38,9 @@ fn vectors_are_met() {
         assert_eq!(rewards.len(), expected.trace.len(), "{id}");
         for (reward, value) in rewards.into_iter().zip(expected.trace) {
             memory.learn(("web", "n1"), reward, 1, &rules);
-            assert_real(&id, memory.of_type("web", &rules).of("n1"), value);
+            assert_real(&id, memory.of_type("web", &rules).value("n1"), value);
         }
-        assert_real(&id, memory.of_type("web", &rules).of("n1"), expected.value);
+        assert_real(&id, memory.of_type("web", &rules).value("n1"), expected.value);
         let score = memory.of_type("web", &rules).score("n1");
         assert_eq!((wire::score(score), wire::floored(score)), (expected.score, expected.score_floor), "{id}");
     }
@@ -68,7 +68,7 @@ fn reward(failures: &[RunFailure]) -> f64 {
     let rules = RewardRules { weight: 1.0, ..RewardRules::default() };
     let mut memory = LearnedRewards::default();
     memory.fail(&failed("u", "web", "n", failures), &rules);
-    memory.of_type("web", &rules).of("n")
+    memory.of_type("web", &rules).value("n")
 }
 
 #[rstest]
@@ -90,9 +90,9 @@ fn each_failure_counts_once() {
     let rules = RewardRules::default();
     let mut memory = LearnedRewards::default();
     let mut counts = |uid: &str, failure: RunFailure| {
-        let before = memory.of_type("web", &rules).of("n");
+        let before = memory.of_type("web", &rules).value("n");
         memory.fail(&failed(uid, "web", "n", &[failure]), &rules);
-        memory.of_type("web", &rules).of("n") < before
+        memory.of_type("web", &rules).value("n") < before
     };
     let fails = |restarts| failure("a", restarts, 0, 5);
     let counted = [
@@ -113,12 +113,12 @@ fn unknown_nodes_have_the_initial_value() {
     assert_real("unknown type", memory.of_type("web", &rules).score("n2"), 7.0);
     memory.learn(("web", "n1"), 0.0, 1, &rules);
     let values = memory.of_type("web", &rules);
-    assert_real("known node", values.of("n1"), 0.63);
-    assert_real("new node", values.of("n2"), 0.7);
-    assert_real("other type", memory.of_type("db", &rules).of("n1"), 0.7);
+    assert_real("known node", values.value("n1"), 0.63);
+    assert_real("new node", values.value("n2"), 0.7);
+    assert_real("other type", memory.of_type("db", &rules).value("n1"), 0.7);
     assert!(values.is_known() && !memory.of_type("db", &rules).is_known());
     let changed = RewardRules { initial: 0.2, ..rules };
-    assert_real("what was learned stays", memory.of_type("web", &changed).of("n1"), 0.63);
+    assert_real("what was learned stays", memory.of_type("web", &changed).value("n1"), 0.63);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn what_was_updated_least_recently_is_forgotten() {
     let values = memory.of_type("web", &rules);
     let known = ["a", "b", "c", "d"].map(|node| values.learned(node).is_some());
     assert_eq!(known, [true, false, true, true]);
-    assert_real("kept", values.of("a"), 0.81);
+    assert_real("kept", values.value("a"), 0.81);
 }
 
 /// A pod of type web.
@@ -164,7 +164,7 @@ fn fails(restarts: i32, finished: i64) -> PodRun {
 const OURS: &dyn Fn(&str) -> bool = &|scheduler| scheduler == "default-scheduler";
 
 fn value(learner: &RewardLearner, rules: &RewardRules, node: &str) -> f64 {
-    learner.rewards().of_type("web", rules).of(node)
+    learner.rewards().of_type("web", rules).value(node)
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn after_a_restart_nothing_counts_twice() {
     world.apply(web("evicted", 1, "c", 5, PodRun::Failing([RunFailure::default()].into())), Origin::Watch);
     let mut before = RewardLearner::begin(&world, OURS, None, &rules);
     before.follow(&world, OURS, &rules, at(710));
-    let saved = LearnedValues::of(at(720), Default::default()).with_rewards(before.rewards(), before.rewarded());
+    let saved = LearnedValues::of_demand(at(720), Default::default()).with_rewards(before.rewards(), before.rewarded());
     world.apply(web("later", 2, "d", 5, fails(0, 730)), Origin::Watch);
     world.apply(web("new", 2, "e", 725, PodRun::Failing([RunFailure::default()].into())), Origin::Watch);
     let mut after = RewardLearner::begin(&world, OURS, Some(&saved), &rules);

@@ -201,7 +201,7 @@ impl Sources {
         let within = question.within(self.outbound.request_timeout);
         let late =
             |what: &str| Err(Unanswered { words: format!("{what} within {} s", within.as_secs_f64()), passing: true });
-        let permit = self.outbound.requests.take(&question.key.namespace, 1);
+        let permit = self.outbound.requests.acquire(&question.key.namespace, 1);
         let Ok(_permit) = tokio::time::timeout(within, permit).await else {
             let all = question.metrics.iter();
             return all.map(|(name, _)| (name.clone(), late("too many requests in progress: no query"))).collect();

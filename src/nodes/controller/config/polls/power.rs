@@ -218,7 +218,7 @@ impl<'a> Model<'a> {
     /// Predicts the power for each of these inputs in one request.
     async fn watts(&mut self, batch: &[PowerInput]) -> Result<Vec<Result<f64, Problem>>, PollTrouble> {
         let answer = loop {
-            let got = ask(self.controller, &self.request, batch).await;
+            let got = request_power(self.controller, &self.request, batch).await;
             if self.request.repeats(got.as_ref().err().and_then(problem::client)).await? {
                 continue;
             }
@@ -234,7 +234,7 @@ impl<'a> Model<'a> {
     }
 }
 
-async fn ask(
+async fn request_power(
     controller: &NodeConfigController,
     prepared: &NodeRequest<'_>,
     batch: &[PowerInput],

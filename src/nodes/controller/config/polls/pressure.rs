@@ -22,7 +22,7 @@ pub async fn poll(
     let url = sensor_url(&server.url, sensor).map_err(|error| request.trouble_of_value(&error))?;
     request.call.url = url.into();
     loop {
-        let got = ask(controller, &request, sensor).await;
+        let got = request_pressure(controller, &request, sensor).await;
         if request.repeats(got.as_ref().err().and_then(problem::client)).await? {
             continue;
         }
@@ -32,7 +32,7 @@ pub async fn poll(
     }
 }
 
-async fn ask(
+async fn request_pressure(
     controller: &NodeConfigController,
     request: &NodeRequest<'_>,
     sensor: PressureSensor<'_>,

@@ -50,7 +50,7 @@ pub async fn prometheus(
     let limit = controller.outbound.limits.nodes;
     let mut request = NodeRequest::prepare(controller, namespace, server, limit).await?;
     let [cpu, cpu_deviation, memory, memory_deviation] = loop {
-        let queries = UsageStatistic::ALL.map(|statistic| ask(controller, &request, statistic, (window, label)));
+        let queries = UsageStatistic::ALL.map(|statistic| query(controller, &request, statistic, (window, label)));
         let got = join_all(queries).await;
         let failed = got.iter().find_map(|one| one.as_ref().err());
         if request.repeats(failed.and_then(problem::client)).await? {
@@ -75,7 +75,7 @@ pub async fn prometheus(
     Ok(machines.iter().map(of).collect())
 }
 
-async fn ask(
+async fn query(
     controller: &NodeConfigController,
     request: &NodeRequest<'_>,
     statistic: UsageStatistic,

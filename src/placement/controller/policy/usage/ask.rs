@@ -55,7 +55,7 @@ impl UsagePublisher {
     /// Queries Prometheus and annotates the nodes whose usage changed.
     pub async fn publish(&self, publication: &Arc<Publication>) -> Result<UsageReport, UsageTrouble> {
         let at = self.ctx.now();
-        let (host, statistics) = self.ask(publication).await?;
+        let (host, statistics) = self.query_server(publication).await?;
         let usage = |node: &NodeFact| usage(&statistics, node, at);
         let most = publication.max_age;
         let UsagePlan { writes, coverage } = self.ctx.store.read(|world| {
@@ -66,7 +66,7 @@ impl UsagePublisher {
         ended(written, host, coverage)
     }
 
-    async fn ask(&self, publication: &Publication) -> Result<(String, Responses), UsageTrouble> {
+    async fn query_server(&self, publication: &Publication) -> Result<(String, Responses), UsageTrouble> {
         let server = &publication.server;
         let asker = Asker { ctx: &self.ctx, outbound: &self.outbound };
         let asked = AskedServer {
@@ -129,7 +129,7 @@ fn usage(statistics: &Responses, node: &NodeFact, at: Timestamp) -> Result<NodeU
         let none = || ValueError::NoReading("it was not queried".to_owned());
         statistics.get(&statistic).ok_or_else(none)?.number(name, &addresses)
     };
-    NodeUsage::of(|statistic| number(statistic).ok(), at).ok_or_else(|| match number(Statistic::Samples) {
+    NodeUsage::new(|statistic| number(statistic).ok(), at).ok_or_else(|| match number(Statistic::Samples) {
         Err(error) => error.to_string(),
         Ok(_) => format!("it has fewer than {LEAST_SAMPLES} samples of node {name} in the window"),
     })

@@ -98,7 +98,7 @@ impl UsagePublisher {
     /// State of publishing; None if the policy has no `publishUsage`.
     pub fn report(&self, policy: &PlacementPolicy) -> Option<UsageReport> {
         let options = policy.spec.publish_usage.as_ref()?;
-        if let Err(problem) = Publication::of(policy, options, self.namespaces) {
+        if let Err(problem) = Publication::parse(policy, options, self.namespaces) {
             return Some(UsageReport::Problem(problem));
         }
         let state = self.state();
@@ -128,7 +128,7 @@ impl UsagePublisher {
     }
 
     /// Stores the result of a poll and enqueues the policy if the result changed.
-    fn take(&self, publication: &Arc<Publication>, report: UsageReport) {
+    fn store_report(&self, publication: &Arc<Publication>, report: UsageReport) {
         let mut state = self.state();
         let is_current = state.elected.as_ref() == Some(publication);
         if !is_current || state.report.as_ref() == Some(&report) {
@@ -176,7 +176,7 @@ impl Poller for UsagePublisher {
         if outcome == PollOutcome::Failed {
             self.retry_in_time(&publication);
         }
-        self.take(&publication, report);
+        self.store_report(&publication, report);
         outcome
     }
 
@@ -186,7 +186,7 @@ impl Poller for UsagePublisher {
             BrokenOff::Panic => (PolicyReason::AnswerInvalid, "a bug in the operator; see its log".to_owned()),
         };
         self.retry_in_time(publication);
-        self.take(publication, UsageReport::Problem(problem));
+        self.store_report(publication, UsageReport::Problem(problem));
     }
 }
 
