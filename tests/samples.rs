@@ -257,7 +257,7 @@ fn every_policy_parses_whole_obeys_the_rules_and_can_be_asked() {
     for (file, document) in samples("placementpolicy") {
         let policy: PlacementPolicy = read(&file, &document);
         kube::core::cel::validate_cel(&policy).unwrap_or_else(|errors| panic!("{file}: {errors:?}"));
-        CompiledPolicy::of(&policy).unwrap_or_else(|error| panic!("{file}: {error:?}"));
+        CompiledPolicy::compile(&policy).unwrap_or_else(|error| panic!("{file}: {error:?}"));
     }
 }
 

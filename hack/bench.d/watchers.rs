@@ -16,7 +16,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use futures::StreamExt;
-use ganglion::operator::{self, Access};
+use ganglion::operator::{self, ClusterAccess};
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
@@ -55,7 +55,7 @@ struct Watchers {
 
 /// Runs until the process is killed.
 pub async fn run(kubeconfig: PathBuf, bind: SocketAddr) -> Result<()> {
-    let access = Access { kubeconfig: Some(kubeconfig), context: None };
+    let access = ClusterAccess { kubeconfig: Some(kubeconfig), context: None };
     let client = operator::client(operator::config(&access).await?)?;
     let listener = TcpListener::bind(bind).await?;
     let watchers = Watchers { client, missing: Arc::default() };

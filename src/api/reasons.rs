@@ -3,8 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::workload_action::status::Step;
-
 /// Declares the enum of one kind's reasons together with the spelling of each word, so that the two cannot diverge.
 macro_rules! reasons {
     ($(#[$about:meta])* $kind:ident: $($(#[$doc:meta])* $word:ident,)*) => {
@@ -348,30 +346,6 @@ impl Reason {
                 "Read the result in the action's status. Repair the receiver or what the message names for the next action."
             }
             Self::Unknown => "Use the ganglion program of the operator's version.",
-        }
-    }
-}
-
-impl From<Step> for Reason {
-    fn from(step: Step) -> Self {
-        match step {
-            Step::Queued => Self::Queued,
-            Step::Planned => Self::Planned,
-            Step::Creating => Self::Creating,
-            Step::Scheduling => Self::Scheduling,
-            Step::Readying => Self::Readying,
-            Step::Detached => Self::Detached,
-            Step::Marked => Self::Marked,
-            Step::Scaled => Self::Scaled,
-            Step::Adopted => Self::Adopted,
-            Step::Evicting => Self::Evicting,
-            Step::Verifying => Self::Verifying,
-            Step::RollingBack => Self::RollingBack,
-            Step::Succeeded => Self::Succeeded,
-            Step::RolledBack => Self::RolledBack,
-            Step::Failed => Self::Failed,
-            Step::Aborted => Self::Aborted,
-            Step::Expired => Self::Expired,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use kube::{Client, Config};
 
-use crate::operator::{self, Access};
+use crate::operator::{self, ClusterAccess};
 
 /// Read timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ pub struct Cluster {
     context: Option<String>,
 }
 
-impl From<Cluster> for Access {
+impl From<Cluster> for ClusterAccess {
     fn from(cluster: Cluster) -> Self {
         // A manifest may set the variable to the empty string.
         let given = |context: &String| !context.is_empty();

@@ -13,12 +13,12 @@ use ganglion_pools_plan::explain::{ExplainedPool, explain as pool_text};
 #[derive(Args, Debug, Clone)]
 pub struct ExplainArgs {
     #[command(subcommand)]
-    what: What,
+    what: ExplainedObject,
 }
 
 /// The object to explain.
 #[derive(Subcommand, Debug, Clone)]
-enum What {
+enum ExplainedObject {
     /// Explains a loop: its recent decisions and their reasons, its state, and what to do.
     Loop(Named),
     /// Explains a WorkloadAction: why it waited, the outcome of each replica and its reason, how the action ended, and
@@ -37,20 +37,20 @@ enum What {
 /// Writes the explanation to standard output.
 pub async fn explain(explain: ExplainArgs) -> Result<(), Error> {
     let text = match explain.what {
-        What::Loop(named) => loop_text(&LoopFamily::read(named).await?.subject()),
-        What::Wa(named) => {
+        ExplainedObject::Loop(named) => loop_text(&LoopFamily::read(named).await?.subject()),
+        ExplainedObject::Wa(named) => {
             let (action, receipts) = objects::action(&named).await?;
             let subject = ExplainedAction { action: &action, receipts: receipts.as_deref(), now: Timestamp::now() };
             let story = ActionStory::of(subject);
             named.output.of(&story, || story.text())?
         }
-        What::Swp(named) => {
+        ExplainedObject::Swp(named) => {
             let (pool, published) = objects::pool(&named).await?;
             let job = named.job.as_deref();
             pool_text(ExplainedPool { pool: &pool, published: &published, job, now: Timestamp::now() })
         }
-        What::Placement(asked) => super::explain_placement::explain(asked).await?,
-        What::Node(named) => {
+        ExplainedObject::Placement(asked) => super::explain_placement::explain(asked).await?,
+        ExplainedObject::Node(named) => {
             let configs = objects::node_configs(&named).await?;
             node_text(ExplainedNode { name: &named.name, configs: &configs, now: Timestamp::now() })
         }

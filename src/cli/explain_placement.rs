@@ -51,10 +51,10 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
     let found: Option<PlacementPolicy> = Api::all(client.clone()).get_opt(&name).await?;
     let policy = found.ok_or(Error::NoPolicy { name })?;
     let compiled =
-        CompiledPolicy::of(&policy).map_err(|(reason, words)| Error::BadPolicy(format!("{reason:?}: {words}")))?;
+        CompiledPolicy::compile(&policy).map_err(|(reason, words)| Error::BadPolicy(format!("{reason:?}: {words}")))?;
     let pod = the_pod(&asked, &client, &namespace).await?;
     let placed = PlacedPod::from(&pod);
-    let saved = read::saved_memory(&client, &policy).await;
+    let saved = read::saved_values(&client, &policy).await;
     let mut world = World::default();
     world.apply(policy, Origin::Watch);
     load::<Node, NodeFact>(&mut world, Api::all(client.clone()), |_| true).await?;

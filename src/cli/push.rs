@@ -102,7 +102,7 @@ pub async fn push(push: PushArgs) -> Result<(), Error> {
     let values = if lines { BTreeMap::new() } else { parse(push.values.iter().map(String::as_str))? };
     let (client, namespace) = cluster::open(push.cluster, push.namespace).await?;
     let mut sender = Sender::new(&client, push.name, namespace, push.field_manager);
-    sender.look().await?;
+    sender.refresh().await?;
     if !lines {
         return sender.send(push.time.unwrap_or_else(Timestamp::now), values).await;
     }
@@ -155,7 +155,7 @@ impl Sender {
 
     /// Checks that the Monitoring exists. Without the permission to read it, the check is skipped: the API server then
     /// rejects the apply, because such a sender cannot create a Monitoring either.
-    async fn look(&mut self) -> Result<(), Error> {
+    async fn refresh(&mut self) -> Result<(), Error> {
         match self.monitorings.get_metadata(&self.name).await {
             Ok(found) => self.uid = found.metadata.uid,
             Err(kube::Error::Api(status)) if status.is_forbidden() => {}

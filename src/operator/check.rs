@@ -55,7 +55,7 @@ pub async fn check(
         let mut report = CheckReport::on(format!("{}/{}", key.namespace, key.name));
         match key.name.as_str() {
             "" => report.failed("metadata.name is missing"),
-            _ => Check::new(&client, &rules, settings, key).run(document, values, &mut report).await,
+            _ => LoopCheck::new(&client, &rules, settings, key).run(document, values, &mut report).await,
         }
         reports.push(report);
     }
@@ -63,7 +63,7 @@ pub async fn check(
 }
 
 /// The check of one loop, with the same parts as the operator's controllers.
-struct Check<'a> {
+struct LoopCheck<'a> {
     client: Client,
     settings: &'a Settings,
     key: Key,
@@ -72,7 +72,7 @@ struct Check<'a> {
     sources: Sources,
 }
 
-impl<'a> Check<'a> {
+impl<'a> LoopCheck<'a> {
     fn new(client: &Client, rules: &Rules, settings: &'a Settings, key: Key) -> Self {
         let ctx = read::context(client, Store::default(), settings, "check");
         let web = Arc::new(outbound::web(Names::new(rules.clone(), address::system), settings, &ctx.metrics));

@@ -109,7 +109,7 @@ impl Drain {
 
     /// Plans the drain, with the operator's own plans if possible. Changes nothing.
     pub async fn preview(&mut self) -> Result<(DrainReport, BTreeMap<MoveKey, ActionPreview>), Error> {
-        self.look().await?;
+        self.refresh().await?;
         let seed = self.seed(0);
         let new = self.progress().next_moves();
         let keys: Vec<MoveKey> = new.iter().map(|new| new.of.key()).collect();
@@ -139,7 +139,7 @@ impl Drain {
 
     /// Reads actions and pods, and creates the actions that can start now. Returns whether the drain is over.
     pub async fn step(&mut self, queue_seconds: Option<i64>) -> Result<bool, Error> {
-        self.look().await?;
+        self.refresh().await?;
         let seed = self.seed(self.own.len());
         let new = self.progress().next_moves();
         let documents: Vec<(MoveKey, Value)> = new
@@ -197,7 +197,7 @@ impl Drain {
     }
 
     /// Reads actions before pods: a pod that a completed action has moved is no longer on the node.
-    async fn look(&mut self) -> Result<(), Error> {
+    async fn refresh(&mut self) -> Result<(), Error> {
         let mut actions = self.cluster.actions(&self.nodes).await?;
         actions.retain(|action| self.own.contains(&key(action)) && key_of(action).is_some());
         let pods = self.cluster.pods(&self.nodes).await?;

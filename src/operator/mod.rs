@@ -7,7 +7,6 @@ pub mod drain;
 mod extender;
 pub mod http;
 pub mod kinds;
-mod memory;
 mod outbound;
 pub mod plan;
 mod ranker;
@@ -35,10 +34,10 @@ use crate::operator::kinds as caches;
 use crate::operator::settings::Settings;
 use ganglion_outbound::address::{self, Names};
 use ganglion_outbound::client::OutboundClient;
-use ganglion_placement::cache::PlacementCache;
+use ganglion_placement::cache::{self, PlacementCache};
 use ganglion_placement::extender::Extender;
 use ganglion_runtime::certificate::CertificateKeeper;
-use ganglion_runtime::lease::{Elector, KubeLeases, Lost, Timings};
+use ganglion_runtime::lease::{Elector, KubeLeases, LeaseLost, Timings};
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::store::Store;
 use ganglion_runtime::tasks;
@@ -47,7 +46,7 @@ use term::Term;
 
 /// Access to the cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Access {
+pub struct ClusterAccess {
     /// Kubeconfig file. Default: the usual locations, or the pod's service account.
     pub kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig. Default: its current context.
@@ -57,7 +56,7 @@ pub struct Access {
 /// Options of [`run`] besides the settings.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    pub access: Access,
+    pub access: ClusterAccess,
     pub bind: SocketAddr,
     /// Address for kube-scheduler's requests. Default: the extender is not served.
     pub extender_bind: Option<SocketAddr>,
@@ -88,7 +87,7 @@ pub enum Error {
     #[error("setting outbound.{setting}: {problem}")]
     Setting { setting: &'static str, problem: String },
     #[error("the lease is lost: {0}")]
-    Lease(Lost),
+    Lease(LeaseLost),
     #[error("a task failed because of a bug in this program")]
     Task(#[from] JoinError),
 }
@@ -128,7 +127,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let extender = Extender::new(feeds.ready(), placement.clone(), metrics.clone(), settings.placement.max_body_bytes);
     let list = list_timeout(&settings);
     let learning =
-        memory::learn(client.clone(), namespace.clone(), placement.clone(), list, &feeds.ready(), ended.clone());
+        cache::learn(client.clone(), namespace.clone(), placement.clone(), list, &feeds.ready(), ended.clone());
     let mut learning = tokio::spawn(learning);
     let keeper = extender::keeper(&settings, &namespace);
     let mut extender = extender::serve(options.extender_bind, extender, &keeper, &client, &ended).await?;
@@ -138,8 +137,19 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let ready = feeds.ready();
     let identity = options.identity;
     let certificate = keeper.filter(|_| options.extender_bind.is_some());
-    let parts =
-        Parts { client, outbound, placement, namespace, certificate, settings, metrics, store, ready, stop, identity };
+    let parts = OperatorParts {
+        client,
+        outbound,
+        placement,
+        namespace,
+        certificate,
+        settings,
+        metrics,
+        store,
+        ready,
+        stop,
+        identity,
+    };
     let result = tokio::select! {
         biased;
         // If one of these tasks panics, a kind is no longer watched, probes are not answered, or users' requests can
@@ -172,7 +182,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
 }
 
 /// Everything that the controllers of a leader term need.
-struct Parts {
+struct OperatorParts {
     client: Client,
     outbound: Arc<OutboundClient>,
     placement: PlacementCache,
@@ -188,7 +198,7 @@ struct Parts {
     identity: String,
 }
 
-impl Parts {
+impl OperatorParts {
     /// Waits for the caches and the lease, then runs the controllers until they have stopped and drained, or until the
     /// lease is lost.
     async fn lead(&self, elector: &mut Elector<KubeLeases>) -> Result<(), Error> {
@@ -238,7 +248,7 @@ fn term_name() -> Arc<str> {
 }
 
 /// The client configuration, from the given file or the usual locations.
-pub async fn config(access: &Access) -> Result<Config, Error> {
+pub async fn config(access: &ClusterAccess) -> Result<Config, Error> {
     let options = KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
     let mut config = match (&access.kubeconfig, &access.context) {
         (Some(path), _) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,

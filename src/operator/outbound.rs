@@ -14,9 +14,9 @@ use super::Error;
 use crate::operator::settings::{MaxBytes, Outbound, Settings};
 use ganglion_outbound::address::{self, Names};
 use ganglion_outbound::client::{AnswerLimits, OutboundClient};
-use ganglion_outbound::fair_limit::FairLimit;
 use ganglion_outbound::web::Web;
 use ganglion_runtime::api_server;
+use ganglion_runtime::fairness::FairLimit;
 use ganglion_runtime::metrics::{LimitLabel, Metrics};
 
 /// Interval at which the API server's endpoints are refreshed and unused Secrets are dropped.

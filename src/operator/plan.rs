@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::operator::ranker::PolicyRanker;
 use crate::operator::settings::Settings;
-use cluster::Reader;
+use cluster::ClusterReader;
 use ganglion_actions_plan::preview::{ActionPreview, preview};
 use ganglion_actions_plan::verb;
 use ganglion_api::workload_action::WorkloadAction;
@@ -59,13 +59,13 @@ pub struct PlanBasis<'a> {
 }
 
 /// A document and the API server's verdict.
-struct Asked {
+struct CheckedDocument {
     key: Key,
     verb: &'static str,
-    verdict: Verdict,
+    verdict: DryRunVerdict,
 }
 
-enum Verdict {
+enum DryRunVerdict {
     /// The action as the API server would store it. The note explains if the API server was not asked.
     Accepted(Box<WorkloadAction>, Option<String>),
     /// The message of the API server.
@@ -83,14 +83,14 @@ pub async fn plan(
 ) -> Result<Vec<ActionPreview>, Error> {
     let mut all = Vec::new();
     for document in actions {
-        all.push(ask(client, namespace, document, basis.is_maker).await?);
+        all.push(dry_run(client, namespace, document, basis.is_maker).await?);
     }
-    let is_accepted = |asked: &&Asked| matches!(asked.verdict, Verdict::Accepted(..));
+    let is_accepted = |asked: &&CheckedDocument| matches!(asked.verdict, DryRunVerdict::Accepted(..));
     let namespaces: BTreeSet<&str> = all.iter().filter(is_accepted).map(|asked| asked.key.namespace.as_str()).collect();
     let policies: BTreeSet<&str> = actions.iter().filter_map(policy_of).collect();
     let store = Store::default();
     let placement = PlacementCache::new(store.clone());
-    let reader = Reader { client, store: &store };
+    let reader = ClusterReader { client, store: &store };
     let read =
         if namespaces.is_empty() { Ok(Vec::new()) } else { reader.read(&namespaces, !policies.is_empty()).await };
     let (notes, is_read) = match read {
@@ -103,16 +103,16 @@ pub async fn plan(
     }
     store.write(|world| cordon(world, basis.cordoned));
     let accepted = all.iter().filter_map(|asked| match &asked.verdict {
-        Verdict::Accepted(action, _) => Some(&**action),
-        Verdict::Refused(_) => None,
+        DryRunVerdict::Accepted(action, _) => Some(&**action),
+        DryRunVerdict::Refused(_) => None,
     });
     reader.read_owners(settings, accepted.clone()).await?;
     reader.read_usage(accepted).await;
     let (now, limits) = (Timestamp::now(), settings.limits());
     let ranker = PolicyRanker(placement);
-    let previewed = |Asked { key, verb, verdict }| match verdict {
-        Verdict::Refused(words) => ActionPreview::refused(key, verb, words),
-        Verdict::Accepted(action, note) => {
+    let previewed = |CheckedDocument { key, verb, verdict }| match verdict {
+        DryRunVerdict::Refused(words) => ActionPreview::refused(key, verb, words),
+        DryRunVerdict::Accepted(action, note) => {
             let ask = |world: &mut World| preview(world, &action, now, &limits, &ranker);
             let mut found = if is_read { store.write(ask) } else { ActionPreview::unplanned(key, verb) };
             found.notes = note.into_iter().chain(notes.iter().cloned()).collect();
@@ -140,30 +140,30 @@ fn policy_of(document: &Value) -> Option<&str> {
 }
 
 /// Asks the API server whether it would accept an action.
-async fn ask(client: &Client, namespace: &str, document: &Value, is_maker: bool) -> Result<Asked, Error> {
+async fn dry_run(client: &Client, namespace: &str, document: &Value, is_maker: bool) -> Result<CheckedDocument, Error> {
     let text = |path: &str| document.pointer(path).and_then(Value::as_str);
     let namespace = text("/metadata/namespace").unwrap_or(namespace);
     let named = Key::new(namespace, text("/metadata/name").or(text("/metadata/generateName")).unwrap_or_default());
     let parsed = || parse(&named, document);
     let verdict = match create(client, namespace, document).await {
-        Ok(stored) => Verdict::Accepted(Box::new(stored), None),
+        Ok(stored) => DryRunVerdict::Accepted(Box::new(stored), None),
         Err(kube::Error::Api(status)) if !is_maker && status.code == 403 && status.message.contains(CANNOT_CREATE) => {
             let note = format!("The API server was not asked whether it accepts the action: {}.", status.message);
-            Verdict::Accepted(Box::new(parsed().map_err(Error::Parse)?), Some(note))
+            DryRunVerdict::Accepted(Box::new(parsed().map_err(Error::Parse)?), Some(note))
         }
         Err(kube::Error::Api(status)) if status.code == 404 && !status.message.contains("namespaces") => {
             return Err(Error::NoKind);
         }
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 404 | 409 | 422) => {
-            Verdict::Refused(status.message.clone())
+            DryRunVerdict::Refused(status.message.clone())
         }
         Err(error) => return Err(Error::Api(Box::new(error))),
     };
     let (key, verb) = match &verdict {
-        Verdict::Accepted(action, _) => (Identity::from(&action.metadata).key, verb(action)),
-        Verdict::Refused(_) => (named.clone(), parsed().map_or("", |action| verb(&action))),
+        DryRunVerdict::Accepted(action, _) => (Identity::from(&action.metadata).key, verb(action)),
+        DryRunVerdict::Refused(_) => (named.clone(), parsed().map_or("", |action| verb(&action))),
     };
-    Ok(Asked { key, verb, verdict })
+    Ok(CheckedDocument { key, verb, verdict })
 }
 
 /// Creates the action in a dry run. Unknown fields are rejected, as with kubectl.

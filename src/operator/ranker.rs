@@ -12,10 +12,10 @@ use ganglion_core::facts::{Owner, default_requests};
 use ganglion_core::world::World;
 use ganglion_placement::cache::PlacementCache;
 use ganglion_placement_plan::inventory::Inventory;
+use ganglion_placement_plan::learned::LearnedRewards;
 use ganglion_placement_plan::pigeon::LearnedDemand;
 use ganglion_placement_plan::policy::{CompiledPolicy, PolicyMember};
 use ganglion_placement_plan::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
-use ganglion_placement_plan::reward::RewardMemory;
 
 /// The ranking of one policy for the pods of one plan.
 struct PolicyRanking {
@@ -25,7 +25,7 @@ struct PolicyRanking {
     inventory: Inventory,
     learned: LearnedDemand,
     siblings: Option<Siblings>,
-    rewards: Arc<RewardMemory>,
+    rewards: Arc<LearnedRewards>,
     now: Timestamp,
 }
 
@@ -45,8 +45,8 @@ impl NodeRanker for PolicyRanker {
         let policy = policy.map_err(|(_, words)| RankError::Invalid(words))?;
         let pod = placed(pod);
         let inventory = self.0.copy(world);
-        let learned = inventory.learned_with(&pod.scheduler, pod.requests);
-        let siblings = Siblings::of(world, &pod);
+        let learned = inventory.learned.demand_with(&pod.scheduler, pod.requests);
+        let siblings = Siblings::from_world(world, &pod);
         let rewards = self.0.rewards(&policy.name);
         Ok(Box::new(PolicyRanking { policy, pod, inventory, learned, siblings, rewards, now }))
     }
@@ -66,7 +66,7 @@ fn placed(RankedPod { set, template }: RankedPod<'_>) -> PlacedPod {
 }
 
 impl PolicyRanking {
-    fn ask<R>(&self, nodes: &[&str], answer: impl FnOnce(&PlacementQuestion<'_>) -> R) -> R {
+    fn evaluate<R>(&self, nodes: &[&str], answer: impl FnOnce(&PlacementQuestion<'_>) -> R) -> R {
         let candidates: Vec<_> = nodes.iter().map(|name| self.inventory.node(name)).collect();
         answer(&PlacementQuestion {
             pod: &self.pod,
@@ -94,7 +94,7 @@ impl NodeRanking for PolicyRanking {
     }
 
     fn rank(&self, nodes: &[&str]) -> Vec<Result<f64, String>> {
-        let (rejections, scored) = self.ask(nodes, |question| self.policy.judge(question));
+        let (rejections, scored) = self.evaluate(nodes, |question| self.policy.judge(question));
         let rank = |(rejection, total): (Option<_>, f64)| match rejection {
             Some(NodeRejection { reason, .. }) => Err(reason),
             None => Ok(total),
@@ -103,9 +103,9 @@ impl NodeRanking for PolicyRanking {
     }
 
     fn words(&self, node: &str) -> String {
-        self.ask(&[node], |question| {
+        self.evaluate(&[node], |question| {
             let words = |member: &PolicyMember| {
-                let words = member.agent.words(question, 0);
+                let words = member.agent.explain(question, 0);
                 (!words.is_empty()).then(|| format!("{}: {words}", member.name))
             };
             self.policy.agents.iter().filter_map(words).collect::<Vec<_>>().join("; ")

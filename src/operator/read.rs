@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::operator::settings::Settings;
 use ganglion_api::placement_policy::PlacementPolicy;
-use ganglion_placement_plan::memory::SavedMemory;
+use ganglion_placement_plan::learned::LearnedValues;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::events;
 use ganglion_runtime::metrics::Metrics;
@@ -54,8 +54,8 @@ pub fn context(client: &Client, store: Store, settings: &Settings, command: &str
 }
 
 /// Saved values of a policy, if the user can read them; otherwise the policy learns from the pods again.
-pub async fn saved_memory(client: &Client, policy: &PlacementPolicy) -> Option<SavedMemory> {
+pub async fn saved_values(client: &Client, policy: &PlacementPolicy) -> Option<LearnedValues> {
     let (namespace, name) = policy.status.as_ref()?.memory.as_ref()?.split_once('/')?;
     let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await.ok()??;
-    SavedMemory::read(&found, Timestamp::now()).ok()
+    LearnedValues::read(&found, Timestamp::now()).ok()
 }

@@ -8,7 +8,7 @@ use kube::runtime::events::Reporter;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Parts, list_timeout};
+use super::{OperatorParts, list_timeout};
 use crate::operator::ranker::PolicyRanker;
 use ganglion_actions::{GateController, WorkloadActionController};
 use ganglion_core::facts::Key;
@@ -33,7 +33,7 @@ use ganglion_runtime::writer::Writer;
 
 /// The controllers of one leader term.
 pub struct Term<'a> {
-    pub parts: &'a Parts,
+    pub parts: &'a OperatorParts,
     pub leader: CancellationToken,
     pub tasks: JoinSet<()>,
     /// Tasks that send events.
@@ -45,7 +45,7 @@ pub struct Term<'a> {
 impl Term<'_> {
     /// Starts all controllers. Returns the tasks of the controllers and the tasks that send their events.
     pub fn start_all(mut self) -> (JoinSet<()>, JoinSet<()>) {
-        let Parts { settings, outbound, .. } = self.parts;
+        let OperatorParts { settings, outbound, .. } = self.parts;
         let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
         let limits = settings.limits();
         let actions = self.start(settings.workload_actions.concurrency, |ctx| WorkloadActionController {
@@ -108,7 +108,7 @@ impl Term<'_> {
 
     fn start_placement(&mut self) {
         let placement = self.parts.placement.clone();
-        let Parts { settings, outbound, namespace, .. } = self.parts;
+        let OperatorParts { settings, outbound, namespace, .. } = self.parts;
         let controller = self.start(settings.placement.concurrency, |ctx| PlacementPolicyController {
             usage: Arc::new(UsagePublisher::new(ctx.clone(), Arc::clone(outbound), settings.namespaces())),
             ctx,
@@ -130,7 +130,7 @@ impl Term<'_> {
     }
 
     fn start_swarm_pools(&mut self) {
-        let Parts { client, settings, outbound, store, metrics, .. } = self.parts;
+        let OperatorParts { client, settings, outbound, store, metrics, .. } = self.parts;
         let feeds = NamespaceFeeds::new(client, list_timeout(settings), store.clone(), metrics.clone());
         let pools = &settings.swarm_pools;
         let controller = self.start(pools.concurrency, |ctx| SwarmPoolController {
@@ -145,7 +145,7 @@ impl Term<'_> {
     }
 
     fn start_node_configs(&mut self) {
-        let Parts { settings, outbound, .. } = self.parts;
+        let OperatorParts { settings, outbound, .. } = self.parts;
         let nodes = &settings.node_configs;
         // Fewer writers for statuses than for specs, because users wait for the specs after a change of a template.
         let reports = nodes.concurrency.div_ceil(4);
@@ -188,7 +188,7 @@ impl Term<'_> {
     }
 
     fn context(&mut self, controller: &str) -> Context {
-        let Parts { client, settings, metrics, store, stop, identity, .. } = self.parts;
+        let OperatorParts { client, settings, metrics, store, stop, identity, .. } = self.parts;
         let (events, sender) = events::line(metrics);
         let from = Reporter { controller: format!("ganglion/{controller}"), instance: Some(identity.clone()) };
         let timeout = settings.request_timeout();

@@ -163,8 +163,8 @@ fn is_translated(address: IpAddr) -> bool {
 /// Blocking resolver of the system.
 pub type System = fn(&str) -> io::Result<Vec<IpAddr>>;
 
-type Found = Result<Vec<IpAddr>, Unresolved>;
-type Lookup = Shared<BoxFuture<'static, Found>>;
+type Resolution = Result<Vec<IpAddr>, Unresolved>;
+type Lookup = Shared<BoxFuture<'static, Resolution>>;
 
 /// Resolves names and filters out refused addresses.
 #[derive(Clone)]
@@ -234,7 +234,7 @@ impl Names {
     }
 
     /// Addresses at which the API server listens on this port.
-    async fn api_addresses(&self, guarded: Option<u16>) -> Found {
+    async fn api_addresses(&self, guarded: Option<u16>) -> Resolution {
         let (Some((host, api)), Some(port)) = (&self.rules.api_server, guarded) else { return Ok(Vec::new()) };
         let mut all = if *api == port { self.lookup(host).await? } else { Vec::new() };
         all.extend(self.endpoints().iter().filter(|endpoint| endpoint.port() == port).map(SocketAddr::ip));
@@ -242,7 +242,7 @@ impl Names {
     }
 
     /// Resolves all addresses of a name; an address resolves to itself.
-    async fn lookup(&self, name: &str) -> Found {
+    async fn lookup(&self, name: &str) -> Resolution {
         if let Some(address) = literal(name) {
             return Ok(vec![address]);
         }

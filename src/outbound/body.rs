@@ -4,13 +4,13 @@ use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use super::fair_limit::{FairLimit, FairPermit};
+use ganglion_runtime::fairness::{FairLimit, FairPermit};
 
 /// Number of bytes that a body reserves from the shared limit at a time.
 const STEP: usize = 64 << 10;
 
 /// Body of an answer. Its bytes count as in flight until it is dropped.
-pub struct Bounded {
+pub struct BoundedBody {
     pub bytes: Vec<u8>,
     _permit: FairPermit,
 }
@@ -27,12 +27,17 @@ pub enum Unread<E> {
 }
 
 /// Reads a body of at most `limit` bytes. Waits until the first bytes can be reserved.
-pub async fn read<B>(body: B, limit: usize, in_flight: &FairLimit, tenant: &str) -> Result<Bounded, Unread<B::Error>>
+pub async fn read<B>(
+    body: B,
+    limit: usize,
+    in_flight: &FairLimit,
+    tenant: &str,
+) -> Result<BoundedBody, Unread<B::Error>>
 where
     B: Body<Data = Bytes>,
 {
     let mut taken = STEP.min(limit);
-    let mut permit = in_flight.take(tenant, taken).await;
+    let mut permit = in_flight.acquire(tenant, taken).await;
     let mut body = std::pin::pin!(body);
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -48,7 +53,7 @@ where
         }
         bytes.extend_from_slice(&chunk);
     }
-    Ok(Bounded { bytes, _permit: permit })
+    Ok(BoundedBody { bytes, _permit: permit })
 }
 
 #[cfg(test)]
@@ -62,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    async fn read_all(bytes: usize, limit: usize, in_flight: &FairLimit) -> Result<Bounded, Unread<Infallible>> {
+    async fn read_all(bytes: usize, limit: usize, in_flight: &FairLimit) -> Result<BoundedBody, Unread<Infallible>> {
         let chunks = (0..bytes).step_by(1000).map(|from| Bytes::from(vec![b' '; 1000.min(bytes - from)]));
         let body = StreamBody::new(stream::iter(chunks.map(|chunk| Ok(Frame::data(chunk)))));
         read(body, limit, in_flight, "a").await

@@ -7,8 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use super::items::Items;
-use super::value::ValueError;
+use super::value::{Items, ValueError};
 use super::web::{good, parse};
 use ganglion_core::amounts::or_default;
 use ganglion_core::document::parsed;
@@ -76,7 +75,7 @@ impl InferenceModel {
 }
 
 #[derive(Serialize)]
-struct Request {
+struct InferenceRequest {
     inputs: [Input; 1],
 }
 
@@ -103,18 +102,18 @@ pub fn request(rows: &[PowerInput]) -> Result<Vec<u8>, ValueError> {
         return Err(ValueError::Unfit(format!("the {name} of row {row} is not a finite number")));
     }
     let input = Input { name: INPUT, shape: [rows.len(), 3], datatype: "FP32", data };
-    serde_json::to_vec(&Request { inputs: [input] }).map_err(|error| ValueError::Unfit(error.to_string()))
+    serde_json::to_vec(&InferenceRequest { inputs: [input] }).map_err(|error| ValueError::Unfit(error.to_string()))
 }
 
 /// Answer of the server.
 #[derive(Deserialize)]
-struct Reply {
+struct InferenceReply {
     #[serde(default)]
-    outputs: Items<Output, 1>,
+    outputs: Items<InferenceOutput, 1>,
 }
 
 #[derive(Deserialize)]
-struct Output {
+struct InferenceOutput {
     #[serde(default, deserialize_with = "or_default")]
     data: Predictions,
 }
@@ -137,7 +136,7 @@ pub fn watts(status: StatusCode, body: &[u8], rows: usize) -> Result<Vec<Result<
         }
         status => good(status)?,
     }
-    let reply: Reply = parsed(body).map_err(Error::Answer)?;
+    let reply: InferenceReply = parsed(body).map_err(Error::Answer)?;
     let Some(output) = reply.outputs.kept.into_iter().next() else {
         return Err(ValueError::Invalid("the answer has no outputs[0].data".to_owned()));
     };
@@ -360,7 +359,7 @@ mod tests {
         assert_eq!(read(&json!(vec![1; MAX_ROWS]), MAX_ROWS).map(|all| all.len()), Ok(MAX_ROWS));
     }
 
-    const REFUSED: &str = "the server answers 400 Bad Request: check that the model takes rows of processor usage, inlet \
+    const REFUSED: &str = "the server answers 400 Bad InferenceRequest: check that the model takes rows of processor usage, inlet \
                            temperature and differential pressure";
 
     #[rstest]

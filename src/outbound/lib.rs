@@ -6,31 +6,26 @@
 //! | file | content |
 //! |---|---|
 //! | `address`, `network` | allowed addresses, checked when a name is resolved |
-//! | `fair_limit`, `body` | shared limits on requests and bytes in flight |
-//! | `sparse` | rate limit for log lines |
+//! | `body` | an answer within the shared limit on bytes in flight |
 //! | `web` | a single request, over pooled connections |
 //! | `trust` | verification of server certificates |
 //! | `cloud_events`, `signature` | events: one request for each attempt, and its signature |
-//! | `prometheus`, `json` | a number from an answer |
+//! | `prometheus` | a number from an answer |
 //! | `pressure`, `node_usage`, `inference` | values of nodes: requests, and parsing of answers |
-//! | `value`, `items` | shared by these: errors, and lists that store only their first items |
+//! | `value` | shared by these: errors, and lists that store only their first items |
 //! | `redfish` | intake temperature and power model, from a BMC |
 
 pub mod address;
 pub mod body;
 pub mod client;
 pub mod cloud_events;
-pub mod fair_limit;
 pub mod inference;
-mod items;
-pub mod json;
 pub mod network;
 pub mod node_usage;
 pub mod pressure;
 pub mod prometheus;
 pub mod redfish;
 mod signature;
-mod sparse;
 pub mod trust;
 pub mod value;
 pub mod web;

@@ -11,9 +11,8 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 
 use super::Error;
-use super::items::Items;
 use super::prometheus::{LabelledNumber, MAX_SERIES, by_label};
-use super::value::ValueError;
+use super::value::{Items, ValueError};
 use ganglion_core::amounts::{Amounts, or_default};
 use ganglion_core::document::parsed;
 use ganglion_core::names::is_label_name;

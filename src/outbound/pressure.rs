@@ -7,8 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::Error;
-use super::items::Items;
-use super::value::{ValueError, is_plain_name};
+use super::value::{Items, ValueError, is_plain_name};
 use super::web::{good, parse};
 use ganglion_core::document::parsed;
 use ganglion_core::words::kind_of_text;
@@ -47,22 +46,22 @@ pub struct PressureReading {
 
 /// Answer of the server.
 #[derive(Deserialize)]
-struct Reply {
+struct PressureReply {
     #[serde(default)]
     code: Option<Loose>,
     #[serde(default)]
-    sensor: Items<Sensor, MAX_SENSORS>,
+    sensor: Items<ListedSensor, MAX_SENSORS>,
 }
 
 #[derive(Deserialize)]
-struct Sensor {
+struct ListedSensor {
     #[serde(default)]
     sensorid: Option<Loose>,
     #[serde(default)]
     pressure: Option<Loose>,
 }
 
-impl Sensor {
+impl ListedSensor {
     fn id(&self) -> Option<String> {
         match self.sensorid.as_ref()? {
             Loose::Text(text) => Some(text.clone()),
@@ -120,7 +119,7 @@ pub fn reading(status: StatusCode, body: &[u8], asked: PressureSensor<'_>) -> Re
         return Err(ValueError::NotFound(words));
     }
     good(status)?;
-    let reply: Reply = parsed(body).map_err(Error::Answer)?;
+    let reply: PressureReply = parsed(body).map_err(Error::Answer)?;
     check_code(reply.code.as_ref(), asked)?;
     let sensor = only(reply.sensor, asked)?;
     let id = sensor.id();
@@ -151,7 +150,7 @@ fn check_code(code: Option<&Loose>, asked: PressureSensor<'_>) -> Result<(), Val
 }
 
 /// Selects the requested sensor.
-fn only(found: Items<Sensor, MAX_SENSORS>, asked: PressureSensor<'_>) -> Result<Sensor, ValueError> {
+fn only(found: Items<ListedSensor, MAX_SENSORS>, asked: PressureSensor<'_>) -> Result<ListedSensor, ValueError> {
     if found.count > MAX_SENSORS {
         let words = format!("the server answers with {} sensors, more than {MAX_SENSORS}", found.count);
         return Err(ValueError::Invalid(words));
@@ -162,7 +161,7 @@ fn only(found: Items<Sensor, MAX_SENSORS>, asked: PressureSensor<'_>) -> Result<
         let unnamed = sensors.len() == 1;
         sensors.retain(|sensor| sensor.id().map_or(unnamed, |id| id == name));
     }
-    let ids: Vec<_> = sensors.iter().filter_map(Sensor::id).collect();
+    let ids: Vec<_> = sensors.iter().filter_map(ListedSensor::id).collect();
     let mut sensors = sensors.into_iter();
     match (sensors.next(), sensors.len()) {
         (None, _) => Err(ValueError::NotFound(format!("the server has no {asked}"))),

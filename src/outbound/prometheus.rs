@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::Error;
-use super::items::Items;
+use super::value::Items;
 use super::web::{good, parse};
 use ganglion_core::document::parsed;
 use ganglion_core::quantity;
@@ -42,7 +42,7 @@ pub struct LabelledNumber {
 /// Answer of `/api/v1/query`. The result is parsed after its type is known, without building a tree.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Reply<'a> {
+struct QueryReply<'a> {
     #[serde(borrow)]
     status: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -64,7 +64,7 @@ struct Data<'a> {
 /// Series of a vector.
 #[derive(Deserialize)]
 struct Series {
-    value: Option<Sample>,
+    value: Option<InstantSample>,
 }
 
 /// Series of a vector, with its labels.
@@ -72,10 +72,10 @@ struct Series {
 struct LabelledSeries {
     #[serde(default)]
     metric: BTreeMap<String, String>,
-    value: Option<Sample>,
+    value: Option<InstantSample>,
 }
 
-type Sample = (f64, String);
+type InstantSample = (f64, String);
 
 /// URL of a query at the current time. `base` is the URL of the server, without `/api/v1`.
 pub fn query_url(base: &str, query: &str) -> Result<Url, Error> {
@@ -89,7 +89,7 @@ pub fn query_url(base: &str, query: &str) -> Result<Url, Error> {
 
 /// Parses the result of a query. Fails unless it is exactly one number.
 pub fn point(status: StatusCode, body: &[u8]) -> Result<Point, Error> {
-    result(status, body, one)
+    result(status, body, single_point)
 }
 
 /// Parses the result of a query that aggregates by this label, in the order of the answer. Fails if there are more than
@@ -101,7 +101,7 @@ pub fn by_label(status: StatusCode, body: &[u8], label: &str) -> Result<Vec<Labe
 /// Parses the answer to a query, and its data with `read`.
 fn result<T>(status: StatusCode, body: &[u8], read: impl FnOnce(&Data<'_>) -> Result<T, String>) -> Result<T, Error> {
     // The body explains a rejected query, regardless of the HTTP status.
-    match (serde_json::from_slice::<Reply<'_>>(body), status) {
+    match (serde_json::from_slice::<QueryReply<'_>>(body), status) {
         (Ok(reply), status) if reply.status == "error" => Err(refused(status, &reply)),
         (Ok(reply), StatusCode::OK) if reply.status == "success" => data(&reply).and_then(read).map_err(Error::Answer),
         _ => {
@@ -115,7 +115,7 @@ const NOT_PROMETHEUS: &str = "the answer is not a Prometheus reply";
 const HISTOGRAM: &str = "the query gives a histogram, not a number";
 
 /// The known error types are passed on. For any other type, only the HTTP status is passed on.
-fn refused(status: StatusCode, reply: &Reply<'_>) -> Error {
+fn refused(status: StatusCode, reply: &QueryReply<'_>) -> Error {
     let known =
         ["bad_data", "execution", "timeout", "canceled", "internal", "unavailable", "not_found", "not_acceptable"];
     let kind = reply.error_type.as_deref().and_then(|kind| known.into_iter().find(|known| *known == kind));
@@ -125,18 +125,18 @@ fn refused(status: StatusCode, reply: &Reply<'_>) -> Error {
     }
 }
 
-fn data<'r, 'a>(reply: &'r Reply<'a>) -> Result<&'r Data<'a>, String> {
+fn data<'r, 'a>(reply: &'r QueryReply<'a>) -> Result<&'r Data<'a>, String> {
     if reply.warnings.count > 0 {
         return Err("the server warns that the value may be wrong".to_owned());
     }
     reply.data.as_ref().ok_or_else(|| NOT_PROMETHEUS.to_owned())
 }
 
-fn one(data: &Data<'_>) -> Result<Point, String> {
+fn single_point(data: &Data<'_>) -> Result<Point, String> {
     let wrong = || NOT_PROMETHEUS.to_owned();
     let result = data.result.get().as_bytes();
     let (at, value) = match &*data.kind {
-        "scalar" => parsed::<Sample>(result).map_err(|_| wrong())?,
+        "scalar" => parsed::<InstantSample>(result).map_err(|_| wrong())?,
         "vector" => {
             let mut series: Items<Series, 1> = parsed(result).map_err(|_| wrong())?;
             match (series.kept.pop(), series.count) {

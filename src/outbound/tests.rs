@@ -11,11 +11,11 @@ use rstest::rstest;
 use testkit::servers::http::{Authority, Manner, Server};
 
 use super::address::{Names, Rules, System, system};
-use super::fair_limit::FairLimit;
 use super::prometheus::Point;
 use super::trust::Distrust;
 use super::web::{Call, Credentials, Web};
-use super::{Error, json, prometheus};
+use super::{Error, prometheus};
+use ganglion_runtime::fairness::FairLimit;
 
 const LIMIT: usize = 64 << 10;
 
@@ -41,7 +41,7 @@ fn call(url: impl Into<String>) -> Call {
 }
 
 async fn number(web: &Web, call: &Call, path: &str) -> Result<String, Error> {
-    json::number(&web.get(call).await?, path)
+    web.get(call).await?.number(path)
 }
 
 async fn instant(web: &Web, call: &Call, query: &str) -> Result<Point, Error> {

@@ -48,7 +48,7 @@ pub enum Distrust {
 
 impl Distrust {
     /// Reason why the certificate is not trusted; None if the connection failed for another reason.
-    pub fn of(error: &(dyn StdError + 'static)) -> Option<Self> {
+    pub fn find_in(error: &(dyn StdError + 'static)) -> Option<Self> {
         let tls = causes(error).find_map(|cause| cause.downcast_ref::<rustls::Error>())?;
         let rustls::Error::InvalidCertificate(why) = tls else { return None };
         Some(match why {
@@ -86,7 +86,7 @@ pub fn only(pem: &[u8]) -> Option<ClientConfig> {
     }
     let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().ok()?;
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
-    let verifier = Arc::new(Named { named, authorities });
+    let verifier = Arc::new(NamedCertificates { named, authorities });
     let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
     config.alpn_protocols = [b"h2".as_slice(), b"http/1.1"].map(<[u8]>::to_vec).to_vec();
     config.resumption = Resumption::in_memory_sessions(SESSIONS);
@@ -95,12 +95,12 @@ pub fn only(pem: &[u8]) -> Option<ClientConfig> {
 
 /// Trusts the named certificates, and certificates that webpki trusts with the named ones as authorities.
 #[derive(Debug)]
-struct Named {
+struct NamedCertificates {
     named: Vec<CertificateDer<'static>>,
     authorities: Arc<WebPkiServerVerifier>,
 }
 
-impl ServerCertVerifier for Named {
+impl ServerCertVerifier for NamedCertificates {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

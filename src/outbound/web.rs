@@ -20,10 +20,10 @@ use tracing::warn;
 
 use super::Error;
 use super::address::{Names, RefusedAddress, Resolver, Unresolved};
-use super::body::{self, Bounded, Unread};
-use super::fair_limit::FairLimit;
-use super::sparse::Sparse;
+use super::body::{self, BoundedBody, Unread};
 use super::trust::{self, Distrust};
+use ganglion_core::document::{self, Text};
+use ganglion_runtime::fairness::FairLimit;
 
 /// Maximum number of HTTP clients, one for each set of certificate authorities; the least recently used is dropped.
 /// Each takes about 9 kB besides its connections; thousands of BMCs may each have their own certificate.
@@ -81,7 +81,7 @@ pub struct Answer {
     /// Target of a redirect.
     location: Option<HeaderValue>,
     /// None if the body was not read.
-    body: Option<Bounded>,
+    body: Option<BoundedBody>,
 }
 
 impl fmt::Debug for Answer {
@@ -100,6 +100,12 @@ impl Answer {
     pub fn good(&self) -> Result<&[u8], Error> {
         good(self.status).map(|()| self.body())
     }
+
+    /// The number at this path of a JSON document: names and indexes separated by dots. A string does not count as a
+    /// number.
+    pub fn number(&self, path: &str) -> Result<String, Error> {
+        document::number(self.good()?, path, Text::Never).map_err(Error::Answer)
+    }
 }
 
 /// Checks that the status is a success, neither a redirect nor an error.
@@ -113,7 +119,7 @@ pub fn good(status: StatusCode) -> Result<(), Error> {
 
 /// Part of an answer that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+enum WantedPart {
     Body,
     Status,
 }
@@ -162,7 +168,7 @@ impl Web {
         let mut url = parse(&call.url)?;
         let mut left = if call.redirects { REDIRECTS } else { 0 };
         loop {
-            let answer = self.send(call, &url, end, Method::GET, Wanted::Body, |request| request).await?;
+            let answer = self.send(call, &url, end, Method::GET, WantedPart::Body, |request| request).await?;
             match next(&url, &answer).filter(|_| left > 0) {
                 Some(next) => url = next,
                 None => return Ok(answer),
@@ -176,7 +182,7 @@ impl Web {
     pub async fn post(&self, call: &Call, headers: HeaderMap, body: Vec<u8>) -> Result<Answer, Error> {
         let end = tokio::time::Instant::now() + call.within;
         let with = |request: RequestBuilder| request.headers(headers).body(body);
-        self.send(call, &parse(&call.url)?, end, Method::POST, Wanted::Status, with).await
+        self.send(call, &parse(&call.url)?, end, Method::POST, WantedPart::Status, with).await
     }
 
     /// Sends a POST request with this body, at most once, and reads the answer. On an error the request may have
@@ -184,7 +190,7 @@ impl Web {
     pub async fn ask(&self, call: &Call, content_type: &str, body: Vec<u8>) -> Result<Answer, Error> {
         let with = |request: RequestBuilder| request.header(CONTENT_TYPE, content_type).body(body);
         let end = tokio::time::Instant::now() + call.within;
-        self.send(call, &parse(&call.url)?, end, Method::POST, Wanted::Body, with).await
+        self.send(call, &parse(&call.url)?, end, Method::POST, WantedPart::Body, with).await
     }
 
     async fn send(
@@ -193,7 +199,7 @@ impl Web {
         url: &Url,
         end: tokio::time::Instant,
         method: Method,
-        wanted: Wanted,
+        wanted: WantedPart,
         with: impl FnOnce(RequestBuilder) -> RequestBuilder,
     ) -> Result<Answer, Error> {
         let work = async {
@@ -217,11 +223,11 @@ impl Web {
         }
     }
 
-    async fn read(&self, call: &Call, response: Response, wanted: Wanted) -> Result<Answer, Error> {
+    async fn read(&self, call: &Call, response: Response, wanted: WantedPart) -> Result<Answer, Error> {
         let (status, location) = (response.status(), response.headers().get(LOCATION).cloned());
         let body = match wanted {
-            Wanted::Status => None,
-            Wanted::Body => {
+            WantedPart::Status => None,
+            WantedPart::Body => {
                 let body = body::read(Body::from(response), call.limit, &self.bytes, &call.tenant).await;
                 Some(body.map_err(|unread| match unread {
                     Unread::TooLong => Error::TooLong(call.limit),
@@ -240,7 +246,7 @@ impl Web {
             return error;
         }
         let port = url.port_or_known_default().unwrap_or_default();
-        if let Some(suppressed) = self.log.turn(Instant::now()) {
+        if let Some(suppressed) = self.log.suppressed(Instant::now()) {
             warn!(host, port, %error, suppressed, "no answer from a server that a user names");
         }
         sleep_until(end).await;
@@ -354,7 +360,7 @@ fn failure(error: &reqwest::Error) -> Error {
             return Error::Unresolved(words.clone());
         }
     }
-    if let Some(why) = Distrust::of(error) {
+    if let Some(why) = Distrust::find_in(error) {
         return Error::Certificate(why);
     }
     match error {
@@ -371,4 +377,25 @@ fn failure(error: &reqwest::Error) -> Error {
 fn root(error: &reqwest::Error) -> String {
     let words = trust::causes(error).skip(1).last().map(ToString::to_string);
     words.unwrap_or_else(|| "no cause is known".to_owned())
+}
+
+/// Minimum time between two log lines about servers that do not answer.
+const LOG_PAUSE: Duration = Duration::from_secs(1);
+
+/// Rate limit for log lines that many requests could write: at most one log line per [`LOG_PAUSE`].
+#[derive(Default)]
+struct Sparse(Mutex<(Option<Instant>, u64)>);
+
+impl Sparse {
+    /// Returns the number of suppressed lines if a line may be logged now.
+    fn suppressed(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, left_out) = &mut *state;
+        if last.is_some_and(|last| now.duration_since(last) < LOG_PAUSE) {
+            *left_out += 1;
+            return None;
+        }
+        *last = Some(now);
+        Some(std::mem::take(left_out))
+    }
 }

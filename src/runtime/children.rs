@@ -89,7 +89,8 @@ impl ChildWriter {
         if stored.labels().is_empty() && !desired.labels().is_empty() {
             patch.add(&["metadata", "labels"], json!(desired.labels()));
         } else {
-            for (key, value) in desired.labels().iter().filter(|(key, value)| stored.labels().get(*key) != Some(*value)) {
+            for (key, value) in desired.labels().iter().filter(|(key, value)| stored.labels().get(*key) != Some(*value))
+            {
                 patch.add(&["metadata", "labels", key], value.as_str());
             }
         }

@@ -1,11 +1,13 @@
 //! Kubernetes Events, sent in a separate task so that they do not delay reconciles. If the queue is full or the API
 //! server refuses an event, the event is dropped and counted.
 //!
-//! Owns the sending. Each controller decides when to publish an event.
+//! Owns the sending, and when a change of a condition is an event ([`condition_events`]). A controller lists the
+//! conditions that have events; only the start and the end of actions and decisions have rules of their own.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 use tokio::sync::mpsc;
@@ -32,6 +34,74 @@ pub struct EventText {
     pub about: Option<String>,
 }
 
+impl EventText {
+    /// Event with reason and message of a condition.
+    pub fn of(condition: &Condition, warning: bool) -> Self {
+        Self { warning, reason: condition.reason.clone(), note: condition.message.clone(), about: None }
+    }
+}
+
+/// A condition that has an event when it takes a status, or changes in it.
+#[derive(Clone, Copy, Debug)]
+pub struct ConditionEvent {
+    condition: &'static str,
+    /// `True` or `False`.
+    status: &'static str,
+    warning: bool,
+    on: ConditionChange,
+}
+
+/// Which changes of a condition are events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionChange {
+    /// It had another status before, or did not exist.
+    Status,
+    /// It had exactly the opposite status before. A new object that is Ready has no event, and neither has one that was
+    /// Unknown.
+    Opposite,
+    /// It had another status or another reason before. Its message contains counts that change all the time.
+    Reason,
+    /// It had another status, reason or message before.
+    Message,
+}
+
+impl ConditionEvent {
+    pub const fn warning(condition: &'static str, status: &'static str, on: ConditionChange) -> Self {
+        Self { condition, status, warning: true, on }
+    }
+
+    pub const fn normal(condition: &'static str, status: &'static str, on: ConditionChange) -> Self {
+        Self { condition, status, warning: false, on }
+    }
+
+    fn is_event(&self, before: Option<&Condition>, after: &Condition) -> bool {
+        let Some(before) = before else { return self.on != ConditionChange::Opposite };
+        let same_status = before.status == after.status;
+        let same_reason = same_status && before.reason == after.reason;
+        match self.on {
+            ConditionChange::Status => !same_status,
+            ConditionChange::Opposite => !same_status && before.status != "Unknown",
+            ConditionChange::Reason => !same_reason,
+            ConditionChange::Message => !same_reason || before.message != after.message,
+        }
+    }
+}
+
+/// Events about the changes of these conditions between two statuses of an object.
+pub fn condition_events(rules: &[ConditionEvent], before: &[Condition], after: &[Condition]) -> Vec<EventText> {
+    let mut events = Vec::new();
+    for rule in rules {
+        let new = after.iter().find(|condition| condition.type_ == rule.condition && condition.status == rule.status);
+        let old = before.iter().find(|condition| condition.type_ == rule.condition);
+        if let Some(new) = new
+            && rule.is_event(old, new)
+        {
+            events.push(EventText::of(new, rule.warning));
+        }
+    }
+    events
+}
+
 /// The sending half of the queue; cheap to clone.
 #[derive(Clone)]
 pub struct Events {
@@ -40,15 +110,15 @@ pub struct Events {
 }
 
 /// The receiving half: sends the events to the API server.
-pub struct Sender {
+pub struct EventSender {
     line: mpsc::Receiver<(ObjectReference, EventText)>,
     metrics: Metrics,
 }
 
 /// Creates the queue of events.
-pub fn line(metrics: &Metrics) -> (Events, Sender) {
+pub fn line(metrics: &Metrics) -> (Events, EventSender) {
     let (sender, receiver) = mpsc::channel(LINE);
-    (Events { line: sender, metrics: metrics.clone() }, Sender { line: receiver, metrics: metrics.clone() })
+    (Events { line: sender, metrics: metrics.clone() }, EventSender { line: receiver, metrics: metrics.clone() })
 }
 
 impl Events {
@@ -60,7 +130,7 @@ impl Events {
     }
 }
 
-impl Sender {
+impl EventSender {
     /// Sends events until the last [`Events`] is dropped or `stop` is cancelled.
     pub async fn run(mut self, client: Client, from: Reporter, timeout: Duration, stop: CancellationToken) {
         let recorder = Recorder::new(client, from);
@@ -117,7 +187,10 @@ fn cut(text: &str, bytes: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
+    use ganglion_core::conditions::{Stamp, condition};
 
     #[test]
     fn notes_are_cut_between_characters() {
@@ -126,6 +199,31 @@ mod tests {
         assert_eq!(note.len(), 1024);
         assert!(cut(&format!("x{text}"), NOTE).len() == 1023);
         assert_eq!(cut("short", NOTE), "short");
+    }
+
+    #[rstest]
+    #[case(ConditionChange::Status, [true, true, true, false, false])]
+    #[case(ConditionChange::Opposite, [false, true, false, false, false])]
+    #[case(ConditionChange::Reason, [true, true, true, true, false])]
+    #[case(ConditionChange::Message, [true, true, true, true, true])]
+    fn a_change_of_a_condition_is_an_event(#[case] on: ConditionChange, #[case] expected: [bool; 5]) {
+        let stamp = Stamp { generation: 1, now: jiff::Timestamp::UNIX_EPOCH };
+        let ready = |status, reason, message| vec![condition(&[], "Ready", status, reason, message, stamp)];
+        let rule = ConditionEvent::warning("Ready", "False", on);
+        let after = ready("False", "Stale", "m");
+        let before = [
+            Vec::new(),
+            ready("True", "Stale", "m"),
+            ready("Unknown", "Stale", "m"),
+            ready("False", "Unreachable", "m"),
+            ready("False", "Stale", "n"),
+        ];
+        let is_event = before.map(|before| !condition_events(&[rule], &before, &after).is_empty());
+        assert_eq!(is_event, expected);
+        let event = EventText { warning: true, reason: "Stale".into(), note: "m".into(), about: None };
+        assert_eq!(condition_events(&[rule], &ready("True", "Ok", ""), &after), [event]);
+        assert!(condition_events(&[rule], &after, &after).is_empty());
+        assert!(condition_events(&[rule], &after, &ready("True", "Ok", "")).is_empty());
     }
 
     #[tokio::test]

@@ -15,7 +15,8 @@
 //! | `discovery`, `dynamic` | discovery of kinds; requests for kinds known only at run time |
 //! | `api_server` | addresses of the API server |
 //! | `certificate` | the certificate of the extender |
-//! | `events` | Kubernetes Events |
+//! | `events` | Kubernetes Events, and when a change of a condition is one |
+//! | `fairness` | turns, counts and limits by namespace |
 //! | `lease` | leader election |
 //! | `tasks` | tasks that must not end unnoticed |
 
@@ -31,6 +32,7 @@ pub mod dynamic;
 pub mod error;
 pub mod events;
 pub mod eviction;
+pub mod fairness;
 pub mod frame;
 pub mod guard;
 pub mod lease;

@@ -13,13 +13,14 @@
 //! a tenth of the latency to Decision. `hack/bench queue` measures this. Also, an applier does not order keys, never
 //! reconciles a deleted object, and does not report the number of waiting keys.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use crate::fairness::RoundRobin;
 use ganglion_core::facts::Key;
 
 /// See the module.
@@ -56,7 +57,12 @@ pub struct Queue {
 struct Inner {
     /// False until the controller runs: a standby replica never calls `get`, so its queue would only grow.
     open: bool,
-    ready: RoundRobin,
+    /// Keys in order of arrival within their namespace; the namespaces take turns.
+    ready: RoundRobin<String, (u64, Key)>,
+    /// The keys in `ready`.
+    waiting: HashSet<Key>,
+    /// Number of keys that arrived before the next one.
+    arrivals: u64,
     /// Keys between `get` and `done`; true if the key was added meanwhile.
     processing: HashMap<Key, bool>,
     /// Delayed keys, ordered by due time.
@@ -65,55 +71,20 @@ struct Inner {
     due: HashMap<Key, Instant>,
 }
 
-/// Keys in order of arrival within their namespace; the namespaces take turns.
-#[derive(Default)]
-struct RoundRobin {
-    waiting: BTreeMap<String, VecDeque<Key>>,
-    /// Namespaces with waiting keys, in the order of their turns.
-    order: VecDeque<String>,
-    all: HashSet<Key>,
-}
-
-impl RoundRobin {
-    fn push(&mut self, key: Key) {
-        if !self.all.insert(key.clone()) {
-            return;
-        }
-        match self.waiting.get_mut(&key.namespace) {
-            Some(waiting) => waiting.push_back(key),
-            None => {
-                self.order.push_back(key.namespace.clone());
-                self.waiting.insert(key.namespace.clone(), [key].into());
-            }
-        }
-    }
-
-    fn pop(&mut self) -> Option<Key> {
-        let namespace = self.order.pop_front()?;
-        let waiting = self.waiting.get_mut(&namespace)?;
-        let key = waiting.pop_front()?;
-        if waiting.is_empty() {
-            self.waiting.remove(&namespace);
-        } else {
-            self.order.push_back(namespace);
-        }
-        self.all.remove(&key);
-        Some(key)
-    }
-}
-
 impl Inner {
     fn add(&mut self, key: Key) {
         if let Some(added) = self.processing.get_mut(&key) {
             *added = true;
-        } else if !self.ready.all.contains(&key) {
+        } else if !self.waiting.contains(&key) {
             self.cancel_delay(&key);
-            self.ready.push(key);
+            self.arrivals += 1;
+            self.ready.push(key.namespace.clone(), (self.arrivals, key.clone()));
+            self.waiting.insert(key);
         }
     }
 
     fn add_at(&mut self, at: Instant, key: Key) {
-        let comes_anyway = self.ready.all.contains(&key) || self.processing.get(&key) == Some(&true);
+        let comes_anyway = self.waiting.contains(&key) || self.processing.get(&key) == Some(&true);
         if comes_anyway || self.due.get(&key).is_some_and(|due| *due <= at) {
             return;
         }
@@ -137,7 +108,8 @@ impl Inner {
             self.due.remove(&key);
             self.add(key);
         }
-        let key = self.ready.pop()?;
+        let (_, key) = self.ready.pop(|_| true)?;
+        self.waiting.remove(&key);
         self.processing.insert(key.clone(), false);
         Some(key)
     }
@@ -211,7 +183,7 @@ impl Queue {
 
     /// Number of keys that wait to be processed now.
     pub fn len(&self) -> usize {
-        self.inner().ready.all.len()
+        self.inner().waiting.len()
     }
 
     /// Whether no key waits to be processed now.

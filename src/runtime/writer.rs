@@ -199,14 +199,14 @@ impl Writer {
 struct StatusBody<'a, S> {
     api_version: Cow<'static, str>,
     kind: Cow<'static, str>,
-    metadata: Head<'a>,
+    metadata: StatusHead<'a>,
     status: &'a S,
 }
 
 /// The metadata of a status write.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
-struct Head<'a> {
+struct StatusHead<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     namespace: &'a str,
     name: &'a str,
@@ -222,7 +222,7 @@ impl<'a, S> StatusBody<'a, S> {
     fn of<K: Kube>(object: &'a Identity, version: Option<&'a str>, status: &'a S) -> Self {
         let uid = Some(object.uid.as_str()).filter(|uid| !uid.is_empty());
         let Key { namespace, name } = &object.key;
-        let metadata = Head { namespace, name, uid, resource_version: version };
+        let metadata = StatusHead { namespace, name, uid, resource_version: version };
         Self { api_version: K::api_version(&()), kind: K::kind(&()), metadata, status }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ganglion_outbound::address::{Names, Rules, system};
-use ganglion_outbound::fair_limit::FairLimit;
 use ganglion_outbound::web::{Call, Web};
+use ganglion_runtime::fairness::FairLimit;
 use prometheus_client::metrics::counter::Counter;
 
 /// Client for requests to this host.

@@ -25,6 +25,7 @@ const PURE: &[&str] = &[
     "foldhash",
     "http",
     "jiff",
+    "json-patch",
     "k8s-openapi",
     "kube",
     "minijinja",

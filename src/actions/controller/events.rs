@@ -6,28 +6,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use ganglion_actions_plan::notify::NOTIFIED;
 use ganglion_api::workload_action::WorkloadActionStatus;
-use ganglion_runtime::events::EventText;
+use ganglion_runtime::events::{ConditionChange, ConditionEvent, EventText, condition_events};
+
+/// Receivers were given up.
+const GIVEN_UP: ConditionEvent = ConditionEvent::warning(NOTIFIED, "False", ConditionChange::Status);
 
 /// Event for a status change in which the action started or ended.
 pub fn transition_event(before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) -> Option<EventText> {
     let began = after.started_at.is_some() && before.is_none_or(|status| status.started_at.is_none());
     let ended = after.finished_at.is_some() && before.is_none_or(|status| status.finished_at.is_none());
     let ready: &Condition = after.conditions.iter().find(|condition| condition.type_ == "Ready")?;
-    (began || ended).then(|| EventText {
-        warning: ended && ready.status != "True",
-        reason: ready.reason.clone(),
-        note: ready.message.clone(),
-        about: None,
-    })
+    (began || ended).then(|| EventText::of(ready, ended && ready.status != "True"))
 }
 
 /// Event for the status change that ends the notifications, if a receiver was given up.
 pub fn given_up_event(before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) -> Option<EventText> {
-    let given_up = |status: &WorkloadActionStatus| {
-        status.conditions.iter().find(|one| one.type_ == NOTIFIED && one.status == "False").cloned()
-    };
-    let notified = given_up(after).filter(|_| before.and_then(given_up).is_none())?;
-    Some(EventText { warning: true, reason: notified.reason, note: notified.message, about: None })
+    let before = before.map(|status| &*status.conditions).unwrap_or_default();
+    condition_events(&[GIVEN_UP], before, &after.conditions).pop()
 }
 
 #[cfg(test)]

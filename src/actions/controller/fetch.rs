@@ -7,7 +7,7 @@ use ganglion_runtime::error::Error;
 
 impl WorkloadActionController {
     /// Records when this process first planned the action.
-    pub(super) fn notice(&self, key: &Key) {
+    pub(super) fn note_first_plan(&self, key: &Key) {
         let is_new = |world: &World| {
             let uid = world.action(key)?.metadata.uid.clone()?;
             world.noticed(&uid).is_none().then_some(uid)

@@ -141,7 +141,7 @@ impl Reconciler for WorkloadActionController {
     /// Reads what is unknown. Later rounds read what their own effects changed.
     async fn begin(&self, key: &Key, memory: &mut ActionMemory) -> Result<(), Error> {
         memory.pass = Pass::default();
-        self.notice(key);
+        self.note_first_plan(key);
         self.read_unanswered(key, memory).await?;
         self.read_owner(key, memory).await
     }

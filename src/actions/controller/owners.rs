@@ -5,10 +5,10 @@ use jiff::SignedDuration;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::api::DynamicObject;
 
-use super::act;
+use super::act::{self, owner_reading, owner_url};
 use ganglion_actions_plan::NeededOwner;
 use ganglion_api::reasons::Reason;
-use ganglion_core::facts::{Identity, OtherKind, OwnerFact, ReplicaSet, ReplicaSetFact};
+use ganglion_core::facts::{Identity, OtherKind, ReplicaSet, ReplicaSetFact};
 use ganglion_core::world::{OwnerReading, World};
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::context::Context;
@@ -21,12 +21,6 @@ const MAX_AGE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Maximum number of reads of the object and its scale until both have the same resourceVersion.
 const MAX_READS: usize = 5;
-
-/// URL path of the objects of this kind in a namespace.
-pub fn url(kind: &OtherKind, namespace: &str) -> String {
-    let OtherKind { api_version, plural, .. } = kind;
-    format!("/apis/{api_version}/namespaces/{namespace}/{plural}")
-}
 
 /// Reads the object and then its ReplicaSet. In this order, the ReplicaSet shows everything that the object's
 /// controller had done when the object was read.
@@ -74,7 +68,7 @@ async fn read_checked(ctx: &Context, discovery: &Discovery, needed: &NeededOwner
 /// Reads the object. The first time, also verifies that its scale subresource counts `spec.replicas`: a kind may store
 /// the number elsewhere.
 async fn read_object(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Result<OwnerReading, Error> {
-    let (url, name) = (url(&kind, &needed.namespace), &needed.workload.name);
+    let (url, name) = (owner_url(&kind, &needed.namespace), &needed.workload.name);
     let path = ObjectPath { url: &url, name, subresource: None };
     let proven = ctx.store.read(|world| is_known(world, &needed.uid));
     for _ in 0..MAX_READS {
@@ -82,7 +76,7 @@ async fn read_object(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Re
         if object.metadata.uid.as_deref() != Some(needed.uid.as_str()) {
             return Err(Error::NotFound("another object has its name".to_owned()));
         }
-        let reading = fact(kind.clone(), &object);
+        let reading = owner_reading(kind.clone(), &object);
         let OwnerReading::Known(fact) = &reading else { return Ok(reading) };
         if proven {
             return Ok(reading);
@@ -94,18 +88,6 @@ async fn read_object(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Re
         }
     }
     Err(Error::Conflict(format!("{} {name} keeps changing", kind.kind)))
-}
-
-/// Converts the object to the fact that the planner uses.
-pub fn fact(kind: OtherKind, object: &DynamicObject) -> OwnerReading {
-    let subject = format!("{} {}", kind.kind, object.metadata.name.as_deref().unwrap_or_default());
-    match OwnerFact::read(kind, &object.metadata, &object.data) {
-        Ok(fact) => OwnerReading::Known(Box::new(fact)),
-        Err(why) => OwnerReading::Unfit {
-            reason: Reason::NotSupported,
-            message: format!("replicas of {subject} are moved, not created or deleted: it {why}"),
-        },
-    }
 }
 
 fn counted_elsewhere(kind: &OtherKind) -> OwnerReading {

@@ -9,15 +9,16 @@ use serde_json::{Map, Value, json};
 use ganglion_actions_plan::effect::{NewPod, action_owner};
 use ganglion_api::marks;
 
-type Object = Map<String, Value>;
+type JsonObject = Map<String, Value>;
 
 /// Returns the replacement pod for this slot; None if the template does not have the structure of a pod template.
 pub fn pod(template: &str, new: &NewPod) -> Option<Value> {
-    let mut template: Object = serde_json::from_str(template).ok()?;
+    let mut template: JsonObject = serde_json::from_str(template).ok()?;
     let given = member(&mut template, "metadata")?;
     // The ReplicaSet controller copies only these three.
     let copied = ["labels", "annotations", "finalizers"].map(|name| (name, given.remove(name)));
-    let mut metadata: Object = copied.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    let mut metadata: JsonObject =
+        copied.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
     member(&mut metadata, "labels")?.remove(&new.label);
     let annotations = member(&mut metadata, "annotations")?;
     annotations.insert(marks::SLOT.to_owned(), json!(new.slot));
@@ -33,7 +34,7 @@ pub fn pod(template: &str, new: &NewPod) -> Option<Value> {
 }
 
 /// Returns a member that is an object, and creates it if it is missing. None if it has another type.
-fn member<'a>(object: &'a mut Object, name: &str) -> Option<&'a mut Object> {
+fn member<'a>(object: &'a mut JsonObject, name: &str) -> Option<&'a mut JsonObject> {
     let value = object.entry(name).or_insert(Value::Null);
     if value.is_null() {
         *value = Value::Object(Map::new());
@@ -43,7 +44,7 @@ fn member<'a>(object: &'a mut Object, name: &str) -> Option<&'a mut Object> {
 
 /// Adds the node to the pod's required node affinity. Terms are alternatives, so each one gets the node. The node is
 /// matched by the field `metadata.name`, since its hostname label may differ.
-fn pin(spec: &mut Object, node: &str) -> Option<()> {
+fn pin(spec: &mut JsonObject, node: &str) -> Option<()> {
     let affinity = member(member(spec, "affinity")?, "nodeAffinity")?;
     let required = member(affinity, "requiredDuringSchedulingIgnoredDuringExecution")?;
     let terms = list(required, "nodeSelectorTerms")?;
@@ -63,7 +64,7 @@ fn pin(spec: &mut Object, node: &str) -> Option<()> {
 }
 
 /// Returns a member that is a list, and creates it if it is missing. None if it has another type.
-fn list<'a>(object: &'a mut Object, name: &str) -> Option<&'a mut Vec<Value>> {
+fn list<'a>(object: &'a mut JsonObject, name: &str) -> Option<&'a mut Vec<Value>> {
     let value = object.entry(name).or_insert(Value::Null);
     if value.is_null() {
         *value = Value::Array(Vec::new());

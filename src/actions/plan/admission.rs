@@ -15,7 +15,7 @@ use ganglion_core::world::{Fact, application_of};
 
 use super::Limits;
 use super::context::{PlanContext, Work, is_suspended};
-use super::scope::{Scope, Stop};
+use super::scope::{Scope, StartRefusal};
 
 /// Why the action must wait for another action on the same workload. Actions that change replicas run alone; moves run
 /// together.
@@ -59,7 +59,7 @@ pub fn shared_limit(ctx: &PlanContext, workload: &WorkloadRef) -> Option<Reached
 
 /// The limit that can never admit a swap of these workloads' replicas, since all replicas of a swap are admitted at
 /// once. `on_one_node` is the number of replicas that leave the same node and arrive at the same node.
-pub fn too_small(ctx: &PlanContext, workloads: &[WorkloadRef], on_one_node: usize) -> Option<Stop> {
+pub fn too_small(ctx: &PlanContext, workloads: &[WorkloadRef], on_one_node: usize) -> Option<StartRefusal> {
     let Limits { in_all, per_namespace, per_workload, per_source_node, per_target_node, .. } = ctx.limits;
     let all = workloads.len();
     let of_one = workloads.iter().map(|one| workloads.iter().filter(|other| *other == one).count()).max().unwrap_or(0);
@@ -74,7 +74,7 @@ pub fn too_small(ctx: &PlanContext, workloads: &[WorkloadRef], on_one_node: usiz
         .into_iter()
         .find_map(|(limit, need, setting)| Some((limit.filter(|limit| need > *limit)?, need, setting)))?;
     let message = format!("the swap changes {need} replicas at once, and the setting limits.{setting} allows {limit}");
-    Some(Stop::now(Reason::LimitTooSmall, message))
+    Some(StartRefusal::now(Reason::LimitTooSmall, message))
 }
 
 /// Number of these slots, from the first, that the limits admit; also the limit that is reached, if not all are
@@ -114,7 +114,7 @@ struct Count<'a> {
     limits: &'a Limits,
     all: usize,
     namespaces: HashMap<&'a str, usize>,
-    workloads: HashMap<Workload<'a>, usize>,
+    workloads: HashMap<WorkloadName<'a>, usize>,
     sources: HashMap<&'a str, usize>,
     targets: HashMap<&'a str, usize>,
     ahead: Ahead,
@@ -271,7 +271,7 @@ fn is_idle(ctx: &PlanContext, action: &Key, slot: &Slot) -> bool {
 /// otherwise take its places one by one.
 fn ahead(ctx: &PlanContext, at_work: &HashMap<&str, usize>) -> Ahead {
     let (own, namespace) = (rank(ctx.action), ctx.namespace());
-    let mut others: HashMap<&str, Line> = HashMap::new();
+    let mut others: HashMap<&str, WaitingLine> = HashMap::new();
     let mut ahead = Ahead::default();
     let mut before_in_namespace = 0;
     for action in ctx.world.running() {
@@ -305,14 +305,14 @@ fn ahead(ctx: &PlanContext, at_work: &HashMap<&str, usize>) -> Ahead {
 
 /// The waiting actions of one namespace.
 #[derive(Default)]
-struct Line<'a> {
+struct WaitingLine<'a> {
     /// Number of replicas that the actions admit at their turns.
     replicas: usize,
     /// Rank of the first action, and the number of replicas that its turn takes.
-    first: Option<(Rank<'a>, usize)>,
+    first: Option<(QueueRank<'a>, usize)>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> WaitingLine<'a> {
     fn add(&mut self, action: &'a WorkloadAction) {
         let (rank, replicas) = (rank(action), together(action));
         self.replicas += replicas;
@@ -328,17 +328,17 @@ fn together(action: &WorkloadAction) -> usize {
 }
 
 /// Namespace, kind and name.
-type Workload<'a> = (&'a str, &'a str, &'a str);
+type WorkloadName<'a> = (&'a str, &'a str, &'a str);
 
 /// The workload that the user named. A rollout replaces its ReplicaSet, but not the workload.
-fn workload_of<'a>(namespace: &'a str, workload: &'a WorkloadRef) -> Workload<'a> {
+fn workload_of<'a>(namespace: &'a str, workload: &'a WorkloadRef) -> WorkloadName<'a> {
     (namespace, &workload.kind, &workload.name)
 }
 
 /// Order within a namespace: by priority, age and name. The smallest is first.
-type Rank<'a> = (i32, Timestamp, Option<&'a str>);
+type QueueRank<'a> = (i32, Timestamp, Option<&'a str>);
 
-fn rank(action: &WorkloadAction) -> Rank<'_> {
+fn rank(action: &WorkloadAction) -> QueueRank<'_> {
     let metadata = &action.metadata;
     let age = metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     (-action.spec.priority, age, metadata.name.as_deref())

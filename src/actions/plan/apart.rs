@@ -17,7 +17,7 @@ use super::choose::words;
 use super::context::{PlanContext, Verb};
 use super::hindrance::Hindrance;
 use super::holder::Holder;
-use super::scope::{Scope, Stop};
+use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
 use super::slot::{SlotNext, View};
 
@@ -39,7 +39,7 @@ pub fn hindrances(world: &World, scope: &Scope) -> Vec<Hindrance> {
 }
 
 /// Whether the old pods of a move must leave first. An error if they must and the action does not allow it.
-pub fn is_needed(ctx: &PlanContext, scope: &Scope) -> Result<bool, Stop> {
+pub fn is_needed(ctx: &PlanContext, scope: &Scope) -> Result<bool, StartRefusal> {
     let found = hindrances(ctx.world, scope);
     if ctx.work.verb != Verb::Move || found.is_empty() {
         return Ok(false);
@@ -60,17 +60,17 @@ pub fn is_needed(ctx: &PlanContext, scope: &Scope) -> Result<bool, Stop> {
     Ok(true)
 }
 
-fn cannot(scope: &Scope, found: &[Hindrance], advice: &str) -> Stop {
+fn cannot(scope: &Scope, found: &[Hindrance], advice: &str) -> StartRefusal {
     let why: Vec<String> = found.iter().map(Hindrance::to_string).collect();
     let message =
         format!("no new pod of {} can run beside the old one: {}; {advice}", words(scope), why.join(", and "));
-    Stop::now(Reason::ReplacementCannotBeFirst, message)
+    StartRefusal::now(Reason::ReplacementCannotBeFirst, message)
 }
 
 /// Refuses replicas on nodes to which the next pod could come back.
-pub fn refuse_open_nodes(ctx: &PlanContext, victims: &[Option<&PodFact>]) -> Result<(), Stop> {
+pub fn refuse_open_nodes(ctx: &PlanContext, victims: &[Option<&PodFact>]) -> Result<(), StartRefusal> {
     let open = victims.iter().flatten().find_map(|pod| open_node(ctx, pod.node.as_deref()?));
-    open.map_or(Ok(()), |message| Err(Stop::soon(Reason::NodeNotCordoned, message)))
+    open.map_or(Ok(()), |message| Err(StartRefusal::soon(Reason::NodeNotCordoned, message)))
 }
 
 fn open_node(ctx: &PlanContext, name: &str) -> Option<String> {

@@ -16,11 +16,11 @@ use super::context::PlanContext;
 use super::nodes::{Load, NodeRefusal, Nodes, possible};
 use super::place::Filter;
 use super::rank::{NodeRanking, RankedPod};
-use super::scope::{Scope, Stop};
+use super::scope::{Scope, StartRefusal};
 
 /// Order of the nodes: by preference, by score of the policy (in millionths), by share that stays free (in
 /// thousandths), by name.
-type Rank<'a> = (usize, Reverse<i64>, Reverse<i64>, &'a str);
+type NodeRank<'a> = (usize, Reverse<i64>, Reverse<i64>, &'a str);
 
 /// How well a node fits, apart from the policy.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ pub struct Candidates<'a, 'f> {
     /// Nodes that can take a replica.
     fit: BTreeMap<&'a str, Fit>,
     /// The nodes in `fit` that the policy does not reject, best first.
-    open: BTreeSet<Rank<'a>>,
+    open: BTreeSet<NodeRank<'a>>,
     refused: Vec<NodeChoice>,
     /// Nodes that the policy currently rejects.
     rejected: Vec<NodeChoice>,
@@ -58,7 +58,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         filter: &'f Filter<'f>,
         scope: &Scope<'f>,
         tried: &[String],
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self, StartRefusal> {
         Self::among(ctx, Nodes::new(ctx.world, ctx.now), filter, scope, tried)
     }
 
@@ -69,7 +69,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         filter: &'f Filter<'f>,
         scope: &Scope<'f>,
         tried: &[String],
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self, StartRefusal> {
         let template = scope.set.template.as_deref();
         let policy = ctx.work.to.and_then(|to| to.policy.as_deref());
         let policy = policy.zip(template).map(|(policy, template)| {
@@ -210,7 +210,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
     }
 
     /// Entry of the plan for a node that can take replicas.
-    fn possible(&self, (preference, _, Reverse(share), name): Rank<'_>, replicas: i32) -> NodeChoice {
+    fn possible(&self, (preference, _, Reverse(share), name): NodeRank<'_>, replicas: i32) -> NodeChoice {
         let mut choice = possible(name, share, replicas);
         if self.filter.has_preferences() {
             let met = if self.filter.prefers(preference) {
@@ -259,7 +259,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
 }
 
 impl Fit {
-    fn rank(self, score: i64, name: &str) -> Rank<'_> {
+    fn rank(self, score: i64, name: &str) -> NodeRank<'_> {
         (self.preference, Reverse(score), Reverse(self.share), name)
     }
 }

@@ -14,7 +14,7 @@ use super::context::{PlanContext, Verb};
 use super::holder::Holder;
 use super::identity;
 use super::place::{Filter, target_words};
-use super::scope::{Scope, Stop};
+use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
 use super::stateful;
 use super::swap;
@@ -30,7 +30,7 @@ pub enum Choice {
     /// The action waits.
     Wait { reason: Reason, message: String },
     /// The action cannot start.
-    Refuse(Stop, Plan),
+    Refuse(StartRefusal, Plan),
 }
 
 impl From<ReachedLimit> for Choice {
@@ -43,12 +43,14 @@ impl From<ReachedLimit> for Choice {
 pub fn choose(ctx: &PlanContext, open: &[(i32, i32)]) -> Choice {
     match prepare(ctx, open) {
         Ok(choice) => choice,
-        Err(Stop { reason: Reason::VictimBusy, message, .. }) => Choice::Wait { reason: Reason::VictimBusy, message },
+        Err(StartRefusal { reason: Reason::VictimBusy, message, .. }) => {
+            Choice::Wait { reason: Reason::VictimBusy, message }
+        }
         Err(stop) => Choice::Refuse(stop, Plan::default()),
     }
 }
 
-fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
+fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, StartRefusal> {
     if let Some(swap) = ctx.work.swap {
         return swap::choose(ctx, swap, open);
     }
@@ -61,7 +63,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     {
         let advice = "change the number there, or apply a new action with onReplicaOwner: Force";
         let message = format!("{owner} owns spec.replicas of {}; {advice}", words(&scope));
-        return Err(Stop::now(Reason::ReplicasOwnedElsewhere, message));
+        return Err(StartRefusal::now(Reason::ReplicasOwnedElsewhere, message));
     }
     if let Some(wait) = obstacle(ctx, &scope) {
         return Ok(wait);
@@ -108,7 +110,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
 
 /// The label by which pods of the workload are detached, and whether the old pods leave before new ones are created.
 /// The error says why the replicas cannot be changed.
-pub fn way(ctx: &PlanContext, scope: &Scope) -> Result<(String, bool), Stop> {
+pub fn way(ctx: &PlanContext, scope: &Scope) -> Result<(String, bool), StartRefusal> {
     if let Some(set) = scope.stateful() {
         return Ok((stateful::label(ctx, set)?, false));
     }
@@ -120,14 +122,14 @@ pub fn way(ctx: &PlanContext, scope: &Scope) -> Result<(String, bool), Stop> {
 /// The scope for an action that changes replicas. A pod of a workload of another kind is refused: the policy on authors
 /// checks the right to scale a workload by the workload's name, and the API server could not check it by the name of a
 /// pod.
-fn scalable<'a>(ctx: &PlanContext<'a>, scope: Scope<'a>, named: Option<&PodFact>) -> Result<Scope<'a>, Stop> {
+fn scalable<'a>(ctx: &PlanContext<'a>, scope: Scope<'a>, named: Option<&PodFact>) -> Result<Scope<'a>, StartRefusal> {
     if let (Some(pod), Holder::Other(..)) = (named, scope.holder) {
         let (pod, workload) = (&pod.id.key.name, words(&scope));
         let advice =
             "name the workload instead, and the pod's node in `from`: your right to scale it is checked by its name";
         let message =
             format!("pod {pod} belongs to {workload}, whose replicas are not deleted by the name of a pod; {advice}");
-        return Err(Stop::now(Reason::NotSupported, message));
+        return Err(StartRefusal::now(Reason::NotSupported, message));
     }
     scope.with_owner(ctx.world)
 }
@@ -186,14 +188,14 @@ fn admit(ctx: &PlanContext, mut slots: Vec<Slot>, plan: Plan, found: Option<i32>
     }
 }
 
-fn subject<'a>(ctx: &PlanContext<'a>) -> Result<(Scope<'a>, Option<&'a PodFact>), Stop> {
+fn subject<'a>(ctx: &PlanContext<'a>) -> Result<(Scope<'a>, Option<&'a PodFact>), StartRefusal> {
     match (ctx.work.workload, ctx.work.pod) {
         (_, Some(pod)) => {
             let (scope, pod) = Scope::of_pod(ctx.world, ctx.namespace(), &pod.name)?;
             Ok((scope, Some(pod)))
         }
         (Some(workload), None) => Ok((Scope::of_workload(ctx.world, ctx.namespace(), workload)?, None)),
-        (None, None) => Err(Stop::now(Reason::NotSupported, "name a workload or a pod")),
+        (None, None) => Err(StartRefusal::now(Reason::NotSupported, "name a workload or a pod")),
     }
 }
 
@@ -209,7 +211,7 @@ fn pick_nodes(
     scope: &Scope,
     victims: &[Option<&PodFact>],
     plan: &mut Plan,
-) -> Result<Vec<String>, Stop> {
+) -> Result<Vec<String>, StartRefusal> {
     if let Some(name) = ctx.work.to.and_then(|to| to.node_name.as_ref())
         && ctx.world.node(name).is_none()
     {
@@ -243,15 +245,15 @@ fn pick_nodes(
 }
 
 /// The target nodes. For a move of a moveApplication, they never include the nodes that the application leaves.
-pub fn target<'a>(ctx: &PlanContext<'a>) -> Result<Filter<'a>, Stop> {
+pub fn target<'a>(ctx: &PlanContext<'a>) -> Result<Filter<'a>, StartRefusal> {
     match ctx.work.from {
         Some(from) if ctx.is_part() => Filter::apart(ctx.world, ctx.work.to, from),
         from => Filter::target(ctx.world, ctx.work.to, from),
     }
 }
 
-pub fn unknown_node(name: &str) -> Stop {
-    Stop::soon(Reason::NodeNotFound, format!("no node {name}; look at `kubectl get nodes`"))
+pub fn unknown_node(name: &str) -> StartRefusal {
+    StartRefusal::soon(Reason::NodeNotFound, format!("no node {name}; look at `kubectl get nodes`"))
 }
 
 /// Counts the nodes of the plan and truncates their list.
@@ -279,20 +281,20 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
 }
 
 /// Why no node takes a replica.
-pub fn no_node(to: Option<&Target>, filter: &Filter, refused: &[NodeChoice]) -> Stop {
+pub fn no_node(to: Option<&Target>, filter: &Filter, refused: &[NodeChoice]) -> StartRefusal {
     let is_by_load = |node: &NodeChoice| matches!(node.refused, Some(Reason::NodeFull | Reason::PolicyRejected));
     let stop = match refused {
         [only] if to.is_some_and(|to| to.node_name.is_some()) => {
-            Stop::soon(only.refused.unwrap_or(Reason::NoCandidateNode), only.message.clone())
+            StartRefusal::soon(only.refused.unwrap_or(Reason::NoCandidateNode), only.message.clone())
         }
         [] => {
             let asked = to.map_or_else(|| "any node".to_owned(), target_words);
-            Stop::soon(Reason::NoCandidateNode, format!("no node matches {asked}"))
+            StartRefusal::soon(Reason::NoCandidateNode, format!("no node matches {asked}"))
         }
         some => {
             let first = some.iter().find(|node| node.refused != Some(Reason::NodeExcluded)).unwrap_or(&some[0]);
             let message = format!("none of {} nodes can take the replica, for instance: {}", some.len(), first.message);
-            Stop::soon(Reason::NoCandidateNode, message)
+            StartRefusal::soon(Reason::NoCandidateNode, message)
         }
     };
     stop.caused_by_load(filter.reads_pods() || refused.iter().any(is_by_load))

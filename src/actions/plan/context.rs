@@ -14,7 +14,7 @@ use ganglion_core::world::{World, application_of};
 use super::Limits;
 use super::application::Application;
 use super::rank::NodeRanker;
-use super::scope::Stop;
+use super::scope::StartRefusal;
 use ganglion_api::reasons::Reason;
 
 /// The input of one call of the planner.
@@ -83,13 +83,13 @@ impl<'a> Work<'a> {
     };
 
     /// The work that the spec requests, given the number of replicas that `count: All` has found.
-    pub fn with_found(spec: &'a WorkloadActionSpec, found: Option<i32>) -> Result<Self, Stop> {
+    pub fn with_found(spec: &'a WorkloadActionSpec, found: Option<i32>) -> Result<Self, StartRefusal> {
         let work = Self::of(spec)?;
         Ok(Self { count: found.filter(|_| work.all).unwrap_or(work.count), ..work })
     }
 
     /// The work that the spec requests, or why this version does not support it.
-    pub fn of(spec: &'a WorkloadActionSpec) -> Result<Self, Stop> {
+    pub fn of(spec: &'a WorkloadActionSpec) -> Result<Self, StartRefusal> {
         let work = if let Some(create) = &spec.create {
             let count = create.count.unwrap_or(1);
             Self { verb: Verb::Create, workload: Some(&create.workload), to: Some(&create.to), count, ..Self::NONE }
@@ -106,7 +106,7 @@ impl<'a> Work<'a> {
             let (from, to) = (Some(&application.from), application.to.as_ref());
             Self { from, to, application: Some(application), ..Self::NONE }
         } else {
-            return Err(Stop::now(Reason::NotSupported, "the spec has no action that this version supports"));
+            return Err(StartRefusal::now(Reason::NotSupported, "the spec has no action that this version supports"));
         };
         Ok(work)
     }

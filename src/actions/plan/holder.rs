@@ -11,7 +11,7 @@ use ganglion_core::facts::{DeploymentFact, Key, Owner, OwnerFact, ReplicaSetFact
 use ganglion_core::world::{OwnerReading, World};
 
 use super::context::Work;
-use super::scope::{Outlook, Scope, Stop};
+use super::scope::{Outlook, Scope, StartRefusal};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Holder<'a> {
@@ -40,7 +40,11 @@ impl<'a> Holder<'a> {
 
 /// The ReplicaSet with the replicas of an object of another kind: the first one that has any, or the only one if none
 /// has.
-pub fn current_set<'a>(world: &'a World, namespace: &str, workload: &WorkloadRef) -> Result<&'a ReplicaSetFact, Stop> {
+pub fn current_set<'a>(
+    world: &'a World,
+    namespace: &str,
+    workload: &WorkloadRef,
+) -> Result<&'a ReplicaSetFact, StartRefusal> {
     let WorkloadRef { kind, name, .. } = workload;
     let sets = || world.sets_of_named(namespace, workload).filter(|set| !set.terminating);
     if let Some(set) = sets().find(|set| set.scale.replicas > 0) {
@@ -51,13 +55,13 @@ pub fn current_set<'a>(world: &'a World, namespace: &str, workload: &WorkloadRef
         (Some(_), many) => {
             let advice = "scale it to at least one replica first";
             let message = format!("{kind} {name} has no replicas, and {many} ReplicaSets that could get one; {advice}");
-            Err(Stop::soon(Reason::NotEnoughReplicas, message))
+            Err(StartRefusal::soon(Reason::NotEnoughReplicas, message))
         }
         (None, _) => {
             let advice =
                 "check its API version, kind and name; a kind that makes its pods without ReplicaSets is not supported";
             let message = format!("no ReplicaSet in namespace {namespace} belongs to {kind} {name}; {advice}");
-            Err(Stop::soon(Reason::WorkloadNotFound, message))
+            Err(StartRefusal::soon(Reason::WorkloadNotFound, message))
         }
     }
 }
@@ -65,7 +69,7 @@ pub fn current_set<'a>(world: &'a World, namespace: &str, workload: &WorkloadRef
 impl<'a> Scope<'a> {
     /// The same scope with the reading of an owner of another kind, for actions that change its replicas. The error
     /// says why they cannot be changed.
-    pub fn with_owner(self, world: &'a World) -> Result<Self, Stop> {
+    pub fn with_owner(self, world: &'a World) -> Result<Self, StartRefusal> {
         let Holder::Other(owner, _) = self.holder else { return Ok(self) };
         let Owner { kind, name, uid } = owner;
         match world.owner(uid) {
@@ -73,12 +77,12 @@ impl<'a> Scope<'a> {
                 Ok(Self { holder: Holder::Other(owner, Some(&**fact)), ..self })
             }
             Some(OwnerReading::Known(_)) => {
-                Err(Stop::soon(Reason::WorkloadNotFound, format!("{kind} {name} is being deleted")))
+                Err(StartRefusal::soon(Reason::WorkloadNotFound, format!("{kind} {name} is being deleted")))
             }
-            Some(OwnerReading::Unfit { reason, message }) => Err(Stop::now(*reason, message.clone())),
+            Some(OwnerReading::Unfit { reason, message }) => Err(StartRefusal::now(*reason, message.clone())),
             None => {
                 let message = format!("{kind} {name} has not been read yet");
-                Err(Stop { reason: Reason::Queued, message, outlook: Outlook::Passing })
+                Err(StartRefusal { reason: Reason::Queued, message, outlook: Outlook::Passing })
             }
         }
     }

@@ -63,7 +63,7 @@ use ganglion_core::world::World;
 pub use holder::{NeededOwner, needed_owner};
 use rank::NodeRanker;
 pub use refusal::refused;
-use scope::{Outlook, Stop};
+use scope::{Outlook, StartRefusal};
 use slot::SlotNext;
 
 /// Time after an action is first noticed in which it may name an object that is not known yet. Both may have been
@@ -370,8 +370,10 @@ fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
     let since = ctx.status.queued_at.as_ref().map_or(ctx.now, |time| time.0);
     let deadline = since + ctx.queue_time();
     if ctx.clock >= deadline {
-        let stop =
-            Stop::now(Reason::QueueTimedOut, format!("the action was not admitted within queueSeconds: {message}"));
+        let stop = StartRefusal::now(
+            Reason::QueueTimedOut,
+            format!("the action was not admitted within queueSeconds: {message}"),
+        );
         return refuse(ctx, stop, ctx.status.plan.clone().unwrap_or_default());
     }
     let status = WorkloadActionStatus { queued_at: Some(Time(since)), ..ctx.status.clone() };
@@ -381,7 +383,7 @@ fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
 
 /// Ends an action that cannot start and has no running slot. If a late watch may be the cause, the action first waits
 /// for [`GRACE`]. If the cause may pass, the action waits in the queue.
-fn refuse(ctx: &PlanContext, stop: Stop, plan: Plan) -> Next {
+fn refuse(ctx: &PlanContext, stop: StartRefusal, plan: Plan) -> Next {
     let until = ctx.known_since() + GRACE;
     match stop.outlook {
         Outlook::Load if ctx.action.spec.mode == Mode::Execute && admission::others_move(ctx) => {
@@ -396,7 +398,7 @@ fn refuse(ctx: &PlanContext, stop: Stop, plan: Plan) -> Next {
     }
     // A slot was started on the workload, so the workload existed and was deleted since.
     let begun = !ctx.status.slots.is_empty() && stop.reason == Reason::WorkloadNotFound;
-    let mut stop = if begun { Stop { reason: Reason::WorkloadGone, ..stop } } else { stop };
+    let mut stop = if begun { StartRefusal { reason: Reason::WorkloadGone, ..stop } } else { stop };
     if stop.reason == Reason::NoCandidateNode && !plan.nodes.is_empty() {
         stop.message.push_str("; see `status.plan.nodes` for each");
     }

@@ -8,7 +8,7 @@ use ganglion_core::facts::NodeFact;
 use ganglion_core::world::World;
 
 use super::nodes::Nodes;
-use super::scope::Stop;
+use super::scope::StartRefusal;
 
 /// The user's selection of nodes.
 #[derive(Default)]
@@ -28,26 +28,30 @@ impl<'a> Filter<'a> {
         name: Option<&'a str>,
         selector: Option<&'a BTreeMap<String, String>>,
         condition: Option<&str>,
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self, StartRefusal> {
         let expression = condition.map(|text| world.expression(text)).transpose();
-        let expression = expression.map_err(|error| Stop::expression(&error))?;
+        let expression = expression.map_err(|error| StartRefusal::expression(&error))?;
         Ok(Self { name, selector, expression, ..Self::default() })
     }
 
-    pub fn source(world: &World, source: Option<&'a NodeSource>) -> Result<Self, Stop> {
+    pub fn source(world: &World, source: Option<&'a NodeSource>) -> Result<Self, StartRefusal> {
         source.map_or(Ok(Self::default()), |source| {
             Self::new(world, source.node_name.as_deref(), source.node_selector.as_ref(), source.condition.as_deref())
         })
     }
 
     /// The target nodes without the nodes that the replicas leave.
-    pub fn apart(world: &World, target: Option<&'a Target>, source: &'a NodeSource) -> Result<Self, Stop> {
+    pub fn apart(world: &World, target: Option<&'a Target>, source: &'a NodeSource) -> Result<Self, StartRefusal> {
         let except = Some(Box::new(Self::source(world, Some(source))?));
         Ok(Self { except, ..Self::target(world, target, None)? })
     }
 
     /// The target nodes. Without a target: all nodes except those that the replicas leave.
-    pub fn target(world: &World, target: Option<&'a Target>, source: Option<&'a NodeSource>) -> Result<Self, Stop> {
+    pub fn target(
+        world: &World,
+        target: Option<&'a Target>,
+        source: Option<&'a NodeSource>,
+    ) -> Result<Self, StartRefusal> {
         let Some(to) = target else {
             let except = source.map(|_| Self::source(world, source).map(Box::new)).transpose()?;
             return Ok(Self { except, ..Self::default() });
@@ -55,7 +59,7 @@ impl<'a> Filter<'a> {
         let preferred = to.preferences.iter().flatten();
         let preferred =
             preferred.map(|one| Self::new(world, None, one.node_selector.as_ref(), one.condition.as_deref()));
-        let preferences = preferred.collect::<Result<_, Stop>>()?;
+        let preferences = preferred.collect::<Result<_, StartRefusal>>()?;
         let all = Self::new(world, to.node_name.as_deref(), to.node_selector.as_ref(), to.condition.as_deref())?;
         Ok(Self { preferences, ..all })
     }

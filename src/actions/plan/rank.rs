@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use super::nodes::Load;
-use super::scope::Stop;
+use super::scope::StartRefusal;
 use ganglion_api::reasons::Reason;
 use ganglion_core::facts::{ReplicaSetFact, TemplateFact};
 use ganglion_core::world::World;
@@ -54,13 +54,15 @@ pub enum RankError {
 
 impl RankError {
     /// The stop of an action that names this policy.
-    pub fn stop(self, policy: &str) -> Stop {
+    pub fn stop(self, policy: &str) -> StartRefusal {
         match self {
             Self::Missing => {
                 let message = format!("there is no PlacementPolicy {policy}; look at `kubectl get plpol`");
-                Stop::soon(Reason::PolicyNotFound, message)
+                StartRefusal::soon(Reason::PolicyNotFound, message)
             }
-            Self::Invalid(words) => Stop::soon(Reason::PolicyInvalid, format!("PlacementPolicy {policy}: {words}")),
+            Self::Invalid(words) => {
+                StartRefusal::soon(Reason::PolicyInvalid, format!("PlacementPolicy {policy}: {words}"))
+            }
         }
     }
 }

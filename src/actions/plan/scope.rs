@@ -16,13 +16,13 @@ use super::nodes::NodeRefusal;
 
 /// Why an action cannot start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stop {
+pub struct StartRefusal {
     pub reason: Reason,
     pub message: String,
     pub outlook: Outlook,
 }
 
-/// Whether the cause of a [`Stop`] may pass.
+/// Whether the cause of a [`StartRefusal`] may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlook {
     /// The cause is permanent.
@@ -36,7 +36,7 @@ pub enum Outlook {
     Passing,
 }
 
-impl Stop {
+impl StartRefusal {
     pub fn now(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), outlook: Outlook::Final }
     }
@@ -74,14 +74,17 @@ pub struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// The scope of a workload that the user named.
-    pub fn of_workload(world: &'a World, namespace: &str, workload: &WorkloadRef) -> Result<Self, Stop> {
+    pub fn of_workload(world: &'a World, namespace: &str, workload: &WorkloadRef) -> Result<Self, StartRefusal> {
         let key = Key::new(namespace, &workload.name);
         match (workload.api_version.as_str(), workload.kind.as_str()) {
             ("apps/v1", "Deployment") => {
                 let deployment = world.deployment(&key).filter(|deployment| !deployment.terminating);
                 let deployment = deployment.ok_or_else(|| missing(workload, namespace))?;
                 let set = current_set(world, deployment).ok_or_else(|| {
-                    Stop::soon(Reason::WorkloadNotFound, format!("Deployment {} has no ReplicaSet yet", workload.name))
+                    StartRefusal::soon(
+                        Reason::WorkloadNotFound,
+                        format!("Deployment {} has no ReplicaSet yet", workload.name),
+                    )
                 })?;
                 Ok(Self { set, holder: Holder::Deployment(deployment) })
             }
@@ -99,22 +102,22 @@ impl<'a> Scope<'a> {
     }
 
     /// The scope of a pod that the user named.
-    pub fn of_pod(world: &'a World, namespace: &str, name: &str) -> Result<(Self, &'a PodFact), Stop> {
+    pub fn of_pod(world: &'a World, namespace: &str, name: &str) -> Result<(Self, &'a PodFact), StartRefusal> {
         let pod = world.pod(&Key::new(namespace, name)).ok_or_else(|| {
             let advice = "look at `kubectl get pods`: a replica has a new name after each restart of its workload";
-            Stop::soon(Reason::PodNotFound, format!("no pod {name} in namespace {namespace}; {advice}"))
+            StartRefusal::soon(Reason::PodNotFound, format!("no pod {name} in namespace {namespace}; {advice}"))
         })?;
         if pod.mirror {
             let advice = "it belongs to its node's kubelet; change the node's manifest instead";
-            return Err(Stop::now(Reason::NotSupported, format!("pod {name} is a static pod: {advice}")));
+            return Err(StartRefusal::now(Reason::NotSupported, format!("pod {name} is a static pod: {advice}")));
         }
         if pod.marks.role.as_deref() == Some(marks::ROLE_VICTIM)
             || pod.marks.role.as_deref() == Some(marks::ROLE_REPLACEMENT)
         {
-            return Err(Stop::soon(Reason::VictimBusy, format!("pod {name} is in use by another action")));
+            return Err(StartRefusal::soon(Reason::VictimBusy, format!("pod {name} is in use by another action")));
         }
         if !pod.is_active() {
-            return Err(Stop::soon(
+            return Err(StartRefusal::soon(
                 Reason::PodNotFound,
                 format!("pod {name} is terminating; apply a new action that names a running pod"),
             ));
@@ -122,11 +125,14 @@ impl<'a> Scope<'a> {
         match &pod.controller {
             None => {
                 let advice = "only replicas that a ReplicaSet or StatefulSet owns can be moved or removed";
-                Err(Stop::now(Reason::NotSupported, format!("pod {name} belongs to no workload; {advice}")))
+                Err(StartRefusal::now(Reason::NotSupported, format!("pod {name} belongs to no workload; {advice}")))
             }
             Some(Owner { kind, name: set, .. }) if kind == "ReplicaSet" => {
                 let set = world.set(&Key::new(namespace, set)).ok_or_else(|| {
-                    Stop::soon(Reason::WorkloadNotFound, format!("ReplicaSet {set} of pod {name} does not exist"))
+                    StartRefusal::soon(
+                        Reason::WorkloadNotFound,
+                        format!("ReplicaSet {set} of pod {name} does not exist"),
+                    )
                 })?;
                 Ok((Self::of_set(world, set)?, pod))
             }
@@ -134,7 +140,7 @@ impl<'a> Scope<'a> {
                 // Other projects also have kinds of this name.
                 let known = world.stateful_set(&Key::new(namespace, set)).filter(|known| known.id.uid == *uid);
                 let set = known.ok_or_else(|| {
-                    Stop::soon(
+                    StartRefusal::soon(
                         Reason::WorkloadNotFound,
                         format!("apps/v1 StatefulSet {set} of pod {name} does not exist"),
                     )
@@ -158,10 +164,13 @@ impl<'a> Scope<'a> {
     }
 
     /// The scope of a ReplicaSet's pods.
-    pub fn of_set(world: &'a World, set: &'a ReplicaSetFact) -> Result<Self, Stop> {
+    pub fn of_set(world: &'a World, set: &'a ReplicaSetFact) -> Result<Self, StartRefusal> {
         let holder = Holder::of(world, set).map_err(|deployment| {
             let (name, set) = (&deployment.name, &set.id.key.name);
-            Stop::soon(Reason::WorkloadNotFound, format!("Deployment {name} of ReplicaSet {set} does not exist"))
+            StartRefusal::soon(
+                Reason::WorkloadNotFound,
+                format!("Deployment {name} of ReplicaSet {set} does not exist"),
+            )
         })?;
         Ok(Self { set, holder })
     }
@@ -262,11 +271,11 @@ impl<'a> Scope<'a> {
     }
 
     /// The label whose removal detaches a pod from its set, but from no Service or budget.
-    pub fn detach_label(&self, world: &World) -> Result<String, Stop> {
+    pub fn detach_label(&self, world: &World) -> Result<String, StartRefusal> {
         if self.stateful().is_some() {
             let advice = "its pods keep their names, so move them one after the other, each with an action of its own";
             let message = format!("replicas of StatefulSet {} cannot be swapped: {advice}", self.set.id.key.name);
-            return Err(Stop::now(Reason::NotSupported, message));
+            return Err(StartRefusal::now(Reason::NotSupported, message));
         }
         let namespace = &self.set.id.key.namespace;
         let labels = self.labels();
@@ -280,7 +289,7 @@ impl<'a> Scope<'a> {
                  add a label of its own to its selector and template, or let a Deployment manage it",
                 self.set.id.key.name
             );
-            Stop::now(Reason::NoDetachLabel, message)
+            StartRefusal::now(Reason::NoDetachLabel, message)
         })
     }
 
@@ -360,10 +369,10 @@ fn current_set<'a>(world: &'a World, deployment: &DeploymentFact) -> Option<&'a 
     world.sets_of(&deployment.id.uid).filter(|set| !set.terminating).max_by_key(|set| number(set))
 }
 
-fn missing(workload: &WorkloadRef, namespace: &str) -> Stop {
+fn missing(workload: &WorkloadRef, namespace: &str) -> StartRefusal {
     let WorkloadRef { kind, name, .. } = workload;
     let advice = "check its kind and name; an action and its workload share one namespace";
-    Stop::soon(Reason::WorkloadNotFound, format!("no {kind} {name} in namespace {namespace}; {advice}"))
+    StartRefusal::soon(Reason::WorkloadNotFound, format!("no {kind} {name} in namespace {namespace}; {advice}"))
 }
 
 /// Kubernetes' own kinds that make their pods themselves.
@@ -371,12 +380,12 @@ fn owns_no_sets(kind: &str) -> bool {
     matches!(kind, "DaemonSet" | "Job" | "CronJob" | "Pod" | "ReplicationController")
 }
 
-fn unsupported(version: &str, kind: &str) -> Stop {
+fn unsupported(version: &str, kind: &str) -> StartRefusal {
     let advice = match kind {
         "DaemonSet" => "it runs one pod on each node by itself; change its node selector or the nodes' labels",
         "Job" | "CronJob" => "its pods run to their end and are not replicas; delete the pod to have it run elsewhere",
         _ => "name a Deployment, a ReplicaSet, a StatefulSet, or an object of another kind that owns ReplicaSets",
     };
     let kind = if version.is_empty() { kind.to_owned() } else { format!("{version} {kind}") };
-    Stop::now(Reason::NotSupported, format!("workloads of kind {kind} are not handled: {advice}"))
+    StartRefusal::now(Reason::NotSupported, format!("workloads of kind {kind} are not handled: {advice}"))
 }

@@ -17,7 +17,7 @@ use super::apart;
 use super::context::{PlanContext, Verb};
 use super::effect::Effect;
 use super::rollback;
-use super::scope::{Scope, Stop};
+use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
 use super::stateful;
 use super::swap;
@@ -108,7 +108,7 @@ impl<'a> View<'a> {
 
     /// The problem of an owner of another kind whose replicas the slot changes: the owner was not read yet, is unfit or
     /// is being deleted.
-    fn owner_problem(&self) -> Option<Stop> {
+    fn owner_problem(&self) -> Option<StartRefusal> {
         self.scope.filter(|_| self.ctx.work.verb.scales())?.with_owner(self.ctx.world).err()
     }
 

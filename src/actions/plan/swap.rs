@@ -21,12 +21,12 @@ use super::choose::{Choice, cut, new_slot, obstacle, unknown_load, unknown_usage
 use super::context::PlanContext;
 use super::nodes::{NodeRefusal, Nodes, possible};
 use super::place::Filter;
-use super::scope::{Scope, Stop};
+use super::scope::{Scope, StartRefusal};
 use super::slot::{SlotNext, View};
 use super::victims::{candidates, choice_of, is_in_use, refuse_budgets};
 
 /// One replica of the swap, and the pods that it may be.
-struct Side<'a> {
+struct SwapHalf<'a> {
     index: i32,
     attempt: i32,
     scope: Scope<'a>,
@@ -36,20 +36,20 @@ struct Side<'a> {
 
 /// A chosen pod and its target node.
 struct Pairing<'a, 's> {
-    side: &'s Side<'a>,
+    side: &'s SwapHalf<'a>,
     pod: &'a PodFact,
     to: &'a NodeFact,
 }
 
 /// Chooses for the slots with these indexes and attempts: all slots of the swap, or those that are tried again.
-pub fn choose(ctx: &PlanContext, swap: &Swap, open: &[(i32, i32)]) -> Result<Choice, Stop> {
+pub fn choose(ctx: &PlanContext, swap: &Swap, open: &[(i32, i32)]) -> Result<Choice, StartRefusal> {
     if ctx.working().next().is_some() && !is_committed(ctx) {
         let message = "the other replicas of the swap are rolled back first".to_owned();
         return Ok(Choice::Wait { reason: Reason::VictimBusy, message });
     }
     let workloads = open.iter().map(|(index, _)| Ok(subject(ctx, side_of(swap, *index)?)?.0.workload()));
     let on_one_node = open.iter().filter(|(index, _)| *index != 0).count();
-    if let Some(stop) = admission::too_small(ctx, &workloads.collect::<Result<Vec<_>, Stop>>()?, on_one_node) {
+    if let Some(stop) = admission::too_small(ctx, &workloads.collect::<Result<Vec<_>, StartRefusal>>()?, on_one_node) {
         return Err(stop);
     }
     let mut plan = Plan::default();
@@ -88,13 +88,13 @@ fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Choice {
 }
 
 /// The workload of one side, and the pod that it names.
-fn subject<'a>(ctx: &PlanContext<'a>, asked: &SwapSide) -> Result<(Scope<'a>, Option<&'a PodFact>), Stop> {
+fn subject<'a>(ctx: &PlanContext<'a>, asked: &SwapSide) -> Result<(Scope<'a>, Option<&'a PodFact>), StartRefusal> {
     match (&asked.workload, &asked.pod) {
         (_, Some(PodRef { name })) => {
             Scope::of_pod(ctx.world, ctx.namespace(), name).map(|(scope, pod)| (scope, Some(pod)))
         }
         (Some(workload), None) => Ok((Scope::of_workload(ctx.world, ctx.namespace(), workload)?, None)),
-        (None, None) => Err(Stop::now(Reason::NotSupported, "name a workload or a pod on each side")),
+        (None, None) => Err(StartRefusal::now(Reason::NotSupported, "name a workload or a pod on each side")),
     }
 }
 
@@ -104,7 +104,7 @@ fn side<'a>(
     swap: &'a Swap,
     (index, attempt): (i32, i32),
     plan: &mut Plan,
-) -> Result<Result<Side<'a>, Choice>, Stop> {
+) -> Result<Result<SwapHalf<'a>, Choice>, StartRefusal> {
     let asked = side_of(swap, index)?;
     let (scope, named) = subject(ctx, asked)?;
     apart::is_needed(ctx, &scope)?;
@@ -135,12 +135,12 @@ fn side<'a>(
         let message = format!("{busy} replicas of {} are in use by other actions", words(&scope));
         return Ok(Err(Choice::Wait { reason: Reason::VictimBusy, message }));
     }
-    Ok(Ok(Side { index, attempt, scope, label, fit }))
+    Ok(Ok(SwapHalf { index, attempt, scope, label, fit }))
 }
 
-fn side_of(swap: &Swap, index: i32) -> Result<&SwapSide, Stop> {
+fn side_of(swap: &Swap, index: i32) -> Result<&SwapSide, StartRefusal> {
     let side = usize::try_from(index).ok().and_then(|at| [&swap.replica].into_iter().chain(&swap.with).nth(at));
-    side.ok_or_else(|| Stop::now(Reason::NotSupported, "the swap has fewer sides than slots"))
+    side.ok_or_else(|| StartRefusal::now(Reason::NotSupported, "the swap has fewer sides than slots"))
 }
 
 /// The sides as text, for the column Workload.
@@ -157,9 +157,9 @@ pub fn sides_words(swap: &Swap) -> String {
 }
 
 /// Two nodes, and a pod for each side: the first side on one node, the other sides on the other node.
-fn pair<'a, 's>(ctx: &PlanContext<'a>, sides: &'s [Side<'a>]) -> Option<Vec<Pairing<'a, 's>>> {
+fn pair<'a, 's>(ctx: &PlanContext<'a>, sides: &'s [SwapHalf<'a>]) -> Option<Vec<Pairing<'a, 's>>> {
     let fixed = nodes_of_started(ctx);
-    let on = |is_of: fn(&Side) -> bool| {
+    let on = |is_of: fn(&SwapHalf) -> bool| {
         let pods = sides.iter().find(|side| is_of(side)).map(|side| side.fit.as_slice()).unwrap_or_default();
         let mut nodes: Vec<&str> = Vec::new();
         for node in pods.iter().filter_map(|pod| pod.node.as_deref()) {
@@ -185,11 +185,11 @@ fn nodes_of_started<'a>(ctx: &PlanContext<'a>) -> Option<(&'a str, &'a str)> {
 /// Different pods for the sides on these nodes. Sides with the fewest candidates choose first.
 fn assign<'a, 's>(
     ctx: &PlanContext<'a>,
-    sides: &'s [Side<'a>],
+    sides: &'s [SwapHalf<'a>],
     one: &str,
     other: &str,
 ) -> Option<Vec<Pairing<'a, 's>>> {
-    let mut order: Vec<&Side> = sides.iter().collect();
+    let mut order: Vec<&SwapHalf> = sides.iter().collect();
     order.sort_by_key(|side| (side.fit.len(), side.index));
     let mut pairs: Vec<Pairing> = Vec::new();
     for side in order {
@@ -203,8 +203,8 @@ fn assign<'a, 's>(
     Some(pairs)
 }
 
-fn no_pair(sides: &[Side]) -> Stop {
-    let on = |side: &Side| {
+fn no_pair(sides: &[SwapHalf]) -> StartRefusal {
+    let on = |side: &SwapHalf| {
         let mut nodes: Vec<&str> = side.fit.iter().filter_map(|pod| pod.node.as_deref()).collect();
         nodes.dedup();
         let nodes = if nodes.is_empty() { "no node that the side allows".to_owned() } else { nodes.join(", ") };
@@ -212,7 +212,7 @@ fn no_pair(sides: &[Side]) -> Stop {
     };
     let where_they_are: Vec<String> = sides.iter().take(4).map(on).collect();
     let advice = "the first replica must be on one node, and all others together on another";
-    Stop::soon(
+    StartRefusal::soon(
         Reason::NotEnoughReplicas,
         format!("no two nodes to swap between: {}; {advice}", where_they_are.join("; ")),
     )
@@ -220,7 +220,7 @@ fn no_pair(sides: &[Side]) -> Stop {
 
 /// Whether both nodes can take the replicas after the others have left, and at least one node can take a replica
 /// before.
-fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Stop> {
+fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), StartRefusal> {
     let key = ctx.id().key;
     let mut after = Nodes::new(ctx.world, ctx.now).without(&key);
     for pair in pairs {
@@ -231,7 +231,7 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sto
     let mut fits = false;
     for pair in pairs {
         let name = &pair.to.id.key.name;
-        let share = assess(&mut after, pair).map_err(Stop::node)?;
+        let share = assess(&mut after, pair).map_err(StartRefusal::node)?;
         match plan.nodes.iter_mut().find(|choice| choice.name == *name) {
             Some(choice) => choice.replicas += 1,
             None => plan.nodes.push(possible(name, share, 1)),
@@ -250,7 +250,7 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sto
     } else {
         "apply a new action with disruption: Allowed to evict the first replica before its new pod runs"
     };
-    Err(Stop::node((Reason::NodeFull, format!("neither node has room for one more pod: {message}; {advice}"))))
+    Err(StartRefusal::node((Reason::NodeFull, format!("neither node has room for one more pod: {message}; {advice}"))))
 }
 
 fn assess(nodes: &mut Nodes, pair: &Pairing) -> Result<i64, NodeRefusal> {

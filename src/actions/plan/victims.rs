@@ -13,7 +13,7 @@ use super::choose::{cut, words};
 use super::context::{PlanContext, Verb};
 use super::nodes::Nodes;
 use super::place::{Filter, source_words, target_words};
-use super::scope::{Scope, Stop};
+use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
 use super::stateful;
 
@@ -40,7 +40,7 @@ pub fn pick<'a>(
     named: Option<&'a PodFact>,
     count: usize,
     plan: &mut Plan,
-) -> Result<Victims<'a>, Stop> {
+) -> Result<Victims<'a>, StartRefusal> {
     let some = |pods, found| Ok(Victims::Found(FoundVictims { pods, found }));
     if ctx.work.verb == Verb::Create {
         return some(vec![None; count], None);
@@ -79,11 +79,11 @@ pub fn pick<'a>(
     if fit.len() + busy >= count {
         return Ok(in_use(busy));
     }
-    Err(Stop::soon(Reason::NotEnoughReplicas, too_few(ctx, scope, count, fit.len() + busy, plan)))
+    Err(StartRefusal::soon(Reason::NotEnoughReplicas, too_few(ctx, scope, count, fit.len() + busy, plan)))
 }
 
 /// Number of replicas of `count: All`: those that have started plus those that match now, at most as many as requested.
-fn found(ctx: &PlanContext, scope: &Scope, matching: usize, open: usize) -> Result<i32, Stop> {
+fn found(ctx: &PlanContext, scope: &Scope, matching: usize, open: usize) -> Result<i32, StartRefusal> {
     let started = ctx.status.slots.iter().filter(|slot| slot.step != Step::Queued).count();
     let bounded = ctx.work.bounded;
     if started == 0 && matching > open && !bounded {
@@ -92,19 +92,19 @@ fn found(ctx: &PlanContext, scope: &Scope, matching: usize, open: usize) -> Resu
              with moveApplication, which works in waves",
             words(scope)
         );
-        return Err(Stop::now(Reason::NotSupported, message));
+        return Err(StartRefusal::now(Reason::NotSupported, message));
     }
     Ok(i32::try_from(started + matching.min(open)).unwrap_or(MOST_REPLICAS))
 }
 
 /// Stops the action if the workload's pods cannot be evicted.
-pub fn refuse_budgets(ctx: &PlanContext, scope: &Scope) -> Result<(), Stop> {
+pub fn refuse_budgets(ctx: &PlanContext, scope: &Scope) -> Result<(), StartRefusal> {
     if ctx.world.budgets_for(ctx.namespace(), &scope.labels()).count() < 2 {
         return Ok(());
     }
     let message =
         format!("more than one PodDisruptionBudget selects the pods of {}; nothing can evict them", words(scope));
-    Err(Stop::now(Reason::BudgetsOverlap, message))
+    Err(StartRefusal::now(Reason::BudgetsOverlap, message))
 }
 
 /// Message for a workload that has fewer suitable replicas than requested.
@@ -132,7 +132,7 @@ pub fn candidates<'a>(
     target: &Filter<'_>,
     count: usize,
     plan: &mut Plan,
-) -> Result<(Vec<&'a PodFact>, usize), Stop> {
+) -> Result<(Vec<&'a PodFact>, usize), StartRefusal> {
     let source = Filter::source(ctx.world, from)?;
     let nodes = Nodes::new(ctx.world, ctx.now);
     // The result for each node, since several of the pods may be on it.

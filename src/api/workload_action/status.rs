@@ -285,3 +285,27 @@ impl Step {
         }
     }
 }
+
+impl From<Step> for reasons::Reason {
+    fn from(step: Step) -> Self {
+        match step {
+            Step::Queued => Self::Queued,
+            Step::Planned => Self::Planned,
+            Step::Creating => Self::Creating,
+            Step::Scheduling => Self::Scheduling,
+            Step::Readying => Self::Readying,
+            Step::Detached => Self::Detached,
+            Step::Marked => Self::Marked,
+            Step::Scaled => Self::Scaled,
+            Step::Adopted => Self::Adopted,
+            Step::Evicting => Self::Evicting,
+            Step::Verifying => Self::Verifying,
+            Step::RollingBack => Self::RollingBack,
+            Step::Succeeded => Self::Succeeded,
+            Step::RolledBack => Self::RolledBack,
+            Step::Failed => Self::Failed,
+            Step::Aborted => Self::Aborted,
+            Step::Expired => Self::Expired,
+        }
+    }
+}

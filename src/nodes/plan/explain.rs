@@ -27,11 +27,11 @@ pub fn explain(subject: ExplainedNode) -> String {
         return paragraph("", &words)
             + &paragraph("-> ", "Create one, or a NodeConfigTemplate whose selector matches the node.");
     }
-    let parts: Vec<String> = configs.iter().map(|config| one(config, now)).collect();
+    let parts: Vec<String> = configs.iter().map(|config| explain_config(config, now)).collect();
     parts.join("\n")
 }
 
-fn one(config: &NodeConfig, now: Timestamp) -> String {
+fn explain_config(config: &NodeConfig, now: Timestamp) -> String {
     let namespace = config.namespace().unwrap_or_default();
     let owner = config.owner_references().iter().find(|owner| owner.controller == Some(true));
     let origin = owner.map(|owner| format!(", created by template {}", owner.name)).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::asked::{Asked, Question};
+use super::node_spec::{ParsedNodeSpec, Question};
 use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::status::NodeValue;
@@ -84,7 +84,7 @@ impl Readings {
     }
 
     /// Records the result of a poll.
-    pub fn take(&mut self, value: NodeValue, result: Result<NodeSample, Problem>) {
+    pub fn record(&mut self, value: NodeValue, result: Result<NodeSample, Problem>) {
         let reading = self.0.entry(value).or_default();
         match result {
             Ok(sample) => *reading = KnownValue { last: Some(sample), restored: false, problem: None },
@@ -94,8 +94,9 @@ impl Readings {
 
     /// Removes the values of sources that `after` does not have or has at another place than `before`, and all values
     /// if the node changed.
-    pub fn keep(&mut self, before: &Asked, after: &Asked) {
-        let source = |asked: &Asked, value| asked.sources.get(&Question::of(value)).map(|one| one.source.clone());
+    pub fn retain_unchanged(&mut self, before: &ParsedNodeSpec, after: &ParsedNodeSpec) {
+        let source =
+            |parsed: &ParsedNodeSpec, value| parsed.sources.get(&Question::about(value)).map(|one| one.source.clone());
         let same_node = before.node == after.node;
         self.0.retain(|value, _| {
             let now = source(after, *value);
@@ -121,24 +122,24 @@ impl Readings {
     }
 
     /// Whether each requested value has a sample or a problem from this process.
-    pub fn is_complete(&self, asked: &Asked) -> bool {
+    pub fn is_complete(&self, parsed: &ParsedNodeSpec) -> bool {
         let answered =
             |reading: &KnownValue| reading.problem.is_some() || (reading.last.is_some() && !reading.restored);
-        asked.values().all(|value| self.get(value).is_some_and(answered))
+        parsed.values().all(|value| self.get(value).is_some_and(answered))
     }
 
     /// Whether the last poll of a requested value failed.
-    pub fn has_problem(&self, asked: &Asked) -> bool {
-        asked.values().any(|value| self.get(value).is_some_and(|known| known.problem.is_some()))
+    pub fn has_problem(&self, parsed: &ParsedNodeSpec) -> bool {
+        parsed.values().any(|value| self.get(value).is_some_and(|known| known.problem.is_some()))
     }
 
     /// Time at which the first of the fresh values becomes stale.
-    pub fn next_stale(&self, asked: &Asked, now: Timestamp) -> Option<Timestamp> {
+    pub fn next_stale(&self, parsed: &ParsedNodeSpec, now: Timestamp) -> Option<Timestamp> {
         let stale = |value| {
-            let interval = asked.interval(value);
+            let interval = parsed.interval(value);
             self.fresh(value, interval, now).map(|sample| stale_at(sample.at, interval))
         };
-        asked.values().filter_map(stale).min()
+        parsed.values().filter_map(stale).min()
     }
 }
 

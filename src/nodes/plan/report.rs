@@ -1,12 +1,11 @@
-//! Status of a NodeConfig.
+//! Status of a NodeConfig, with advice for users by reason.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::advice::{advice, with_advice};
-use super::asked::{Asked, Question, SpecProblem};
+use super::node_plan::Standing;
+use super::node_spec::{ParsedNodeSpec, Question, SpecProblem};
 use super::readings::{Age, Problem, Readings};
-use super::standing::Standing;
 use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::status::{NodeReading, NodeValue};
@@ -19,7 +18,7 @@ pub const STALE: &str = "Stale";
 /// Input of the status.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
-    pub asked: Result<&'a Asked, &'a SpecProblem>,
+    pub parsed: Result<&'a ParsedNodeSpec, &'a SpecProblem>,
     pub standing: &'a Standing,
     pub readings: &'a Readings,
     pub curve: &'a KnownCurve,
@@ -31,7 +30,7 @@ pub struct Situation<'a> {
 impl Situation<'_> {
     /// Whether sources are polled.
     pub fn is_measured(&self) -> bool {
-        *self.standing == Standing::Clear && self.asked.is_ok_and(|asked| !asked.suspended)
+        *self.standing == Standing::Clear && self.parsed.is_ok_and(|parsed| !parsed.suspended)
     }
 
     /// Computes the status.
@@ -39,9 +38,9 @@ impl Situation<'_> {
         let Stamp { generation, now } = self.stamp;
         let mut status = NodeConfigStatus { observed_generation: Some(generation), ..NodeConfigStatus::default() };
         let mut problems = Vec::new();
-        if let Ok(asked) = self.asked {
-            for value in asked.values() {
-                let reading = self.reading(asked, value, &mut problems);
+        if let Ok(parsed) = self.parsed {
+            for value in parsed.values() {
+                let reading = self.reading(parsed, value, &mut problems);
                 *status.reading_mut(value) = reading;
             }
             status.power_curve = status.power.as_ref().and_then(|_| self.curve.shown());
@@ -69,13 +68,13 @@ impl Situation<'_> {
     /// Computes one value of the status. Adds the problem to `problems` if the value is not fresh.
     fn reading(
         &self,
-        asked: &Asked,
+        parsed: &ParsedNodeSpec,
         value: NodeValue,
         problems: &mut Vec<(NodeValue, Problem)>,
     ) -> Option<NodeReading> {
         let known = self.readings.get(value);
         let last = known.and_then(|known| known.last.as_ref());
-        let age = self.readings.age(value, asked.interval(value), self.stamp.now);
+        let age = self.readings.age(value, parsed.interval(value), self.stamp.now);
         let mut problem = None;
         if age != Age::Fresh && self.is_measured() {
             let why = known.and_then(|known| known.problem.clone()).unwrap_or_else(|| match age {
@@ -85,7 +84,7 @@ impl Situation<'_> {
                 _ => Problem::new(NodeReason::Waiting, "the source has not answered yet"),
             });
             let is_known = known.is_some_and(|known| known.problem.is_some());
-            problem = is_known.then(|| with_advice(Question::of(value), why.reason, &why.words));
+            problem = is_known.then(|| with_advice(Question::about(value), why.reason, &why.words));
             problems.push((value, why));
         }
         if last.is_none() && problem.is_none() {
@@ -107,37 +106,37 @@ impl Situation<'_> {
             Some(advice) => format!("{words}; {advice}"),
             None => words.to_owned(),
         };
-        let asked = match (self.standing, self.asked) {
+        let parsed = match (self.standing, self.parsed) {
             (Standing::NamespaceRefused(words), _) => return Health::Stalled(R::NamespaceRefused, words.clone()),
             (_, Err(problem)) => return Health::Stalled(R::SpecInvalid, problem.to_string()),
-            (_, Ok(asked)) => asked,
+            (_, Ok(parsed)) => parsed,
         };
-        if asked.suspended {
+        if parsed.suspended {
             return Health::Suspended(R::Suspended, advised(R::Suspended, "measurement is suspended"));
         }
         match self.standing {
             Standing::Conflict(older) => {
-                let words = format!("NodeConfig {older} is older and describes node {} already", asked.node);
+                let words = format!("NodeConfig {older} is older and describes node {} already", parsed.node);
                 return Health::Stalled(R::NodeConflict, advised(R::NodeConflict, &words));
             }
             Standing::NodeNotFound => {
-                let words = format!("the cluster has no node {}", asked.node);
+                let words = format!("the cluster has no node {}", parsed.node);
                 return Health::Retrying(R::NodeNotFound, advised(R::NodeNotFound, &words));
             }
             Standing::Clear | Standing::NamespaceRefused(_) => {}
         }
-        if asked.sources.is_empty() {
+        if parsed.sources.is_empty() {
             return Health::Good(R::NothingToMeasure, "the spec names no source".to_owned());
         }
-        values(asked, problems)
+        values(parsed, problems)
     }
 }
 
 /// Health of a measured NodeConfig, derived from the problems of its values.
-fn values(asked: &Asked, problems: &[(NodeValue, Problem)]) -> Health<NodeReason> {
+fn values(parsed: &ParsedNodeSpec, problems: &[(NodeValue, Problem)]) -> Health<NodeReason> {
     use NodeReason as R;
     if problems.is_empty() {
-        let names: Vec<&str> = asked.values().map(NodeValue::as_str).collect();
+        let names: Vec<&str> = parsed.values().map(NodeValue::as_str).collect();
         return Health::Good(R::Sampled, format!("fresh: {}", names.join(", ")));
     }
     // A missing input is less important than its cause, and a pending value counts only if nothing is wrong.
@@ -160,7 +159,7 @@ fn values(asked: &Asked, problems: &[(NodeValue, Problem)]) -> Health<NodeReason
 fn message(problems: &[(NodeValue, Problem)]) -> String {
     let mut told: Vec<(Vec<&str>, String)> = Vec::new();
     for (value, Problem { reason, words }) in problems {
-        let words = with_advice(Question::of(*value), *reason, words);
+        let words = with_advice(Question::about(*value), *reason, words);
         match told.iter_mut().find(|(_, known)| *known == words) {
             Some((names, _)) => names.push(value.as_str()),
             None => told.push((vec![value.as_str()], words)),
@@ -183,4 +182,46 @@ pub fn show(value: NodeValue, number: f64) -> String {
 /// Truncates to whole seconds, like the API server.
 fn whole_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
+}
+
+/// Advice that completes a problem text. None if nothing is wrong or the problem text already says what to do. `field`
+/// is the spec field of the source.
+fn advice(reason: NodeReason, field: &str) -> Option<String> {
+    use NodeReason as R;
+    let words = match reason {
+        R::Sampled | R::NothingToMeasure | R::Waiting | R::Applied | R::Applying | R::Stale => return None,
+        // The problem text names what to change.
+        R::InvalidObject | R::SpecInvalid | R::NamespaceRefused | R::SecretUnavailable | R::TemplateInvalid => {
+            return None;
+        }
+        R::InputMissing | R::NoReading | R::NodesLeftOut | R::NodeConfigsNotReady => return None,
+        R::Suspended => "set spec.suspend to false to resume".to_owned(),
+        R::NodeNotFound => "measurement starts when the node exists; otherwise delete this NodeConfig".to_owned(),
+        R::NodeConflict => "delete one of the two".to_owned(),
+        R::Unreachable => format!("check the machine or server, its network, and {field}.endpoint"),
+        R::LoginRefused => "correct the user and password in the Secret, or the rights of that user".to_owned(),
+        R::CertificateRefused => {
+            format!("set {field}.ca to its certificate or to its authority, or {field}.insecureSkipVerify: true")
+        }
+        R::AddressRefused => {
+            format!("change {field}.endpoint, or allow the address in the operator's settings (outbound)")
+        }
+        // The problem text names the label of the series.
+        R::SensorNotFound | R::SensorAmbiguous if field == Question::Usage.field() => return None,
+        R::SensorNotFound | R::SensorAmbiguous => format!("set {field}.sensor"),
+        R::AnswerInvalid => format!("check that {field}.endpoint is a server of the type in {field}.type"),
+        R::NoMetricsServer => format!("install metrics-server, or set another type in {field}"),
+        R::NoNodes => "change the selector, or label nodes".to_owned(),
+        R::NotOwned => "delete the named object, or rename the template".to_owned(),
+        R::Unknown => "use the ganglion program of the operator's version".to_owned(),
+    };
+    Some(words)
+}
+
+/// Appends the advice for this source, if any, to a problem text.
+fn with_advice(question: Question, reason: NodeReason, words: &str) -> String {
+    match advice(reason, question.field()) {
+        Some(advice) => format!("{words}; {advice}"),
+        None => words.to_owned(),
+    }
 }

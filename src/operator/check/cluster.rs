@@ -97,17 +97,17 @@ impl Surroundings<'_> {
         if namespaces.is_empty() {
             return;
         }
-        self.take::<Node, NodeFact>(&Api::all(self.client.clone()), report).await;
+        self.load::<Node, NodeFact>(&Api::all(self.client.clone()), report).await;
         for namespace in namespaces {
-            self.take::<NodeConfig, NodeConfig>(&Api::namespaced(self.client.clone(), namespace), report).await;
+            self.load::<NodeConfig, NodeConfig>(&Api::namespaced(self.client.clone(), namespace), report).await;
         }
     }
 
     async fn list<K: Listed, F: Indexed + From<K>>(&self, report: &mut CheckReport) {
-        self.take::<K, F>(&Api::namespaced(self.client.clone(), self.namespace), report).await;
+        self.load::<K, F>(&Api::namespaced(self.client.clone(), self.namespace), report).await;
     }
 
-    async fn take<K, F>(&self, api: &Api<K>, report: &mut CheckReport)
+    async fn load<K, F>(&self, api: &Api<K>, report: &mut CheckReport)
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
         F: Indexed + From<K>,
@@ -116,7 +116,7 @@ impl Surroundings<'_> {
             Ok(list) => list.items.into_iter().for_each(|one| self.store.apply(F::from(one), Origin::Watch)),
             // KEDA or the VerticalPodAutoscaler is not installed.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => report.unsure(format!("{}: not read: {}", K::plural(&()), words(&error))),
+            Err(error) => report.unsure(format!("{}: not read: {}", K::plural(&()), message(&error))),
         }
     }
 
@@ -124,7 +124,7 @@ impl Surroundings<'_> {
         let api: Api<K> = Api::namespaced(self.client.clone(), self.namespace);
         match api.get_opt(name).await {
             Ok(found) => found.into_iter().for_each(|one| self.store.apply(F::from(one), Origin::Watch)),
-            Err(error) => report.unsure(format!("{} {name}: not read: {}", K::kind(&()), words(&error))),
+            Err(error) => report.unsure(format!("{} {name}: not read: {}", K::kind(&()), message(&error))),
         }
     }
 
@@ -149,12 +149,12 @@ impl Surroundings<'_> {
                  create rolebinding ganglion -n {0} --clusterrole={NAMESPACE_ROLE} --serviceaccount=ganglion-system:ganglion",
                 self.namespace
             )),
-            Err(error) => report.unsure(format!("whether the operator may act here: not read: {}", words(&error))),
+            Err(error) => report.unsure(format!("whether the operator may act here: not read: {}", message(&error))),
         }
     }
 }
 
-fn words(error: &kube::Error) -> String {
+fn message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         error => error.to_string(),

@@ -31,8 +31,14 @@ pub struct DrainClient {
 }
 
 /// A namespaced kind.
-trait Named: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug {}
-impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug> Named for K {}
+trait NamespacedKind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug
+{
+}
+impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug> NamespacedKind
+    for K
+{
+}
 
 fn params() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
@@ -167,7 +173,7 @@ impl DrainClient {
     }
 
     /// Reads the objects with these names; skips objects that do not exist or cannot be read.
-    async fn read<K: Named>(
+    async fn read<K: NamespacedKind>(
         &self,
         keys: BTreeSet<Key>,
         unread: &mut BTreeSet<String>,

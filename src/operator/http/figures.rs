@@ -17,7 +17,7 @@ use ganglion_nodes_plan::readings::stale_at;
 use ganglion_runtime::metrics::ValuesOfNode;
 
 /// Gauge of a floating-point number.
-type Number = Gauge<f64, AtomicU64>;
+type FloatGauge = Gauge<f64, AtomicU64>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LoopLabels {
@@ -80,7 +80,7 @@ pub fn registry(
         count.get_or_create(&ActionLabels { state, reason }).set(*number);
     }
     registry.register("actions", "WorkloadActions by state and reason", count);
-    let oldest = Number::default();
+    let oldest = FloatGauge::default();
     oldest.set(actions.oldest_wait);
     let help = "Waiting time of the WorkloadAction that has waited longest";
     registry.register("actions_oldest_wait_seconds", help, oldest);
@@ -89,7 +89,7 @@ pub fn registry(
 
 fn add_loops(registry: &mut Registry, loops: Vec<LoopFigures>) {
     let ready = Family::<LoopLabels, Gauge>::default();
-    let values = Family::<MetricLabels, Number>::default();
+    let values = Family::<MetricLabels, FloatGauge>::default();
     let alarms = Family::<AlarmLabels, Gauge>::default();
     let decisions = Family::<DecisionLabels, Counter>::default();
     for LoopFigures { key, ready: is_ready, values: read, alarms: raised, counters } in loops {
@@ -122,8 +122,8 @@ fn add_loops(registry: &mut Registry, loops: Vec<LoopFigures>) {
 
 /// Adds the series of nodes. A stale value has no series of its own, only its age.
 fn add_nodes(registry: &mut Registry, nodes: Vec<ValuesOfNode>, now: Timestamp) {
-    let gauges = NodeValue::ALL.map(|value| (value.as_str(), Family::<NodeLabels, Number>::default()));
-    let ages = Family::<ValueLabels, Number>::default();
+    let gauges = NodeValue::ALL.map(|value| (value.as_str(), Family::<NodeLabels, FloatGauge>::default()));
+    let ages = Family::<ValueLabels, FloatGauge>::default();
     for ValuesOfNode { node, values } in nodes {
         for (value, measured) in values {
             let age = now.duration_since(measured.at).as_secs_f64().max(0.0);

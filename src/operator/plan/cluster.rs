@@ -41,13 +41,13 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug> Readable 
 
 /// Reads the cluster into the store.
 #[derive(Clone, Copy)]
-pub struct Reader<'a> {
+pub struct ClusterReader<'a> {
     pub client: &'a Client,
     pub store: &'a Store,
 }
 
 /// The API server's message if it refuses a list.
-type Refusal = Option<String>;
+type ListRefusal = Option<String>;
 
 /// Namespaces in which a kind was read.
 enum Extent {
@@ -57,7 +57,7 @@ enum Extent {
     Nowhere(String),
 }
 
-impl Reader<'_> {
+impl ClusterReader<'_> {
     /// Reads the objects that the planner needs for actions in these namespaces. Returns notes about objects that are
     /// not counted. Fails if objects are refused without which there can be no plan.
     pub async fn read(self, namespaces: &BTreeSet<&str>, by_policy: bool) -> Result<Vec<String>, Error> {
@@ -158,11 +158,11 @@ impl Reader<'_> {
         Ok(Extent::Here(words))
     }
 
-    async fn all<K: Readable, F: Indexed + From<K>>(self) -> Result<Refusal, Error> {
+    async fn all<K: Readable, F: Indexed + From<K>>(self) -> Result<ListRefusal, Error> {
         self.list::<K, F>(Api::all(self.client.clone())).await
     }
 
-    async fn within<K, F>(self, namespace: &str) -> Result<Refusal, Error>
+    async fn within<K, F>(self, namespace: &str) -> Result<ListRefusal, Error>
     where
         K: Readable + Resource<Scope = NamespaceResourceScope>,
         F: Indexed + From<K>,
@@ -170,7 +170,7 @@ impl Reader<'_> {
         self.list::<K, F>(Api::namespaced(self.client.clone(), namespace)).await
     }
 
-    async fn list<K: Readable, F: Indexed + From<K>>(self, api: Api<Guard<K>>) -> Result<Refusal, Error> {
+    async fn list<K: Readable, F: Indexed + From<K>>(self, api: Api<Guard<K>>) -> Result<ListRefusal, Error> {
         let take = |Guard(object): Guard<K>| {
             // An object that cannot be parsed is skipped: the planner does not see it either.
             if let Ok(object) = object {
@@ -229,14 +229,14 @@ impl Reader<'_> {
         let policies: Vec<_> = self.store.read(all);
         let mut saved = Vec::new();
         for policy in policies {
-            saved.extend(policy.uid().zip(read::saved_memory(self.client, &policy).await));
+            saved.extend(policy.uid().zip(read::saved_values(self.client, &policy).await));
         }
         placement.restore(saved);
         placement.learn(Timestamp::now());
     }
 }
 
-fn needed(refusal: Refusal) -> Result<(), Error> {
+fn needed(refusal: ListRefusal) -> Result<(), Error> {
     refusal.map_or(Ok(()), |words| Err(Error::NotAllowed(words)))
 }
 

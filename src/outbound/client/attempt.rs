@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::login::{LockedUntil, Login, Logins};
+use super::login::{LockedUntil, Login};
 use super::{Behalf, OutboundClient, Outgoing, REFUSED_SECRET_AGE, SECRET_AGE, Unanswered};
 use crate as clients;
 use crate::web::{self, Call};
@@ -22,7 +22,6 @@ pub const SECRET_PAUSE: Duration = Duration::from_secs(10);
 pub struct Asker<'a> {
     pub ctx: &'a Context,
     pub outbound: &'a OutboundClient,
-    pub logins: &'a Logins,
 }
 
 /// Address, credentials and limits of a server.
@@ -72,7 +71,7 @@ impl<'a> Attempt<'a> {
     /// Prepares a request. Fails if a Secret cannot be read or if the server refused its login recently.
     pub async fn prepare(asker: Asker<'a>, server: AskedServer<'a>) -> Result<Self, Withheld> {
         let host = host(server.url);
-        let is_refused = server.login(&host).is_some_and(|login| asker.logins.is_refused(&login));
+        let is_refused = server.login(&host).is_some_and(|login| asker.outbound.logins.is_refused(&login));
         let age = if is_refused { REFUSED_SECRET_AGE } else { SECRET_AGE };
         let call = call(asker, &server, age).await?;
         let attempt = Self { asker, server, host, call, again: is_refused };
@@ -88,7 +87,7 @@ impl<'a> Attempt<'a> {
         let login = self.server.login(&self.host);
         let Some(error) = error else {
             if let Some(login) = login {
-                self.asker.logins.accept(&login);
+                self.asker.outbound.logins.accept(&login);
             }
             return Ok(false);
         };
@@ -106,7 +105,7 @@ impl<'a> Attempt<'a> {
         }
         match (login, &self.call.auth) {
             (Some(login), Some(credentials)) if is_refusal => {
-                let until = self.asker.logins.refuse(login, credentials, self.asker.ctx.now());
+                let until = self.asker.outbound.logins.refuse(login, credentials, self.asker.ctx.now());
                 Err(self.refused(until))
             }
             _ => Ok(false),
@@ -115,7 +114,7 @@ impl<'a> Attempt<'a> {
 
     fn locked(&self) -> Option<LockedUntil> {
         let login = self.server.login(&self.host)?;
-        self.asker.logins.locked(&login, self.call.auth.as_ref()?)
+        self.asker.outbound.logins.locked(&login, self.call.auth.as_ref()?)
     }
 
     fn refused(&self, until: LockedUntil) -> Withheld {
@@ -154,7 +153,7 @@ fn time(at: Timestamp) -> String {
 }
 
 async fn call(asker: Asker<'_>, server: &AskedServer<'_>, age: Duration) -> Result<Call, Withheld> {
-    let Asker { ctx, outbound, .. } = asker;
+    let Asker { ctx, outbound } = asker;
     let AskedServer { url, namespace, auth, ca, insecure, limit } = server;
     let auth = auth.as_deref();
     let on = Behalf::Operator { writer: &ctx.writer, namespace };

@@ -1,17 +1,29 @@
-//! Logins that servers refused: no poll of the server tries the same credentials again for a while.
+//! Logins that servers refused: no poll of the server tries the same credentials again for a while, since many BMCs
+//! lock an account after a few wrong passwords.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use crate::client::lockout;
 use crate::web::Credentials;
 use ganglion_core::digest::digest;
 
 /// Maximum number of entries; the oldest are dropped.
 const MOST: usize = 32_768;
+
+/// Pause after the first refusal; it doubles with each further refusal.
+const FIRST: Duration = Duration::from_secs(300);
+
+/// Upper limit of the pause.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Time before the same credentials are tried again, after this many consecutive refusals.
+fn pause(refusals: u32) -> Duration {
+    FIRST.saturating_mul(2_u32.saturating_pow(refusals.saturating_sub(1).min(8))).min(LONGEST)
+}
 
 /// Login: namespace, host and port, Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,13 +68,13 @@ impl Logins {
     /// End of the lockout of these credentials; None if they may be tried.
     pub fn locked(&self, login: &Login, credentials: &Credentials) -> Option<LockedUntil> {
         let all = self.all();
-        let refused = all.get(login).filter(|refused| refused.credentials == of(credentials))?;
+        let refused = all.get(login).filter(|refused| refused.credentials == fingerprint(credentials))?;
         (refused.until > Instant::now()).then_some(LockedUntil { at: refused.until, shown: refused.shown })
     }
 
     /// Records that the server refused these credentials.
     pub fn refuse(&self, login: Login, credentials: &Credentials, now: Timestamp) -> LockedUntil {
-        let credentials = of(credentials);
+        let credentials = fingerprint(credentials);
         let mut all = self.all();
         if all.len() >= MOST {
             let oldest = all.iter().min_by_key(|(_, refused)| refused.until).map(|(login, _)| login.clone());
@@ -74,9 +86,10 @@ impl Logins {
             return LockedUntil { at: known.until, shown: known.shown };
         }
         let count = before.map_or(0, |refused| refused.count).saturating_add(1);
-        let pause = lockout::pause(count);
-        let shown = SignedDuration::try_from(pause).ok().and_then(|pause| now.checked_add(pause).ok()).unwrap_or(now);
-        let until = Instant::now() + pause;
+        let lockout = pause(count);
+        let shown =
+            SignedDuration::try_from(lockout).ok().and_then(|lockout| now.checked_add(lockout).ok()).unwrap_or(now);
+        let until = Instant::now() + lockout;
         all.insert(login, Refused { credentials, count, until, shown });
         LockedUntil { at: until, shown }
     }
@@ -87,7 +100,7 @@ impl Logins {
     }
 }
 
-fn of(credentials: &Credentials) -> String {
+fn fingerprint(credentials: &Credentials) -> String {
     match credentials {
         Credentials::Bearer(token) => digest(&["bearer", token], 32),
         Credentials::Basic { username, password } => digest(&["basic", username, password], 32),
@@ -96,9 +109,14 @@ fn of(credentials: &Credentials) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    #[test]
+    fn pauses_are_5_10_20_40_and_60_minutes() {
+        let minutes: Vec<u64> = (1..=7).map(|refusals| pause(refusals).as_secs() / 60).collect();
+        assert_eq!(minutes, [5, 10, 20, 40, 60, 60, 60]);
+        assert_eq!(pause(u32::MAX), LONGEST);
+    }
 
     fn login() -> Login {
         Login { namespace: "n".into(), host: "bmc:443".into(), secret: "s".into() }

@@ -7,14 +7,11 @@
 //! | file | content |
 //! |---|---|
 //! | `attempt` | requests with the operator's own permissions to a server that may require a login |
-//! | `behalf` | identity for reads: the account of a loop, or the operator |
 //! | `login` | logins that servers refused |
-//! | `objects` | bounded answers of the API server, and why one was not read |
+//! | `objects` | bounded answers of the API server: with which identity, and why one was not read |
 //! | `secrets` | cache of Secrets, and of ConfigMaps of objects without an account |
 
 pub mod attempt;
-mod behalf;
-mod lockout;
 pub mod login;
 pub mod objects;
 mod secrets;
@@ -27,12 +24,13 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 
 use crate as clients;
-use crate::fair_limit::FairLimit;
 use crate::web::{self, Answer, Call, Credentials, Web};
-pub use behalf::Behalf;
 use ganglion_api::refs::{Auth, CaRef, KeyRef};
 use ganglion_core::document::parsed;
 use ganglion_runtime::account::{Account, ObjectPath};
+use ganglion_runtime::fairness::FairLimit;
+use login::Logins;
+pub use objects::Behalf;
 use objects::name;
 use secrets::{KeyedKind, SecretCache, WantedKeys};
 
@@ -79,6 +77,8 @@ pub struct OutboundClient {
     secrets: SecretCache,
     /// Secrets of objects without an account.
     node_secrets: SecretCache,
+    /// Refused logins. One for all users of the client, so that a server sees each wrong password once.
+    logins: Logins,
 }
 
 /// Request as specified by a user.
@@ -113,7 +113,7 @@ impl From<String> for Unanswered {
 impl OutboundClient {
     pub fn new(web: Arc<Web>, request_timeout: Duration, requests: FairLimit, limits: AnswerLimits) -> Self {
         let (secrets, node_secrets) = (SecretCache::new(LOOP_SECRETS), SecretCache::new(NODE_SECRETS));
-        Self { web, request_timeout, requests, limits, secrets, node_secrets }
+        Self { web, request_timeout, requests, limits, secrets, node_secrets, logins: Logins::default() }
     }
 
     /// Sender for requests prepared by [`Self::call`].

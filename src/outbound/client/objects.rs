@@ -1,4 +1,5 @@
-//! Reads objects and lists of the API server for loops, bounded in bytes like the answers of other servers.
+//! Reads objects and lists of the API server, bounded in bytes like the answers of other servers, with the account of a
+//! loop, or as the operator for objects without an account.
 //!
 //! Errors contain the kind and name of the object and the HTTP status. They do not contain the text of the API server,
 //! which may quote another server.
@@ -8,13 +9,67 @@ use kube::client::Body;
 use kube::core::Status;
 
 use super::OutboundClient;
-use crate::body::{self, Bounded, Unread};
+use crate::body::{self, BoundedBody, Unread};
 use ganglion_core::names::is_name;
-use ganglion_runtime::account::{Account, binding_advice};
+use ganglion_runtime::account::{Account, ObjectPath, binding_advice};
 use ganglion_runtime::error::{Class, Error};
+use ganglion_runtime::writer::Writer;
 
 /// Maximum size of the API server's error text in bytes.
 const MAX_STATUS: usize = 64 << 10;
+
+/// Identity with which objects are read.
+#[derive(Clone, Copy)]
+pub enum Behalf<'a> {
+    /// Account of a loop, which reads ConfigMaps.
+    Account(&'a Account),
+    /// The operator, for an object without an account in this namespace. The operator reads ConfigMaps if a RoleBinding
+    /// of the namespace allows it.
+    Operator { writer: &'a Writer, namespace: &'a str },
+}
+
+impl<'a> From<&'a Account> for Behalf<'a> {
+    fn from(account: &'a Account) -> Self {
+        Self::Account(account)
+    }
+}
+
+impl Behalf<'_> {
+    /// Namespace of the object.
+    pub fn namespace(&self) -> &str {
+        match self {
+            Self::Account(account) => &account.namespace,
+            Self::Operator { namespace, .. } => namespace,
+        }
+    }
+
+    /// Reads an object with the account if there is one, otherwise with the operator's own permissions. The caller
+    /// bounds the body. An HTTP error status is not an `Err`.
+    pub async fn open(&self, path: ObjectPath<'_>) -> Result<Response<Body>, Error> {
+        match self {
+            Self::Account(account) => account.open(path).await,
+            Self::Operator { .. } => self.open_as_operator(path).await,
+        }
+    }
+
+    /// Reads an object with the operator's own permissions. The caller bounds the body. An HTTP error status is not an
+    /// `Err`.
+    pub async fn open_as_operator(&self, path: ObjectPath<'_>) -> Result<Response<Body>, Error> {
+        let writer = match self {
+            Self::Account(account) => &account.writer,
+            Self::Operator { writer, .. } => writer,
+        };
+        writer.send(path.request()?).await
+    }
+
+    /// Describes why an answer of [`Self::open`] was not read.
+    pub fn words(&self, error: ReadError, what: &str) -> String {
+        match self {
+            Self::Account(account) => error.for_account(account, what),
+            Self::Operator { namespace, .. } => error.for_operator(namespace, what),
+        }
+    }
+}
 
 /// Why an answer of the API server was not read.
 pub enum ReadError {
@@ -31,7 +86,7 @@ impl OutboundClient {
         what: &str,
         opened: Result<Response<Body>, Error>,
         limit: usize,
-    ) -> Result<Bounded, String> {
+    ) -> Result<BoundedBody, String> {
         match self.body(&account.namespace, opened, limit).await {
             Ok(body) => Ok(body),
             Err(error) => Err(error.for_account(account, what)),
@@ -44,7 +99,7 @@ impl OutboundClient {
         namespace: &str,
         opened: Result<Response<Body>, Error>,
         limit: usize,
-    ) -> Result<Bounded, ReadError> {
+    ) -> Result<BoundedBody, ReadError> {
         let (head, body) = opened.map_err(ReadError::Api)?.into_parts();
         let limit = if head.status.is_success() { limit } else { MAX_STATUS };
         let body = body::read(body, limit, self.web.bytes(), namespace).await.map_err(|unread| match unread {

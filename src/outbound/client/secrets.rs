@@ -13,6 +13,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
 use super::{SECRET_AGE, Unanswered};
+use ganglion_runtime::fairness::TenantCounts;
 
 /// Lifetime of a cached error. Its age starts at `SECRET_AGE` minus this time, so that requests that need a newer
 /// Secret, for example after a refusal, never get it.
@@ -65,21 +66,21 @@ pub struct SecretCache {
 }
 
 struct Kept {
-    entries: HashMap<WantedKeys, Entry>,
+    entries: HashMap<WantedKeys, CachedSecret>,
     /// Number of entries of each namespace.
-    by_namespace: HashMap<String, usize>,
+    by_namespace: TenantCounts<String>,
     swept: Instant,
 }
 
-struct Entry {
+struct CachedSecret {
     used: Instant,
     /// Whether the entry may cache large values.
     large: bool,
     /// Last read. Locked while the Secret is being read, so that concurrent requests share one read.
-    read: Slot,
+    read: ReadSlot,
 }
 
-type Slot = Arc<AsyncMutex<Option<LastRead>>>;
+type ReadSlot = Arc<AsyncMutex<Option<LastRead>>>;
 
 /// Time and result of the last read of a Secret.
 struct LastRead {
@@ -100,13 +101,9 @@ impl LastRead {
 }
 
 impl Kept {
-    fn insert(&mut self, wanted: &WantedKeys, entry: Entry) {
-        *self.by_namespace.entry(wanted.namespace.clone()).or_default() += 1;
+    fn insert(&mut self, wanted: &WantedKeys, entry: CachedSecret) {
+        self.by_namespace.add(wanted.namespace.clone());
         self.entries.insert(wanted.clone(), entry);
-    }
-
-    fn own(&self, namespace: &str) -> usize {
-        self.by_namespace.get(namespace).copied().unwrap_or(0)
     }
 
     /// Drops the least recently used entry of one namespace, or of all.
@@ -116,24 +113,15 @@ impl Kept {
         let oldest = candidates.min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
         if let Some(oldest) = oldest {
             self.entries.remove(&oldest);
-            self.count();
+            self.by_namespace.remove(&oldest.namespace);
         }
     }
 
     /// Drops entries that were not used for [`SECRET_AGE`].
     fn sweep(&mut self, now: Instant) {
         self.swept = now;
-        let before = self.entries.len();
-        self.entries.retain(|_, entry| now.duration_since(entry.used) < SECRET_AGE);
-        if self.entries.len() != before {
-            self.count();
-        }
-    }
-
-    fn count(&mut self) {
-        self.by_namespace.clear();
-        for key in self.entries.keys() {
-            *self.by_namespace.entry(key.namespace.clone()).or_default() += 1;
+        for (key, _) in self.entries.extract_if(|_, entry| now.duration_since(entry.used) >= SECRET_AGE) {
+            self.by_namespace.remove(&key.namespace);
         }
     }
 }
@@ -141,7 +129,7 @@ impl Kept {
 impl SecretCache {
     /// Creates a cache with at most this number of entries.
     pub fn new(most: usize) -> Self {
-        let kept = Kept { entries: HashMap::new(), by_namespace: HashMap::new(), swept: Instant::now() };
+        let kept = Kept { entries: HashMap::new(), by_namespace: TenantCounts::default(), swept: Instant::now() };
         Self { most, kept: Mutex::new(kept) }
     }
 
@@ -182,7 +170,7 @@ impl SecretCache {
     }
 
     /// Last read, and whether large values may be cached.
-    fn slot(&self, wanted: &WantedKeys) -> (Slot, bool) {
+    fn slot(&self, wanted: &WantedKeys) -> (ReadSlot, bool) {
         let now = Instant::now();
         let mut kept = self.kept();
         if now.duration_since(kept.swept) >= SWEEP {
@@ -192,13 +180,13 @@ impl SecretCache {
             entry.used = now;
             return (Arc::clone(&entry.read), entry.large);
         }
-        if kept.own(&wanted.namespace) >= self.most / SHARE {
+        if kept.by_namespace.count(&wanted.namespace) >= self.most / SHARE {
             kept.drop_oldest(Some(&wanted.namespace));
         } else if kept.entries.len() >= self.most {
             kept.drop_oldest(None);
         }
-        let (read, large) = (Slot::default(), kept.own(&wanted.namespace) < LARGE_ENTRIES);
-        kept.insert(wanted, Entry { used: now, large, read: Arc::clone(&read) });
+        let (read, large) = (ReadSlot::default(), kept.by_namespace.count(&wanted.namespace) < LARGE_ENTRIES);
+        kept.insert(wanted, CachedSecret { used: now, large, read: Arc::clone(&read) });
         (read, large)
     }
 }

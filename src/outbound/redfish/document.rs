@@ -1,38 +1,44 @@
-//! JSON documents of BMCs, parsed leniently.
+//! JSON documents of BMCs, parsed leniently, and paths of resources and sensors. A path is requested only if it stays
+//! within the service, and shown only if it is plain.
+
+use std::fmt;
+use std::str::FromStr;
 
 use serde_json::{Map, Value};
+use thiserror::Error;
 
-use super::path::{is_resource, without_slash};
-use crate::Error;
+use crate::value::{is_plain, is_plain_name};
 
 /// Document: a JSON object.
 #[derive(Clone, Debug, Default)]
-pub struct Document(Map<String, Value>);
+pub struct BmcDocument(Map<String, Value>);
 
-impl Document {
+impl BmcDocument {
     /// Parses a document. The error does not quote it.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, crate::Error> {
         match serde_json::from_slice(bytes) {
             Ok(object) => Ok(Self(object)),
-            Err(error) if error.is_data() => Err(Error::Answer("the answer is not a JSON object".to_owned())),
+            Err(error) if error.is_data() => Err(crate::Error::Answer("the answer is not a JSON object".to_owned())),
             Err(error) => {
                 let (line, column) = (error.line(), error.column());
-                Err(Error::Answer(format!("the answer is no JSON document: error at line {line}, column {column}")))
+                Err(crate::Error::Answer(format!(
+                    "the answer is no JSON document: error at line {line}, column {column}"
+                )))
             }
         }
     }
 
-    /// The document as an [`Object`].
-    pub(super) fn object(&self) -> Object<'_> {
-        Object(&self.0)
+    /// The document as an [`BmcObject`].
+    pub(super) fn object(&self) -> BmcObject<'_> {
+        BmcObject(&self.0)
     }
 }
 
 /// Object in a document.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Object<'a>(&'a Map<String, Value>);
+pub(super) struct BmcObject<'a>(&'a Map<String, Value>);
 
-impl<'a> Object<'a> {
+impl<'a> BmcObject<'a> {
     /// Value of a property, unless it is null.
     pub(super) fn value(self, name: &str) -> Option<&'a Value> {
         self.0.get(name).filter(|value| !value.is_null())
@@ -43,8 +49,8 @@ impl<'a> Object<'a> {
         self.0.contains_key(name)
     }
 
-    pub(super) fn object(self, name: &str) -> Option<Object<'a>> {
-        self.value(name).and_then(Value::as_object).map(Object)
+    pub(super) fn object(self, name: &str) -> Option<BmcObject<'a>> {
+        self.value(name).and_then(Value::as_object).map(BmcObject)
     }
 
     pub(super) fn text(self, name: &str) -> Option<&'a str> {
@@ -71,11 +77,11 @@ impl<'a> Object<'a> {
     }
 
     /// Objects in a list; a single object counts as a list of one.
-    pub(super) fn objects(self, name: &str) -> impl Iterator<Item = Object<'a>> {
+    pub(super) fn objects(self, name: &str) -> impl Iterator<Item = BmcObject<'a>> {
         let value = self.value(name);
         let list = value.and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
         let single = value.filter(|value| value.is_object());
-        list.iter().chain(single).filter_map(Value::as_object).map(Object)
+        list.iter().chain(single).filter_map(Value::as_object).map(BmcObject)
     }
 
     /// Path of the resource that this object is or refers to.
@@ -89,7 +95,7 @@ impl<'a> Object<'a> {
     }
 
     /// Object at a JSON pointer such as `/Temperatures/0`.
-    pub(super) fn pointer(self, pointer: &str) -> Option<Object<'a>> {
+    pub(super) fn pointer(self, pointer: &str) -> Option<BmcObject<'a>> {
         let mut steps = pointer.trim_start_matches('/').split('/');
         let first = self.value(steps.next()?)?;
         let found = steps.try_fold(first, |at, step| match at {
@@ -97,6 +103,102 @@ impl<'a> Object<'a> {
             Value::Array(list) => list.get(step.parse::<usize>().ok()?),
             _ => None,
         });
-        found.and_then(Value::as_object).map(Object)
+        found.and_then(Value::as_object).map(BmcObject)
     }
+}
+
+/// Prefix of every path.
+const SERVICE: &str = "/redfish/";
+
+/// Maximum length of the path of a resource, and of the name of a member in it.
+const LENGTH: usize = 256;
+const MEMBER: usize = 64;
+
+/// Path of a sensor: the path of its resource. If the resource contains several sensors, `#` and the Name, MemberId or
+/// JSON pointer of the sensor follow. Examples: `/redfish/v1/Chassis/1/Sensors/Inlet`,
+/// `/redfish/v1/Chassis/1/Thermal#Inlet Temp`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SensorPath {
+    resource: String,
+    member: Option<String>,
+}
+
+/// The text is not the path of a sensor.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("it is not the path of a sensor: write a path such as /redfish/v1/Chassis/1/Sensors/Inlet")]
+pub struct NoSensorPath;
+
+impl SensorPath {
+    /// Sensor that is a resource of its own.
+    pub(super) fn resource(path: &str) -> Self {
+        Self { resource: path.to_owned(), member: None }
+    }
+
+    /// Sensor within a resource.
+    pub(super) fn member(path: &str, member: String) -> Self {
+        Self { resource: path.to_owned(), member: Some(member) }
+    }
+
+    /// Path of the resource.
+    pub(super) fn of_resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// Member within the resource.
+    pub(super) fn of_member(&self) -> Option<&str> {
+        self.member.as_deref()
+    }
+
+    /// Whether the path may be shown.
+    fn is_plain(&self) -> bool {
+        self.resource.chars().all(is_plain) && self.member.as_deref().is_none_or(is_plain_name)
+    }
+}
+
+impl FromStr for SensorPath {
+    type Err = NoSensorPath;
+
+    fn from_str(text: &str) -> Result<Self, NoSensorPath> {
+        let (resource, member) = match text.split_once('#') {
+            Some((resource, member)) => (resource, Some(member)),
+            None => (text, None),
+        };
+        let is_member = |member: &str| {
+            (1..=MEMBER).contains(&member.len()) && member.chars().all(|c| c == ' ' || c.is_ascii_graphic())
+        };
+        if !is_resource(resource) || !member.is_none_or(is_member) {
+            return Err(NoSensorPath);
+        }
+        Ok(Self { resource: without_slash(resource).to_owned(), member: member.map(str::to_owned) })
+    }
+}
+
+impl fmt::Display for SensorPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.member {
+            _ if !self.is_plain() => f.write_str("a sensor whose path is not plain"),
+            Some(member) => write!(f, "{}#{member}", self.resource),
+            None => f.write_str(&self.resource),
+        }
+    }
+}
+
+/// Whether a path may be requested: it stays within the service under any URL parser.
+pub(super) fn is_resource(path: &str) -> bool {
+    let is_dots = |part: &str| matches!(&*part.to_ascii_lowercase().replace("%2e", "."), "." | "..");
+    path.starts_with(SERVICE)
+        && path.len() <= LENGTH
+        && path.chars().all(|c| c == ' ' || c.is_ascii_graphic() && !matches!(c, '?' | '#' | '\\'))
+        && !path.split('/').any(is_dots)
+}
+
+/// Whether the path of a collection page may be requested. Unlike a resource it may have a query.
+pub(super) fn is_page(path: &str) -> bool {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    is_resource(path) && query.len() <= LENGTH && query.chars().all(|c| c.is_ascii_graphic() && c != '#')
+}
+
+/// Removes a trailing slash: BMCs use both forms for the same resource.
+pub(super) fn without_slash(path: &str) -> &str {
+    path.strip_suffix('/').unwrap_or(path)
 }

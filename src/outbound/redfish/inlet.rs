@@ -6,10 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use super::chassis::Chassis;
-use super::path::SensorPath;
+use super::document::SensorPath;
 use super::sensor::Sensor;
-use super::walk::{Walk, is_missing};
+use super::walk::{Chassis, RedfishSearch, is_missing};
 use super::{Error, Fetch, SensorPaths};
 
 /// Maximum number of systems of a service, and of chassis in a group.
@@ -42,7 +41,7 @@ pub async fn inlet<F: Fetch>(fetch: &F, known: Option<&SensorPath>, wanted: Opti
             return sensor.inlet();
         }
     }
-    Search { walk: Walk::new(fetch), wanted, silent: None }.run().await?.inlet()
+    Search { walk: RedfishSearch::new(fetch), wanted, silent: None }.run().await?.inlet()
 }
 
 /// Reads the sensor at this path. None if it does not exist.
@@ -56,7 +55,7 @@ async fn poll<F: Fetch>(fetch: &F, path: &SensorPath) -> Result<Option<Sensor>, 
 
 /// Search for the sensor.
 struct Search<'a, F> {
-    walk: Walk<'a, F>,
+    walk: RedfishSearch<'a, F>,
     /// Name or Id of the sensor, if the user names one.
     wanted: Option<&'a str>,
     /// Intake sensor without a reading.
@@ -128,12 +127,12 @@ impl<F: Fetch> Search<'_, F> {
                 continue;
             }
             let Some(document) = self.walk.get(&path).await? else { continue };
-            let chassis = Chassis::of(document.object());
+            let chassis = Chassis::parse(document.object());
             around.extend(chassis.contained_by.clone());
             if chassis.is_part { parts.push(chassis) } else { machines.push(chassis) }
         }
         for mut chassis in [machines, parts] {
-            if let Some(sensor) = self.look(&mut chassis).await? {
+            if let Some(sensor) = self.search_group(&mut chassis).await? {
                 return Ok((Some(sensor), around));
             }
         }
@@ -141,13 +140,13 @@ impl<F: Fetch> Search<'_, F> {
     }
 
     /// Finds the sensor in one of these chassis.
-    async fn look(&mut self, all: &mut [Chassis]) -> Result<Option<Sensor>, Error> {
+    async fn search_group(&mut self, all: &mut [Chassis]) -> Result<Option<Sensor>, Error> {
         if let Some(wanted) = self.wanted {
             let mut found = Vec::new();
             for chassis in all {
                 found.extend(self.named(chassis, wanted).await?);
             }
-            return self.one(found, |_| None);
+            return self.only(found, |_| None);
         }
         for place in [Place::Summary, Place::Sensors, Place::Temperatures, Place::Names] {
             let mut found = Vec::new();
@@ -158,7 +157,7 @@ impl<F: Fetch> Search<'_, F> {
                 let best = found.iter().filter(is_candidate).filter_map(Sensor::rank).min();
                 found.retain(|sensor| sensor.rank() == best);
             }
-            if let Some(sensor) = self.one(found, Sensor::rank)? {
+            if let Some(sensor) = self.only(found, Sensor::rank)? {
                 return Ok(Some(sensor));
             }
         }
@@ -198,7 +197,7 @@ impl<F: Fetch> Search<'_, F> {
 
     /// Selects the sensor with the best rank. Fails if several are equally good. None if there is no sensor or if it
     /// has no reading.
-    fn one(
+    fn only(
         &mut self,
         mut found: Vec<Sensor>,
         rank: impl Fn(&Sensor) -> Option<usize>,

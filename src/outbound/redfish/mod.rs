@@ -6,21 +6,14 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `bmc` | requests to a BMC |
-//! | `document`, `path`, `sensor` | parsing of documents |
-//! | `names` | vendors' names of the intake sensor |
-//! | `walk` | bounded requests, members of collections |
-//! | `chassis` | sensors of one chassis |
+//! | `document`, `sensor` | parsing of documents, paths and sensors; vendors' names of the intake sensor |
+//! | `walk` | bounded requests: members of collections, sensors of one chassis |
 //! | `inlet` | search for the intake sensor, and its polls |
 //! | `model` | power model |
 
-mod bmc;
-mod chassis;
 mod document;
 mod inlet;
 mod model;
-mod names;
-mod path;
 mod sensor;
 mod walk;
 
@@ -31,11 +24,10 @@ use std::fmt;
 
 use thiserror::Error;
 
-pub use bmc::Bmc;
-pub use document::Document;
+use crate::web::{Call, Web, parse};
+pub use document::{BmcDocument, SensorPath};
 pub use inlet::{Inlet, inlet};
 pub use model::{ModelEndpoint, model};
-pub use path::SensorPath;
 
 /// Maximum number of sensors listed in an error.
 const NAMED: usize = 8;
@@ -44,7 +36,33 @@ const NAMED: usize = 8;
 pub trait Fetch: Sync {
     /// Returns the document at this path, which begins with `/redfish/` and may have a query. If it does not exist, the
     /// error is [`crate::Error::Status`] with 404.
-    fn get(&self, path: &str) -> impl Future<Output = Result<Document, super::Error>> + Send;
+    fn get(&self, path: &str) -> impl Future<Output = Result<BmcDocument, super::Error>> + Send;
+}
+
+/// BMC over HTTP. Redirects on the same server are followed.
+pub struct Bmc<'a> {
+    web: &'a Web,
+    call: Call,
+}
+
+impl<'a> Bmc<'a> {
+    /// BMC at the host of this request; the path of its URL is ignored.
+    pub fn new(web: &'a Web, call: Call) -> Self {
+        Self { web, call: Call { redirects: true, ..call } }
+    }
+}
+
+impl Fetch for Bmc<'_> {
+    async fn get(&self, path: &str) -> Result<BmcDocument, super::Error> {
+        let mut url = parse(&self.call.url)?;
+        let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+        // A path cannot change the host this way.
+        url.set_path(path);
+        url.set_query(query);
+        url.set_fragment(None);
+        let answer = self.web.get(&Call { url: url.into(), ..self.call.clone() }).await?;
+        BmcDocument::parse(answer.good()?)
+    }
 }
 
 /// Equally good sensors.

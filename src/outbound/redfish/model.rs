@@ -2,8 +2,8 @@
 
 use reqwest::Url;
 
-use super::document::Object;
-use super::walk::Walk;
+use super::document::BmcObject;
+use super::walk::RedfishSearch;
 use super::{Error, Fetch};
 use crate::web::parse;
 
@@ -42,7 +42,7 @@ impl ModelEndpoint {
 
 /// Reads the power model of the first system that has one.
 pub async fn model<F: Fetch>(fetch: &F) -> Result<ModelEndpoint, Error> {
-    let mut walk = Walk::new(fetch);
+    let mut walk = RedfishSearch::new(fetch);
     // A server that only serves models may have no service root.
     let root = walk.root().await?;
     let systems = root.as_ref().and_then(|root| root.object().link("Systems")).unwrap_or("/redfish/v1/Systems");
@@ -58,7 +58,7 @@ pub async fn model<F: Fetch>(fetch: &F) -> Result<ModelEndpoint, Error> {
     Err(walk.unread.map_or(Error::NoModel, Error::from))
 }
 
-fn read(model: Object<'_>) -> Result<ModelEndpoint, Error> {
+fn read(model: BmcObject<'_>) -> Result<ModelEndpoint, Error> {
     let word = |name: &'static str| {
         let word = model.word(name).map(|word| word.trim().to_owned()).filter(|word| !word.is_empty());
         word.map(|word| if is_segment(&word) { Ok(word) } else { Err(Error::Model(name)) }).transpose()

@@ -1,8 +1,7 @@
-//! Parsing of a sensor.
+//! Parsing of a sensor, and vendors' names of the intake sensor, for machines that do not mark it.
 
-use super::document::{Document, Object};
-use super::path::SensorPath;
-use super::{Error, Inlet, names};
+use super::document::{BmcDocument, BmcObject, SensorPath};
+use super::{Error, Inlet};
 use crate::value::is_plain_name;
 
 /// Range of air temperatures in degrees Celsius.
@@ -25,12 +24,12 @@ pub(super) struct Sensor {
     pub is_intake: bool,
     /// The sensor is not absent, disabled or offline.
     pub is_present: bool,
-    measure: Measure,
+    measure: SensorReading,
 }
 
 /// Measured quantity and reading of a sensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Measure {
+enum SensorReading {
     Celsius(f64),
     /// Temperature without a reading.
     Silent,
@@ -42,7 +41,7 @@ enum Measure {
 
 impl Sensor {
     /// Parses a sensor.
-    fn of(object: Object<'_>, path: SensorPath) -> Self {
+    fn parse(object: BmcObject<'_>, path: SensorPath) -> Self {
         let name = object.text("Name").or_else(|| object.text("DeviceName")).unwrap_or_default();
         let ids = ["Id", "MemberId", "SensorNumber"].into_iter().filter_map(|id| object.word(id));
         let state = object.object("Status").and_then(|status| status.text("State")).unwrap_or_default();
@@ -57,33 +56,33 @@ impl Sensor {
     }
 
     /// Parses a sensor resource. None if it is not a sensor or if its path must not be requested.
-    pub(super) fn resource(object: Object<'_>) -> Option<Self> {
+    pub(super) fn resource(object: BmcObject<'_>) -> Option<Self> {
         Self::alone(object, SensorPath::resource(object.id()?))
     }
 
-    fn alone(object: Object<'_>, path: SensorPath) -> Option<Self> {
+    fn alone(object: BmcObject<'_>, path: SensorPath) -> Option<Self> {
         let is_sensor = ["Reading", "ReadingCelsius", "ReadingType"].iter().any(|name| object.has(name));
-        is_sensor.then(|| Self::of(object, path))
+        is_sensor.then(|| Self::parse(object, path))
     }
 
     /// Parses the temperatures in a resource Thermal. Each gets a path by which it is found again.
-    pub(super) fn temperatures(thermal: &Document, resource: &str) -> Vec<Self> {
-        let all: Vec<Object<'_>> = thermal.object().objects(TEMPERATURES).collect();
+    pub(super) fn temperatures(thermal: &BmcDocument, resource: &str) -> Vec<Self> {
+        let all: Vec<BmcObject<'_>> = thermal.object().objects(TEMPERATURES).collect();
         let count = |property: &str, word: &str| {
             all.iter().filter(|one| one.word(property).is_some_and(|other| other == word)).count()
         };
-        let of = |(nth, object): (usize, &Object<'_>)| {
+        let of = |(nth, object): (usize, &BmcObject<'_>)| {
             let found = ["Name", "MemberId"].into_iter().find_map(|property| {
                 object.word(property).filter(|word| is_plain_name(word) && count(property, word) == 1)
             });
             let member = found.unwrap_or_else(|| format!("/{TEMPERATURES}/{nth}"));
-            Self::of(*object, SensorPath::member(resource, member))
+            Self::parse(*object, SensorPath::member(resource, member))
         };
         all.iter().enumerate().map(of).collect()
     }
 
     /// Finds the sensor of this path in its resource.
-    pub(super) fn at(document: &Document, path: &SensorPath) -> Option<Self> {
+    pub(super) fn at(document: &BmcDocument, path: &SensorPath) -> Option<Self> {
         let Some(member) = path.of_member() else { return Self::alone(document.object(), path.clone()) };
         // The index of a temperature changes if another one is removed; its name does not.
         let mut all = Self::temperatures(document, path.of_resource());
@@ -93,18 +92,18 @@ impl Sensor {
             return Some(all.swap_remove(nth));
         }
         if member.starts_with('/') {
-            return document.object().pointer(member).map(|object| Self::of(object, path.clone()));
+            return document.object().pointer(member).map(|object| Self::parse(object, path.clone()));
         }
         let mut same = all.into_iter().filter(|one| one.path == *path || one.is(member));
         same.next().filter(|_| same.next().is_none())
     }
 
     /// Parses the intake summary in a resource ThermalMetrics, and the path of the sensor that it refers to.
-    pub(super) fn summary(metrics: &Document, resource: &str) -> Option<(Self, Option<SensorPath>)> {
+    pub(super) fn summary(metrics: &BmcDocument, resource: &str) -> Option<(Self, Option<SensorPath>)> {
         let member = "/TemperatureSummaryCelsius/Intake";
         let excerpt = metrics.object().pointer(member)?;
         let source = excerpt.text("DataSourceUri").and_then(|source| source.parse().ok());
-        Some((Self::of(excerpt, SensorPath::member(resource, member.to_owned())), source))
+        Some((Self::parse(excerpt, SensorPath::member(resource, member.to_owned())), source))
     }
 
     /// Whether `wanted` is its Name, one of its ids, or the last segment of its path.
@@ -114,29 +113,29 @@ impl Sensor {
         own.any(|own| same(own, wanted))
     }
 
-    /// See [`names::rank`].
+    /// See [`rank`].
     pub(super) fn rank(&self) -> Option<usize> {
-        names::rank(&self.name).or_else(|| self.ids.iter().find_map(|id| names::rank(id)))
+        rank(&self.name).or_else(|| self.ids.iter().find_map(|id| rank(id)))
     }
 
     pub(super) fn is_temperature(&self) -> bool {
-        self.measure != Measure::NoTemperature
+        self.measure != SensorReading::NoTemperature
     }
 
     pub(super) fn is_silent(&self) -> bool {
-        self.measure == Measure::Silent
+        self.measure == SensorReading::Silent
     }
 
     /// Temperature of the sensor.
     pub(super) fn inlet(self) -> Result<Inlet, Error> {
         match self.measure {
-            Measure::Celsius(celsius) if (COLDEST..=HOTTEST).contains(&celsius) => {
+            SensorReading::Celsius(celsius) if (COLDEST..=HOTTEST).contains(&celsius) => {
                 Ok(Inlet { celsius, sensor: self.path })
             }
-            Measure::Celsius(_) => Err(Error::OutOfRange(self.path)),
-            Measure::Silent => Err(Error::NoReading(self.path)),
-            Measure::OtherUnit => Err(Error::Unit(self.path)),
-            Measure::NoTemperature => Err(Error::NoTemperature(self.path)),
+            SensorReading::Celsius(_) => Err(Error::OutOfRange(self.path)),
+            SensorReading::Silent => Err(Error::NoReading(self.path)),
+            SensorReading::OtherUnit => Err(Error::Unit(self.path)),
+            SensorReading::NoTemperature => Err(Error::NoTemperature(self.path)),
         }
     }
 }
@@ -148,20 +147,87 @@ fn same(one: &str, other: &str) -> bool {
     !one.is_empty() && one == letters(other)
 }
 
-fn measure(object: Object<'_>) -> Measure {
+fn measure(object: BmcObject<'_>) -> SensorReading {
     if object.text("ReadingType").is_some_and(|kind| !kind.eq_ignore_ascii_case("Temperature")) {
-        return Measure::NoTemperature;
+        return SensorReading::NoTemperature;
     }
     let Some(name) = ["Reading", "ReadingCelsius"].into_iter().find(|name| object.value(name).is_some()) else {
-        return Measure::Silent;
+        return SensorReading::Silent;
     };
     let unit = object.text("ReadingUnits").map(str::trim).filter(|_| name == "Reading");
-    let Some(reading) = object.number(name) else { return Measure::Silent };
+    let Some(reading) = object.number(name) else { return SensorReading::Silent };
     match unit.map(str::to_ascii_lowercase).as_deref() {
-        None | Some("cel" | "celsius" | "c" | "degc" | "\u{b0}c") => Measure::Celsius(reading),
-        Some("[degf]") => Measure::Celsius((reading - 32.0) / 1.8),
-        Some("k") => Measure::Celsius(reading - 273.15),
-        Some(_) if object.text("ReadingType").is_some() => Measure::OtherUnit,
-        Some(_) => Measure::NoTemperature,
+        None | Some("cel" | "celsius" | "c" | "degc" | "\u{b0}c") => SensorReading::Celsius(reading),
+        Some("[degf]") => SensorReading::Celsius((reading - 32.0) / 1.8),
+        Some("k") => SensorReading::Celsius(reading - 273.15),
+        Some(_) if object.text("ReadingType").is_some() => SensorReading::OtherUnit,
+        Some(_) => SensorReading::NoTemperature,
     }
+}
+
+/// Names by rank: explicit names of the inlet, names of the ambient air in front of the machine, and a name that means
+/// the board on some machines (Supermicro). Comparison uses only letters and digits, in lower case, without leading and
+/// trailing digits.
+const INTAKE_NAMES: [&[&str]; 3] = [
+    &[
+        "inlet",
+        "inlettemp",
+        "inlettemperature",
+        "temperatureinlet",
+        "tempinlet",
+        "airinlettemp",
+        "inletairtemp",
+        "inletairtemperature",
+        "inletambient",
+        "inletambienttemp",
+        "ambientinlettemp",
+        "systemboardinlettemp",
+        "systeminlettemp",
+        "sysinlettemp",
+        "chassisinlettemp",
+        "serverinlettemp",
+        "frontinlettemp",
+        "fpinlettemp",
+        "intake",
+        "intaketemp",
+        "intaketemperature",
+        "temperatureintake",
+        "airintaketemp",
+        "intakeairtemp",
+        "chassisintaketemp",
+        "frontintake",
+        "frontintaketemp",
+    ],
+    &[
+        "ambient",
+        "ambienttemp",
+        "ambienttemperature",
+        "temperatureambient",
+        "systemambienttemp",
+        "systemboardambienttemp",
+        "chassisambienttemp",
+        "frontambient",
+        "frontambienttemp",
+        "frontpanelambient",
+        "frontpanelambienttemp",
+        "frontpaneltemp",
+        "lfrontpaneltemp",
+        "fronttemp",
+        "fptempsensor",
+    ],
+    &["systemtemp"],
+];
+
+/// Rank of a name, 0 is best. None if it is not a name of the intake sensor.
+fn rank(name: &str) -> Option<usize> {
+    let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    let letters = letters.trim_matches(|c: char| c.is_ascii_digit()).to_ascii_lowercase();
+    INTAKE_NAMES.iter().position(|names| names.contains(&letters.as_str()))
+}
+
+/// Whether the last segment of a path suggests an intake sensor. Used if a machine has too many sensors to read them
+/// all.
+pub(super) fn is_hint(path: &str) -> bool {
+    let last = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    ["inlet", "intake", "ambient", "front"].iter().any(|hint| last.contains(hint))
 }

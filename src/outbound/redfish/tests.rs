@@ -10,7 +10,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::walk::REQUESTS;
-use super::{Document, Error, Fetch, Inlet, SensorPath, SensorPaths, inlet, model};
+use super::{BmcDocument, Error, Fetch, Inlet, SensorPath, SensorPaths, inlet, model};
 use crate as clients;
 
 /// Documents by path, and the requested paths.
@@ -23,14 +23,14 @@ struct Tree {
 }
 
 impl Fetch for Tree {
-    async fn get(&self, path: &str) -> Result<Document, clients::Error> {
+    async fn get(&self, path: &str) -> Result<BmcDocument, clients::Error> {
         self.asked.lock().unwrap().push(path.to_owned());
         let path = path.strip_suffix('/').unwrap_or(path);
         if let Some(error) = self.errors.get(path) {
             return Err(error.clone());
         }
         match self.documents.get(path) {
-            Some(document) => Document::parse(document.to_string().as_bytes()),
+            Some(document) => BmcDocument::parse(document.to_string().as_bytes()),
             None => Err(clients::Error::Status(StatusCode::NOT_FOUND)),
         }
     }

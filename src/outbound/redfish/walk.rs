@@ -1,9 +1,9 @@
-//! Bounded number of requests for one search.
+//! Bounded number of requests for one search: members of collections, and the links and sensors of a chassis. Each list
+//! of sensors is read once.
 
-use super::document::{Document, Object};
-use super::path::is_page;
-use super::sensor::Sensor;
-use super::{Error, Fetch, names};
+use super::document::{BmcDocument, BmcObject, SensorPath, is_page};
+use super::sensor::{Sensor, is_hint};
+use super::{Error, Fetch};
 use crate as clients;
 
 /// Maximum number of requests of one search.
@@ -20,7 +20,7 @@ const PAGES: usize = 8;
 const EXPANSIONS: [(&str, &str); 2] = [("NoLinks", "?$expand=.($levels=1)"), ("ExpandAll", "?$expand=*($levels=1)")];
 
 /// Requests of one search.
-pub(super) struct Walk<'a, F> {
+pub(super) struct RedfishSearch<'a, F> {
     fetch: &'a F,
     left: usize,
     /// Query that expands members, if the service supports it.
@@ -29,13 +29,13 @@ pub(super) struct Walk<'a, F> {
     pub unread: Option<clients::Error>,
 }
 
-impl<'a, F: Fetch> Walk<'a, F> {
+impl<'a, F: Fetch> RedfishSearch<'a, F> {
     pub(super) fn new(fetch: &'a F) -> Self {
         Self { fetch, left: REQUESTS, expansion: None, unread: None }
     }
 
     /// Reads a document. None if it does not exist or is unreadable.
-    pub(super) async fn get(&mut self, path: &str) -> Result<Option<Document>, Error> {
+    pub(super) async fn get(&mut self, path: &str) -> Result<Option<BmcDocument>, Error> {
         self.left = self.left.checked_sub(1).ok_or(Error::TooManyRequests)?;
         match self.fetch.get(path).await {
             Ok(document) => Ok(Some(document)),
@@ -54,7 +54,7 @@ impl<'a, F: Fetch> Walk<'a, F> {
     }
 
     /// Reads the service root. None if it does not exist.
-    pub(super) async fn root(&mut self) -> Result<Option<Document>, Error> {
+    pub(super) async fn root(&mut self) -> Result<Option<BmcDocument>, Error> {
         let root = self.get("/redfish/v1/").await?;
         let features = root.as_ref().and_then(|root| root.object().object("ProtocolFeaturesSupported"));
         let expand = features.and_then(|features| features.object("ExpandQuery"));
@@ -85,7 +85,7 @@ impl<'a, F: Fetch> Walk<'a, F> {
         if paths.iter().any(is_wanted) {
             paths.retain(is_wanted);
         } else if wanted.is_none() && paths.len() > MEMBERS {
-            paths.retain(|path| names::is_hint(path));
+            paths.retain(|path| is_hint(path));
             paths.truncate(MEMBERS);
         }
         let mut sensors = Vec::new();
@@ -98,7 +98,7 @@ impl<'a, F: Fetch> Walk<'a, F> {
     }
 
     /// Applies `read` to the members on all pages of a collection. Only one page is in memory at a time.
-    async fn collect<T>(&mut self, first: String, read: fn(Object<'_>) -> Option<T>) -> Result<Vec<T>, Error> {
+    async fn collect<T>(&mut self, first: String, read: fn(BmcObject<'_>) -> Option<T>) -> Result<Vec<T>, Error> {
         let (mut found, mut next) = (Vec::new(), Some(first));
         for _ in 0..PAGES {
             let Some(path) = next else { break };
@@ -113,4 +113,100 @@ impl<'a, F: Fetch> Walk<'a, F> {
 
 pub(super) fn is_missing(error: &clients::Error) -> bool {
     matches!(error, clients::Error::Status(status) if matches!(status.as_u16(), 404 | 410))
+}
+
+/// Chassis types that are components of a machine: their intake is not the machine's.
+const PARTS: [&str; 7] = ["Card", "Cartridge", "Component", "Expansion", "IPBasedDrive", "Module", "StorageEnclosure"];
+
+pub(super) struct Chassis {
+    /// The chassis is a component of a machine, neither a machine nor an enclosure.
+    pub is_part: bool,
+    /// Enclosing chassis.
+    pub contained_by: Option<String>,
+    thermal_subsystem: Option<String>,
+    sensors: SensorList,
+    thermal: SensorList,
+}
+
+/// List of sensors that is read on first use.
+enum SensorList {
+    Unread(Option<String>),
+    Read(Vec<Sensor>),
+}
+
+impl Chassis {
+    /// Parses a chassis.
+    pub(super) fn parse(object: BmcObject<'_>) -> Self {
+        let kind = object.text("ChassisType").unwrap_or_default();
+        let link = |name| object.link(name).map(str::to_owned);
+        let enclosing = object.object("Links").and_then(|links| links.link("ContainedBy"));
+        Self {
+            is_part: PARTS.iter().any(|part| kind.eq_ignore_ascii_case(part)),
+            contained_by: enclosing.map(str::to_owned),
+            thermal_subsystem: link("ThermalSubsystem"),
+            sensors: SensorList::Unread(link("Sensors")),
+            thermal: SensorList::Unread(link("Thermal")),
+        }
+    }
+
+    /// Intake sensor according to ThermalMetrics: the sensor that the summary refers to, otherwise the summary itself.
+    pub(super) async fn summary<F: Fetch>(&self, walk: &mut RedfishSearch<'_, F>) -> Result<Option<Sensor>, Error> {
+        let Some(subsystem) = &self.thermal_subsystem else { return Ok(None) };
+        let subsystem = walk.get(subsystem).await?;
+        let metrics = subsystem.as_ref().and_then(|subsystem| subsystem.object().link("ThermalMetrics"));
+        let Some(path) = metrics else { return Ok(None) };
+        let Some(metrics) = walk.get(path).await? else { return Ok(None) };
+        let Some((summary, source)) = Sensor::summary(&metrics, path) else { return Ok(None) };
+        drop(metrics);
+        let source = match source {
+            Some(source) => sensor(walk, &source).await?,
+            None => None,
+        };
+        Ok(source.filter(|source| source.is_present && source.is_temperature()).or(Some(summary)))
+    }
+
+    /// Reads the sensors in the collection Sensors.
+    pub(super) async fn sensors<F: Fetch>(
+        &mut self,
+        walk: &mut RedfishSearch<'_, F>,
+        wanted: Option<&str>,
+    ) -> Result<&[Sensor], Error> {
+        if let SensorList::Unread(path) = &self.sensors {
+            let sensors = match path {
+                Some(path) => walk.sensors(path, wanted).await?,
+                None => Vec::new(),
+            };
+            self.sensors = SensorList::Read(sensors);
+        }
+        Ok(self.sensors.read())
+    }
+
+    /// Reads the temperatures in the resource Thermal, which older services have instead of Sensors.
+    pub(super) async fn temperatures<F: Fetch>(&mut self, walk: &mut RedfishSearch<'_, F>) -> Result<&[Sensor], Error> {
+        if let SensorList::Unread(path) = &self.thermal {
+            let sensors = match path {
+                Some(path) => walk.get(path).await?.map(|thermal| Sensor::temperatures(&thermal, path)),
+                None => None,
+            };
+            self.thermal = SensorList::Read(sensors.unwrap_or_default());
+        }
+        Ok(self.thermal.read())
+    }
+}
+
+impl SensorList {
+    fn read(&self) -> &[Sensor] {
+        match self {
+            Self::Unread(_) => &[],
+            Self::Read(sensors) => sensors,
+        }
+    }
+}
+
+/// Reads the sensor at this path. None if it does not exist.
+pub(super) async fn sensor<F: Fetch>(
+    walk: &mut RedfishSearch<'_, F>,
+    path: &SensorPath,
+) -> Result<Option<Sensor>, Error> {
+    Ok(walk.get(path.of_resource()).await?.and_then(|document| Sensor::at(&document, path)))
 }

@@ -3,5 +3,5 @@
 
 pub mod cache;
 pub mod extender;
-pub mod learning;
+pub mod learned;
 pub mod policy;

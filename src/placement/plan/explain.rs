@@ -6,11 +6,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::inventory::Inventory;
-use super::memory::SavedMemory;
+use super::learned::{LearnedValues, RewardLearner};
 use super::policy::{CompiledPolicy, PolicyMember};
 use super::question::{NodeRejection, Opinion, PlacedPod, PlacementQuestion, Siblings};
 use super::record::NodeRecord;
-use super::reward::RewardLearner;
 use super::wire;
 use ganglion_api::placement_policy::PolicyMode;
 use ganglion_core::layout::{paragraph, table};
@@ -81,11 +80,11 @@ pub fn explain(
     world: &World,
     policy: &CompiledPolicy,
     pod: &PlacedPod,
-    saved: Option<&SavedMemory>,
+    saved: Option<&LearnedValues>,
     now: Timestamp,
 ) -> PlacementExplanation {
     let mut inventory = Inventory::default();
-    saved.into_iter().for_each(|saved| inventory.restore(saved));
+    saved.into_iter().for_each(|saved| inventory.learned.restore(saved));
     inventory.refresh(world);
     let is_ours = |scheduler: &str| policy.is_for(scheduler);
     let begin = |rules| {
@@ -97,8 +96,8 @@ pub fn explain(
         learner
     };
     let rewards = policy.rewards().map(begin).unwrap_or_default();
-    let learned = inventory.learned_with(&pod.scheduler, pod.requests);
-    let siblings = Siblings::of(world, pod);
+    let learned = inventory.learned.demand_with(&pod.scheduler, pod.requests);
+    let siblings = Siblings::from_world(world, pod);
     let mut records: Vec<&NodeRecord> = inventory.nodes().collect();
     records.sort_unstable_by_key(|record| record.name());
     let candidates: Vec<Option<&NodeRecord>> = records.iter().map(|record| Some(*record)).collect();
@@ -110,7 +109,7 @@ pub fn explain(
         rules: policy.rules,
         learned: &learned,
         siblings: siblings.as_ref(),
-        rewards: rewards.memory(),
+        rewards: rewards.rewards(),
     };
     answered(policy, &question, &records)
 }
@@ -139,7 +138,7 @@ fn answered(
                 Opinion::Scores(scores) => scores.get(at).copied().filter(|_| rejection.is_none()),
                 Opinion::FilterOnly | Opinion::Abstains(_) => None,
             },
-            reason: member.agent.words(question, at),
+            reason: member.agent.explain(question, at),
         };
         ExplainedCandidate {
             name: record.name().to_owned(),

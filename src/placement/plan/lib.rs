@@ -6,7 +6,7 @@
 //! | `agents` | the agents of a policy, one file each |
 //! | `question` | the input of the agents: the pod, the candidates and related data |
 //! | `inventory`, `record` | the data of all nodes and of one node, as agents read it |
-//! | `memory` | the learned values of a policy, saved across restarts |
+//! | `learned` | what policies learn from pods, saved across restarts |
 //! | `state`, `explain` | the status of a policy; the explanation of its result for one pod |
 //!
 //! The formulas, on plain numbers:
@@ -15,12 +15,10 @@
 //! |---|---|
 //! | `safe` | the risk of overload of a node, and its balance, from measured usage |
 //! | `risk` | the risk that a utilisation exceeds a threshold |
-//! | `beta` | the distribution of a utilisation |
 //! | `congestion` | the congestion factor that a node annotation publishes |
 //! | `pigeon` | the distribution of requests over all nodes |
 //! | `power` | the watts that a pod adds to a node |
 //! | `publish` | usage from Prometheus, published as node annotations |
-//! | `reward` | values learned from pods that ran or failed on a node |
 //! | `pod_spread` | the regions, zones or nodes that a share of a ReplicaSet's pods is spread over |
 //! | `sample` | published numbers and times as text, and their expiry |
 //! | `wire` | scores in the extender protocol |
@@ -28,11 +26,10 @@
 //! Scores are real numbers from 0 to 10; only `wire` rounds them. Agents do not depend on each other.
 
 pub mod agents;
-mod beta;
 pub mod congestion;
 pub mod explain;
 pub mod inventory;
-pub mod memory;
+pub mod learned;
 pub mod pigeon;
 pub mod pod_spread;
 pub mod policy;
@@ -40,7 +37,6 @@ pub mod power;
 pub mod publish;
 pub mod question;
 pub mod record;
-pub mod reward;
 pub mod risk;
 pub mod safe;
 pub mod sample;

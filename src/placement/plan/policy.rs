@@ -9,9 +9,9 @@
 use jiff::SignedDuration;
 
 use super::agents::{Agent, compile};
+use super::learned::RewardRules;
 use super::question::{NodeRejection, Opinion, PlacedPod, PlacementQuestion};
 use super::record::{NodeRecord, SampleRules};
-use super::reward::RewardRules;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::placement_policy::{PlacementPolicy, PolicyMode};
 use ganglion_api::scalars::DurationText;
@@ -46,7 +46,7 @@ pub struct Scored {
 
 impl CompiledPolicy {
     /// Compiles the spec. If an option is invalid, the text names the agent.
-    pub fn of(policy: &PlacementPolicy) -> Result<Self, (PolicyReason, String)> {
+    pub fn compile(policy: &PlacementPolicy) -> Result<Self, (PolicyReason, String)> {
         let spec = &policy.spec;
         let default = SampleRules::default();
         let rules = SampleRules {

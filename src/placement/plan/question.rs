@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 
 use super::inventory::Inventory;
+use super::learned::LearnedRewards;
 use super::pigeon::LearnedDemand;
 use super::record::{NodeRecord, SampleRules};
-use super::reward::RewardMemory;
 use ganglion_api::placement_policy::DEFAULT_SCHEDULER;
 use ganglion_core::facts::{Key, Owner, Requests, SPREAD_RATE, cores, requests};
 use ganglion_core::world::World;
@@ -72,7 +72,7 @@ pub struct Siblings {
 
 impl Siblings {
     /// Siblings in the ReplicaSet that controls the pod; None if no cached ReplicaSet does.
-    pub fn of(world: &World, pod: &PlacedPod) -> Option<Self> {
+    pub fn from_world(world: &World, pod: &PlacedPod) -> Option<Self> {
         let owner = pod.controller.as_ref().filter(|owner| owner.kind == "ReplicaSet")?;
         let set = world.set(&Key::new(&pod.key.namespace, &owner.name)).filter(|set| set.id.uid == owner.uid)?;
         let mut on_nodes = HashMap::new();
@@ -104,7 +104,7 @@ pub struct PlacementQuestion<'a> {
     pub learned: &'a LearnedDemand,
     pub siblings: Option<&'a Siblings>,
     /// Values that the policy learned from running and failed pods.
-    pub rewards: &'a RewardMemory,
+    pub rewards: &'a LearnedRewards,
 }
 
 /// Rejection of a candidate.

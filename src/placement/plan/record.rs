@@ -8,8 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::congestion::Congestion;
 use super::pigeon::{PigeonNode, PigeonResource, Row};
-use super::safe::statistics::{self, Basis, Statistics};
-use super::safe::{PerResource, Usage};
+use super::safe::{self, Basis, PerResource, Statistics, Usage};
 use super::sample::{self, is_expired, is_unmeasured};
 use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::node_config::status::{NodeReading, NodeValue};
@@ -116,7 +115,7 @@ pub struct NodeRecord {
 
 impl NodeRecord {
     /// Builds the record of a node from the caches.
-    pub fn of(world: &World, node: &Arc<NodeFact>) -> Self {
+    pub fn from_world(world: &World, node: &Arc<NodeFact>) -> Self {
         let name = &node.id.key.name;
         let (pods, requests) = world.usage(name);
         let holds = world.holds(name);
@@ -225,6 +224,14 @@ pub fn sizes(amounts: Requests, pods: i64) -> Row {
     row
 }
 
+/// Converts the requests of a pod to its demand, by [`RESOURCES`].
+pub fn demand(requests: Requests) -> Row {
+    let Requests { cpu, memory, gpu, storage } = requests;
+    let mut row = [cpu, memory, 1, gpu, storage].map(|amount| amount as f64);
+    row.iter_mut().zip(RESOURCES).for_each(|(amount, resource)| *amount = resource.demand(*amount));
+    row
+}
+
 /// Congestion from the node's annotations, and the time of its measurement.
 fn congestion(node: &NodeFact) -> Option<(Congestion, Option<Timestamp>)> {
     let annotation = |key: &str| node.published.get(key).map(String::as_str);
@@ -235,7 +242,7 @@ fn congestion(node: &NodeFact) -> Option<(Congestion, Option<Timestamp>)> {
 /// Usage from the node's annotations.
 fn published(node: &NodeFact) -> Option<UsageSample> {
     let annotation = |key: &str| node.published.get(key).map(String::as_str);
-    let (cpu, memory) = (statistics::CPU.read(annotation), statistics::MEMORY.read(annotation));
+    let (cpu, memory) = (safe::CPU.read(annotation), safe::MEMORY.read(annotation));
     if cpu.is_none() && memory.is_none() {
         return None;
     }
@@ -247,7 +254,7 @@ fn measured(config: &NodeConfig, node: &NodeFact) -> Option<UsageSample> {
     let status = config.status.as_ref()?;
     let until = status.valid_until.as_ref()?.0;
     let used = |value: NodeValue, capacity: i64| {
-        let reading = known(status, value)?;
+        let reading = reading_of(status, value)?;
         let amount = |text: &str| Some(quantity::number(text).ok()? * capacity as f64 / 100.0);
         let deviation = reading.deviation.as_deref().and_then(amount);
         Statistics::new(Basis::Used, amount(reading.value.as_deref()?)?, deviation, None)
@@ -257,25 +264,25 @@ fn measured(config: &NodeConfig, node: &NodeFact) -> Option<UsageSample> {
     if cpu.is_none() && memory.is_none() {
         return None;
     }
-    let times = [NodeValue::Cpu, NodeValue::Memory].into_iter().filter_map(|value| known(status, value));
+    let times = [NodeValue::Cpu, NodeValue::Memory].into_iter().filter_map(|value| reading_of(status, value));
     let at = times.filter_map(|reading| reading.sampled_at.as_ref()).map(|time| time.0).min();
     Some(UsageSample { cpu, memory, at, until: Some(until) })
 }
 
 /// A reading; None if it is missing or stale.
-fn known(status: &NodeConfigStatus, value: NodeValue) -> Option<&NodeReading> {
+fn reading_of(status: &NodeConfigStatus, value: NodeValue) -> Option<&NodeReading> {
     status.reading(value).filter(|reading| reading.stale != Some(true))
 }
 
 fn fresh(status: &NodeConfigStatus, value: NodeValue) -> Option<Fresh> {
-    let number = quantity::number(known(status, value)?.value.as_deref()?).ok()?;
+    let number = quantity::number(reading_of(status, value)?.value.as_deref()?).ok()?;
     Some(Fresh { value: number, until: status.valid_until.as_ref()?.0 })
 }
 
 /// The predicted power; None while the prediction is stale, since its inputs may have changed.
 fn predicted(config: &NodeConfig) -> Option<PredictedPower> {
     let status = config.status.as_ref()?;
-    known(status, NodeValue::Power)?;
+    reading_of(status, NodeValue::Power)?;
     let term = config.spec.predictor.as_ref().and_then(|predictor| predictor.power_consumption.as_ref());
     Some(PredictedPower {
         curve: Curve::read(status.power_curve.as_ref()?)?,

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::agents::AgentError;
 use super::inventory::Inventory;
-use super::memory::SavePlan;
+use super::learned::SavePlan;
 use super::policy::CompiledPolicy;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::placement_policy::status::AgentStatus;
@@ -59,7 +59,7 @@ pub struct Coverage {
 
 impl Coverage {
     /// Coverage of the nodes that accept pods.
-    pub fn of(policy: &CompiledPolicy, inventory: &Inventory, now: Timestamp) -> Self {
+    pub fn count(policy: &CompiledPolicy, inventory: &Inventory, now: Timestamp) -> Self {
         let nodes: Vec<_> = inventory.nodes().filter(|node| node.row.counted).collect();
         let agents = policy.agents.iter().map(|member| {
             let lacking: Vec<String> =

@@ -14,7 +14,7 @@ use ganglion_pools_plan::state::{PoolState, health, refused, status};
 use ganglion_pools_plan::step::{ObservedPool, PlannedHandover, PoolMemory, timeout};
 use ganglion_pools_plan::workers::{AnnotatedVersion, OUTDATED_AFTER, WorkerMemory};
 use ganglion_runtime::error::Error;
-use ganglion_runtime::events::EventText;
+use ganglion_runtime::events::{ConditionChange, ConditionEvent, EventText, condition_events};
 use ganglion_runtime::frame::Next;
 
 /// Reasons change many times during a handover, so they share a write.
@@ -133,6 +133,12 @@ fn next_refresh(observed: &ObservedPool, handover: &PlannedHandover, memory: &Wo
     earliest
 }
 
+/// Conditions of a pool that have events.
+const EVENTS: [ConditionEvent; 2] = [
+    ConditionEvent::warning("Stalled", "True", ConditionChange::Reason),
+    ConditionEvent::normal("Ready", "True", ConditionChange::Reason),
+];
+
 /// Events for a new status: the assignment changed, all workers converged, or somebody has to solve a problem.
 fn events(old: &SwarmPoolStatus, new: &SwarmPoolStatus) -> Vec<EventText> {
     // The version makes the events of two assignments differ, so that they are not aggregated.
@@ -142,17 +148,8 @@ fn events(old: &SwarmPoolStatus, new: &SwarmPoolStatus) -> Vec<EventText> {
         let note = format!("{}: {} to move to another worker", change.why, counted(new.moved.unwrap_or(0), "job"));
         events.push(EventText { warning: false, reason: "Dealt".to_owned(), note, about: about.clone() });
     }
-    for (kind, warning) in [("Stalled", true), ("Ready", false)] {
-        let (before, after) = (true_condition(old, kind), true_condition(new, kind));
-        if let Some((reason, note)) = after.filter(|after| before.as_ref().map(|old| &old.0) != Some(&after.0)) {
-            events.push(EventText { warning, reason, note, about: about.clone() });
-        }
+    for event in condition_events(&EVENTS, &old.conditions, &new.conditions) {
+        events.push(EventText { about: about.clone(), ..event });
     }
     events
-}
-
-/// Reason and message of a condition with the status `True`.
-fn true_condition(status: &SwarmPoolStatus, kind: &str) -> Option<(String, String)> {
-    let condition = status.conditions.iter().find(|condition| condition.type_ == kind && condition.status == "True")?;
-    Some((condition.reason.clone(), condition.message.clone()))
 }

@@ -92,7 +92,7 @@ pub enum CertificateError {
 
 /// Defect of a certificate that does not depend on the time.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Flaw {
+pub enum CertificateFlaw {
     #[error("there is no PEM certificate, or one cannot be read")]
     Certificate,
     #[error("there is no PEM private key, or its kind is not supported")]
@@ -129,7 +129,7 @@ pub enum CertificateState {
         expires: Timestamp,
     },
     Expired,
-    Invalid(Flaw),
+    Invalid(CertificateFlaw),
 }
 
 /// Issues a server certificate for these DNS names and IP addresses. It is signed by `existing_ca` if that CA is one of
@@ -168,14 +168,14 @@ pub fn state(pair: &Pair, ca: Option<&[u8]>, names: &[String], now: Timestamp) -
 }
 
 /// Converts a pair to the chain and key that rustls uses.
-pub fn certified_key(pair: &Pair) -> Result<CertifiedKey, Flaw> {
-    let chain = certificates(&pair.certificate).ok_or(Flaw::Certificate)?;
-    let leaf = chain.first().ok_or(Flaw::Certificate)?;
-    ParsedCertificate::try_from(leaf).map_err(|_| Flaw::Certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&pair.key).map_err(|_| Flaw::Key)?;
+pub fn certified_key(pair: &Pair) -> Result<CertifiedKey, CertificateFlaw> {
+    let chain = certificates(&pair.certificate).ok_or(CertificateFlaw::Certificate)?;
+    let leaf = chain.first().ok_or(CertificateFlaw::Certificate)?;
+    ParsedCertificate::try_from(leaf).map_err(|_| CertificateFlaw::Certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&pair.key).map_err(|_| CertificateFlaw::Key)?;
     CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| match error {
-        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => Flaw::OtherKey,
-        _ => Flaw::Key,
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => CertificateFlaw::OtherKey,
+        _ => CertificateFlaw::Key,
     })
 }
 
@@ -222,23 +222,26 @@ impl Validity {
 }
 
 /// Checks everything that does not depend on the time, and returns the validity period.
-fn examine(pair: &Pair, ca: Option<&[u8]>, names: &[String], now: Timestamp) -> Result<Validity, Flaw> {
+fn examine(pair: &Pair, ca: Option<&[u8]>, names: &[String], now: Timestamp) -> Result<Validity, CertificateFlaw> {
     let CertifiedKey { cert: chain, .. } = certified_key(pair)?;
-    let (leaf, intermediates) = chain.split_first().ok_or(Flaw::Certificate)?;
-    let leaf = ParsedCertificate::try_from(leaf).map_err(|_| Flaw::Certificate)?;
+    let (leaf, intermediates) = chain.split_first().ok_or(CertificateFlaw::Certificate)?;
+    let leaf = ParsedCertificate::try_from(leaf).map_err(|_| CertificateFlaw::Certificate)?;
     for name in names {
         let valid = ServerName::try_from(name.as_str()).is_ok_and(|name| verify_server_name(&leaf, &name).is_ok());
         if !valid {
-            return Err(Flaw::MissingName(name.clone()));
+            return Err(CertificateFlaw::MissingName(name.clone()));
         }
     }
-    let validity = Validity::of(&leaf).ok_or(Flaw::Validity)?;
+    let validity = Validity::of(&leaf).ok_or(CertificateFlaw::Validity)?;
     // Expiry is not a flaw; the validity period reports it.
     let time = seconds(now).clamp(validity.not_before, validity.not_after);
-    let roots = roots(ca.unwrap_or_default()).filter(|roots| ca.is_none() || !roots.is_empty()).ok_or(Flaw::Ca)?;
+    let roots =
+        roots(ca.unwrap_or_default()).filter(|roots| ca.is_none() || !roots.is_empty()).ok_or(CertificateFlaw::Ca)?;
     match accepted(&leaf, &roots, intermediates, time) {
-        Err(CertificateFault::InvalidPurpose | CertificateFault::InvalidPurposeContext { .. }) => Err(Flaw::Purpose),
-        Err(_) if ca.is_some() => Err(Flaw::Issuer),
+        Err(CertificateFault::InvalidPurpose | CertificateFault::InvalidPurposeContext { .. }) => {
+            Err(CertificateFlaw::Purpose)
+        }
+        Err(_) if ca.is_some() => Err(CertificateFlaw::Issuer),
         Ok(()) | Err(_) => Ok(validity),
     }
 }

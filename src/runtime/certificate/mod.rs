@@ -57,13 +57,13 @@ impl CertificateSecret {
 }
 
 /// Last observed Secret; the outer None before the first list is complete, the inner None if the Secret does not exist.
-type Seen = Option<Option<Secret>>;
+type SeenSecret = Option<Option<Secret>>;
 
 /// Serves the certificate in the Secret, and creates and renews it. Cheap to clone.
 #[derive(Clone)]
 pub struct CertificateKeeper {
     wanted: CertificateSecret,
-    seen: watch::Sender<Seen>,
+    seen: watch::Sender<SeenSecret>,
     served: ReloadingCertificate,
 }
 
@@ -135,7 +135,7 @@ impl CertificateKeeper {
     }
 
     /// Writes the Secret if necessary, and returns the delay before the next check if the Secret does not change.
-    async fn look(&self, writer: &Writer, seen: &mut watch::Receiver<Seen>) -> Duration {
+    async fn look(&self, writer: &Writer, seen: &mut watch::Receiver<SeenSecret>) -> Duration {
         let known = seen.borrow_and_update().clone();
         let longest = MAX_PAUSE.unsigned_abs();
         let Some(known) = known else { return longest };

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use thiserror::Error;
 
-use super::issue::{self, CertificateError, CertificateState, Flaw, Issued, Pair};
+use super::issue::{self, CertificateError, CertificateFlaw, CertificateState, Issued, Pair};
 
 /// Label, and its value, that marks a Secret as ours.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "ganglion");
@@ -125,7 +125,7 @@ pub enum Reason {
     #[error("the certificate has expired")]
     Expired,
     #[error(transparent)]
-    Flawed(#[from] Flaw),
+    Flawed(#[from] CertificateFlaw),
 }
 
 /// An unusable Secret of another owner. Its text says what to do.

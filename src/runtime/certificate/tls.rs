@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::issue::{self, Flaw, Pair};
+use super::issue::{self, CertificateFlaw, Pair};
 
 /// Maximum duration of a handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ pub struct ReloadingCertificate {
 impl ReloadingCertificate {
     /// Uses this certificate from the next handshake on. Open connections are not affected. If the pair is invalid, the
     /// old certificate stays.
-    pub fn replace(&self, pair: &Pair) -> Result<(), Flaw> {
+    pub fn replace(&self, pair: &Pair) -> Result<(), CertificateFlaw> {
         let new = Arc::new(issue::certified_key(pair)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(new);
         Ok(())

@@ -55,7 +55,7 @@ pub struct Timings {
 
 /// Reason why this replica lost the lease.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum Lost {
+pub enum LeaseLost {
     #[error("the lease could not be renewed within {0:?}")]
     Deadline(Duration),
     #[error("the lease was taken by {0}")]
@@ -80,7 +80,7 @@ pub struct Elector<L> {
 }
 
 /// Result of one attempt.
-enum Attempt {
+enum RenewalResult {
     Held,
     Other(String),
     /// The request failed.
@@ -100,15 +100,15 @@ impl<L: Leases> Elector<L> {
         let mut logged = None;
         loop {
             match self.attempt().await {
-                Attempt::Held => {
+                RenewalResult::Held => {
                     info!(identity = self.identity, "lease acquired");
                     return;
                 }
-                Attempt::Other(holder) if logged.as_ref() != Some(&holder) => {
+                RenewalResult::Other(holder) if logged.as_ref() != Some(&holder) => {
                     info!(holder, "standing by, another replica holds the lease");
                     logged = Some(holder);
                 }
-                Attempt::Other(_) | Attempt::Failed => {}
+                RenewalResult::Other(_) | RenewalResult::Failed => {}
             }
             // Up to a fifth longer, so that candidates do not stay synchronized.
             sleep(self.timings.retry.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
@@ -116,15 +116,15 @@ impl<L: Leases> Elector<L> {
     }
 
     /// Renews the lease; returns when it is lost. Cancel-safe, so that the caller can release the lease.
-    pub async fn hold(&mut self) -> Lost {
+    pub async fn hold(&mut self) -> LeaseLost {
         loop {
             sleep(self.timings.retry).await;
             let deadline = self.renewed.map(|at| at + self.timings.renew_deadline);
             let left = deadline.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
             match timeout(left, self.renew()).await {
                 Ok(None) => {}
-                Ok(Some(holder)) => return Lost::Taken(holder),
-                Err(_) => return Lost::Deadline(self.timings.renew_deadline),
+                Ok(Some(holder)) => return LeaseLost::Taken(holder),
+                Err(_) => return LeaseLost::Deadline(self.timings.renew_deadline),
             }
         }
     }
@@ -133,10 +133,10 @@ impl<L: Leases> Elector<L> {
     async fn renew(&mut self) -> Option<String> {
         loop {
             match self.attempt().await {
-                Attempt::Held => return None,
-                Attempt::Other(holder) => return Some(holder),
+                RenewalResult::Held => return None,
+                RenewalResult::Other(holder) => return Some(holder),
                 // Retries faster than usual, since the deadline is near.
-                Attempt::Failed => sleep(self.timings.retry / 4).await,
+                RenewalResult::Failed => sleep(self.timings.retry / 4).await,
             }
         }
     }
@@ -169,7 +169,7 @@ impl<L: Leases> Elector<L> {
     }
 
     /// One attempt to acquire or renew the lease.
-    async fn attempt(&mut self) -> Attempt {
+    async fn attempt(&mut self) -> RenewalResult {
         match self.try_once().await {
             Ok(attempt) => attempt,
             Err(error) => {
@@ -177,19 +177,19 @@ impl<L: Leases> Elector<L> {
                 if let ApiError::Other(error) = &error {
                     warn!(%error, "request about the lease failed");
                 }
-                Attempt::Failed
+                RenewalResult::Failed
             }
         }
     }
 
-    async fn try_once(&mut self) -> Result<Attempt, ApiError> {
+    async fn try_once(&mut self) -> Result<RenewalResult, ApiError> {
         // The holder renews based on its last write, without a read, which halves the requests.
         if let (Some(observed), Some(_)) = (&self.observed, self.renewed)
             && holder(&observed.lease) == Some(self.identity.as_str())
         {
             let next = self.next(Some(&observed.lease));
             match self.write(&next, true).await {
-                Ok(()) => return Ok(Attempt::Held),
+                Ok(()) => return Ok(RenewalResult::Held),
                 // Changed or deleted: the read below shows whether another replica holds it.
                 Err(ApiError::Conflict | ApiError::NotFound) => {}
                 Err(error) => return Err(error),
@@ -198,22 +198,22 @@ impl<L: Leases> Elector<L> {
         let Some(lease) = self.leases.get().await? else { return self.create().await };
         self.observe(&lease);
         if let Some(other) = self.other_holder(&lease) {
-            return Ok(Attempt::Other(other));
+            return Ok(RenewalResult::Other(other));
         }
         let next = self.next(Some(&lease));
         self.write(&next, true).await?;
-        Ok(Attempt::Held)
+        Ok(RenewalResult::Held)
     }
 
     /// Creates a lease that does not exist. If the lease was deleted, its holder still acts and recreates it at its
     /// next renewal, so other candidates wait until it would have expired.
-    async fn create(&mut self) -> Result<Attempt, ApiError> {
+    async fn create(&mut self) -> Result<RenewalResult, ApiError> {
         if let Some(other) = self.observed.as_ref().and_then(|observed| self.other_holder(&observed.lease)) {
-            return Ok(Attempt::Other(other));
+            return Ok(RenewalResult::Other(other));
         }
         let first = self.next(None);
         self.write(&first, false).await?;
-        Ok(Attempt::Held)
+        Ok(RenewalResult::Held)
     }
 
     /// Writes the lease. The renewal counts from before the request.

@@ -127,7 +127,7 @@ async fn acquires(elector: &mut Elector<Fake>, seconds: u64) -> bool {
 }
 
 /// Reason why the candidate loses the lease within this time; None if it does not.
-async fn loses(elector: &mut Elector<Fake>, seconds: u64) -> Option<Lost> {
+async fn loses(elector: &mut Elector<Fake>, seconds: u64) -> Option<LeaseLost> {
     timeout(Duration::from_secs(seconds), elector.hold()).await.ok()
 }
 
@@ -203,7 +203,7 @@ async fn an_outage_longer_than_the_deadline_ends_the_holder_before_another_may_t
         assert!(!acquires(&mut two, 1).await);
         let begun = Instant::now();
         fake.mood(mood);
-        assert_eq!(loses(&mut one, 11).await, Some(Lost::Deadline(TIMINGS.renew_deadline)));
+        assert_eq!(loses(&mut one, 11).await, Some(LeaseLost::Deadline(TIMINGS.renew_deadline)));
         let stopped = begun.elapsed();
         assert!(stopped <= TIMINGS.renew_deadline, "{stopped:?}");
         fake.mood(Mood::Well);
@@ -218,7 +218,7 @@ async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
     let mut one = candidate(&fake, "one");
     assert!(acquires(&mut one, 1).await);
     fake.change(|spec| spec.holder_identity = Some("two".into()));
-    assert_eq!(loses(&mut one, 3).await, Some(Lost::Taken("two".into())));
+    assert_eq!(loses(&mut one, 3).await, Some(LeaseLost::Taken("two".into())));
     assert_eq!(fake.holder(), "two", "the other holder's lease was not overwritten");
 }
 
@@ -278,7 +278,7 @@ async fn a_deleted_lease_that_another_made_again_is_lost_at_the_next_renewal() {
     assert!(acquires(&mut one, 1).await);
     fake.delete();
     assert!(acquires(&mut two, 1).await, "a candidate that never saw the lease acquires it");
-    assert_eq!(loses(&mut one, 3).await, Some(Lost::Taken("two".into())));
+    assert_eq!(loses(&mut one, 3).await, Some(LeaseLost::Taken("two".into())));
 }
 
 #[tokio::test(start_paused = true)]
@@ -343,5 +343,5 @@ async fn a_holder_that_does_not_renew_wakes_up_to_the_deadline() {
     assert!(acquires(&mut one, 1).await);
     // The machine slept, or the process was stopped: another replica may act by now.
     tokio::time::advance(Duration::from_secs(20)).await;
-    assert_eq!(loses(&mut one, 3).await, Some(Lost::Deadline(TIMINGS.renew_deadline)));
+    assert_eq!(loses(&mut one, 3).await, Some(LeaseLost::Deadline(TIMINGS.renew_deadline)));
 }

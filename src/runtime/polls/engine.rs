@@ -32,7 +32,7 @@ const JITTER: Duration = Duration::from_millis(200);
 /// See the module.
 pub struct Engine<P: Poller> {
     poller: Arc<P>,
-    entries: HashMap<P::Key, Entry>,
+    entries: HashMap<P::Key, PollEntry>,
     /// Keys that wait for their due time.
     pub wheel: DelayQueue<P::Key>,
     pub tasks: JoinSet<Result<PollOutcome, BrokenOff>>,
@@ -44,7 +44,7 @@ pub struct Engine<P: Poller> {
     next_ticket: Ticket,
 }
 
-struct Entry {
+struct PollEntry {
     target: PollTarget,
     /// Time of the last or next poll, without jitter.
     base: Instant,
@@ -52,10 +52,10 @@ struct Entry {
     failures: Option<u32>,
     /// Latest time of the next poll, requested by a wake during a running poll.
     wake: Option<Instant>,
-    state: State,
+    state: PollState,
 }
 
-enum State {
+enum PollState {
     Waits(delay_queue::Key),
     LinedUp(Ticket),
     Runs(AbortHandle),
@@ -63,7 +63,7 @@ enum State {
     Ends(Option<PollTarget>),
 }
 
-impl Entry {
+impl PollEntry {
     fn standing(&self) -> TurnClass {
         match self.failures {
             None => TurnClass::New,
@@ -133,12 +133,12 @@ impl<P: Poller> Engine<P> {
 
     fn put(&mut self, key: P::Key, target: PollTarget) {
         let known = self.entries.get(&key);
-        if known.is_some_and(|entry| entry.target == target && !matches!(entry.state, State::Ends(_))) {
+        if known.is_some_and(|entry| entry.target == target && !matches!(entry.state, PollState::Ends(_))) {
             return;
         }
         self.remove(&key);
         match self.entries.get_mut(&key) {
-            Some(Entry { state: State::Ends(then), .. }) => *then = Some(target),
+            Some(PollEntry { state: PollState::Ends(then), .. }) => *then = Some(target),
             _ => self.insert(key, target),
         }
     }
@@ -146,27 +146,27 @@ impl<P: Poller> Engine<P> {
     /// Inserts a new key.
     fn insert(&mut self, key: P::Key, target: PollTarget) {
         let base = Instant::now() + SOON.min(target.interval).mul_f64(fastrand::f64());
-        let state = State::Waits(self.wheel.insert_at(key.clone(), base));
-        self.entries.insert(key, Entry { target, base, failures: None, wake: None, state });
+        let state = PollState::Waits(self.wheel.insert_at(key.clone(), base));
+        self.entries.insert(key, PollEntry { target, base, failures: None, wake: None, state });
     }
 
     fn remove(&mut self, key: &P::Key) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         match &mut entry.state {
-            State::Waits(at) => {
+            PollState::Waits(at) => {
                 self.wheel.remove(at);
             }
-            State::LinedUp(ticket) => {
+            PollState::LinedUp(ticket) => {
                 self.turns.remove(ticket);
                 self.places.leave(*ticket);
             }
             // The task keeps its places, and the key is not polled again, until the task has ended.
-            State::Runs(task) => {
+            PollState::Runs(task) => {
                 task.abort();
-                entry.state = State::Ends(None);
+                entry.state = PollState::Ends(None);
                 return;
             }
-            State::Ends(then) => {
+            PollState::Ends(then) => {
                 *then = None;
                 return;
             }
@@ -177,15 +177,15 @@ impl<P: Poller> Engine<P> {
     fn wake(&mut self, key: &P::Key, at: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         match &entry.state {
-            State::Waits(place) => {
+            PollState::Waits(place) => {
                 if self.wheel.deadline(place) > at {
                     self.wheel.reset_at(place, at);
                     entry.base = at;
                 }
             }
-            State::LinedUp(_) | State::Ends(_) => {}
+            PollState::LinedUp(_) | PollState::Ends(_) => {}
             // The running poll may have started before the change.
-            State::Runs(_) => entry.wake = Some(entry.wake.map_or(at, |known| known.min(at))),
+            PollState::Runs(_) => entry.wake = Some(entry.wake.map_or(at, |known| known.min(at))),
         }
     }
 
@@ -194,7 +194,7 @@ impl<P: Poller> Engine<P> {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        entry.state = State::LinedUp(ticket);
+        entry.state = PollState::LinedUp(ticket);
         let PollTarget { host, at_once, tenant, .. } = entry.target.clone();
         self.turns.insert(ticket, key.clone());
         self.places.line_up(ticket, Turn { host, at_once, tenant, standing: entry.standing() });
@@ -221,7 +221,7 @@ impl<P: Poller> Engine<P> {
             let poll = timeout(entry.target.timeout, Arc::clone(&self.poller).poll(key.clone()));
             let task = self.tasks.spawn(async move { poll.await.map_err(|_| BrokenOff::Timeout) });
             self.running.insert(task.id(), (key, ticket));
-            entry.state = State::Runs(task);
+            entry.state = PollState::Runs(task);
         }
     }
 
@@ -234,7 +234,7 @@ impl<P: Poller> Engine<P> {
         let Some((key, ticket)) = self.running.remove(&id) else { return };
         self.places.leave(ticket);
         let Some(entry) = self.entries.get_mut(&key) else { return };
-        if let State::Ends(then) = &mut entry.state {
+        if let PollState::Ends(then) = &mut entry.state {
             let then = then.take();
             self.entries.remove(&key);
             if let Some(target) = then {
@@ -253,7 +253,7 @@ impl<P: Poller> Engine<P> {
         if let Some(wake) = entry.wake.take().filter(|wake| *wake < at) {
             (at, entry.base) = (wake, wake);
         }
-        entry.state = State::Waits(self.wheel.insert_at(key, at));
+        entry.state = PollState::Waits(self.wheel.insert_at(key, at));
     }
 
     /// Whether no state of any key is left.

@@ -177,7 +177,7 @@ impl<K: Clone + Eq + Hash> PollSet<K> {
         self.changed.notify_one();
     }
 
-    fn take(&self) -> HashMap<K, Order> {
+    fn take_orders(&self) -> HashMap<K, Order> {
         std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -195,7 +195,7 @@ pub async fn run<P: Poller>(
         tokio::select! {
             biased;
             () = &mut until => return,
-            () = polls.changed.notified() => engine.take_in(polls.take()),
+            () = polls.changed.notified() => engine.take_in(polls.take_orders()),
             Some(done) = engine.tasks.join_next_with_id(), if !engine.tasks.is_empty() => engine.end(done),
             Some(due) = poll_fn(|context| engine.wheel.poll_expired(context)), if !engine.wheel.is_empty() => {
                 engine.due(&due.into_inner());

@@ -3,11 +3,16 @@
 //!
 //! Works on tickets instead of keys: a ticket is one turn of one key. Lower tickets are older.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+
+use crate::fairness::{RoundRobin, TenantCounts};
 
 /// One turn of a key, from its due time until its poll has ended.
 pub type Ticket = u64;
+
+/// Turns by tenant.
+type Waiting = RoundRobin<Arc<str>, Ticket>;
 
 /// Result of the last poll of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,60 +50,22 @@ enum Stage {
 pub struct Places {
     all: usize,
     turns: HashMap<Ticket, (Turn, Stage)>,
-    hosts: HashMap<Arc<str>, Host>,
-    proven: RoundRobin,
-    new: RoundRobin,
-    failing: RoundRobin,
+    hosts: HashMap<Arc<str>, HostPlaces>,
+    /// Turns that wait for a place of the total: by age within their tenant; the tenants take turns.
+    proven: Waiting,
+    new: Waiting,
+    failing: Waiting,
     /// Number of running turns: in total, those not proven, and per tenant.
     under: usize,
     under_doubtful: usize,
-    by_tenant: HashMap<Arc<str>, usize>,
+    by_tenant: TenantCounts<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
-struct Host {
+struct HostPlaces {
     /// Turns with a place of this host, whether running or not.
     taken: usize,
     waiting: BTreeSet<Ticket>,
-}
-
-/// Turns that wait for a place of the total: by age within their tenant; the tenants take turns.
-#[derive(Debug, Default)]
-struct RoundRobin {
-    waiting: HashMap<Arc<str>, BTreeSet<Ticket>>,
-    order: VecDeque<Arc<str>>,
-}
-
-impl RoundRobin {
-    fn push(&mut self, tenant: &Arc<str>, ticket: Ticket) {
-        if !self.waiting.contains_key(tenant) {
-            self.order.push_back(Arc::clone(tenant));
-        }
-        self.waiting.entry(Arc::clone(tenant)).or_default().insert(ticket);
-    }
-
-    fn remove(&mut self, tenant: &Arc<str>, ticket: Ticket) {
-        let Some(waiting) = self.waiting.get_mut(tenant) else { return };
-        waiting.remove(&ticket);
-        if waiting.is_empty() {
-            self.waiting.remove(tenant);
-            self.order.retain(|other| other != tenant);
-        }
-    }
-
-    /// The oldest turn of the next tenant for which `may` is true.
-    fn pop(&mut self, may: impl Fn(&Arc<str>) -> bool) -> Option<Ticket> {
-        let at = self.order.iter().position(may)?;
-        let tenant = self.order.remove(at)?;
-        let waiting = self.waiting.get_mut(&tenant)?;
-        let ticket = waiting.pop_first();
-        if waiting.is_empty() {
-            self.waiting.remove(&tenant);
-        } else {
-            self.order.push_back(tenant);
-        }
-        ticket
-    }
 }
 
 impl Places {
@@ -108,12 +75,12 @@ impl Places {
             all: all.max(1),
             turns: HashMap::new(),
             hosts: HashMap::new(),
-            proven: RoundRobin::default(),
-            new: RoundRobin::default(),
-            failing: RoundRobin::default(),
+            proven: Waiting::default(),
+            new: Waiting::default(),
+            failing: Waiting::default(),
             under: 0,
             under_doubtful: 0,
-            by_tenant: HashMap::new(),
+            by_tenant: TenantCounts::default(),
         }
     }
 
@@ -130,11 +97,11 @@ impl Places {
     }
 
     fn ready(&mut self, ticket: Ticket, turn: Turn) {
-        self.waiting(turn.standing).push(&turn.tenant, ticket);
+        self.waiting(turn.standing).push(Arc::clone(&turn.tenant), ticket);
         self.turns.insert(ticket, (turn, Stage::Ready));
     }
 
-    fn waiting(&mut self, standing: TurnClass) -> &mut RoundRobin {
+    fn waiting(&mut self, standing: TurnClass) -> &mut Waiting {
         match standing {
             TurnClass::Proven => &mut self.proven,
             TurnClass::New => &mut self.new,
@@ -150,7 +117,7 @@ impl Places {
         // At least one each, so that a limit of one does not block everything.
         let (doubtful, share) = ((self.all / 2).max(1), (self.all * 3 / 4).max(1));
         let by_tenant = &self.by_tenant;
-        let may = |tenant: &Arc<str>| by_tenant.get(tenant).is_none_or(|under| *under < share);
+        let may = |tenant: &Arc<str>| by_tenant.count(tenant) < share;
         let found = self.proven.pop(may);
         let found = found.or_else(|| {
             let has_room = self.under_doubtful < doubtful;
@@ -161,7 +128,7 @@ impl Places {
         *stage = Stage::Under;
         self.under += 1;
         self.under_doubtful += usize::from(turn.standing != TurnClass::Proven);
-        *self.by_tenant.entry(Arc::clone(&turn.tenant)).or_default() += 1;
+        self.by_tenant.add(Arc::clone(&turn.tenant));
         Some(ticket)
     }
 
@@ -176,16 +143,11 @@ impl Places {
                 self.let_in(&turn.host);
                 return;
             }
-            Stage::Ready => self.waiting(turn.standing).remove(&turn.tenant, ticket),
+            Stage::Ready => self.waiting(turn.standing).remove(&turn.tenant, &ticket),
             Stage::Under => {
                 self.under -= 1;
                 self.under_doubtful -= usize::from(turn.standing != TurnClass::Proven);
-                if let Some(under) = self.by_tenant.get_mut(&turn.tenant) {
-                    *under -= 1;
-                    if *under == 0 {
-                        self.by_tenant.remove(&turn.tenant);
-                    }
-                }
+                self.by_tenant.remove(&turn.tenant);
             }
         }
         if let Some(host) = self.hosts.get_mut(&turn.host) {
@@ -217,9 +179,8 @@ impl Places {
     /// Whether no turn and no host is left.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        let waiting =
-            [&self.proven, &self.new, &self.failing].iter().all(|one| one.waiting.is_empty() && one.order.is_empty());
-        waiting && self.turns.is_empty() && self.hosts.is_empty() && self.under == 0 && self.by_tenant.is_empty()
+        let none_waits = [&self.proven, &self.new, &self.failing].into_iter().all(Waiting::is_empty);
+        none_waits && self.turns.is_empty() && self.hosts.is_empty() && self.under == 0 && self.by_tenant.is_empty()
     }
 }
 

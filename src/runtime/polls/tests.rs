@@ -327,7 +327,7 @@ async fn nothing_is_left_of_ten_thousand_keys() {
             let host = if key % 10 == 0 { "shared".to_owned() } else { key.to_string() };
             machines.orders.put(key, target(&host, SECOND * 10));
         }
-        engine.take_in(machines.orders.take());
+        engine.take_in(machines.orders.take_orders());
         // At different stages: waiting for their due time, waiting for a place, running.
         sleep(SECOND * 5).await;
         engine.catch_up();
@@ -341,11 +341,11 @@ async fn nothing_is_left_of_ten_thousand_keys() {
                 machines.orders.remove(key);
             }
         }
-        engine.take_in(machines.orders.take());
+        engine.take_in(machines.orders.take_orders());
         drain(&mut engine).await;
         assert!(engine.is_empty(), "round {round}");
     }
-    assert!(machines.orders.take().is_empty());
+    assert!(machines.orders.take_orders().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -354,7 +354,7 @@ async fn a_key_that_is_put_again_while_its_poll_is_cancelled_is_not_polled_twice
     let mut engine = engine(&machines);
     machines.turn(1, Manner::Hangs);
     machines.orders.put(1, alone(1));
-    engine.take_in(machines.orders.take());
+    engine.take_in(machines.orders.take_orders());
     sleep(SECOND * 3).await;
     engine.catch_up();
     engine.begin();
@@ -362,7 +362,7 @@ async fn a_key_that_is_put_again_while_its_poll_is_cancelled_is_not_polled_twice
     machines.orders.remove(1);
     machines.orders.put(1, alone(1));
     machines.orders.wake(1, Duration::ZERO);
-    engine.take_in(machines.orders.take());
+    engine.take_in(machines.orders.take_orders());
     assert!(engine.wheel.is_empty(), "it waits for the end of the poll that is being cancelled");
     drain(&mut engine).await;
     assert_eq!((engine.wheel.len(), machines.under()), (1, 0));

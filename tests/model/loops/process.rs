@@ -21,12 +21,12 @@ use ganglion_loops::monitoring::{MonitoringController, NodeAccess, SourcePolls, 
 use ganglion_loops::target::Targets;
 use ganglion_outbound::address::{self, Names, Rules};
 use ganglion_outbound::client::{AnswerLimits, OutboundClient};
-use ganglion_outbound::fair_limit::FairLimit;
 use ganglion_outbound::web::Web;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::error::Class;
 use ganglion_runtime::events;
+use ganglion_runtime::fairness::FairLimit;
 use ganglion_runtime::frame::Memories;
 use ganglion_runtime::frame::{Reconciler, reconcile};
 use ganglion_runtime::metrics::Metrics;

@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 
 use super::{EffectOutcome, merge, written};
 use crate::error::ActError;
-use crate::owners;
 use ganglion_actions_plan::effect::{Scalable, ScalableKind};
 use ganglion_api::marks;
+use ganglion_api::reasons::Reason;
 use ganglion_core::facts::{
-    DeploymentFact, Identity, OtherKind, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,
+    DeploymentFact, Identity, OtherKind, OwnerFact, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,
 };
+use ganglion_core::world::OwnerReading;
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::dynamic;
@@ -46,7 +47,7 @@ async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<Effe
         ScalableKind::ReplicaSet => written::<ReplicaSet, ReplicaSetFact>(ctx, id, merge(ctx, id, patch).await),
         ScalableKind::StatefulSet => written::<StatefulSet, StatefulSetFact>(ctx, id, merge(ctx, id, patch).await),
         ScalableKind::Other(kind) => {
-            let url = owners::url(kind, &id.key.namespace);
+            let url = owner_url(kind, &id.key.namespace);
             let path = ObjectPath { url: &url, name: &id.key.name, subresource: None };
             Ok(answered(ctx, kind, id, dynamic::merge(&ctx.writer, marks::MANAGER, path, patch).await)?)
         }
@@ -55,7 +56,7 @@ async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<Effe
 
 /// Reads an object of another kind again.
 pub async fn read_other(ctx: &Context, kind: &OtherKind, id: &Identity) -> Result<EffectOutcome, Error> {
-    let url = owners::url(kind, &id.key.namespace);
+    let url = owner_url(kind, &id.key.namespace);
     let path = ObjectPath { url: &url, name: &id.key.name, subresource: None };
     answered(ctx, kind, id, dynamic::get(&ctx.writer, path).await)
 }
@@ -68,7 +69,7 @@ fn answered(
 ) -> Result<EffectOutcome, Error> {
     match answer {
         Ok(object) if object.metadata.uid.as_ref() == Some(&id.uid) => {
-            let reading = owners::fact(kind.clone(), &object);
+            let reading = owner_reading(kind.clone(), &object);
             ctx.store.write(|world| world.put_owner(&id.uid, reading, ctx.now()));
             Ok(EffectOutcome::Changed)
         }
@@ -77,5 +78,23 @@ fn answered(
             Ok(EffectOutcome::Gone)
         }
         Err(error) => Err(error),
+    }
+}
+
+/// URL path of the objects of this kind in a namespace.
+pub fn owner_url(kind: &OtherKind, namespace: &str) -> String {
+    let OtherKind { api_version, plural, .. } = kind;
+    format!("/apis/{api_version}/namespaces/{namespace}/{plural}")
+}
+
+/// Converts the object to the fact that the planner uses.
+pub fn owner_reading(kind: OtherKind, object: &DynamicObject) -> OwnerReading {
+    let subject = format!("{} {}", kind.kind, object.metadata.name.as_deref().unwrap_or_default());
+    match OwnerFact::read(kind, &object.metadata, &object.data) {
+        Ok(fact) => OwnerReading::Known(Box::new(fact)),
+        Err(why) => OwnerReading::Unfit {
+            reason: Reason::NotSupported,
+            message: format!("replicas of {subject} are moved, not created or deleted: it {why}"),
+        },
     }
 }

@@ -22,8 +22,8 @@ use ganglion_actions_plan::notify::{self, AttemptId, AttemptMade, AttemptResult}
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use ganglion_core::facts::{Identity, Key};
 use ganglion_outbound::client::OutboundClient;
-use ganglion_outbound::fair_limit::FairLimit;
 use ganglion_runtime::context::Context;
+use ganglion_runtime::fairness::{FairLimit, TenantCounts};
 use ganglion_runtime::metrics::{LimitLabel, ReasonLabel};
 
 /// Maximum number of attempts at the same time. One namespace gets at most a quarter of it.
@@ -39,14 +39,14 @@ pub struct Notifier {
     ctx: Context,
     outbound: Arc<OutboundClient>,
     attempts: FairLimit,
-    memory: Mutex<Memory>,
+    memory: Mutex<NotifierMemory>,
 }
 
 #[derive(Default)]
-struct Memory {
+struct NotifierMemory {
     actions: HashMap<Key, Notified>,
     /// Number of attempts of each namespace that run or wait for their turn.
-    by_namespace: HashMap<String, usize>,
+    by_namespace: TenantCounts<String>,
 }
 
 /// Attempts of one action.
@@ -65,7 +65,7 @@ impl Notifier {
         Arc::new(Self { ctx, outbound, attempts: FairLimit::new(ATTEMPTS, full), memory: Mutex::default() })
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, NotifierMemory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,7 +90,7 @@ impl Notifier {
         }
         let id = Identity::from(&action.metadata);
         let mut memory = self.memory();
-        let Memory { actions, by_namespace } = &mut *memory;
+        let NotifierMemory { actions, by_namespace } = &mut *memory;
         let known = actions.entry(id.key.clone()).or_default();
         if known.uid != id.uid {
             *known = Notified { uid: id.uid.clone(), ..Notified::default() };
@@ -100,13 +100,12 @@ impl Notifier {
         };
         let new: Vec<AttemptId> = due.into_iter().filter(|one| !is_known(known, *one)).collect();
         for attempt in new {
-            let under_way = by_namespace.entry(id.key.namespace.clone()).or_default();
-            if *under_way >= MOST {
+            if by_namespace.count(&id.key.namespace) >= MOST {
                 let pause = PAUSE.mul_f64(1.0 + fastrand::f64());
                 self.ctx.store.queue::<WorkloadAction>().add_after(id.key.clone(), pause);
                 return;
             }
-            *under_way += 1;
+            by_namespace.add(id.key.namespace.clone());
             known.under_way.insert(attempt);
             let task = UnderWay { notifier: Arc::clone(self), action: id.clone(), attempt, result: None };
             tokio::spawn(task.make(Arc::clone(action)));
@@ -121,13 +120,8 @@ impl Notifier {
     /// Handles the end of an attempt.
     fn end(&self, action: &Identity, made: AttemptMade) {
         let mut memory = self.memory();
-        let Memory { actions, by_namespace } = &mut *memory;
-        if let Some(under_way) = by_namespace.get_mut(&action.key.namespace) {
-            *under_way -= 1;
-            if *under_way == 0 {
-                by_namespace.remove(&action.key.namespace);
-            }
-        }
+        let NotifierMemory { actions, by_namespace } = &mut *memory;
+        by_namespace.remove(&action.key.namespace);
         // The action was forgotten, or the attempt belongs to an earlier object of this name.
         let Some(known) = actions.get_mut(&action.key).filter(|known| known.uid == action.uid) else { return };
         known.under_way.remove(&made.id);
@@ -148,7 +142,7 @@ struct UnderWay {
 impl UnderWay {
     async fn make(mut self, action: Arc<WorkloadAction>) {
         let notifier = Arc::clone(&self.notifier);
-        let _permit = notifier.attempts.take(&self.action.key.namespace, 1).await;
+        let _permit = notifier.attempts.acquire(&self.action.key.namespace, 1).await;
         let (key, receiver, number) = (&self.action.key, self.attempt.receiver, self.attempt.number);
         let (word, result) = send::send(&notifier.ctx, &notifier.outbound, &action, receiver).await;
         notifier.ctx.metrics.notifications.get_or_create(&ReasonLabel { reason: word }).inc();

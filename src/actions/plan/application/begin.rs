@@ -16,7 +16,7 @@ use super::super::context::PlanContext;
 use super::super::effect::{Effect, Next};
 use super::super::nodes::Nodes;
 use super::super::place::{Filter, labels_words, source_words};
-use super::super::scope::{Scope, Stop};
+use super::super::scope::{Scope, StartRefusal};
 use super::super::stateful;
 use super::super::{before, identity, queue, record, refuse, report};
 use super::progress::Progress;
@@ -77,7 +77,7 @@ fn finalizer(ctx: &PlanContext) -> Option<Effect> {
 }
 
 /// Why the spec cannot be executed with the objects that exist.
-fn refusal(ctx: &PlanContext, application: Application, survey: &Survey) -> Result<(), Stop> {
+fn refusal(ctx: &PlanContext, application: Application, survey: &Survey) -> Result<(), StartRefusal> {
     let spec = application.spec;
     if let Some(name) =
         spec.to.as_ref().and_then(|to| to.node_name.as_ref()).filter(|name| ctx.world.node(name).is_none())
@@ -99,7 +99,7 @@ fn refusal(ctx: &PlanContext, application: Application, survey: &Survey) -> Resu
         ctx.namespace(),
         labels_words(&spec.selector)
     );
-    Err(Stop::soon(Reason::WorkloadNotFound, message))
+    Err(StartRefusal::soon(Reason::WorkloadNotFound, message))
 }
 
 /// The replicas that move, as text.
@@ -140,7 +140,7 @@ fn finished(mut plan: Plan) -> Plan {
 
 /// Chooses a node for each replica, as it would be chosen now. If a replica has none, nothing starts, unless the
 /// moveApplication continues on failures.
-fn place(ctx: &PlanContext, application: Application, survey: &Survey, plan: &mut Plan) -> Result<(), Stop> {
+fn place(ctx: &PlanContext, application: Application, survey: &Survey, plan: &mut Plan) -> Result<(), StartRefusal> {
     let spec = application.spec;
     let filter = Filter::apart(ctx.world, spec.to.as_ref(), &spec.from)?;
     let mut nodes = Nodes::new(ctx.world, ctx.now);

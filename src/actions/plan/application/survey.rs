@@ -12,7 +12,7 @@ use super::super::choose::way;
 use super::super::context::PlanContext;
 use super::super::nodes::Nodes;
 use super::super::place::Filter;
-use super::super::scope::{Scope, Stop};
+use super::super::scope::{Scope, StartRefusal};
 
 /// Result of the survey.
 pub struct Survey<'a> {
@@ -22,7 +22,7 @@ pub struct Survey<'a> {
     pub stay: Vec<(&'a PodFact, String)>,
     /// The first reason why a replica of the application's workloads stays: the action does not allow it to move, or
     /// nothing can pin its pod to a node.
-    pub held: Option<Stop>,
+    pub held: Option<StartRefusal>,
 }
 
 /// One workload of the application.
@@ -35,7 +35,7 @@ pub struct Member<'a> {
 
 impl<'a> Survey<'a> {
     /// Surveys the current world. Fails if an expression cannot be used.
-    pub fn of(ctx: &PlanContext<'a>, spec: &MoveApplication) -> Result<Self, Stop> {
+    pub fn of(ctx: &PlanContext<'a>, spec: &MoveApplication) -> Result<Self, StartRefusal> {
         let (world, namespace) = (ctx.world, ctx.namespace());
         let source = Filter::source(world, Some(&spec.from))?;
         // A target that cannot be used is reported before anything moves.
@@ -99,12 +99,12 @@ pub fn exists(ctx: &PlanContext, spec: &MoveApplication) -> bool {
 }
 
 /// The workload of a pod, or why its pods cannot be moved.
-fn scope_of<'a>(ctx: &PlanContext<'a>, pod: &'a PodFact) -> Result<Scope<'a>, Stop> {
+fn scope_of<'a>(ctx: &PlanContext<'a>, pod: &'a PodFact) -> Result<Scope<'a>, StartRefusal> {
     match &pod.controller {
         Some(Owner { kind, name, uid }) if kind == "ReplicaSet" => {
             let set = ctx.world.set(&ctx.key(name)).filter(|set| set.id.uid == *uid);
             let set = set.ok_or_else(|| {
-                Stop::now(Reason::WorkloadNotFound, format!("ReplicaSet {name} of the pod does not exist"))
+                StartRefusal::now(Reason::WorkloadNotFound, format!("ReplicaSet {name} of the pod does not exist"))
             })?;
             Scope::of_set(ctx.world, set)
         }

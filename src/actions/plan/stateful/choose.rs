@@ -3,7 +3,7 @@
 use crate::context::{PlanContext, Verb};
 use crate::nodes::Nodes;
 use crate::place::{Filter, source_words};
-use crate::scope::Stop;
+use crate::scope::StartRefusal;
 use crate::victims::{FoundVictims, Victims, choice_of, is_in_use};
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
@@ -13,14 +13,14 @@ use ganglion_core::facts::{PodFact, StatefulSetFact};
 
 /// The label of the slots. It is empty, since pods of a StatefulSet are not detached. The error says why the action is
 /// refused.
-pub fn label(ctx: &PlanContext, set: &StatefulSetFact) -> Result<String, Stop> {
+pub fn label(ctx: &PlanContext, set: &StatefulSetFact) -> Result<String, StartRefusal> {
     let name = &set.id.key.name;
     if ctx.work.verb == Verb::Move && !ctx.may_disrupt() {
         let message = format!(
             "a replica of StatefulSet {name} keeps its name, so it stops before it starts on the other node; allow \
              that with disruption: Allowed"
         );
-        return Err(Stop::now(Reason::DisruptionNeeded, message));
+        return Err(StartRefusal::now(Reason::DisruptionNeeded, message));
     }
     if ctx.work.places() && !set.is_gated() && !ctx.world.pins_pods() {
         let message = format!(
@@ -28,7 +28,7 @@ pub fn label(ctx: &PlanContext, set: &StatefulSetFact) -> Result<String, Stop> {
              (Kubernetes 1.36 or newer), or add the scheduling gate {} to spec.template.spec.schedulingGates",
             marks::GATE
         );
-        return Err(Stop::soon(Reason::PinNotInstalled, message));
+        return Err(StartRefusal::soon(Reason::PinNotInstalled, message));
     }
     Ok(String::new())
 }
@@ -80,7 +80,7 @@ pub fn highest<'a>(
     named: Option<&'a PodFact>,
     count: usize,
     plan: &mut Plan,
-) -> Result<Victims<'a>, Stop> {
+) -> Result<Victims<'a>, StartRefusal> {
     let name = &set.id.key.name;
     let ordinals = (set.first_ordinal..set.next_ordinal()).rev();
     let top: Vec<(i32, Option<&PodFact>)> =
@@ -95,7 +95,7 @@ pub fn highest<'a>(
                  another node",
                 pod.id.key.name
             );
-            return Err(Stop::now(Reason::NotHighestOrdinal, message));
+            return Err(StartRefusal::now(Reason::NotHighestOrdinal, message));
         }
     }
     let (nodes, source) = (Nodes::new(ctx.world, ctx.now), Filter::source(ctx.world, ctx.work.from)?);
@@ -109,7 +109,7 @@ pub fn highest<'a>(
     if matching < wanted || top.len() < wanted {
         let message =
             format!("{wanted} replicas of StatefulSet {name} asked for, {} of {} can be deleted", matching, top.len());
-        return Err(Stop::soon(Reason::NotEnoughReplicas, message));
+        return Err(StartRefusal::soon(Reason::NotEnoughReplicas, message));
     }
     if wanted == 0 {
         return Ok(Victims::None);
@@ -137,7 +137,7 @@ pub fn highest<'a>(
     Ok(Victims::Found(FoundVictims { pods: pods.into_iter().map(Some).collect(), found }))
 }
 
-fn another_order(set: &StatefulSetFact, pod: &PodFact, ctx: &PlanContext) -> Stop {
+fn another_order(set: &StatefulSetFact, pod: &PodFact, ctx: &PlanContext) -> StartRefusal {
     let from = ctx.work.from.map(source_words).unwrap_or_default();
     let message = format!(
         "StatefulSet {} loses {} before the others, and it is on node {}, not on {from}: move replicas so that the \
@@ -146,5 +146,5 @@ fn another_order(set: &StatefulSetFact, pod: &PodFact, ctx: &PlanContext) -> Sto
         pod.id.key.name,
         pod.node.as_deref().unwrap_or("none"),
     );
-    Stop::now(Reason::NotHighestOrdinal, message)
+    StartRefusal::now(Reason::NotHighestOrdinal, message)
 }

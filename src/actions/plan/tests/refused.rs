@@ -114,7 +114,7 @@ fn an_expression_that_finds_no_thread_waits() {
     };
     let error = ExpressionError::NoThread { kind: std::io::ErrorKind::WouldBlock };
     let Next::Wait { until: Some(until), report: Some(shown) } =
-        refuse(&ctx, Stop::expression(&error), Plan::default())
+        refuse(&ctx, StartRefusal::expression(&error), Plan::default())
     else {
         panic!("it does not wait");
     };

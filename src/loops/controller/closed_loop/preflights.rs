@@ -20,9 +20,9 @@ use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::common::{HEARTBEAT, later};
 use ganglion_loops_plan::execution::Trial;
 use ganglion_loops_plan::validate::preflight::{Preflight, PreflightQuestion};
-use ganglion_outbound::fair_limit::FairLimit;
 use ganglion_runtime::background::BackgroundWork;
 use ganglion_runtime::error::Error;
+use ganglion_runtime::fairness::FairLimit;
 use ganglion_runtime::metrics::{LimitLabel, Metrics};
 use ganglion_runtime::refusals::Refusals;
 
@@ -161,7 +161,7 @@ impl ClosedLoopController {
         let mut actor = Actor::new(&self.targets, &key, target, account.as_deref()).after(state.refusals);
         let (controller, question) = (Arc::clone(self), Arc::clone(&state.question));
         self.preflights.checks.start(&self.ctx, key, Arc::clone(&state.question), |answers| async move {
-            let _permit = controller.preflights.limit.take(&actor.loop_key.namespace, 1).await;
+            let _permit = controller.preflights.limit.acquire(&actor.loop_key.namespace, 1).await;
             let verdict = try_rungs(&controller, &mut actor, &question).await;
             answers.publish(CheckedLoop { verdict, refusals: actor.refusals });
         });

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::assessed::Assessed;
 use super::{ClosedLoopMemory, STATUS};
@@ -16,7 +15,7 @@ use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::validate::assessment::{self, ChildStatuses, LoopProblem};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::events::EventText;
+use ganglion_runtime::events::{ConditionChange, ConditionEvent, condition_events};
 
 /// Minimum time between two writes of the loop's status that change only the summary of decisions; the children record
 /// each decision. A random time of up to the same length is added, so that loops that started together do not all write
@@ -26,6 +25,13 @@ const SUMMARY: SignedDuration = SignedDuration::from_secs(15);
 /// Minimum time between a decision and the write of its summary. The outcome usually follows within that time, so that
 /// one write covers both. A random time of up to three times this length is added.
 const OUTCOME: SignedDuration = SignedDuration::from_secs(1);
+
+/// Conditions that say why a loop does not act, which have events.
+const EVENTS: [ConditionEvent; 3] = [
+    ConditionEvent::warning("Stalled", "True", ConditionChange::Message),
+    ConditionEvent::warning("Conflict", "True", ConditionChange::Message),
+    ConditionEvent::warning("Preflight", "False", ConditionChange::Message),
+];
 
 /// Writes the status of the loop if it changed. Returns the time at which a postponed summary is due.
 pub async fn write(
@@ -60,7 +66,7 @@ pub async fn write(
             }
         }
     }
-    STATUS.write(ctx, &**parent, &status, transition_event(&stored, &status)).await?;
+    STATUS.write(ctx, &**parent, &status, condition_events(&EVENTS, &stored.conditions, &status.conditions)).await?;
     (memory.reported_at, memory.summary_due) = (Some(now), None);
     // If another loop tuned this one between the read and the write, reconcile again at once.
     let written = ctx.store.read(|world| world.table::<ClosedLoop>().get(&key).cloned());
@@ -101,22 +107,4 @@ fn summary_due(last: Option<Timestamp>, now: Timestamp) -> Timestamp {
     };
     let settled = after(now, OUTCOME, 3.0);
     last.map_or(settled, |last| settled.max(after(last, SUMMARY, 1.0)))
-}
-
-/// Event for a loop that does not act, if this status is the first to report it.
-pub fn transition_event(before: &ClosedLoopStatus, after: &ClosedLoopStatus) -> Option<EventText> {
-    let new = stopping_condition(after)?;
-    let reported =
-        stopping_condition(before).is_some_and(|old| (&old.reason, &old.message) == (&new.reason, &new.message));
-    (!reported).then(|| EventText { warning: true, reason: new.reason.clone(), note: new.message.clone(), about: None })
-}
-
-/// Returns the first condition that says why the loop does not act.
-fn stopping_condition(status: &ClosedLoopStatus) -> Option<&Condition> {
-    status.conditions.iter().find(|condition| {
-        matches!(
-            (condition.type_.as_str(), condition.status.as_str()),
-            ("Stalled" | "Conflict", "True") | ("Preflight", "False")
-        )
-    })
 }

@@ -57,7 +57,7 @@ impl ExecutionController {
     /// Sends the event, with Secrets of the loop's namespace. Without an answer it is unknown whether the event was
     /// received.
     async fn send(&self, actor: &Actor, webhook: &Webhook, event: &CloudEvent) -> EffectResult {
-        let _permit = self.outbound.requests.take(&actor.account.namespace, 1).await;
+        let _permit = self.outbound.requests.acquire(&actor.account.namespace, 1).await;
         let (auth, ca, within) = (webhook.auth.as_ref(), webhook.ca.as_ref(), self.outbound.request_timeout);
         let body = event.to_json().to_string().into_bytes();
         let sent = self.outbound.send_event(EventRequest {

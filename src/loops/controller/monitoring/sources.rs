@@ -23,10 +23,10 @@ use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::monitoring::{SourceResult, SourceValue};
 use ganglion_loops_plan::sources::{self, PodList, PodMetricsList};
-use ganglion_outbound::body::Bounded;
+use ganglion_outbound::body::BoundedBody;
 use ganglion_outbound::client::objects::{self, ReadError};
 use ganglion_outbound::client::{OutboundClient, Outgoing, Unanswered};
-use ganglion_outbound::{json, prometheus};
+use ganglion_outbound::prometheus;
 use ganglion_runtime::account::{Account, ObjectPath};
 use ganglion_runtime::background::BackgroundWork;
 use ganglion_runtime::context::Context;
@@ -148,7 +148,7 @@ impl Sources {
     /// Queries all sources concurrently; a source that fails or hangs does not affect the others.
     pub async fn query(&self, request: &PollRequest) -> BTreeMap<String, Result<SourceValue, Unanswered>> {
         let within = request.within(self.outbound.request_timeout);
-        let permit = self.outbound.requests.take(&request.key.namespace, 1);
+        let permit = self.outbound.requests.acquire(&request.key.namespace, 1);
         let Ok(_permit) = tokio::time::timeout(within, permit).await else {
             let late = late("too many requests in progress: no query", within);
             return request.metrics.iter().map(|(name, _)| (name.clone(), Err(late.clone()))).collect();
@@ -218,7 +218,7 @@ impl SourceReader<'_> {
     async fn http(&self, source: &Http, within: Duration) -> Result<SourceValue, Unanswered> {
         let request = Outgoing { url: &source.url, auth: source.auth.as_ref(), ca: source.ca.as_ref(), within };
         let answer = self.sources.outbound.get(&self.account, request).await?;
-        Ok(json::number(&answer, &source.path)?.into())
+        Ok(answer.number(&source.path)?.into())
     }
 
     /// Reads a field or condition of an object.
@@ -235,7 +235,7 @@ impl SourceReader<'_> {
     }
 
     /// Reads any object of the loop's namespace except Secrets.
-    async fn object(&self, id: &TargetRef) -> Result<Bounded, String> {
+    async fn object(&self, id: &TargetRef) -> Result<BoundedBody, String> {
         let TargetRef { api_version, kind, name: object } = id;
         // The schema refuses Secrets too, but a spec may be older than this rule of the schema.
         if kind == "Secret" {

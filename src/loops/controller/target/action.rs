@@ -13,7 +13,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::{Claim, Execution};
 use ganglion_api::marks;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
-use ganglion_core::facts::{Key, ScaleFact};
+use ganglion_core::facts::Key;
 use ganglion_core::owners::is_owned;
 use ganglion_core::world::Origin;
 use ganglion_loops_plan::execution::{TargetState, WorkloadActionState};

@@ -11,8 +11,6 @@
 //! All state may be lost: the values of an earlier process are in the status, and are not fresh until they are measured
 //! again.
 
-mod events;
-mod keys;
 mod polled;
 mod polls;
 mod report;
@@ -33,7 +31,7 @@ use ganglion_runtime::error::Error;
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::polls::{PollLimits, PollSet, run};
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
-pub use keys::PollKey;
+pub use polled::PollKey;
 pub use polled::PolledNodes;
 
 const STATUS: StatusWriter = StatusWriter {

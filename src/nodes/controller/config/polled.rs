@@ -1,21 +1,20 @@
-//! Plan and poll results of each NodeConfig, shared by its reconciles and the polls. All of it may be lost.
+//! Plan, polls and poll results of each NodeConfig, shared by its reconciles and the polls. All of it may be lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::keys::{PollKey, SharedSource};
+use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
 use ganglion_core::conditions::Stamp;
 use ganglion_core::facts::Key;
 use ganglion_core::power_curve::KnownCurve;
-use ganglion_nodes_plan::asked::Server;
 use ganglion_nodes_plan::node_plan::NodePlan;
+use ganglion_nodes_plan::node_spec::{Question, SourceServer};
 use ganglion_nodes_plan::readings::{KnownValue, NodeSample, Problem, Readings};
 use ganglion_nodes_plan::report::Situation;
-use ganglion_outbound::client::login::Logins;
 use ganglion_outbound::redfish::SensorPath;
 
 /// Added to the longest interval: time to wait for the first values of a NodeConfig before its status is written
@@ -29,15 +28,50 @@ const LONGEST: SignedDuration = SignedDuration::from_secs(30);
 /// would cost more than the polls. The first failed poll enqueues the object at once.
 const STALE_CHECK_SLACK: SignedDuration = SignedDuration::from_secs(120);
 
-/// State of all NodeConfigs, and of refused logins.
+/// Key of a poll.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PollKey {
+    /// Poll for one NodeConfig.
+    Own(Question, Key),
+    /// Poll for all NodeConfigs that name this source.
+    Shared(Arc<SharedSource>),
+}
+
+/// Source whose answer covers many nodes. The namespace is part of the identity, since Secrets differ between
+/// namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SharedSource {
+    Prometheus { namespace: String, server: SourceServer, window: SignedDuration, label: String },
+    MetricsServer,
+    Model { namespace: String, server: SourceServer, format: CpuUsageFormat },
+}
+
+impl PollKey {
+    /// Whether the poll requests predictions from a model.
+    pub fn is_model(&self) -> bool {
+        matches!(self, Self::Shared(source) if matches!(**source, SharedSource::Model { .. }))
+    }
+
+    /// Question of the poll.
+    pub fn question(&self) -> Question {
+        match self {
+            Self::Own(question, _) => *question,
+            Self::Shared(source) => match **source {
+                SharedSource::Prometheus { .. } | SharedSource::MetricsServer => Question::Usage,
+                SharedSource::Model { .. } => Question::Power,
+            },
+        }
+    }
+}
+
+/// State of all NodeConfigs.
 #[derive(Default)]
 pub struct PolledNodes {
-    state: Mutex<State>,
-    pub logins: Logins,
+    state: Mutex<NodeStates>,
 }
 
 #[derive(Default)]
-pub struct State {
+pub struct NodeStates {
     pub objects: HashMap<Key, NodeState>,
     /// Members of each shared poll, with the interval that each requests.
     pub groups: HashMap<Arc<SharedSource>, BTreeMap<Key, SignedDuration>>,
@@ -51,7 +85,7 @@ pub struct NodeState {
     /// Predicted power as a function of usage.
     pub curve: KnownCurve,
     /// Model that the endpoint provider names.
-    pub model: Option<Server>,
+    pub model: Option<SourceServer>,
     /// Why the endpoint provider names no model.
     pub model_problem: Option<Problem>,
     /// Path of the sensor that Redfish found.
@@ -86,9 +120,9 @@ impl NodeState {
 
     /// Discards the state that belongs to another spec or node.
     fn replace_plan(&mut self, plan: NodePlan, now: Timestamp) {
-        let before = self.plan.asked.clone().unwrap_or_default();
-        let after = plan.asked.clone().unwrap_or_default();
-        self.readings.keep(&before, &after);
+        let before = self.plan.parsed.clone().unwrap_or_default();
+        let after = plan.parsed.clone().unwrap_or_default();
+        self.readings.retain_unchanged(&before, &after);
         if before.sources != after.sources || before.node != after.node {
             (self.model, self.model_problem, self.sensor) = (None, None, None);
             self.curve = KnownCurve::default();
@@ -102,25 +136,25 @@ impl NodeState {
         if self.first_values_deadline().is_some_and(|until| stamp.now < until) {
             return None;
         }
-        let Self { plan: NodePlan { asked, standing }, readings, curve, .. } = self;
-        Some(Situation { asked: asked.as_ref(), standing, readings, curve, old: &old.conditions, stamp }.status())
+        let Self { plan: NodePlan { parsed, standing }, readings, curve, .. } = self;
+        Some(Situation { parsed: parsed.as_ref(), standing, readings, curve, old: &old.conditions, stamp }.status())
     }
 
     /// Deadline for the first values; None if no value is pending.
     pub fn first_values_deadline(&self) -> Option<Timestamp> {
-        let asked = self.plan.measured()?;
-        if self.readings.is_complete(asked) && !self.awaits_curve() {
+        let parsed = self.plan.measured()?;
+        if self.readings.is_complete(parsed) && !self.awaits_curve() {
             return None;
         }
-        let longest = asked.sources.values().map(|source| source.interval).max().unwrap_or_default();
+        let longest = parsed.sources.values().map(|source| source.interval).max().unwrap_or_default();
         self.polled_since.checked_add(longest.min(LONGEST) + GRACE).ok()
     }
 
     /// Time at which a value may have become stale.
     pub fn next_stale_check(&self, now: Timestamp) -> Option<Timestamp> {
-        let asked = self.plan.asked.as_ref().ok()?;
-        let stale = self.readings.next_stale(asked, now)?;
-        let polls_succeed = self.plan.measured().is_some() && !self.readings.has_problem(asked);
+        let parsed = self.plan.parsed.as_ref().ok()?;
+        let stale = self.readings.next_stale(parsed, now)?;
+        let polls_succeed = self.plan.measured().is_some() && !self.readings.has_problem(parsed);
         stale.checked_add(if polls_succeed { STALE_CHECK_SLACK } else { SignedDuration::ZERO }).ok()
     }
 
@@ -136,8 +170,8 @@ impl NodeState {
     /// whether one of them is still pending, in which case it is too early to report a problem.
     pub fn inputs(&self, now: Timestamp) -> Result<[f64; 3], (Vec<&'static str>, bool)> {
         let fresh = |value: NodeValue| {
-            let asked = self.plan.measured().ok_or(value)?;
-            self.readings.fresh(value, asked.interval(value), now).map(|sample| sample.value).ok_or(value)
+            let parsed = self.plan.measured().ok_or(value)?;
+            self.readings.fresh(value, parsed.interval(value), now).map(|sample| sample.value).ok_or(value)
         };
         let all = [NodeValue::Cpu, NodeValue::InletTemperature, NodeValue::DifferentialPressure].map(fresh);
         if let [Ok(cpu), Ok(inlet), Ok(pressure)] = all {
@@ -145,7 +179,7 @@ impl NodeState {
         }
         let missing = || all.iter().filter_map(|one| one.err());
         let is_awaited = |value: NodeValue| {
-            let is_asked = self.plan.measured().is_some_and(|asked| asked.values().any(|one| one == value));
+            let is_asked = self.plan.measured().is_some_and(|parsed| parsed.values().any(|one| one == value));
             let known = self.readings.get(value);
             is_asked && known.is_none_or(|known| known.problem.is_none() && (known.last.is_none() || known.restored))
         };
@@ -154,7 +188,7 @@ impl NodeState {
 }
 
 impl PolledNodes {
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, NodeStates> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,11 +211,11 @@ impl PolledNodes {
     pub fn record(&self, key: &Key, value: NodeValue, result: Result<NodeSample, Problem>) -> Option<RecordOutcome> {
         let mut state = self.state();
         let known = state.objects.get_mut(key)?;
-        let asked = known.plan.measured().filter(|asked| asked.values().any(|one| one == value))?;
-        let (node, interval, needed) = (asked.node.clone(), asked.interval(value), asked.inputs().contains(&value));
+        let parsed = known.plan.measured().filter(|parsed| parsed.values().any(|one| one == value))?;
+        let (node, interval, needed) = (parsed.node.clone(), parsed.interval(value), parsed.inputs().contains(&value));
         let sample = result.as_ref().ok().cloned();
         let failed_before = known.readings.get(value).is_some_and(|known| known.problem.is_some());
-        known.readings.take(value, result);
+        known.readings.record(value, result);
         let unpredicted = || {
             let power = known.readings.get(NodeValue::Power);
             power.is_none_or(|power| power.last.is_none() || power.restored || power.problem.is_some())
@@ -217,8 +251,8 @@ mod tests {
     use super::*;
     use ganglion_api::node_config::reasons::NodeReason;
     use ganglion_api::node_config::source::CpuUsageFormat;
-    use ganglion_nodes_plan::asked::{Asked, Question, ValueSource};
-    use ganglion_nodes_plan::standing::Standing;
+    use ganglion_nodes_plan::node_plan::Standing;
+    use ganglion_nodes_plan::node_spec::{ParsedNodeSpec, Question, ValueSource};
 
     /// NodeConfig with a first value of each kind, and power from a model.
     fn predicted(now: Timestamp) -> NodeState {
@@ -233,15 +267,17 @@ mod tests {
             },
         }))
         .expect("a NodeConfig");
-        let asked = Asked::parse(&object.spec).expect("a valid spec");
-        let server = match asked.sources.get(&Question::Power).map(|one| one.source.clone()) {
+        let parsed = ParsedNodeSpec::parse(&object.spec).expect("a valid spec");
+        let server = match parsed.sources.get(&Question::Power).map(|one| one.source.clone()) {
             Some(ValueSource::V2Inference { server, .. }) => server,
             other => panic!("{other:?}"),
         };
-        let values: Vec<NodeValue> = asked.values().collect();
-        let mut known = NodeState::new(&object, NodePlan { asked: Ok(asked), standing: Standing::Clear }, now);
+        let values: Vec<NodeValue> = parsed.values().collect();
+        let mut known = NodeState::new(&object, NodePlan { parsed: Ok(parsed), standing: Standing::Clear }, now);
         for value in values {
-            known.readings.take(value, Ok(NodeSample { value: 1.0, deviation: None, at: now, source: String::new() }));
+            known
+                .readings
+                .record(value, Ok(NodeSample { value: 1.0, deviation: None, at: now, source: String::new() }));
         }
         let format = CpuUsageFormat::Percent;
         let model = SharedSource::Model { namespace: "b".to_owned(), server, format };
@@ -257,7 +293,7 @@ mod tests {
         known.curve.take(Err("the model takes one row".to_owned()), now);
         assert_eq!(known.first_values_deadline(), None);
         let mut known = predicted(now);
-        known.readings.take(NodeValue::Power, Err(Problem::new(NodeReason::Unreachable, "gone")));
+        known.readings.record(NodeValue::Power, Err(Problem::new(NodeReason::Unreachable, "gone")));
         assert_eq!(known.first_values_deadline(), None, "no curve is requested without power");
     }
 }

@@ -1,22 +1,29 @@
 //! Writes the status of a NodeConfig if it is worth a write, and records the results of polls.
 
 use super::polled::NodeState;
-use super::{NodeConfigController, STATUS, events};
+use super::{NodeConfigController, STATUS};
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
 use ganglion_core::conditions::Stamp;
 use ganglion_core::facts::Key;
 use ganglion_core::status::StatusTiming;
 use ganglion_core::world::Fact;
-use ganglion_nodes_plan::asked::Asked;
 use ganglion_nodes_plan::news::StatusTimes;
+use ganglion_nodes_plan::node_spec::ParsedNodeSpec;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::error::Error;
+use ganglion_runtime::events::{ConditionChange, ConditionEvent, condition_events};
 use ganglion_runtime::frame::Next;
 use ganglion_runtime::metrics::NodeMeasurement;
 
 /// Delay of a poll after its last missing input arrived: inputs of other nodes may arrive meanwhile.
 const INPUT_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Conditions of a NodeConfig that have events.
+const EVENTS: [ConditionEvent; 2] = [
+    ConditionEvent::warning("Ready", "False", ConditionChange::Status),
+    ConditionEvent::normal("Ready", "True", ConditionChange::Opposite),
+];
 
 impl NodeConfigController {
     /// Records the result of a poll. Enqueues the object if its status is worth a write.
@@ -62,7 +69,7 @@ impl NodeConfigController {
         let state = self.polled.state();
         let known = state.objects.get(key)?;
         let mut status = known.status(written, stamp)?;
-        let longest = known.plan.asked.as_ref().ok().map(Asked::longest_interval).unwrap_or_default();
+        let longest = known.plan.parsed.as_ref().ok().map(ParsedNodeSpec::longest_interval).unwrap_or_default();
         status.valid_until = self.rule.valid_until(&status, longest, stamp.now);
         let times = StatusTimes { written: known.written_at, polled_since: known.polled_since };
         let timing = self.rule.timing(written, &status, times, stamp.now);
@@ -92,8 +99,9 @@ impl NodeConfigController {
     }
 
     async fn write_status(&self, key: &Key, object: &NodeConfig, status: &NodeConfigStatus) -> Result<(), Error> {
-        let event = events::transition_event(&object.status.clone().unwrap_or_default(), status);
-        STATUS.write(&self.ctx, object, status, event).await?;
+        let before = object.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+        let events = condition_events(&EVENTS, before, &status.conditions);
+        STATUS.write(&self.ctx, object, status, events).await?;
         if let Some(node) = self.polled.state().objects.get_mut(key) {
             node.written_at = Some(self.ctx.now());
         }

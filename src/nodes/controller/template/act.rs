@@ -10,7 +10,7 @@ use ganglion_api::marks;
 use ganglion_api::node_config::template::NodeConfigTemplate;
 use ganglion_api::node_config::{NodeConfig, NodeConfigSpec};
 use ganglion_nodes_plan::template::name;
-use ganglion_nodes_plan::template::plan::Write;
+use ganglion_nodes_plan::template::plan::ConfigWrite;
 use ganglion_runtime::children::{ChildWriter, OwnerDeletion, owned_by};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
@@ -22,7 +22,7 @@ const MAX_REFUSED: usize = 16;
 pub async fn write_all(
     ctx: &Context,
     template: &NodeConfigTemplate,
-    writes: &[Write],
+    writes: &[ConfigWrite],
     concurrency: usize,
 ) -> Result<(), Error> {
     let (mut first, mut refused) = (None, 0);
@@ -49,16 +49,16 @@ const CONFIGS: ChildWriter = ChildWriter {
     others: &[],
 };
 
-async fn perform(ctx: &Context, template: &NodeConfigTemplate, write: &Write) -> Result<(), Error> {
+async fn perform(ctx: &Context, template: &NodeConfigTemplate, write: &ConfigWrite) -> Result<(), Error> {
     match write {
-        Write::Create { name, spec } => {
+        ConfigWrite::Create { name, spec } => {
             CONFIGS.create::<NodeConfigTemplate, _>(ctx, &desired(template, name, spec)).await
         }
-        Write::Change { config, spec } => {
+        ConfigWrite::Change { config, spec } => {
             let desired = desired(template, &config.name_any(), spec);
             CONFIGS.update::<NodeConfigTemplate, _>(ctx, &**config, &desired).await
         }
-        Write::Delete { config } => ctx.delete_own("DeleteNodeConfig", &**config).await,
+        ConfigWrite::Delete { config } => ctx.delete_own("DeleteNodeConfig", &**config).await,
     }
 }
 

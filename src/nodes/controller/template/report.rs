@@ -14,11 +14,14 @@ use ganglion_nodes_plan::template::plan::TemplatePlan;
 use ganglion_nodes_plan::template::state;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::events::EventText;
+use ganglion_runtime::events::{ConditionChange, ConditionEvent, condition_events};
 use ganglion_runtime::frame::Next;
 
 /// Minimum time between two reports and between two counts of the NodeConfigs, which change with every machine.
 const COUNTS: StatusPolicy = StatusPolicy { details_after: SignedDuration::from_secs(1), heartbeat: None };
+
+/// Conditions of a template that have events.
+const EVENTS: [ConditionEvent; 1] = [ConditionEvent::warning("Stalled", "True", ConditionChange::Message)];
 
 /// Reports the state of the NodeConfigs. While writes are pending, reports progress only if they take longer than one
 /// second.
@@ -75,15 +78,6 @@ async fn write_status(
     if old == status {
         return Ok(());
     }
-    STATUS.write(ctx, template, status, transition_event(old, status)).await
-}
-
-/// Event for a stalled template, if this status is the first to report the reason.
-fn transition_event(before: &NodeConfigTemplateStatus, after: &NodeConfigTemplateStatus) -> Option<EventText> {
-    let stalled = |status: &NodeConfigTemplateStatus| {
-        let found = status.conditions.iter().find(|one| one.type_ == "Stalled" && one.status == "True");
-        found.map(|one| (one.reason.clone(), one.message.clone()))
-    };
-    let (reason, note) = stalled(after).filter(|new| stalled(before).as_ref() != Some(new))?;
-    Some(EventText { warning: true, reason, note, about: None })
+    let events = condition_events(&EVENTS, &old.conditions, &status.conditions);
+    STATUS.write(ctx, template, status, events).await
 }

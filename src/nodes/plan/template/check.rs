@@ -2,9 +2,8 @@
 
 use thiserror::Error;
 
-use super::context::octets;
-use super::texts::TextField;
 use super::translate::is_template;
+use super::{TextField, octets};
 use ganglion_api::node_config::source::{EndpointTerm, WITHOUT_ENDPOINT, types_of};
 
 /// Maximum length of a rendered text in bytes.

@@ -3,40 +3,35 @@
 //! | file | content |
 //! |---|---|
 //! | `translate` | WAO's plain fields, and the size of expressions |
-//! | `texts` | texts of a template that are rendered |
-//! | `context` | variables of expressions |
 //! | `check` | validation of rendered values |
-//! | `selector`, `name` | node selector, and names of the NodeConfigs |
-//! | `parsed` | parsed template, or why it is rejected as a whole |
+//! | `name` | names of the NodeConfigs |
+//! | `parsed` | parsed template and node selector, or why the template is rejected as a whole |
 //! | `plan`, `state` | NodeConfigs to write; status of the template |
 //!
 //! A result is either a complete spec that passed `check`, or an error: nothing half-rendered leaves this folder.
 //! Rendering is bounded: the engine has fuel for each text, and access to neither files nor the clock.
 
 mod check;
-mod context;
 pub mod name;
 pub mod parsed;
 pub mod plan;
-pub mod selector;
 pub mod state;
 #[cfg(test)]
 mod tests;
-mod texts;
 mod translate;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
+use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value};
 use thiserror::Error;
 
 use check::InvalidValue;
-use context::{OCTETS, ipv4_of, ipv6_of};
 use ganglion_api::node_config::NodeConfigSpec;
+use ganglion_api::node_config::source::EndpointTerm;
 use ganglion_api::node_config::template::NodeTemplate;
 use ganglion_core::facts::NodeFact;
-use texts::{TextField, terms, visit};
 use translate::{HELP, KNOWN, SyntaxError, construct_before, is_template, translate};
 
 /// Maximum cost of one text: instructions, and 64 bytes of values for each. A typical expression takes some dozens.
@@ -66,7 +61,7 @@ pub enum RenderError {
 
 /// Template with compiled texts.
 #[derive(Debug)]
-pub struct Compiled {
+pub struct CompiledTemplate {
     template: NodeTemplate,
     engine: Environment<'static>,
     /// Texts with expressions, by the name under which the engine stores them.
@@ -99,7 +94,7 @@ fn engine() -> Environment<'static> {
 }
 
 /// Compiles the texts of a template. Fails on syntax errors and unknown names.
-pub fn compile(template: &NodeTemplate) -> Result<Compiled, CompileError> {
+pub fn compile(template: &NodeTemplate) -> Result<CompiledTemplate, CompileError> {
     let mut template = template.clone();
     let (mut engine, mut compiled) = (engine(), BTreeMap::new());
     visit(&mut template, |field, text| {
@@ -109,7 +104,7 @@ pub fn compile(template: &NodeTemplate) -> Result<Compiled, CompileError> {
         }
         Ok(())
     })?;
-    Ok(Compiled { template, engine, compiled })
+    Ok(CompiledTemplate { template, engine, compiled })
 }
 
 fn add(engine: &mut Environment<'static>, field: TextField, text: &str) -> Result<(), SyntaxError> {
@@ -146,10 +141,10 @@ fn engine_message(error: &minijinja::Error) -> String {
 }
 
 /// Renders the NodeConfig of a node.
-pub fn render(compiled: &Compiled, node: &NodeFact) -> Result<NodeConfigSpec, RenderError> {
+pub fn render(compiled: &CompiledTemplate, node: &NodeFact) -> Result<NodeConfigSpec, RenderError> {
     let mut template = compiled.template.clone();
     if !compiled.compiled.is_empty() {
-        let context = context::context(node);
+        let context = variables(node);
         visit(&mut template, |field, text| {
             let Some(name) = compiled.compiled.get(&field) else { return Ok(()) };
             let rendered = compiled.engine.get_template(name).and_then(|template| template.render(&context));
@@ -193,4 +188,106 @@ fn classify_error(field: TextField, error: &minijinja::Error, node: &NodeFact) -
         }
         _ => RenderError::Text { field, problem },
     }
+}
+
+/// Well-known label with the hostname that the machine reports.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// Names of the octets of an IPv4 address.
+const OCTETS: [&str; 4] = ["octet1", "octet2", "octet3", "octet4"];
+
+/// Variables for one node. Missing properties are undefined.
+fn variables(node: &NodeFact) -> Value {
+    let name = node.id.key.name.as_str();
+    let hostname = node.labels.get(HOSTNAME).map_or(name, String::as_str);
+    let labels = Value::from_pairs(node.labels.iter().map(|(key, value)| (key.clone(), Value::from(value.clone()))));
+    Value::from_pairs([
+        ("hostname", Value::from(hostname)),
+        ("node", Value::from_pairs([("name", Value::from(name)), ("labels", labels)])),
+        ("ipv4", ipv4(node)),
+        ("ipv6", Value::from_pairs(ipv6_of(node).map(|address| ("address", Value::from(address))))),
+    ])
+}
+
+fn ipv4(node: &NodeFact) -> Value {
+    let Some((address, octets)) = ipv4_of(node) else { return Value::from_pairs::<_, &str, Value>([]) };
+    let octets = OCTETS.into_iter().zip(octets.map(Value::from));
+    Value::from_pairs(octets.chain([("address", Value::from(address))]))
+}
+
+/// First internal IPv4 address, and its octets.
+fn ipv4_of(node: &NodeFact) -> Option<(&str, [u8; 4])> {
+    node.addresses.iter().find_map(|address| Some((address.as_str(), octets(address)?)))
+}
+
+/// First internal IPv6 address.
+fn ipv6_of(node: &NodeFact) -> Option<&str> {
+    node.addresses.iter().map(String::as_str).find(|address| address.contains(':'))
+}
+
+/// Octets of an IPv4 address; None if the text is not one.
+pub fn octets(address: &str) -> Option<[u8; 4]> {
+    let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<u8> = address.split('.').filter(is_number).filter_map(|part| part.parse().ok()).collect();
+    (address.split('.').count() == 4).then(|| parts.try_into().ok()).flatten()
+}
+
+/// Field of a template, such as `metricsCollector.inletTemp.endpoint`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TextField {
+    /// Field of its source, such as `metricsCollector.inletTemp`.
+    pub term: &'static str,
+    /// Name within the source, such as `endpoint`.
+    pub name: &'static str,
+}
+
+impl fmt::Display for TextField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.term, self.name)
+    }
+}
+
+/// Sources of a template, with their spec fields.
+fn terms(template: &mut NodeTemplate) -> impl Iterator<Item = (&'static str, &mut EndpointTerm)> {
+    let collector = template.metrics_collector.iter_mut().flat_map(|collector| {
+        [
+            ("metricsCollector.inletTemp", &mut collector.inlet_temp),
+            ("metricsCollector.deltaP", &mut collector.delta_p),
+            ("metricsCollector.usage", &mut collector.usage),
+        ]
+    });
+    let predictor = template.predictor.iter_mut().flat_map(|predictor| {
+        [
+            ("predictor.powerConsumption", &mut predictor.power_consumption),
+            ("predictor.powerConsumptionEndpointProvider", &mut predictor.power_consumption_endpoint_provider),
+        ]
+    });
+    collector.chain(predictor).filter_map(|(term, source)| Some((term, source.as_mut()?)))
+}
+
+/// Visits each text that may contain expressions. Stops at the first error.
+fn visit<E>(
+    template: &mut NodeTemplate,
+    mut visit: impl FnMut(TextField, &mut String) -> Result<(), E>,
+) -> Result<(), E> {
+    for (term, source) in terms(template) {
+        for (name, text) in texts(source) {
+            visit(TextField { term, name }, text)?;
+        }
+    }
+    Ok(())
+}
+
+fn texts(source: &mut EndpointTerm) -> impl Iterator<Item = (&'static str, &mut String)> {
+    let EndpointTerm { type_, endpoint, basic_auth_secret, ca, sensor, .. } = source;
+    let (secret, config_map) = ca.as_mut().map_or((None, None), |ca| (ca.secret.as_mut(), ca.config_map.as_mut()));
+    let all = [
+        ("type", Some(type_)),
+        ("endpoint", endpoint.as_mut()),
+        ("basicAuthSecret.name", basic_auth_secret.as_mut().map(|secret| &mut secret.name)),
+        ("ca.secret.name", secret.map(|key| &mut key.name)),
+        ("ca.configMap.name", config_map.map(|key| &mut key.name)),
+        ("sensor", sensor.as_mut()),
+    ];
+    all.into_iter().filter_map(|(name, text)| Some((name, text?)))
 }

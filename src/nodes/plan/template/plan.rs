@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use kube::{Resource, ResourceExt};
 
-use super::{Compiled, RenderError, name, render};
+use super::{CompiledTemplate, RenderError, name, render};
 use ganglion_api::marks;
 use ganglion_api::node_config::template::{LeftOut, NodeConfigTemplate, NodePreview};
 use ganglion_api::node_config::{NodeConfig, NodeConfigSpec};
@@ -73,7 +73,7 @@ pub fn observe(world: &World, template: &NodeConfigTemplate, selector: &Selector
 
 /// Write to a NodeConfig.
 #[derive(Clone, Debug)]
-pub enum Write {
+pub enum ConfigWrite {
     Create { name: String, spec: Arc<NodeConfigSpec> },
     Change { config: Arc<NodeConfig>, spec: Arc<NodeConfigSpec> },
     Delete { config: Arc<NodeConfig> },
@@ -95,7 +95,7 @@ pub struct Renders {
 }
 
 impl Renders {
-    fn get(&mut self, compiled: &Compiled, node: &Arc<NodeFact>) -> &Result<Arc<NodeConfigSpec>, RenderError> {
+    fn get(&mut self, compiled: &CompiledTemplate, node: &Arc<NodeFact>) -> &Result<Arc<NodeConfigSpec>, RenderError> {
         let count = &mut self.count;
         let mut rendered = || {
             *count += 1;
@@ -153,7 +153,7 @@ impl LeftOuts {
 /// Plan of one pass.
 #[derive(Clone, Debug, Default)]
 pub struct TemplatePlan {
-    pub writes: Vec<Write>,
+    pub writes: Vec<ConfigWrite>,
     /// More work remains than fits in this pass.
     pub more: bool,
     /// Why the template is wrong for every node. If set, nothing is written.
@@ -178,7 +178,7 @@ impl TemplatePlan {
 pub fn plan(
     template: &NodeConfigTemplate,
     observed: &Observed,
-    compiled: &Compiled,
+    compiled: &CompiledTemplate,
     renders: &mut Renders,
 ) -> TemplatePlan {
     renders.forget_others(&observed.matches);
@@ -219,7 +219,7 @@ pub fn plan(
             plan.more = true;
             break;
         }
-        plan.writes.push(Write::Delete { config: Arc::clone(config) });
+        plan.writes.push(ConfigWrite::Delete { config: Arc::clone(config) });
     }
     plan.outdated.extend(observed.surplus.iter().map(|config| config.name_any()));
     plan
@@ -228,7 +228,7 @@ pub fn plan(
 /// Plans the action for a node whose rendering succeeded.
 fn consider(plan: &mut TemplatePlan, template: &NodeConfigTemplate, one: &Match, spec: &Arc<NodeConfigSpec>) {
     let Some(config) = &one.found else {
-        plan.writes.push(Write::Create { name: one.name.clone(), spec: Arc::clone(spec) });
+        plan.writes.push(ConfigWrite::Create { name: one.name.clone(), spec: Arc::clone(spec) });
         return;
     };
     match Owner::controller_of(config.meta()) {
@@ -251,7 +251,7 @@ fn consider(plan: &mut TemplatePlan, template: &NodeConfigTemplate, one: &Match,
         plan.current += 1;
     } else {
         plan.outdated.insert(one.name.clone());
-        plan.writes.push(Write::Change { config: Arc::clone(config), spec: Arc::clone(spec) });
+        plan.writes.push(ConfigWrite::Change { config: Arc::clone(config), spec: Arc::clone(spec) });
     }
 }
 

@@ -61,7 +61,7 @@ pub fn translate(text: &str) -> Result<String, SyntaxError> {
         let inside = start + opening.len();
         let position = || text[..start].chars().count() + 1;
         let extent = match opening {
-            "{#" => text[inside..].find(closing).map(|length| Extent { length, tokens: 0, depth: 0 }),
+            "{#" => text[inside..].find(closing).map(|length| ConstructSize { length, tokens: 0, depth: 0 }),
             _ => extent(&text[inside..], closing),
         };
         let Some(extent) = extent else {
@@ -105,7 +105,7 @@ fn next_opening(text: &str, from: usize) -> Option<(usize, &'static str, &'stati
 
 /// Size of the content of a construct.
 #[derive(Default)]
-struct Extent {
+struct ConstructSize {
     /// Length in bytes.
     length: usize,
     /// Number of words, literals, and signs other than dots.
@@ -115,8 +115,8 @@ struct Extent {
 }
 
 /// Measures a construct up to its closing delimiter. Delimiters within quoted literals and within braces do not count.
-fn extent(text: &str, closing: &str) -> Option<Extent> {
-    let mut extent = Extent::default();
+fn extent(text: &str, closing: &str) -> Option<ConstructSize> {
+    let mut extent = ConstructSize::default();
     let (mut quote, mut escaped, mut in_word) = (None, false, false);
     let (mut braces, mut brackets) = (0_usize, 0_usize);
     for (offset, character) in text.char_indices() {

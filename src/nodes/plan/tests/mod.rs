@@ -1,18 +1,18 @@
 //! Table and property tests of NodeConfig statuses.
 
-mod asked;
 mod news;
+mod node_spec;
 mod report;
 mod standing;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::asked::Asked;
 use super::news::WriteRule;
+use super::node_plan::Standing;
+use super::node_spec::ParsedNodeSpec;
 use super::readings::{NodeSample, Problem, Readings};
 use super::report::Situation;
-use super::standing::Standing;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::{NodeConfigSpec, NodeConfigStatus};
 use ganglion_core::conditions::Stamp;
@@ -40,8 +40,8 @@ fn full() -> Value {
     })
 }
 
-fn asked() -> Asked {
-    Asked::parse(&spec(full())).unwrap()
+fn parsed() -> ParsedNodeSpec {
+    ParsedNodeSpec::parse(&spec(full())).unwrap()
 }
 
 fn sample(value: f64, second: i64) -> Result<NodeSample, Problem> {
@@ -54,14 +54,14 @@ fn problem(reason: NodeReason, words: &str) -> Result<NodeSample, Problem> {
 
 fn all(second: i64) -> Readings {
     let mut readings = Readings::default();
-    for value in asked().values() {
-        readings.take(value, sample(20.0, second));
+    for value in parsed().values() {
+        readings.record(value, sample(20.0, second));
     }
     readings
 }
 
 fn status_of(
-    asked: &Asked,
+    parsed: &ParsedNodeSpec,
     standing: &Standing,
     readings: &Readings,
     old: &NodeConfigStatus,
@@ -69,11 +69,11 @@ fn status_of(
 ) -> NodeConfigStatus {
     let stamp = Stamp { generation: 1, now: at(now) };
     let curve = &KnownCurve::default();
-    Situation { asked: Ok(asked), standing, readings, curve, old: &old.conditions, stamp }.status()
+    Situation { parsed: Ok(parsed), standing, readings, curve, old: &old.conditions, stamp }.status()
 }
 
 fn status(readings: &Readings, now: i64) -> NodeConfigStatus {
-    status_of(&asked(), &Standing::Clear, readings, &NodeConfigStatus::default(), now)
+    status_of(&parsed(), &Standing::Clear, readings, &NodeConfigStatus::default(), now)
 }
 
 /// Status, reason and message of a condition.

@@ -9,7 +9,7 @@ use ganglion_core::status::StatusTiming;
 
 fn one(value: f64, second: i64) -> NodeConfigStatus {
     let mut readings = all(second);
-    readings.take(NodeValue::InletTemperature, sample(value, second));
+    readings.record(NodeValue::InletTemperature, sample(value, second));
     status(&readings, second)
 }
 
@@ -56,9 +56,9 @@ fn texts_alone_are_written_at_most_every_half_minute() {
     let with = |reason, words| {
         let mut readings = all(0);
         for value in NodeValue::ALL.into_iter().filter(|value| *value != NodeValue::Power) {
-            readings.take(value, sample(20.0, 60));
+            readings.record(value, sample(20.0, 60));
         }
-        readings.take(NodeValue::Power, problem(reason, words));
+        readings.record(NodeValue::Power, problem(reason, words));
         status(&readings, 60)
     };
     let first = with(NodeReason::Unreachable, "no answer within 10 s");
@@ -79,13 +79,13 @@ fn a_new_generation_that_changes_nothing_waits_for_its_polls() {
         next.conditions.iter_mut().for_each(|one| one.observed_generation = next.observed_generation);
         next
     };
-    let asked = StatusTimes { polled_since: at(10), ..times(0) };
-    assert_eq!(rule().timing(&first, &next(20.0), asked, at(11)), StatusTiming::At(at(15)));
-    assert_eq!(rule().timing(&first, &next(20.0), asked, at(15)), StatusTiming::Now);
-    assert_eq!(rule().timing(&first, &next(25.0), asked, at(11)), StatusTiming::Now);
+    let polled = StatusTimes { polled_since: at(10), ..times(0) };
+    assert_eq!(rule().timing(&first, &next(20.0), polled, at(11)), StatusTiming::At(at(15)));
+    assert_eq!(rule().timing(&first, &next(20.0), polled, at(15)), StatusTiming::Now);
+    assert_eq!(rule().timing(&first, &next(25.0), polled, at(11)), StatusTiming::Now);
     let mut suspended = next(20.0);
     suspended.conditions[0].reason = "Suspended".to_owned();
-    assert_eq!(rule().timing(&first, &suspended, asked, at(11)), StatusTiming::Now);
+    assert_eq!(rule().timing(&first, &suspended, polled, at(11)), StatusTiming::Now);
 }
 
 proptest! {
@@ -97,7 +97,7 @@ proptest! {
         let mut readings = Readings::default();
         for (value, number, second, fails) in values {
             let result = if fails { problem(NodeReason::Unreachable, "no") } else { sample(number, second) };
-            readings.take(NodeValue::ALL[value], result);
+            readings.record(NodeValue::ALL[value], result);
         }
         let status = status(&readings, now);
         prop_assert_eq!(timing(&status, &status), StatusTiming::Never);

@@ -16,23 +16,23 @@ fn fresh_values_are_ready_and_after_three_intervals_stale() {
     assert_eq!(ready(&fresh), ("True".into(), "Sampled".into()));
     assert_eq!(condition(&fresh, "Stale"), None);
     assert_eq!(fresh.sampled_at.as_ref().unwrap().0, at(0));
-    assert_eq!(readings.next_stale(&asked(), at(29)), Some(at(30)));
+    assert_eq!(readings.next_stale(&parsed(), at(29)), Some(at(30)));
     let stale = status(&readings, 30);
     assert_eq!(ready(&stale), ("False".into(), "Stale".into()));
     let (is, reason, message) = condition(&stale, "Stale").unwrap();
     assert_eq!((is.as_str(), reason.as_str()), ("True", "Stale"));
     assert!(message.ends_with("inletTemperature, differentialPressure, cpu, memory, power"), "{message}");
     assert!(stale.cpu.as_ref().is_some_and(|cpu| cpu.stale == Some(true) && cpu.value.as_deref() == Some("20")));
-    assert_eq!(readings.next_stale(&asked(), at(30)), None);
+    assert_eq!(readings.next_stale(&parsed(), at(30)), None);
 }
 
 #[test]
 fn a_failed_poll_changes_nothing_while_the_value_is_fresh_and_is_the_reason_afterwards() {
     let mut readings = all(0);
-    readings.take(NodeValue::InletTemperature, problem(NodeReason::LoginRefused, "10.0.0.100 refuses the login"));
+    readings.record(NodeValue::InletTemperature, problem(NodeReason::LoginRefused, "10.0.0.100 refuses the login"));
     assert_eq!(status(&readings, 20), status(&all(0), 20));
     for value in [NodeValue::DifferentialPressure, NodeValue::Cpu, NodeValue::Memory, NodeValue::Power] {
-        readings.take(value, sample(20.0, 25));
+        readings.record(value, sample(20.0, 25));
     }
     let late = status(&readings, 40);
     assert_eq!(ready(&late), ("False".into(), "LoginRefused".into()));
@@ -40,7 +40,7 @@ fn a_failed_poll_changes_nothing_while_the_value_is_fresh_and_is_the_reason_afte
     assert_eq!(condition(&late, "Ready").unwrap().2, format!("inletTemperature: {words}"));
     let inlet = late.inlet_temperature.unwrap();
     assert_eq!((inlet.stale, inlet.problem.as_deref()), (Some(true), Some(words)));
-    readings.take(NodeValue::InletTemperature, sample(21.0, 40));
+    readings.record(NodeValue::InletTemperature, sample(21.0, 40));
     assert_eq!(ready(&status(&readings, 40)), ("True".into(), "Sampled".into()));
 }
 
@@ -48,7 +48,7 @@ fn a_failed_poll_changes_nothing_while_the_value_is_fresh_and_is_the_reason_afte
 fn values_of_an_earlier_process_are_shown_and_are_not_fresh() {
     let written = status(&all(0), 1);
     let readings = Readings::restored(&written);
-    assert!(!readings.is_complete(&asked()));
+    assert!(!readings.is_complete(&parsed()));
     assert_eq!(readings.age(NodeValue::Cpu, SignedDuration::from_secs(10), at(2)), Age::Stale);
     let after = status(&readings, 2);
     assert_eq!(ready(&after), ("Unknown".into(), "Waiting".into()));
@@ -59,8 +59,8 @@ fn values_of_an_earlier_process_are_shown_and_are_not_fresh() {
 #[test]
 fn what_another_value_lacks_is_not_the_first_reason() {
     let mut readings = all(0);
-    readings.take(NodeValue::Power, problem(NodeReason::InputMissing, "inletTemperature is not known"));
-    readings.take(NodeValue::InletTemperature, problem(NodeReason::SensorNotFound, "there is no sensor X"));
+    readings.record(NodeValue::Power, problem(NodeReason::InputMissing, "inletTemperature is not known"));
+    readings.record(NodeValue::InletTemperature, problem(NodeReason::SensorNotFound, "there is no sensor X"));
     let status = status(&readings, 60);
     assert_eq!(ready(&status), ("False".into(), "SensorNotFound".into()));
     let message = condition(&status, "Ready").unwrap().2;
@@ -71,8 +71,8 @@ fn what_another_value_lacks_is_not_the_first_reason() {
 #[test]
 fn values_of_one_source_have_one_text() {
     let mut readings = Readings::default();
-    for value in asked().values() {
-        readings.take(value, problem(NodeReason::NoMetricsServer, "the API metrics.k8s.io is not available"));
+    for value in parsed().values() {
+        readings.record(value, problem(NodeReason::NoMetricsServer, "the API metrics.k8s.io is not available"));
     }
     let message = condition(&status(&readings, 0), "Ready").unwrap().2;
     assert!(message.contains("cpu, memory: the API metrics.k8s.io is not available; install "), "{message}");
@@ -89,8 +89,8 @@ fn where_nothing_is_measured_the_status_says_why(
     #[case] expected: (&str, &str),
     #[case] stalled: bool,
 ) {
-    let asked = Asked { suspended, ..asked() };
-    let status = status_of(&asked, &standing, &all(0), &NodeConfigStatus::default(), 5);
+    let parsed = ParsedNodeSpec { suspended, ..parsed() };
+    let status = status_of(&parsed, &standing, &all(0), &NodeConfigStatus::default(), 5);
     assert_eq!(ready(&status), (expected.0.to_owned(), expected.1.to_owned()));
     assert_eq!(condition(&status, "Stalled").is_some(), stalled);
     assert_eq!(status.cpu.unwrap().stale, None, "known values stay until they are old");
@@ -98,15 +98,15 @@ fn where_nothing_is_measured_the_status_says_why(
 
 #[test]
 fn nothing_to_measure_and_a_wrong_spec() {
-    let nothing = Asked { node: "n".into(), ..Asked::default() };
+    let nothing = ParsedNodeSpec { node: "n".into(), ..ParsedNodeSpec::default() };
     let status = status_of(&nothing, &Standing::Clear, &Readings::default(), &NodeConfigStatus::default(), 0);
     assert_eq!(ready(&status), ("True".into(), "NothingToMeasure".into()));
-    let wrong =
-        Asked::parse(&spec(json!({"nodeName": "n", "metricsCollector": {"usage": {"type": "X"}}}))).unwrap_err();
+    let wrong = ParsedNodeSpec::parse(&spec(json!({"nodeName": "n", "metricsCollector": {"usage": {"type": "X"}}})))
+        .unwrap_err();
     let stamp = Stamp { generation: 1, now: at(0) };
     let (standing, readings) = (Standing::Clear, Readings::default());
     let curve = &KnownCurve::default();
-    let situation = Situation { asked: Err(&wrong), standing: &standing, readings: &readings, curve, old: &[], stamp };
+    let situation = Situation { parsed: Err(&wrong), standing: &standing, readings: &readings, curve, old: &[], stamp };
     assert_eq!(ready(&situation.status()), ("False".into(), "SpecInvalid".into()));
     assert!(condition(&situation.status(), "Stalled").unwrap().2.contains("Prometheus, MetricsServer, Fake"));
 }
@@ -132,14 +132,14 @@ proptest! {
         let mut readings = Readings::default();
         for (value, result) in known {
             let value = NodeValue::ALL[value];
-            readings.take(value, result.map_or_else(|()| problem(NodeReason::Unreachable, "no"), |second| sample(1.0,
+            readings.record(value, result.map_or_else(|()| problem(NodeReason::Unreachable, "no"), |second| sample(1.0,
                 second)));
         }
-        let asked = asked();
+        let parsed = parsed();
         let status = status(&readings, now);
-        let fresh = asked.values().all(|value| readings.fresh(value, asked.interval(value), at(now)).is_some());
+        let fresh = parsed.values().all(|value| readings.fresh(value, parsed.interval(value), at(now)).is_some());
         prop_assert_eq!(ready(&status).0 == "True", fresh);
-        let old = asked.values().any(|value| readings.age(value, asked.interval(value), at(now)) == Age::Stale);
+        let old = parsed.values().any(|value| readings.age(value, parsed.interval(value), at(now)) == Age::Stale);
         prop_assert_eq!(condition(&status, "Stale").is_some(), old);
     }
 }

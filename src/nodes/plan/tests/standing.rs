@@ -15,7 +15,7 @@ fn object(namespace: &str, name: &str, made: i64, node: &str) -> NodeConfig {
 }
 
 fn standing(own: &NodeConfig, others: &[NodeConfig]) -> Standing {
-    Standing::of(own, Namespaces::default(), true, others)
+    Standing::assess(own, Namespaces::default(), true, others)
 }
 
 #[test]
@@ -36,8 +36,8 @@ fn the_older_one_wins_then_the_first_by_name() {
 #[test]
 fn a_missing_node_and_an_excluded_namespace() {
     let one = object("a", "a", 1, "n");
-    assert_eq!(Standing::of(&one, Namespaces::default(), false, []), Standing::NodeNotFound);
-    let refused = Standing::of(&object("kube-system", "a", 1, "n"), Namespaces::default(), true, []);
+    assert_eq!(Standing::assess(&one, Namespaces::default(), false, []), Standing::NodeNotFound);
+    let refused = Standing::assess(&object("kube-system", "a", 1, "n"), Namespaces::default(), true, []);
     assert!(matches!(refused, Standing::NamespaceRefused(_)));
 }
 

@@ -38,9 +38,9 @@ const WARNING_PAUSE: i64 = 10;
 
 /// The extender with its data. Cheap to clone.
 #[derive(Clone)]
-pub struct Extender(Arc<Parts>);
+pub struct Extender(Arc<ExtenderParts>);
 
-struct Parts {
+struct ExtenderParts {
     ready: Readiness,
     placement: PlacementCache,
     metrics: Metrics,
@@ -50,12 +50,12 @@ struct Parts {
 
 /// Verb of the extender protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verb {
+enum ExtenderVerb {
     Filter,
     Prioritize,
 }
 
-impl Verb {
+impl ExtenderVerb {
     fn as_str(self) -> &'static str {
         match self {
             Self::Filter => "filter",
@@ -65,13 +65,13 @@ impl Verb {
 }
 
 /// Result of a request, as a metric label.
-type Outcome = &'static str;
+type ResultLabel = &'static str;
 
 impl Extender {
     /// Creates an extender that accepts requests of at most `max_body` bytes.
     pub fn new(ready: Readiness, placement: PlacementCache, metrics: Metrics, max_body: usize) -> Self {
         let bodies = Bodies::new(max_body);
-        Self(Arc::new(Parts { ready, placement, metrics, bodies, warned: AtomicI64::new(i64::MIN) }))
+        Self(Arc::new(ExtenderParts { ready, placement, metrics, bodies, warned: AtomicI64::new(i64::MIN) }))
     }
 
     pub fn router(self) -> Router {
@@ -82,7 +82,7 @@ impl Extender {
             .with_state(self)
     }
 
-    async fn serve(self, verb: Verb, policy: String, request: Request<Body>) -> Response {
+    async fn serve(self, verb: ExtenderVerb, policy: String, request: Request<Body>) -> Response {
         let begun = Instant::now();
         let (outcome, response) = match self.0.bodies.read(request).await {
             Err(refused) => ("refused", refused),
@@ -100,7 +100,7 @@ impl Extender {
         response
     }
 
-    async fn answer_apart(self, verb: Verb, policy: String, body: Bytes) -> (Outcome, Response) {
+    async fn answer_apart(self, verb: ExtenderVerb, policy: String, body: Bytes) -> (ResultLabel, Response) {
         if body.len() < LARGE {
             return self.answer(verb, &policy, &body);
         }
@@ -110,7 +110,7 @@ impl Extender {
         })
     }
 
-    fn answer(&self, verb: Verb, name: &str, body: &[u8]) -> (Outcome, Response) {
+    fn answer(&self, verb: ExtenderVerb, name: &str, body: &[u8]) -> (ResultLabel, Response) {
         let request = match ExtenderRequest::parse(body, MAX_NODES) {
             Ok(request) => request,
             Err(error) => return ("invalid", text(StatusCode::BAD_REQUEST, &error.to_string())),
@@ -132,7 +132,7 @@ impl Extender {
     }
 
     /// The policy of this name; as an error the outcome if it cannot be used.
-    fn policy(&self, name: &str) -> Result<Arc<CompiledPolicy>, Outcome> {
+    fn policy(&self, name: &str) -> Result<Arc<CompiledPolicy>, ResultLabel> {
         if !self.0.ready.is_ready() {
             return Err("cold");
         }
@@ -154,22 +154,28 @@ impl Extender {
         Err(why)
     }
 
-    fn judge(&self, verb: Verb, policy: &CompiledPolicy, pod: &PlacedPod, request: &ExtenderRequest<'_>) -> Answer {
+    fn judge(
+        &self,
+        verb: ExtenderVerb,
+        policy: &CompiledPolicy,
+        pod: &PlacedPod,
+        request: &ExtenderRequest<'_>,
+    ) -> PolicyAnswer {
         let names: Vec<&str> = request.candidates.names().collect();
-        self.0.placement.ask(policy, pod, &names, Timestamp::now(), |question| match verb {
-            Verb::Filter => Answer::Filter(policy.filter(question)),
-            Verb::Prioritize => Answer::Prioritize(policy.score(question).totals),
+        self.0.placement.evaluate(policy, pod, &names, Timestamp::now(), |question| match verb {
+            ExtenderVerb::Filter => PolicyAnswer::Filter(policy.filter(question)),
+            ExtenderVerb::Prioritize => PolicyAnswer::Prioritize(policy.score(question).totals),
         })
     }
 }
 
 /// Result of a policy, in the order of the candidates.
-enum Answer {
+enum PolicyAnswer {
     Filter(Vec<Option<NodeRejection>>),
     Prioritize(Vec<f64>),
 }
 
-impl Answer {
+impl PolicyAnswer {
     fn encode(self, request: &ExtenderRequest<'_>) -> Vec<u8> {
         match self {
             Self::Filter(rejections) => {
@@ -205,19 +211,19 @@ impl Answer {
 }
 
 async fn filter(State(extender): State<Extender>, Path(policy): Path<String>, request: Request<Body>) -> Response {
-    extender.serve(Verb::Filter, policy, request).await
+    extender.serve(ExtenderVerb::Filter, policy, request).await
 }
 
 async fn prioritize(State(extender): State<Extender>, Path(policy): Path<String>, request: Request<Body>) -> Response {
-    extender.serve(Verb::Prioritize, policy, request).await
+    extender.serve(ExtenderVerb::Prioritize, policy, request).await
 }
 
 /// Reply without an opinion: every node passes, and all have the same score.
-fn no_opinion(verb: Verb, request: &ExtenderRequest<'_>) -> Response {
+fn no_opinion(verb: ExtenderVerb, request: &ExtenderRequest<'_>) -> Response {
     let count = request.candidates.len();
     json(match verb {
-        Verb::Filter => wire::filter_reply(request, &vec![None; count]),
-        Verb::Prioritize => wire::prioritize_reply(request, &vec![0; count]),
+        ExtenderVerb::Filter => wire::filter_reply(request, &vec![None; count]),
+        ExtenderVerb::Prioritize => wire::prioritize_reply(request, &vec![0; count]),
     })
 }
 

@@ -5,21 +5,20 @@
 //! |---|---|
 //! | observe | the policy, the coverage of nodes by its agents, and its learned values |
 //! | plan | [`ganglion_placement_plan::state`] |
-//! | act | elects the policy that publishes usage (`usage`); saves the learned values (`memory`) |
+//! | act | elects the policy that publishes usage (`usage`); saves the learned values ([`crate::learned`]) |
 //! | report | the status, if it changed, even after a failed save |
 //!
 //! The usage of nodes is published outside of reconciles (`usage`). All state in memory may be lost in a crash.
 
-mod memory;
 mod usage;
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tracing::warn;
 
 use crate::cache::PlacementCache;
+use crate::learned::save::{self, MEMORY_SAVED, SaveReport, Saved};
 use ganglion_api::marks;
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::placement_policy::PlacementPolicyStatus;
@@ -28,16 +27,15 @@ use ganglion_core::conditions::Stamp;
 use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
 use ganglion_placement_plan::agents::AgentError;
-use ganglion_placement_plan::memory::{LastSave, SavePlan, SaveResult, SavedMemory};
+use ganglion_placement_plan::learned::{LastSave, LearnedValues, SavePlan, SaveResult, map_name};
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::publish::report::USAGE_PUBLISHED;
 use ganglion_placement_plan::state::{self, Coverage, PolicyPlan, ReportedCoverage};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::events::{EventText, reference};
+use ganglion_runtime::events::{ConditionChange, ConditionEvent, condition_events, reference};
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
-use memory::{MEMORY_SAVED, MemoryReport, Saved, lost_event};
 pub use usage::{UsagePublisher, run_usage};
 
 /// Interval between reconciles of an unchanged policy, since values expire without an event.
@@ -49,6 +47,16 @@ const STATUS: StatusWriter = StatusWriter {
     invalid: PolicyReason::InvalidObject.as_str(),
     method: StatusMethod::Update,
 };
+
+/// Conditions of a policy that have events.
+const EVENTS: [ConditionEvent; 6] = [
+    ConditionEvent::normal("Ready", "True", ConditionChange::Reason),
+    ConditionEvent::warning("Ready", "False", ConditionChange::Reason),
+    ConditionEvent::normal(USAGE_PUBLISHED, "True", ConditionChange::Reason),
+    ConditionEvent::warning(USAGE_PUBLISHED, "False", ConditionChange::Reason),
+    ConditionEvent::normal(MEMORY_SAVED, "True", ConditionChange::Reason),
+    ConditionEvent::warning(MEMORY_SAVED, "False", ConditionChange::Reason),
+];
 
 /// The controller and its dependencies.
 pub struct PlacementPolicyController {
@@ -79,7 +87,7 @@ struct ValidPolicy {
     policy: Arc<CompiledPolicy>,
     coverage: Coverage,
     /// None if the policy has not begun to learn.
-    learned: Option<Arc<SavedMemory>>,
+    learned: Option<Arc<LearnedValues>>,
 }
 
 impl Reconciler for PlacementPolicyController {
@@ -109,8 +117,8 @@ impl Reconciler for PlacementPolicyController {
         }
         let now = self.ctx.now();
         let valid = self.placement.compile(&object).map(|policy| ValidPolicy {
-            coverage: self.placement.inventory(|nodes| Coverage::of(&policy, nodes, now)),
-            learned: self.placement.memory(&policy, &object.id().uid, now).map(Arc::new),
+            coverage: self.placement.inventory(|nodes| Coverage::count(&policy, nodes, now)),
+            learned: self.placement.learned_values(&policy, &object.id().uid, now).map(Arc::new),
             policy,
         });
         Some(ObservedPolicy { object, valid, now })
@@ -149,7 +157,9 @@ impl Reconciler for PlacementPolicyController {
             PolicyPlan::Valid { save: SavePlan::Skip(result), .. } => return Ok(Saved { result: *result, lost: None }),
             PolicyPlan::Valid { save: SavePlan::Save(learned), .. } => learned,
         };
-        let saved = self.save(&observed.object, learned, observed.now).await?;
+        let saved =
+            save::save(&self.ctx.writer, &self.map_key(&observed.object), &observed.object, learned, observed.now)
+                .await?;
         let written_at = (saved.result == SaveResult::Written).then_some(observed.now);
         memory.last_save = Some(LastSave { learned: Arc::clone(learned), result: saved.result, written_at });
         Ok(saved)
@@ -166,12 +176,14 @@ impl Reconciler for PlacementPolicyController {
         if let Ok(Saved { lost: Some(error), .. }) = done {
             let map = self.map_key(object);
             warn!(policy = object.id().key.name, %map, %error, "learned values are lost");
-            self.ctx.events.publish(reference::<PlacementPolicy>(&object.id()), lost_event(&map, error));
+            self.ctx.events.publish(reference::<PlacementPolicy>(&object.id()), save::lost_event(&map, error));
         }
         let old = object.status.clone().unwrap_or_default();
         let status = self.status(observed, plan, done, &old);
         if old != status {
-            STATUS.write(&self.ctx, &**object, &status, condition_events(&old, &status)).await?;
+            STATUS
+                .write(&self.ctx, &**object, &status, condition_events(&EVENTS, &old.conditions, &status.conditions))
+                .await?;
         }
         Ok(match plan {
             PolicyPlan::Invalid(_) => Next::AwaitChange,
@@ -186,6 +198,11 @@ impl Reconciler for PlacementPolicyController {
 }
 
 impl PlacementPolicyController {
+    /// Namespace and name of the ConfigMap with the learned values of the policy.
+    fn map_key(&self, object: &PlacementPolicy) -> Key {
+        Key::new(self.namespace.clone(), map_name(&object.id().uid))
+    }
+
     /// Builds the status after a pass.
     fn status(
         &self,
@@ -200,7 +217,7 @@ impl PlacementPolicyController {
             PolicyPlan::Invalid(error) => state::invalid_status(&old.conditions, error, stamp),
             PolicyPlan::Valid { health, coverage, .. } => {
                 let saved = done.map(|saved| saved.result);
-                let MemoryReport { condition, map } = MemoryReport::of(saved, &self.map_key(object), old, stamp);
+                let SaveReport { condition, map } = SaveReport::new(saved, &self.map_key(object), old, stamp);
                 let mut valid = state::valid_status(&old.conditions, &object.spec, health, coverage, map, stamp);
                 valid.conditions.extend(condition);
                 valid
@@ -211,29 +228,4 @@ impl PlacementPolicyController {
         }
         status
     }
-}
-
-/// Types of conditions whose changes are published as events.
-const WITH_EVENTS: [&str; 3] = ["Ready", USAGE_PUBLISHED, MEMORY_SAVED];
-
-/// Events for conditions whose status or reason changed. Conditions with status Unknown have no event.
-fn condition_events(before: &PlacementPolicyStatus, after: &PlacementPolicyStatus) -> Vec<EventText> {
-    let mut events = Vec::new();
-    for condition in &after.conditions {
-        if !WITH_EVENTS.contains(&condition.type_.as_str()) || condition.status == "Unknown" {
-            continue;
-        }
-        let is_same = |old: &Condition| {
-            (&old.type_, &old.status, &old.reason) == (&condition.type_, &condition.status, &condition.reason)
-        };
-        if !before.conditions.iter().any(is_same) {
-            events.push(EventText {
-                warning: condition.status != "True",
-                reason: condition.reason.clone(),
-                note: condition.message.clone(),
-                about: None,
-            });
-        }
-    }
-    events
 }

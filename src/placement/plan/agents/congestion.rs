@@ -1,6 +1,6 @@
 //! The agent `congestion` of a policy. The formulas are in `placement::congestion`.
 
-use super::{Agent, AgentError, decimal, scores, words_of};
+use super::{Agent, AgentError, decimal, explained, scores};
 use crate::congestion::{Congestion as Factor, CongestionRules};
 use crate::question::{Opinion, PlacementQuestion};
 use crate::record::NodeRecord;
@@ -8,17 +8,17 @@ use ganglion_api::placement_policy::agents::CongestionAgent;
 use ganglion_core::facts::{CONGESTION, CONGESTION_SAMPLED_AT};
 
 #[derive(Debug)]
-struct Congestion(CongestionRules);
+struct CongestionScorer(CongestionRules);
 
 pub fn compile(options: &CongestionAgent) -> Result<Box<dyn Agent>, AgentError> {
     let rules = match decimal(options.max.as_ref(), 0.0)? {
         0.0 => CongestionRules::default(),
         max => CongestionRules::new(max),
     };
-    Ok(Box::new(Congestion(rules)))
+    Ok(Box::new(CongestionScorer(rules)))
 }
 
-impl Agent for Congestion {
+impl Agent for CongestionScorer {
     fn score(&self, question: &PlacementQuestion<'_>) -> Opinion {
         let found = |node: &NodeRecord| node.congestion(question.now, &question.rules);
         if !question.candidates.iter().flatten().any(|node| found(node).is_some()) {
@@ -27,8 +27,8 @@ impl Agent for Congestion {
         scores(question, |node| self.0.score(found(node).unwrap_or(Factor::NONE)))
     }
 
-    fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
-        words_of(question, at, |node| {
+    fn explain(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
+        explained(question, at, |node| {
             let Some(text) = node.node.published.get(CONGESTION) else {
                 return format!("no annotation {CONGESTION}: not congested");
             };

@@ -1,6 +1,6 @@
 //! The agent `expression` of a policy: filters and scores by the user's expressions. It has no formulas of its own.
 
-use super::{Agent, AgentError, words_of};
+use super::{Agent, AgentError, explained};
 use crate::question::{NodeRejection, Opinion, PlacementQuestion};
 use crate::record::NodeRecord;
 use crate::wire::TOP;
@@ -12,7 +12,7 @@ use ganglion_core::expression::{
 };
 
 #[derive(Debug)]
-struct Expression {
+struct ExpressionScorer {
     filter: Option<Condition>,
     score: Option<NodeScore>,
 }
@@ -23,7 +23,7 @@ pub fn compile(options: &ExpressionAgent) -> Result<Box<dyn Agent>, AgentError> 
     };
     let filter = options.filter.as_deref().map(Condition::parse).transpose().map_err(failed("filter"))?;
     let score = options.score.as_deref().map(NodeScore::parse).transpose().map_err(failed("score"))?;
-    Ok(Box::new(Expression { filter, score }))
+    Ok(Box::new(ExpressionScorer { filter, score }))
 }
 
 /// Evaluates an expression on a node.
@@ -50,7 +50,7 @@ fn view<T>(question: &PlacementQuestion<'_>, record: &NodeRecord, look: impl FnO
     })
 }
 
-impl Agent for Expression {
+impl Agent for ExpressionScorer {
     fn filter(&self, question: &PlacementQuestion<'_>, rejections: &mut [Option<NodeRejection>]) {
         let Some(filter) = &self.filter else { return };
         let resolvable = filter.reads_pods();
@@ -81,8 +81,8 @@ impl Agent for Expression {
         Opinion::Scores(found.into_iter().map(|one| one.and_then(Result::ok).map_or(0.0, bounded)).collect())
     }
 
-    fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
-        words_of(question, at, |record| match &self.score {
+    fn explain(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
+        explained(question, at, |record| match &self.score {
             None => String::new(),
             Some(score) => match view(question, record, |node| score.of(node)) {
                 Ok(number) => format!("the expression gives {number}"),

@@ -14,9 +14,9 @@ use std::fmt::Debug;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::learned::RewardRules;
 use super::question::{NodeRejection, Opinion, PlacementQuestion};
 use super::record::{NodeRecord, SampleRules};
-use super::reward::RewardRules;
 use ganglion_api::placement_policy::agents::PolicyAgent;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::scalars::{Decimal, DurationText, Fraction};
@@ -36,7 +36,7 @@ pub trait Agent: Debug + Send + Sync {
     fn score(&self, question: &PlacementQuestion<'_>) -> Opinion;
 
     /// Describes the input of a candidate's score for users; `at` is the index of the candidate.
-    fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String;
+    fn explain(&self, question: &PlacementQuestion<'_>, at: usize) -> String;
 
     /// Describes the data about a node that the agent needs and that is missing; None if nothing is missing.
     fn lacks(&self, _node: &NodeRecord, _now: Timestamp, _rules: &SampleRules) -> Option<String> {
@@ -113,6 +113,6 @@ fn scores(question: &PlacementQuestion<'_>, score: impl Fn(&NodeRecord) -> f64) 
 const UNKNOWN_NODE: &str = "the node is not in the cache yet";
 
 /// Describes a candidate by `words` if it is in the cache.
-fn words_of(question: &PlacementQuestion<'_>, at: usize, words: impl FnOnce(&NodeRecord) -> String) -> String {
+fn explained(question: &PlacementQuestion<'_>, at: usize, words: impl FnOnce(&NodeRecord) -> String) -> String {
     question.candidates.get(at).copied().flatten().map_or_else(|| UNKNOWN_NODE.to_owned(), words)
 }

@@ -1,10 +1,10 @@
 //! The agent `pigeon` of a policy. The formulas are in `placement::pigeon`.
 
-use super::{Agent, AgentError, words_of};
-use crate::inventory::demand;
+use super::{Agent, AgentError, explained};
 use crate::pigeon::{LearnedDemand, Objective, PigeonCluster, PigeonNode, PigeonRules, Row, priorities};
 use crate::question::{Opinion, PlacementQuestion};
 use crate::record::NodeRecord;
+use crate::record::demand;
 use ganglion_api::placement_policy::agents::{ConsolidateBy, PigeonAgent, PigeonObjective, PigeonResourceName};
 use ganglion_api::placement_policy::reasons::PolicyReason;
 
@@ -75,7 +75,7 @@ impl Pigeon {
 
     /// Objective with the pod on each candidate; lower is better. None if the pod does not fit.
     fn objectives(&self, question: &PlacementQuestion<'_>, candidates: &[Option<&NodeRecord>]) -> Vec<Option<f64>> {
-        let cluster = PigeonCluster::of(self.rules, question.inventory.rows().iter().map(|row| self.node(row)));
+        let cluster = PigeonCluster::new(self.rules, question.inventory.rows().iter().map(|row| self.node(row)));
         let placement = cluster.place(self.columns(&demand(question.pod.requests)), &self.learned(question.learned));
         candidates.iter().map(|record| placement.objective(&self.node(&(*record)?.row))).collect()
     }
@@ -89,8 +89,8 @@ impl Agent for Pigeon {
         Opinion::Scores(priorities(&self.objectives(question, question.candidates)))
     }
 
-    fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
-        words_of(question, at, |record| match self.objectives(question, &[Some(record)])[..] {
+    fn explain(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
+        explained(question, at, |record| match self.objectives(question, &[Some(record)])[..] {
             [Some(objective)] => format!("objective {objective:.6}, lower is better"),
             _ => "the pod does not fit".to_owned(),
         })

@@ -63,7 +63,7 @@ impl Agent for PodSpread {
         Opinion::FilterOnly
     }
 
-    fn words(&self, _: &PlacementQuestion<'_>, _: usize) -> String {
+    fn explain(&self, _: &PlacementQuestion<'_>, _: usize) -> String {
         String::new()
     }
 

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
 
-use super::{Agent, AgentError, fraction, words_of};
+use super::{Agent, AgentError, explained, fraction};
 use crate::power::{Increment, PowerNode, PowerScale, PowerUsage, scores};
 use crate::question::{Opinion, PlacementQuestion};
 use crate::record::{NodeRecord, PredictedPower, SampleRules};
@@ -109,8 +109,8 @@ impl Agent for Power {
         Opinion::Scores(scores(&increments, self.scale))
     }
 
-    fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
-        words_of(question, at, |record| match self.prediction(question, record) {
+    fn explain(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
+        explained(question, at, |record| match self.prediction(question, record) {
             Ok((before, after)) => format!("{:+.2} W ({before:.1} to {after:.1})", after - before),
             Err((_, words)) => words.into_owned(),
         })

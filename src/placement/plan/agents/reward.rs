@@ -2,9 +2,9 @@
 
 use jiff::SignedDuration;
 
-use super::{Agent, AgentError, fraction, scores, time, words_of};
+use super::{Agent, AgentError, explained, fraction, scores, time};
+use crate::learned::RewardRules;
 use crate::question::{Opinion, PlacementQuestion};
-use crate::reward::RewardRules;
 use ganglion_api::placement_policy::agents::RewardAgent;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_core::facts::pod_type;
@@ -44,12 +44,12 @@ impl Agent for Reward {
         scores(question, |node| values.score(node.name()))
     }
 
-    fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
-        words_of(question, at, |node| {
+    fn explain(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
+        explained(question, at, |node| {
             let of = type_of(question);
             let values = question.rewards.of_type(of, &self.0);
             let which = if values.learned(node.name()).is_some() { "" } else { "initial " };
-            format!("{which}value {:.2} of type {of} on this node", values.of(node.name()))
+            format!("{which}value {:.2} of type {of} on this node", values.value(node.name()))
         })
     }
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Agent, AgentError, decimal, fraction, scores, words_of};
+use super::{Agent, AgentError, decimal, explained, fraction, scores};
 use crate::question::{NodeRejection, Opinion, PlacementQuestion};
 use crate::record::{NodeRecord, SampleRules};
 use crate::safe::{Judged, Moments, PerResource, SafeRules};
@@ -75,8 +75,8 @@ impl Agent for Safe {
         })
     }
 
-    fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
-        words_of(question, at, |node| {
+    fn explain(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
+        explained(question, at, |node| {
             let PerResource { cpu, memory } = self.moments(question, node).judge(&self.rules);
             let of = |name: &str, judged: Option<Judged>| {
                 let Judged { moments: Moments { mean, deviation }, risk } = judged?;

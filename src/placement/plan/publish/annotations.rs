@@ -1,6 +1,6 @@
 //! The usage annotations of a node, and whether they must be written.
 //!
-//! Owns the format of the numbers and the rules for writing them. The annotation keys are those of `safe::statistics`,
+//! Owns the format of the numbers and the rules for writing them. The annotation keys are those of `safe`,
 //! which reads them back. Writes nothing: the caller applies the set by server-side apply, always with the same field
 //! manager.
 
@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{MOST, NodeSize, NodeUsage, ResourceUsage};
-use crate::safe::PerResource;
-use crate::safe::statistics::{CPU, MEMORY, StatisticKeys};
+use crate::safe::{CPU, MEMORY, PerResource, StatisticKeys};
 use crate::sample::{is_expired, number};
 /// When the usage was measured: RFC 3339, whole seconds.
 pub use ganglion_core::facts::USAGE_SAMPLED_AT as SAMPLED_AT;

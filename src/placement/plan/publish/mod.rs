@@ -72,7 +72,7 @@ impl NodeUsage {
     /// Builds the usage from the statistics of one node. `sampled_at` is the time of the query.
     ///
     /// None if there are fewer than [`LEAST_SAMPLES`] samples, or if neither resource has a valid mean.
-    pub fn of(number: impl Fn(Statistic) -> Option<f64>, sampled_at: Timestamp) -> Option<Self> {
+    pub fn new(number: impl Fn(Statistic) -> Option<f64>, sampled_at: Timestamp) -> Option<Self> {
         let samples = count(number(Statistic::Samples)?).filter(|samples| *samples >= LEAST_SAMPLES)?;
         let usage = |mean, deviation, forecast| ResourceUsage::new(number(mean)?, number(deviation), number(forecast));
         let resources = PerResource {

@@ -104,7 +104,7 @@ mod tests {
             Statistic::CpuDeviation => Some(10.0),
             Statistic::MemoryDeviation => Some(1e7),
         };
-        NodeUsage::of(number, second(at)).expect("a usage")
+        NodeUsage::new(number, second(at)).expect("a usage")
     }
 
     /// Applies writes to the nodes, like the watch does later.

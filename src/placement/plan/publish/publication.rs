@@ -39,7 +39,11 @@ pub type PublishProblem = (PolicyReason, String);
 impl Publication {
     /// Parses the options of a policy. Fails if an option is invalid, or if the operator must not read Secrets in the
     /// namespace.
-    pub fn of(policy: &PlacementPolicy, options: &PublishUsage, allowed: Namespaces) -> Result<Self, PublishProblem> {
+    pub fn parse(
+        policy: &PlacementPolicy,
+        options: &PublishUsage,
+        allowed: Namespaces,
+    ) -> Result<Self, PublishProblem> {
         let PublishUsage { prometheus, node_label, window, step, interval, forecast } = options;
         let server = prometheus.clone();
         if let Some(words) = server.namespace.as_deref().and_then(|namespace| allowed.refusal(namespace)) {
@@ -92,7 +96,7 @@ pub fn publisher<'a, P: AsRef<PlacementPolicy> + 'a>(
         let made = policy.metadata.creation_timestamp.as_ref();
         (made.map_or(Timestamp::MAX, |time| time.0), policy.metadata.name.clone())
     });
-    wants.into_iter().find_map(|(policy, options)| Publication::of(policy, options, allowed).ok())
+    wants.into_iter().find_map(|(policy, options)| Publication::parse(policy, options, allowed).ok())
 }
 
 /// Shortest `maxAge` of all policies; None without a policy.
@@ -122,7 +126,7 @@ mod tests {
 
     fn parsed(publish: Value, allowed: Namespaces) -> Result<Publication, PublishProblem> {
         let policy = policy("p", "2026-01-01T00:00:00Z", spec(publish));
-        Publication::of(&policy, policy.spec.publish_usage.as_ref().expect("options"), allowed)
+        Publication::parse(&policy, policy.spec.publish_usage.as_ref().expect("options"), allowed)
     }
 
     fn with(member: &str, value: Value) -> Value {

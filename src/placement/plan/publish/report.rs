@@ -31,11 +31,11 @@ impl UsageReport {
         if let (Self::NotAsked, Some(known)) = (self, old.iter().find(is_of_now)) {
             return known.clone();
         }
-        let (status, reason, message) = self.words();
+        let (status, reason, message) = self.summary();
         condition(old, USAGE_PUBLISHED, status, reason.as_str(), &message, stamp)
     }
 
-    fn words(&self) -> (&'static str, PolicyReason, String) {
+    fn summary(&self) -> (&'static str, PolicyReason, String) {
         match self {
             Self::NotAsked => ("Unknown", PolicyReason::NotAsked, "Prometheus has not been queried yet".to_owned()),
             Self::Another(policy) => {

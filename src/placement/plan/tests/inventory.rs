@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::inventory::{Inventory, demand};
-use crate::memory::SavedMemory;
+use crate::inventory::Inventory;
+use crate::learned::LearnedValues;
 use crate::pigeon::LearnedDemand;
-use crate::pigeon::demand::SMOOTHING;
-use crate::record::{NodeRecord, SampleRules};
+use crate::pigeon::SMOOTHING;
+use crate::record::{NodeRecord, SampleRules, demand};
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_core::facts::{CONGESTION, Identity, Key, NodeFact, Owner, PodFact, PodHold, Requests, USAGE_SAMPLED_AT};
@@ -167,11 +167,11 @@ fn demand_is_learned_once_from_each_pod_of_the_scheduler() {
     daemon.controller = Some(Owner { kind: "DaemonSet".into(), name: "d".into(), uid: "d".into() });
     world.apply(daemon, Origin::Watch);
     inventory.refresh(&world);
-    assert_eq!(inventory.learned("default-scheduler"), expected);
-    assert_eq!(inventory.learned("other"), LearnedDemand::default(), "no policy is for it");
+    assert_eq!(inventory.learned.demand("default-scheduler"), expected);
+    assert_eq!(inventory.learned.demand("other"), LearnedDemand::default(), "no policy is for it");
     let mut anew = Inventory::default();
     anew.refresh(&world);
-    assert_eq!(anew.learned("default-scheduler"), expected, "after a restart");
+    assert_eq!(anew.learned.demand("default-scheduler"), expected, "after a restart");
 }
 
 #[test]
@@ -184,20 +184,21 @@ fn saved_demand_goes_on_with_the_pods_that_were_made_later() {
     world.apply(made("p2", 900, 20), Origin::Watch);
     let mut before = Inventory::default();
     before.refresh(&world);
-    let learned = before.learned("default-scheduler");
-    let save = |now: i64, learned| SavedMemory::of(at(now), [("default-scheduler".to_owned(), learned)].into());
+    let learned = before.learned.demand("default-scheduler");
+    let save =
+        |now: i64, learned| LearnedValues::of_demand(at(now), [("default-scheduler".to_owned(), learned)].into());
     // One of two pods was deleted, and another one was created.
     world.remove::<PodFact>(&identity("n", "p1", 4));
     world.apply(made("p3", 400, 21), Origin::Watch);
     let mut expected = learned;
     expected.learn(&demand(hold(400, 5).requests), SMOOTHING);
     let mut after = Inventory::default();
-    after.restore(&save(20, learned));
-    after.restore(&save(19, LearnedDemand::default()));
+    after.learned.restore(&save(20, learned));
+    after.learned.restore(&save(19, LearnedDemand::default()));
     after.refresh(&world);
-    assert_eq!(after.learned("default-scheduler"), expected);
+    assert_eq!(after.learned.demand("default-scheduler"), expected);
     after.refresh(&world);
-    assert_eq!(after.learned("default-scheduler"), expected);
+    assert_eq!(after.learned.demand("default-scheduler"), expected);
 }
 
 #[test]

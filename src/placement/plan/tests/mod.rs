@@ -2,7 +2,7 @@
 
 mod congestion;
 mod inventory;
-mod memory;
+mod learned;
 mod pigeon;
 mod pod_spread;
 mod policy;

@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde::Deserialize;
 
 use super::{assert_real, vectors};
-use crate::pigeon::demand::SMOOTHING;
+use crate::pigeon::SMOOTHING;
 use crate::pigeon::{
     LearnedDemand, Matrix, Objective, PigeonCluster, PigeonNode, PigeonResource, PigeonRules, Row, priorities,
 };
@@ -54,7 +54,7 @@ fn learned(demands: &[Row], smoothing: f64) -> LearnedDemand {
 }
 
 fn objectives(rules: PigeonRules, nodes: &[PigeonNode], demand: &Row, learned: &LearnedDemand) -> Vec<Option<f64>> {
-    let cluster = PigeonCluster::of(rules, nodes.iter().copied());
+    let cluster = PigeonCluster::new(rules, nodes.iter().copied());
     let placement = cluster.place(*demand, learned);
     nodes.iter().map(|node| placement.objective(node)).collect()
 }
@@ -108,7 +108,7 @@ fn check_variability(
     expected: &Expected,
 ) {
     let Some(gamma) = expected.gamma_demand else { return };
-    let cluster = PigeonCluster::of(rules, nodes.iter().copied());
+    let cluster = PigeonCluster::new(rules, nodes.iter().copied());
     let placement = cluster.place(*demand, learned);
     assert_real(id, placement.target, gamma);
     for (node, expected) in nodes.iter().zip(expected.gamma_system.iter().flatten()) {

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::inventory::{at, hold, node, pod, policy};
 use crate::explain::explain;
-use crate::inventory::{Inventory, demand};
-use crate::pigeon::demand::SMOOTHING;
+use crate::inventory::Inventory;
+use crate::learned::{FAILURE, LearnedRewards, RewardRules};
+use crate::pigeon::SMOOTHING;
 use crate::policy::CompiledPolicy;
 use crate::question::{Opinion, PlacedPod, PlacementQuestion, Siblings};
-use crate::reward::{FAILURE, RewardMemory, RewardRules};
+use crate::record::demand;
 use crate::wire::score;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::reasons::PolicyReason;
@@ -29,10 +30,10 @@ fn asked<R>(
 ) -> R {
     let mut inventory = Inventory::default();
     inventory.refresh(world);
-    let mut learned = inventory.learned(&pod.scheduler);
+    let mut learned = inventory.learned.demand(&pod.scheduler);
     learned.learn(&demand(pod.requests), SMOOTHING);
     let candidates: Vec<_> = ["a", "b", "c", "unknown"].iter().map(|name| inventory.node(name)).collect();
-    let siblings = Siblings::of(world, pod);
+    let siblings = Siblings::from_world(world, pod);
     ask(&PlacementQuestion {
         pod,
         inventory: &inventory,
@@ -46,8 +47,8 @@ fn asked<R>(
 }
 
 /// Learned values after pods of type web failed on b.
-fn rewards() -> RewardMemory {
-    let mut memory = RewardMemory::default();
+fn rewards() -> LearnedRewards {
+    let mut memory = LearnedRewards::default();
     memory.learn(("web", "b"), FAILURE, 5, &RewardRules::default());
     memory
 }
@@ -64,7 +65,7 @@ fn placed(cpu: i64) -> PlacedPod {
 }
 
 fn compiled(agents: &Value) -> CompiledPolicy {
-    CompiledPolicy::of(&policy(agents)).expect("a policy")
+    CompiledPolicy::compile(&policy(agents)).expect("a policy")
 }
 
 /// Nodes a, b and c; b is congested, c slightly.
@@ -161,7 +162,7 @@ fn reward_avoids_the_node_where_pods_of_the_type_failed() {
     let agents = json!([{"name": "learn", "reward": {"initial": "0.9"}}]);
     let policy = compiled(&agents);
     let web = PlacedPod { labels: [("app".to_owned(), "web".to_owned())].into(), ..placed(1) };
-    let words = |at| asked(&world(), &policy, &web, |question| policy.agents[0].agent.words(question, at));
+    let words = |at| asked(&world(), &policy, &web, |question| policy.agents[0].agent.explain(question, at));
     let opinion = |pod: &PlacedPod| asked(&world(), &policy, pod, |question| policy.score(question).opinions);
     let Opinion::Scores(scores) = &opinion(&web)[0] else { panic!("no scores") };
     assert_eq!([scores[0], scores[2], scores[3]], [9.0, 9.0, 0.0]);
@@ -227,7 +228,7 @@ fn power_needs_cpu() {
     assert_eq!(opinion(0), [Opinion::Abstains("the pod neither requests nor limits CPU".into())]);
     // Otherwise, overcommitted nodes would score better than nodes without data.
     assert_eq!(opinion(5000), [Opinion::Abstains("the pod needs more CPU than the node has left".into())]);
-    let words = asked(&world, &policy, &placed(500), |question| policy.agents[0].agent.words(question, 0));
+    let words = asked(&world, &policy, &placed(500), |question| policy.agents[0].agent.explain(question, 0));
     assert!(words.starts_with('+') && words.contains(" W ("), "{words}");
 }
 
@@ -378,7 +379,7 @@ fn where_all_congestion_is_too_old_the_agent_is_left_out() {
     world.apply(node("a", 1, &[(CONGESTION, "80"), (CONGESTION_SAMPLED_AT, "1970-01-01T00:00:01Z")]), Origin::Watch);
     assert_eq!(sent(&world, &json!([{"name": "c", "congestion": {}}, constant("x", 1, "4")])), [4, 0, 0, 0]);
     let policy = compiled(&json!([{"name": "c", "congestion": {}}]));
-    let words = asked(&world, &policy, &placed(1), |question| policy.agents[0].agent.words(question, 0));
+    let words = asked(&world, &policy, &placed(1), |question| policy.agents[0].agent.explain(question, 0));
     assert!(words.starts_with("the factor has expired"), "{words}");
 }
 
@@ -410,7 +411,7 @@ fn a_node_with_too_little_cpu_is_overcommitted_even_without_a_curve() {
     let world = predicting("/status", json!({"validUntil": at(2000).to_string(), "cpu": {"value": "95"}}));
     let policy = compiled(&json!([{"name": "p", "power": {}}]));
     let (scored, words) = asked(&world, &policy, &placed(1000), |question| {
-        (policy.score(question).totals, policy.agents[0].agent.words(question, 0))
+        (policy.score(question).totals, policy.agents[0].agent.explain(question, 0))
     });
     assert_eq!(scored, [1.0, 2.0, 0.0, 0.0]);
     assert_eq!(words, "the pod needs more CPU than the node has left");
@@ -433,7 +434,7 @@ fn what_the_schema_lets_through_is_refused_with_words(
     #[case] reason: PolicyReason,
     #[case] words: &str,
 ) {
-    let error = CompiledPolicy::of(&policy(&agents)).expect_err("a refusal");
+    let error = CompiledPolicy::compile(&policy(&agents)).expect_err("a refusal");
     assert_eq!(error.0, reason);
     assert!(error.1.contains(words), "{}", error.1);
 }
@@ -443,10 +444,10 @@ fn a_policy_is_for_the_pods_of_its_schedulers_daemon_sets_aside() {
     let mut object = policy(&json!([constant("x", 1, "1")]));
     let mut daemon = placed(1);
     daemon.controller = Some(Owner { kind: "DaemonSet".into(), name: "d".into(), uid: "d".into() });
-    let policy = CompiledPolicy::of(&object).unwrap();
+    let policy = CompiledPolicy::compile(&object).unwrap();
     assert!(policy.concerns(&placed(1)) && !policy.concerns(&daemon));
     object.spec.scheduler_names = Some(vec!["green".into()]);
-    let policy = CompiledPolicy::of(&object).unwrap();
+    let policy = CompiledPolicy::compile(&object).unwrap();
     assert!(!policy.concerns(&placed(1)) && policy.concerns(&PlacedPod { scheduler: "green".into(), ..placed(1) }));
 }
 

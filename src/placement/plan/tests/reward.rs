@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::inventory::{at, hold, identity, pod};
 use super::{assert_real, vectors};
-use crate::memory::SavedMemory;
-use crate::reward::{RewardLearner, RewardMemory, RewardRules, RewardSizes, updated};
+use crate::learned::LearnedValues;
+use crate::learned::{LearnedRewards, RewardLearner, RewardRules, RewardSizes, updated};
 use crate::wire;
 use ganglion_core::facts::{Owner, PodFact, PodRun, RunFailure};
 use ganglion_core::world::{Origin, PodFailure, World};
@@ -34,13 +34,13 @@ struct Expected {
 fn vectors_are_met() {
     for Vector { id, weight, initial, rewards, expected } in vectors("kuberl") {
         let rules = RewardRules { weight, initial, ..RewardRules::default() };
-        let mut memory = RewardMemory::default();
+        let mut memory = LearnedRewards::default();
         assert_eq!(rewards.len(), expected.trace.len(), "{id}");
         for (reward, value) in rewards.into_iter().zip(expected.trace) {
             memory.learn(("web", "n1"), reward, 1, &rules);
-            assert_real(&id, memory.of_type("web", &rules).of("n1"), value);
+            assert_real(&id, memory.of_type("web", &rules).value("n1"), value);
         }
-        assert_real(&id, memory.of_type("web", &rules).of("n1"), expected.value);
+        assert_real(&id, memory.of_type("web", &rules).value("n1"), expected.value);
         let score = memory.of_type("web", &rules).score("n1");
         assert_eq!((wire::score(score), wire::floored(score)), (expected.score, expected.score_floor), "{id}");
     }
@@ -66,9 +66,9 @@ fn failed(uid: &str, pod_type: &str, node: &str, failures: &[RunFailure]) -> Pod
 /// Value after one failed pod. With a weight of 1, it is the reward itself.
 fn reward(failures: &[RunFailure]) -> f64 {
     let rules = RewardRules { weight: 1.0, ..RewardRules::default() };
-    let mut memory = RewardMemory::default();
+    let mut memory = LearnedRewards::default();
     memory.fail(&failed("u", "web", "n", failures), &rules);
-    memory.of_type("web", &rules).of("n")
+    memory.of_type("web", &rules).value("n")
 }
 
 #[rstest]
@@ -88,11 +88,11 @@ fn failures_are_worth(#[case] failures: &[RunFailure], #[case] expected: f64) {
 #[test]
 fn each_failure_counts_once() {
     let rules = RewardRules::default();
-    let mut memory = RewardMemory::default();
+    let mut memory = LearnedRewards::default();
     let mut counts = |uid: &str, failure: RunFailure| {
-        let before = memory.of_type("web", &rules).of("n");
+        let before = memory.of_type("web", &rules).value("n");
         memory.fail(&failed(uid, "web", "n", &[failure]), &rules);
-        memory.of_type("web", &rules).of("n") < before
+        memory.of_type("web", &rules).value("n") < before
     };
     let fails = |restarts| failure("a", restarts, 0, 5);
     let counted = [
@@ -109,22 +109,22 @@ fn each_failure_counts_once() {
 #[test]
 fn unknown_nodes_have_the_initial_value() {
     let rules = RewardRules { initial: 0.7, ..RewardRules::default() };
-    let mut memory = RewardMemory::default();
+    let mut memory = LearnedRewards::default();
     assert_real("unknown type", memory.of_type("web", &rules).score("n2"), 7.0);
     memory.learn(("web", "n1"), 0.0, 1, &rules);
     let values = memory.of_type("web", &rules);
-    assert_real("known node", values.of("n1"), 0.63);
-    assert_real("new node", values.of("n2"), 0.7);
-    assert_real("other type", memory.of_type("db", &rules).of("n1"), 0.7);
+    assert_real("known node", values.value("n1"), 0.63);
+    assert_real("new node", values.value("n2"), 0.7);
+    assert_real("other type", memory.of_type("db", &rules).value("n1"), 0.7);
     assert!(values.is_known() && !memory.of_type("db", &rules).is_known());
     let changed = RewardRules { initial: 0.2, ..rules };
-    assert_real("what was learned stays", memory.of_type("web", &changed).of("n1"), 0.63);
+    assert_real("what was learned stays", memory.of_type("web", &changed).value("n1"), 0.63);
 }
 
 #[test]
 fn a_value_that_is_the_initial_one_again_needs_no_place() {
     let rules = RewardRules::default();
-    let mut memory = RewardMemory::default();
+    let mut memory = LearnedRewards::default();
     memory.learn(("web", "n"), 1.0, 1, &rules);
     assert_eq!(memory.len().0, 0);
     memory.learn(("web", "n"), 0.0, 1, &rules);
@@ -141,14 +141,14 @@ fn small() -> RewardRules {
 #[test]
 fn what_was_updated_least_recently_is_forgotten() {
     let rules = small();
-    let mut memory = RewardMemory::default();
+    let mut memory = LearnedRewards::default();
     for node in ["a", "b", "c", "a", "d"] {
         memory.learn(("web", node), 0.0, 1, &rules);
     }
     let values = memory.of_type("web", &rules);
     let known = ["a", "b", "c", "d"].map(|node| values.learned(node).is_some());
     assert_eq!(known, [true, false, true, true]);
-    assert_real("kept", values.of("a"), 0.81);
+    assert_real("kept", values.value("a"), 0.81);
 }
 
 /// A pod of type web.
@@ -164,7 +164,7 @@ fn fails(restarts: i32, finished: i64) -> PodRun {
 const OURS: &dyn Fn(&str) -> bool = &|scheduler| scheduler == "default-scheduler";
 
 fn value(learner: &RewardLearner, rules: &RewardRules, node: &str) -> f64 {
-    learner.memory().of_type("web", rules).of(node)
+    learner.rewards().of_type("web", rules).value(node)
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn running_pods_are_rewarded_once_a_period() {
     world.apply(web("q", 2, "a", 5, PodRun::Steady), Origin::Watch);
     learner.follow(&world, OURS, &rules, at(2400));
     assert_real("of two pods", value(&learner, &rules, "a"), expected(5));
-    assert_eq!(learner.memory().of_type("web", &rules).learned("b"), None);
+    assert_eq!(learner.rewards().of_type("web", &rules).learned("b"), None);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn after_a_restart_nothing_counts_twice() {
     world.apply(web("evicted", 1, "c", 5, PodRun::Failing([RunFailure::default()].into())), Origin::Watch);
     let mut before = RewardLearner::begin(&world, OURS, None, &rules);
     before.follow(&world, OURS, &rules, at(710));
-    let saved = SavedMemory::of(at(720), Default::default()).with_rewards(before.memory(), before.rewarded());
+    let saved = LearnedValues::of_demand(at(720), Default::default()).with_rewards(before.rewards(), before.rewarded());
     world.apply(web("later", 2, "d", 5, fails(0, 730)), Origin::Watch);
     world.apply(web("new", 2, "e", 725, PodRun::Failing([RunFailure::default()].into())), Origin::Watch);
     let mut after = RewardLearner::begin(&world, OURS, Some(&saved), &rules);
@@ -289,7 +289,7 @@ proptest! {
     #[test]
     fn memory_stays_bounded_and_values_are_parts(happenings in happenings(), initial in 0.0..=1.0_f64) {
         let rules = RewardRules { initial, ..small() };
-        let mut memory = RewardMemory::default();
+        let mut memory = LearnedRewards::default();
         for happening in &happenings {
             match happening {
                 Happening::Failure(uid, pod_type, node, one) => {
@@ -306,7 +306,7 @@ proptest! {
         }
         let values: Vec<(String, String, f64)> =
             memory.values().map(|(pod_type, node, value)| (pod_type.to_owned(), node.to_owned(), value)).collect();
-        let again = RewardMemory::restored(&values, &rules);
+        let again = LearnedRewards::restored(&values, &rules);
         prop_assert!(again.values().eq(memory.values()));
     }
 

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use super::congestion::text;
 use super::{assert_real, vectors};
 use crate::risk::{BetaFit, certain};
-use crate::safe::statistics::{CPU, MEMORY};
 use crate::safe::{Basis, Judged, Moments, PerResource, SafeRules, StatisticKeys, Statistics, Usage};
+use crate::safe::{CPU, MEMORY};
 use crate::wire;
 use ganglion_core::facts::PUBLISHED;
 
@@ -122,7 +122,7 @@ fn check_resource(id: &str, judged: Option<Judged>, expected: &Resource, rules: 
     real("overload", judged.overload(rules), expected.overload_score_real);
     real("balance", judged.moments.balance(rules), expected.balance_score_real);
     assert_eq!(judged.is_accepted(rules), expected.accept, "{id}");
-    let fit = certain(mean, deviation, rules.threshold).is_none().then(|| BetaFit::of(mean, deviation));
+    let fit = certain(mean, deviation, rules.threshold).is_none().then(|| BetaFit::fit(mean, deviation));
     assert_eq!(fit.is_some(), expected.alpha.is_some(), "{id}: where the distribution counts");
     let sigma = match fit {
         Some(BetaFit { alpha, beta }) => {

@@ -235,20 +235,25 @@ fn what_is_wrong_with_a_certificate_is_named() {
         unknown.set_criticality(true);
         params.custom_extensions = vec![unknown];
     });
-    let table: [(&str, &Pair, Option<&[u8]>, Flaw); 13] = [
-        ("the key of another", &with_key(&two.tls), ca, Flaw::OtherKey),
-        ("the key of the CA", &with_key(&one.ca), ca, Flaw::OtherKey),
-        ("no key", &no_key, ca, Flaw::Key),
-        ("a certificate as the key", &Pair { key: one.tls.certificate.clone(), ..one.tls.clone() }, ca, Flaw::Key),
-        ("cut", &cut, ca, Flaw::Certificate),
-        ("empty", &Pair { certificate: Vec::new(), ..one.tls.clone() }, ca, Flaw::Certificate),
-        ("unknown critical extension", &critical, None, Flaw::Certificate),
-        ("another CA", &one.tls, Some(&two.ca.certificate), Flaw::Issuer),
-        ("self-signed", &foreign(|_| ()), ca, Flaw::Issuer),
-        ("no CA", &one.tls, Some(b""), Flaw::Ca),
-        ("half a CA", &one.tls, Some(&one.ca.certificate[..200]), Flaw::Ca),
-        ("for clients", &client_only, None, Flaw::Purpose),
-        ("backwards", &backwards, None, Flaw::Validity),
+    let table: [(&str, &Pair, Option<&[u8]>, CertificateFlaw); 13] = [
+        ("the key of another", &with_key(&two.tls), ca, CertificateFlaw::OtherKey),
+        ("the key of the CA", &with_key(&one.ca), ca, CertificateFlaw::OtherKey),
+        ("no key", &no_key, ca, CertificateFlaw::Key),
+        (
+            "a certificate as the key",
+            &Pair { key: one.tls.certificate.clone(), ..one.tls.clone() },
+            ca,
+            CertificateFlaw::Key,
+        ),
+        ("cut", &cut, ca, CertificateFlaw::Certificate),
+        ("empty", &Pair { certificate: Vec::new(), ..one.tls.clone() }, ca, CertificateFlaw::Certificate),
+        ("unknown critical extension", &critical, None, CertificateFlaw::Certificate),
+        ("another CA", &one.tls, Some(&two.ca.certificate), CertificateFlaw::Issuer),
+        ("self-signed", &foreign(|_| ()), ca, CertificateFlaw::Issuer),
+        ("no CA", &one.tls, Some(b""), CertificateFlaw::Ca),
+        ("half a CA", &one.tls, Some(&one.ca.certificate[..200]), CertificateFlaw::Ca),
+        ("for clients", &client_only, None, CertificateFlaw::Purpose),
+        ("backwards", &backwards, None, CertificateFlaw::Validity),
     ];
     for (what, pair, ca, flaw) in table {
         // Even if it has also expired: the flaw must be fixed first.
@@ -268,7 +273,7 @@ fn a_wanted_name_that_is_missing_is_named() {
         [("a.svc", true), ("A.SVC", true), ("10.0.0.1", true), ("b.svc", false), ("10.0.0.2", false), ("", false)]
     {
         let state = state(&issued.tls, None, &names(&["a.svc", name]), now());
-        let expected = CertificateState::Invalid(Flaw::MissingName(name.to_owned()));
+        let expected = CertificateState::Invalid(CertificateFlaw::MissingName(name.to_owned()));
         assert_eq!(state != expected, is_there, "{name}");
     }
 }
@@ -305,8 +310,8 @@ fn a_chain_with_an_intermediate_is_good_under_its_root() {
     let pair = |certificate: String| Pair { certificate: certificate.into(), key: key.serialize_pem().into() };
     let state = |pair: &Pair| state(pair, Some(root.pem().as_bytes()), &names(&NAMES), now());
     assert!(matches!(state(&pair(leaf.pem() + &middle.pem())), CertificateState::Good { .. }));
-    assert_eq!(state(&pair(leaf.pem())), CertificateState::Invalid(Flaw::Issuer));
-    assert_eq!(state(&pair(middle.pem() + &leaf.pem())), CertificateState::Invalid(Flaw::OtherKey));
+    assert_eq!(state(&pair(leaf.pem())), CertificateState::Invalid(CertificateFlaw::Issuer));
+    assert_eq!(state(&pair(middle.pem() + &leaf.pem())), CertificateState::Invalid(CertificateFlaw::OtherKey));
 }
 
 #[test]

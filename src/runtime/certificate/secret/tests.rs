@@ -130,18 +130,18 @@ fn that_of_somebody_else_is_used_until_it_expires(
 }
 
 /// Every defect of the data.
-fn spoilt(secret: &Secret) -> Vec<(Secret, Flaw)> {
+fn spoilt(secret: &Secret) -> Vec<(Secret, CertificateFlaw)> {
     let other = stored();
     let other = |key: &str| other.data.as_ref().unwrap()[key].0.clone();
     let empty = Secret { data: None, ..secret.clone() };
     vec![
-        (empty, Flaw::Certificate),
-        (without(secret.clone(), TLS_CRT), Flaw::Certificate),
-        (without(secret.clone(), TLS_KEY), Flaw::Key),
-        (with(secret.clone(), TLS_CRT, b"\xff\x00"), Flaw::Certificate),
-        (with(secret.clone(), TLS_KEY, b"-----BEGIN PRIVATE KEY-----"), Flaw::Key),
-        (with(secret.clone(), TLS_KEY, &other(TLS_KEY)), Flaw::OtherKey),
-        (with(secret.clone(), TLS_CRT, &other(TLS_CRT)), Flaw::OtherKey),
+        (empty, CertificateFlaw::Certificate),
+        (without(secret.clone(), TLS_CRT), CertificateFlaw::Certificate),
+        (without(secret.clone(), TLS_KEY), CertificateFlaw::Key),
+        (with(secret.clone(), TLS_CRT, b"\xff\x00"), CertificateFlaw::Certificate),
+        (with(secret.clone(), TLS_KEY, b"-----BEGIN PRIVATE KEY-----"), CertificateFlaw::Key),
+        (with(secret.clone(), TLS_KEY, &other(TLS_KEY)), CertificateFlaw::OtherKey),
+        (with(secret.clone(), TLS_CRT, &other(TLS_CRT)), CertificateFlaw::OtherKey),
     ]
 }
 
@@ -150,11 +150,11 @@ fn ours_is_replaced_when_it_is_of_no_use() {
     let secret = stored();
     let mut all = spoilt(&secret);
     // The CA that clients trust is part of the Secret.
-    all.push((without(secret.clone(), CA_CRT), Flaw::Ca));
-    all.push((with(secret.clone(), CA_CRT, b"nothing"), Flaw::Ca));
-    all.push((with(secret, CA_CRT, &stored().data.unwrap()[CA_CRT].0), Flaw::Issuer));
+    all.push((without(secret.clone(), CA_CRT), CertificateFlaw::Ca));
+    all.push((with(secret.clone(), CA_CRT, b"nothing"), CertificateFlaw::Ca));
+    all.push((with(secret, CA_CRT, &stored().data.unwrap()[CA_CRT].0), CertificateFlaw::Issuer));
     for (secret, flaw) in all {
-        let has_ca = !matches!(flaw, Flaw::Ca | Flaw::Issuer) && secret.data.is_some();
+        let has_ca = !matches!(flaw, CertificateFlaw::Ca | CertificateFlaw::Issuer) && secret.data.is_some();
         let plan = plan_at(Some(&secret), now());
         assert_eq!(outline(&plan), ("replace", Some(Reason::Flawed(flaw.clone()))));
         let write = plan.write().unwrap();
@@ -230,7 +230,7 @@ fn a_lost_ca_key_is_a_new_ca_only_at_the_next_renewal() {
 #[test]
 fn a_new_name_is_a_new_certificate_of_ours_and_a_wait_for_others() {
     let names = [NAME, "ganglion.example.com"];
-    let missing = Reason::Flawed(Flaw::MissingName(names[1].to_owned()));
+    let missing = Reason::Flawed(CertificateFlaw::MissingName(names[1].to_owned()));
     let plan = plan_for(Some(&stored()), &names, now()).unwrap();
     assert_eq!(outline(&plan), ("replace", Some(missing.clone())));
     let write = plan.write().unwrap();

@@ -139,9 +139,9 @@ async fn a_certificate_that_cannot_be_used_does_not_replace_the_old_one() {
     let (address, _seen) = serve(&certificate).await;
     let client = Arc::new(trusting(&good.ca, &[&TLS13]));
     let unusable = [
-        (Pair { certificate: b"nothing".to_vec(), ..other.tls.clone() }, Flaw::Certificate),
-        (Pair { key: b"nothing".to_vec(), ..other.tls.clone() }, Flaw::Key),
-        (Pair { key: good.tls.key.clone(), ..other.tls.clone() }, Flaw::OtherKey),
+        (Pair { certificate: b"nothing".to_vec(), ..other.tls.clone() }, CertificateFlaw::Certificate),
+        (Pair { key: b"nothing".to_vec(), ..other.tls.clone() }, CertificateFlaw::Key),
+        (Pair { key: good.tls.key.clone(), ..other.tls.clone() }, CertificateFlaw::OtherKey),
     ];
     for (pair, flaw) in unusable {
         assert_eq!(certificate.replace(&pair), Err(flaw));

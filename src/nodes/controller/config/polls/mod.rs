@@ -27,11 +27,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::NodeConfigController;
-use super::keys::PollKey;
+use super::polled::PollKey;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_core::facts::Key;
 use ganglion_core::power_curve::{Curve, POINTS};
-use ganglion_nodes_plan::asked::{Question, ValueSource};
+use ganglion_nodes_plan::node_spec::{Question, ValueSource};
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::metrics::PollLabels;
 use ganglion_runtime::polls::{BrokenOff, PollOutcome, Poller};
@@ -112,8 +112,8 @@ impl NodeConfigController {
     /// Source for this question and name of the node; None if it is no longer measured.
     fn source(&self, question: Question, key: &Key) -> Option<(ValueSource, String)> {
         let state = self.polled.state();
-        let asked = state.objects.get(key)?.plan.measured()?;
-        Some((asked.sources.get(&question)?.source.clone(), asked.node.clone()))
+        let parsed = state.objects.get(key)?.plan.measured()?;
+        Some((parsed.sources.get(&question)?.source.clone(), parsed.node.clone()))
     }
 
     async fn poll_own(self: &Arc<Self>, question: Question, key: &Key) -> PollOutcome {

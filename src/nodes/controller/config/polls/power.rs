@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::request::Request;
+use super::request::NodeRequest;
 use super::shared::TURN;
 use super::{PollTrouble, problem};
 use crate::config::NodeConfigController;
@@ -16,7 +16,7 @@ use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_core::facts::Key;
 use ganglion_core::power_curve::{self, Curve, CurveKey, Curves, PowerInput};
-use ganglion_nodes_plan::asked::{Question, Server};
+use ganglion_nodes_plan::node_spec::{Question, SourceServer};
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_outbound::inference::{CONTENT_TYPE, InferenceModel, MAX_ROWS, request, watts};
 use ganglion_outbound::value::{ValueError, is_plain_name};
@@ -33,7 +33,7 @@ const MAX_CURVES: usize = 94;
 const MAX_FAILURES: usize = 3;
 
 /// Node whose inputs are fresh.
-struct Row {
+struct PredictionRow {
     key: Key,
     input: PowerInput,
     /// None if the inputs are not plausible.
@@ -43,7 +43,7 @@ struct Row {
 /// Requests to one model.
 struct Model<'a> {
     controller: &'a NodeConfigController,
-    request: Request<'a>,
+    request: NodeRequest<'a>,
     /// Name of the model.
     source: String,
 }
@@ -54,11 +54,11 @@ impl NodeConfigController {
         &self,
         members: Vec<Key>,
         namespace: &str,
-        server: &Server,
+        server: &SourceServer,
         format: CpuUsageFormat,
     ) -> PollOutcome {
         let now = self.ctx.now();
-        let rows: Vec<Row> = members.into_iter().filter_map(|key| self.row(key, format, now)).collect();
+        let rows: Vec<PredictionRow> = members.into_iter().filter_map(|key| self.row(key, format, now)).collect();
         if rows.is_empty() {
             return PollOutcome::WaitUntil(Instant::now() + IDLE);
         }
@@ -80,7 +80,7 @@ impl NodeConfigController {
 
     /// Reuses curves of other nodes, then requests the missing ones, each in its own request: a model may accept only
     /// few rows, and a failed curve does not affect the others. The rest is left to the next poll.
-    async fn predict_curves(&self, model: &mut Model<'_>, rows: &[Row]) {
+    async fn predict_curves(&self, model: &mut Model<'_>, rows: &[PredictionRow]) {
         let now = self.ctx.now();
         let (curves, due) = self.curves(rows, now);
         let taken = self.take_curves(rows, |key| curves.get(key).cloned().map(Ok), now);
@@ -103,15 +103,16 @@ impl NodeConfigController {
     }
 
     /// Time during which a poll starts requests for curves: neither the next poll is delayed nor this one cancelled.
-    fn patience(&self, rows: &[Row]) -> Duration {
+    fn patience(&self, rows: &[PredictionRow]) -> Duration {
         let state = self.polled.state();
-        let interval = |row: &Row| Some(state.objects.get(&row.key)?.plan.measured()?.interval(NodeValue::Power));
+        let interval =
+            |row: &PredictionRow| Some(state.objects.get(&row.key)?.plan.measured()?.interval(NodeValue::Power));
         let shortest = rows.iter().filter_map(interval).min().and_then(|shortest| Duration::try_from(shortest).ok());
         shortest.unwrap_or_default().min(self.outbound.request_timeout)
     }
 
     /// Inputs of a node; None if an input is missing, which is then reported in the status.
-    fn row(&self, key: Key, format: CpuUsageFormat, now: Timestamp) -> Option<Row> {
+    fn row(&self, key: Key, format: CpuUsageFormat, now: Timestamp) -> Option<PredictionRow> {
         let inputs = self.polled.state().objects.get(&key)?.inputs(now);
         let [cpu_percent, inlet_celsius, pascals] = match inputs {
             Ok(inputs) => inputs,
@@ -124,10 +125,10 @@ impl NodeConfigController {
             return self.lacks(&key, "the node's capacity of CPU");
         };
         let curve = CurveKey::new(format, cores, inlet_celsius, pascals);
-        Some(Row { key, input: PowerInput { usage, inlet_celsius, pascals }, curve })
+        Some(PredictionRow { key, input: PowerInput { usage, inlet_celsius, pascals }, curve })
     }
 
-    fn lacks(&self, key: &Key, missing: &str) -> Option<Row> {
+    fn lacks(&self, key: &Key, missing: &str) -> Option<PredictionRow> {
         let words = format!("the prediction needs fresh values of {missing}");
         self.record(key, &[NodeValue::Power], &Err(Problem::new(NodeReason::InputMissing, words)));
         None
@@ -142,19 +143,19 @@ impl NodeConfigController {
     }
 
     /// Usable curves of the nodes of this model, and the keys of the curves to request.
-    fn curves(&self, rows: &[Row], now: Timestamp) -> (Curves, Vec<CurveKey>) {
+    fn curves(&self, rows: &[PredictionRow], now: Timestamp) -> (Curves, Vec<CurveKey>) {
         let state = self.polled.state();
         let known = || rows.iter().filter_map(|row| Some((row.curve?, &state.objects.get(&row.key)?.curve)));
         let curves = Curves::of(known().filter_map(|(key, known)| Some((key, known.last.clone()?))), now);
         let due = known().filter(|(key, known)| known.is_due(key, now)).map(|(key, _)| key);
-        let asked = curves.missing(due, MAX_CURVES);
-        (curves, asked)
+        let missing = curves.missing(due, MAX_CURVES);
+        (curves, missing)
     }
 
     /// Records curves or problems for the nodes whose curve is due. Returns the NodeConfigs that changed.
     fn take_curves(
         &self,
-        rows: &[Row],
+        rows: &[PredictionRow],
         known: impl Fn(&CurveKey) -> Option<Result<Arc<Curve>, String>>,
         now: Timestamp,
     ) -> Vec<Key> {
@@ -184,10 +185,10 @@ impl<'a> Model<'a> {
     async fn prepare(
         controller: &'a NodeConfigController,
         namespace: &'a str,
-        server: &'a Server,
+        server: &'a SourceServer,
     ) -> Result<Self, PollTrouble> {
         let limit = controller.outbound.limits.nodes;
-        let mut request = Request::prepare(controller, namespace, server, limit).await?;
+        let mut request = NodeRequest::prepare(controller, namespace, server, limit).await?;
         let model = InferenceModel::parse(&server.url).map_err(|error| request.trouble_of_value(&error))?;
         request.call.url = model.url().to_owned();
         Ok(Self { controller, request, source: name(&model) })
@@ -217,7 +218,7 @@ impl<'a> Model<'a> {
     /// Predicts the power for each of these inputs in one request.
     async fn watts(&mut self, batch: &[PowerInput]) -> Result<Vec<Result<f64, Problem>>, PollTrouble> {
         let answer = loop {
-            let got = ask(self.controller, &self.request, batch).await;
+            let got = request_power(self.controller, &self.request, batch).await;
             if self.request.repeats(got.as_ref().err().and_then(problem::client)).await? {
                 continue;
             }
@@ -233,12 +234,12 @@ impl<'a> Model<'a> {
     }
 }
 
-async fn ask(
+async fn request_power(
     controller: &NodeConfigController,
-    asked: &Request<'_>,
+    prepared: &NodeRequest<'_>,
     batch: &[PowerInput],
 ) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
-    let answer = controller.outbound.web().ask(&asked.call, CONTENT_TYPE, request(batch)?).await?;
+    let answer = controller.outbound.web().ask(&prepared.call, CONTENT_TYPE, request(batch)?).await?;
     watts(answer.status, answer.body(), batch.len())
 }
 

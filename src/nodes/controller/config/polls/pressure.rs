@@ -1,10 +1,10 @@
 //! Differential pressure of one node from a server of the DifferentialPressureAPI.
 
-use super::request::Request;
+use super::request::NodeRequest;
 use super::{PollTrouble, problem};
 use crate::config::NodeConfigController;
 use ganglion_core::facts::Key;
-use ganglion_nodes_plan::asked::Server;
+use ganglion_nodes_plan::node_spec::SourceServer;
 use ganglion_nodes_plan::readings::NodeSample;
 use ganglion_outbound::pressure::{PressureReading, PressureSensor, reading, sensor_url};
 use ganglion_outbound::value::ValueError;
@@ -13,16 +13,16 @@ use ganglion_outbound::value::ValueError;
 pub async fn poll(
     controller: &NodeConfigController,
     key: &Key,
-    server: &Server,
+    server: &SourceServer,
     (node, sensor): (&str, Option<&str>),
 ) -> Result<Vec<NodeSample>, PollTrouble> {
     let sensor = sensor.map_or(PressureSensor::OfNode(node), PressureSensor::Named);
     let limit = controller.outbound.limits.node;
-    let mut request = Request::prepare(controller, &key.namespace, server, limit).await?;
+    let mut request = NodeRequest::prepare(controller, &key.namespace, server, limit).await?;
     let url = sensor_url(&server.url, sensor).map_err(|error| request.trouble_of_value(&error))?;
     request.call.url = url.into();
     loop {
-        let got = ask(controller, &request, sensor).await;
+        let got = request_pressure(controller, &request, sensor).await;
         if request.repeats(got.as_ref().err().and_then(problem::client)).await? {
             continue;
         }
@@ -32,9 +32,9 @@ pub async fn poll(
     }
 }
 
-async fn ask(
+async fn request_pressure(
     controller: &NodeConfigController,
-    request: &Request<'_>,
+    request: &NodeRequest<'_>,
     sensor: PressureSensor<'_>,
 ) -> Result<PressureReading, ValueError> {
     let answer = controller.outbound.web().get(&request.call).await?;

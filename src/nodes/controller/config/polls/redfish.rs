@@ -5,13 +5,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::PollTrouble;
-use super::request::Request;
+use super::request::NodeRequest;
 use crate::config::NodeConfigController;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_core::facts::Key;
 use ganglion_core::power_curve::KnownCurve;
-use ganglion_nodes_plan::asked::{Question, Server, ValueSource};
+use ganglion_nodes_plan::node_spec::{Question, SourceServer, ValueSource};
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_outbound::client::attempt::host;
 use ganglion_outbound::redfish::{self, Bmc, Inlet, ModelEndpoint};
@@ -27,12 +27,12 @@ const MODEL_PAUSE: Duration = Duration::from_secs(600);
 pub async fn poll(
     controller: &NodeConfigController,
     key: &Key,
-    server: &Server,
+    server: &SourceServer,
     sensor: Option<&str>,
 ) -> Result<Vec<NodeSample>, PollTrouble> {
     let limit = controller.outbound.limits.node;
     let known = controller.polled.state().objects.get(key).and_then(|known| known.sensor.clone());
-    let mut request = Request::prepare(controller, &key.namespace, server, limit).await?;
+    let mut request = NodeRequest::prepare(controller, &key.namespace, server, limit).await?;
     loop {
         let bmc = Bmc::new(controller.outbound.web(), request.call.clone());
         let got = redfish::inlet(&bmc, known.as_ref(), sensor).await;
@@ -58,16 +58,16 @@ fn client<T>(got: &Result<T, redfish::Error>) -> Option<&ganglion_outbound::Erro
 }
 
 /// Reads which model predicts the power. If the machine stops answering, the last model remains in use.
-pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &Server) -> PollOutcome {
-    let asked = ask_model(controller, key, server).await;
-    let outcome = match &asked {
+pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &SourceServer) -> PollOutcome {
+    let answer = ask_model(controller, key, server).await;
+    let outcome = match &answer {
         Ok(_) => PollOutcome::WaitUntil(Instant::now() + MODEL_PAUSE),
         Err(trouble) => trouble.outcome(),
     };
     let power = {
         let mut state = controller.polled.state();
         let Some(known) = state.objects.get_mut(key) else { return outcome };
-        match asked {
+        match answer {
             Ok(model) => {
                 if known.model.as_ref().is_some_and(|before| *before != model) {
                     known.curve = KnownCurve::default();
@@ -76,7 +76,7 @@ pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &S
             }
             Err(trouble) => known.model_problem = Some(trouble.problem),
         }
-        let sources = known.plan.measured().map(|asked| &asked.sources);
+        let sources = known.plan.measured().map(|parsed| &parsed.sources);
         let is_only = sources
             .and_then(|sources| sources.get(&Question::Power))
             .is_some_and(|power| power.source == ValueSource::NamedModel);
@@ -90,9 +90,13 @@ pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &S
     outcome
 }
 
-async fn ask_model(controller: &NodeConfigController, key: &Key, server: &Server) -> Result<Server, PollTrouble> {
+async fn ask_model(
+    controller: &NodeConfigController,
+    key: &Key,
+    server: &SourceServer,
+) -> Result<SourceServer, PollTrouble> {
     let limit = controller.outbound.limits.node;
-    let mut request = Request::prepare(controller, &key.namespace, server, limit).await?;
+    let mut request = NodeRequest::prepare(controller, &key.namespace, server, limit).await?;
     loop {
         let bmc = Bmc::new(controller.outbound.web(), request.call.clone());
         let got = redfish::model(&bmc).await;
@@ -110,18 +114,18 @@ async fn ask_model(controller: &NodeConfigController, key: &Key, server: &Server
 
 /// Server of a model that a machine names. It inherits the TLS settings of `powerConsumption`. It inherits the
 /// credentials only if it is the same server: otherwise the machine could have them sent anywhere.
-fn named(controller: &NodeConfigController, key: &Key, url: &str) -> Server {
+fn named(controller: &NodeConfigController, key: &Key, url: &str) -> SourceServer {
     let state = controller.polled.state();
-    let asked = state.objects.get(key).and_then(|known| known.plan.measured());
-    let power = asked.and_then(|asked| asked.sources.get(&Question::Power)).map(|power| &power.source);
-    let (url, bare) = (url.to_owned(), Server { url: String::new(), secret: None, ca: None, insecure: false });
+    let parsed = state.objects.get(key).and_then(|known| known.plan.measured());
+    let power = parsed.and_then(|parsed| parsed.sources.get(&Question::Power)).map(|power| &power.source);
+    let (url, bare) = (url.to_owned(), SourceServer { url: String::new(), secret: None, ca: None, insecure: false });
     match power {
         Some(ValueSource::V2Inference { server: known, .. }) => {
             let is_same = host(&known.url) == host(&url) && scheme(&known.url) == scheme(&url);
             let secret = known.secret.clone().filter(|_| is_same);
-            Server { url, secret, ca: known.ca.clone(), insecure: known.insecure }
+            SourceServer { url, secret, ca: known.ca.clone(), insecure: known.insecure }
         }
-        _ => Server { url, ..bare },
+        _ => SourceServer { url, ..bare },
     }
 }
 

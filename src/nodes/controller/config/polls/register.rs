@@ -7,11 +7,11 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use crate::config::NodeConfigController;
-use crate::config::keys::{PollKey, SharedSource};
-use crate::config::polled::{NodeState, State};
+use crate::config::polled::{NodeState, NodeStates};
+use crate::config::polled::{PollKey, SharedSource};
 use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_core::facts::Key;
-use ganglion_nodes_plan::asked::{Question, Server, ValueSource};
+use ganglion_nodes_plan::node_spec::{Question, SourceServer, ValueSource};
 use ganglion_outbound::client::attempt::host;
 use ganglion_runtime::polls::PollTarget;
 
@@ -57,7 +57,7 @@ impl NodeConfigController {
         }
     }
 
-    fn join(&self, state: &mut State, key: &Key, poll: PollKey, interval: SignedDuration) {
+    fn join(&self, state: &mut NodeStates, key: &Key, poll: PollKey, interval: SignedDuration) {
         match &poll {
             PollKey::Own(question, _) => {
                 let source = state
@@ -78,7 +78,7 @@ impl NodeConfigController {
         }
     }
 
-    fn leave(&self, state: &mut State, key: &Key, poll: &PollKey) {
+    fn leave(&self, state: &mut NodeStates, key: &Key, poll: &PollKey) {
         let PollKey::Shared(source) = poll else {
             self.polls.remove(poll.clone());
             return;
@@ -131,10 +131,10 @@ impl NodeConfigController {
 
 /// Polls that this NodeConfig needs, with their intervals.
 fn required_polls(key: &Key, known: &NodeState) -> HashMap<PollKey, SignedDuration> {
-    let Some(asked) = known.plan.measured() else { return HashMap::new() };
+    let Some(parsed) = known.plan.measured() else { return HashMap::new() };
     let namespace = || key.namespace.clone();
     let shared = |source| Some(PollKey::Shared(Arc::new(source)));
-    let model = |server: &Server, format| {
+    let model = |server: &SourceServer, format| {
         shared(SharedSource::Model { namespace: namespace(), server: server.clone(), format })
     };
     let poll = |question: Question, source: &ValueSource| match source {
@@ -151,6 +151,6 @@ fn required_polls(key: &Key, known: &NodeState) -> HashMap<PollKey, SignedDurati
         ValueSource::V2Inference { server, format } => model(known.model.as_ref().unwrap_or(server), *format),
         ValueSource::NamedModel => known.model.as_ref().and_then(|server| model(server, CpuUsageFormat::Percent)),
     };
-    let all = asked.sources.iter();
+    let all = parsed.sources.iter();
     all.filter_map(|(question, one)| Some((poll(*question, &one.source)?, one.interval))).collect()
 }

@@ -7,7 +7,7 @@ use super::{PollTrouble, problem};
 use crate::config::NodeConfigController;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::refs::{Auth, SecretRef};
-use ganglion_nodes_plan::asked::Server;
+use ganglion_nodes_plan::node_spec::SourceServer;
 use ganglion_nodes_plan::readings::Problem;
 use ganglion_outbound as clients;
 use ganglion_outbound::client::attempt::{AskedServer, Asker, Attempt, SECRET_PAUSE, Withheld, WithheldWhy};
@@ -15,23 +15,23 @@ use ganglion_outbound::redfish;
 use ganglion_outbound::value::ValueError;
 
 /// Requests to one server.
-pub struct Request<'a>(Attempt<'a>);
+pub struct NodeRequest<'a>(Attempt<'a>);
 
-impl<'a> Request<'a> {
+impl<'a> NodeRequest<'a> {
     /// Prepares a request with an answer of at most `limit` bytes. Fails if a Secret cannot be read or if the server
     /// refused its login recently.
     pub async fn prepare(
         controller: &'a NodeConfigController,
         namespace: &'a str,
-        server: &'a Server,
+        server: &'a SourceServer,
         limit: usize,
     ) -> Result<Self, PollTrouble> {
-        let NodeConfigController { ctx, outbound, polled, .. } = controller;
+        let NodeConfigController { ctx, outbound, .. } = controller;
         let basic = server.secret.as_ref().map(|name| SecretRef { name: name.clone() });
         let auth = basic.map(|basic| Cow::Owned(Auth { bearer: None, basic: Some(basic) }));
         let (url, ca, insecure) = (server.url.as_str(), server.ca.as_ref(), server.insecure);
         let server = AskedServer { url, namespace, auth, ca, insecure, limit };
-        Ok(Self(Attempt::prepare(Asker { ctx, outbound, logins: &polled.logins }, server).await?))
+        Ok(Self(Attempt::prepare(Asker { ctx, outbound }, server).await?))
     }
 
     /// See [`Attempt::repeats`].
@@ -50,7 +50,7 @@ impl<'a> Request<'a> {
     }
 }
 
-impl<'a> Deref for Request<'a> {
+impl<'a> Deref for NodeRequest<'a> {
     type Target = Attempt<'a>;
 
     fn deref(&self) -> &Attempt<'a> {
@@ -58,7 +58,7 @@ impl<'a> Deref for Request<'a> {
     }
 }
 
-impl DerefMut for Request<'_> {
+impl DerefMut for NodeRequest<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
     }

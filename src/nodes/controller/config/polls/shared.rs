@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::{PollTrouble, usage};
 use crate::config::NodeConfigController;
-use crate::config::keys::SharedSource;
+use crate::config::polled::SharedSource;
 use ganglion_core::facts::{Key, Requests};
-use ganglion_nodes_plan::asked::Question;
+use ganglion_nodes_plan::node_spec::Question;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::polls::PollOutcome;
 use usage::Machine;

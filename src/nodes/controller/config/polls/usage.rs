@@ -8,12 +8,12 @@ use std::time::Duration;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 
-use super::request::Request;
+use super::request::NodeRequest;
 use super::{PollTrouble, problem};
 use crate::config::NodeConfigController;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_core::facts::Requests;
-use ganglion_nodes_plan::asked::Server;
+use ganglion_nodes_plan::node_spec::SourceServer;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_outbound::client::objects::{ReadError, api_words};
 use ganglion_outbound::node_usage::{MeasuredNode, NodeStatistic, UsageStatistic, measured_nodes};
@@ -42,16 +42,16 @@ pub type UsageOfNodes = Vec<Result<Vec<NodeSample>, Problem>>;
 pub async fn prometheus(
     controller: &NodeConfigController,
     namespace: &str,
-    server: &Server,
+    server: &SourceServer,
     (window, label): (SignedDuration, &str),
     machines: &[Machine],
 ) -> Result<UsageOfNodes, PollTrouble> {
     let window = Duration::try_from(window).unwrap_or_default();
     let limit = controller.outbound.limits.nodes;
-    let mut request = Request::prepare(controller, namespace, server, limit).await?;
+    let mut request = NodeRequest::prepare(controller, namespace, server, limit).await?;
     let [cpu, cpu_deviation, memory, memory_deviation] = loop {
-        let asked = UsageStatistic::ALL.map(|statistic| ask(controller, &request, statistic, (window, label)));
-        let got = join_all(asked).await;
+        let queries = UsageStatistic::ALL.map(|statistic| query(controller, &request, statistic, (window, label)));
+        let got = join_all(queries).await;
         let failed = got.iter().find_map(|one| one.as_ref().err());
         if request.repeats(failed.and_then(problem::client)).await? {
             continue;
@@ -75,9 +75,9 @@ pub async fn prometheus(
     Ok(machines.iter().map(of).collect())
 }
 
-async fn ask(
+async fn query(
     controller: &NodeConfigController,
-    request: &Request<'_>,
+    request: &NodeRequest<'_>,
     statistic: UsageStatistic,
     (window, label): (Duration, &str),
 ) -> Result<NodeStatistic, ValueError> {

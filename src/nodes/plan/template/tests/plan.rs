@@ -3,7 +3,8 @@
 use kube::ResourceExt;
 
 use super::*;
-use crate::template::plan::{MAX_WRITES, Renders, TemplatePlan, Write, observe, plan};
+use crate::template::parsed::parse_selector;
+use crate::template::plan::{ConfigWrite, MAX_WRITES, Renders, TemplatePlan, observe, plan};
 use ganglion_api::marks;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::reasons::NodeReason;
@@ -17,7 +18,7 @@ struct Scene {
     world: World,
     version: u64,
     template: NodeConfigTemplate,
-    compiled: Compiled,
+    compiled: CompiledTemplate,
     renders: Renders,
 }
 
@@ -76,18 +77,18 @@ impl Scene {
         plan.writes.iter().map(|write| self.perform(write)).collect()
     }
 
-    fn perform(&mut self, write: &Write) -> String {
+    fn perform(&mut self, write: &ConfigWrite) -> String {
         match write {
-            Write::Create { name, spec } => {
+            ConfigWrite::Create { name, spec } => {
                 self.config(name, &spec.node_name, json!([owner("all", "t")]));
                 self.set(name, |config| config.spec = NodeConfigSpec::clone(spec));
                 format!("create {name}")
             }
-            Write::Change { config, spec } => {
+            ConfigWrite::Change { config, spec } => {
                 self.set(&config.name_any(), |config| config.spec = NodeConfigSpec::clone(spec));
                 format!("change {}", config.name_any())
             }
-            Write::Delete { config } => {
+            ConfigWrite::Delete { config } => {
                 let version = self.version();
                 let name = config.name_any();
                 let id = Identity { key: Key::new("n", name.clone()), uid: name.clone(), version };
@@ -261,8 +262,8 @@ fn a_selector_that_can_match_nothing_is_refused() {
         (json!({"key": "a", "operator": "Exists", "values": ["b"]}), "takes none"),
     ] {
         let selector = serde_json::from_value(json!({"matchExpressions": [term]})).unwrap();
-        let refused = selector::parse(&selector).unwrap_err();
+        let refused = parse_selector(&selector).unwrap_err();
         assert!(refused.contains(words) && refused.contains("matchExpressions[0]"), "{refused}");
     }
-    assert!(selector::parse(&Default::default()).unwrap().matches(&worker().labels));
+    assert!(parse_selector(&Default::default()).unwrap().matches(&worker().labels));
 }

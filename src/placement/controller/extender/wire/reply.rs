@@ -35,7 +35,7 @@ pub struct RejectedNode {
 #[derive(Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct FilterResult<'r> {
-    nodes: Option<NodeList<'r>>,
+    nodes: Option<NodeListBody<'r>>,
     node_names: Option<Vec<&'r str>>,
     failed_nodes: Option<Reasons<'r>>,
     failed_and_unresolvable_nodes: Option<Reasons<'r>>,
@@ -44,7 +44,7 @@ struct FilterResult<'r> {
 
 /// A `NodeList`, which has JSON tags.
 #[derive(Serialize)]
-struct NodeList<'r> {
+struct NodeListBody<'r> {
     metadata: ListMeta,
     items: Vec<&'r RawValue>,
 }
@@ -96,7 +96,7 @@ pub fn filter_reply(request: &ExtenderRequest<'_>, rejections: &[Option<Rejected
         CandidateNodes::Nodes(nodes) => {
             let items: Vec<_> = fitting.filter_map(|outcome| Some(nodes.get(outcome.at)?.raw)).collect();
             capacity = items.iter().fold(capacity, |sum, raw| sum.saturating_add(raw.get().len() + 1));
-            result.nodes = Some(NodeList { metadata: ListMeta {}, items });
+            result.nodes = Some(NodeListBody { metadata: ListMeta {}, items });
         }
     }
     result.failed_nodes = Some(failed);
@@ -120,7 +120,7 @@ pub fn prioritize_reply(request: &ExtenderRequest<'_>, scores: &[u8]) -> Vec<u8>
 }
 
 /// Result for a name.
-struct Outcome<'r> {
+struct NamedResult<'r> {
     name: &'r str,
     /// Index of the first candidate with this name.
     at: usize,
@@ -129,8 +129,8 @@ struct Outcome<'r> {
 }
 
 /// Distinct names with their strictest rejection, in the order of the request.
-fn outcomes<'r>(candidates: &'r CandidateNodes<'_>, rejections: &'r [Option<RejectedNode>]) -> Vec<Outcome<'r>> {
-    let mut outcomes: Vec<Outcome<'r>> = Vec::with_capacity(candidates.len());
+fn outcomes<'r>(candidates: &'r CandidateNodes<'_>, rejections: &'r [Option<RejectedNode>]) -> Vec<NamedResult<'r>> {
+    let mut outcomes: Vec<NamedResult<'r>> = Vec::with_capacity(candidates.len());
     let mut known: HashMap<&str, usize, RandomState> =
         HashMap::with_capacity_and_hasher(candidates.len(), RandomState::default());
     for (at, name) in candidates.names().enumerate() {
@@ -138,7 +138,7 @@ fn outcomes<'r>(candidates: &'r CandidateNodes<'_>, rejections: &'r [Option<Reje
         match known.entry(name) {
             Entry::Vacant(entry) => {
                 entry.insert(outcomes.len());
-                outcomes.push(Outcome { name, at, rejected });
+                outcomes.push(NamedResult { name, at, rejected });
             }
             Entry::Occupied(entry) => {
                 if let Some(earlier) = outcomes.get_mut(*entry.get())

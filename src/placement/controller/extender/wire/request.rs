@@ -107,13 +107,13 @@ fn node_name(raw: &RawValue) -> Option<Cow<'_, str>> {
     let mut parser = serde_json::Deserializer::from_str(raw.get());
     // The search returns an error to end early, since parsing the rest would take most of the time. The text is valid
     // JSON already.
-    let _ = FindName { name: &mut name, path: &[Key::Metadata, Key::Name] }.deserialize(&mut parser);
+    let _ = FindName { name: &mut name, path: &[MemberKey::Metadata, MemberKey::Name] }.deserialize(&mut parser);
     name
 }
 
 /// A key of the protocol, in any letter case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
+enum MemberKey {
     Pod,
     Nodes,
     NodeNames,
@@ -123,7 +123,7 @@ enum Key {
     Other,
 }
 
-impl<'de> Deserialize<'de> for Key {
+impl<'de> Deserialize<'de> for MemberKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_identifier(KeyVisitor)
     }
@@ -132,23 +132,23 @@ impl<'de> Deserialize<'de> for Key {
 struct KeyVisitor;
 
 impl Visitor<'_> for KeyVisitor {
-    type Value = Key;
+    type Value = MemberKey;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E>(self, key: &str) -> Result<Key, E> {
+    fn visit_str<E>(self, key: &str) -> Result<MemberKey, E> {
         let keys = [
-            ("Pod", Key::Pod),
-            ("Nodes", Key::Nodes),
-            ("NodeNames", Key::NodeNames),
-            ("items", Key::Items),
-            ("metadata", Key::Metadata),
-            ("name", Key::Name),
+            ("Pod", MemberKey::Pod),
+            ("Nodes", MemberKey::Nodes),
+            ("NodeNames", MemberKey::NodeNames),
+            ("items", MemberKey::Items),
+            ("metadata", MemberKey::Metadata),
+            ("name", MemberKey::Name),
         ];
         let found = keys.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(key));
-        Ok(found.map_or(Key::Other, |(_, key)| key))
+        Ok(found.map_or(MemberKey::Other, |(_, key)| key))
     }
 }
 
@@ -173,13 +173,15 @@ impl<'de> Visitor<'de> for ArgsVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Args<'de>, A::Error> {
         let mut args = Args::default();
-        while let Some(key) = members.next_key::<Key>()? {
+        while let Some(key) = members.next_key::<MemberKey>()? {
             match key {
-                Key::Pod => args.pod = members.next_value()?,
-                Key::Nodes => args.nodes = members.next_value_seed(NodeList { max: self.max_nodes })?,
-                Key::NodeNames => args.names = members.next_value_seed(List::new(self.max_nodes))?,
+                MemberKey::Pod => args.pod = members.next_value()?,
+                MemberKey::Nodes => args.nodes = members.next_value_seed(NodeList { max: self.max_nodes })?,
+                MemberKey::NodeNames => args.names = members.next_value_seed(List::new(self.max_nodes))?,
                 // Skipped without recursion at any depth.
-                Key::Items | Key::Metadata | Key::Name | Key::Other => _ = members.next_value::<IgnoredAny>()?,
+                MemberKey::Items | MemberKey::Metadata | MemberKey::Name | MemberKey::Other => {
+                    _ = members.next_value::<IgnoredAny>()?
+                }
             }
         }
         Ok(args)
@@ -213,8 +215,8 @@ impl<'de> Visitor<'de> for NodeList {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
         let mut items = None;
-        while let Some(key) = members.next_key::<Key>()? {
-            if key == Key::Items {
+        while let Some(key) = members.next_key::<MemberKey>()? {
+            if key == MemberKey::Items {
                 items = members.next_value_seed(List::new(self.max))?;
             } else {
                 members.next_value::<IgnoredAny>()?;
@@ -319,7 +321,7 @@ impl<'de> Visitor<'de> for NameVisitor {
 /// Stores the string at a path of keys and then fails, so that the rest is not parsed.
 struct FindName<'s, 'de> {
     name: &'s mut Option<Cow<'de, str>>,
-    path: &'static [Key],
+    path: &'static [MemberKey],
 }
 
 impl<'de> DeserializeSeed<'de> for FindName<'_, 'de> {
@@ -344,7 +346,7 @@ impl<'de> Visitor<'de> for FindName<'_, 'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let Some((wanted, rest)) = self.path.split_first() else { return Ok(()) };
-        while let Some(key) = members.next_key::<Key>()? {
+        while let Some(key) = members.next_key::<MemberKey>()? {
             if key == *wanted {
                 members.next_value_seed(FindName { name: &mut *self.name, path: rest })?;
             } else {

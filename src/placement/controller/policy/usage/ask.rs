@@ -49,13 +49,13 @@ impl From<Withheld> for UsageTrouble {
 }
 
 /// Responses by statistic.
-type Statistics = HashMap<Statistic, NodeStatistic>;
+type Responses = HashMap<Statistic, NodeStatistic>;
 
 impl UsagePublisher {
     /// Queries Prometheus and annotates the nodes whose usage changed.
     pub async fn publish(&self, publication: &Arc<Publication>) -> Result<UsageReport, UsageTrouble> {
         let at = self.ctx.now();
-        let (host, statistics) = self.ask(publication).await?;
+        let (host, statistics) = self.query_server(publication).await?;
         let usage = |node: &NodeFact| usage(&statistics, node, at);
         let most = publication.max_age;
         let UsagePlan { writes, coverage } = self.ctx.store.read(|world| {
@@ -66,9 +66,9 @@ impl UsagePublisher {
         ended(written, host, coverage)
     }
 
-    async fn ask(&self, publication: &Publication) -> Result<(String, Statistics), UsageTrouble> {
+    async fn query_server(&self, publication: &Publication) -> Result<(String, Responses), UsageTrouble> {
         let server = &publication.server;
-        let asker = Asker { ctx: &self.ctx, outbound: &self.outbound, logins: &self.logins };
+        let asker = Asker { ctx: &self.ctx, outbound: &self.outbound };
         let asked = AskedServer {
             url: &server.url,
             namespace: server.namespace.as_deref().unwrap_or_default(),
@@ -93,7 +93,7 @@ impl UsagePublisher {
 
     /// Sends all queries. The first one must succeed before the others are sent, so that a wrong password is sent only
     /// once.
-    async fn answers(&self, publication: &Publication, call: &Call) -> Result<Statistics, ValueError> {
+    async fn answers(&self, publication: &Publication, call: &Call) -> Result<Responses, ValueError> {
         let label = &publication.label;
         let answer = |statistic: Statistic, query: &str| {
             let url = query_url(&call.url, query);
@@ -104,7 +104,7 @@ impl UsagePublisher {
             }
         };
         let mut queries = publication.queries.iter();
-        let mut all = Statistics::new();
+        let mut all = Responses::new();
         if let Some((statistic, query)) = queries.next() {
             all.extend([answer(*statistic, query).await?]);
         }
@@ -122,14 +122,14 @@ fn ended(written: Written, host: String, coverage: UsageCoverage) -> Result<Usag
 }
 
 /// Usage of a node, or the reason why it is unknown.
-fn usage(statistics: &Statistics, node: &NodeFact, at: Timestamp) -> Result<NodeUsage, String> {
+fn usage(statistics: &Responses, node: &NodeFact, at: Timestamp) -> Result<NodeUsage, String> {
     let name = &node.id.key.name;
     let addresses: Vec<IpAddr> = node.addresses.iter().filter_map(|one| one.parse().ok()).collect();
     let number = |statistic| {
         let none = || ValueError::NoReading("it was not queried".to_owned());
         statistics.get(&statistic).ok_or_else(none)?.number(name, &addresses)
     };
-    NodeUsage::of(|statistic| number(statistic).ok(), at).ok_or_else(|| match number(Statistic::Samples) {
+    NodeUsage::new(|statistic| number(statistic).ok(), at).ok_or_else(|| match number(Statistic::Samples) {
         Err(error) => error.to_string(),
         Ok(_) => format!("it has fewer than {LEAST_SAMPLES} samples of node {name} in the window"),
     })

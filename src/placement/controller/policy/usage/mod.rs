@@ -25,7 +25,6 @@ use ganglion_core::namespaces::Namespaces;
 use ganglion_core::world::World;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_outbound::client::attempt::host;
-use ganglion_outbound::client::login::Logins;
 use ganglion_placement_plan::publish::plan::{NodeAnnotations, expired};
 use ganglion_placement_plan::publish::publication::{Publication, publisher};
 use ganglion_placement_plan::publish::report::UsageReport;
@@ -51,12 +50,11 @@ pub struct UsagePublisher {
     outbound: Arc<OutboundClient>,
     namespaces: Namespaces,
     polls: Arc<PollSet<Arc<Publication>>>,
-    logins: Logins,
-    state: Mutex<State>,
+    state: Mutex<UsageState>,
 }
 
 #[derive(Default)]
-struct State {
+struct UsageState {
     /// Options of the elected policy.
     elected: Option<Arc<Publication>>,
     /// Result of its last poll.
@@ -67,11 +65,11 @@ struct State {
 
 impl UsagePublisher {
     pub fn new(ctx: Context, outbound: Arc<OutboundClient>, namespaces: Namespaces) -> Self {
-        let (polls, logins, state) = (Arc::default(), Logins::default(), Mutex::default());
-        Self { ctx, outbound, namespaces, polls, logins, state }
+        let (polls, state) = (Arc::default(), Mutex::default());
+        Self { ctx, outbound, namespaces, polls, state }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, UsageState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -88,7 +86,7 @@ impl UsagePublisher {
         if let Some(publication) = &elected {
             self.polls.put(Arc::clone(publication), self.target(publication));
         }
-        *state = State { elected, report: None, foreign: std::mem::take(&mut state.foreign) };
+        *state = UsageState { elected, report: None, foreign: std::mem::take(&mut state.foreign) };
         drop(state);
         let all = self.ctx.store.read(|world| {
             let named = world.policies().filter(|policy| policy.spec.publish_usage.is_some());
@@ -100,7 +98,7 @@ impl UsagePublisher {
     /// State of publishing; None if the policy has no `publishUsage`.
     pub fn report(&self, policy: &PlacementPolicy) -> Option<UsageReport> {
         let options = policy.spec.publish_usage.as_ref()?;
-        if let Err(problem) = Publication::of(policy, options, self.namespaces) {
+        if let Err(problem) = Publication::parse(policy, options, self.namespaces) {
             return Some(UsageReport::Problem(problem));
         }
         let state = self.state();
@@ -130,7 +128,7 @@ impl UsagePublisher {
     }
 
     /// Stores the result of a poll and enqueues the policy if the result changed.
-    fn take(&self, publication: &Arc<Publication>, report: UsageReport) {
+    fn store_report(&self, publication: &Arc<Publication>, report: UsageReport) {
         let mut state = self.state();
         let is_current = state.elected.as_ref() == Some(publication);
         if !is_current || state.report.as_ref() == Some(&report) {
@@ -178,7 +176,7 @@ impl Poller for UsagePublisher {
         if outcome == PollOutcome::Failed {
             self.retry_in_time(&publication);
         }
-        self.take(&publication, report);
+        self.store_report(&publication, report);
         outcome
     }
 
@@ -188,7 +186,7 @@ impl Poller for UsagePublisher {
             BrokenOff::Panic => (PolicyReason::AnswerInvalid, "a bug in the operator; see its log".to_owned()),
         };
         self.retry_in_time(publication);
-        self.take(publication, UsageReport::Problem(problem));
+        self.store_report(publication, UsageReport::Problem(problem));
     }
 }
 

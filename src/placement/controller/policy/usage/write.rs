@@ -57,7 +57,7 @@ impl UsagePublisher {
                 Err(error) => {
                     if written.problem.is_none() {
                         info!(node = node.name, %error, "node not annotated");
-                        written.problem = Some(words(&node, &error));
+                        written.problem = Some(message(&node, &error));
                     }
                     if !matches!(error, Error::Denied(_) | Error::Malformed(_)) {
                         written.stopped = true;
@@ -94,7 +94,7 @@ pub fn mark(world: &World, node: &Key) -> Option<(Key, String)> {
     Some((node.clone(), at.clone()))
 }
 
-fn words(node: &Key, error: &Error) -> String {
+fn message(node: &Key, error: &Error) -> String {
     let why = match error {
         Error::Forbidden(_) => {
             "the operator may not patch nodes: install kustomize/components/publish-usage, which grants it".to_owned()

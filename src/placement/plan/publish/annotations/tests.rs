@@ -37,7 +37,7 @@ fn numbers() -> HashMap<Statistic, f64> {
 }
 
 fn of(numbers: &HashMap<Statistic, f64>, at: i64) -> Option<NodeUsage> {
-    NodeUsage::of(|statistic| numbers.get(&statistic).copied(), second(at))
+    NodeUsage::new(|statistic| numbers.get(&statistic).copied(), second(at))
 }
 
 /// The usage with one number changed.

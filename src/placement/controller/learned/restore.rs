@@ -1,6 +1,5 @@
-//! Learning of policies from pods, on every replica. Restores saved values first; the replica is not ready until then.
+//! Reads the saved values of all policies when the process starts.
 
-use std::future::Future;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -8,16 +7,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
-use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use ganglion_api::placement_policy::PlacementPolicy;
-use ganglion_placement::cache::PlacementCache;
-use ganglion_placement_plan::memory::{SavedMemory, map_name};
-use ganglion_runtime::watch::Readiness;
-
-/// Interval between two learning steps.
-const PAUSE: Duration = Duration::from_secs(1);
+use ganglion_placement_plan::learned::{LearnedValues, map_name};
 
 /// Number of concurrent reads of ConfigMaps.
 const READERS: usize = 8;
@@ -29,48 +22,12 @@ const RETRY: Duration = Duration::from_secs(1);
 /// refuses requests until it has loaded the roles.
 const REFUSALS: u32 = 30;
 
-/// Restores the values saved in this namespace, and then learns until `stop`.
-pub fn learn(
-    client: Client,
-    namespace: String,
-    placement: PlacementCache,
-    timeout: Duration,
-    ready: &Readiness,
-    stop: CancellationToken,
-) -> impl Future<Output = ()> + use<> {
-    // Registers now, not when the task first runs.
-    let mut awaited = ready.expect_one();
-    let ready = ready.clone();
-    let learning = async move {
-        placement.restore(saved(&client, &namespace, timeout).await);
-        awaited.ready();
-        ready.ready().await;
-        loop {
-            let placement = placement.clone();
-            // A learning step may examine every pod.
-            let learned = tokio::task::spawn_blocking(move || placement.learn(Timestamp::now())).await;
-            if let Err(failed) = learned
-                && failed.is_panic()
-            {
-                std::panic::resume_unwind(failed.into_panic());
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-    };
-    async move {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = learning => {}
-        }
-    }
-}
-
 /// Reads the saved values, by the uid of the policy; empty if the operator may not read them.
-async fn saved(client: &Client, namespace: &str, timeout: Duration) -> Vec<(String, SavedMemory)> {
+pub async fn read_saved(client: &Client, namespace: &str, timeout: Duration) -> Vec<(String, LearnedValues)> {
     let mut refusals = 0;
     loop {
-        match tokio::time::timeout(timeout, maps(client, namespace)).await {
-            Ok(Ok(maps)) => return maps.iter().flat_map(read).collect(),
+        match tokio::time::timeout(timeout, read_maps(client, namespace)).await {
+            Ok(Ok(maps)) => return maps.iter().flat_map(parse).collect(),
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
                 refusals += 1;
                 if refusals == REFUSALS {
@@ -87,7 +44,7 @@ async fn saved(client: &Client, namespace: &str, timeout: Duration) -> Vec<(Stri
 
 /// Reads the ConfigMaps of the existing policies. Reads them by name, so that the operator does not need the permission
 /// to list other ConfigMaps in its namespace.
-async fn maps(client: &Client, namespace: &str) -> kube::Result<Vec<ConfigMap>> {
+async fn read_maps(client: &Client, namespace: &str) -> kube::Result<Vec<ConfigMap>> {
     let policies = Api::<PlacementPolicy>::all(client.clone()).list_metadata(&ListParams::default()).await?;
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let names: Vec<String> = policies.iter().filter_map(|policy| policy.uid()).map(|uid| map_name(&uid)).collect();
@@ -99,8 +56,8 @@ async fn maps(client: &Client, namespace: &str) -> kube::Result<Vec<ConfigMap>> 
 }
 
 /// Parses a ConfigMap for each of its owners; empty if it cannot be parsed.
-fn read(map: &ConfigMap) -> Vec<(String, SavedMemory)> {
-    match SavedMemory::read(map, Timestamp::now()) {
+fn parse(map: &ConfigMap) -> Vec<(String, LearnedValues)> {
+    match LearnedValues::read(map, Timestamp::now()) {
         Ok(saved) => {
             info!(name = map.name_any(), at = %saved.saved_at, "the saved values of a policy are restored");
             map.owner_references().iter().map(|owner| (owner.uid.clone(), saved.clone())).collect()

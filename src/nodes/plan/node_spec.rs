@@ -56,7 +56,7 @@ impl Question {
     }
 
     /// Question whose answer contains this value.
-    pub fn of(value: NodeValue) -> Self {
+    pub fn about(value: NodeValue) -> Self {
         match value {
             NodeValue::InletTemperature => Self::InletTemperature,
             NodeValue::DifferentialPressure => Self::DifferentialPressure,
@@ -79,7 +79,7 @@ impl Question {
 
 /// Address, credentials and TLS settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Server {
+pub struct SourceServer {
     pub url: String,
     /// Name of the Secret with user and password.
     pub secret: Option<String>,
@@ -94,21 +94,21 @@ pub enum ValueSource {
     /// Fixed values, without a server.
     Fake,
     Redfish {
-        server: Server,
+        server: SourceServer,
         sensor: Option<String>,
     },
     DifferentialPressureApi {
-        server: Server,
+        server: SourceServer,
         sensor: Option<String>,
     },
     Prometheus {
-        server: Server,
+        server: SourceServer,
         window: SignedDuration,
         label: String,
     },
     MetricsServer,
     V2Inference {
-        server: Server,
+        server: SourceServer,
         format: CpuUsageFormat,
     },
     /// The model that the endpoint provider names.
@@ -117,17 +117,17 @@ pub enum ValueSource {
 
 /// A source and its interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AskedSource {
+pub struct ParsedSource {
     pub source: ValueSource,
     pub interval: SignedDuration,
 }
 
 /// Requested measurements of a NodeConfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct ParsedNodeSpec {
     pub node: String,
     pub suspended: bool,
-    pub sources: BTreeMap<Question, AskedSource>,
+    pub sources: BTreeMap<Question, ParsedSource>,
 }
 
 /// Invalid spec field. The schema rejects most of these; an object may be older than the schema.
@@ -139,7 +139,7 @@ pub struct SpecProblem {
     problem: String,
 }
 
-impl Asked {
+impl ParsedNodeSpec {
     /// Parses a spec.
     pub fn parse(spec: &NodeConfigSpec) -> Result<Self, SpecProblem> {
         let nothing = (MetricsCollector::default(), Predictor::default());
@@ -155,35 +155,35 @@ impl Asked {
         let mut sources = BTreeMap::new();
         for (question, term) in terms {
             if let Some(term) = term {
-                sources.insert(question, asked(question, term)?);
+                sources.insert(question, parse_source(question, term)?);
             }
         }
         let provider = sources.get(&Question::Model).cloned();
-        if let Some(AskedSource { source, interval }) = provider {
+        if let Some(ParsedSource { source, interval }) = provider {
             // A fake provider implies a fake model.
             let source = if source == ValueSource::Fake { source } else { ValueSource::NamedModel };
-            sources.entry(Question::Power).or_insert(AskedSource { source, interval });
+            sources.entry(Question::Power).or_insert(ParsedSource { source, interval });
         }
         let predicted = sources.get(&Question::Power).map(|power| (power.source != ValueSource::Fake, power.interval));
         if let Some((true, interval)) = predicted {
-            sources.entry(Question::Usage).or_insert(AskedSource { source: ValueSource::MetricsServer, interval });
+            sources.entry(Question::Usage).or_insert(ParsedSource { source: ValueSource::MetricsServer, interval });
         }
         Ok(Self { node: spec.node_name.clone(), suspended: spec.suspend.unwrap_or(false), sources })
     }
 
     /// Requested values, in the order of the status.
     pub fn values(&self) -> impl Iterator<Item = NodeValue> + '_ {
-        NodeValue::ALL.into_iter().filter(|value| self.sources.contains_key(&Question::of(*value)))
+        NodeValue::ALL.into_iter().filter(|value| self.sources.contains_key(&Question::about(*value)))
     }
 
     /// Interval between two measurements of this value; the default interval if the value is not requested.
     pub fn interval(&self, value: NodeValue) -> SignedDuration {
-        self.sources.get(&Question::of(value)).map_or(INTERVAL, |asked| asked.interval)
+        self.sources.get(&Question::about(value)).map_or(INTERVAL, |source| source.interval)
     }
 
     /// Longest interval between two measurements, over all sources.
     pub fn longest_interval(&self) -> SignedDuration {
-        self.sources.values().map(|asked| asked.interval).max().unwrap_or(INTERVAL)
+        self.sources.values().map(|source| source.interval).max().unwrap_or(INTERVAL)
     }
 
     /// Values that the prediction needs.
@@ -195,7 +195,7 @@ impl Asked {
     }
 }
 
-fn asked(question: Question, term: &EndpointTerm) -> Result<AskedSource, SpecProblem> {
+fn parse_source(question: Question, term: &EndpointTerm) -> Result<ParsedSource, SpecProblem> {
     let wrong = |member, problem| SpecProblem { field: question.field(), member, problem };
     let server = || {
         let url = term.endpoint.clone().unwrap_or_default();
@@ -204,7 +204,7 @@ fn asked(question: Question, term: &EndpointTerm) -> Result<AskedSource, SpecPro
             return Err(wrong(".endpoint", "an http or https address is needed".to_owned()));
         }
         let secret = term.basic_auth_secret.as_ref().map(|secret| secret.name.clone());
-        Ok(Server { url, secret, ca: term.ca.clone(), insecure: term.insecure_skip_verify.unwrap_or(false) })
+        Ok(SourceServer { url, secret, ca: term.ca.clone(), insecure: term.insecure_skip_verify.unwrap_or(false) })
     };
     let span = |text: &Option<DurationText>, unset, member, least: i64, most: i64, good: &str| {
         let Some(text) = text else { return Ok(unset) };
@@ -232,7 +232,7 @@ fn asked(question: Question, term: &EndpointTerm) -> Result<AskedSource, SpecPro
         _ => return Err(wrong(".type", format!("it must be one of {}", types(question)))),
     };
     let interval = span(&term.fetch_interval, INTERVAL, ".fetchInterval", 1, 3600, "it must be 1s to 1h")?;
-    Ok(AskedSource { source, interval })
+    Ok(ParsedSource { source, interval })
 }
 
 fn types(question: Question) -> &'static str {

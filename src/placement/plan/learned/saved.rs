@@ -1,7 +1,4 @@
-//! Learned values of a policy, saved across restarts as a text of bounded size in a ConfigMap.
-//!
-//! Owns the format of the text and its validation. Events after the save are learned from the existing objects:
-//! failures by their finish time, new pods by their creation time. So no event counts twice.
+//! The text in the ConfigMap of a policy: its format, its bounds, its validation, and when it is written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +8,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::pigeon::LearnedDemand;
-use super::reward::RewardMemory;
+use super::rewards::LearnedRewards;
+use crate::pigeon::LearnedDemand;
 
 /// Key of the text in the ConfigMap.
-pub const MEMORY_KEY: &str = "memory.json";
+pub const SAVED_KEY: &str = "memory.json";
 
 /// Name of the ConfigMap of the policy with this uid. A policy that is deleted and created again gets a new ConfigMap.
 pub fn map_name(uid: &str) -> String {
@@ -37,7 +34,7 @@ const MAX_AHEAD: SignedDuration = SignedDuration::from_mins(5);
 /// Saved learned values of one policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SavedMemory {
+pub struct LearnedValues {
     /// Time of the save: all events up to it are included. Whole seconds, like times in the Kubernetes API.
     pub saved_at: Timestamp,
     /// Time at which running pods were last rewarded.
@@ -66,7 +63,7 @@ pub enum SaveResult {
 /// Content of the ConfigMap after the last read or write of this process.
 #[derive(Clone, Debug)]
 pub struct LastSave {
-    pub learned: Arc<SavedMemory>,
+    pub learned: Arc<LearnedValues>,
     pub result: SaveResult,
     /// Time of the write; None if this process has not written the ConfigMap.
     pub written_at: Option<Timestamp>,
@@ -78,12 +75,12 @@ pub enum SavePlan {
     /// Nothing needs to be saved: the learned values are in this state.
     Skip(SaveResult),
     /// Saves these values, unless the ConfigMap already contains them.
-    Save(Arc<SavedMemory>),
+    Save(Arc<LearnedValues>),
 }
 
 impl SavePlan {
     /// Plans a save for a policy that learns. `learned` is None if it has not begun to learn.
-    pub fn new(learned: Option<&Arc<SavedMemory>>, last: Option<&LastSave>, now: Timestamp) -> Self {
+    pub fn new(learned: Option<&Arc<LearnedValues>>, last: Option<&LastSave>, now: Timestamp) -> Self {
         let Some(learned) = learned else { return Self::Skip(SaveResult::NotStarted) };
         match last {
             Some(last) if !last.is_due(learned, now) => Self::Skip(last.result),
@@ -94,15 +91,15 @@ impl SavePlan {
 
 impl LastSave {
     /// Whether the values changed, and the last write is long enough ago.
-    fn is_due(&self, learned: &SavedMemory, now: Timestamp) -> bool {
+    fn is_due(&self, learned: &LearnedValues, now: Timestamp) -> bool {
         !self.learned.is_like(learned) && self.written_at.is_none_or(|at| now.duration_since(at) >= SAVE_INTERVAL)
     }
 }
 
 /// Reason why a saved text is rejected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum MemoryError {
-    #[error("it has no key {MEMORY_KEY}")]
+pub enum SavedTextError {
+    #[error("it has no key {SAVED_KEY}")]
     Missing,
     #[error("it has {0} bytes, more than {MAX_TEXT}")]
     TooLong(usize),
@@ -114,9 +111,9 @@ pub enum MemoryError {
     Future(Timestamp),
 }
 
-impl SavedMemory {
+impl LearnedValues {
     /// Values to save now, without rewards. Schedulers without learned demand are left out.
-    pub fn of(now: Timestamp, mut demand: BTreeMap<String, LearnedDemand>) -> Self {
+    pub fn of_demand(now: Timestamp, mut demand: BTreeMap<String, LearnedDemand>) -> Self {
         demand.retain(|_, demand| demand.arrivals > 0);
         let saved_at = Timestamp::from_second(now.as_second()).unwrap_or(now);
         Self { saved_at, demand, ..Self::default() }
@@ -124,7 +121,7 @@ impl SavedMemory {
 
     /// Adds rewards, rounded to 6 decimals. If the text would be too long, the least recently updated rewards are left
     /// out.
-    pub fn with_rewards(mut self, memory: &RewardMemory, rewarded: Option<Timestamp>) -> Self {
+    pub fn with_rewards(mut self, memory: &LearnedRewards, rewarded: Option<Timestamp>) -> Self {
         let mut bytes = 0_usize;
         let fits = |reward: &(String, String, f64)| {
             bytes = bytes.saturating_add(serde_json::to_string(reward).map_or(MAX_REWARDS, |text| text.len() + 1));
@@ -160,32 +157,32 @@ impl SavedMemory {
     }
 
     /// The JSON text to save.
-    pub fn text(&self) -> Result<String, MemoryError> {
-        let text = serde_json::to_string(self).map_err(|error| MemoryError::Malformed(error.to_string()))?;
-        if text.len() > MAX_TEXT { Err(MemoryError::TooLong(text.len())) } else { Ok(text) }
+    pub fn text(&self) -> Result<String, SavedTextError> {
+        let text = serde_json::to_string(self).map_err(|error| SavedTextError::Malformed(error.to_string()))?;
+        if text.len() > MAX_TEXT { Err(SavedTextError::TooLong(text.len())) } else { Ok(text) }
     }
 
     /// Reads and validates the text in a ConfigMap.
-    pub fn read(map: &ConfigMap, now: Timestamp) -> Result<Self, MemoryError> {
-        let text = map.data.as_ref().and_then(|data| data.get(MEMORY_KEY)).ok_or(MemoryError::Missing)?;
+    pub fn read(map: &ConfigMap, now: Timestamp) -> Result<Self, SavedTextError> {
+        let text = map.data.as_ref().and_then(|data| data.get(SAVED_KEY)).ok_or(SavedTextError::Missing)?;
         Self::parse(text, now)
     }
 
     /// Parses and validates a text written by [`Self::text`]. Users may have edited it.
-    pub fn parse(text: &str, now: Timestamp) -> Result<Self, MemoryError> {
+    pub fn parse(text: &str, now: Timestamp) -> Result<Self, SavedTextError> {
         if text.len() > MAX_TEXT {
-            return Err(MemoryError::TooLong(text.len()));
+            return Err(SavedTextError::TooLong(text.len()));
         }
-        let saved: Self = serde_json::from_str(text).map_err(|error| MemoryError::Malformed(error.to_string()))?;
+        let saved: Self = serde_json::from_str(text).map_err(|error| SavedTextError::Malformed(error.to_string()))?;
         let is_ahead = |at: &Timestamp| at.duration_since(now) > MAX_AHEAD;
         if let Some(at) = [Some(saved.saved_at), saved.rewarded_at].into_iter().flatten().find(is_ahead) {
-            return Err(MemoryError::Future(at));
+            return Err(SavedTextError::Future(at));
         }
         if let Some((pod_type, node, value)) = saved.rewards.iter().find(|reward| !(0.0..=1.0).contains(&reward.2)) {
-            return Err(MemoryError::Invalid(format!("{value} of type {pod_type} on node {node}")));
+            return Err(SavedTextError::Invalid(format!("{value} of type {pod_type} on node {node}")));
         }
         match saved.demand.iter().find(|(_, demand)| !demand.is_sound()) {
-            Some((scheduler, _)) => Err(MemoryError::Invalid(format!("the demand of scheduler {scheduler}"))),
+            Some((scheduler, _)) => Err(SavedTextError::Invalid(format!("the demand of scheduler {scheduler}"))),
             None => Ok(saved),
         }
     }

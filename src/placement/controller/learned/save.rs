@@ -1,5 +1,4 @@
-//! Saves the learned values of a policy in a ConfigMap in the operator's namespace, and reports whether that succeeds.
-//! The policy owns the ConfigMap. Every replica reads it at start; only the leader writes it.
+//! Writes the learned values of a policy into its ConfigMap, and reports whether that succeeded.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -7,32 +6,31 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Resource;
 use kube::api::{ObjectMeta, PostParams};
 
-use super::PlacementPolicyController;
 use ganglion_api::marks;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::placement_policy::{PlacementPolicy, PlacementPolicyStatus};
 use ganglion_core::conditions::{Stamp, condition};
 use ganglion_core::facts::Key;
-use ganglion_core::world::Fact;
 use ganglion_outbound::client::objects::api_words;
-use ganglion_placement_plan::memory::{MEMORY_KEY, MemoryError, SaveResult, SavedMemory, map_name};
+use ganglion_placement_plan::learned::{LearnedValues, SAVED_KEY, SaveResult, SavedTextError};
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::EventText;
+use ganglion_runtime::writer::Writer;
 
 /// Condition type for saved learned values.
-pub(super) const MEMORY_SAVED: &str = "MemorySaved";
+pub const MEMORY_SAVED: &str = "MemorySaved";
 
 /// The parts of a status that report saved learned values.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct MemoryReport {
+pub struct SaveReport {
     pub condition: Option<Condition>,
     /// Namespace and name of the ConfigMap, if it exists.
     pub map: Option<String>,
 }
 
-impl MemoryReport {
+impl SaveReport {
     /// Report after a save. The old report stays if the agents have not started to learn, and after a transient error.
-    pub(super) fn of(saved: Result<SaveResult, &Error>, map: &Key, old: &PlacementPolicyStatus, stamp: Stamp) -> Self {
+    pub fn new(saved: Result<SaveResult, &Error>, map: &Key, old: &PlacementPolicyStatus, stamp: Stamp) -> Self {
         let condition = |status, reason: PolicyReason, words: &str| {
             Some(condition(&old.conditions, MEMORY_SAVED, status, reason.as_str(), words, stamp))
         };
@@ -86,74 +84,66 @@ fn problem(error: &Error, map: &Key) -> Option<(PolicyReason, String)> {
 pub struct Saved {
     pub result: SaveResult,
     /// Set if the write replaced values that cannot be read.
-    pub lost: Option<MemoryError>,
+    pub lost: Option<SavedTextError>,
 }
 
-impl PlacementPolicyController {
-    /// Namespace and name of the policy's ConfigMap.
-    pub(super) fn map_key(&self, object: &PlacementPolicy) -> Key {
-        Key::new(self.namespace.clone(), map_name(&object.id().uid))
-    }
+/// Writes the values into this ConfigMap, unless it already contains the same values.
+pub async fn save(
+    writer: &Writer,
+    map: &Key,
+    object: &PlacementPolicy,
+    learned: &LearnedValues,
+    now: Timestamp,
+) -> Result<Saved, Error> {
+    let stored = writer.get::<ConfigMap>(map).await?;
+    let lost = match stored.as_ref().map(|stored| LearnedValues::read(stored, now)) {
+        None if learned.is_empty() => return Ok(Saved { result: SaveResult::NothingLearned, lost: None }),
+        Some(Ok(saved)) if saved.is_like(learned) => {
+            return Ok(Saved { result: SaveResult::UpToDate, lost: None });
+        }
+        Some(Err(error)) => Some(error),
+        None | Some(Ok(_)) => None,
+    };
+    let version = stored.and_then(|stored| stored.metadata.resource_version);
+    write(writer, map, object, learned, version).await?;
+    Ok(Saved { result: SaveResult::Written, lost })
+}
 
-    /// Writes the ConfigMap unless it already contains the same values.
-    pub(super) async fn save(
-        &self,
-        object: &PlacementPolicy,
-        learned: &SavedMemory,
-        now: Timestamp,
-    ) -> Result<Saved, Error> {
-        let map = self.map_key(object);
-        let stored = self.ctx.writer.get::<ConfigMap>(&map).await?;
-        let lost = match stored.as_ref().map(|stored| SavedMemory::read(stored, now)) {
-            None if learned.is_empty() => return Ok(Saved { result: SaveResult::NothingLearned, lost: None }),
-            Some(Ok(saved)) if saved.is_like(learned) => {
-                return Ok(Saved { result: SaveResult::UpToDate, lost: None });
-            }
-            Some(Err(error)) => Some(error),
-            None | Some(Ok(_)) => None,
-        };
-        let version = stored.and_then(|stored| stored.metadata.resource_version);
-        self.write(&map, object, learned, version).await?;
-        Ok(Saved { result: SaveResult::Written, lost })
-    }
-
-    /// Creates the ConfigMap, or replaces the one with this resourceVersion.
-    async fn write(
-        &self,
-        key: &Key,
-        object: &PlacementPolicy,
-        learned: &SavedMemory,
-        replaced: Option<String>,
-    ) -> Result<(), Error> {
-        let writer = &self.ctx.writer;
-        let text = learned.text().map_err(|error| Error::Malformed(error.to_string()))?;
-        let (label, value) = marks::MEMORY;
-        let map = ConfigMap {
-            metadata: ObjectMeta {
-                name: Some(key.name.clone()),
-                labels: Some([(label.to_owned(), value.to_owned())].into()),
-                owner_references: object.owner_ref(&()).map(|owner| vec![owner]),
-                // Precondition: a late request of a process that has ended fails with a conflict.
-                resource_version: replaced.clone(),
-                ..ObjectMeta::default()
-            },
-            data: Some([(MEMORY_KEY.to_owned(), text)].into()),
-            ..ConfigMap::default()
-        };
-        let api = writer.api::<ConfigMap>(&key.namespace);
-        let params = PostParams { field_manager: Some(marks::MEMORY_MANAGER.to_owned()), ..PostParams::default() };
-        let sent = async {
-            match replaced {
-                None => writer.call(api.create(&params, &map)).await,
-                Some(_) => writer.call(api.replace(&key.name, &params, &map)).await,
-            }
-        };
-        writer.counted("SaveMemory", sent).await.map(|_| ())
-    }
+/// Creates the ConfigMap, or replaces the one with this resourceVersion.
+async fn write(
+    writer: &Writer,
+    key: &Key,
+    object: &PlacementPolicy,
+    learned: &LearnedValues,
+    replaced: Option<String>,
+) -> Result<(), Error> {
+    let text = learned.text().map_err(|error| Error::Malformed(error.to_string()))?;
+    let (label, value) = marks::MEMORY;
+    let map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(key.name.clone()),
+            labels: Some([(label.to_owned(), value.to_owned())].into()),
+            owner_references: object.owner_ref(&()).map(|owner| vec![owner]),
+            // Precondition: a late request of a process that has ended fails with a conflict.
+            resource_version: replaced.clone(),
+            ..ObjectMeta::default()
+        },
+        data: Some([(SAVED_KEY.to_owned(), text)].into()),
+        ..ConfigMap::default()
+    };
+    let api = writer.api::<ConfigMap>(&key.namespace);
+    let params = PostParams { field_manager: Some(marks::MEMORY_MANAGER.to_owned()), ..PostParams::default() };
+    let sent = async {
+        match replaced {
+            None => writer.call(api.create(&params, &map)).await,
+            Some(_) => writer.call(api.replace(&key.name, &params, &map)).await,
+        }
+    };
+    writer.counted("SaveMemory", sent).await.map(|_| ())
 }
 
 /// Event about values that were saved but cannot be read.
-pub(super) fn lost_event(map: &Key, error: &MemoryError) -> EventText {
+pub fn lost_event(map: &Key, error: &SavedTextError) -> EventText {
     let note = format!(
         "values learned before the operator started are lost: ConfigMap {map}: {error}; the agents continue with the \
          values learned since then"
@@ -169,22 +159,22 @@ mod tests {
 
     const STAMP: Stamp = Stamp { generation: 2, now: Timestamp::UNIX_EPOCH };
 
-    fn report(saved: Result<SaveResult, &Error>, old: &MemoryReport) -> MemoryReport {
+    fn report(saved: Result<SaveResult, &Error>, old: &SaveReport) -> SaveReport {
         let old = PlacementPolicyStatus {
             conditions: old.condition.iter().cloned().collect(),
             memory: old.map.clone(),
             ..PlacementPolicyStatus::default()
         };
-        MemoryReport::of(saved, &Key::new("ganglion", "placement-memory-1"), &old, STAMP)
+        SaveReport::new(saved, &Key::new("ganglion", "placement-memory-1"), &old, STAMP)
     }
 
-    fn saved() -> MemoryReport {
-        report(Ok(SaveResult::Written), &MemoryReport::default())
+    fn saved() -> SaveReport {
+        report(Ok(SaveResult::Written), &SaveReport::default())
     }
 
     #[test]
     fn a_memory_is_named_once_it_is_saved() {
-        let nothing = MemoryReport::default();
+        let nothing = SaveReport::default();
         assert_eq!(report(Ok(SaveResult::NothingLearned), &nothing), nothing);
         assert_eq!(report(Ok(SaveResult::NotStarted), &nothing), nothing);
         let found = report(Ok(SaveResult::UpToDate), &nothing);
@@ -200,7 +190,7 @@ mod tests {
     #[case(Error::Denied("no".into()), "NotSaved", "admission policies and quotas")]
     #[case(Error::NotFound("no".into()), "NotSaved", "see the operator's log")]
     fn a_refusal_is_told_with_what_to_do(#[case] error: Error, #[case] reason: &str, #[case] advice: &str) {
-        let MemoryReport { condition, map } = report(Err(&error), &saved());
+        let SaveReport { condition, map } = report(Err(&error), &saved());
         let condition = condition.expect("a condition");
         assert_eq!((condition.status.as_str(), condition.reason.as_str(), map), ("False", reason, None));
         assert!(condition.message.contains("ganglion/placement-memory-1"), "{}", condition.message);
@@ -213,6 +203,6 @@ mod tests {
     #[case(Ok(SaveResult::NotStarted))]
     fn what_passes_changes_nothing(#[case] end: Result<SaveResult, Error>) {
         assert_eq!(report(end.as_ref().copied(), &saved()), saved());
-        assert_eq!(report(end.as_ref().copied(), &MemoryReport::default()), MemoryReport::default());
+        assert_eq!(report(end.as_ref().copied(), &SaveReport::default()), SaveReport::default());
     }
 }
