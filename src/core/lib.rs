@@ -5,6 +5,7 @@
 
 pub mod amounts;
 pub mod conditions;
+pub mod contest;
 pub mod digest;
 pub mod document;
 pub mod duration;

@@ -35,6 +35,7 @@ use ganglion_runtime::account::Account;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::error::Error as RequestError;
+use ganglion_runtime::refusals::Refusals;
 use ganglion_runtime::store::Store;
 
 /// Checks loops. Each document is a ClosedLoop manifest; problems with a loop are in its report.
@@ -140,7 +141,7 @@ impl<'a> LoopCheck<'a> {
     async fn rungs(&self, parent: &ClosedLoop, report: &mut CheckReport) -> BTreeMap<String, String> {
         let question = PreflightQuestion::of(&parent.uid().unwrap_or_default(), &parent.spec);
         let actor = Actor::of(&self.targets, &self.key, &question.target, question.account.as_deref());
-        let mut actor = actor.without_doubt(self.ctx.now());
+        let mut actor = actor.after(Refusals::believed(self.ctx.now()));
         let mut trials = Trials::new(&self.targets, &self.sources.outbound, &mut actor);
         let mut changes = BTreeMap::new();
         for placed in &question.rungs {
@@ -206,7 +207,7 @@ impl<'a> LoopCheck<'a> {
         let known: Vec<String> = known.collect();
         let mut object = Monitoring::new(&self.key.name, asked);
         object.metadata.namespace = Some(self.key.namespace.clone());
-        let access = NodeAccess::default();
+        let access = NodeAccess::believing();
         let measured = current_values(&self.ctx, &access, &object, &MonitoringStatus::default(), values).await;
         let mut measured = measured.unwrap_or_default();
         for name in known {

@@ -21,14 +21,13 @@ use ganglion_loops::target::Targets;
 use ganglion_nodes::config::{self as node_config, NodeConfigController, PolledNodes};
 use ganglion_nodes::template::NodeConfigTemplateController;
 use ganglion_placement::policy::{PlacementPolicyController, UsagePublisher, run_usage};
-use ganglion_pools::{PoolMemory, SwarmPoolController};
+use ganglion_pools::{SwarmPoolController, WorkerProbes};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::events;
-use ganglion_runtime::frame::Memories;
-use ganglion_runtime::impersonation::Impersonation;
+use ganglion_runtime::frame::{self, Memories, Reconciler};
 use ganglion_runtime::polls;
-use ganglion_runtime::run::{Controller, Run, run as run_controller};
+use ganglion_runtime::run::Run;
 use ganglion_runtime::watch::namespaces::NamespaceFeeds;
 use ganglion_runtime::writer::Writer;
 
@@ -73,7 +72,7 @@ impl Term<'_> {
         self.start(loops, |ctx| ClosedLoopController {
             namespaces,
             targets: targets(&ctx),
-            impersonation: Impersonation::default(),
+            impersonations: Default::default(),
             outbound: Arc::clone(outbound),
             memories: Memories::default(),
             preflights: Preflights::default(),
@@ -139,8 +138,8 @@ impl Term<'_> {
             namespaces: settings.namespaces(),
             config_maps: feeds,
             outbound: Arc::clone(outbound),
-            polls: Arc::default(),
-            memory: PoolMemory::default(),
+            probes: WorkerProbes::default(),
+            memories: Memories::default(),
         });
         self.tasks.spawn(ganglion_pools::run_probes(controller, polls::PollLimits { polls: pools.probes }));
     }
@@ -163,28 +162,28 @@ impl Term<'_> {
     }
 
     /// Starts one controller and enqueues all objects of its kind.
-    fn start<C: Controller>(&mut self, concurrency: usize, make: impl FnOnce(Context) -> C) -> Arc<C> {
+    fn start<R: Reconciler>(&mut self, concurrency: usize, make: impl FnOnce(Context) -> R) -> Arc<R> {
         self.start_with(concurrency, make, |world| {
-            let table = C::Kind::table(world);
+            let table = R::Kind::table(world);
             table.keys().chain(table.unreadable().keys()).cloned().collect()
         })
     }
 
     /// Starts one controller and enqueues these objects.
-    fn start_with<C: Controller>(
+    fn start_with<R: Reconciler>(
         &mut self,
         concurrency: usize,
-        make: impl FnOnce(Context) -> C,
+        make: impl FnOnce(Context) -> R,
         first: impl FnOnce(&World) -> Vec<Key>,
-    ) -> Arc<C> {
+    ) -> Arc<R> {
         let parts = self.parts;
-        let controller = Arc::new(make(self.context(C::NAME)));
+        let controller = Arc::new(make(self.context(R::NAME)));
         // Opens the queue before enqueueing all objects, so that no change in between is missed.
-        let queue = parts.store.queue::<C::Kind>();
+        let queue = parts.store.queue::<R::Kind>();
         queue.open();
         queue.add(parts.store.read(first));
         let run = Run { concurrency, metrics: parts.metrics.clone(), stop: parts.stop.clone() };
-        self.tasks.spawn(run_controller(Arc::clone(&controller), queue, run));
+        self.tasks.spawn(frame::run(Arc::clone(&controller), queue, run));
         controller
     }
 

@@ -27,6 +27,13 @@ pub struct Account {
     pub manager: &'static str,
 }
 
+/// Namespace and name of a service account.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AccountId {
+    pub namespace: String,
+    pub name: String,
+}
+
 /// Path of an object or of a subresource.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectPath<'a> {
@@ -49,6 +56,11 @@ impl ObjectPath<'_> {
 }
 
 impl Account {
+    /// Identity of the account.
+    pub fn id(&self) -> AccountId {
+        AccountId { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+
     /// Reads an object or a subresource.
     pub async fn get<T: DeserializeOwned>(&self, path: ObjectPath<'_>) -> Result<T, Error> {
         self.send(path.request()?).await
@@ -114,12 +126,14 @@ impl Account {
         Ok(request)
     }
 
-    /// Sends a request that every account may make, to find out whether the operator may impersonate this account.
+    /// Sends a request that every account may make, to find out whether the operator may impersonate this account. If
+    /// not, the error has a message with advice.
     pub async fn try_out(&self) -> Result<(), Error> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         match self.create::<Value>("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await {
             // The account itself was refused, so the impersonation was accepted.
             Err(Error::Forbidden(refused)) if !is_impersonation(&refused) => Ok(()),
+            Err(Error::Forbidden(refused)) => Err(Error::Forbidden(self.refusal_message(&refused))),
             done => done.map(drop),
         }
     }
@@ -136,7 +150,7 @@ impl Account {
     }
 
     /// Message for a 403 answer. The API server's text names the user, the verb and the resource.
-    pub fn words(&self, refused: &str) -> String {
+    pub fn refusal_message(&self, refused: &str) -> String {
         let Self { namespace, name, .. } = self;
         if is_impersonation(refused) {
             return format!(

@@ -2,22 +2,17 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::error::Error;
 use super::events::Events;
-use super::run::{Action, ReconcileResult};
 use super::store::Store;
 use super::writer::{Kube, Writer};
 use crate::metrics::{Metrics, ReasonLabel};
 use ganglion_core::facts::Identity;
 use ganglion_core::world::{Indexed, Origin, Stored};
-
-/// Maximum random delay added to a requeue, to spread objects with the same deadline.
-const JITTER: Duration = Duration::from_millis(50);
 
 /// The shared dependencies. Cheap to clone.
 #[derive(Clone)]
@@ -102,17 +97,6 @@ impl Context {
             }
         }
         Ok(())
-    }
-
-    /// Result of a reconcile: its error, which is counted, or the time of the next reconcile.
-    pub fn finish(&self, done: Result<Option<Timestamp>, Error>) -> ReconcileResult {
-        if let Err(error) = &done {
-            self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
-        }
-        Ok(done?.map_or(Action::AwaitChange, |at| {
-            let left = Duration::try_from(at.duration_since(self.now())).unwrap_or(Duration::ZERO);
-            Action::RequeueAfter(left + JITTER.mul_f64(fastrand::f64()))
-        }))
     }
 
     /// Counts an error that ends a reconcile.

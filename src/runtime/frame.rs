@@ -4,8 +4,8 @@
 //! time of the next reconcile. A controller owns the four steps. Nothing here knows a kind of ours.
 //!
 //! ```text
-//! key -> unreadable? -> fetch -> observe -> plan -> act -> report -> Next
-//!            |                      |                                  |- Again: the next round of this reconcile
+//! key -> unreadable? -> begin -> observe -> plan -> act -> report -> Next
+//!            |                      |                                  |- Again: the next round, from observe
 //!            |                      '- None: forget the object         |- AwaitChange
 //!            '- the status says which field is wrong                   '- At: requeue
 //! ```
@@ -19,7 +19,8 @@ use jiff::Timestamp;
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::run::{Action, Controller, ReconcileResult};
+use crate::queue::Queue;
+use crate::run::{self, Action, ReconcileResult, Run};
 use ganglion_core::facts::Key;
 use ganglion_core::world::{Fact, Stored};
 
@@ -85,8 +86,9 @@ pub trait Reconciler: Send + Sync + 'static {
         std::future::ready(None)
     }
 
-    /// Reads into the store or the memory what no watch delivers. Default: there is nothing to read.
-    fn fetch(&self, _: &Key, _: &mut Self::Memory) -> impl Future<Output = Result<(), Error>> + Send {
+    /// Begins a reconcile, before its first round: drops what the last reconcile left in the memory, and reads what no
+    /// watch delivers. Default: there is nothing to do.
+    fn begin(&self, _: &Key, _: &mut Self::Memory) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Ok(()))
     }
 
@@ -119,34 +121,39 @@ pub trait Reconciler: Send + Sync + 'static {
     fn forget(&self, _: &Key) {}
 }
 
-impl<R: Reconciler> Controller for R {
-    type Kind = R::Kind;
-    const NAME: &'static str = R::NAME;
+/// Runs a controller until `stop` is cancelled and its last reconcile has finished. Dropping the future aborts running
+/// reconciles.
+pub async fn run<R: Reconciler>(controller: Arc<R>, queue: Arc<Queue>, run: Run) {
+    run::run(R::NAME, |key| reconcile(Arc::clone(&controller), key), queue, run).await;
+}
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
-        if let Some(reported) = self.unreadable(&key).await {
-            self.memories().take(&key, None);
-            self.forget(&key);
-            return finish(self.ctx(), reported.map(|()| Some(Next::AwaitChange)), R::PAUSE);
-        }
-        let uid = self.ctx().store.read(|world| world.table::<R::Kind>().get(&key).map(|object| object.id().uid));
-        let mut memory = self.memories().take(&key, uid.as_deref()).unwrap_or_default();
-        let result = rounds(&self, &key, &mut memory).await;
-        match (&result, uid) {
-            (Ok(None), _) | (_, None) => self.forget(&key),
-            (_, Some(uid)) => self.memories().put(key, uid, memory),
-        }
-        finish(self.ctx(), result, R::PAUSE)
+/// Reconciles one object once.
+pub async fn reconcile<R: Reconciler>(controller: Arc<R>, key: Key) -> ReconcileResult {
+    let (ctx, memories) = (controller.ctx(), controller.memories());
+    if let Some(reported) = controller.unreadable(&key).await {
+        memories.take(&key, None);
+        controller.forget(&key);
+        return finish(ctx, reported.map(|()| Some(Next::AwaitChange)), R::PAUSE);
     }
+    let uid = ctx.store.read(|world| world.table::<R::Kind>().get(&key).map(|object| object.id().uid));
+    let mut memory = memories.take(&key, uid.as_deref()).unwrap_or_default();
+    let result = rounds(&controller, &key, &mut memory).await;
+    match (&result, uid) {
+        (Ok(None), _) | (_, None) => controller.forget(&key),
+        (_, Some(uid)) => memories.put(key, uid, memory),
+    }
+    finish(ctx, result, R::PAUSE)
 }
 
 /// Runs the steps. None if the object is gone.
 async fn rounds<R: Reconciler>(controller: &Arc<R>, key: &Key, memory: &mut R::Memory) -> Result<Option<Next>, Error> {
-    for _ in 0..R::MAX_ROUNDS {
+    for round in 0..R::MAX_ROUNDS {
         if controller.ctx().is_over() {
             return Ok(Some(Next::AwaitChange));
         }
-        controller.fetch(key, memory).await?;
+        if round == 0 {
+            controller.begin(key, memory).await?;
+        }
         let Some(observed) = controller.observe(key, memory) else { return Ok(None) };
         let plan = controller.plan(&observed, memory);
         let done = controller.act(&observed, &plan, memory).await;

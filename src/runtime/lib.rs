@@ -8,7 +8,7 @@
 //! | `store` | the shared state behind its lock, and the queues that changes feed |
 //! | `context` | dependencies shared by all controllers |
 //! | `writer`, `error`, `eviction` | requests: timeout, leader fence, field managers, error classes, evictions |
-//! | `account`, `impersonation` | requests as a service account; whether they are allowed |
+//! | `account`, `permissions` | requests as a service account; whether they are allowed |
 //! | `refusals` | missing permissions that may be a passing state of the API server |
 //! | `discovery`, `dynamic` | discovery of kinds; requests for kinds known only at run time |
 //! | `api_server` | addresses of the API server |
@@ -31,10 +31,9 @@ pub mod eviction;
 pub mod fairness;
 pub mod frame;
 pub mod guard;
-pub mod impersonation;
-pub mod invalid;
 pub mod lease;
 pub mod metrics;
+pub mod permissions;
 pub mod polls;
 pub mod queue;
 pub mod refusals;

@@ -24,6 +24,29 @@ use crate::fairness::RoundRobin;
 use ganglion_core::facts::Key;
 
 /// See the module.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use ganglion_core::facts::Key;
+/// use ganglion_runtime::queue::Queue;
+///
+/// let [a, b, c] = [("shop", "a"), ("shop", "b"), ("lab", "c")].map(|(namespace, name)| Key::new(namespace, name));
+/// let queue = Queue::default();
+/// queue.open();
+/// queue.add([a.clone(), b.clone(), c.clone(), a.clone()]);
+/// assert_eq!(queue.get().await, a);
+/// // Namespaces take turns.
+/// assert_eq!(queue.get().await, c);
+/// // `a` is being processed, so it is not returned again before `done`.
+/// queue.add([a.clone()]);
+/// assert_eq!(queue.get().await, b);
+/// queue.done(a.clone());
+/// assert_eq!(queue.get().await, a);
+/// # }
+/// ```
 #[derive(Default)]
 pub struct Queue {
     inner: Mutex<Inner>,

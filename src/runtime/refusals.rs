@@ -5,28 +5,35 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::error::Error;
 
+/// Time for which requests must be forbidden before the refusal is believed.
+pub const BELIEVED_AFTER: SignedDuration = SignedDuration::from_secs(10);
+
+/// Time without a request after which the next refusal may be passing again.
+const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_mins(10);
+
 /// Forbidden requests of one object since the last request that was allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
-    /// Time for which requests must be forbidden before the refusal is believed.
-    believed_after: SignedDuration,
-    /// Time of the first refusal.
-    since: Option<Timestamp>,
+    /// Times of the first and of the last refusal.
+    span: Option<(Timestamp, Timestamp)>,
 }
 
 impl Refusals {
-    /// No refusal yet.
-    pub const fn new(believed_after: SignedDuration) -> Self {
-        Self { believed_after, since: None }
+    /// Believes the first refusal. For a command that ends before a refusal could be confirmed.
+    pub fn believed(now: Timestamp) -> Self {
+        Self { span: now.checked_sub(BELIEVED_AFTER).ok().map(|since| (since, now)) }
     }
 
     /// Notes that a request was forbidden, with the API server's message. Returns [`Error::Doubtful`], which is
     /// retried, until the refusal is believed.
     pub fn note_forbidden(&mut self, message: &str, now: Timestamp) -> Result<(), Error> {
-        // If the clock was set back, the time counts from now.
-        let since = self.since.unwrap_or(now).min(now);
-        self.since = Some(since);
-        if now.duration_since(since) < self.believed_after {
+        let since = match self.span {
+            // If the clock was set back, the time counts from now.
+            Some((since, last)) if now.duration_since(last) < FORGOTTEN_AFTER => since.min(now),
+            Some(_) | None => now,
+        };
+        self.span = Some((since, now));
+        if now.duration_since(since) < BELIEVED_AFTER {
             return Err(Error::Doubtful(message.to_owned()));
         }
         Ok(())
@@ -34,7 +41,7 @@ impl Refusals {
 
     /// Notes that a request was allowed: the next refusal may be passing again.
     pub fn clear_forbidden(&mut self) {
-        self.since = None;
+        self.span = None;
     }
 }
 
@@ -48,17 +55,26 @@ mod tests {
 
     #[test]
     fn a_refusal_is_believed_once_it_has_lasted() {
-        let mut refusals = Refusals::new(SignedDuration::from_secs(10));
+        let mut refusals = Refusals::default();
         assert!(matches!(refusals.note_forbidden("no", at(100)), Err(Error::Doubtful(message)) if message == "no"));
         assert!(refusals.note_forbidden("no", at(109)).is_err());
         assert!(refusals.note_forbidden("no", at(110)).is_ok());
         refusals.clear_forbidden();
         assert!(refusals.note_forbidden("no", at(111)).is_err());
+        assert!(Refusals::believed(at(111)).note_forbidden("no", at(111)).is_ok());
+    }
+
+    #[test]
+    fn a_refusal_after_a_long_time_may_be_passing_again() {
+        let mut refusals = Refusals::believed(at(100));
+        assert!(refusals.note_forbidden("no", at(699)).is_ok(), "asked within ten minutes");
+        assert!(refusals.note_forbidden("no", at(1298)).is_ok());
+        assert!(refusals.note_forbidden("no", at(1898)).is_err());
     }
 
     #[test]
     fn after_the_clock_was_set_back_the_time_counts_from_then() {
-        let mut refusals = Refusals::new(SignedDuration::from_secs(10));
+        let mut refusals = Refusals::default();
         assert!(refusals.note_forbidden("no", at(100)).is_err());
         assert!(refusals.note_forbidden("no", at(50)).is_err());
         assert!(refusals.note_forbidden("no", at(60)).is_ok());

@@ -77,6 +77,8 @@ const EFFECTS: &[&str] = &[
     "std::thread::spawn",
     "std::time::Instant",
 ];
+/// Controllers are started by the frame (`ganglion_runtime::frame::run`).
+const UNFRAMED: &[&str] = &["ganglion_runtime::run::run"];
 const COMMAND_LINE: &[&str] = &["anyhow", "clap"];
 const WEB_SERVER: &[&str] = &["axum"];
 
@@ -89,7 +91,7 @@ const fn pure(name: &'static str, may_use: &'static [&'static str]) -> Room {
 
 /// The controller of a product. It never uses another product.
 const fn controller(name: &'static str, may_use: &'static [&'static str]) -> Room {
-    let must_not_name: &[&[&str]] = &[CLOCKS, ENVIRONMENT, COMMAND_LINE, WEB_SERVER];
+    let must_not_name: &[&[&str]] = &[CLOCKS, ENVIRONMENT, COMMAND_LINE, WEB_SERVER, UNFRAMED];
     Room { name, may_use, tests_may_use: &["testkit"], libraries: None, must_not_name }
 }
 
@@ -133,7 +135,7 @@ const ROOMS: &[Room] = &[
     ),
     Room {
         // It serves the scheduler extender, whose requests start at no reconcile that would know the time.
-        must_not_name: &[ENVIRONMENT, COMMAND_LINE],
+        must_not_name: &[ENVIRONMENT, COMMAND_LINE, UNFRAMED],
         ..controller(
             "ganglion-placement",
             &["ganglion-placement-plan", "ganglion-runtime", "ganglion-outbound", "ganglion-core", "ganglion-api"],
@@ -159,7 +161,7 @@ const ROOMS: &[Room] = &[
         ],
         tests_may_use: &["testkit"],
         libraries: None,
-        must_not_name: &[],
+        must_not_name: &[UNFRAMED],
     },
     Room {
         name: "testkit",

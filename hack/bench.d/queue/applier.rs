@@ -16,7 +16,7 @@ use ganglion_core::facts::{Identity, Key};
 use ganglion_runtime::backoff::Backoff;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::metrics::Metrics;
-use ganglion_runtime::run::{Action as Next, Controller, Run, delay_after};
+use ganglion_runtime::run::{Action as Next, ReconcileResult, Run, delay_after};
 use k8s_openapi::NamespaceResourceScope;
 use kube::Resource;
 use kube::core::PartialObjectMeta;
@@ -26,6 +26,13 @@ use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
 use kube::runtime::watcher::Event;
 use tokio::task::JoinSet;
 use tracing::{debug, error};
+
+/// Reconciles the objects of one kind.
+pub trait Reconciles: Send + Sync + 'static {
+    type Kind;
+    const NAME: &'static str;
+    fn reconcile(self: Arc<Self>, key: Key) -> impl Future<Output = ReconcileResult> + Send;
+}
 
 /// A kind whose objects can be reconciled.
 pub trait Kind:
@@ -72,7 +79,7 @@ impl<C> Shared<C> {
 }
 
 /// Runs a controller until it is stopped and its last pass has ended.
-pub async fn run<C: Controller>(controller: Arc<C>, keys: UnboundedReceiver<Key>, known: Known<C::Kind>, run: Run)
+pub async fn run<C: Reconciles>(controller: Arc<C>, keys: UnboundedReceiver<Key>, known: Known<C::Kind>, run: Run)
 where
     C::Kind: Kind,
 {
@@ -92,7 +99,7 @@ where
 }
 
 /// Runs one pass in its own task: a panic ends only this pass, and passes of one controller use several processors.
-fn pass<C: Controller>(
+fn pass<C: Reconciles>(
     object: Arc<PartialObjectMeta<C::Kind>>,
     shared: Arc<Shared<C>>,
 ) -> BoxFuture<'static, Result<Action, Error>>
@@ -128,7 +135,7 @@ where
 }
 
 /// Delay before a failed pass is retried.
-fn delay_after_error<C: Controller>(
+fn delay_after_error<C: Reconciles>(
     object: Arc<PartialObjectMeta<C::Kind>>,
     error: &Error,
     shared: Arc<Shared<C>>,

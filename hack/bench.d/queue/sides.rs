@@ -12,13 +12,13 @@ use ganglion_core::facts::Key;
 use ganglion_core::world::Stored;
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::queue::Queue;
-use ganglion_runtime::run::{self, Controller, ReconcileResult, Run};
+use ganglion_runtime::run::{self, ReconcileResult, Run};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::CONCURRENCY;
-use super::applier::{self, Known};
+use super::applier::{self, Known, Reconciles};
 use super::passes::{Add, Mark, Passes, STAGES, Work};
 
 /// A running side.
@@ -42,7 +42,14 @@ impl<K> Stage<K> {
     }
 }
 
-impl<K: Stored> Controller for Stage<K> {
+impl<K: Stored> Stage<K> {
+    /// Runs with `runtime::queue` and `runtime::run`.
+    async fn run(self: Arc<Self>, queue: Arc<Queue>, run: Run) {
+        run::run(K::KIND, |key| Arc::clone(&self).reconcile(key), queue, run).await;
+    }
+}
+
+impl<K: Stored> Reconciles for Stage<K> {
     type Kind = K;
     const NAME: &'static str = K::KIND;
 
@@ -63,9 +70,9 @@ impl Side {
         let mut side = Self::prepare(work, add);
         let [first, second, third] = queues;
         let (tasks, passes, run) = (&mut side.controllers, &side.passes, &side.run);
-        tasks.spawn(run::run(Stage::<Monitoring>::new(0, passes), first, run.clone()));
-        tasks.spawn(run::run(Stage::<Decision>::new(1, passes), second, run.clone()));
-        tasks.spawn(run::run(Stage::<Execution>::new(2, passes), third, run.clone()));
+        tasks.spawn(Stage::<Monitoring>::new(0, passes).run(first, run.clone()));
+        tasks.spawn(Stage::<Decision>::new(1, passes).run(second, run.clone()));
+        tasks.spawn(Stage::<Execution>::new(2, passes).run(third, run.clone()));
         side
     }
 

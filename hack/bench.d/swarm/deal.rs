@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use ganglion_api::swarm_pool::assignment::AssignmentStrategy;
 use ganglion_pools_plan::Job;
-use ganglion_pools_plan::deal::{DealRules, deal, deal_from};
+use ganglion_pools_plan::assign::{AssignmentRules, assign, reassign};
 
 use super::settled::Settled;
 use crate::frame::{Bench, Bound, Progress, median, millis, number};
@@ -81,8 +81,8 @@ fn slots(count: u32) -> Vec<u32> {
     (0..count).collect()
 }
 
-fn rules(strategy: AssignmentStrategy) -> DealRules {
-    DealRules { strategy, ..DealRules::default() }
+fn rules(strategy: AssignmentStrategy) -> AssignmentRules {
+    AssignmentRules { strategy, ..AssignmentRules::default() }
 }
 
 /// Milliseconds of each round, and memory of the first one.
@@ -103,7 +103,7 @@ fn compare() -> Result<Times> {
         let jobs = jobs(&names);
         let began = Instant::now();
         let jobs = sorted(jobs);
-        let dealt = deal(&jobs, &workers, DealRules::default());
+        let dealt = assign(&jobs, &workers, AssignmentRules::default());
         times.deal.push(millis(began.elapsed()));
         if round == 0 {
             // Measured before the sort, which needs the names twice.
@@ -112,7 +112,7 @@ fn compare() -> Result<Times> {
         let unsorted = self::jobs(&names);
         let began = Instant::now();
         let jobs_again = sorted(unsorted);
-        let more = deal_from(&jobs_again, &slots(WORKERS + 1), DealRules::default(), &dealt.owner);
+        let more = reassign(&jobs_again, &slots(WORKERS + 1), AssignmentRules::default(), &dealt.owner);
         times.again.push(millis(began.elapsed()));
         drop((jobs_again, more));
         times.plan.push(Settled::of(&jobs, &dealt).plan());
@@ -139,7 +139,7 @@ fn moves() -> Vec<(String, f64)> {
     let mut moves = Vec::new();
     for (strategy, name) in STRATEGIES {
         let [less, now, more] =
-            [WORKERS - 1, WORKERS, WORKERS + 1].map(|workers| deal(&jobs, &slots(workers), rules(strategy)).owner);
+            [WORKERS - 1, WORKERS, WORKERS + 1].map(|workers| assign(&jobs, &slots(workers), rules(strategy)).owner);
         let moved = |to: &[Option<u32>]| number(now.iter().zip(to).filter(|(now, to)| now != to).count());
         moves.push((format!("{name}, a worker more"), moved(&more) / least(strategy, WORKERS)));
         moves.push((format!("{name}, a worker less"), moved(&less) / least(strategy, WORKERS - 1)));
@@ -173,7 +173,7 @@ fn table() -> Vec<(String, f64)> {
             for (strategy, name) in STRATEGIES {
                 let time = |_| {
                     let began = Instant::now();
-                    std::hint::black_box(deal(&jobs, &slots(workers), rules(strategy)));
+                    std::hint::black_box(assign(&jobs, &slots(workers), rules(strategy)));
                     millis(began.elapsed())
                 };
                 let times: Vec<f64> = (0..3).map(time).collect();

@@ -6,35 +6,35 @@ use std::time::Instant;
 
 use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 use ganglion_pools_plan::Job;
-use ganglion_pools_plan::deal::Deal;
-use ganglion_pools_plan::file::{HeldJob, Holding, Published};
-use ganglion_pools_plan::plan::{HandoverInput, HandoverRules, WorkerPod, WorkerReport, plan};
+use ganglion_pools_plan::assign::JobAssignment;
+use ganglion_pools_plan::file::{JobList, ListedJob, Published};
+use ganglion_pools_plan::handover::{HandoverInput, HandoverRules, WorkerPod, WorkerReport, plan_handover};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::frame::millis;
 
 pub struct Settled {
     published: Published,
-    target: BTreeMap<String, Vec<Arc<str>>>,
+    desired: BTreeMap<String, Vec<Arc<str>>>,
     pods: BTreeMap<String, WorkerPod>,
 }
 
 impl Settled {
     /// A pool in which every worker has, and reports, its assigned jobs.
-    pub fn of(jobs: &[Job], deal: &Deal) -> Self {
-        let mut target: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
+    pub fn of(jobs: &[Job], deal: &JobAssignment) -> Self {
+        let mut desired: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
         for (job, owner) in jobs.iter().zip(&deal.owner) {
             let worker = format!("worker-{}", owner.unwrap_or_default());
-            target.entry(worker).or_default().push(Arc::clone(&job.name));
+            desired.entry(worker).or_default().push(Arc::clone(&job.name));
         }
-        let held = |job: &Arc<str>| HeldJob { name: Arc::clone(job), since: 1 };
-        let holding =
-            |jobs: &Vec<Arc<str>>| Holding { version: 1, jobs: jobs.iter().map(held).collect(), ..Holding::default() };
-        let holdings = target.iter().map(|(name, jobs)| (name.clone(), holding(jobs))).collect();
+        let held = |job: &Arc<str>| ListedJob { name: Arc::clone(job), since: 1 };
+        let list =
+            |jobs: &Vec<Arc<str>>| JobList { version: 1, jobs: jobs.iter().map(held).collect(), ..JobList::default() };
+        let lists = desired.iter().map(|(name, jobs)| (name.clone(), list(jobs))).collect();
         let report = Some(WorkerReport { version: 1, has_others: false });
-        let pod = WorkerPod { runs: true, ready: true, told: Some(1), report, ..WorkerPod::default() };
-        let pods = target.keys().map(|name| (name.clone(), pod.clone())).collect();
-        Self { published: Published { holdings, version: 1, ..Published::default() }, target, pods }
+        let pod = WorkerPod { runs: true, ready: true, annotated_version: Some(1), report, ..WorkerPod::default() };
+        let pods = desired.keys().map(|name| (name.clone(), pod.clone())).collect();
+        Self { published: Published { lists, version: 1, ..Published::default() }, desired, pods }
     }
 
     /// Milliseconds to compute a plan without any step.
@@ -47,11 +47,11 @@ impl Settled {
             confirmed: BTreeMap::new(),
             patience: SignedDuration::from_secs(2),
         };
-        let (published, target, pods, stopped) = (&self.published, &self.target, &self.pods, &BTreeMap::new());
-        let input = HandoverInput { published, target, pods, stopped, rules: &rules, now: Timestamp::UNIX_EPOCH };
+        let (published, desired, pods, stopped) = (&self.published, &self.desired, &self.pods, &BTreeMap::new());
+        let input = HandoverInput { published, desired, pods, stopped, rules: &rules, now: Timestamp::UNIX_EPOCH };
         let began = Instant::now();
-        let plan = std::hint::black_box(plan(&input));
-        assert!(plan.lists.is_empty() && plan.tell.is_empty(), "nothing is to be done");
+        let plan = std::hint::black_box(plan_handover(&input));
+        assert!(plan.lists.is_empty() && plan.annotate.is_empty(), "nothing is to be done");
         millis(began.elapsed())
     }
 }

@@ -28,7 +28,7 @@ mod waits;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use ganglion_actions_plan::effect::{self, Effect};
 use ganglion_actions_plan::notify::is_pending;
@@ -53,9 +53,6 @@ use waits::Waits;
 
 /// Requeue interval of a running action whose workload is of a kind that the operator does not watch.
 const UNWATCHED: Duration = Duration::from_secs(1);
-
-/// Time for which requests must be forbidden before the action fails.
-const BELIEVE_REFUSAL_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
 const STATUS: StatusWriter = StatusWriter {
     manager: marks::STATUS_MANAGER,
@@ -94,6 +91,7 @@ impl SharedState {
 }
 
 /// State of one action between reconciles.
+#[derive(Default)]
 pub struct ActionMemory {
     refusals: Refusals,
     /// Effects whose requests had no answer, so that their outcome is unknown.
@@ -102,17 +100,9 @@ pub struct ActionMemory {
     pass: Pass,
 }
 
-impl Default for ActionMemory {
-    fn default() -> Self {
-        Self { refusals: Refusals::new(BELIEVE_REFUSAL_AFTER), unanswered: Vec::new(), pass: Pass::default() }
-    }
-}
-
 /// State of one reconcile, across its rounds.
 #[derive(Default)]
 struct Pass {
-    /// Number of finished rounds.
-    rounds: usize,
     failures: Failures,
     /// Step that follows from a refusal. Only the refusal leads to it, so it replaces the plan of the next round.
     follow_up: Option<effect::Next>,
@@ -148,14 +138,12 @@ impl Reconciler for WorkloadActionController {
         STATUS.report_unreadable::<WorkloadAction>(&self.ctx, key).await
     }
 
-    /// Reads in the first round only: later rounds read what their own effects changed.
-    async fn fetch(&self, key: &Key, memory: &mut ActionMemory) -> Result<(), Error> {
-        if memory.pass.rounds == 0 {
-            self.note_first_plan(key);
-            self.read_unanswered(key, memory).await?;
-            self.read_owner(key, memory).await?;
-        }
-        Ok(())
+    /// Reads what is unknown. Later rounds read what their own effects changed.
+    async fn begin(&self, key: &Key, memory: &mut ActionMemory) -> Result<(), Error> {
+        memory.pass = Pass::default();
+        self.note_first_plan(key);
+        self.read_unanswered(key, memory).await?;
+        self.read_owner(key, memory).await
     }
 
     /// Returns deleted actions, too: their finalizer is removed at the end.
@@ -202,18 +190,13 @@ impl Reconciler for WorkloadActionController {
         _: &Arc<WorkloadAction>,
         plan: &ActionPlan,
         done: Result<&(), &Error>,
-        memory: &mut ActionMemory,
+        _: &mut ActionMemory,
     ) -> Result<Next, Error> {
-        let next = match (plan, done) {
+        Ok(match (plan, done) {
             (ActionPlan::Perform(_), Ok(())) => Next::Again,
             (ActionPlan::Wait(next), Ok(())) => *next,
             (_, Err(_)) => Next::AwaitChange,
-        };
-        memory.pass.rounds += 1;
-        if next != Next::Again || memory.pass.rounds == Self::MAX_ROUNDS {
-            memory.pass = Pass::default();
-        }
-        Ok(next)
+        })
     }
 
     fn forget(&self, key: &Key) {

@@ -57,6 +57,14 @@ pub struct ScaleFact {
     pub written_by: Option<String>,
 }
 
+impl ScaleFact {
+    /// Owner of `spec.replicas`, which the operator must not change then: a field manager that applies it, or this
+    /// autoscaler.
+    pub fn owner(&self, autoscaler: Option<&str>) -> Option<String> {
+        self.owned_by.clone().or_else(|| autoscaler.map(|name| format!("the autoscaler {name}")))
+    }
+}
+
 /// A Deployment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeploymentFact {

@@ -120,7 +120,7 @@ impl ReadError {
     /// Describes an error of a read with the account of a loop.
     pub fn for_account(self, account: &Account, what: &str) -> String {
         match self {
-            Self::Api(Error::Forbidden(refused)) => account.words(&refused),
+            Self::Api(Error::Forbidden(refused)) => account.refusal_message(&refused),
             error => error.words(&account.namespace, what),
         }
     }

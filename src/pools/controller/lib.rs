@@ -2,29 +2,29 @@
 //!
 //! | step | description |
 //! |---|---|
-//! | observe | reads the workload, its pods, the source ConfigMaps (`sources`) and the output ConfigMaps (`output`) |
-//! | plan | [`ganglion_pools_plan`]: computes the final assignment of all jobs, and the next step of the handover |
-//! | act | scales the workload, writes the output ConfigMaps, and makes workers read them (`act`) |
-//! | report | writes the status if it changed (`report`) |
-//! | in the background | probes workers for the version of the job list that they run (`probes`) |
+//! | observe | the pool, its workload and pods, and its ConfigMaps, from caches (`observe`) |
+//! | plan | `ganglion_pools_plan::step`: scale the workload, read ConfigMaps, or hand over jobs |
+//! | act | scales the workload (`scale`), reads and writes ConfigMaps (`config_maps`), makes workers read them (`workers`) |
+//! | report | the status, if it is worth a write (`report`) |
+//! | background | probes workers for the version of the job list that they run (`probes`) |
 //!
 //! A crash may lose everything in memory: the ConfigMaps contain all that a handover needs.
 
-mod act;
-mod memory;
+mod config_maps;
 mod observe;
-mod output;
 mod probes;
 mod report;
-mod sources;
+mod scale;
+mod workers;
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 
+use config_maps::WriteFailure;
 use ganglion_api::marks;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::reasons::PoolReason;
@@ -32,23 +32,32 @@ use ganglion_core::conditions::Health;
 use ganglion_core::facts::{ConfigMapFact, Key};
 use ganglion_core::namespaces::Namespaces;
 use ganglion_outbound::client::OutboundClient;
-use ganglion_pools_plan::state::PoolProblem;
+use ganglion_pools_plan::PoolProblem;
+use ganglion_pools_plan::step::{ObservedPool, PlannedHandover, PoolMemory, PoolStep, Publication, next_step};
 use ganglion_runtime::account::binding_advice;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::invalid::{self, StatusWrite};
-use ganglion_runtime::polls::PollSet;
-use ganglion_runtime::run::{Controller, ReconcileResult};
-use ganglion_runtime::watch::namespaces::{NamespaceFeeds, NamespaceWatch};
-use memory::Memory;
-pub use memory::PoolMemory;
-pub use probes::{ProbeKey, run_probes};
+use ganglion_runtime::frame::{Memories, Next, Reconciler};
+use ganglion_runtime::status::{StatusMethod, StatusWriter};
+use ganglion_runtime::watch::namespaces::NamespaceFeeds;
+pub use probes::{ProbeKey, WorkerProbes, run_probes};
+use workers::Refreshed;
 
 /// Requeue delay while the watch for the ConfigMaps of the namespace starts.
 const WATCH_PAUSE: SignedDuration = SignedDuration::from_millis(50);
 
 /// Requeue delay if RBAC forbids that watch.
-const REFUSED_PAUSE: SignedDuration = SignedDuration::from_secs(15);
+const FORBIDDEN_PAUSE: SignedDuration = SignedDuration::from_secs(15);
+
+/// Number of jobs above which a plan may block the runtime for too long.
+const LARGE: usize = 20_000;
+
+const STATUS: StatusWriter = StatusWriter {
+    manager: marks::SWARM_STATUS_MANAGER,
+    effect: "RecordPool",
+    invalid: PoolReason::InvalidObject.as_str(),
+    method: StatusMethod::Update,
+};
 
 /// The SwarmPool controller and its dependencies.
 pub struct SwarmPoolController {
@@ -57,142 +66,173 @@ pub struct SwarmPoolController {
     /// Watches on the metadata of ConfigMaps, in namespaces that contain pools.
     pub config_maps: NamespaceFeeds<PartialObjectMeta<ConfigMap>, ConfigMapFact>,
     pub outbound: Arc<OutboundClient>,
-    pub polls: Arc<PollSet<ProbeKey>>,
-    pub memory: PoolMemory,
+    /// Probes change their state while pools are reconciled, so it is not in `memories`.
+    pub probes: WorkerProbes,
+    pub memories: Memories<PoolMemory>,
 }
 
-impl Controller for SwarmPoolController {
-    type Kind = SwarmPool;
-    const NAME: &'static str = "swarm-pool";
+/// Result of a step.
+pub enum PoolDone {
+    /// An effect changed what the next plan reads.
+    Changed,
+    /// Nothing was done: the pool waits.
+    Waits(Next),
+    /// The pool is not reconciled further until then, because of a problem or because somebody suspended it.
+    Refused(Health<PoolReason>, Next),
+    /// The published lists are as planned, and workers are made to read them.
+    Refreshed(Refreshed),
+}
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
-        let (reason, by) = (PoolReason::InvalidObject.as_str(), (marks::SWARM_STATUS_MANAGER, StatusWrite::Update));
-        if let Some(done) = invalid::pass::<SwarmPool>(&self.ctx, &key, reason, by).await {
-            return done;
-        }
-        let known = self.memory.pools().remove(&key);
-        let found = self.ctx.store.read(|world| world.table::<SwarmPool>().get(&key).cloned());
-        let Some(pool) = found.filter(|pool| pool.metadata.deletion_timestamp.is_none()) else {
-            self.forget(&key);
-            return self.ctx.finish(Ok(None));
-        };
-        let mut memory = known.filter(|known| known.is_of(&pool)).unwrap_or_else(|| Memory::new(&pool));
-        let done = self.pass(&pool, &mut memory).await;
-        self.memory.pools().insert(key, memory);
-        self.ctx.finish(done)
+impl From<PoolProblem> for PoolDone {
+    fn from(problem: PoolProblem) -> Self {
+        Self::Refused(problem.health(), Next::AwaitChange)
     }
 }
 
-impl SwarmPoolController {
-    /// Reconciles one pool. Returns the time of the next reconcile.
-    async fn pass(&self, pool: &Arc<SwarmPool>, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
-        if let Some(problem) = self.refusal(pool) {
-            return self.refuse(pool, &problem.health()).await.map(|()| None);
+impl Reconciler for SwarmPoolController {
+    type Kind = SwarmPool;
+    type Memory = PoolMemory;
+    type Observed = ObservedPool;
+    type Plan = PoolStep;
+    type Done = PoolDone;
+    const NAME: &'static str = "swarm-pool";
+    /// Usually: scale, read, publish, refresh.
+    const MAX_ROUNDS: usize = 4;
+
+    fn ctx(&self) -> &Context {
+        &self.ctx
+    }
+
+    fn memories(&self) -> &Memories<PoolMemory> {
+        &self.memories
+    }
+
+    async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
+        STATUS.report_unreadable::<SwarmPool>(&self.ctx, key).await
+    }
+
+    fn observe(self: &Arc<Self>, key: &Key, _: &mut PoolMemory) -> Option<ObservedPool> {
+        self.observe_pool(key)
+    }
+
+    fn plan(&self, observed: &ObservedPool, memory: &mut PoolMemory) -> PoolStep {
+        if memory.sources.job_count() > LARGE {
+            // A large assignment takes up to a second; other reconciles must go on meanwhile.
+            tokio::task::block_in_place(|| next_step(observed, memory))
+        } else {
+            next_step(observed, memory)
         }
-        if pool.spec.suspend == Some(true) {
-            let message = "spec.suspend is true: workers keep their current jobs".to_owned();
-            self.refuse(pool, &Health::Suspended(PoolReason::Suspended, message)).await?;
-            return Ok(None);
-        }
-        match self.config_maps.state(&namespace(pool)) {
-            NamespaceWatch::Ready => {}
-            NamespaceWatch::Waiting => return Ok(self.ctx.now().checked_add(WATCH_PAUSE).ok()),
-            NamespaceWatch::Refused => {
-                self.refuse(pool, &self.not_bound(pool).await?.health()).await?;
-                return Ok(self.ctx.now().checked_add(REFUSED_PAUSE).ok());
+    }
+
+    async fn act(
+        self: &Arc<Self>,
+        observed: &ObservedPool,
+        step: &PoolStep,
+        memory: &mut PoolMemory,
+    ) -> Result<PoolDone, Error> {
+        match step {
+            PoolStep::Refuse(health) => Ok(PoolDone::Refused(health.clone(), Next::AwaitChange)),
+            PoolStep::AwaitWatch => Ok(PoolDone::Waits(observed.now.checked_add(WATCH_PAUSE).ok().into())),
+            PoolStep::ReportForbiddenWatch => {
+                let problem = self.forbidden_watch(&observed.pool).await?;
+                let retry = observed.now.checked_add(FORBIDDEN_PAUSE).ok();
+                Ok(PoolDone::Refused(problem.health(), retry.into()))
             }
+            PoolStep::Scale(replicas) => {
+                self.scale(observed, *replicas, &mut memory.scaled).await?;
+                Ok(PoolDone::Changed)
+            }
+            PoolStep::Read { sources, outputs } => {
+                self.read_sources(sources, &mut memory.sources).await?;
+                self.read_outputs(&observed.pool, outputs, &mut memory.output).await?;
+                Ok(PoolDone::Changed)
+            }
+            PoolStep::HandOver(handover) => self.hand_over(observed, handover, memory).await,
         }
-        match self.steps(pool, memory).await {
-            Ok(done) => Ok(done),
-            Err(Stop::Problem(problem)) => self.refuse(pool, &problem.health()).await.map(|()| None),
-            Err(Stop::Error(error)) => {
+    }
+
+    /// Updates the probes and writes the status. After a failed step, reports the failure.
+    async fn report(
+        self: &Arc<Self>,
+        observed: &ObservedPool,
+        step: &PoolStep,
+        done: Result<&PoolDone, &Error>,
+        memory: &mut PoolMemory,
+    ) -> Result<Next, Error> {
+        if let PoolStep::HandOver(handover) = step {
+            self.probes.update(observed, handover, &memory.workers);
+        }
+        match (done, step) {
+            (Ok(PoolDone::Changed), _) => Ok(Next::Again),
+            (Ok(PoolDone::Waits(next)), _) => Ok(*next),
+            (Ok(PoolDone::Refused(health, next)), _) => {
+                self.report_refused(&observed.pool, health).await?;
+                Ok(*next)
+            }
+            (Ok(PoolDone::Refreshed(refreshed)), PoolStep::HandOver(handover)) => {
+                self.report_handover(observed, handover, refreshed, memory).await
+            }
+            (Ok(PoolDone::Refreshed(_)), _) => Ok(Next::AwaitChange),
+            // The next reconcile resolves a conflict.
+            (Err(Error::Conflict(_) | Error::NotLeader), _) => Ok(Next::AwaitChange),
+            (Err(error), _) => {
                 let message = format!("a request to the API server failed: {error}");
                 let health = PoolProblem::passing(PoolReason::WriteFailed, message).health();
-                // The next reconcile resolves a conflict. A failure of this status write must not hide `error`.
-                if !matches!(error, Error::Conflict(_) | Error::NotLeader) {
-                    let _ = self.refuse(pool, &health).await;
-                }
-                Err(error)
+                self.report_refused(&observed.pool, &health).await?;
+                Ok(Next::AwaitChange)
             }
         }
-    }
-
-    /// Observes, plans, acts and reports.
-    async fn steps(&self, pool: &Arc<SwarmPool>, memory: &mut Memory) -> Result<Option<Timestamp>, Stop> {
-        let mut workload = self.workload(pool)?;
-        let replicas = self.scale(pool, &mut workload, memory).await?;
-        let sources = self.read_sources(pool, memory).await?;
-        self.read_output(pool, memory).await?;
-        let mut seen = self.observe(pool, &workload, memory, sources);
-        seen.problems.extend(replicas);
-        let done = self.act(pool, memory, &seen).await;
-        self.keep_probes(pool, memory, &seen);
-        self.report(pool, memory, &seen, &workload, done).await
-    }
-
-    /// Returns the problem that stops the pool from being reconciled: its namespace is refused, or an older pool has
-    /// the same workload.
-    fn refusal(&self, pool: &SwarmPool) -> Option<PoolProblem> {
-        if let Some(message) = self.namespaces.refusal(&namespace(pool)) {
-            return Some(PoolProblem::new(PoolReason::NamespaceRefused, message));
-        }
-        let first = self.ctx.store.read(|world| world.first_pool_on_workload_of(pool).cloned());
-        if let Some(first) = first.filter(|first| first.metadata.uid != pool.metadata.uid) {
-            let name = first.metadata.name.clone().unwrap_or_default();
-            let workload = &pool.spec.workload;
-            let message = format!(
-                "SwarmPool {name} is older and already manages {} {}: delete one of the two pools",
-                workload.kind.as_str(),
-                workload.name
-            );
-            return Some(PoolProblem::new(PoolReason::WorkloadTaken, message));
-        }
-        None
-    }
-
-    /// Returns the problem of a namespace in which the operator may not watch ConfigMaps. Lists them once, because the
-    /// refusal of the API server names the operator's user, which the advice needs.
-    async fn not_bound(&self, pool: &SwarmPool) -> Result<PoolProblem, Error> {
-        let namespace = namespace(pool);
-        let (api, one) = (self.ctx.writer.api::<ConfigMap>(&namespace), ListParams::default().limit(1));
-        let words = match self.ctx.writer.call(api.list(&one)).await {
-            Ok(_) => String::new(),
-            Err(Error::Forbidden(words)) => words,
-            Err(error) => return Err(error),
-        };
-        let message = format!("ConfigMaps cannot be listed and watched: {}", binding_advice(&words, &namespace));
-        Ok(PoolProblem::new(PoolReason::Forbidden, message))
     }
 
     /// Stops the probes of a deleted pool, and the watches of namespaces without pools.
     fn forget(&self, key: &Key) {
-        self.drop_probes(key);
+        self.probes.remove(key);
         let namespaces = self.ctx.store.read(ganglion_core::world::World::namespaces_with_pools);
         self.config_maps.retain(&namespaces);
     }
 }
 
-/// Reason to end a reconcile before its report.
-enum Stop {
-    /// A problem that stops the pool until somebody fixes it.
-    Problem(PoolProblem),
-    /// A failed request.
-    Error(Error),
-}
+impl SwarmPoolController {
+    /// Publishes the job lists. If they are published, makes workers read them.
+    async fn hand_over(
+        &self,
+        observed: &ObservedPool,
+        handover: &PlannedHandover,
+        memory: &mut PoolMemory,
+    ) -> Result<PoolDone, Error> {
+        self.annotate_slots(observed, handover).await?;
+        let has_written = match self.write_outputs(&observed.pool, &mut memory.output, handover.lists()).await {
+            Ok(has_written) => has_written,
+            Err(WriteFailure::Problem(problem)) => return Ok(problem.into()),
+            Err(WriteFailure::Request(error)) => return Err(error),
+        };
+        if let Publication::ConfirmAll(_) = handover.publication {
+            memory.output.is_distrusted = false;
+            return Ok(PoolDone::Changed);
+        }
+        memory.assignment.slots = handover.workers.assigned.slots.keys().copied().collect();
+        if has_written {
+            return Ok(PoolDone::Changed);
+        }
+        self.refresh_workers(observed, handover, &mut memory.workers).await.map(PoolDone::Refreshed)
+    }
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
+    /// Returns the problem of a namespace in which the operator may not watch ConfigMaps. Lists them once, because the
+    /// refusal of the API server names the operator's user, which the advice needs.
+    async fn forbidden_watch(&self, pool: &SwarmPool) -> Result<PoolProblem, Error> {
+        let namespace = namespace(pool);
+        let (api, params) = (self.ctx.writer.api::<ConfigMap>(&namespace), ListParams::default().limit(1));
+        let refusal = match self.ctx.writer.call(api.list(&params)).await {
+            Ok(_) => String::new(),
+            Err(Error::Forbidden(refusal)) => refusal,
+            Err(error) => return Err(error),
+        };
+        let message = format!("ConfigMaps cannot be listed and watched: {}", binding_advice(&refusal, &namespace));
+        Ok(PoolProblem::new(PoolReason::Forbidden, message))
     }
 }
 
-impl From<PoolProblem> for Stop {
-    fn from(problem: PoolProblem) -> Self {
-        Self::Problem(problem)
-    }
-}
-
-fn own_key(pool: &SwarmPool) -> Key {
+fn key_of(pool: &SwarmPool) -> Key {
     Key::new(namespace(pool), pool.metadata.name.clone().unwrap_or_default())
 }
 

@@ -2,22 +2,22 @@
 //! rarely.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::SwarmPoolController;
-use super::memory::Memory;
-use super::observe::Seen;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy, VersionProbe};
 use ganglion_core::facts::{Key, PodFact};
 use ganglion_outbound::web::Call;
-use ganglion_pools_plan::plan::{WorkerReport, follows, has_released};
-use ganglion_runtime::polls::{BrokenOff, PollLimits, PollOutcome, PollTarget, Poller, run};
+use ganglion_pools_plan::handover::{WorkerReport, has_released, runs_its_list};
+use ganglion_pools_plan::step::{ObservedPool, PlannedHandover};
+use ganglion_pools_plan::workers::WorkerMemory;
+use ganglion_runtime::polls::{BrokenOff, PollLimits, PollOutcome, PollSet, PollTarget, Poller, run};
 
 /// Probe interval of a worker that the pool does not wait for.
 const CALM: Duration = Duration::from_secs(30);
@@ -45,22 +45,17 @@ pub struct ProbeKey {
     pod: String,
 }
 
+/// Version of a worker's list, and its jobs, sorted by name.
+type ProbedList = (i64, Arc<[Arc<str>]>);
+
 /// State of the probe of one worker.
-pub struct Probed {
+struct ProbedWorker {
     uid: String,
     ip: IpAddr,
     probe: VersionProbe,
     target: PollTarget,
-    /// Version of the worker's list, and its jobs, sorted by name.
-    list: (i64, Arc<[Arc<str>]>),
+    list: ProbedList,
     report: Option<WorkerReport>,
-}
-
-impl Probed {
-    /// Last report of the pod with this uid.
-    pub fn report_of(&self, uid: &str) -> Option<WorkerReport> {
-        self.report.filter(|_| self.uid == uid)
-    }
 }
 
 /// JSON answer of a worker.
@@ -71,29 +66,54 @@ struct VersionAnswer<'a> {
     jobs: Option<Vec<Cow<'a, str>>>,
 }
 
-impl SwarmPoolController {
+/// Probes of the workers of all pools, and their last answers.
+#[derive(Default)]
+pub struct WorkerProbes {
+    polls: Arc<PollSet<ProbeKey>>,
+    /// By pool, then by pod name.
+    probed: Mutex<HashMap<Key, BTreeMap<String, ProbedWorker>>>,
+}
+
+impl WorkerProbes {
+    /// Last answers of these pods, by name.
+    pub fn reports(&self, pool: &Key, pods: &BTreeMap<String, PodFact>) -> BTreeMap<String, WorkerReport> {
+        let all = self.lock();
+        let Some(probed) = all.get(pool) else { return BTreeMap::new() };
+        let mut reports = BTreeMap::new();
+        for (name, worker) in probed {
+            let is_same = pods.get(name).is_some_and(|pod| pod.id.uid == worker.uid);
+            if let Some(report) = worker.report.filter(|_| is_same) {
+                reports.insert(name.clone(), report);
+            }
+        }
+        reports
+    }
+
     /// Registers, updates and removes the probes of a pool.
-    pub(super) fn keep_probes(&self, pool: &SwarmPool, memory: &Memory, seen: &Seen) {
-        let key = super::own_key(pool);
-        let Some(probe) = pool.spec.version.as_ref().and_then(|version| version.probe.as_ref()) else {
-            self.drop_probes(&key);
+    pub fn update(&self, observed: &ObservedPool, handover: &PlannedHandover, memory: &WorkerMemory) {
+        let key = super::key_of(&observed.pool);
+        let version = observed.pool.spec.version.as_ref();
+        let (Some(probe), Some(workload)) = (version.and_then(|version| version.probe.as_ref()), &observed.workload)
+        else {
+            self.remove(&key);
             return;
         };
-        let eager = eager(memory, seen);
-        let least = EAGER_EACH.saturating_mul(u32::try_from(eager.len()).unwrap_or(u32::MAX));
-        let mut all = self.memory.probed();
-        let known = all.entry(key.clone()).or_default();
-        known.retain(|name, one| {
-            let stays = seen.pods.get(name).is_some_and(|pod| address(pod) == Some(one.ip) && pod.id.uid == one.uid);
+        let eager = eager(handover, memory);
+        let min_interval = EAGER_EACH.saturating_mul(u32::try_from(eager.len()).unwrap_or(u32::MAX));
+        let mut all = self.lock();
+        let probed = all.entry(key.clone()).or_default();
+        probed.retain(|name, worker| {
+            let pod = workload.pods.get(name);
+            let stays = pod.is_some_and(|pod| address(pod) == Some(worker.ip) && pod.id.uid == worker.uid);
             if !stays {
                 self.polls.remove(ProbeKey { pool: key.clone(), pod: name.clone() });
             }
             stays
         });
-        for (name, pod) in &seen.pods {
+        for (name, pod) in &workload.pods {
             let Some(ip) = address(pod).filter(|_| !pod.finished) else { continue };
-            let Some(holding) = seen.published.holdings.get(name) else { continue };
-            let interval = eager.get(name).map_or(CALM, |waited| interval(*waited).max(least));
+            let Some(list) = handover.published.lists.get(name) else { continue };
+            let interval = eager.get(name).map_or(CALM, |waited| interval(*waited).max(min_interval));
             let target = PollTarget {
                 host: format!("{ip}:{}", probe.port).into(),
                 at_once: 1,
@@ -102,42 +122,59 @@ impl SwarmPoolController {
                 timeout: TIMEOUT + Duration::from_secs(1),
             };
             let poll = ProbeKey { pool: key.clone(), pod: name.clone() };
-            let before = known.get(name);
-            let (is_new, report) = (before.is_none(), before.and_then(|one| one.report));
-            let list_is_new = before.is_none_or(|one| one.list.0 != holding.version);
-            if before.is_none_or(|one| one.target != target) {
+            let last = probed.get(name);
+            let (is_new, report) = (last.is_none(), last.and_then(|worker| worker.report));
+            let list_is_new = last.is_none_or(|worker| worker.list.0 != list.version);
+            if last.is_none_or(|worker| worker.target != target) {
                 self.polls.put(poll.clone(), target.clone());
             }
             if is_new || list_is_new && interval != CALM {
                 self.polls.wake(poll, SOON);
             }
-            let list = match before {
-                Some(one) if !list_is_new => one.list.clone(),
-                _ => (holding.version, holding.jobs.iter().map(|job| Arc::clone(&job.name)).collect()),
+            let probed_list = match last {
+                Some(worker) if !list_is_new => worker.list.clone(),
+                _ => (list.version, list.jobs.iter().map(|job| Arc::clone(&job.name)).collect()),
             };
             let (uid, probe) = (pod.id.uid.clone(), probe.clone());
-            known.insert(name.clone(), Probed { uid, ip, probe, target, list, report });
+            probed.insert(name.clone(), ProbedWorker { uid, ip, probe, target, list: probed_list, report });
         }
     }
 
     /// Probes a worker soon after the annotation of its pod.
-    pub(super) fn ask_soon(&self, pool: &SwarmPool, name: &str) {
-        self.polls.wake(ProbeKey { pool: super::own_key(pool), pod: name.to_owned() }, SOON);
+    pub fn wake(&self, pool: &Key, name: &str) {
+        self.polls.wake(ProbeKey { pool: pool.clone(), pod: name.to_owned() }, SOON);
     }
 
     /// Removes all probes of a pool.
-    pub(super) fn drop_probes(&self, key: &Key) {
-        for name in self.memory.probed().remove(key).into_iter().flat_map(BTreeMap::into_keys) {
-            self.polls.remove(ProbeKey { pool: key.clone(), pod: name });
+    pub fn remove(&self, pool: &Key) {
+        for name in self.lock().remove(pool).into_iter().flat_map(BTreeMap::into_keys) {
+            self.polls.remove(ProbeKey { pool: pool.clone(), pod: name });
         }
     }
 
-    async fn ask(&self, key: &ProbeKey) -> PollOutcome {
-        let asked = self.memory.probed().get(&key.pool).and_then(|pool| {
-            let one = pool.get(&key.pod)?;
-            Some((url(one.ip, &one.probe), one.uid.clone(), one.list.clone()))
-        });
-        let Some((url, uid, list)) = asked else { return PollOutcome::Ok };
+    /// URL of a worker, the uid of its pod, and its list.
+    fn find(&self, key: &ProbeKey) -> Option<(String, String, ProbedList)> {
+        let all = self.lock();
+        let worker = all.get(&key.pool)?.get(&key.pod)?;
+        Some((url(worker.ip, &worker.probe), worker.uid.clone(), worker.list.clone()))
+    }
+
+    /// Records the report of the pod with this uid. Returns true if it changed.
+    fn record(&self, key: &ProbeKey, uid: &str, report: WorkerReport) -> bool {
+        let mut all = self.lock();
+        let worker = all.get_mut(&key.pool).and_then(|pool| pool.get_mut(&key.pod)).filter(|worker| worker.uid == uid);
+        worker.is_some_and(|worker| worker.report.replace(report) != Some(report))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, BTreeMap<String, ProbedWorker>>> {
+        self.probed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SwarmPoolController {
+    /// Probes one worker, and enqueues its pool if the report changed.
+    async fn probe(&self, key: &ProbeKey) -> PollOutcome {
+        let Some((url, uid, list)) = self.probes.find(key) else { return PollOutcome::Ok };
         let call = Call {
             url,
             auth: None,
@@ -149,14 +186,9 @@ impl SwarmPoolController {
             tenant: key.pool.namespace.clone(),
         };
         let answer = self.outbound.web().get(&call).await;
-        let report = answer.ok().and_then(|answer| read(answer.good().ok()?, &list));
+        let report = answer.ok().and_then(|answer| parse_answer(answer.good().ok()?, &list));
         let Some(report) = report else { return PollOutcome::Failed };
-        let changed = {
-            let mut all = self.memory.probed();
-            let one = all.get_mut(&key.pool).and_then(|pool| pool.get_mut(&key.pod)).filter(|one| one.uid == uid);
-            one.is_some_and(|one| one.report.replace(report) != Some(report))
-        };
-        if changed {
+        if self.probes.record(key, &uid, report) {
             self.ctx.store.queue::<SwarmPool>().add([key.pool.clone()]);
         }
         PollOutcome::Ok
@@ -170,21 +202,22 @@ fn interval(waited: i64) -> Duration {
 }
 
 /// Workers that the pool waits for, and for how many seconds.
-fn eager(memory: &Memory, seen: &Seen) -> BTreeMap<String, i64> {
-    let input = seen.input(&memory.stopped);
-    let strict = seen.rules.handover == HandoverPolicy::Strict;
-    let restarts = seen.rules.refresh == RefreshPolicy::Restart;
-    let waits = seen.published.holdings.iter().filter(|(name, holding)| {
+fn eager(handover: &PlannedHandover, memory: &WorkerMemory) -> BTreeMap<String, i64> {
+    let input = handover.input(memory);
+    let is_strict = handover.rules.handover == HandoverPolicy::Strict;
+    let restarts = handover.rules.refresh == RefreshPolicy::Restart;
+    let mut eager = BTreeMap::new();
+    for (name, list) in &handover.published.lists {
         // A pod that still has to be restarted runs an older list; probing it is useless.
-        let is_old = restarts && seen.pods.get(*name).is_some_and(|pod| holding.pod.as_ref() == Some(&pod.id.uid));
-        let releases = strict && !holding.releasing.is_empty() && !has_released(name, holding, &input);
-        !is_old && (releases || !follows(name, holding, &input))
-    });
-    let waited = |version: i64| {
-        let change = seen.published.changes.get(&version);
-        change.map_or(0, |change| seen.now.duration_since(change.at).as_secs())
-    };
-    waits.map(|(name, holding)| (name.clone(), waited(holding.version))).collect()
+        let is_old = restarts && input.pods.get(name).is_some_and(|pod| list.pod.as_ref() == Some(&pod.uid));
+        let releases = is_strict && !list.releasing.is_empty() && !has_released(name, list, &input);
+        if !is_old && (releases || !runs_its_list(name, list, &input)) {
+            let change = handover.published.changes.get(&list.version);
+            let waited = change.map_or(0, |change| handover.now.duration_since(change.at).as_secs());
+            eager.insert(name.clone(), waited);
+        }
+    }
+    eager
 }
 
 fn address(pod: &PodFact) -> Option<IpAddr> {
@@ -200,7 +233,7 @@ fn url(ip: IpAddr, probe: &VersionProbe) -> String {
 }
 
 /// Parses an answer and compares its jobs with the worker's list. None if the answer is invalid.
-fn read(body: &[u8], (version, list): &(i64, Arc<[Arc<str>]>)) -> Option<WorkerReport> {
+fn parse_answer(body: &[u8], (version, list): &ProbedList) -> Option<WorkerReport> {
     let answer: VersionAnswer<'_> = serde_json::from_slice(body).ok()?;
     let is_own = |job: &Cow<'_, str>| list.binary_search_by(|own| (**own).cmp(job)).is_ok();
     let has_others = answer.version >= *version && answer.jobs.is_some_and(|jobs| !jobs.iter().all(is_own));
@@ -213,7 +246,7 @@ impl Poller for SwarmPoolController {
     const GATHER: Duration = Duration::from_millis(2);
 
     async fn poll(self: Arc<Self>, key: ProbeKey) -> PollOutcome {
-        self.ask(&key).await
+        self.probe(&key).await
     }
 
     fn broken_off(&self, _key: &ProbeKey, _how: BrokenOff) {}
@@ -221,7 +254,7 @@ impl Poller for SwarmPoolController {
 
 /// Probes workers until this replica stops being the leader or shuts down.
 pub async fn run_probes(controller: Arc<SwarmPoolController>, limits: PollLimits) {
-    let (polls, ctx) = (Arc::clone(&controller.polls), controller.ctx.clone());
+    let (polls, ctx) = (Arc::clone(&controller.probes.polls), controller.ctx.clone());
     let until = async {
         tokio::select! {
             () = ctx.writer.fenced() => {}
@@ -235,7 +268,7 @@ pub async fn run_probes(controller: Arc<SwarmPoolController>, limits: PollLimits
 mod tests {
     use super::*;
 
-    fn list() -> (i64, Arc<[Arc<str>]>) {
+    fn list() -> ProbedList {
         (3, ["a", "b"].map(Arc::from).into())
     }
 
@@ -252,7 +285,7 @@ mod tests {
             ("", None),
             ("[", None),
         ] {
-            let report = read(body.as_bytes(), &list()).map(|report| (report.version, report.has_others));
+            let report = parse_answer(body.as_bytes(), &list()).map(|report| (report.version, report.has_others));
             assert_eq!(report, expected, "{body}");
         }
     }

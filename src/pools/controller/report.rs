@@ -1,135 +1,136 @@
-//! Writes the status of a pool if it changed, at a limited rate while jobs move.
-
-use std::sync::Arc;
+//! Writes the status of a pool if it is worth a write, at a limited rate while jobs move.
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::act::Acted;
-use super::memory::Memory;
-use super::observe::{OUTDATED, Seen, Workload};
-use super::{Stop, SwarmPoolController, own_key};
-use ganglion_api::marks;
+use super::workers::Refreshed;
+use super::{STATUS, SwarmPoolController};
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::{SwarmPool, SwarmPoolStatus};
 use ganglion_core::conditions::{self, Health, Stamp};
+use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_core::words::counted;
-use ganglion_core::world::Fact;
-use ganglion_pools_plan::plan::follows;
+use ganglion_pools_plan::handover::runs_its_list;
 use ganglion_pools_plan::state::{PoolState, health, refused, status};
+use ganglion_pools_plan::step::{ObservedPool, PlannedHandover, PoolMemory, timeout};
+use ganglion_pools_plan::workers::{AnnotatedVersion, OUTDATED_AFTER, WorkerMemory};
 use ganglion_runtime::error::Error;
-use ganglion_runtime::events::{ConditionChange, ConditionEvent, EventText, condition_events, reference};
+use ganglion_runtime::events::{ConditionChange, ConditionEvent, EventText, condition_events};
+use ganglion_runtime::frame::Next;
 
-/// Minimum time between two status writes that change no condition status: reasons change many times during a handover.
-const PAUSE: SignedDuration = SignedDuration::from_secs(1);
+/// Reasons change many times during a handover, so they share a write.
+const POLICY: StatusPolicy = StatusPolicy { details_after: SignedDuration::from_secs(1), heartbeat: None };
 
 /// Delay before a live read or a blocked eviction is repeated.
 const RETRY: SignedDuration = SignedDuration::from_secs(1);
 
 impl SwarmPoolController {
-    /// Writes the status after a successful `act`, and returns the time of the next reconcile. A failure of `act` is
-    /// returned unchanged.
-    pub(super) async fn report(
+    /// Writes the status of a pool whose lists are published, and returns the time of the next reconcile.
+    pub(super) async fn report_handover(
         &self,
-        pool: &Arc<SwarmPool>,
-        memory: &mut Memory,
-        seen: &Seen,
-        workload: &Workload,
-        acted: Result<Acted, Stop>,
-    ) -> Result<Option<Timestamp>, Stop> {
-        let acted = acted?;
-        let now = seen.now;
-        // The next step is planned from the lists just written. Enqueued directly, because a requeue time has jitter.
-        if acted.wrote {
-            self.ctx.store.queue::<SwarmPool>().add([own_key(pool)]);
-            return Ok(None);
-        }
-        let (dues, health, status) = {
-            let input = seen.input(&memory.stopped);
+        observed: &ObservedPool,
+        handover: &PlannedHandover,
+        refreshed: &Refreshed,
+        memory: &mut PoolMemory,
+    ) -> Result<Next, Error> {
+        let now = observed.now;
+        let (next_timeout, health, status) = {
+            let input = handover.input(&memory.workers);
             let state = PoolState {
-                table: &seen.table,
-                crew: &seen.crew,
+                table: &handover.desired.table,
+                workers: &handover.workers.assigned,
                 input: &input,
-                plan: &acted.plan,
-                unassigned: &seen.unassigned,
-                sharing: seen.deal.sharing,
-                problems: &seen.problems,
-                budget: acted.budget.as_deref(),
-                missing_since: memory.missing_since,
-                timeout: seen.timeout,
+                plan: &handover.plan,
+                unassigned: &handover.desired.unassigned,
+                sharing: handover.desired.sharing,
+                problems: &handover.problems,
+                budget: refreshed.budget.as_deref(),
+                missing_since: memory.workers.missing.since(),
+                timeout: timeout(&observed.pool),
             };
             let health = health(&state);
-            let old = pool.status.clone().unwrap_or_default();
-            let change = memory.change.as_ref().map(|(change, moved)| (change, *moved));
-            let status = status(&old, &state, &health, change, self.stamp(pool));
+            let old = observed.pool.status.clone().unwrap_or_default();
+            let change = memory.assignment.change.as_ref().map(|change| (&change.change, change.moved));
+            let status = status(&old, &state, &health, change, self.stamp(&observed.pool));
             (state.next_due(), health, status)
         };
-        let selector = Some(workload.selector.clone()).filter(|selector| !selector.is_empty());
-        let status = SwarmPoolStatus { replicas: Some(workload.pods), selector, ..status };
-        let reported = self.record(pool, memory, &status).await?;
-        let retry = acted.retry || matches!(health, Health::Retrying(PoolReason::BudgetBlocked, _));
-        let retry = retry.then(|| now.checked_add(RETRY).ok()).flatten();
-        let again = behind(memory, seen);
-        Ok([dues, reported, retry, again, acted.plan.due, seen.waits_until].into_iter().flatten().min())
+        let status = with_scale(status, observed);
+        let report_at = self.report_changed(&observed.pool, memory, &status).await?;
+        let must_retry = refreshed.retry || matches!(health, Health::Retrying(PoolReason::BudgetBlocked, _));
+        let retry_at = if must_retry { now.checked_add(RETRY).ok() } else { None };
+        let refresh_at = next_refresh(observed, handover, &memory.workers);
+        let (given_at, waits_until) = (handover.plan.due, handover.workers.waits_until);
+        Ok(Next::earliest([next_timeout, report_at, retry_at, refresh_at, given_at, waits_until]))
     }
 
     /// Reports the reason for which the pool is not reconciled.
-    pub(super) async fn refuse(&self, pool: &Arc<SwarmPool>, health: &Health<PoolReason>) -> Result<(), Error> {
-        let status = refused(&pool.status.clone().unwrap_or_default(), health, self.stamp(pool));
-        self.write(pool, &status).await
+    pub(super) async fn report_refused(&self, pool: &SwarmPool, health: &Health<PoolReason>) -> Result<(), Error> {
+        let old = pool.status.clone().unwrap_or_default();
+        let status = refused(&old, health, self.stamp(pool));
+        if old == status { Ok(()) } else { self.write_status(pool, &old, &status).await }
+    }
+
+    /// Writes the status if it is worth a write now; otherwise returns the time at which it is due.
+    async fn report_changed(
+        &self,
+        pool: &SwarmPool,
+        memory: &mut PoolMemory,
+        status: &SwarmPoolStatus,
+    ) -> Result<Option<Timestamp>, Error> {
+        let now = self.ctx.now();
+        let change = match &pool.status {
+            Some(old) if old == status => StatusChange::None,
+            Some(old) if conditions::alike(&old.conditions, &status.conditions) => StatusChange::Details,
+            _ => StatusChange::Edge,
+        };
+        match POLICY.timing(change, memory.reported_at, now) {
+            StatusTiming::Never => Ok(None),
+            StatusTiming::At(at) => Ok(Some(at)),
+            StatusTiming::Now => {
+                let old = pool.status.clone().unwrap_or_default();
+                self.write_status(pool, &old, status).await?;
+                memory.reported_at = Some(now);
+                Ok(None)
+            }
+        }
+    }
+
+    async fn write_status(
+        &self,
+        pool: &SwarmPool,
+        old: &SwarmPoolStatus,
+        status: &SwarmPoolStatus,
+    ) -> Result<(), Error> {
+        STATUS.write(&self.ctx, pool, status, events(old, status)).await
     }
 
     fn stamp(&self, pool: &SwarmPool) -> Stamp {
         Stamp { generation: pool.metadata.generation.unwrap_or(0), now: self.ctx.now() }
     }
+}
 
-    /// Writes the status. If only details changed and the last write is too recent, returns the time at which it is
-    /// due.
-    async fn record(
-        &self,
-        pool: &Arc<SwarmPool>,
-        memory: &mut Memory,
-        status: &SwarmPoolStatus,
-    ) -> Result<Option<Timestamp>, Error> {
-        let old = pool.status.as_ref();
-        if old == Some(status) {
-            return Ok(None);
-        }
-        let now = self.ctx.now();
-        let same = old.is_some_and(|old| conditions::alike(&old.conditions, &status.conditions));
-        let due = memory.reported_at.and_then(|at| at.checked_add(PAUSE).ok());
-        if let Some(due) = due.filter(|due| same && *due > now) {
-            return Ok(Some(due));
-        }
-        self.write(pool, status).await?;
-        memory.reported_at = Some(now);
-        Ok(None)
-    }
-
-    async fn write(&self, pool: &Arc<SwarmPool>, status: &SwarmPoolStatus) -> Result<(), Error> {
-        let old = pool.status.clone().unwrap_or_default();
-        if old == *status {
-            return Ok(());
-        }
-        let id = pool.id();
-        let write = self.ctx.writer.replace_status::<SwarmPool>(marks::SWARM_STATUS_MANAGER, &id, status);
-        self.ctx.write_own::<SwarmPool, SwarmPool>("RecordPool", &**pool, write).await?;
-        for event in events(&old, status) {
-            self.ctx.events.publish(reference::<SwarmPool>(&id), event);
-        }
-        Ok(())
-    }
+/// Adds the fields that the scale subresource reads.
+fn with_scale(status: SwarmPoolStatus, observed: &ObservedPool) -> SwarmPoolStatus {
+    let Some(workload) = &observed.workload else { return status };
+    let selector = Some(workload.selector.clone()).filter(|selector| !selector.is_empty());
+    SwarmPoolStatus { replicas: Some(workload.status_replicas), selector, ..status }
 }
 
 /// Time of the next action for workers that do not run their lists yet: another annotation, or a restart.
-fn behind(memory: &Memory, seen: &Seen) -> Option<Timestamp> {
-    let input = seen.input(&memory.stopped);
-    let behind = seen.published.holdings.iter().filter(|(name, holding)| !follows(name, holding, &input));
-    let dues = behind.flat_map(|(name, holding)| {
-        let told = memory.told.get(name).filter(|told| told.version == holding.version);
-        let ready = seen.pods.get(name).and_then(|pod| pod.ready_since?.checked_add(OUTDATED).ok());
-        [told.and_then(|told| told.again_at()), ready]
-    });
-    dues.flatten().filter(|due| *due > seen.now).min()
+fn next_refresh(observed: &ObservedPool, handover: &PlannedHandover, memory: &WorkerMemory) -> Option<Timestamp> {
+    let input = handover.input(memory);
+    let mut earliest = None;
+    for (name, list) in &handover.published.lists {
+        if runs_its_list(name, list, &input) {
+            continue;
+        }
+        let pod = observed.workload.as_ref().and_then(|workload| workload.pods.get(name));
+        let outdated_at = pod.and_then(|pod| pod.ready_since?.checked_add(OUTDATED_AFTER).ok());
+        let annotate_at = memory.annotation(name, list.version).and_then(AnnotatedVersion::again_at);
+        for at in [outdated_at, annotate_at].into_iter().flatten().filter(|at| *at > observed.now) {
+            earliest = Some(earliest.map_or(at, |earlier: Timestamp| earlier.min(at)));
+        }
+    }
+    earliest
 }
 
 /// Conditions of a pool that have events.

@@ -38,8 +38,8 @@ fn explain_pool(subject: ExplainedPool) -> String {
     let mut text = paragraph(&format!("{}: ", ready.reason), &ready.message);
     if let Some(change) = &status.last_change {
         let moved = counted(status.moved.unwrap_or(0), "job");
-        let words = format!("{}, {} ago; {moved} moved.", change.why, age(change.at.0, now));
-        text.push_str(&paragraph("Last change: ", &words));
+        let summary = format!("{}, {} ago; {moved} moved.", change.why, age(change.at.0, now));
+        text.push_str(&paragraph("Last change: ", &summary));
     }
     if !status.workers.is_empty() {
         let header = ["WORKER", "JOBS", "WEIGHT", "VERSION", "REPORTS", "STATE"];
@@ -73,20 +73,20 @@ fn unassigned(status: &SwarmPoolStatus) -> String {
 fn explain_job(subject: ExplainedPool, job: &str) -> String {
     let ExplainedPool { pool, published, now, .. } = subject;
     let mut text = String::new();
-    for (worker, holding) in &published.holdings {
-        if let Some(held) = holding.jobs.iter().find(|held| *held.name == *job) {
+    for (worker, list) in &published.lists {
+        if let Some(held) = list.jobs.iter().find(|held| *held.name == *job) {
             let since = published.changes.get(&held.since).map_or_else(
                 || format!("since version {} or before", held.since),
                 |change| format!("since version {}, {} ago: {}", held.since, age(change.at, now), change.why),
             );
             text.push_str(&paragraph("", &format!("{job} is with {worker}, {since}.")));
         }
-        if holding.releasing.contains(job) && reported(pool, worker) < Some(holding.version) {
-            let words = format!(
+        if list.releasing.contains(job) && reported(pool, worker) < Some(list.version) {
+            let warning = format!(
                 "{worker} may still run {job}: it has not confirmed version {}, which removes the job.",
-                holding.version
+                list.version
             );
-            text.push_str(&paragraph("", &words));
+            text.push_str(&paragraph("", &warning));
         }
     }
     if text.is_empty() {
@@ -100,7 +100,7 @@ fn explain_job(subject: ExplainedPool, job: &str) -> String {
 /// Version that a worker reports, from the status.
 fn reported(pool: &SwarmPool, worker: &str) -> Option<i64> {
     let workers = pool.status.as_ref().map(|status| status.workers.as_slice()).unwrap_or_default();
-    workers.iter().find(|one| one.name == worker)?.observed_version
+    workers.iter().find(|listed| listed.name == worker)?.observed_version
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::file::{HeldJob, Holding, ListChange};
+    use crate::file::{JobList, ListChange, ListedJob};
 
     fn pool() -> SwarmPool {
         serde_json::from_value(json!({
@@ -133,11 +133,11 @@ mod tests {
 
     fn published() -> Published {
         let change = ListChange { at: "2026-11-21T09:00:00Z".parse().unwrap(), why: "first deal".to_owned() };
-        let held = |name: &str, since| HeldJob { name: name.into(), since };
+        let held = |name: &str, since| ListedJob { name: name.into(), since };
         let first =
-            Holding { version: 2, jobs: vec![held("a", 1), held("old", 0)], releasing: ["b".into()].into(), pod: None };
+            JobList { version: 2, jobs: vec![held("a", 1), held("old", 0)], releasing: ["b".into()].into(), pod: None };
         Published {
-            holdings: [("w-0".to_owned(), first)].into(),
+            lists: [("w-0".to_owned(), first)].into(),
             version: 2,
             changes: [(1, change)].into(),
             edited: false,

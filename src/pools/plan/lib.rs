@@ -3,27 +3,40 @@
 //!
 //! | file | description |
 //! |---|---|
-//! | `jobs` | parses the jobs of a pool from its spec and from ConfigMaps |
-//! | `crew` | determines the workers: maps pods to slots |
-//! | `deal` | assigns jobs to slots |
+//! | `step` | decides what the controller does next |
+//! | `replicas` | decides whether to scale the workload |
+//! | `sources` | the jobs of a pool, from its spec and from ConfigMaps |
+//! | `jobs` | parses the jobs of one text |
+//! | `workers` | determines the workers: maps pods to slots |
+//! | `desired` | the desired assignment of jobs to workers |
+//! | `assign` | the algorithms of the assignment |
+//! | `output` | the output ConfigMaps, as last read or written |
 //! | `file` | reads and writes the job lists of workers, and the handover record beside them |
-//! | `plan` | plans the next step of the handover, so that no two workers run the same job |
+//! | `handover` | plans the next step of the handover, so that no two workers run the same job |
 //! | `state` | computes the health and the status of a pool |
 //! | `explain` | describes a pool in a terminal |
 //! | `yaml` | limits the cost of reading YAML that users wrote |
 
-pub mod crew;
-pub mod deal;
+pub mod assign;
+pub mod desired;
 pub mod explain;
 pub mod file;
+pub mod handover;
 pub mod jobs;
-pub mod plan;
+pub mod output;
+pub mod replicas;
+pub mod sources;
 pub mod state;
+pub mod step;
 #[cfg(test)]
 mod tests;
+pub mod workers;
 mod yaml;
 
 use std::sync::Arc;
+
+use ganglion_api::swarm_pool::reasons::PoolReason;
+use ganglion_core::conditions::Health;
 
 /// One unit of work, as its source describes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,4 +46,31 @@ pub struct Job {
     pub weight: u32,
     /// true: the job gets a worker that runs no other job, as long as there are enough workers.
     pub dedicated: bool,
+}
+
+/// Problem of a pool. The message says what is wrong and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolProblem {
+    pub reason: PoolReason,
+    pub message: String,
+    /// true: the problem may disappear without any action of a user, so the pool retries.
+    pub passing: bool,
+}
+
+impl PoolProblem {
+    /// A problem that a user has to solve.
+    pub fn new(reason: PoolReason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), passing: false }
+    }
+
+    /// A temporary problem.
+    pub fn passing(reason: PoolReason, message: impl Into<String>) -> Self {
+        Self { passing: true, ..Self::new(reason, message) }
+    }
+
+    /// Health of a pool with this problem.
+    pub fn health(&self) -> Health<PoolReason> {
+        let (reason, message) = (self.reason, self.message.clone());
+        if self.passing { Health::Retrying(reason, message) } else { Health::Stalled(reason, message) }
+    }
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::crew::Crew;
-use super::file::{Holding, Published};
+use super::PoolProblem;
+use super::file::{JobList, Published};
+use super::handover::{HandoverInput, HandoverPlan, has_released, runs_its_list};
 use super::jobs::JobTable;
-use super::plan::{HandoverInput, HandoverPlan, follows, has_released};
+use super::workers::PoolWorkers;
 use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::status::{PoolChange, PoolWorker, PoolWorkerState, SwarmPoolStatus, Unassigned};
@@ -22,37 +23,10 @@ const MAX_WORKERS: usize = 100;
 /// Maximum number of names of unassigned jobs in the status.
 const MAX_NAMES: usize = 10;
 
-/// Problem of a pool. The message says what is wrong and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolProblem {
-    pub reason: PoolReason,
-    pub message: String,
-    /// true: the problem may disappear without any action of a user, so the pool retries.
-    pub passing: bool,
-}
-
-impl PoolProblem {
-    /// A problem that a user has to solve.
-    pub fn new(reason: PoolReason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), passing: false }
-    }
-
-    /// A temporary problem.
-    pub fn passing(reason: PoolReason, message: impl Into<String>) -> Self {
-        Self { passing: true, ..Self::new(reason, message) }
-    }
-
-    /// Health of a pool with this problem.
-    pub fn health(&self) -> Health<PoolReason> {
-        let (reason, message) = (self.reason, self.message.clone());
-        if self.passing { Health::Retrying(reason, message) } else { Health::Stalled(reason, message) }
-    }
-}
-
 /// Input of [`health`] and [`status`].
 pub struct PoolState<'a> {
     pub table: &'a JobTable,
-    pub crew: &'a Crew,
+    pub workers: &'a PoolWorkers,
     pub input: &'a HandoverInput<'a>,
     pub plan: &'a HandoverPlan,
     /// Jobs without a worker, because all workers have the maximum number of jobs.
@@ -74,63 +48,63 @@ impl PoolState<'_> {
         self.input.published
     }
 
-    fn holding(&self, name: &str) -> Option<&Holding> {
-        self.published().holdings.get(name)
+    fn list(&self, name: &str) -> Option<&JobList> {
+        self.published().lists.get(name)
     }
 
     /// Time at which the list of a worker was written.
-    fn written(&self, holding: &Holding) -> Option<Timestamp> {
-        self.published().changes.get(&holding.version).map(|change| change.at)
+    fn written(&self, list: &JobList) -> Option<Timestamp> {
+        self.published().changes.get(&list.version).map(|change| change.at)
     }
 
-    fn is_overdue(&self, holding: &Holding) -> bool {
-        self.due(holding).is_some_and(|due| due <= self.input.now)
+    fn is_overdue(&self, list: &JobList) -> bool {
+        self.due(list).is_some_and(|due| due <= self.input.now)
     }
 
-    fn due(&self, holding: &Holding) -> Option<Timestamp> {
-        self.written(holding)?.checked_add(self.timeout).ok()
+    fn due(&self, list: &JobList) -> Option<Timestamp> {
+        self.written(list)?.checked_add(self.timeout).ok()
     }
 
-    fn is_releasing(&self, name: &str, holding: &Holding) -> bool {
+    fn is_releasing(&self, name: &str, list: &JobList) -> bool {
         self.input.rules.handover == HandoverPolicy::Strict
-            && !holding.releasing.is_empty()
-            && !has_released(name, holding, self.input)
+            && !list.releasing.is_empty()
+            && !has_released(name, list, self.input)
     }
 
     /// State of one worker.
     fn worker(&self, name: &str) -> PoolWorkerState {
-        let Some(holding) = self.holding(name) else { return PoolWorkerState::Waiting };
-        let Some(jobs) = self.input.target.get(name) else {
-            let has_none = holding.jobs.is_empty() && !self.is_releasing(name, holding);
+        let Some(list) = self.list(name) else { return PoolWorkerState::Waiting };
+        let Some(jobs) = self.input.desired.get(name) else {
+            let has_none = list.jobs.is_empty() && !self.is_releasing(name, list);
             return if has_none { PoolWorkerState::Drained } else { PoolWorkerState::Leaving };
         };
         if !self.input.pods.get(name).is_some_and(|pod| pod.ready && !pod.terminating) {
             return PoolWorkerState::NotReady;
         }
-        if self.is_releasing(name, holding) {
+        if self.is_releasing(name, list) {
             return PoolWorkerState::Releasing;
         }
-        if !follows(name, holding, self.input) {
+        if !runs_its_list(name, list, self.input) {
             return PoolWorkerState::Refreshing;
         }
-        let has_all =
-            holding.jobs.len() == jobs.len() && holding.jobs.iter().zip(jobs).all(|(held, job)| held.name == *job);
+        let has_all = list.jobs.len() == jobs.len() && list.jobs.iter().zip(jobs).all(|(held, job)| held.name == *job);
         if has_all { PoolWorkerState::Converged } else { PoolWorkerState::Waiting }
     }
 
     /// State of each worker, by name.
     fn workers(&self) -> BTreeMap<&str, PoolWorkerState> {
-        let names = self.input.target.keys().chain(self.published().holdings.keys());
+        let names = self.input.desired.keys().chain(self.published().lists.keys());
         names.map(|name| (name.as_str(), self.worker(name))).collect()
     }
 
     /// Next time at which a timeout changes the health.
     pub fn next_due(&self) -> Option<Timestamp> {
-        let unsettled = self.published().holdings.iter().filter(|(name, holding)| {
-            self.is_releasing(name, holding) || self.worker(name) == PoolWorkerState::Refreshing
-        });
+        let unsettled =
+            self.published().lists.iter().filter(|(name, list)| {
+                self.is_releasing(name, list) || self.worker(name) == PoolWorkerState::Refreshing
+            });
         let missing = self.missing_since.and_then(|since| since.checked_add(self.timeout).ok());
-        let dues = unsettled.filter_map(|(_, holding)| self.due(holding)).chain(missing);
+        let dues = unsettled.filter_map(|(_, list)| self.due(list)).chain(missing);
         dues.filter(|due| *due > self.input.now).min()
     }
 }
@@ -144,7 +118,7 @@ pub fn health(state: &PoolState<'_>) -> Health<PoolReason> {
         return problem.health();
     }
     let jobs = state.table.jobs.len();
-    if jobs > 0 && state.crew.wanted == 0 {
+    if jobs > 0 && state.workers.wanted == 0 {
         let message = format!(
             "{} without a worker: scale the pool or its workload up, or remove workers from drain",
             counted(jobs, "job")
@@ -172,7 +146,7 @@ pub fn health(state: &PoolState<'_>) -> Health<PoolReason> {
     if jobs == 0 {
         return Health::Good(PoolReason::NoJobs, "there are no jobs".to_owned());
     }
-    let (jobs, workers) = (counted(jobs, "job"), counted(state.input.target.len(), "worker"));
+    let (jobs, workers) = (counted(jobs, "job"), counted(state.input.desired.len(), "worker"));
     Health::Good(PoolReason::Converged, format!("{jobs} with {workers}{}", repeated(state.table)))
 }
 
@@ -189,11 +163,11 @@ fn repeated(table: &JobTable) -> String {
 
 /// Health of a pool that has waited for a worker for longer than the timeout.
 fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
-    let holdings = || state.published().holdings.iter();
+    let lists = || state.published().lists.iter();
     let seconds = state.timeout.as_secs();
-    let stuck = |(name, holding): &(&String, &Holding)| state.is_releasing(name, holding) && state.is_overdue(holding);
-    if let Some((name, holding)) = holdings().find(stuck) {
-        let (version, jobs) = (holding.version, counted(holding.releasing.len(), "job"));
+    let stuck = |(name, list): &(&String, &JobList)| state.is_releasing(name, list) && state.is_overdue(list);
+    if let Some((name, list)) = lists().find(stuck) {
+        let (version, jobs) = (list.version, counted(list.releasing.len(), "job"));
         let message = format!(
             "{name} has not confirmed version {version} within {seconds} s, so {jobs} cannot move: delete its pod; or, \
              if the worker has certainly stopped them, set handover.confirmed: [{{worker: {name}, version: {version}}}]"
@@ -204,18 +178,18 @@ fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     if missing.is_some_and(|due| due <= state.input.now) {
         let workers = state.workers();
         let first = workers.iter().find(|(_, how)| **how == PoolWorkerState::NotReady).map(|(name, _)| *name);
-        let Crew { ready, wanted, .. } = state.crew;
+        let PoolWorkers { ready, wanted, .. } = state.workers;
         let advice = first.map_or_else(String::new, |name| {
             format!("; to move the jobs of {name} to other workers, list {name} in drain")
         });
         let message = format!("{ready} of {wanted} workers are Ready after {seconds} s{advice}");
         return Some(Health::Retrying(PoolReason::WorkerNotReady, message));
     }
-    let outdated = |(name, holding): &(&String, &Holding)| {
-        state.worker(name) == PoolWorkerState::Refreshing && state.is_overdue(holding)
+    let outdated = |(name, list): &(&String, &JobList)| {
+        state.worker(name) == PoolWorkerState::Refreshing && state.is_overdue(list)
     };
-    let (name, holding) = holdings().find(outdated)?;
-    let version = holding.version;
+    let (name, list) = lists().find(outdated)?;
+    let version = list.version;
     if let Some(words) = state.budget {
         return Some(Health::Retrying(PoolReason::BudgetBlocked, format!("{name} cannot be restarted: {words}")));
     }
@@ -236,21 +210,21 @@ fn progress(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     let workers = state.workers();
     let first = |how: PoolWorkerState| workers.iter().find(|(_, one)| **one == how).map(|(name, _)| *name);
     let count = |how: PoolWorkerState| workers.values().filter(|one| **one == how).count();
-    let version = |name: &str| state.holding(name).map_or(0, |holding| holding.version);
+    let version = |name: &str| state.list(name).map_or(0, |list| list.version);
     let working = |reason, message| Some(Health::working(reason, message));
     if let Some(words) = state.budget {
         return working(PoolReason::BudgetBlocked, format!("a restart is blocked: {words}"));
     }
-    let holdings = state.published().holdings.iter();
-    if let Some((name, holding)) = holdings.clone().find(|(name, holding)| state.is_releasing(name, holding)) {
+    let lists = state.published().lists.iter();
+    if let Some((name, list)) = lists.clone().find(|(name, list)| state.is_releasing(name, list)) {
         let jobs: usize =
-            holdings.filter(|(name, one)| state.is_releasing(name, one)).map(|(_, one)| one.releasing.len()).sum();
+            lists.filter(|(name, one)| state.is_releasing(name, one)).map(|(_, one)| one.releasing.len()).sum();
         let message =
-            format!("moving {}: waiting for {name} to confirm version {}", counted(jobs, "job"), holding.version);
+            format!("moving {}: waiting for {name} to confirm version {}", counted(jobs, "job"), list.version);
         return working(PoolReason::Releasing, message);
     }
-    let Crew { ready, wanted, .. } = state.crew;
-    if !state.crew.is_complete() {
+    let PoolWorkers { ready, wanted, .. } = state.workers;
+    if !state.workers.is_complete() {
         return working(PoolReason::WaitingForWorkers, format!("{ready} of {wanted} workers are Ready"));
     }
     if let Some(name) = first(PoolWorkerState::Refreshing) {
@@ -287,7 +261,7 @@ pub fn status(
     let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let workers = state.workers();
     let converged = workers.values().filter(|how| **how == PoolWorkerState::Converged).count();
-    let taking_part = state.input.target.len();
+    let taking_part = state.input.desired.len();
     let unassigned = (!state.unassigned.is_empty()).then(|| Unassigned {
         count: number(state.unassigned.len()),
         names: state.unassigned.iter().take(MAX_NAMES).map(ToString::to_string).collect(),
@@ -331,16 +305,13 @@ fn listed(state: &PoolState<'_>, workers: BTreeMap<&str, PoolWorkerState>) -> Ve
 }
 
 fn worker(state: &PoolState<'_>, name: &str, how: PoolWorkerState) -> PoolWorker {
-    let holding = state.holding(name);
+    let list = state.list(name);
     // A worker reports the version of the whole file, which may be newer than that of its own list. The status shows at
     // most the version of the list, so that it does not change when the worker reads a file whose other lists changed.
     let reported = state.input.pods.get(name).and_then(|pod| pod.report).map(|report| report.version);
-    let desired = holding.map(|holding| holding.version);
-    let jobs = || holding.iter().flat_map(|holding| &holding.jobs);
-    let weight = |job: &str| {
-        let found = state.table.jobs.binary_search_by(|known| (*known.name).cmp(job));
-        found.ok().and_then(|at| state.table.jobs.get(at)).map_or(1, |job| i64::from(job.weight))
-    };
+    let desired = list.map(|list| list.version);
+    let jobs = || list.iter().flat_map(|list| &list.jobs);
+    let weight = |job: &str| state.table.get(job).map_or(1, |job| i64::from(job.weight));
     PoolWorker {
         name: name.to_owned(),
         jobs: i64::try_from(jobs().count()).unwrap_or(i64::MAX),

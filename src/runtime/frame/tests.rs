@@ -113,7 +113,7 @@ async fn a_reconcile_ends_when_the_report_says_so() {
     let second = |round| Ok(if round < 2 { Next::Again } else { Next::AwaitChange });
     let controller = Counting::new(|_| Ok(()), second);
     controller.put("a", "1");
-    assert_eq!(Arc::clone(&controller).reconcile(key()).await.unwrap(), Action::AwaitChange);
+    assert_eq!(reconcile(Arc::clone(&controller), key()).await.unwrap(), Action::AwaitChange);
     assert_eq!(controller.logged(), ["act 1", "done", "act 2", "done"]);
 }
 
@@ -121,7 +121,7 @@ async fn a_reconcile_ends_when_the_report_says_so() {
 async fn rounds_are_bounded_so_that_others_get_a_turn() {
     let controller = Counting::new(|_| Ok(()), |_| Ok(Next::Again));
     controller.put("a", "1");
-    let result = Arc::clone(&controller).reconcile(key()).await.unwrap();
+    let result = reconcile(Arc::clone(&controller), key()).await.unwrap();
     assert_eq!(result, Action::RequeueAfter(Counting::PAUSE));
     assert_eq!(controller.logged().len(), 2 * Counting::MAX_ROUNDS);
 }
@@ -131,15 +131,15 @@ async fn a_memory_belongs_to_one_uid_and_ends_with_the_object() {
     let controller = Counting::new(|_| Ok(()), |_| Ok(Next::AwaitChange));
     controller.put("a", "1");
     for expected in ["act 1", "act 2"] {
-        let _ = Arc::clone(&controller).reconcile(key()).await;
+        let _ = reconcile(Arc::clone(&controller), key()).await;
         assert_eq!(controller.logged()[0], expected);
     }
     controller.put("b", "2");
-    let _ = Arc::clone(&controller).reconcile(key()).await;
+    let _ = reconcile(Arc::clone(&controller), key()).await;
     assert_eq!(controller.logged()[0], "act 1", "a recreated object starts without memory");
     let id = Identity { key: key(), uid: "b".to_owned(), version: "3".to_owned() };
     controller.ctx.store.remove::<PodFact>(&id);
-    let _ = Arc::clone(&controller).reconcile(key()).await;
+    let _ = reconcile(Arc::clone(&controller), key()).await;
     assert_eq!(controller.logged(), ["forget"]);
     assert!(controller.memories.is_empty());
 }
@@ -149,9 +149,9 @@ async fn reporting_does_not_mask_the_error_of_act() {
     let fails = |_| Err(Error::NotFound("pods \"a\"".to_owned()));
     let controller = Counting::new(fails, |_| Err(Error::Conflict("status".to_owned())));
     controller.put("a", "1");
-    let error = Arc::clone(&controller).reconcile(key()).await.unwrap_err();
+    let error = reconcile(Arc::clone(&controller), key()).await.unwrap_err();
     assert_eq!(error.reason(), "NotFound");
     assert_eq!(controller.logged(), ["act 1", "NotFound"], "the failure is reported once, and ends the reconcile");
-    let _ = Arc::clone(&controller).reconcile(key()).await;
+    let _ = reconcile(Arc::clone(&controller), key()).await;
     assert_eq!(controller.logged()[0], "act 2", "the memory survives an error");
 }

@@ -15,6 +15,45 @@
 //!   if that is longer. A poll that panics or times out counts as failed.
 //! - Removing a key, or putting it with another target, cancels its poll.
 //!
+//! # Examples
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use std::sync::atomic::{AtomicUsize, Ordering};
+//! # use std::time::Duration;
+//! use ganglion_runtime::polls::{BrokenOff, PollLimits, PollOutcome, PollSet, PollTarget, Poller, run};
+//!
+//! /// Counts its polls.
+//! struct Meter(AtomicUsize);
+//!
+//! impl Poller for Meter {
+//!     type Key = &'static str;
+//!
+//!     async fn poll(self: Arc<Self>, _: &'static str) -> PollOutcome {
+//!         self.0.fetch_add(1, Ordering::Relaxed);
+//!         PollOutcome::Ok
+//!     }
+//!
+//!     fn broken_off(&self, _: &&'static str, _: BrokenOff) {}
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! let (meter, polls) = (Arc::new(Meter(AtomicUsize::new(0))), Arc::new(PollSet::default()));
+//! let target = PollTarget {
+//!     host: "meter-1:443".into(),
+//!     at_once: 1,
+//!     tenant: "lab".into(),
+//!     interval: Duration::from_secs(10),
+//!     timeout: Duration::from_secs(5),
+//! };
+//! polls.put("rack-1", target);
+//! let minute = tokio::time::sleep(Duration::from_secs(60));
+//! run(Arc::clone(&meter), polls, PollLimits { polls: 100 }, minute).await;
+//! assert!((5..=8).contains(&meter.0.load(Ordering::Relaxed)));
+//! # }
+//! ```
+//!
 //! | file | content |
 //! |---|---|
 //! | `engine` | start times: the wheel and the entries |

@@ -1,4 +1,5 @@
-//! Runs a controller: concurrency, backoff after failures, metrics, panics, shutdown.
+//! Runs the reconciles of a controller: concurrency, backoff after failures, metrics, panics, shutdown. Controllers are
+//! started by [`crate::frame::run`]; nothing else but benches calls [`run`].
 //!
 //! `kube::runtime::applier` does most of this, but adds more than 1 ms to each wake-up; see `queue` for the
 //! measurements.
@@ -18,7 +19,6 @@ use crate::error::{Class, Error};
 use crate::metrics::{ControllerLabel, Metrics};
 use crate::queue::Queue;
 use ganglion_core::facts::Key;
-use ganglion_core::world::Stored;
 
 /// Time of the next reconcile of an object after a successful one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,16 +32,6 @@ pub enum Action {
 /// Result of one reconcile.
 pub type ReconcileResult = Result<Action, Error>;
 
-/// A controller: reconciles the objects of one kind, by key.
-pub trait Controller: Send + Sync + 'static {
-    /// The reconciled kind.
-    type Kind: Stored;
-    /// Name in logs and metrics.
-    const NAME: &'static str;
-    /// Reconciles one object once.
-    fn reconcile(self: Arc<Self>, key: Key) -> impl Future<Output = ReconcileResult> + Send;
-}
-
 /// Parameters of a running controller.
 #[derive(Clone)]
 pub struct Run {
@@ -52,10 +42,16 @@ pub struct Run {
     pub stop: CancellationToken,
 }
 
-/// Runs a controller until `stop` is cancelled and its last reconcile has finished. Dropping the future aborts running
-/// reconciles.
-pub async fn run<C: Controller>(controller: Arc<C>, queue: Arc<Queue>, run: Run) {
+/// Reconciles the objects in the queue until `stop` is cancelled and the last reconcile has finished. Dropping the
+/// future aborts running reconciles. `controller`: name in logs and metrics.
+pub async fn run<F: Future<Output = ReconcileResult> + Send + 'static>(
+    controller: &'static str,
+    reconcile: impl Fn(Key) -> F,
+    queue: Arc<Queue>,
+    run: Run,
+) {
     let mut worker = Worker {
+        controller,
         queue,
         run,
         passes: JoinSet::new(),
@@ -69,16 +65,20 @@ pub async fn run<C: Controller>(controller: Arc<C>, queue: Arc<Queue>, run: Run)
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(done) = worker.passes.join_next_with_id(), if !worker.passes.is_empty() => worker.end::<C>(done),
-            key = worker.queue.get(), if free => worker.begin(&controller, key),
+            Some(done) = worker.passes.join_next_with_id(), if !worker.passes.is_empty() => worker.end(done),
+            key = worker.queue.get(), if free => {
+                let pass = reconcile(key.clone());
+                worker.begin(pass, key);
+            }
         }
     }
     while let Some(done) = worker.passes.join_next_with_id().await {
-        worker.end::<C>(done);
+        worker.end(done);
     }
 }
 
 struct Worker {
+    controller: &'static str,
     queue: Arc<Queue>,
     run: Run,
     passes: JoinSet<(ReconcileResult, Duration)>,
@@ -91,42 +91,42 @@ struct Worker {
 }
 
 impl Worker {
-    fn begin<C: Controller>(&mut self, controller: &Arc<C>, key: Key) {
-        let span = info_span!("pass", controller = C::NAME, object = %key);
-        let pass = Arc::clone(controller).reconcile(key.clone()).instrument(span);
+    fn begin(&mut self, reconcile: impl Future<Output = ReconcileResult> + Send + 'static, key: Key) {
+        let span = info_span!("pass", controller = self.controller, object = %key);
+        let pass = reconcile.instrument(span);
         let task = self.passes.spawn(async move {
             let begun = Instant::now();
             let result = pass.await;
             (result, begun.elapsed())
         });
         self.keys.insert(task.id(), key);
-        self.report_length::<C>();
+        self.report_length();
     }
 
-    fn end<C: Controller>(&mut self, ended: Result<(Id, (ReconcileResult, Duration)), JoinError>) {
+    fn end(&mut self, ended: Result<(Id, (ReconcileResult, Duration)), JoinError>) {
         let (id, result) = match ended {
             Ok((id, (result, time))) => {
                 let word = result.as_ref().map_or_else(|error| error.class().word(), |_| "ok");
-                self.run.metrics.reconciled(C::NAME, word, time);
+                self.run.metrics.reconciled(self.controller, word, time);
                 (id, result)
             }
             Err(failure) => {
-                self.run.metrics.reconciled(C::NAME, "panic", Duration::ZERO);
-                error!(controller = C::NAME, %failure, "reconcile panicked");
+                self.run.metrics.reconciled(self.controller, "panic", Duration::ZERO);
+                error!(controller = self.controller, %failure, "reconcile panicked");
                 (failure.id(), Err(Error::Broken))
             }
         };
         let Some(key) = self.keys.remove(&id) else { return };
-        let delay = self.delay::<C>(&key, result);
+        let delay = self.delay(&key, result);
         self.queue.done(key.clone());
         if let Some(delay) = delay {
             self.queue.add_after(key, delay);
         }
-        self.report_length::<C>();
+        self.report_length();
     }
 
     /// Delay before the next reconcile of the object; None if only a change triggers it.
-    fn delay<C: Controller>(&mut self, key: &Key, result: ReconcileResult) -> Option<Duration> {
+    fn delay(&mut self, key: &Key, result: ReconcileResult) -> Option<Duration> {
         match result {
             Ok(requeue) => {
                 self.backoff.forget(key);
@@ -142,10 +142,10 @@ impl Worker {
                 let delay = delay_after(error.class(), backoff);
                 match error.class() {
                     Class::Terminal => {
-                        warn!(controller = C::NAME, object = %key, reason = error.reason(), %error, "reconcile failed");
+                        warn!(controller = self.controller, object = %key, reason = error.reason(), %error, "reconcile failed");
                     }
                     Class::Retry | Class::After(_) => {
-                        debug!(controller = C::NAME, object = %key, reason = error.reason(), %error, "retrying");
+                        debug!(controller = self.controller, object = %key, reason = error.reason(), %error, "retrying");
                     }
                 }
                 Some(delay)
@@ -153,9 +153,9 @@ impl Worker {
         }
     }
 
-    fn report_length<C: Controller>(&self) {
+    fn report_length(&self) {
         let length = i64::try_from(self.queue.len()).unwrap_or(i64::MAX);
-        self.run.metrics.queue_length.get_or_create(&ControllerLabel { controller: C::NAME }).set(length);
+        self.run.metrics.queue_length.get_or_create(&ControllerLabel { controller: self.controller }).set(length);
     }
 }
 

@@ -7,7 +7,7 @@ use super::*;
 
 type Script = dyn Fn(usize) -> ReconcileResult + Send + Sync;
 
-/// A controller whose reconciles return scripted results. Records the start of each reconcile.
+/// Reconciles that return scripted results. Records the start of each reconcile.
 struct Scripted {
     script: Box<Script>,
     takes: Duration,
@@ -16,10 +16,7 @@ struct Scripted {
     most: AtomicUsize,
 }
 
-impl Controller for Scripted {
-    type Kind = ganglion_core::facts::PodFact;
-    const NAME: &'static str = "scripted";
-
+impl Scripted {
     async fn reconcile(self: Arc<Self>, key: Key) -> ReconcileResult {
         let count = {
             let mut passes = self.passes.lock().unwrap();
@@ -52,7 +49,10 @@ fn start(concurrency: usize, takes: u64, script: impl Fn(usize) -> ReconcileResu
     let queue = Arc::new(Queue::default());
     queue.open();
     let run = Run { concurrency, metrics: Metrics::new(), stop: CancellationToken::new() };
-    let task = tokio::spawn(super::run(Arc::clone(&controller), Arc::clone(&queue), run.clone()));
+    let task = tokio::spawn({
+        let (controller, queue, run) = (Arc::clone(&controller), Arc::clone(&queue), run.clone());
+        super::run("scripted", move |key| Arc::clone(&controller).reconcile(key), queue, run)
+    });
     Running { controller, queue, run, task }
 }
 

@@ -28,10 +28,10 @@ use ganglion_runtime::error::Class;
 use ganglion_runtime::events;
 use ganglion_runtime::fairness::FairLimit;
 use ganglion_runtime::frame::Memories;
-use ganglion_runtime::impersonation::Impersonation;
+use ganglion_runtime::frame::{Reconciler, reconcile};
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::queue::Queue;
-use ganglion_runtime::run::{Action, Controller, ReconcileResult};
+use ganglion_runtime::run::{Action, ReconcileResult};
 use ganglion_runtime::store::Store;
 use ganglion_runtime::writer::Writer;
 use http::{Request, Response};
@@ -72,10 +72,10 @@ struct Part {
 }
 
 impl Part {
-    fn of<C: Controller>(store: &Store, controller: C) -> Self {
-        let (queue, controller) = (store.queue::<C::Kind>(), Arc::new(controller));
+    fn of<R: Reconciler>(store: &Store, controller: R) -> Self {
+        let (queue, controller) = (store.queue::<R::Kind>(), Arc::new(controller));
         queue.open();
-        Self { queue, reconcile: Box::new(move |key| Arc::clone(&controller).reconcile(key).boxed()) }
+        Self { queue, reconcile: Box::new(move |key| reconcile(Arc::clone(&controller), key).boxed()) }
     }
 }
 
@@ -274,7 +274,7 @@ fn parts(ctx: &Context) -> [Part; 4] {
         ctx: ctx.clone(),
         targets: targets.clone(),
         namespaces: Namespaces::default(),
-        impersonation: Impersonation::default(),
+        impersonations: Default::default(),
         outbound: Arc::clone(&outbound),
         memories: Memories::default(),
         preflights: Preflights::default(),

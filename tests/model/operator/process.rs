@@ -17,7 +17,8 @@ use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{Identity, Key};
 use ganglion_core::world::World;
 use ganglion_runtime::backoff::Backoff;
-use ganglion_runtime::run::{Action, Controller, ReconcileResult, delay_after};
+use ganglion_runtime::frame::reconcile;
+use ganglion_runtime::run::{Action, ReconcileResult, delay_after};
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -152,7 +153,7 @@ impl Process {
         let Some(key) = queue.get().now_or_never() else { return false };
         self.timers.remove(&key);
         let (controller, action) = (Arc::clone(&self.controller), key.clone());
-        self.spawn(action, Box::pin(async move { End::Reconcile(key.clone(), controller.reconcile(key).await) }));
+        self.spawn(action, Box::pin(async move { End::Reconcile(key.clone(), reconcile(controller, key).await) }));
         true
     }
 

@@ -23,8 +23,9 @@ use ganglion_outbound::client::{AnswerLimits, OutboundClient};
 use ganglion_outbound::web::Web;
 use ganglion_runtime::events;
 use ganglion_runtime::fairness::FairLimit;
+use ganglion_runtime::frame::reconcile;
 use ganglion_runtime::metrics::Metrics;
-use ganglion_runtime::run::{Controller, ReconcileResult};
+use ganglion_runtime::run::ReconcileResult;
 use ganglion_runtime::store::Store;
 use ganglion_runtime::writer::Writer;
 
@@ -163,7 +164,7 @@ impl Scripted {
     }
 
     pub async fn reconcile(&self) -> ReconcileResult {
-        Arc::clone(&self.controller).reconcile(key()).await
+        reconcile(Arc::clone(&self.controller), key()).await
     }
 
     pub async fn perform(&self, effect: &Effect) -> Result<(), ActError> {

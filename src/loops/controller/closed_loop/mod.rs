@@ -33,11 +33,11 @@ use ganglion_loops_plan::common::PARSE_AGAIN;
 use ganglion_loops_plan::validate::assessment::NamespaceAccess;
 use ganglion_loops_plan::validate::preflight::Preflight;
 use ganglion_outbound::client::OutboundClient;
-use ganglion_runtime::account::Account;
+use ganglion_runtime::account::{Account, AccountId};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
-use ganglion_runtime::impersonation::Impersonation;
+use ganglion_runtime::permissions::PermissionCache;
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
 pub use preflight::Preflights;
 
@@ -53,7 +53,8 @@ const STATUS: StatusWriter = StatusWriter {
 pub struct ClosedLoopController {
     pub ctx: Context,
     pub namespaces: Namespaces,
-    pub impersonation: Impersonation,
+    /// Whether the operator may impersonate these accounts.
+    pub impersonations: PermissionCache<AccountId>,
     pub targets: Targets,
     pub outbound: Arc<OutboundClient>,
     pub memories: Memories<ClosedLoopMemory>,
@@ -120,7 +121,7 @@ impl Reconciler for ClosedLoopController {
         STATUS.report_unreadable::<ClosedLoop>(&self.ctx, key).await
     }
 
-    async fn fetch(&self, key: &Key, memory: &mut ClosedLoopMemory) -> Result<(), Error> {
+    async fn begin(&self, key: &Key, memory: &mut ClosedLoopMemory) -> Result<(), Error> {
         if let Some(family) = self.family(key) {
             memory.access = self.access(key, &family.parent).await?;
         }
@@ -194,8 +195,8 @@ impl ClosedLoopController {
         if !is_name(&account.name) {
             return Ok(Access::default());
         }
-        let answer = self.impersonation.ask(&self.ctx, &account).await?;
-        let namespace = answer.refused.map_or(NamespaceAccess::Granted, NamespaceAccess::NotBound);
-        Ok(Access { namespace, expires: Some(answer.until) })
+        let impersonated = self.impersonations.check(self.ctx.clock, account.id(), account.try_out()).await?;
+        let namespace = impersonated.refusal.map_or(NamespaceAccess::Granted, NamespaceAccess::NotBound);
+        Ok(Access { namespace, expires: Some(impersonated.expires) })
     }
 }

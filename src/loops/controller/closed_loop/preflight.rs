@@ -25,6 +25,7 @@ use ganglion_loops_plan::common::{HEARTBEAT, later};
 use ganglion_loops_plan::execution::Trial;
 use ganglion_loops_plan::validate::preflight::{Preflight, PreflightQuestion};
 use ganglion_runtime::error::Error;
+use ganglion_runtime::refusals::Refusals;
 
 /// Maximum number of concurrent checks.
 const AT_ONCE: usize = 8;
@@ -55,8 +56,8 @@ struct Check {
     due: Timestamp,
     /// Number of consecutive checks that did not pass.
     failures: u32,
-    /// Time when a permission was first found missing.
-    doubt: Option<Timestamp>,
+    /// Requests of earlier checks that were forbidden.
+    refusals: Refusals,
     task: Option<JoinHandle<()>>,
 }
 
@@ -80,7 +81,15 @@ impl Check {
             Preflight::Passed => (part_of(now, HEARTBEAT), 0),
             Preflight::Failed(..) => (part_of(now, verdict.pause(1)), 1),
         };
-        Self { question: Arc::new(question), verdict, asked: now, due, failures, doubt: None, task: None }
+        Self {
+            question: Arc::new(question),
+            verdict,
+            asked: now,
+            due,
+            failures,
+            refusals: Refusals::default(),
+            task: None,
+        }
     }
 
     fn is_under_way(&self) -> bool {
@@ -88,8 +97,8 @@ impl Check {
     }
 
     /// Records the result of a task.
-    fn end(&mut self, result: Result<Preflight, Error>, doubt: Option<Timestamp>, now: Timestamp) {
-        (self.task, self.doubt) = (None, doubt);
+    fn end(&mut self, result: Result<Preflight, Error>, refusals: Refusals, now: Timestamp) {
+        (self.task, self.refusals) = (None, refusals);
         match result {
             Ok(Preflight::Passed) => (self.verdict, self.failures) = (Preflight::Passed, 0),
             Ok(Preflight::Pending(why)) => self.learn_nothing(why),
@@ -154,8 +163,8 @@ impl Preflights {
         if check.due <= now || (matches!(check.verdict, Preflight::Failed(..)) && has_acted(family, check.asked)) {
             // The task sets the actual time when it ends.
             (check.asked, check.due) = (now, later(now, HEARTBEAT));
-            let (question, doubt) = (Arc::clone(&check.question), check.doubt);
-            check.task = Some(tokio::spawn(run(Arc::clone(controller), key, question, doubt)));
+            let (question, refusals) = (Arc::clone(&check.question), check.refusals);
+            check.task = Some(tokio::spawn(run(Arc::clone(controller), key, question, refusals)));
         }
         (Some(check.verdict.clone()), Some(check.due))
     }
@@ -170,15 +179,9 @@ fn has_acted(family: &Family, since: Timestamp) -> bool {
 }
 
 /// Checks a loop, stores the verdict, and enqueues the loop.
-async fn run(
-    controller: Arc<ClosedLoopController>,
-    key: Key,
-    question: Arc<PreflightQuestion>,
-    doubt: Option<Timestamp>,
-) {
+async fn run(controller: Arc<ClosedLoopController>, key: Key, question: Arc<PreflightQuestion>, refusals: Refusals) {
     let PreflightQuestion { target, account, .. } = &*question;
-    let mut actor = Actor::of(&controller.targets, &key, target, account.as_deref());
-    actor.doubt = doubt;
+    let mut actor = Actor::of(&controller.targets, &key, target, account.as_deref()).after(refusals);
     let preflights = &controller.preflights;
     let checking = async {
         let _slot = preflights.slots.acquire().await;
@@ -190,14 +193,14 @@ async fn run(
         () = controller.ctx.stop.cancelled() => return,
         result = checking => result,
     };
-    let doubt = match &result {
-        Ok(Preflight::Failed(LoopReason::Forbidden, _)) | Err(_) => actor.doubt,
-        Ok(_) => None,
+    let refusals = match &result {
+        Ok(Preflight::Failed(LoopReason::Forbidden, _)) | Err(_) => actor.refusals,
+        Ok(_) => Refusals::default(),
     };
     let mut all = preflights.all();
     let mine = |check: &&mut Check| Arc::ptr_eq(&check.question, &question);
     if let Some(check) = all.get_mut(&key).filter(mine) {
-        check.end(result, doubt, controller.ctx.now());
+        check.end(result, refusals, controller.ctx.now());
         drop(all);
         controller.ctx.store.queue::<ClosedLoop>().add([key]);
     }
@@ -239,21 +242,22 @@ mod tests {
         let question = PreflightQuestion::of("u", &ClosedLoop::new("web", Default::default()).spec);
         let mut check = Check::of(question, &ClosedLoop::new("web", Default::default()), at(0));
         assert_eq!((check.verdict.clone(), check.due), (Preflight::Pending(None), at(0)));
-        check.end(Err(Error::Broken), None, at(0));
+        check.end(Err(Error::Broken), Refusals::default(), at(0));
         assert_eq!(check.verdict, Preflight::Pending(Some("a bug in this program".into())));
         waits(&check, 0, 4, 6);
-        check.end(Ok(Preflight::Passed), None, at(10));
+        check.end(Ok(Preflight::Passed), Refusals::default(), at(10));
         assert_eq!(check.verdict, Preflight::Passed);
         waits(&check, 10, 270, 330);
         // An error or an unconfirmed refusal does not change the verdict.
-        check.end(Err(Error::Broken), None, at(400));
+        check.end(Err(Error::Broken), Refusals::default(), at(400));
         assert_eq!(check.verdict, Preflight::Passed);
         waits(&check, 400, 4, 6);
-        check.end(Err(Error::Doubtful("no".into())), Some(at(405)), at(405));
-        assert_eq!((check.verdict.clone(), check.doubt), (Preflight::Passed, Some(at(405))));
+        let refusals = Refusals::believed(at(405));
+        check.end(Err(Error::Doubtful("no".into())), refusals, at(405));
+        assert_eq!((check.verdict.clone(), check.refusals), (Preflight::Passed, refusals));
         waits(&check, 405, 1, 1);
         let failed = Preflight::Failed(LoopReason::Forbidden, "no".into());
-        check.end(Ok(failed.clone()), Some(at(405)), at(411));
+        check.end(Ok(failed.clone()), refusals, at(411));
         assert_eq!(check.verdict, failed);
         waits(&check, 411, 9, 11);
     }

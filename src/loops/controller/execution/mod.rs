@@ -38,6 +38,7 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::reference;
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
+use ganglion_runtime::refusals::Refusals;
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
 pub use webhooks::Webhooks;
 
@@ -66,16 +67,13 @@ pub struct ExecutionController {
 pub struct ExecutionMemory {
     /// Time of the last event about a successful decision.
     last_event_at: Option<Timestamp>,
-    /// Time when a permission was first found missing.
-    forbidden: Option<Timestamp>,
+    /// Requests of the loop's account that were forbidden.
+    refusals: Refusals,
     round: Round,
 }
 
-/// Position in a reconcile. A reconcile that ends, also by an error, leaves nothing to the next one: others may change
-/// the target in between.
+/// Position in a reconcile. A reconcile leaves nothing to the next one: others may change the target in between.
 struct Round {
-    /// Number of the round in this reconcile.
-    number: usize,
     /// State of the target, if it was read in this reconcile.
     target_state: Option<TargetState>,
     /// Whether the claim in the status may have been carried out.
@@ -84,7 +82,7 @@ struct Round {
 
 impl Default for Round {
     fn default() -> Self {
-        Self { number: 0, target_state: None, sent: Sent::Maybe }
+        Self { target_state: None, sent: Sent::Maybe }
     }
 }
 
@@ -158,6 +156,11 @@ impl Reconciler for ExecutionController {
         STATUS.report_unreadable::<Execution>(&self.ctx, key).await
     }
 
+    async fn begin(&self, _: &Key, memory: &mut ExecutionMemory) -> Result<(), Error> {
+        memory.round = Round::default();
+        Ok(())
+    }
+
     fn observe(self: &Arc<Self>, key: &Key, _: &mut ExecutionMemory) -> Option<ObservedExecution> {
         let family = self.ctx.store.read(|world| world.family(key))?.own();
         if family.parent.metadata.deletion_timestamp.is_some() {
@@ -227,28 +230,23 @@ impl Reconciler for ExecutionController {
         done: Result<&ExecutionDone, &Error>,
         memory: &mut ExecutionMemory,
     ) -> Result<Next, Error> {
-        let round = std::mem::take(&mut memory.round);
-        let number = round.number + 1;
-        let next = match done {
+        match done {
             Err(_) => return Ok(Next::AwaitChange),
             Ok(ExecutionDone::Rest(next)) => return Ok(*next),
             Ok(ExecutionDone::Read { target_state, sent }) => {
-                Round { number, target_state: Some(target_state.clone()), sent: *sent }
+                memory.round = Round { target_state: Some(target_state.clone()), sent: *sent };
             }
             Ok(ExecutionDone::Record(status)) => {
                 self.record(observed, memory, status).await?;
                 if status.claim.is_some() && status.claim != observed.status.claim {
                     // Reads the decision again: it may have been withdrawn in the meantime.
                     self.ctx.refresh::<Decision>(&observed.execution.id()).await?;
-                    Round { number, sent: Sent::NotYet, ..round }
+                    memory.round.sent = Sent::NotYet;
                 } else {
                     // The finished claim may have changed the target, so it is read again before the next claim.
-                    Round { number, ..Round::default() }
+                    memory.round = Round::default();
                 }
             }
-        };
-        if number < Self::MAX_ROUNDS {
-            memory.round = next;
         }
         Ok(Next::Again)
     }
@@ -280,7 +278,7 @@ impl ExecutionController {
     fn actor(&self, observed: &ObservedExecution, memory: &ExecutionMemory) -> Actor {
         let (id, spec) = (observed.execution.id(), &observed.execution.spec);
         let actor = Actor::of(&self.targets, &id.key, &spec.target, spec.service_account_name.as_deref());
-        actor.executing(id.uid, memory.forbidden)
+        actor.executing(id.uid).after(memory.refusals)
     }
 
     async fn read_target(
@@ -292,7 +290,7 @@ impl ExecutionController {
         let Some(rung) = observed.rung() else { return Ok(ExecutionDone::Rest(Next::AwaitChange)) };
         let mut actor = self.actor(observed, memory);
         let read = target::look(&self.targets, &mut actor, rung, observed.status.claim.as_ref()).await;
-        memory.forbidden = actor.doubt;
+        memory.refusals = actor.refusals;
         Ok(ExecutionDone::Read { target_state: read?, sent })
     }
 
@@ -304,7 +302,7 @@ impl ExecutionController {
     ) -> Result<EffectResult, Error> {
         let mut actor = self.actor(observed, memory);
         let result = target::act(&self.targets, &mut actor, effect).await;
-        memory.forbidden = actor.doubt;
+        memory.refusals = actor.refusals;
         result
     }
 

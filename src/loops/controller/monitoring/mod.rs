@@ -130,7 +130,7 @@ impl Reconciler for MonitoringController {
         STATUS.report_unreadable::<Monitoring>(&self.ctx, key).await
     }
 
-    async fn fetch(&self, key: &Key, memory: &mut MonitoringMemory) -> Result<(), Error> {
+    async fn begin(&self, key: &Key, memory: &mut MonitoringMemory) -> Result<(), Error> {
         if let Some((object, _)) = self.family(key) {
             memory.node_permissions = nodes::permissions(&self.ctx, &self.node_access, &object).await;
         }

@@ -13,7 +13,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::{Claim, Execution};
 use ganglion_api::marks;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
-use ganglion_core::facts::{Key, ScaleFact};
+use ganglion_core::facts::Key;
 use ganglion_core::world::Origin;
 use ganglion_core::world::loops::is_owned;
 use ganglion_loops_plan::execution::{ActionProgress, TargetState};
@@ -57,10 +57,10 @@ pub fn look_ahead(targets: &Targets, actor: &Actor, template: &ActionTemplate) -
     match scale {
         Err(words) => TargetState::Unfit(LoopReason::NotSupported, words),
         Ok(None) => actor.not_found(),
-        Ok(Some(ScaleFact { owned_by: Some(manager), .. })) if template.move_.is_none() => {
-            owned(&actor.target, &manager)
-        }
-        Ok(Some(_)) => TargetState::WorkloadAction(None),
+        Ok(Some(scale)) => match scale.owner(None) {
+            Some(owner) if template.move_.is_none() => owned(&actor.target, &owner),
+            Some(_) | None => TargetState::WorkloadAction(None),
+        },
     }
 }
 

@@ -14,7 +14,7 @@ mod tune;
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use ganglion_api::closed_loop::TargetRef;
@@ -30,14 +30,8 @@ use ganglion_runtime::account::Account;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::{DiscoveredKind, Discovery};
 use ganglion_runtime::error::Error;
+use ganglion_runtime::refusals::Refusals;
 pub use try_rung::Trials;
-
-/// Time for which a permission must be missing before it is reported. An API server that has just started refuses
-/// requests until it has loaded its roles.
-const DOUBT: SignedDuration = SignedDuration::from_secs(5);
-
-/// Time after which a missing permission counts as newly missing.
-const BELIEF: SignedDuration = SignedDuration::from_mins(10);
 
 /// Dependencies of reading and changing targets. Cheap to clone.
 #[derive(Clone)]
@@ -57,8 +51,9 @@ pub struct Actor {
     uid: String,
     pub target: TargetRef,
     pub account: Account,
-    /// Time when a permission was first found missing.
-    pub doubt: Option<Timestamp>,
+    /// Forbidden requests of earlier reconciles. A successful read does not clear them: it does not show that the
+    /// account may change the target.
+    pub refusals: Refusals,
 }
 
 impl Actor {
@@ -70,17 +65,23 @@ impl Actor {
             name: account.unwrap_or(DEFAULT_ACCOUNT).to_owned(),
             manager: marks::EXECUTION_MANAGER,
         };
-        Self { loop_key: loop_key.clone(), uid: String::new(), target: target.clone(), account, doubt: None }
+        Self {
+            loop_key: loop_key.clone(),
+            uid: String::new(),
+            target: target.clone(),
+            account,
+            refusals: Refusals::default(),
+        }
     }
 
-    /// Sets the uid of the Execution, and the time when a permission was first found missing.
-    pub fn executing(self, uid: String, doubt: Option<Timestamp>) -> Self {
-        Self { uid, doubt, ..self }
+    /// Sets the uid of the Execution.
+    pub fn executing(self, uid: String) -> Self {
+        Self { uid, ..self }
     }
 
-    /// Reports the first refusal at once. For a command that ends before a refusal could be confirmed.
-    pub fn without_doubt(self, now: Timestamp) -> Self {
-        Self { doubt: now.checked_sub(DOUBT).ok(), ..self }
+    /// Sets the refusals of earlier requests.
+    pub fn after(self, refusals: Refusals) -> Self {
+        Self { refusals, ..self }
     }
 
     /// State of a target that does not exist.
@@ -92,14 +93,10 @@ impl Actor {
         ))
     }
 
-    /// Returns the message for a missing permission; an error until the permission has been missing for `DOUBT`.
+    /// Returns the message for a missing permission; an error until the refusal is believed.
     pub fn forbidden(&mut self, now: Timestamp, refused: &str) -> Result<String, Error> {
-        let since = self.doubt.filter(|since| now.duration_since(*since) < BELIEF).unwrap_or(now);
-        self.doubt = Some(since);
-        if now.duration_since(since) < DOUBT {
-            return Err(Error::Doubtful(refused.to_owned()));
-        }
-        Ok(self.account.words(refused))
+        self.refusals.note_forbidden(refused, now)?;
+        Ok(self.account.refusal_message(refused))
     }
 }
 
@@ -156,7 +153,6 @@ pub async fn look(
         ))
     };
     match looked {
-        // A successful read does not show that the account may change the target, so `doubt` stays.
         Ok(seen) => Ok(seen),
         Err(Error::Forbidden(refused)) => actor.forbidden(targets.ctx.now(), &refused).map(TargetState::Forbidden),
         Err(Error::NotFound(_)) => Ok(actor.not_found()),
@@ -179,8 +175,7 @@ fn patch_of(thing: &ObjectVersion) -> JsonPatch {
     JsonPatch::at_generation(&thing.uid, thing.generation)
 }
 
-/// Carries out the effect. Returns an error if this process lost the lease, or if a permission has not been missing for
-/// `DOUBT` yet.
+/// Carries out the effect. Returns an error if this process lost the lease, or if a refusal is not believed yet.
 pub async fn act(targets: &Targets, actor: &mut Actor, effect: &ExecutionEffect) -> Result<EffectResult, Error> {
     let writer = &targets.ctx.writer;
     let done = match effect {
@@ -223,6 +218,6 @@ pub async fn act(targets: &Targets, actor: &mut Actor, effect: &ExecutionEffect)
             | Error::Broken),
         ) => EffectResult::Unclear(error.to_string()),
     };
-    actor.doubt = None;
+    actor.refusals.clear_forbidden();
     Ok(result)
 }

@@ -22,8 +22,8 @@ pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Re
     let target = &actor.target;
     if let Some(known) = known(targets, actor).filter(|_| claim.is_none()) {
         let (id, scale) = (known.id, known.scale);
-        return Ok(match &scale.owned_by {
-            Some(manager) => owned(target, manager),
+        return Ok(match scale.owner(None) {
+            Some(owner) => owned(target, &owner),
             None => TargetState::Scale(
                 ObjectVersion {
                     uid: id.uid,

@@ -1,25 +1,17 @@
 //! Detects that somebody else undoes the changes of this loop. After three undone changes within ten minutes, the loop
 //! stops and names the other field manager.
 
-use jiff::SignedDuration;
-
 use super::types::{ExecutionContext, ObjectVersion, TargetState};
-use crate::common::{elapsed, micro_time};
+use crate::common::micro_time;
 use crate::rung;
 use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionStatus, Left, Undone};
-use ganglion_core::quantity;
-
-/// Number of undone changes that stops the loop.
-const MOST: usize = 3;
-
-/// Period in which undone changes are counted.
-const WITHIN: SignedDuration = SignedDuration::from_mins(10);
+use ganglion_core::{contest, quantity};
 
 /// Returns the status with the change that was undone since the last step, if any, and without old entries.
 pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStatus {
     let mut status = context.status.clone();
-    status.undone.retain(|undone| elapsed(&undone.at, context.now) < WITHIN);
+    status.undone.retain(|undone| contest::is_recent(undone.at.0, context.now));
     let dimension = rung::dimension(&chosen.action);
     let Some(left) = status.left.take_if(|left| left.dimension == dimension) else { return status };
     let (thing, now) = match seen {
@@ -31,7 +23,7 @@ pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetSt
         && is_reverted(&left, &now)
     {
         status.undone.push(Undone { at: micro_time(context.now), by: by.clone() });
-        let surplus = status.undone.len().saturating_sub(MOST);
+        let surplus = status.undone.len().saturating_sub(contest::MAX_REVERTS);
         status.undone.drain(..surplus);
     }
     status
@@ -49,10 +41,10 @@ fn is_reverted(left: &Left, now: &str) -> bool {
 
 /// Returns why the loop stops, if enough changes were undone.
 pub fn conflict(status: &ExecutionStatus, target: &str) -> Option<String> {
-    let last = status.undone.last().filter(|_| status.undone.len() >= MOST)?;
+    let last = status.undone.last().filter(|_| contest::is_lost(status.undone.len()))?;
     Some(format!(
-        "{} undid what this loop did to {target} {MOST} times within ten minutes: configure it to leave the field alone, \
-         or remove this loop's rung",
-        last.by
+        "{} undid what this loop did to {target} {}: configure it to leave the field alone, or remove this loop's rung",
+        last.by,
+        contest::HOW_OFTEN
     ))
 }

@@ -3,46 +3,84 @@
 //!
 //! | file | description |
 //! |---|---|
-//! | `published` | the content of both texts |
-//! | `scalar` | writes and reads one name in the workers' file |
-//! | `listing` | writes the workers' file, and reads it line by line |
-//! | `lenient` | reads a workers' file that somebody else wrote, as YAML |
+//! | `mod` | the published assignment; splits it into one file per worker, and drops old changes |
+//! | `text` | writes and reads the workers' file |
 //! | `record` | writes and reads the handover record |
-//! | `layout` | splits the lists into one file per worker, and checks the size limit |
-//! | `prune` | drops old changes from the record |
 
-mod layout;
-mod lenient;
-mod listing;
-mod prune;
-mod published;
 mod record;
-mod scalar;
 #[cfg(test)]
 mod tests;
+mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
 use ganglion_core::digest::digest;
-
-pub use layout::{fits, join, split};
-pub use prune::{MOST_CHANGES, prune};
-pub use published::{HeldJob, Holding, ListChange, Published};
-
-use listing::{FileLists, WorkerList};
-use record::Record;
+use record::HandoverRecord;
+use text::{FileLists, WorkerList};
 
 /// Key of the handover record, beside the key that workers read.
 pub const RECORD_KEY: &str = "handover.json";
 
 /// Largest version that is read: the largest integer that every JSON reader supports. A larger version in an edited
 /// file would leave no higher version for the next list.
-pub const MOST_VERSION: i64 = 1 << 53;
+pub const MAX_VERSION: i64 = 1 << 53;
+
+/// Published job list of one worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobList {
+    /// Version of the file at which this worker's jobs last changed.
+    pub version: i64,
+    /// Sorted by name, each once.
+    pub jobs: Vec<ListedJob>,
+    /// Jobs that were removed from the list but that the worker may still run, because it has not confirmed that it
+    /// stopped them.
+    pub releasing: BTreeSet<Arc<str>>,
+    /// The uid of the pod that existed when `version` was written. That pod started with an older file.
+    pub pod: Option<String>,
+}
+
+/// A job on the list of a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedJob {
+    pub name: Arc<str>,
+    /// Version at which the job was added to this list. If that change is no longer recorded, a later version, but at
+    /// most that of the list.
+    pub since: i64,
+}
+
+impl AsRef<str> for ListedJob {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Published job lists of all workers of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// Lists by pod name.
+    pub lists: BTreeMap<String, JobList>,
+    pub version: i64,
+    /// Recorded changes, by version; see [`prune`].
+    pub changes: BTreeMap<i64, ListChange>,
+    /// true: somebody else changed one of the texts.
+    pub edited: bool,
+}
+
+/// Time and reason of a version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListChange {
+    pub at: Timestamp,
+    /// Reason in words, such as `3 to 4 workers`.
+    pub why: String,
+}
 
 /// Renders the workers' file and the record. The same input always gives the same bytes.
 pub fn render(published: &Published) -> (String, String) {
-    let file = listing::write(published);
+    let file = text::write(published);
     let record = record::write(published, digest_of(&file));
     (file, record)
 }
@@ -56,8 +94,8 @@ pub fn parse(file: Option<&str>, record: Option<&str>) -> Published {
     let listing = file.map(read).unwrap_or_default();
     let record = record.and_then(record::read);
     let ours = record.as_ref().filter(|record| file.is_some_and(|file| record.digest == digest_of(file)));
-    let known = ours.and_then(|record| faithful(&listing, record));
-    known.unwrap_or_else(|| edited(listing, record.unwrap_or_default()))
+    let combined = ours.and_then(|record| combine(&listing, record));
+    combined.unwrap_or_else(|| combine_edited(listing, record.unwrap_or_default()))
 }
 
 fn digest_of(file: &str) -> String {
@@ -67,50 +105,140 @@ fn digest_of(file: &str) -> String {
 /// Reads the workers' file: in the form that the operator writes, else as YAML, else only the lines in the operator's
 /// form.
 fn read(file: &str) -> FileLists {
-    let (listing, is_ours) = listing::read(file);
-    if is_ours { listing } else { lenient::read(file).unwrap_or(listing) }
+    let (listing, is_ours) = text::read_lines(file);
+    if is_ours { listing } else { text::read_yaml(file).unwrap_or(listing) }
 }
 
 /// Combines two texts that the operator wrote. None if their workers or numbers of jobs differ.
-fn faithful(listing: &FileLists, record: &Record) -> Option<Published> {
+fn combine(listing: &FileLists, record: &HandoverRecord) -> Option<Published> {
     let version = listing.version?;
     if listing.workers.len() != record.workers.len() {
         return None;
     }
-    let mut holdings = BTreeMap::new();
+    let mut lists = BTreeMap::new();
     for (name, listed) in &listing.workers {
-        let (noted, version) = (record.workers.get(name)?, listed.version?);
-        let since = record::versions(&noted.since, listed.jobs.len())?;
-        let jobs = listed.jobs.iter().zip(since).map(|(name, since)| HeldJob { name: Arc::clone(name), since });
-        let holding =
-            Holding { version, jobs: sorted(jobs.collect()), releasing: noted.releasing(), pod: noted.pod.clone() };
-        holdings.insert(name.clone(), holding);
+        let (recorded, version) = (record.workers.get(name)?, listed.version?);
+        let since = record::versions(&recorded.since, listed.jobs.len())?;
+        let jobs = listed.jobs.iter().zip(since).map(|(name, since)| ListedJob { name: Arc::clone(name), since });
+        let list = JobList {
+            version,
+            jobs: sorted(jobs.collect()),
+            releasing: recorded.releasing(),
+            pod: recorded.pod.clone(),
+        };
+        lists.insert(name.clone(), list);
     }
-    Some(Published { holdings, version, changes: record.changes.clone(), edited: false })
+    Some(Published { lists, version, changes: record.changes.clone(), edited: false })
 }
 
 /// Combines texts that somebody else changed, as far as possible.
-fn edited(listing: FileLists, record: Record) -> Published {
+fn combine_edited(listing: FileLists, record: HandoverRecord) -> Published {
     let version = listing.latest().max(record.latest());
     let fallback = listing.version;
-    let mut holdings: BTreeMap<String, Holding> = BTreeMap::new();
+    let mut lists: BTreeMap<String, JobList> = BTreeMap::new();
     for (name, WorkerList { jobs, version }) in listing.workers {
         let version = version.or(fallback).unwrap_or_default();
-        let jobs = jobs.into_iter().map(|name| HeldJob { name, since: version });
-        holdings.insert(name, Holding { version, jobs: sorted(jobs.collect()), ..Holding::default() });
+        let jobs = jobs.into_iter().map(|name| ListedJob { name, since: version });
+        lists.insert(name, JobList { version, jobs: sorted(jobs.collect()), ..JobList::default() });
     }
-    for (name, noted) in record.workers {
+    for (name, recorded) in record.workers {
         // A worker that is no longer in the file may still run jobs that it has to release.
-        let holding = holdings.entry(name).or_insert_with(|| Holding { version, ..Holding::default() });
-        holding.releasing = noted.releasing();
-        holding.pod = noted.pod;
+        let list = lists.entry(name).or_insert_with(|| JobList { version, ..JobList::default() });
+        list.releasing = recorded.releasing();
+        list.pod = recorded.pod;
     }
-    Published { holdings, version, changes: record.changes, edited: true }
+    Published { lists, version, changes: record.changes, edited: true }
 }
 
 /// Sorts jobs by name and removes repetitions.
-fn sorted(mut jobs: Vec<HeldJob>) -> Vec<HeldJob> {
+fn sorted(mut jobs: Vec<ListedJob>) -> Vec<ListedJob> {
     jobs.sort_by(|a, b| a.name.cmp(&b.name));
     jobs.dedup_by(|a, b| a.name == b.name);
     jobs
+}
+
+/// Limit of the API server for the data of a ConfigMap, in bytes.
+const MAX_BYTES: usize = 1_048_576;
+
+/// Maximum length of a key of a ConfigMap.
+const MAX_KEY: usize = 253;
+
+/// Returns true if a ConfigMap can hold these two texts, for any key of the file.
+pub fn fits(file: &str, record: &str) -> bool {
+    MAX_KEY + file.len() + RECORD_KEY.len() + record.len() <= MAX_BYTES
+}
+
+/// Splits the lists into one file per worker. The version of a file is that of its worker's list, so that the file does
+/// not change until this worker's jobs change.
+pub fn split(published: &Published) -> BTreeMap<String, Published> {
+    let files = published.lists.iter().map(|(name, list)| {
+        let mut file = Published {
+            lists: BTreeMap::from([(name.clone(), list.clone())]),
+            version: list.version,
+            changes: BTreeMap::new(),
+            edited: published.edited,
+        };
+        let changes =
+            referenced_versions(&file).into_iter().filter_map(|version| published.changes.get_key_value(&version));
+        file.changes = changes.map(|(version, change)| (*version, change.clone())).collect();
+        (name.clone(), file)
+    });
+    files.collect()
+}
+
+/// Joins the files of all workers. If two files contain the same worker, the one with the larger version of its list
+/// wins.
+pub fn join(files: impl IntoIterator<Item = Published>) -> Published {
+    let mut joined = Published::default();
+    for file in files {
+        joined.version = joined.version.max(file.version);
+        joined.edited |= file.edited;
+        joined.changes.extend(file.changes);
+        for (name, list) in file.lists {
+            let is_newer = joined.lists.get(&name).is_none_or(|other| other.version < list.version);
+            if is_newer {
+                joined.lists.insert(name, list);
+            }
+        }
+    }
+    joined
+}
+
+/// Maximum number of recorded changes.
+pub const MAX_CHANGES: usize = 32;
+
+/// Versions that something refers to: those at which jobs were added to lists, and those of the lists, whose time is
+/// the start of each wait for a worker.
+pub fn referenced_versions(published: &Published) -> BTreeSet<i64> {
+    let mut named = BTreeSet::new();
+    for list in published.lists.values() {
+        named.insert(list.version);
+        let mut last = None;
+        for job in &list.jobs {
+            // Neighbours were mostly added together.
+            if last.replace(job.since) != Some(job.since) {
+                named.insert(job.since);
+            }
+        }
+    }
+    named
+}
+
+/// Drops changes that nothing refers to, and all but the latest [`MAX_CHANGES`] of the others. Older jobs then count
+/// as added with the oldest recorded change, but at most with the version of their list, because the worker would not
+/// report a later one.
+pub fn prune(published: &mut Published) {
+    let named = referenced_versions(published);
+    published.changes.retain(|version, _| named.contains(version));
+    let Some(surplus) = published.changes.len().checked_sub(MAX_CHANGES).filter(|surplus| *surplus > 0) else {
+        return;
+    };
+    let Some(oldest) = published.changes.keys().nth(surplus).copied() else { return };
+    published.changes = published.changes.split_off(&oldest);
+    for list in published.lists.values_mut() {
+        let earliest = oldest.min(list.version);
+        for job in &mut list.jobs {
+            job.since = job.since.max(earliest);
+        }
+    }
 }

@@ -7,26 +7,28 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::MOST_VERSION;
-use super::published::{Holding, ListChange, Published};
+use super::{JobList, ListChange, MAX_VERSION, Published};
 
 /// Content of the record.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Record {
+pub struct HandoverRecord {
     /// Digest of the file that the record belongs to.
     pub digest: String,
-    pub workers: BTreeMap<String, Noted>,
+    pub workers: BTreeMap<String, RecordedWorker>,
     pub changes: BTreeMap<i64, ListChange>,
 }
 
-impl Record {
+impl HandoverRecord {
     /// Largest version in the record.
     pub fn latest(&self) -> i64 {
-        let runs =
-            self.workers.values().flat_map(|noted| runs(&noted.since)).filter_map(|run| run.map(|(since, _)| since));
+        let runs = self
+            .workers
+            .values()
+            .flat_map(|recorded| runs(&recorded.since))
+            .filter_map(|run| run.map(|(since, _)| since));
         runs.chain(self.changes.keys().copied())
-            .filter(|version| (0..=MOST_VERSION).contains(version))
+            .filter(|version| (0..=MAX_VERSION).contains(version))
             .max()
             .unwrap_or_default()
     }
@@ -35,7 +37,7 @@ impl Record {
 /// Entry of a worker in the record.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Noted {
+pub struct RecordedWorker {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -45,7 +47,7 @@ pub struct Noted {
     pub since: String,
 }
 
-impl Noted {
+impl RecordedWorker {
     pub fn releasing(&self) -> BTreeSet<Arc<str>> {
         self.releasing.iter().map(|name| name.as_str().into()).collect()
     }
@@ -53,24 +55,24 @@ impl Noted {
 
 /// Writes the record for the file with this digest.
 pub fn write(published: &Published, digest: String) -> String {
-    let noted = |holding: &Holding| Noted {
-        pod: holding.pod.clone(),
-        releasing: holding.releasing.iter().map(|name| name.to_string()).collect(),
-        since: counted(holding.jobs.iter().map(|job| job.since)),
+    let recorded = |list: &JobList| RecordedWorker {
+        pod: list.pod.clone(),
+        releasing: list.releasing.iter().map(|name| name.to_string()).collect(),
+        since: encode_runs(list.jobs.iter().map(|job| job.since)),
     };
-    let workers = published.holdings.iter().map(|(name, holding)| (name.clone(), noted(holding))).collect();
-    let record = Record { digest, workers, changes: published.changes.clone() };
+    let workers = published.lists.iter().map(|(name, list)| (name.clone(), recorded(list))).collect();
+    let record = HandoverRecord { digest, workers, changes: published.changes.clone() };
     // Serialization of strings and integers cannot fail.
     serde_json::to_string(&record).unwrap_or_default()
 }
 
 /// Returns None if the text is not a record.
-pub fn read(text: &str) -> Option<Record> {
+pub fn read(text: &str) -> Option<HandoverRecord> {
     serde_json::from_str(text).ok()
 }
 
 /// Run-length encodes versions in order.
-fn counted(versions: impl Iterator<Item = i64>) -> String {
+fn encode_runs(versions: impl Iterator<Item = i64>) -> String {
     let mut out = String::new();
     let mut versions = versions.peekable();
     while let Some(version) = versions.next() {

@@ -1,26 +1,28 @@
 //! Parses jobs from a YAML or JSON list. Names are strings: values that YAML reads as a number, a boolean or null need
 //! quotes.
+//!
+//! Nodes of any type are deserialized, so that a wrong type is reported in our own words.
 
-use serde::de::{IgnoredAny, MapAccess, SeqAccess};
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Error, Location, Spanned};
 
-use super::Job;
-use super::name;
-use super::node::{Node, Shape};
-use super::problem::{Fault, JobsProblem, Place};
+use super::{Job, JobFault, JobsProblem, TextPosition, check_name};
 use crate::yaml;
 
-const MOST_WEIGHT: u64 = 1000;
+const MAX_WEIGHT: u64 = 1000;
 
 /// Parses the jobs of such a text.
 pub fn parse(text: &str) -> Result<Vec<Job>, JobsProblem> {
-    let document: Spanned<Node<Document>> =
+    let document: Spanned<Node<JobsDocument>> =
         serde_saphyr::from_str_with_options(text, yaml::options()).map_err(|error| broken(text, &error))?;
-    let Node(Document(found)) = document.value;
-    found.map_err(|flaw| {
-        let at = flaw.at.unwrap_or(document.referenced);
-        let shown = flaw.text.as_deref().unwrap_or_else(|| text_at(text, &at));
-        JobsProblem::new(Place { line: at.line().max(1), item: flaw.item }, flaw.fault, shown)
+    let Node(JobsDocument(found)) = document.value;
+    found.map_err(|fault| {
+        let at = fault.at.unwrap_or(document.referenced);
+        let shown = fault.text.as_deref().unwrap_or_else(|| text_at(text, &at));
+        JobsProblem::new(TextPosition { line: at.line().max(1), item: fault.item }, fault.fault, shown)
     })
 }
 
@@ -32,16 +34,16 @@ fn broken(text: &str, error: &Error) -> JobsProblem {
         cause = error;
     }
     let fault = match cause {
-        Error::DuplicateMappingKey { .. } => Fault::Twice,
-        Error::MultipleDocuments { .. } => Fault::SeveralDocuments,
-        Error::Budget { .. } | Error::AliasReplayLimitExceeded { .. } => Fault::TooComplex,
+        Error::DuplicateMappingKey { .. } => JobFault::Twice,
+        Error::MultipleDocuments { .. } => JobFault::SeveralDocuments,
+        Error::Budget { .. } | Error::AliasReplayLimitExceeded { .. } => JobFault::TooComplex,
         other => {
             let message = other.to_string();
-            Fault::Yaml(message.split(" at line ").next().unwrap_or_default().to_owned())
+            JobFault::Yaml(message.split(" at line ").next().unwrap_or_default().to_owned())
         }
     };
     let shown = usize::try_from(line - 1).ok().and_then(|before| text.lines().nth(before)).unwrap_or_default();
-    JobsProblem::new(Place { line, item: None }, fault, shown.trim())
+    JobsProblem::new(TextPosition { line, item: None }, fault, shown.trim())
 }
 
 /// Text at a location: the scalar, or the rest of the line.
@@ -55,8 +57,8 @@ fn text_at<'a>(text: &'a str, at: &Location) -> &'a str {
 }
 
 /// Error in a document that is valid YAML.
-struct Flaw {
-    fault: Fault,
+struct DocumentFault {
+    fault: JobFault,
     item: Option<usize>,
     /// Location of the error; None for the whole document.
     at: Option<Location>,
@@ -64,66 +66,66 @@ struct Flaw {
     text: Option<String>,
 }
 
-impl From<Fault> for Flaw {
-    fn from(fault: Fault) -> Self {
+impl From<JobFault> for DocumentFault {
+    fn from(fault: JobFault) -> Self {
         Self { fault, item: None, at: None, text: None }
     }
 }
 
-impl Flaw {
+impl DocumentFault {
     /// Sets the location of the error, unless a more precise one is set.
-    fn within(mut self, part: Location) -> Self {
-        self.at = self.at.or(Some(part));
+    fn within(mut self, location: Location) -> Self {
+        self.at = self.at.or(Some(location));
         self
     }
 }
 
 /// A list of jobs, or an object with such a list.
-struct Document(Result<Vec<Job>, Flaw>);
+struct JobsDocument(Result<Vec<Job>, DocumentFault>);
 
-impl Shape for Document {
+impl Shape for JobsDocument {
     fn other(kind: &'static str) -> Self {
-        let List(found) = List::other(kind);
+        let JobItems(found) = JobItems::other(kind);
         Self(found)
     }
 
     fn list<'de, A: SeqAccess<'de>>(items: A) -> Result<Self, A::Error> {
-        List::list(items).map(|List(found)| Self(found))
+        JobItems::list(items).map(|JobItems(found)| Self(found))
     }
 
     fn object<'de, A: MapAccess<'de>>(mut members: A) -> Result<Self, A::Error> {
-        let mut found = Err(Fault::NoJobs.into());
+        let mut jobs_or_fault = Err(JobFault::NoJobs.into());
         while let Some(member) = members.next_key::<String>()? {
             if member == "jobs" {
-                let jobs: Spanned<Node<List>> = members.next_value()?;
-                let Node(List(list)) = jobs.value;
-                found = list.map_err(|flaw| flaw.within(jobs.referenced));
+                let jobs: Spanned<Node<JobItems>> = members.next_value()?;
+                let Node(JobItems(list)) = jobs.value;
+                jobs_or_fault = list.map_err(|fault| fault.within(jobs.referenced));
             } else {
                 members.next_value::<IgnoredAny>()?;
             }
         }
-        Ok(Self(found))
+        Ok(Self(jobs_or_fault))
     }
 }
 
 /// A list of jobs; null is an empty list.
-struct List(Result<Vec<Job>, Flaw>);
+struct JobItems(Result<Vec<Job>, DocumentFault>);
 
-impl Shape for List {
+impl Shape for JobItems {
     fn other(kind: &'static str) -> Self {
-        Self(if kind == "empty" { Ok(Vec::new()) } else { Err(Fault::NotAList(kind).into()) })
+        Self(if kind == "empty" { Ok(Vec::new()) } else { Err(JobFault::NotAList(kind).into()) })
     }
 
     fn list<'de, A: SeqAccess<'de>>(mut items: A) -> Result<Self, A::Error> {
         let mut jobs = Vec::new();
-        while let Some(item) = items.next_element::<Spanned<Node<Item>>>()? {
-            let Node(Item(found)) = item.value;
+        while let Some(item) = items.next_element::<Spanned<Node<JobItem>>>()? {
+            let Node(JobItem(found)) = item.value;
             match found {
                 Ok(job) => jobs.push(job),
-                Err(flaw) => {
+                Err(fault) => {
                     while items.next_element::<IgnoredAny>()?.is_some() {}
                     let item_number = Some(jobs.len() + 1);
-                    return Ok(Self(Err(Flaw { item: item_number, ..flaw.within(item.referenced) })));
+                    return Ok(Self(Err(DocumentFault { item: item_number, ..fault.within(item.referenced) })));
                 }
             }
         }
@@ -132,58 +134,62 @@ impl Shape for List {
 }
 
 /// A job: a name or an object.
-struct Item(Result<Job, Flaw>);
+struct JobItem(Result<Job, DocumentFault>);
 
-impl Shape for Item {
+impl Shape for JobItem {
     fn other(kind: &'static str) -> Self {
-        Self(Err(Fault::NotAJob(kind).into()))
+        Self(Err(JobFault::NotAJob(kind).into()))
     }
 
     fn text(text: &str) -> Self {
         let named = || Job { name: text.into(), weight: 1, dedicated: false };
-        Self(name::check(text).map(|()| named()).map_err(|fault| Flaw { text: Some(text.to_owned()), ..fault.into() }))
+        Self(
+            check_name(text)
+                .map(|()| named())
+                .map_err(|fault| DocumentFault { text: Some(text.to_owned()), ..fault.into() }),
+        )
     }
 
     fn object<'de, A: MapAccess<'de>>(mut members: A) -> Result<Self, A::Error> {
-        let (mut job, mut flaw) = (Job { name: "".into(), weight: 1, dedicated: false }, None);
+        let (mut job, mut first_fault) = (Job { name: "".into(), weight: 1, dedicated: false }, None);
         let mut is_named = false;
         while let Some(member) = members.next_key::<String>()? {
             let value: Spanned<Node<Value>> = members.next_value()?;
             let Node(Value(found)) = &value.value;
             is_named |= member == "name";
-            let fault = set(&mut job, &member, found).err();
-            flaw = flaw.or(fault.map(|fault| fault.within(value.referenced)));
+            let fault = set_field(&mut job, &member, found).err();
+            first_fault = first_fault.or(fault.map(|fault| fault.within(value.referenced)));
         }
-        let unnamed = || (!is_named).then(|| Fault::NoName.into());
-        Ok(Self(flaw.or_else(unnamed).map_or(Ok(job), Err)))
+        let unnamed = || (!is_named).then(|| JobFault::NoName.into());
+        Ok(Self(first_fault.or_else(unnamed).map_or(Ok(job), Err)))
     }
 }
 
 /// Sets a field of a job.
-fn set(job: &mut Job, member: &str, value: &Found) -> Result<(), Flaw> {
+fn set_field(job: &mut Job, member: &str, value: &FieldValue) -> Result<(), DocumentFault> {
     match (member, value) {
-        ("name", Found::Text(name)) => {
-            name::check(name).map_err(|fault| Flaw { text: Some(name.clone()), ..fault.into() })?;
+        ("name", FieldValue::Text(name)) => {
+            check_name(name).map_err(|fault| DocumentFault { text: Some(name.clone()), ..fault.into() })?;
             job.name = name.as_str().into();
         }
-        ("name", Found::Whole(_)) => return Err(Fault::NotAName("a number").into()),
-        ("name", Found::Other(kind)) => return Err(Fault::NotAName(kind).into()),
-        ("weight", Found::Whole(weight)) if (1..=MOST_WEIGHT).contains(weight) => {
+        ("name", FieldValue::Whole(_)) => return Err(JobFault::NotAName("a number").into()),
+        ("name", FieldValue::Other(kind)) => return Err(JobFault::NotAName(kind).into()),
+        ("weight", FieldValue::Whole(weight)) if (1..=MAX_WEIGHT).contains(weight) => {
             job.weight = u32::try_from(*weight).unwrap_or(1);
         }
-        ("weight", _) => return Err(Fault::Weight.into()),
-        ("qos", Found::Text(qos)) if qos == "Dedicated" => job.dedicated = true,
-        ("qos", Found::Text(qos)) if qos == "Shared" => job.dedicated = false,
-        ("qos", _) => return Err(Fault::Qos.into()),
-        _ => return Err(Flaw { text: Some(member.to_owned()), ..Fault::UnknownMember.into() }),
+        ("weight", _) => return Err(JobFault::Weight.into()),
+        ("qos", FieldValue::Text(qos)) if qos == "Dedicated" => job.dedicated = true,
+        ("qos", FieldValue::Text(qos)) if qos == "Shared" => job.dedicated = false,
+        ("qos", _) => return Err(JobFault::Qos.into()),
+        _ => return Err(DocumentFault { text: Some(member.to_owned()), ..JobFault::UnknownMember.into() }),
     }
     Ok(())
 }
 
 /// Value of a field of a job.
-struct Value(Found);
+struct Value(FieldValue);
 
-enum Found {
+enum FieldValue {
     Text(String),
     Whole(u64),
     Other(&'static str),
@@ -191,14 +197,97 @@ enum Found {
 
 impl Shape for Value {
     fn other(kind: &'static str) -> Self {
-        Self(Found::Other(kind))
+        Self(FieldValue::Other(kind))
     }
 
     fn text(text: &str) -> Self {
-        Self(Found::Text(text.to_owned()))
+        Self(FieldValue::Text(text.to_owned()))
     }
 
     fn whole(number: u64) -> Self {
-        Self(Found::Whole(number))
+        Self(FieldValue::Whole(number))
+    }
+}
+
+/// A value that can be made from any node. The default for each kind of node is `other`.
+pub trait Shape: Sized {
+    /// Makes a value from a node of this kind, such as `a number`; `empty` is null.
+    fn other(kind: &'static str) -> Self;
+
+    fn text(_: &str) -> Self {
+        Self::other("a text")
+    }
+
+    fn whole(_: u64) -> Self {
+        Self::other("a number")
+    }
+
+    fn list<'de, A: SeqAccess<'de>>(mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Self::other("a list"))
+    }
+
+    fn object<'de, A: MapAccess<'de>>(mut members: A) -> Result<Self, A::Error> {
+        while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Self::other("an object"))
+    }
+}
+
+/// Deserializes any node as `T`.
+pub struct Node<T>(pub T);
+
+impl<'de, T: Shape> Deserialize<'de> for Node<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Any(PhantomData)).map(Self)
+    }
+}
+
+struct Any<T>(PhantomData<T>);
+
+impl<'de, T: Shape> Visitor<'de> for Any<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<T, E> {
+        Ok(T::text(text))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<T, E> {
+        Ok(T::whole(number))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<T, E> {
+        Ok(T::other("a number"))
+    }
+
+    fn visit_i128<E>(self, _: i128) -> Result<T, E> {
+        Ok(T::other("a number"))
+    }
+
+    fn visit_u128<E>(self, _: u128) -> Result<T, E> {
+        Ok(T::other("a number"))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<T, E> {
+        Ok(T::other("a number"))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<T, E> {
+        Ok(T::other("true or false"))
+    }
+
+    fn visit_unit<E>(self) -> Result<T, E> {
+        Ok(T::other("empty"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<T, A::Error> {
+        T::list(items)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
+        T::object(members)
     }
 }

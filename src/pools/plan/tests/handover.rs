@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
-use super::workers::{Event, Pool};
-use crate::file::{HeldJob, Holding, Published};
-use crate::plan::{HandoverInput, HandoverRules, WorkerPod, plan};
+use super::simulation::{Event, Pool};
+use crate::file::{JobList, ListedJob, Published};
+use crate::handover::{HandoverInput, HandoverRules, WorkerPod, plan_handover};
 use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 
 fn event() -> impl Strategy<Value = Event> {
@@ -37,7 +37,7 @@ fn check(mut pool: Pool, events: &[Event], looks_first: bool) -> Result<(), Test
     prop_assert!(pool.doubled().is_empty());
     prop_assert!(pool.is_settled(), "{:#?}\n{:#?}", pool.file, pool.processes);
     let before = pool.writes;
-    pool.settle();
+    (0..10).for_each(|_| pool.run_round());
     prop_assert_eq!(pool.writes, before, "nothing is written once all is as it should be");
     Ok(())
 }
@@ -72,19 +72,16 @@ fn a_pool_that_is_scaled_before_its_first_pass_converges() {
 /// Returns the workers that are restarted at once, of three that need a restart and of which some are not Ready.
 fn restarts(ready: [bool; 3], max_unavailable: usize) -> Vec<String> {
     let pod = |nth: usize| WorkerPod { uid: format!("u{nth}"), runs: true, ready: ready[nth], ..WorkerPod::default() };
-    let list = |nth: usize| Holding {
+    let list = |nth: usize| JobList {
         version: 1,
-        jobs: vec![HeldJob { name: format!("job-{nth}").into(), since: 1 }],
+        jobs: vec![ListedJob { name: format!("job-{nth}").into(), since: 1 }],
         pod: Some(format!("u{nth}")),
-        ..Holding::default()
+        ..JobList::default()
     };
     let (names, all) = (["w-0", "w-1", "w-2"].map(str::to_owned), [0, 1, 2]);
-    let published = Published {
-        holdings: names.clone().into_iter().zip(all.map(list)).collect(),
-        version: 1,
-        ..Published::default()
-    };
-    let target = names.clone().into_iter().zip(all.map(|nth| vec![format!("job-{nth}").into()])).collect();
+    let published =
+        Published { lists: names.clone().into_iter().zip(all.map(list)).collect(), version: 1, ..Published::default() };
+    let desired = names.clone().into_iter().zip(all.map(|nth| vec![format!("job-{nth}").into()])).collect();
     let rules = HandoverRules {
         handover: HandoverPolicy::Strict,
         refresh: RefreshPolicy::Restart,
@@ -95,13 +92,13 @@ fn restarts(ready: [bool; 3], max_unavailable: usize) -> Vec<String> {
     };
     let input = HandoverInput {
         published: &published,
-        target: &target,
+        desired: &desired,
         pods: &names.into_iter().zip(all.map(pod)).collect(),
         stopped: &BTreeMap::new(),
         rules: &rules,
         now: Timestamp::UNIX_EPOCH,
     };
-    plan(&input).restart.into_iter().map(|(name, _)| name).collect()
+    plan_handover(&input).restart.into_iter().map(|(name, _)| name).collect()
 }
 
 #[test]

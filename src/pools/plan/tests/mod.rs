@@ -1,7 +1,8 @@
 //! Tests of the handover with workers that read, restart, hang and vanish at any moment; of the selection of workers;
 //! and of the status.
 
-mod crew;
 mod handover;
+mod simulation;
 mod state;
+mod step;
 mod workers;

@@ -7,12 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
 
-use crate::Job;
-use crate::crew::Crew;
-use crate::file::{HeldJob, Holding, ListChange, Published};
+use crate::file::{JobList, ListChange, ListedJob, Published};
+use crate::handover::{HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport};
 use crate::jobs::{JobTable, Repeated};
-use crate::plan::{HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport};
-use crate::state::{PoolProblem, PoolState, health, status};
+use crate::state::{PoolState, health, status};
+use crate::workers::PoolWorkers;
+use crate::{Job, PoolProblem};
 use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::status::{PoolChange, PoolWorkerState, SwarmPoolStatus};
@@ -24,9 +24,9 @@ const WAITED: i64 = 20;
 /// Two workers with one job each, `a` and `b`, which both report version 2 of the file. Each case changes some of it.
 struct Scene {
     table: JobTable,
-    crew: Crew,
+    workers: PoolWorkers,
     published: Published,
-    target: BTreeMap<String, Vec<Arc<str>>>,
+    desired: BTreeMap<String, Vec<Arc<str>>>,
     pods: BTreeMap<String, WorkerPod>,
     rules: HandoverRules,
     unassigned: Vec<Arc<str>>,
@@ -42,8 +42,8 @@ fn reports(version: i64) -> Option<WorkerReport> {
     Some(WorkerReport { version, has_others: false })
 }
 
-fn held(name: &str) -> HeldJob {
-    HeldJob { name: name.into(), since: 1 }
+fn held(name: &str) -> ListedJob {
+    ListedJob { name: name.into(), since: 1 }
 }
 
 impl Scene {
@@ -51,20 +51,20 @@ impl Scene {
         let now = Timestamp::from_millisecond(1_000_000_750).expect("a time");
         let written = now - SignedDuration::from_secs(WAITED);
         let job = |name: &str| Job { name: name.into(), weight: 1, dedicated: false };
-        let holding = |name: &str| Holding { version: 2, jobs: vec![held(name)], ..Holding::default() };
+        let list = |name: &str| JobList { version: 2, jobs: vec![held(name)], ..JobList::default() };
         let pod = WorkerPod { runs: true, ready: true, report: reports(2), ..WorkerPod::default() };
         let of = |worker: usize| format!("w-{worker}");
         let change = ListChange { at: written, why: "first deal".to_owned() };
         Self {
             table: JobTable { jobs: vec![job("a"), job("b")], ..JobTable::default() },
-            crew: Crew { ready: 2, wanted: 2, ..Crew::default() },
+            workers: PoolWorkers { ready: 2, wanted: 2, ..PoolWorkers::default() },
             published: Published {
-                holdings: [(of(0), holding("a")), (of(1), holding("b"))].into(),
+                lists: [(of(0), list("a")), (of(1), list("b"))].into(),
                 version: 2,
                 changes: [(2, change)].into(),
                 edited: false,
             },
-            target: [(of(0), vec!["a".into()]), (of(1), vec!["b".into()])].into(),
+            desired: [(of(0), vec!["a".into()]), (of(1), vec!["b".into()])].into(),
             pods: [(of(0), pod.clone()), (of(1), pod)].into(),
             rules: HandoverRules {
                 handover: HandoverPolicy::Strict,
@@ -89,15 +89,15 @@ impl Scene {
         self.pods.entry(format!("w-{worker}")).or_default()
     }
 
-    fn holding(&mut self, worker: usize) -> &mut Holding {
-        self.published.holdings.entry(format!("w-{worker}")).or_default()
+    fn list(&mut self, worker: usize) -> &mut JobList {
+        self.published.lists.entry(format!("w-{worker}")).or_default()
     }
 
     /// Computes the health, the states of the workers, and the status.
-    fn look(&self) -> (Health<PoolReason>, Vec<PoolWorkerState>, SwarmPoolStatus) {
+    fn report(&self) -> (Health<PoolReason>, Vec<PoolWorkerState>, SwarmPoolStatus) {
         let input = HandoverInput {
             published: &self.published,
-            target: &self.target,
+            desired: &self.desired,
             pods: &self.pods,
             stopped: &BTreeMap::new(),
             rules: &self.rules,
@@ -105,7 +105,7 @@ impl Scene {
         };
         let state = PoolState {
             table: &self.table,
-            crew: &self.crew,
+            workers: &self.workers,
             input: &input,
             plan: &HandoverPlan::default(),
             unassigned: &self.unassigned,
@@ -135,7 +135,7 @@ fn said(health: &Health<PoolReason>) -> (&'static str, PoolReason, &str) {
 }
 
 fn releases(scene: &mut Scene) {
-    scene.holding(0).releasing = ["c".into()].into();
+    scene.list(0).releasing = ["c".into()].into();
     scene.pod(0).report = reports(1);
 }
 
@@ -146,7 +146,7 @@ fn is_short(scene: &mut Scene) {
 #[rstest]
 #[case::converged(|_: &mut Scene| {}, "good", PoolReason::Converged, "2 jobs with 2 workers")]
 #[case::one(
-    |scene: &mut Scene| { scene.table.jobs.pop(); scene.target.pop_last(); scene.published.holdings.pop_last(); },
+    |scene: &mut Scene| { scene.table.jobs.pop(); scene.desired.pop_last(); scene.published.lists.pop_last(); },
     "good", PoolReason::Converged, "1 job with 1 worker"
 )]
 #[case::repeated(
@@ -160,13 +160,13 @@ fn is_short(scene: &mut Scene) {
 #[case::no_jobs(
     |scene: &mut Scene| {
         scene.table.jobs.clear();
-        scene.published.holdings.values_mut().for_each(|holding| holding.jobs.clear());
-        scene.target.values_mut().for_each(Vec::clear);
+        scene.published.lists.values_mut().for_each(|list| list.jobs.clear());
+        scene.desired.values_mut().for_each(Vec::clear);
     },
     "good", PoolReason::NoJobs, "there are no jobs"
 )]
 #[case::no_workers(
-    |scene: &mut Scene| scene.crew.wanted = 0,
+    |scene: &mut Scene| scene.workers.wanted = 0,
     "stalled", PoolReason::NoWorkers, "2 jobs without a worker: scale"
 )]
 #[case::unassigned(
@@ -193,13 +193,13 @@ fn is_short(scene: &mut Scene) {
      certainly stopped them, set handover.confirmed: [{worker: w-0, version: 2}]"
 )]
 #[case::missing(
-    |scene: &mut Scene| { scene.pod(1).ready = false; scene.crew.ready = 1; },
+    |scene: &mut Scene| { scene.pod(1).ready = false; scene.workers.ready = 1; },
     "working", PoolReason::WaitingForWorkers, "1 of 2 workers are Ready"
 )]
 #[case::missing_for_long(
     |scene: &mut Scene| {
         scene.pod(1).ready = false;
-        scene.crew.ready = 1;
+        scene.workers.ready = 1;
         scene.missing_since = Some(scene.now - SignedDuration::from_secs(300));
     },
     "retrying", PoolReason::WorkerNotReady,
@@ -241,7 +241,7 @@ fn the_health_says_how_a_pool_is(
 ) {
     let mut scene = Scene::new();
     change(&mut scene);
-    let (health, ..) = scene.look();
+    let (health, ..) = scene.report();
     let (found, why, text) = said(&health);
     assert_eq!((found, why), (kind, reason), "{text}");
     assert!(text.contains(message), "{text}");
@@ -256,27 +256,27 @@ fn the_health_says_how_a_pool_is(
 #[case::not_ready(|scene: &mut Scene| scene.pod(1).ready = false, PoolWorkerState::NotReady)]
 #[case::terminating(|scene: &mut Scene| scene.pod(1).terminating = true, PoolWorkerState::NotReady)]
 #[case::outdated(|scene: &mut Scene| scene.pod(1).report = reports(1), PoolWorkerState::Refreshing)]
-#[case::to_get_more(|scene: &mut Scene| scene.target.entry("w-1".to_owned()).or_default().push("c".into()), PoolWorkerState::Waiting)]
-#[case::new(|scene: &mut Scene| { scene.published.holdings.remove("w-1"); }, PoolWorkerState::Waiting)]
-#[case::leaving(|scene: &mut Scene| { scene.target.remove("w-1"); }, PoolWorkerState::Leaving)]
+#[case::to_get_more(|scene: &mut Scene| scene.desired.entry("w-1".to_owned()).or_default().push("c".into()), PoolWorkerState::Waiting)]
+#[case::new(|scene: &mut Scene| { scene.published.lists.remove("w-1"); }, PoolWorkerState::Waiting)]
+#[case::leaving(|scene: &mut Scene| { scene.desired.remove("w-1"); }, PoolWorkerState::Leaving)]
 #[case::drained(
-    |scene: &mut Scene| { scene.target.remove("w-1"); scene.holding(1).jobs.clear(); },
+    |scene: &mut Scene| { scene.desired.remove("w-1"); scene.list(1).jobs.clear(); },
     PoolWorkerState::Drained
 )]
 #[case::not_drained_yet(
     |scene: &mut Scene| {
-        scene.target.remove("w-1");
-        *scene.holding(1) = Holding { version: 3, releasing: ["b".into()].into(), ..Holding::default() };
+        scene.desired.remove("w-1");
+        *scene.list(1) = JobList { version: 3, releasing: ["b".into()].into(), ..JobList::default() };
     },
     PoolWorkerState::Leaving
 )]
 fn each_worker_has_a_state(#[case] change: fn(&mut Scene), #[case] state: PoolWorkerState) {
     let mut scene = Scene::new();
     change(&mut scene);
-    let (_, states, status) = scene.look();
+    let (_, states, status) = scene.report();
     assert_eq!(states, [PoolWorkerState::Converged, state]);
     let settled = states.iter().filter(|state| **state == PoolWorkerState::Converged).count();
-    assert_eq!(status.converged, Some(format!("{settled}/{}", scene.target.len())));
+    assert_eq!(status.converged, Some(format!("{settled}/{}", scene.desired.len())));
 }
 
 /// A status must be equal after a round trip through the API server; otherwise it would be written again and again.
@@ -284,7 +284,7 @@ fn each_worker_has_a_state(#[case] change: fn(&mut Scene), #[case] state: PoolWo
 fn times_are_as_the_api_server_keeps_them() {
     let mut scene = Scene::new();
     scene.missing_since = Some(scene.now);
-    let (.., status) = scene.look();
+    let (.., status) = scene.report();
     let text = serde_json::to_string(&status).expect("a status");
     let read: SwarmPoolStatus = serde_json::from_str(&text).expect("the same status");
     assert_eq!((read.last_change, read.waiting_since), (status.last_change, status.waiting_since));
@@ -294,9 +294,9 @@ fn times_are_as_the_api_server_keeps_them() {
 fn a_worker_that_reads_the_file_again_is_no_news() {
     let mut scene = Scene::new();
     scene.published.version = 7;
-    let (.., before) = scene.look();
+    let (.., before) = scene.report();
     scene.pod(1).report = reports(7);
-    let (.., after) = scene.look();
+    let (.., after) = scene.report();
     assert_eq!(before.workers, after.workers);
     assert_eq!(after.workers.last().and_then(|worker| worker.observed_version), Some(2));
 }
@@ -306,15 +306,12 @@ fn of_many_workers_those_are_listed_that_are_not_settled() {
     let mut scene = Scene::new();
     for nth in 2..150 {
         let name = format!("w-{nth}");
-        scene.target.insert(name.clone(), vec!["x".into()]);
-        scene
-            .published
-            .holdings
-            .insert(name.clone(), Holding { version: 2, jobs: vec![held("x")], ..Holding::default() });
+        scene.desired.insert(name.clone(), vec!["x".into()]);
+        scene.published.lists.insert(name.clone(), JobList { version: 2, jobs: vec![held("x")], ..JobList::default() });
         let report = reports(if nth == 149 { 1 } else { 2 });
         scene.pods.insert(name, WorkerPod { runs: true, ready: true, report, ..WorkerPod::default() });
     }
-    let (_, states, status) = scene.look();
+    let (_, states, status) = scene.report();
     assert_eq!((states.len(), status.truncated), (100, Some(true)));
     let last = status.workers.last().expect("a worker");
     assert_eq!((last.name.as_str(), last.state), ("w-149", PoolWorkerState::Refreshing), "in order of numbers");

@@ -1,268 +1,127 @@
-//! A simulated pool: a file, pods that run the jobs that they read from it, and an operator with a stale cache that can
-//! crash.
+//! Tests of the workers: which pods get which slots.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
+use proptest::prelude::*;
 
-use crate::file::{ListChange, Published};
-use crate::plan::{HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, follows, plan};
-use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
+use crate::workers::{Admission, PoolWorkers, PoolWorkloadFact, workers_of};
+use ganglion_api::swarm_pool::PoolWorkloadKind;
+use ganglion_core::facts::{Key, PodFact};
 
-/// A process that runs jobs.
-#[derive(Clone, Debug)]
-pub struct Process {
-    pub uid: String,
-    terminating: bool,
-    /// Version of the whole file when the process last read it.
-    version: i64,
-    pub running: BTreeSet<Arc<str>>,
+fn workload(kind: PoolWorkloadKind, replicas: u32) -> PoolWorkloadFact {
+    PoolWorkloadFact { kind, name: "w".to_owned(), replicas, first_ordinal: 0 }
 }
 
-/// An event of the simulation.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// The operator's cache is updated.
-    Look,
-    /// The operator reconciles once, with the state of its cache.
-    Pass,
-    /// The operator restarts and loses its memory.
-    Crash,
-    /// This worker reads the file, if it can reload.
-    Read(usize),
-    /// This worker starts to terminate.
-    Delete(usize),
-    /// This worker ends, if it is terminating.
-    End(usize),
-    /// The workload is scaled to this number of workers.
-    Scale(usize),
-    /// The pool gets this number of jobs.
-    Jobs(usize),
-    /// Time passes.
-    Wait(i64),
+/// A pod with this name, readiness and slot.
+fn pod(name: &str, ready: bool, slot: Option<u32>) -> PodFact {
+    let mut pod = PodFact { created: Timestamp::UNIX_EPOCH, ..PodFact::default() };
+    pod.id.key = Key::new("n", name);
+    pod.id.uid = name.to_owned();
+    pod.ready_since = ready.then_some(Timestamp::UNIX_EPOCH);
+    pod.marks.worker = slot.map(|slot| slot.to_string());
+    pod
 }
 
-pub struct Pool {
-    pub file: Published,
-    pub processes: BTreeMap<String, Process>,
-    rules: HandoverRules,
-    /// The operator's cache of pods.
-    seen: BTreeMap<String, WorkerPod>,
-    /// The operator's memory, which a crash clears.
-    stopped: BTreeMap<String, i64>,
-    now: Timestamp,
-    uids: usize,
-    replicas: usize,
-    jobs: usize,
-    pub writes: usize,
-    pub restarts: usize,
+struct Who<'a> {
+    members: &'a [&'a str],
+    slots: &'a [u32],
+    drained: &'a [&'a str],
+    waited: bool,
 }
 
-impl Pool {
-    pub fn new(refresh: RefreshPolicy, reports: bool) -> Self {
-        let rules = HandoverRules {
-            handover: HandoverPolicy::Strict,
-            refresh,
-            max_unavailable: 1,
-            reports,
-            confirmed: BTreeMap::new(),
-            patience: SignedDuration::from_secs(5),
-        };
-        let mut pool = Self {
-            file: Published::default(),
-            processes: BTreeMap::new(),
-            rules,
-            seen: BTreeMap::new(),
-            stopped: BTreeMap::new(),
-            now: Timestamp::UNIX_EPOCH,
-            uids: 0,
-            replicas: 3,
-            jobs: 10,
-            writes: 0,
-            restarts: 0,
-        };
-        pool.start_missing();
-        pool
-    }
+const NOBODY: Who<'_> = Who { members: &[], slots: &[], drained: &[], waited: false };
 
-    fn worker(nth: usize) -> String {
-        format!("w-{nth}")
-    }
+fn seen(workload: &PoolWorkloadFact, pods: &[PodFact], who: &Who<'_>) -> PoolWorkers {
+    let members: BTreeSet<&str> = who.members.iter().copied().collect();
+    let slots: BTreeSet<u32> = who.slots.iter().copied().collect();
+    let drained: Vec<String> = who.drained.iter().map(|name| (*name).to_owned()).collect();
+    let admission = Admission { members: &members, slots: &slots, drained: &drained, waited: who.waited };
+    workers_of(workload, &pods.iter().collect::<Vec<_>>(), admission)
+}
 
-    /// An assignment that moves many jobs, to cause handovers.
-    pub fn target(&self) -> BTreeMap<String, Vec<Arc<str>>> {
-        let mut target: BTreeMap<_, _> = (0..self.replicas).map(|nth| (Self::worker(nth), Vec::new())).collect();
-        let mut jobs: Vec<String> = (0..self.jobs).map(|job| format!("job-{job}")).collect();
-        jobs.sort();
-        for (nth, job) in jobs.iter().enumerate() {
-            if let Some(list) = nth.checked_rem(self.replicas).and_then(|worker| target.get_mut(&Self::worker(worker)))
-            {
-                list.push(Arc::from(job.as_str()));
-            }
+fn slots(workers: &PoolWorkers) -> Vec<(u32, Option<&str>)> {
+    workers.slots.iter().map(|(slot, name)| (*slot, name.as_deref())).collect()
+}
+
+#[test]
+fn new_ordinals_wait_for_each_other_and_known_ones_stay() {
+    let set = workload(PoolWorkloadKind::StatefulSet, 3);
+    let pods = [pod("w-0", false, None), pod("w-1", true, None)];
+    assert!(seen(&set, &pods, &NOBODY).slots.is_empty(), "two of three are missing");
+    let waited = seen(&set, &pods, &Who { waited: true, ..NOBODY });
+    assert_eq!(slots(&waited), [(1, Some("w-1"))], "only who is Ready");
+    let known = seen(&set, &pods, &Who { members: &["w-0"], ..NOBODY });
+    assert_eq!(slots(&known), [(0, Some("w-0"))], "a member that is not Ready keeps its jobs");
+    let all = [pod("w-0", true, None), pod("w-1", true, None), pod("w-2", true, None)];
+    assert_eq!(seen(&set, &all, &NOBODY).slots.len(), 3);
+    let drained = seen(&set, &all, &Who { drained: &["w-1"], members: &["w-1"], ..NOBODY });
+    assert_eq!(slots(&drained), [(0, Some("w-0")), (2, Some("w-2"))]);
+    assert!(drained.is_complete());
+}
+
+#[test]
+fn ordinals_may_begin_anywhere() {
+    let set = PoolWorkloadFact { first_ordinal: 5, ..workload(PoolWorkloadKind::StatefulSet, 1) };
+    assert_eq!(slots(&seen(&set, &[pod("w-5", true, None)], &NOBODY)), [(0, Some("w-5"))]);
+}
+
+#[test]
+fn a_pod_of_a_deployment_takes_over_the_slot_of_one_that_goes() {
+    let set = workload(PoolWorkloadKind::Deployment, 3);
+    let ending = PodFact { terminating: true, ..pod("b", true, Some(1)) };
+    let pods = [pod("a", true, Some(0)), ending, pod("c", true, Some(2)), pod("d", true, None)];
+    let who = Who { members: &["a", "b", "c"], slots: &[0, 1, 2], ..NOBODY };
+    let taken = seen(&set, &pods, &who);
+    assert_eq!(taken.new_slots, [("d".to_owned(), 1)]);
+    assert_eq!(slots(&taken), [(0, Some("a")), (1, Some("d")), (2, Some("c"))]);
+    let waits = seen(&set, &pods[..3], &who);
+    assert_eq!(slots(&waits), [(0, Some("a")), (1, None), (2, Some("c"))], "its jobs wait");
+    let given_up = seen(&set, &pods[..3], &Who { waited: true, ..who });
+    assert_eq!(slots(&given_up), [(0, Some("a")), (2, Some("c"))], "its jobs go to the others");
+}
+
+#[test]
+fn a_surplus_pod_of_a_rollout_is_a_spare() {
+    let set = workload(PoolWorkloadKind::Deployment, 1);
+    let pods = [pod("a", true, Some(0)), pod("b", true, None)];
+    let workers = seen(&set, &pods, &Who { members: &["a"], ..NOBODY });
+    assert_eq!((slots(&workers), workers.new_slots.len()), (vec![(0, Some("a"))], 0));
+    let both = [pod("a", true, Some(0)), pod("b", true, Some(0))];
+    assert_eq!(slots(&seen(&set, &both, &NOBODY)), [(0, Some("a"))], "one slot is for one pod");
+    let wild = [pod("a", true, Some(u32::MAX))];
+    assert_eq!(slots(&seen(&set, &wild, &NOBODY)), [(0, Some("a"))], "somebody wrote a number of their own");
+}
+
+proptest! {
+    /// For any pods: no pod has two slots, no slot belongs to a drained or terminating pod, and there are no more slots
+    /// than replicas or annotated pods.
+    #[test]
+    fn slots_are_for_one_pod_each(
+        replicas in 0..6_u32,
+        pods in prop::collection::vec((any::<bool>(), prop::option::of(0..8_u32), any::<bool>(), any::<bool>()), 0..8),
+        waited: bool,
+    ) {
+        let set = workload(PoolWorkloadKind::Deployment, replicas);
+        let drained: Vec<String> =
+            pods.iter().enumerate().filter(|(_, one)| one.3).map(|(nth, _)| format!("p-{nth}")).collect();
+        let drained: Vec<&str> = drained.iter().map(String::as_str).collect();
+        let pods: Vec<PodFact> = pods
+            .iter()
+            .enumerate()
+            .map(|(nth, (ready, slot, ends, _))| PodFact { terminating: *ends, ..pod(&format!("p-{nth}"), *ready, *slot) })
+            .collect();
+        let workers = seen(&set, &pods, &Who { drained: &drained, waited, ..NOBODY });
+        let mut names = BTreeMap::new();
+        for (slot, name) in workers.slots.iter().filter_map(|(slot, name)| Some((slot, name.as_ref()?))) {
+            prop_assert!(names.insert(name, slot).is_none(), "{name} has two slots");
+            let pod = pods.iter().find(|pod| pod.id.key.name == *name).unwrap();
+            prop_assert!(!pod.terminating && !drained.contains(&name.as_str()));
         }
-        target
-    }
-
-    /// Creates missing pods, like the controller of the workload. A pod reads the file when it starts.
-    fn start_missing(&mut self) {
-        for name in (0..self.replicas).map(Self::worker) {
-            if !self.processes.contains_key(&name) {
-                self.uids += 1;
-                let process = Process {
-                    uid: format!("uid-{}", self.uids),
-                    terminating: false,
-                    version: self.file.version,
-                    running: self.listed(&name),
-                };
-                self.processes.insert(name, process);
-            }
-        }
-    }
-
-    fn listed(&self, name: &str) -> BTreeSet<Arc<str>> {
-        let jobs = self.file.holdings.get(name).map(|holding| &holding.jobs);
-        jobs.into_iter().flatten().map(|job| Arc::clone(&job.name)).collect()
-    }
-
-    fn look(&mut self) {
-        let reports = self.rules.reports;
-        let version = |name: &String| self.file.holdings.get(name).map_or(0, |holding| holding.version);
-        let pod = |name: &String, process: &Process| WorkerPod {
-            uid: process.uid.clone(),
-            runs: true,
-            ready: true,
-            terminating: process.terminating,
-            outdated: reports && process.version < version(name),
-            told: None,
-            deaf: false,
-            report: reports.then_some(WorkerReport { version: process.version, has_others: false }),
-        };
-        self.seen = self.processes.iter().map(|(name, process)| (name.clone(), pod(name, process))).collect();
-    }
-
-    fn plan(&self) -> HandoverPlan {
-        plan(&HandoverInput {
-            published: &self.file,
-            target: &self.target(),
-            pods: &self.seen,
-            stopped: &self.stopped,
-            rules: &self.rules,
-            now: self.now,
-        })
-    }
-
-    fn pass(&mut self) {
-        let plan = self.plan();
-        if !plan.lists.is_empty() {
-            self.writes += 1;
-            let version = self.file.version + 1;
-            self.file.version = version;
-            self.file.changes.insert(version, ListChange { at: self.now, why: String::new() });
-            for (name, list) in plan.lists {
-                match list {
-                    Some(list) => drop(self.file.holdings.insert(name, list)),
-                    None => drop(self.file.holdings.remove(&name)),
-                }
-            }
-        }
-        for name in plan.verify {
-            if let (false, Some(holding)) = (self.processes.contains_key(&name), self.file.holdings.get(&name)) {
-                self.stopped.insert(name, holding.version);
-            }
-        }
-        for (name, uid) in plan.restart {
-            // An eviction applies to one uid.
-            if let Some(process) = self.processes.get_mut(&name).filter(|process| process.uid == uid) {
-                self.restarts += 1;
-                process.terminating = true;
-            }
-        }
-    }
-
-    pub fn happen(&mut self, event: &Event) {
-        match *event {
-            Event::Look => self.look(),
-            Event::Pass => self.pass(),
-            Event::Crash => {
-                self.stopped.clear();
-                self.look();
-            }
-            Event::Read(nth) => self.read(&Self::worker(nth)),
-            Event::Delete(nth) => {
-                if let Some(process) = self.processes.get_mut(&Self::worker(nth)) {
-                    process.terminating = true;
-                }
-            }
-            Event::End(nth) => self.end(&Self::worker(nth)),
-            Event::Scale(replicas) => {
-                self.replicas = replicas;
-                for (name, process) in &mut self.processes {
-                    process.terminating |= (0..replicas).all(|nth| Self::worker(nth) != *name);
-                }
-                self.start_missing();
-            }
-            Event::Jobs(jobs) => self.jobs = jobs,
-            Event::Wait(seconds) => self.now += SignedDuration::from_secs(seconds),
-        }
-    }
-
-    fn read(&mut self, name: &str) {
-        let (version, listed) = (self.file.version, self.listed(name));
-        if self.rules.refresh != RefreshPolicy::Restart
-            && let Some(process) = self.processes.get_mut(name)
-        {
-            process.version = version;
-            process.running = listed;
-        }
-    }
-
-    fn end(&mut self, name: &str) {
-        if self.processes.get(name).is_some_and(|process| process.terminating) {
-            self.processes.remove(name);
-            self.start_missing();
-        }
-    }
-
-    /// Jobs that more than one worker runs.
-    pub fn doubled(&self) -> Vec<Arc<str>> {
-        let mut seen = BTreeSet::new();
-        let running = self.processes.values().flat_map(|process| &process.running);
-        running.filter(|job| !seen.insert(Arc::clone(job))).cloned().collect()
-    }
-
-    /// Runs 200 rounds of reads, terminations and reconciles, enough for everything that is due to happen.
-    pub fn settle(&mut self) {
-        for _ in 0..200 {
-            for nth in 0..10 {
-                self.read(&Self::worker(nth));
-                self.end(&Self::worker(nth));
-            }
-            self.look();
-            self.now += SignedDuration::from_secs(1);
-            self.pass();
-        }
-    }
-
-    /// Returns true if every worker runs its desired jobs, and the next reconcile would change nothing.
-    pub fn is_settled(&self) -> bool {
-        let target = self.target();
-        let input = HandoverInput {
-            published: &self.file,
-            target: &target,
-            pods: &self.seen,
-            stopped: &self.stopped,
-            rules: &self.rules,
-            now: self.now,
-        };
-        let follow = self.file.holdings.iter().all(|(name, holding)| follows(name, holding, &input));
-        let runs = |name: &String, jobs: &Vec<Arc<str>>| {
-            let wanted: BTreeSet<_> = jobs.iter().cloned().collect();
-            self.processes.get(name).is_some_and(|process| process.running == wanted)
-        };
-        follow
-            && self.plan() == HandoverPlan::default()
-            && self.file.holdings.keys().eq(target.keys())
-            && target.iter().all(|(name, jobs)| runs(name, jobs))
+        let held: BTreeSet<_> = pods.iter().filter(|pod| !pod.terminating).filter_map(|pod| pod.marks.worker.clone())
+            .collect();
+        prop_assert!(workers.slots.len() <= held.len().max(replicas as usize));
+        prop_assert!(workers.new_slots.iter().all(|(name, _)| pods.iter().any(|pod| pod.id.key.name == *name
+            && pod.is_ready())));
     }
 }

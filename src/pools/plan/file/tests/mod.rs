@@ -8,9 +8,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn holding(version: i64, jobs: &[(&str, i64)]) -> Holding {
-    let jobs = jobs.iter().map(|(name, since)| HeldJob { name: (*name).into(), since: *since });
-    Holding { version, jobs: jobs.collect(), ..Holding::default() }
+fn list(version: i64, jobs: &[(&str, i64)]) -> JobList {
+    let jobs = jobs.iter().map(|(name, since)| ListedJob { name: (*name).into(), since: *since });
+    JobList { version, jobs: jobs.collect(), ..JobList::default() }
 }
 
 fn change(at: i64, why: &str) -> ListChange {
@@ -135,7 +135,7 @@ fn worker() -> impl Strategy<Value = String> {
 }
 
 fn version() -> impl Strategy<Value = i64> {
-    prop_oneof![8 => 0..6_i64, 1 => 0..=MOST_VERSION, 1 => Just(MOST_VERSION)]
+    prop_oneof![8 => 0..6_i64, 1 => 0..=MAX_VERSION, 1 => Just(MAX_VERSION)]
 }
 
 fn some_change() -> impl Strategy<Value = ListChange> {
@@ -144,23 +144,23 @@ fn some_change() -> impl Strategy<Value = ListChange> {
         .prop_map(|(nanoseconds, why)| ListChange { at: jiff::Timestamp::from_nanosecond(nanoseconds).unwrap(), why })
 }
 
-fn some_holding() -> impl Strategy<Value = Holding> {
+fn some_holding() -> impl Strategy<Value = JobList> {
     let jobs = prop::collection::btree_map(name(), version(), 0..12);
     let releasing = prop::collection::btree_set(name(), 0..3);
     let pod = prop::option::of("[0-9a-f]{8}");
-    (version(), jobs, releasing, pod).prop_map(|(version, jobs, releasing, pod)| Holding {
+    (version(), jobs, releasing, pod).prop_map(|(version, jobs, releasing, pod)| JobList {
         version,
-        jobs: jobs.into_iter().map(|(name, since)| HeldJob { name: name.into(), since }).collect(),
+        jobs: jobs.into_iter().map(|(name, since)| ListedJob { name: name.into(), since }).collect(),
         releasing: releasing.into_iter().map(Into::into).collect(),
         pod,
     })
 }
 
 fn published() -> impl Strategy<Value = Published> {
-    let holdings = prop::collection::btree_map(worker(), some_holding(), 0..5);
+    let lists = prop::collection::btree_map(worker(), some_holding(), 0..5);
     let changes = prop::collection::btree_map(version(), some_change(), 0..4);
-    (holdings, version(), changes).prop_map(|(holdings, version, changes)| Published {
-        holdings,
+    (lists, version(), changes).prop_map(|(lists, version, changes)| Published {
+        lists,
         version,
         changes,
         edited: false,

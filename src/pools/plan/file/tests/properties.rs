@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::file::{lenient, listing, scalar};
+use crate::file::text;
 
 /// Lines of all kinds, in any order.
 fn soup() -> impl Strategy<Value = String> {
@@ -105,18 +105,18 @@ proptest! {
     #[test]
     fn yaml_readers_read_what_is_read_by_lines(published in published()) {
         let (file, _) = render(&published);
-        let (listing, is_ours) = listing::read(&file);
+        let (listing, is_ours) = text::read_lines(&file);
         prop_assert!(is_ours, "{}", file);
-        prop_assert_eq!(lenient::read(&file), Some(listing));
+        prop_assert_eq!(text::read_yaml(&file), Some(listing));
     }
 
     #[test]
     fn what_passes_for_ours_is_read_alike_by_yaml_readers(published in published(),
         edits in prop::collection::vec(edit(), 1..3)) {
         let file = edits.iter().fold(render(&published).0, |file, edit| apply(&file, edit));
-        let (listing, is_ours) = listing::read(&file);
+        let (listing, is_ours) = text::read_lines(&file);
         if is_ours {
-            prop_assert_eq!(lenient::read(&file), Some(listing), "{}", file);
+            prop_assert_eq!(text::read_yaml(&file), Some(listing), "{}", file);
         }
     }
 
@@ -126,16 +126,16 @@ proptest! {
         let edited = edits.iter().fold(file.clone(), |file, edit| apply(&file, edit));
         let read = parse(Some(&edited), Some(&record));
         prop_assert_eq!(read.edited, edited != file);
-        let since = published.holdings.values().flat_map(|holding| &holding.jobs).map(|job| job.since);
+        let since = published.lists.values().flat_map(|list| &list.jobs).map(|job| job.since);
         if read.edited {
             prop_assert!(Some(read.version) >= since.chain(published.changes.keys().copied()).max());
-            prop_assert!(read.holdings.values().all(|holding| holding.version <= read.version));
-            prop_assert!(read.holdings.values().all(|holding| holding.jobs.iter()
-                .all(|job| job.since == holding.version)));
+            prop_assert!(read.lists.values().all(|list| list.version <= read.version));
+            prop_assert!(read.lists.values().all(|list| list.jobs.iter()
+                .all(|job| job.since == list.version)));
         }
-        for (name, holding) in &published.holdings {
-            prop_assert_eq!(&read.holdings[name].releasing, &holding.releasing);
-            prop_assert_eq!(&read.holdings[name].pod, &holding.pod);
+        for (name, list) in &published.lists {
+            prop_assert_eq!(&read.lists[name].releasing, &list.releasing);
+            prop_assert_eq!(&read.lists[name].pod, &list.pod);
         }
         assert_settles(&read)?;
     }
@@ -147,12 +147,12 @@ proptest! {
         let broken = apply(&file, &Edit::Insert(line, "\n\"\n".to_owned()));
         let read = parse(Some(&broken), Some(&record));
         let jobs = |published: &Published| -> BTreeSet<(String, Arc<str>)> {
-            let jobs = published.holdings.iter().flat_map(|(worker, holding)| holding.jobs.iter()
+            let jobs = published.lists.iter().flat_map(|(worker, list)| list.jobs.iter()
                 .map(move |job| (worker, job)));
             jobs.map(|(worker, job)| (worker.clone(), Arc::clone(&job.name))).collect()
         };
         // In the worst case, the line that begins a worker is lost.
-        let most = published.holdings.values().map(|holding| holding.jobs.len()).max().unwrap_or_default();
+        let most = published.lists.values().map(|list| list.jobs.len()).max().unwrap_or_default();
         let lost = jobs(&published).difference(&jobs(&read)).count();
         prop_assert!(lost <= most.max(1), "{} lost of\n{}", lost, broken);
     }
@@ -176,7 +176,7 @@ proptest! {
         let (file, record) = render(&published);
         let record = edits.iter().fold(record, |record, edit| apply(&record, edit));
         let read = parse(Some(&file), Some(&record));
-        let names = |published: &Published| published.holdings.values().flat_map(|h| h.jobs.clone()).map(|j| j.name)
+        let names = |published: &Published| published.lists.values().flat_map(|h| h.jobs.clone()).map(|j| j.name)
             .collect::<Vec<_>>();
         prop_assert_eq!(names(&read), names(&published));
         assert_settles(&read)?;
@@ -186,9 +186,9 @@ proptest! {
     fn any_text_is_one_line_that_yaml_reads_as_it_was(text in prop_oneof![any::<String>(), name(), any::<char>()
         .prop_map(String::from)]) {
         let mut written = String::new();
-        scalar::write(&mut written, &text);
+        text::write_name(&mut written, &text);
         prop_assert!(!written.chars().any(char::is_control), "{}", written);
-        prop_assert_eq!(scalar::read(&written), (text.as_str().into(), true));
+        prop_assert_eq!(text::read_name(&written), (text.as_str().into(), true));
         let read: Result<Vec<String>, _> = serde_saphyr::from_str(&format!("- {written}\n"));
         prop_assert_eq!(read.unwrap(), vec![text.clone()]);
         let read: Result<BTreeMap<String, u8>, _> = serde_saphyr::from_str(&format!("{written}: 1\n"));
@@ -197,10 +197,10 @@ proptest! {
 
     #[test]
     fn own_files_together_are_all(mut published in published()) {
-        published.version = published.holdings.values().map(|holding| holding.version).max().unwrap_or_default();
+        published.version = published.lists.values().map(|list| list.version).max().unwrap_or_default();
         prune(&mut published);
         let own = split(&published);
-        prop_assert!(own.keys().eq(published.holdings.keys()));
+        prop_assert!(own.keys().eq(published.lists.keys()));
         let read = own.values().map(|own| {
             let (file, record) = render(own);
             parse(Some(&file), Some(&record))
@@ -214,7 +214,7 @@ proptest! {
         version in version()) {
         let mut changed = published.clone();
         changed.version = version;
-        changed.holdings.insert("other".to_owned(), other);
+        changed.lists.insert("other".to_owned(), other);
         let (before, after) = (split(&published), split(&changed));
         for (name, own) in before.iter().filter(|(name, _)| *name != "other") {
             prop_assert_eq!(Some(own), after.get(name));
@@ -226,24 +226,24 @@ proptest! {
         mut published in many_changes(),
     ) {
         let before = published.clone();
-        let referred = super::super::prune::named(&before);
-        let has_surplus = before.changes.keys().filter(|version| referred.contains(version)).count() > MOST_CHANGES;
+        let referred = referenced_versions(&before);
+        let has_surplus = before.changes.keys().filter(|version| referred.contains(version)).count() > MAX_CHANGES;
         prune(&mut published);
-        prop_assert!(!has_surplus || published.changes.len() == MOST_CHANGES);
-        let named = super::super::prune::named(&published);
-        prop_assert!(published.changes.len() <= MOST_CHANGES);
+        prop_assert!(!has_surplus || published.changes.len() == MAX_CHANGES);
+        let named = referenced_versions(&published);
+        prop_assert!(published.changes.len() <= MAX_CHANGES);
         prop_assert!(published.changes.keys().all(|version| named.contains(version)));
         prop_assert!(published.changes.iter().all(|(version, change)| before.changes.get(version) == Some(change)));
         let oldest = published.changes.keys().next().copied().unwrap_or(i64::MAX);
-        for (name, holding) in &before.holdings {
-            let now = &published.holdings[name];
-            prop_assert_eq!((&now.releasing, &now.pod, now.version), (&holding.releasing, &holding.pod,
-                holding.version));
-            prop_assert_eq!(now.jobs.len(), holding.jobs.len());
-            for (now, before) in now.jobs.iter().zip(&holding.jobs) {
+        for (name, list) in &before.lists {
+            let now = &published.lists[name];
+            prop_assert_eq!((&now.releasing, &now.pod, now.version), (&list.releasing, &list.pod,
+                list.version));
+            prop_assert_eq!(now.jobs.len(), list.jobs.len());
+            for (now, before) in now.jobs.iter().zip(&list.jobs) {
                 prop_assert_eq!(&now.name, &before.name);
                 let is_forgotten = has_surplus && before.since < oldest;
-                prop_assert_eq!(now.since, if is_forgotten { oldest.min(holding.version) } else { before.since });
+                prop_assert_eq!(now.since, if is_forgotten { oldest.min(list.version) } else { before.since });
             }
         }
         let mut again = published.clone();
@@ -254,18 +254,18 @@ proptest! {
 
 /// More changes than the maximum, and workers whose lists are older than most of them.
 fn many_changes() -> impl Strategy<Value = Published> {
-    let holding =
-        (0..60_i64, prop::collection::vec(any::<prop::sample::Index>(), 0..30)).prop_map(|(version, since)| {
-            let jobs = since.iter().enumerate().map(|(at, since)| HeldJob {
-                name: format!("j{at:02}").into(),
-                since: i64::try_from(since.index(60)).unwrap().min(version),
-            });
-            Holding { version, jobs: jobs.collect(), releasing: ["x".into()].into(), pod: None }
+    let list = (0..60_i64, prop::collection::vec(any::<prop::sample::Index>(), 0..30)).prop_map(|(version, since)| {
+        let jobs = since.iter().enumerate().map(|(at, since)| ListedJob {
+            name: format!("j{at:02}").into(),
+            since: i64::try_from(since.index(60)).unwrap().min(version),
         });
-    let holdings = prop::collection::btree_map("[a-z]", holding, 0..20);
-    let changes = prop::collection::vec(prop::option::weighted(0.9, some_change()), 60);
-    (holdings, changes).prop_map(|(holdings, changes)| {
+        JobList { version, jobs: jobs.collect(), releasing: ["x".into()].into(), pod: None }
+    });
+    let lists = prop::collection::btree_map("[a-z]", list, 0..20);
+    let changes =
+        prop::collection::vec(prop::option::weighted(0.9, (0..1000_i64).prop_map(|at| change(at, "why"))), 60);
+    (lists, changes).prop_map(|(lists, changes)| {
         let changes = (0..).zip(changes).filter_map(|(version, change)| Some((version, change?)));
-        Published { holdings, version: 60, changes: changes.collect(), edited: false }
+        Published { lists, version: 60, changes: changes.collect(), edited: false }
     })
 }

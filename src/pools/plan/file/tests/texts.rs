@@ -3,20 +3,20 @@
 use rstest::rstest;
 
 use super::*;
-use crate::file::{listing, record, scalar};
+use crate::file::{record, text};
 
 #[test]
 fn the_texts_have_this_form() {
     let mut published = Published {
-        holdings: BTreeMap::from([
-            ("swarm-worker-10".to_owned(), holding(7, &[])),
-            ("swarm-worker-2".to_owned(), holding(7, &[("a: b", 7), ("stream:xxrtve1", 3), ("stream:xxrtve2", 3)])),
+        lists: BTreeMap::from([
+            ("swarm-worker-10".to_owned(), list(7, &[])),
+            ("swarm-worker-2".to_owned(), list(7, &[("a: b", 7), ("stream:xxrtve1", 3), ("stream:xxrtve2", 3)])),
         ]),
         version: 7,
         changes: BTreeMap::from([(7, change(1_790_000_000, "3 to 4 workers"))]),
         edited: false,
     };
-    let second = published.holdings.get_mut("swarm-worker-10").unwrap();
+    let second = published.lists.get_mut("swarm-worker-10").unwrap();
     second.releasing.insert("x \"y\"".into());
     second.pod = Some("c0ffee".to_owned());
     let (file, record) = render(&published);
@@ -51,9 +51,9 @@ fn the_file_of_k8s_swarm_is_read() {
     let file = "workloads:\n    web-1:\n        jobs:\n            - stream:b\n            - stream:a\n        version: 3\n    \
                 web-0:\n        jobs: []\nversion: 5\n";
     let expected = Published {
-        holdings: BTreeMap::from([
-            ("web-0".to_owned(), holding(5, &[])),
-            ("web-1".to_owned(), holding(3, &[("stream:a", 3), ("stream:b", 3)])),
+        lists: BTreeMap::from([
+            ("web-0".to_owned(), list(5, &[])),
+            ("web-1".to_owned(), list(3, &[("stream:a", 3), ("stream:b", 3)])),
         ]),
         version: 5,
         changes: BTreeMap::new(),
@@ -65,13 +65,13 @@ fn the_file_of_k8s_swarm_is_read() {
 #[test]
 fn a_lost_file_leaves_what_the_record_has() {
     let mut published = Published { version: 9, ..Published::default() };
-    published.holdings.insert("a".to_owned(), holding(9, &[("x", 8), ("y", 9)]));
-    published.holdings.get_mut("a").unwrap().releasing.insert("z".into());
+    published.lists.insert("a".to_owned(), list(9, &[("x", 8), ("y", 9)]));
+    published.lists.get_mut("a").unwrap().releasing.insert("z".into());
     let (_, record) = render(&published);
     let read = parse(None, Some(&record));
     assert!(read.edited);
     assert_eq!(read.version, 9);
-    assert_eq!(read.holdings["a"], Holding { releasing: ["z".into()].into(), ..holding(9, &[]) });
+    assert_eq!(read.lists["a"], JobList { releasing: ["z".into()].into(), ..list(9, &[]) });
 }
 
 #[rstest]
@@ -84,15 +84,15 @@ fn a_lost_file_leaves_what_the_record_has() {
 #[case::indent("    jobs:\n", "   jobs:\n", &["x", "y"])]
 fn an_edit_of_one_line_leaves_the_rest(#[case] from: &str, #[case] to: &str, #[case] expected: &[&str]) {
     let mut published = Published { version: 9, ..Published::default() };
-    published.holdings.insert("a".to_owned(), holding(9, &[("x", 8), ("y", 9)]));
-    published.holdings.insert("b".to_owned(), holding(7, &[("v", 3)]));
+    published.lists.insert("a".to_owned(), list(9, &[("x", 8), ("y", 9)]));
+    published.lists.insert("b".to_owned(), list(7, &[("v", 3)]));
     let (file, record) = render(&published);
     let edited = file.replacen(from, to, 1);
     assert_ne!(file, edited);
     let read = parse(Some(&edited), Some(&record));
     let jobs: Vec<(&str, i64)> = expected.iter().map(|name| (*name, 9)).collect();
-    published.holdings.insert("a".to_owned(), holding(9, &jobs));
-    published.holdings.insert("b".to_owned(), holding(7, &[("v", 7)]));
+    published.lists.insert("a".to_owned(), list(9, &jobs));
+    published.lists.insert("b".to_owned(), list(7, &[("v", 7)]));
     assert_eq!(read, Published { edited: true, ..published });
 }
 
@@ -100,8 +100,8 @@ fn an_edit_of_one_line_leaves_the_rest(#[case] from: &str, #[case] to: &str, #[c
 fn jobs_of_a_worker_that_cannot_be_read_are_nobodys() {
     let text = "workloads:\n  a:\n    jobs:\n      - x\n    version: 1\n  b\n    jobs:\n      - y\n    version: 2\nversion: 2\n";
     let read = parse(Some(text), None);
-    assert!(read.holdings.keys().eq(["a"]));
-    assert_eq!(read.holdings["a"], holding(1, &[("x", 1)]));
+    assert!(read.lists.keys().eq(["a"]));
+    assert_eq!(read.lists["a"], list(1, &[("x", 1)]));
 }
 
 #[rstest]
@@ -111,20 +111,20 @@ fn jobs_of_a_worker_that_cannot_be_read_are_nobodys() {
 #[case::no_since("\"since\":\"8 9\"", "\"x\":0")]
 fn a_record_that_does_not_fit_is_seen(#[case] from: &str, #[case] to: &str) {
     let mut published = Published { version: 9, ..Published::default() };
-    published.holdings.insert("a".to_owned(), holding(9, &[("x", 8), ("y", 9)]));
+    published.lists.insert("a".to_owned(), list(9, &[("x", 8), ("y", 9)]));
     let (file, record) = render(&published);
     let edited = record.replacen(from, to, 1);
     assert_ne!(record, edited);
     let read = parse(Some(&file), Some(&edited));
     assert!(read.edited);
-    assert_eq!(read.holdings["a"], holding(9, &[("x", 9), ("y", 9)]));
+    assert_eq!(read.lists["a"], list(9, &[("x", 9), ("y", 9)]));
 }
 
 #[test]
 fn an_absurd_version_in_an_edited_file_is_no_version() {
     let read = parse(Some("workloads:\n  a:\n    jobs: [x]\n    version: 9223372036854775807\nversion: 4\n"), None);
     assert_eq!(read.version, 4);
-    assert_eq!(read.holdings["a"], holding(4, &[("x", 4)]));
+    assert_eq!(read.lists["a"], list(4, &[("x", 4)]));
     let record = r#"{"changes": {"9223372036854775807": {"at": "2026-09-21T14:13:20Z", "why": ""}}}"#;
     assert_eq!(parse(None, Some(record)).version, 0);
 }
@@ -143,7 +143,7 @@ fn an_absurd_version_in_an_edited_file_is_no_version() {
 #[case("\u{feff}\u{2028}\u{7}", "\"\\ufeff\\u2028\\u0007\"")]
 fn names_are_written_so_that_all_readers_agree(#[case] name: &str, #[case] expected: &str) {
     let mut written = String::new();
-    scalar::write(&mut written, name);
+    text::write_name(&mut written, name);
     assert_eq!(written, expected);
 }
 
@@ -163,8 +163,8 @@ fn workers_stand_in_the_order_of_their_numbers() {
         "web-10",
         "web-99999999999999999999",
     ];
-    let holdings = names.map(|name| (name.to_owned(), Holding::default())).into_iter().collect();
-    let (file, _) = render(&Published { holdings, ..Published::default() });
+    let lists = names.map(|name| (name.to_owned(), JobList::default())).into_iter().collect();
+    let (file, _) = render(&Published { lists, ..Published::default() });
     let workers = file.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let workers: Vec<&str> = workers.map(|line| line.trim().trim_end_matches(':').trim_matches('"')).collect();
     let expected = [
@@ -213,7 +213,7 @@ fn versions_are_counted(#[case] text: &str, #[case] count: usize, #[case] expect
 #[case::jobs_of_none("workloads:\n  a:\n    jobs: []\n      - x\n    version: 1\nversion: 1\n", false)]
 #[case::nothing("", false)]
 fn only_our_own_form_passes_for_it(#[case] text: &str, #[case] expected: bool) {
-    assert_eq!(listing::read(text).1, expected);
+    assert_eq!(text::read_lines(text).1, expected);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_config_map_has_a_limit() {
 #[test]
 fn versions_of_jobs_and_of_workers_are_remembered() {
     let mut published = Published {
-        holdings: BTreeMap::from([("a".to_owned(), holding(5, &[("x", 2)])), ("b".to_owned(), holding(4, &[]))]),
+        lists: BTreeMap::from([("a".to_owned(), list(5, &[("x", 2)])), ("b".to_owned(), list(4, &[]))]),
         version: 6,
         changes: (1..=6).map(|version| (version, change(version, ""))).collect(),
         edited: false,
@@ -240,22 +240,22 @@ fn no_job_becomes_younger_than_the_list_of_its_worker() {
     let jobs: Vec<(String, i64)> = (1..=40).map(|since| (format!("j{since:02}"), since)).collect();
     let jobs: Vec<(&str, i64)> = jobs.iter().map(|(name, since)| (name.as_str(), *since)).collect();
     let mut published = Published {
-        holdings: BTreeMap::from([("a".to_owned(), holding(40, &jobs)), ("b".to_owned(), holding(5, &[("x", 2)]))]),
+        lists: BTreeMap::from([("a".to_owned(), list(40, &jobs)), ("b".to_owned(), list(5, &[("x", 2)]))]),
         version: 40,
         changes: (1..=40).map(|version| (version, change(version, ""))).collect(),
         edited: false,
     };
     prune(&mut published);
     assert!(published.changes.keys().copied().eq(9..=40));
-    let since: Vec<i64> = published.holdings["a"].jobs.iter().map(|job| job.since).collect();
+    let since: Vec<i64> = published.lists["a"].jobs.iter().map(|job| job.since).collect();
     assert_eq!(since[..10], [9, 9, 9, 9, 9, 9, 9, 9, 9, 10]);
-    assert_eq!(published.holdings["b"], holding(5, &[("x", 5)]));
+    assert_eq!(published.lists["b"], list(5, &[("x", 5)]));
 }
 
 #[test]
 fn of_two_files_with_one_worker_the_newer_counts() {
     let own = |version| Published {
-        holdings: BTreeMap::from([("a".to_owned(), holding(version, &[]))]),
+        lists: BTreeMap::from([("a".to_owned(), list(version, &[]))]),
         version,
         ..Published::default()
     };

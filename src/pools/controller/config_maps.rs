@@ -1,0 +1,265 @@
+//! Reads source and output ConfigMaps, and writes the output ConfigMaps.
+//!
+//! Each write tests the resourceVersion that the plan was made from, and leaves other fields of the object unchanged.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::{Resource, ResourceExt};
+
+use super::observe::{is_own, not_owned};
+use super::{SwarmPoolController, key_of, namespace};
+use ganglion_api::marks;
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::swarm_pool::output::OutputLayout;
+use ganglion_api::swarm_pool::reasons::PoolReason;
+use ganglion_core::facts::{ConfigMapFact, Identity, Key};
+use ganglion_core::json_patch::JsonPatch;
+use ganglion_core::world::Origin;
+use ganglion_pools_plan::PoolProblem;
+use ganglion_pools_plan::file::{self, Published, RECORD_KEY};
+use ganglion_pools_plan::output::{OutputMap, OutputMemory, output_files};
+use ganglion_pools_plan::sources::{ParsedSource, SourceMemory};
+use ganglion_runtime::error::Error;
+
+/// Number of ConfigMaps that are read or written at the same time.
+const AT_ONCE: usize = 8;
+
+/// Why the job lists were not written.
+pub enum WriteFailure {
+    /// A problem that stops the pool until somebody fixes it.
+    Problem(PoolProblem),
+    Request(Error),
+}
+
+impl From<Error> for WriteFailure {
+    fn from(error: Error) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl From<PoolProblem> for WriteFailure {
+    fn from(problem: PoolProblem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+/// Job list to write into one ConfigMap.
+struct OutputWrite {
+    name: String,
+    published: Published,
+    text: String,
+    record: String,
+}
+
+impl SwarmPoolController {
+    /// Reads source ConfigMaps.
+    pub(super) async fn read_sources(&self, ids: &[Identity], memory: &mut SourceMemory) -> Result<(), Error> {
+        for id in ids {
+            if let Some(map) = self.read_config_map(id).await? {
+                memory.insert(ParsedSource::parse(&map));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads output ConfigMaps.
+    pub(super) async fn read_outputs(
+        &self,
+        pool: &SwarmPool,
+        ids: &[Identity],
+        memory: &mut OutputMemory,
+    ) -> Result<(), Error> {
+        let reads: Vec<_> = ids.iter().map(|id| self.read_config_map(id)).collect();
+        let mut reads = stream::iter(reads).buffer_unordered(AT_ONCE);
+        while let Some(read) = reads.next().await {
+            if let Some(map) = read? {
+                memory.insert_read(OutputMap::parse(pool, &map));
+            }
+        }
+        memory.end_read(pool);
+        Ok(())
+    }
+
+    /// Reads a cached ConfigMap from the API server. Removes it from the cache if it does not exist, since the watch may
+    /// lag.
+    async fn read_config_map(&self, id: &Identity) -> Result<Option<ConfigMap>, Error> {
+        let map = self.ctx.writer.get::<ConfigMap>(&id.key).await?;
+        if map.is_none() {
+            self.ctx.store.remove::<ConfigMapFact>(&Identity { version: String::new(), ..id.clone() });
+        }
+        Ok(map)
+    }
+
+    /// Writes the ConfigMaps that differ from `lists` or that somebody else edited, and deletes surplus ones. Returns
+    /// true if there was anything to write.
+    pub(super) async fn write_outputs(
+        &self,
+        pool: &SwarmPool,
+        memory: &mut OutputMemory,
+        lists: &Published,
+    ) -> Result<bool, WriteFailure> {
+        let desired = output_files(pool, lists);
+        let surplus: Vec<Identity> = memory
+            .maps
+            .iter()
+            .filter(|(name, _)| !desired.contains_key(*name))
+            .map(|(_, map)| map.id.clone())
+            .collect();
+        let mut writes = Vec::new();
+        for (name, published) in desired {
+            let current = memory.maps.get(&name);
+            if current.is_some_and(|map| !map.is_foreign_edit && map.published == published) {
+                continue;
+            }
+            let (text, record) = file::render(&published);
+            if !file::fits(&text, &record) {
+                return Err(too_large(pool, text.len() + record.len()).into());
+            }
+            writes.push(self.write_output(pool, current, OutputWrite { name, published, text, record }));
+        }
+        let any = !writes.is_empty() || !surplus.is_empty();
+        // All writes end before the first failure is returned, so that the memory knows what was written.
+        let results: Vec<_> = stream::iter(writes).buffer_unordered(AT_ONCE).collect().await;
+        let mut failure = None;
+        for result in results {
+            match result {
+                Ok(map) => {
+                    memory.maps.insert(map.id.key.name.clone(), map);
+                }
+                Err(error) => {
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        for id in surplus {
+            self.delete_output(&id).await?;
+            memory.maps.remove(&id.key.name);
+        }
+        Ok(any)
+    }
+
+    async fn write_output(
+        &self,
+        pool: &SwarmPool,
+        current: Option<&OutputMap>,
+        write: OutputWrite,
+    ) -> Result<OutputMap, WriteFailure> {
+        let key = Key::new(namespace(pool), write.name.clone());
+        let request = async {
+            match current.filter(|map| map.exists()) {
+                None => {
+                    let map = new_config_map(pool, &write);
+                    self.ctx.writer.create(marks::SWARM_MANAGER, &key.namespace, &map).await
+                }
+                Some(map) => {
+                    let patch = patch_of(pool, map, &write);
+                    self.ctx.writer.patch_json(marks::SWARM_MANAGER, &key, patch).await
+                }
+            }
+        };
+        match self.ctx.writer.counted("WriteJobs", request).await {
+            Ok(map) => {
+                self.ctx.store.apply_own::<SwarmPool, ConfigMapFact>(&key_of(pool), fact(&map));
+                Ok(OutputMap { published: write.published, ..OutputMap::parse(pool, &map) })
+            }
+            // The store does not have the ConfigMap yet: read it to find out whether the pool owns it.
+            Err(Error::AlreadyExists(_)) => match self.ctx.writer.get::<ConfigMap>(&key).await? {
+                Some(map) if !is_own(pool, &fact(&map)) => Err(not_owned(&key.name).into()),
+                Some(map) => {
+                    self.ctx.store.apply(fact(&map), Origin::Own);
+                    Err(Error::Conflict(format!("ConfigMap {} exists", key.name)).into())
+                }
+                None => Err(Error::Conflict(format!("ConfigMap {} was created and deleted again", key.name)).into()),
+            },
+            Err(error) => {
+                if let Error::Conflict(_) | Error::NotFound(_) = error {
+                    self.refresh(&key).await?;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Reads the metadata of a ConfigMap into the cache, since the watch may lag.
+    async fn refresh(&self, key: &Key) -> Result<(), Error> {
+        let cached = self.ctx.store.read(|world| world.config_map(key).map(|map| map.id.clone()));
+        match (self.ctx.writer.get::<ConfigMap>(key).await?, cached) {
+            (Some(map), _) => self.ctx.store.apply(fact(&map), Origin::Own),
+            (None, Some(id)) => {
+                self.ctx.store.remove::<ConfigMapFact>(&Identity { version: String::new(), ..id });
+            }
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    async fn delete_output(&self, id: &Identity) -> Result<(), Error> {
+        if id.uid.is_empty() {
+            return Ok(());
+        }
+        let deleted = async {
+            match self.ctx.writer.delete::<ConfigMap>(id).await {
+                Err(Error::NotFound(_)) => Ok(None),
+                done => done,
+            }
+        };
+        self.ctx.writer.counted("DeleteJobs", deleted).await?;
+        self.ctx.store.remove::<ConfigMapFact>(&Identity { version: String::new(), ..id.clone() });
+        Ok(())
+    }
+}
+
+fn fact(map: &ConfigMap) -> ConfigMapFact {
+    ConfigMapFact::from(&map.metadata)
+}
+
+fn new_config_map(pool: &SwarmPool, write: &OutputWrite) -> ConfigMap {
+    let owner =
+        pool.controller_owner_ref(&()).map(|owner| OwnerReference { block_owner_deletion: Some(true), ..owner });
+    let data = BTreeMap::from([
+        (pool.spec.output.key.clone(), write.text.clone()),
+        (RECORD_KEY.to_owned(), write.record.clone()),
+    ]);
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(write.name.clone()),
+            labels: label(pool).map(|label| [(marks::SWARM_POOL.to_owned(), label)].into()),
+            owner_references: owner.map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        data: Some(data),
+        ..ConfigMap::default()
+    }
+}
+
+/// Name of the pool as a label value; None if it is too long.
+fn label(pool: &SwarmPool) -> Option<String> {
+    Some(pool.name_any()).filter(|name| name.len() <= 63)
+}
+
+/// JSON patch that writes the list and the record into an existing ConfigMap.
+fn patch_of(pool: &SwarmPool, map: &OutputMap, write: &OutputWrite) -> JsonPatch {
+    let mut patch = JsonPatch::at_version(&map.id.uid, &map.id.version);
+    patch.add_entry(&["data"], !map.has_data, &pool.spec.output.key, write.text.as_str());
+    patch.add(&["data", RECORD_KEY], write.record.as_str());
+    if let Some(label) = label(pool) {
+        patch.add_entry(&["metadata", "labels"], !map.has_labels, marks::SWARM_POOL, label);
+    }
+    patch
+}
+
+fn too_large(pool: &SwarmPool, bytes: usize) -> PoolProblem {
+    let advice = match pool.spec.output.layout {
+        OutputLayout::Shared => "create a pool with output.layout: PerWorker",
+        OutputLayout::PerWorker => "add workers, or shorten the names of jobs",
+    };
+    let message =
+        format!("the job list has {bytes} bytes, but a ConfigMap holds at most 1 MiB; the old list stays: {advice}");
+    PoolProblem::new(PoolReason::OutputTooLarge, message)
+}

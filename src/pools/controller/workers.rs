@@ -1,0 +1,137 @@
+//! Makes workers read their job lists: annotates or evicts their pods.
+
+use std::collections::BTreeMap;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Patch;
+use serde_json::json;
+
+use super::{SwarmPoolController, key_of, namespace};
+use ganglion_api::marks;
+use ganglion_core::facts::{Identity, Key, PodFact};
+use ganglion_core::world::Origin;
+use ganglion_pools_plan::step::{ObservedPool, PlannedHandover};
+use ganglion_pools_plan::workers::WorkerMemory;
+use ganglion_runtime::error::Error;
+use ganglion_runtime::eviction::{self, EvictionAnswer};
+
+/// Result of making workers read their lists.
+#[derive(Debug, Default)]
+pub struct Refreshed {
+    /// true: a read or an eviction must be repeated soon.
+    pub retry: bool,
+    /// Message of the API server if a PodDisruptionBudget blocks an eviction.
+    pub budget: Option<String>,
+}
+
+impl SwarmPoolController {
+    /// Annotates pods of a Deployment with the slots that they take over.
+    pub(super) async fn annotate_slots(
+        &self,
+        observed: &ObservedPool,
+        handover: &PlannedHandover,
+    ) -> Result<(), Error> {
+        let Some(workload) = &observed.workload else { return Ok(()) };
+        let mut writes = Vec::new();
+        for (name, slot) in &handover.workers.assigned.new_slots {
+            writes.push(self.annotate(workload.pods.get(name), marks::WORKER, slot.to_string()));
+        }
+        join_all(writes).await.into_iter().collect()
+    }
+
+    /// Makes workers read the published lists. Verifies by a live read that workers whose pod seems gone have stopped.
+    pub(super) async fn refresh_workers(
+        &self,
+        observed: &ObservedPool,
+        handover: &PlannedHandover,
+        memory: &mut WorkerMemory,
+    ) -> Result<Refreshed, Error> {
+        let mut refreshed = Refreshed::default();
+        let Some(workload) = &observed.workload else { return Ok(refreshed) };
+        let lists = &handover.published.lists;
+        for name in &handover.plan.verify {
+            let Some(list) = lists.get(name) else { continue };
+            if self.has_stopped(observed, workload.pods.get(name), name).await? {
+                memory.stopped.insert(name.clone(), list.version);
+            }
+            refreshed.retry = true;
+        }
+        memory.stopped.retain(|name, _| lists.contains_key(name));
+        self.annotate_versions(observed, &workload.pods, handover, memory).await?;
+        for (name, _) in &handover.plan.restart {
+            let Some(pod) = workload.pods.get(name) else { continue };
+            match self.ctx.writer.counted("RestartWorker", eviction::evict(&self.ctx, &pod.id)).await? {
+                EvictionAnswer::Accepted | EvictionAnswer::NotFound => {
+                    memory.record_restart(name, lists.get(name).map_or(0, |list| list.version));
+                }
+                EvictionAnswer::BlockedByBudget(message) | EvictionAnswer::TooManyBudgets(message) => {
+                    refreshed.budget = Some(message);
+                    refreshed.retry = true;
+                }
+            }
+        }
+        memory.restarts.retain(|name, _| lists.contains_key(name));
+        Ok(refreshed)
+    }
+
+    /// Annotates pods with the version of their lists, because a change of the pod makes its kubelet sync the volume at
+    /// once. A kubelet whose cache does not yet have the new ConfigMap syncs again only after up to a minute. Therefore
+    /// a pod that does not report the version is annotated again, with a different value.
+    async fn annotate_versions(
+        &self,
+        observed: &ObservedPool,
+        pods: &BTreeMap<String, PodFact>,
+        handover: &PlannedHandover,
+        memory: &mut WorkerMemory,
+    ) -> Result<(), Error> {
+        memory.annotations.retain(|name, _| pods.contains_key(name));
+        let key = &key_of(&observed.pool);
+        let mut writes = Vec::new();
+        for (name, version) in &handover.plan.annotate {
+            let value = memory.record_annotation(name, *version, observed.now);
+            writes.push(async move {
+                let written = self.annotate(pods.get(name), marks::JOB_VERSION, value).await;
+                self.probes.wake(key, name);
+                written
+            });
+        }
+        join_all(writes).await.into_iter().collect()
+    }
+
+    /// Reads the pod of this worker from the API server. Returns true if it does not run.
+    async fn has_stopped(&self, observed: &ObservedPool, cached: Option<&PodFact>, name: &str) -> Result<bool, Error> {
+        let key = Key::new(namespace(&observed.pool), name.to_owned());
+        match self.ctx.writer.get::<Pod>(&key).await? {
+            None => {
+                if let Some(pod) = cached {
+                    self.ctx.store.remove::<PodFact>(&Identity { version: String::new(), ..pod.id.clone() });
+                }
+                Ok(true)
+            }
+            Some(pod) => {
+                let pod = PodFact::from(pod);
+                let runs = pod.node.is_some() && !pod.finished;
+                self.ctx.store.apply(pod, Origin::Own);
+                Ok(!runs)
+            }
+        }
+    }
+
+    /// Sets an annotation of the pod with this uid.
+    async fn annotate(&self, pod: Option<&PodFact>, name: &str, value: String) -> Result<(), Error> {
+        let Some(pod) = pod else { return Ok(()) };
+        let body = json!({"metadata": {"uid": pod.id.uid, "annotations": {name: value}}});
+        let patch = Patch::Merge(body);
+        let write = self.ctx.writer.patch::<Pod>(marks::SWARM_MANAGER, &pod.id.key, &patch);
+        match self.ctx.writer.counted("AnnotateWorker", write).await {
+            Ok(pod) => {
+                self.ctx.store.apply(PodFact::from(pod), Origin::Own);
+                Ok(())
+            }
+            // The pod is gone, or another pod has its name: the watch will deliver that.
+            Err(Error::NotFound(_) | Error::Conflict(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The jobs of a pool: from its spec and from source ConfigMaps, which are parsed once per version.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use super::file::Published;
+use super::jobs::{self, JobTable};
+use super::{Job, PoolProblem};
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::swarm_pool::jobs::{InlineJob, JobQos};
+use ganglion_api::swarm_pool::reasons::PoolReason;
+use ganglion_core::facts::Identity;
+
+/// Maximum number of source ConfigMaps per pool.
+const MAX_SOURCES: usize = 1000;
+
+/// Maximum number of jobs per pool.
+const MAX_JOBS: usize = 1_000_000;
+
+/// Source ConfigMaps in the cache, by name; None if a ConfigMap of the spec does not exist.
+pub type ObservedSources = BTreeMap<String, Option<Identity>>;
+
+/// A parsed source ConfigMap.
+pub struct ParsedSource {
+    id: Identity,
+    jobs: Result<Arc<[Job]>, String>,
+}
+
+impl ParsedSource {
+    /// Parses all keys of a ConfigMap.
+    pub fn parse(map: &ConfigMap) -> Self {
+        let mut all = Vec::new();
+        for (key, text) in map.data.iter().flatten() {
+            match jobs::parse(text) {
+                Ok(jobs) => all.extend(jobs),
+                Err(problem) => {
+                    return Self { id: (&map.metadata).into(), jobs: Err(format!("key {key}: {problem}")) };
+                }
+            }
+        }
+        Self { id: (&map.metadata).into(), jobs: Ok(all.into()) }
+    }
+}
+
+/// Returns true if the object as read is this version or a newer one.
+pub fn is_current(read: &Identity, cached: &Identity) -> bool {
+    read.uid == cached.uid && (read.version == cached.version || read.order() > cached.order())
+}
+
+/// Inputs of the job table: the generation of the pool, the ConfigMaps with their versions, and, if a source cannot be
+/// read, the version of the published lists, whose jobs are kept.
+type TableKey = (Option<i64>, Vec<(String, String)>, Option<i64>);
+
+/// Sources and their jobs, as last read.
+#[derive(Default)]
+pub struct SourceMemory {
+    /// Parsed source ConfigMaps, by name.
+    parsed: HashMap<String, ParsedSource>,
+    /// All jobs of the pool, with the inputs that they were merged from.
+    table: Option<(TableKey, Arc<JobTable>)>,
+}
+
+impl SourceMemory {
+    /// Returns the problem of a pool with too many sources.
+    pub fn check_count(observed: &ObservedSources) -> Result<(), PoolProblem> {
+        if observed.len() <= MAX_SOURCES {
+            return Ok(());
+        }
+        let message = format!("jobs.configMaps selects {} ConfigMaps; at most {MAX_SOURCES} are read", observed.len());
+        Err(PoolProblem::new(PoolReason::SourceInvalid, message))
+    }
+
+    /// Drops ConfigMaps that no longer exist, and returns those that have to be read.
+    pub fn unread(&mut self, observed: &ObservedSources) -> Vec<Identity> {
+        self.parsed.retain(|name, _| observed.get(name).is_some_and(Option::is_some));
+        let existing = observed.iter().filter_map(|(name, id)| Some((name, id.as_ref()?)));
+        existing
+            .filter(|(name, id)| self.parsed.get(*name).is_none_or(|source| !is_current(&source.id, id)))
+            .map(|(_, id)| id.clone())
+            .collect()
+    }
+
+    /// Stores a ConfigMap that was read.
+    pub fn insert(&mut self, source: ParsedSource) {
+        self.parsed.insert(source.id.key.name.clone(), source);
+    }
+
+    /// Number of jobs in all ConfigMaps.
+    pub fn job_count(&self) -> usize {
+        self.parsed.values().filter_map(|source| source.jobs.as_ref().ok()).map(|jobs| jobs.len()).sum()
+    }
+
+    /// Problems of sources that do not exist or do not parse.
+    fn problems(&self, observed: &ObservedSources) -> Vec<PoolProblem> {
+        let mut problems = Vec::new();
+        for name in observed.keys() {
+            let Some(source) = self.parsed.get(name) else {
+                let message = format!("ConfigMap {name} does not exist; assigned jobs stay with their workers");
+                problems.push(PoolProblem::new(PoolReason::SourceNotFound, message));
+                continue;
+            };
+            if let Err(error) = &source.jobs {
+                let message = format!("ConfigMap {name}, {error}; assigned jobs stay with their workers");
+                problems.push(PoolProblem::new(PoolReason::SourceInvalid, message));
+            }
+        }
+        problems
+    }
+
+    /// Merges the jobs of all sources. If a source cannot be read, jobs that workers have are kept: they may come from
+    /// it.
+    pub fn merge(
+        &mut self,
+        pool: &SwarmPool,
+        observed: &ObservedSources,
+        published: &Published,
+    ) -> (Arc<JobTable>, Vec<PoolProblem>) {
+        let mut problems = self.problems(observed);
+        let keeps_published = !problems.is_empty();
+        let versions =
+            observed.keys().filter_map(|name| Some((name.clone(), self.parsed.get(name)?.id.version.clone())));
+        let key = (pool.metadata.generation, versions.collect(), keeps_published.then_some(published.version));
+        if let Some((last_key, table)) = &self.table
+            && *last_key == key
+        {
+            return (Arc::clone(table), problems);
+        }
+        let read = self.parsed.iter().filter_map(|(name, source)| Some((name, source.jobs.as_ref().ok()?)));
+        let read = read.map(|(name, jobs)| (format!("ConfigMap {name}"), jobs.to_vec()));
+        let inline = pool.spec.jobs.inline.iter().flatten().map(inline_job).collect();
+        let mut table = jobs::merge(read.chain([("jobs.inline".to_owned(), inline)]));
+        if keeps_published {
+            self.keep_published(&mut table, published);
+        }
+        if table.jobs.len() > MAX_JOBS {
+            let message = format!("there are {} jobs; the first {MAX_JOBS} by name are assigned", table.jobs.len());
+            problems.push(PoolProblem::new(PoolReason::SourceInvalid, message));
+            table.jobs.truncate(MAX_JOBS);
+        }
+        let table = Arc::new(table);
+        self.table = Some((key, Arc::clone(&table)));
+        (table, problems)
+    }
+
+    /// Adds the published jobs that are in no source, as they were in the previous table.
+    fn keep_published(&self, table: &mut JobTable, published: &Published) {
+        let listed: HashSet<&str> = table.jobs.iter().map(|job| &*job.name).collect();
+        let previous = self.table.as_ref().map(|(_, table)| &**table);
+        let mut kept = Vec::new();
+        for job in published.lists.values().flat_map(|list| &list.jobs).filter(|job| !listed.contains(&*job.name)) {
+            let before = previous.and_then(|table| table.get(&job.name)).cloned();
+            let unknown = || Job { name: Arc::clone(&job.name), weight: 1, dedicated: false };
+            kept.push(before.unwrap_or_else(unknown));
+        }
+        let others = std::mem::take(&mut table.jobs);
+        table.jobs = jobs::merge([(String::new(), others), (String::new(), kept)]).jobs;
+    }
+}
+
+fn inline_job(inline: &InlineJob) -> Job {
+    Job {
+        name: Arc::from(inline.name.as_str()),
+        weight: inline.weight.and_then(|weight| u32::try_from(weight).ok()).unwrap_or(1).max(1),
+        dedicated: inline.qos == Some(JobQos::Dedicated),
+    }
+}

@@ -1,0 +1,283 @@
+//! Decides what the controller of a pool does next: one total match over what blocks the pool, and one step at a time.
+//!
+//! Scaling comes first, then reading, then the handover: each step is planned from the results of those before it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::PoolProblem;
+use super::desired::{AssignmentMemory, ChangeInputs, DesiredAssignment};
+use super::file::{ListChange, Published, prune};
+use super::handover::{
+    HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, confirm_all, plan_handover,
+};
+use super::output::{ObservedOutputs, OutputMemory};
+use super::replicas::{ObservedWorkload, ScaleWrite, replicas_to_write};
+use super::sources::{ObservedSources, SourceMemory};
+use super::workers::{Admission, PoolWorkers, WorkerMemory, await_workers, workers_of};
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
+use ganglion_api::swarm_pool::reasons::PoolReason;
+use ganglion_core::conditions::Health;
+use ganglion_core::facts::{Identity, PodFact};
+
+/// Default of `spec.handover.timeoutSeconds`.
+const TIMEOUT: i32 = 300;
+
+/// State of one pool between reconciles, by subject. A crash may lose all of it.
+#[derive(Default)]
+pub struct PoolMemory {
+    /// Writes of `spec.replicas` of the workload.
+    pub scaled: Vec<ScaleWrite>,
+    pub sources: SourceMemory,
+    pub assignment: AssignmentMemory,
+    pub output: OutputMemory,
+    pub workers: WorkerMemory,
+    /// Time of the last status write.
+    pub reported_at: Option<Timestamp>,
+}
+
+/// A pool, and what it is planned from. Read from caches.
+pub struct ObservedPool {
+    pub pool: Arc<SwarmPool>,
+    /// What keeps the controller from reading and writing anything else for the pool.
+    pub block: Option<PoolBlock>,
+    /// None if it does not exist.
+    pub workload: Option<ObservedWorkload>,
+    pub sources: ObservedSources,
+    /// An error if a ConfigMap of another owner is in the way.
+    pub outputs: Result<ObservedOutputs, PoolProblem>,
+    /// Last answers of workers to probes, by pod name.
+    pub probed: BTreeMap<String, WorkerReport>,
+    pub now: Timestamp,
+}
+
+/// What keeps the controller from reading and writing anything for a pool.
+pub enum PoolBlock {
+    /// Its namespace is refused, or an older pool has the same workload.
+    Refused(PoolProblem),
+    /// `spec.suspend` is true.
+    Suspended,
+    /// The watch for the ConfigMaps of the namespace starts.
+    WatchStarts,
+    /// RBAC forbids that watch.
+    WatchForbidden,
+}
+
+/// What the controller does next.
+pub enum PoolStep {
+    /// Report why the pool is not reconciled.
+    Refuse(Health<PoolReason>),
+    /// Wait until the watch for the ConfigMaps of the namespace runs.
+    AwaitWatch,
+    /// Report that RBAC forbids that watch.
+    ReportForbiddenWatch,
+    /// Set `spec.replicas` of the workload.
+    Scale(i32),
+    /// Read the ConfigMaps that somebody else changed.
+    Read { sources: Vec<Identity>, outputs: Vec<Identity> },
+    /// Publish job lists, or make workers read them.
+    HandOver(Box<PlannedHandover>),
+}
+
+/// Workers of a pool and their pods.
+pub struct ObservedWorkers {
+    pub assigned: PoolWorkers,
+    pub pods: BTreeMap<String, WorkerPod>,
+    /// Time at which the pool stops waiting for missing workers.
+    pub waits_until: Option<Timestamp>,
+}
+
+/// Next step of the handover, and what it is planned from.
+pub struct PlannedHandover {
+    pub workers: ObservedWorkers,
+    pub desired: DesiredAssignment,
+    /// Assignment that is published now.
+    pub published: Published,
+    pub rules: HandoverRules,
+    pub plan: HandoverPlan,
+    pub publication: Publication,
+    /// Problems with sources and replicas, the most important first.
+    pub problems: Vec<PoolProblem>,
+    pub now: Timestamp,
+}
+
+/// Job lists to publish.
+pub enum Publication {
+    /// The published lists stay. ConfigMaps that somebody else edited are written again.
+    Unchanged,
+    Next(Published),
+    /// Workers may have read lists that the operator did not write, so every worker has to confirm its list again.
+    ConfirmAll(Published),
+}
+
+impl PlannedHandover {
+    /// Input of the planner.
+    pub fn input<'a>(&'a self, memory: &'a WorkerMemory) -> HandoverInput<'a> {
+        HandoverInput {
+            published: &self.published,
+            desired: &self.desired.lists,
+            pods: &self.workers.pods,
+            stopped: &memory.stopped,
+            rules: &self.rules,
+            now: self.now,
+        }
+    }
+
+    /// Job lists that the ConfigMaps should contain after this step.
+    pub fn lists(&self) -> &Published {
+        match &self.publication {
+            Publication::Unchanged => &self.published,
+            Publication::Next(next) | Publication::ConfirmAll(next) => next,
+        }
+    }
+}
+
+/// Returns the next step.
+pub fn next_step(observed: &ObservedPool, memory: &mut PoolMemory) -> PoolStep {
+    let pool = &*observed.pool;
+    match &observed.block {
+        Some(PoolBlock::Refused(problem)) => return PoolStep::Refuse(problem.health()),
+        Some(PoolBlock::Suspended) => {
+            let message = "spec.suspend is true: workers keep their current jobs".to_owned();
+            return PoolStep::Refuse(Health::Suspended(PoolReason::Suspended, message));
+        }
+        Some(PoolBlock::WatchStarts) => return PoolStep::AwaitWatch,
+        Some(PoolBlock::WatchForbidden) => return PoolStep::ReportForbiddenWatch,
+        None => {}
+    }
+    let Some(workload) = &observed.workload else { return PoolStep::Refuse(workload_not_found(pool).health()) };
+    let replicas_problem = match replicas_to_write(pool, workload, &mut memory.scaled, observed.now) {
+        Ok(Some(replicas)) => return PoolStep::Scale(replicas),
+        Ok(None) => None,
+        Err(problem) => Some(problem),
+    };
+    if let Err(problem) = SourceMemory::check_count(&observed.sources) {
+        return PoolStep::Refuse(problem.health());
+    }
+    let outputs = match &observed.outputs {
+        Ok(outputs) => outputs,
+        Err(problem) => return PoolStep::Refuse(problem.health()),
+    };
+    let (sources, outputs) = (memory.sources.unread(&observed.sources), memory.output.unread(outputs));
+    if !memory.output.has_read || !sources.is_empty() || !outputs.is_empty() {
+        return PoolStep::Read { sources, outputs };
+    }
+    PoolStep::HandOver(Box::new(hand_over(observed, workload, memory, replicas_problem)))
+}
+
+fn workload_not_found(pool: &SwarmPool) -> PoolProblem {
+    let (kind, name) = (pool.spec.workload.kind.as_str(), &pool.spec.workload.name);
+    let message = format!("{kind} {name} does not exist: create it. Job lists stay unchanged.");
+    PoolProblem::new(PoolReason::WorkloadNotFound, message)
+}
+
+/// Plans the next step of the handover.
+fn hand_over(
+    observed: &ObservedPool,
+    workload: &ObservedWorkload,
+    memory: &mut PoolMemory,
+    replicas_problem: Option<PoolProblem>,
+) -> PlannedHandover {
+    let (pool, now) = (&*observed.pool, observed.now);
+    let rules = handover_rules(pool);
+    let published = memory.output.published(pool);
+    let (assigned, waits_until) = assigned_workers(observed, workload, memory, &published, rules.refresh);
+    let (table, mut problems) = memory.sources.merge(pool, &observed.sources, &published);
+    problems.extend(replicas_problem);
+    let trusted = (!memory.output.is_distrusted).then_some(&published);
+    let desired = memory.assignment.desired(pool, table, &assigned, trusted);
+    let pods = memory.workers.worker_pods(pool, &workload.pods, &observed.probed, &published, now);
+    let mut handover = PlannedHandover {
+        workers: ObservedWorkers { assigned, pods, waits_until },
+        desired,
+        published,
+        rules,
+        plan: HandoverPlan::default(),
+        publication: Publication::Unchanged,
+        problems,
+        now,
+    };
+    let input = handover.input(&memory.workers);
+    if memory.output.is_distrusted && handover.rules.handover == HandoverPolicy::Strict {
+        handover.publication = Publication::ConfirmAll(confirm_all(&input));
+        return handover;
+    }
+    let plan = plan_handover(&input);
+    if !plan.lists.is_empty() {
+        let inputs = ChangeInputs {
+            workers: &handover.workers.assigned,
+            table: &handover.desired.table,
+            pods: &workload.pods,
+            published: &handover.published,
+            now,
+        };
+        let why = memory.assignment.describe_change(pool, inputs, plan.moving);
+        handover.publication = Publication::Next(next_lists(&handover.published, &plan, ListChange { at: now, why }));
+    }
+    handover.plan = plan;
+    handover
+}
+
+/// Workers that get jobs, and the time until which the pool waits for missing ones.
+fn assigned_workers(
+    observed: &ObservedPool,
+    workload: &ObservedWorkload,
+    memory: &mut PoolMemory,
+    published: &Published,
+    refresh: RefreshPolicy,
+) -> (PoolWorkers, Option<Timestamp>) {
+    let pods: Vec<&PodFact> = workload.pods.values().collect();
+    let members = published.lists.keys().map(String::as_str).collect();
+    let drained = observed.pool.spec.drain.as_deref().unwrap_or_default();
+    let (workers, assignment) = (&mut memory.workers, &memory.assignment);
+    let assigned = |waited: bool| {
+        workers_of(&workload.fact, &pods, Admission { members: &members, slots: &assignment.slots, drained, waited })
+    };
+    await_workers(&observed.pool, workers, refresh, assigned, observed.now)
+}
+
+/// The published lists with the changes of the plan.
+fn next_lists(published: &Published, plan: &HandoverPlan, change: ListChange) -> Published {
+    let mut next = published.clone();
+    next.version += 1;
+    next.changes.insert(next.version, change);
+    for (name, list) in &plan.lists {
+        match list {
+            Some(list) => {
+                next.lists.insert(name.clone(), list.clone());
+            }
+            None => {
+                next.lists.remove(name);
+            }
+        }
+    }
+    prune(&mut next);
+    next
+}
+
+fn handover_rules(pool: &SwarmPool) -> HandoverRules {
+    let refresh = pool.spec.refresh.clone().unwrap_or_default();
+    let handover = pool.spec.handover.clone().unwrap_or_default();
+    let patience = match refresh.policy {
+        // Each change of a list costs a restart, so it is worth waiting for more jobs to change together.
+        RefreshPolicy::Restart => timeout(pool),
+        RefreshPolicy::HotReload | RefreshPolicy::None => SignedDuration::from_secs(2),
+    };
+    HandoverRules {
+        handover: handover.policy,
+        refresh: refresh.policy,
+        max_unavailable: refresh.max_unavailable.and_then(|most| usize::try_from(most).ok()).unwrap_or(1).max(1),
+        reports: pool.spec.version.is_some(),
+        confirmed: handover.confirmed.into_iter().flatten().map(|entry| (entry.worker, entry.version)).collect(),
+        patience,
+    }
+}
+
+/// Time that a worker may take to become Ready or to confirm its list.
+pub fn timeout(pool: &SwarmPool) -> SignedDuration {
+    let seconds = pool.spec.handover.as_ref().and_then(|handover| handover.timeout_seconds);
+    SignedDuration::from_secs(i64::from(seconds.unwrap_or(TIMEOUT)))
+}

@@ -1,0 +1,277 @@
+//! A simulated pool: a file, pods that run the jobs that they read from it, and an operator with a stale cache that can
+//! crash.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::file::{ListChange, Published};
+use crate::handover::{
+    HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, plan_handover, runs_its_list,
+};
+use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
+
+/// A process that runs jobs.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub uid: String,
+    terminating: bool,
+    /// Version of the whole file when the process last read it.
+    version: i64,
+    pub running: BTreeSet<Arc<str>>,
+}
+
+/// An event of the simulation.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The operator's cache is updated.
+    Look,
+    /// The operator reconciles once, with the state of its cache.
+    Pass,
+    /// The operator restarts and loses its memory.
+    Crash,
+    /// This worker reads the file, if it can reload.
+    Read(usize),
+    /// This worker starts to terminate.
+    Delete(usize),
+    /// This worker ends, if it is terminating.
+    End(usize),
+    /// The workload is scaled to this number of workers.
+    Scale(usize),
+    /// The pool gets this number of jobs.
+    Jobs(usize),
+    /// Time passes.
+    Wait(i64),
+}
+
+pub struct Pool {
+    pub file: Published,
+    pub processes: BTreeMap<String, Process>,
+    rules: HandoverRules,
+    /// The operator's cache of pods.
+    seen: BTreeMap<String, WorkerPod>,
+    /// The operator's memory, which a crash clears.
+    stopped: BTreeMap<String, i64>,
+    now: Timestamp,
+    uids: usize,
+    replicas: usize,
+    jobs: usize,
+    pub writes: usize,
+    pub restarts: usize,
+}
+
+impl Pool {
+    pub fn new(refresh: RefreshPolicy, reports: bool) -> Self {
+        let rules = HandoverRules {
+            handover: HandoverPolicy::Strict,
+            refresh,
+            max_unavailable: 1,
+            reports,
+            confirmed: BTreeMap::new(),
+            patience: SignedDuration::from_secs(5),
+        };
+        let mut pool = Self {
+            file: Published::default(),
+            processes: BTreeMap::new(),
+            rules,
+            seen: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+            now: Timestamp::UNIX_EPOCH,
+            uids: 0,
+            replicas: 3,
+            jobs: 10,
+            writes: 0,
+            restarts: 0,
+        };
+        pool.start_missing();
+        pool
+    }
+
+    fn worker(nth: usize) -> String {
+        format!("w-{nth}")
+    }
+
+    /// An assignment that moves many jobs, to cause handovers.
+    pub fn desired(&self) -> BTreeMap<String, Vec<Arc<str>>> {
+        let mut desired: BTreeMap<_, _> = (0..self.replicas).map(|nth| (Self::worker(nth), Vec::new())).collect();
+        let mut jobs: Vec<String> = (0..self.jobs).map(|job| format!("job-{job}")).collect();
+        jobs.sort();
+        for (nth, job) in jobs.iter().enumerate() {
+            if let Some(list) = nth.checked_rem(self.replicas).and_then(|worker| desired.get_mut(&Self::worker(worker)))
+            {
+                list.push(Arc::from(job.as_str()));
+            }
+        }
+        desired
+    }
+
+    /// Creates missing pods, like the controller of the workload. A pod reads the file when it starts.
+    fn start_missing(&mut self) {
+        for name in (0..self.replicas).map(Self::worker) {
+            if !self.processes.contains_key(&name) {
+                self.uids += 1;
+                let process = Process {
+                    uid: format!("uid-{}", self.uids),
+                    terminating: false,
+                    version: self.file.version,
+                    running: self.listed(&name),
+                };
+                self.processes.insert(name, process);
+            }
+        }
+    }
+
+    fn listed(&self, name: &str) -> BTreeSet<Arc<str>> {
+        let jobs = self.file.lists.get(name).map(|list| &list.jobs);
+        jobs.into_iter().flatten().map(|job| Arc::clone(&job.name)).collect()
+    }
+
+    fn look(&mut self) {
+        let reports = self.rules.reports;
+        let version = |name: &String| self.file.lists.get(name).map_or(0, |list| list.version);
+        let pod = |name: &String, process: &Process| WorkerPod {
+            uid: process.uid.clone(),
+            runs: true,
+            ready: true,
+            terminating: process.terminating,
+            outdated: reports && process.version < version(name),
+            annotated_version: None,
+            must_annotate_again: false,
+            report: reports.then_some(WorkerReport { version: process.version, has_others: false }),
+        };
+        self.seen = self.processes.iter().map(|(name, process)| (name.clone(), pod(name, process))).collect();
+    }
+
+    fn plan_handover(&self) -> HandoverPlan {
+        plan_handover(&HandoverInput {
+            published: &self.file,
+            desired: &self.desired(),
+            pods: &self.seen,
+            stopped: &self.stopped,
+            rules: &self.rules,
+            now: self.now,
+        })
+    }
+
+    fn pass(&mut self) {
+        let plan = self.plan_handover();
+        if !plan.lists.is_empty() {
+            self.writes += 1;
+            let version = self.file.version + 1;
+            self.file.version = version;
+            self.file.changes.insert(version, ListChange { at: self.now, why: String::new() });
+            for (name, list) in plan.lists {
+                match list {
+                    Some(list) => drop(self.file.lists.insert(name, list)),
+                    None => drop(self.file.lists.remove(&name)),
+                }
+            }
+        }
+        for name in plan.verify {
+            if let (false, Some(list)) = (self.processes.contains_key(&name), self.file.lists.get(&name)) {
+                self.stopped.insert(name, list.version);
+            }
+        }
+        for (name, uid) in plan.restart {
+            // An eviction applies to one uid.
+            if let Some(process) = self.processes.get_mut(&name).filter(|process| process.uid == uid) {
+                self.restarts += 1;
+                process.terminating = true;
+            }
+        }
+    }
+
+    pub fn happen(&mut self, event: &Event) {
+        match *event {
+            Event::Look => self.look(),
+            Event::Pass => self.pass(),
+            Event::Crash => {
+                self.stopped.clear();
+                self.look();
+            }
+            Event::Read(nth) => self.read(&Self::worker(nth)),
+            Event::Delete(nth) => {
+                if let Some(process) = self.processes.get_mut(&Self::worker(nth)) {
+                    process.terminating = true;
+                }
+            }
+            Event::End(nth) => self.end(&Self::worker(nth)),
+            Event::Scale(replicas) => {
+                self.replicas = replicas;
+                for (name, process) in &mut self.processes {
+                    process.terminating |= (0..replicas).all(|nth| Self::worker(nth) != *name);
+                }
+                self.start_missing();
+            }
+            Event::Jobs(jobs) => self.jobs = jobs,
+            Event::Wait(seconds) => self.now += SignedDuration::from_secs(seconds),
+        }
+    }
+
+    fn read(&mut self, name: &str) {
+        let (version, listed) = (self.file.version, self.listed(name));
+        if self.rules.refresh != RefreshPolicy::Restart
+            && let Some(process) = self.processes.get_mut(name)
+        {
+            process.version = version;
+            process.running = listed;
+        }
+    }
+
+    fn end(&mut self, name: &str) {
+        if self.processes.get(name).is_some_and(|process| process.terminating) {
+            self.processes.remove(name);
+            self.start_missing();
+        }
+    }
+
+    /// Jobs that more than one worker runs.
+    pub fn doubled(&self) -> Vec<Arc<str>> {
+        let mut seen = BTreeSet::new();
+        let running = self.processes.values().flat_map(|process| &process.running);
+        running.filter(|job| !seen.insert(Arc::clone(job))).cloned().collect()
+    }
+
+    /// Runs rounds of reads, terminations and reconciles until everything that is due has happened, but at most 200.
+    pub fn settle(&mut self) {
+        for _ in 0..200 {
+            self.run_round();
+            if self.is_settled() {
+                return;
+            }
+        }
+    }
+
+    pub fn run_round(&mut self) {
+        for nth in 0..10 {
+            self.read(&Self::worker(nth));
+            self.end(&Self::worker(nth));
+        }
+        self.look();
+        self.now += SignedDuration::from_secs(1);
+        self.pass();
+    }
+
+    /// Returns true if every worker runs its desired jobs, and the next reconcile would change nothing.
+    pub fn is_settled(&self) -> bool {
+        let desired = self.desired();
+        let input = HandoverInput {
+            published: &self.file,
+            desired: &desired,
+            pods: &self.seen,
+            stopped: &self.stopped,
+            rules: &self.rules,
+            now: self.now,
+        };
+        let follow = self.file.lists.iter().all(|(name, list)| runs_its_list(name, list, &input));
+        let runs = |name: &String, jobs: &Vec<Arc<str>>| {
+            let wanted: BTreeSet<_> = jobs.iter().cloned().collect();
+            self.processes.get(name).is_some_and(|process| process.running == wanted)
+        };
+        follow
+            && self.plan_handover() == HandoverPlan::default()
+            && self.file.lists.keys().eq(desired.keys())
+            && desired.iter().all(|(name, jobs)| runs(name, jobs))
+    }
+}

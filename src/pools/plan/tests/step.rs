@@ -1,0 +1,211 @@
+//! Tests of the steps of a controller: their order, and what leads from one to the next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+
+use crate::file::{Published, render};
+use crate::output::OutputMap;
+use crate::replicas::{ObservedWorkload, ScaleWrite};
+use crate::sources::ParsedSource;
+use crate::step::{ObservedPool, PlannedHandover, PoolBlock, PoolMemory, PoolStep, Publication, next_step};
+use crate::workers::PoolWorkloadFact;
+use crate::{Job, PoolProblem};
+use ganglion_api::swarm_pool::PoolWorkloadKind;
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::swarm_pool::reasons::PoolReason;
+use ganglion_core::conditions::Health;
+use ganglion_core::facts::{Identity, Key, PodFact, ScaleFact};
+
+fn pool(spec: Value) -> Arc<SwarmPool> {
+    let mut whole = json!({
+        "workload": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "w"},
+        "jobs": {"inline": [{"name": "a"}, {"name": "b"}]},
+        "output": {"configMap": "lists"},
+    });
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    let pool = json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "SwarmPool",
+        "metadata": {"name": "p", "namespace": "n", "uid": "pool", "generation": 1}, "spec": whole,
+    });
+    Arc::new(serde_json::from_value(pool).unwrap())
+}
+
+fn id(name: &str, version: u32) -> Identity {
+    Identity { key: Key::new("n", name), uid: name.to_owned(), version: version.to_string() }
+}
+
+/// Two Ready workers of a StatefulSet, and a pool that was never reconciled.
+fn observed(spec: Value) -> ObservedPool {
+    let pod = |name: &str| PodFact {
+        id: id(name, 1),
+        node: Some("node".to_owned()),
+        ready_since: Some(Timestamp::UNIX_EPOCH),
+        ..PodFact::default()
+    };
+    let kind = PoolWorkloadKind::StatefulSet;
+    ObservedPool {
+        pool: pool(spec),
+        block: None,
+        workload: Some(ObservedWorkload {
+            fact: PoolWorkloadFact { kind, name: "w".to_owned(), replicas: 2, first_ordinal: 0 },
+            id: id("w", 1),
+            scale: ScaleFact { replicas: 2, ..ScaleFact::default() },
+            autoscaler: None,
+            status_replicas: 2,
+            selector: String::new(),
+            pods: ["w-0", "w-1"].map(|name| (name.to_owned(), pod(name))).into(),
+        }),
+        sources: BTreeMap::new(),
+        outputs: Ok(BTreeMap::new()),
+        probed: BTreeMap::new(),
+        now: Timestamp::UNIX_EPOCH,
+    }
+}
+
+/// Memory of a process that has read all ConfigMaps.
+fn memory(observed: &ObservedPool) -> PoolMemory {
+    let mut memory = PoolMemory::default();
+    memory.output.end_read(&observed.pool);
+    memory
+}
+
+fn refusal(step: PoolStep) -> PoolReason {
+    match step {
+        PoolStep::Refuse(Health::Stalled(reason, _) | Health::Suspended(reason, _)) => reason,
+        _ => panic!("the pool is not refused"),
+    }
+}
+
+fn handover(step: PoolStep) -> PlannedHandover {
+    match step {
+        PoolStep::HandOver(handover) => *handover,
+        PoolStep::Read { .. } => panic!("ConfigMaps are read"),
+        _ => panic!("no handover"),
+    }
+}
+
+/// An output ConfigMap with these lists.
+fn config_map(name: &str, version: u32, published: &Published) -> ConfigMap {
+    let (file, record) = render(published);
+    let map = json!({
+        "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string()},
+        "data": {"config.yml": file, "handover.json": record},
+    });
+    serde_json::from_value(map).unwrap()
+}
+
+#[test]
+fn a_blocked_pool_is_not_touched() {
+    let step = |block| {
+        let observed = ObservedPool { block: Some(block), ..observed(json!({"replicas": 5})) };
+        next_step(&observed, &mut PoolMemory::default())
+    };
+    let taken = PoolProblem::new(PoolReason::WorkloadTaken, "taken");
+    assert_eq!(refusal(step(PoolBlock::Refused(taken))), PoolReason::WorkloadTaken);
+    assert_eq!(refusal(step(PoolBlock::Suspended)), PoolReason::Suspended);
+    assert!(matches!(step(PoolBlock::WatchStarts), PoolStep::AwaitWatch));
+    assert!(matches!(step(PoolBlock::WatchForbidden), PoolStep::ReportForbiddenWatch));
+}
+
+#[test]
+fn a_pool_without_its_workload_is_refused() {
+    let observed = ObservedPool { workload: None, ..observed(json!({})) };
+    assert_eq!(refusal(next_step(&observed, &mut PoolMemory::default())), PoolReason::WorkloadNotFound);
+}
+
+#[test]
+fn a_pool_is_scaled_then_read_then_handed_over() {
+    let mut observed = observed(json!({"replicas": 5}));
+    let mut memory = PoolMemory::default();
+    assert!(matches!(next_step(&observed, &mut memory), PoolStep::Scale(5)));
+    observed.workload.as_mut().unwrap().scale.replicas = 5;
+    assert!(
+        matches!(next_step(&observed, &mut memory), PoolStep::Read { sources, outputs } if sources.is_empty() && outputs.is_empty())
+    );
+    memory.output.end_read(&observed.pool);
+    let handover = handover(next_step(&observed, &mut memory));
+    let Publication::Next(lists) = &handover.publication else { panic!("the first lists are published") };
+    assert_eq!((lists.version, lists.lists.len()), (1, 2));
+    assert_eq!(lists.changes[&1].why, "first deal");
+}
+
+#[test]
+fn replicas_of_others_are_left_alone() {
+    let problem = |scale: ScaleFact, autoscaler: Option<&str>, writes: usize| {
+        let mut observed = observed(json!({"replicas": 5}));
+        let mut memory = memory(&observed);
+        memory.scaled = vec![ScaleWrite { at: Timestamp::UNIX_EPOCH, replicas: 5 }; writes];
+        let workload = observed.workload.as_mut().unwrap();
+        (workload.scale, workload.autoscaler) = (scale, autoscaler.map(str::to_owned));
+        let problem = handover(next_step(&observed, &mut memory)).problems.remove(0);
+        (problem.reason, problem.message)
+    };
+    let owned = ScaleFact { replicas: 2, owned_by: Some("flux".to_owned()), ..ScaleFact::default() };
+    assert!(problem(owned, None, 0).1.starts_with("spec.replicas of StatefulSet w belongs to flux:"));
+    let free = ScaleFact { replicas: 2, ..ScaleFact::default() };
+    assert!(problem(free.clone(), Some("hpa"), 0).1.contains("belongs to the autoscaler hpa:"));
+    let (reason, message) = problem(free, None, 3);
+    assert_eq!(reason, PoolReason::FieldConflict);
+    assert!(message.contains("replicas: 5 of StatefulSet w 3 times within ten minutes"), "{message}");
+}
+
+#[test]
+fn after_ten_minutes_the_replicas_are_written_again() {
+    let mut observed = observed(json!({"replicas": 5}));
+    let mut memory = memory(&observed);
+    memory.scaled = vec![ScaleWrite { at: Timestamp::UNIX_EPOCH, replicas: 5 }; 3];
+    observed.now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(10);
+    assert!(matches!(next_step(&observed, &mut memory), PoolStep::Scale(5)));
+}
+
+#[test]
+fn a_source_is_read_once_per_version_and_its_jobs_are_assigned() {
+    let mut observed = observed(json!({"jobs": {"configMaps": {"names": ["jobs", "missing"]}}}));
+    observed.sources = [("jobs".to_owned(), Some(id("jobs", 3))), ("missing".to_owned(), None)].into();
+    let mut memory = memory(&observed);
+    let PoolStep::Read { sources, outputs } = next_step(&observed, &mut memory) else { panic!("nothing is read") };
+    assert_eq!((sources, outputs.len()), (vec![id("jobs", 3)], 0));
+    let map = json!({"metadata": {"name": "jobs", "uid": "jobs", "resourceVersion": "4"}, "data": {"x": "a\nb\nc"}});
+    memory.sources.insert(ParsedSource::parse(&serde_json::from_value(map).unwrap()));
+    let handover = handover(next_step(&observed, &mut memory));
+    let names: Vec<&Job> = handover.desired.table.jobs.iter().collect();
+    assert_eq!(names.len(), 3, "the version that was read is newer than the cached one: {names:?}");
+    assert_eq!(handover.problems[0].reason, PoolReason::SourceNotFound);
+}
+
+#[test]
+fn lists_that_somebody_edited_before_the_start_are_confirmed_by_all() {
+    let mut observed = observed(json!({"version": {"source": "Annotation"}, "refresh": {"policy": "HotReload"}}));
+    observed.outputs = Ok([("lists".to_owned(), id("lists", 7))].into());
+    let mut map = config_map("lists", 7, &Published { version: 4, ..Published::default() });
+    map.data.as_mut().unwrap().insert("config.yml".to_owned(), "workloads: {}\nversion: 5\n".to_owned());
+    let mut memory = PoolMemory::default();
+    memory.output.insert_read(OutputMap::parse(&observed.pool, &map));
+    memory.output.end_read(&observed.pool);
+    let Publication::ConfirmAll(lists) = handover(next_step(&observed, &mut memory)).publication else {
+        panic!("the lists are trusted")
+    };
+    assert_eq!(lists.version, 6);
+    assert!(lists.lists.values().all(|list| list.version == 6 && list.releasing.len() == 2));
+}
+
+#[test]
+fn lists_that_somebody_edited_later_are_written_again_as_they_were() {
+    let mut observed = observed(json!({}));
+    let mut memory = memory(&observed);
+    let written = Published { version: 4, ..Published::default() };
+    memory.output.insert_read(OutputMap::parse(&observed.pool, &config_map("lists", 7, &written)));
+    observed.outputs = Ok([("lists".to_owned(), id("lists", 8))].into());
+    let PoolStep::Read { outputs, .. } = next_step(&observed, &mut memory) else { panic!("the edit is not read") };
+    assert_eq!(outputs, [id("lists", 8)]);
+    memory.output.insert_read(OutputMap::parse(&observed.pool, &config_map("lists", 8, &Published::default())));
+    let map = &memory.output.maps["lists"];
+    assert!(map.is_foreign_edit && map.published == written);
+    observed.outputs = Ok(BTreeMap::new());
+    assert!(memory.output.unread(&BTreeMap::new()).is_empty());
+    assert!(!memory.output.maps["lists"].exists(), "a deleted ConfigMap is created again");
+}

@@ -1,0 +1,312 @@
+//! The workers of a pool: maps pods to slots, and selects the slots that get jobs.
+//!
+//! A slot is a number that outlives its pod. In a StatefulSet it is the ordinal. In a Deployment the pod is annotated
+//! with it; when that pod terminates, a Ready pod without a slot takes it over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::file::Published;
+use super::handover::{WorkerPod, WorkerReport};
+use ganglion_api::swarm_pool::handover::{RefreshPolicy, VersionSource};
+use ganglion_api::swarm_pool::{PoolWorkloadKind, SwarmPool};
+use ganglion_core::facts::PodFact;
+
+/// Time that a pod must be Ready before it can count as outdated.
+pub const OUTDATED_AFTER: SignedDuration = SignedDuration::from_secs(5);
+
+/// Maximum number of evictions of an outdated worker per version.
+const MAX_RESTARTS: u32 = 3;
+
+/// Delay before a pod that does not report the version is annotated again. Doubles with each repetition.
+const ANNOTATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(2);
+
+/// Workload of a pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolWorkloadFact {
+    pub kind: PoolWorkloadKind,
+    pub name: String,
+    /// `spec.replicas`.
+    pub replicas: u32,
+    /// Ordinal of the first pod of a StatefulSet.
+    pub first_ordinal: i32,
+}
+
+/// Workers of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolWorkers {
+    /// Slots that get jobs, each with the name of its pod. A slot without a pod keeps its jobs for the next pod.
+    pub slots: BTreeMap<u32, Option<String>>,
+    /// Pods of a Deployment that must be annotated with a slot now.
+    pub new_slots: Vec<(String, u32)>,
+    /// Number of wanted workers that are Ready.
+    pub ready: usize,
+    /// Number of wanted workers, without drained ones.
+    pub wanted: usize,
+}
+
+impl PoolWorkers {
+    /// Returns true if all wanted workers are Ready.
+    pub fn is_complete(&self) -> bool {
+        self.ready >= self.wanted
+    }
+}
+
+/// Rules for which pods and slots get jobs.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission<'a> {
+    /// Names of the pods with a published job list.
+    pub members: &'a BTreeSet<&'a str>,
+    /// Slots of the previous assignment.
+    pub slots: &'a BTreeSet<u32>,
+    /// Names of the pods in `spec.drain`, which get no jobs.
+    pub drained: &'a [String],
+    /// true: the pool has waited long enough for missing workers. Until then, new slots get no jobs, so that jobs do
+    /// not move again for each new worker.
+    pub waited: bool,
+}
+
+impl Admission<'_> {
+    fn is_drained(&self, name: &str) -> bool {
+        self.drained.iter().any(|drained| drained == name)
+    }
+
+    fn admits(&self, slot: u32, name: &str, is_complete: bool) -> bool {
+        self.waited || is_complete || self.members.contains(name) || self.slots.contains(&slot)
+    }
+}
+
+/// Computes the workers of a workload from its pods.
+pub fn workers_of(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> PoolWorkers {
+    match workload.kind {
+        PoolWorkloadKind::StatefulSet => ordinals(workload, pods, admission),
+        PoolWorkloadKind::Deployment => numbers(workload, pods, admission),
+    }
+}
+
+fn ordinals(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> PoolWorkers {
+    let ready: BTreeSet<&str> = pods.iter().filter(|pod| pod.is_ready()).map(|pod| pod.id.key.name.as_str()).collect();
+    let name = |slot: u32| format!("{}-{}", workload.name, i64::from(workload.first_ordinal) + i64::from(slot));
+    let wanted = (0..workload.replicas).map(|slot| (slot, name(slot)));
+    let wanted: Vec<_> = wanted.filter(|(_, name)| !admission.is_drained(name)).collect();
+    let is_ready = |name: &str| ready.contains(name);
+    let mut workers = PoolWorkers {
+        ready: wanted.iter().filter(|(_, name)| is_ready(name)).count(),
+        wanted: wanted.len(),
+        ..PoolWorkers::default()
+    };
+    let complete = workers.is_complete();
+    let takes_part = |slot: u32, name: &str| {
+        admission.members.contains(name) || is_ready(name) && admission.admits(slot, name, complete)
+    };
+    let slots = wanted.into_iter().filter(|(slot, name)| takes_part(*slot, name));
+    workers.slots = slots.map(|(slot, name)| (slot, Some(name))).collect();
+    workers
+}
+
+fn numbers(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> PoolWorkers {
+    let mut active: Vec<&PodFact> = pods.iter().copied().filter(|pod| pod.is_active()).collect();
+    active.sort_by_key(|pod| (pod.created, &pod.id.key.name));
+    let (drained, active): (Vec<&PodFact>, Vec<&PodFact>) =
+        active.into_iter().partition(|pod| admission.is_drained(&pod.id.key.name));
+    let mut held: BTreeMap<u32, &PodFact> = BTreeMap::new();
+    let mut spare = Vec::new();
+    for pod in active {
+        match slot_of(pod) {
+            Some(slot) if !held.contains_key(&slot) => drop(held.insert(slot, pod)),
+            _ => spare.push(pod),
+        }
+    }
+    let wanted = usize::try_from(workload.replicas).unwrap_or(usize::MAX).saturating_sub(drained.len());
+    let vacancies = wanted.saturating_sub(held.len());
+    let vacant: Vec<u32> = (0..MAX_SLOTS).filter(|slot| !held.contains_key(slot)).take(vacancies).collect();
+    let takers = spare.into_iter().filter(|pod| pod.is_ready());
+    let new_slots: Vec<(String, u32)> =
+        takers.zip(&vacant).map(|(pod, slot)| (pod.id.key.name.clone(), *slot)).collect();
+    let ready = held.values().filter(|pod| pod.is_ready()).count() + new_slots.len();
+    let mut workers = PoolWorkers { new_slots, ready, wanted, slots: BTreeMap::new() };
+    let complete = workers.is_complete();
+    let names = held.iter().map(|(slot, pod)| (*slot, pod.id.key.name.clone()));
+    let names = names.chain(workers.new_slots.iter().map(|(name, slot)| (*slot, name.clone())));
+    workers.slots = names
+        .filter(|(slot, name)| admission.admits(*slot, name, complete))
+        .map(|(slot, name)| (slot, Some(name)))
+        .collect();
+    if !admission.waited {
+        // The jobs of vacant slots wait for the pods that take these over.
+        let waiting = vacant.iter().skip(workers.new_slots.len()).filter(|slot| admission.slots.contains(slot));
+        workers.slots.extend(waiting.map(|slot| (*slot, None)));
+    }
+    workers
+}
+
+/// Slot in the annotation of a pod of a Deployment.
+pub fn slot_of(pod: &PodFact) -> Option<u32> {
+    // A large number, which somebody else wrote, would cost memory.
+    pod.marks.worker.as_deref()?.parse().ok().filter(|slot| *slot < MAX_SLOTS)
+}
+
+/// Maximum number of slots; no workload has as many pods.
+const MAX_SLOTS: u32 = 20_000;
+
+/// What this process did with the workers of a pool.
+#[derive(Default)]
+pub struct WorkerMemory {
+    pub missing: MissingWorkers,
+    /// Workers whose pod did not run according to a live read, with the version of their list at that time.
+    pub stopped: BTreeMap<String, i64>,
+    /// Last evictions of each worker.
+    pub restarts: BTreeMap<String, WorkerRestarts>,
+    /// Last annotation of each pod with the version of its list.
+    pub annotations: BTreeMap<String, AnnotatedVersion>,
+}
+
+/// Whether workers are missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingWorkers {
+    /// This process has not observed the workers yet: the status may have the time.
+    #[default]
+    Unknown,
+    /// All are Ready.
+    None,
+    Since(Timestamp),
+}
+
+impl MissingWorkers {
+    /// Time since which workers have been missing; None if all are Ready.
+    pub fn since(self) -> Option<Timestamp> {
+        match self {
+            Self::Unknown | Self::None => None,
+            Self::Since(at) => Some(at),
+        }
+    }
+}
+
+/// Evictions of a worker for one version of its list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerRestarts {
+    pub version: i64,
+    pub times: u32,
+}
+
+/// An annotation of a pod with the version of its list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnnotatedVersion {
+    pub version: i64,
+    /// Number of repetitions.
+    pub times: u32,
+    pub at: Timestamp,
+}
+
+impl AnnotatedVersion {
+    /// Time at which the pod is annotated again, unless it reports the version earlier.
+    pub fn again_at(self) -> Option<Timestamp> {
+        let pause = ANNOTATE_AGAIN_AFTER.checked_mul(1 << self.times.min(6))?;
+        self.at.checked_add(pause).ok()
+    }
+}
+
+impl WorkerMemory {
+    /// Records an eviction for this version.
+    pub fn record_restart(&mut self, name: &str, version: i64) {
+        let last = self.restarts.entry(name.to_owned()).or_default();
+        let times = if last.version == version { last.times + 1 } else { 1 };
+        *last = WorkerRestarts { version, times };
+    }
+
+    /// Records an annotation with this version, and returns its value, such as `7`, or `7.2` for the second repetition.
+    pub fn record_annotation(&mut self, name: &str, version: i64, now: Timestamp) -> String {
+        let last = self.annotation(name, version);
+        let times = last.map_or(0, |last| last.times.saturating_add(1));
+        self.annotations.insert(name.to_owned(), AnnotatedVersion { version, times, at: now });
+        if times == 0 { version.to_string() } else { format!("{version}.{times}") }
+    }
+
+    /// Last annotation of a pod, if it was for this version.
+    pub fn annotation(&self, name: &str, version: i64) -> Option<AnnotatedVersion> {
+        self.annotations.get(name).copied().filter(|last| last.version == version)
+    }
+
+    /// Returns true if a worker may be evicted once more for a version.
+    fn may_restart(&self, name: &str, version: i64) -> bool {
+        self.restarts.get(name).is_none_or(|last| last.version != version || last.times < MAX_RESTARTS)
+    }
+
+    /// Pods in the form that the planner reads. `probed`: last answers to probes, by pod name.
+    pub fn worker_pods(
+        &self,
+        pool: &SwarmPool,
+        pods: &BTreeMap<String, PodFact>,
+        probed: &BTreeMap<String, WorkerReport>,
+        published: &Published,
+        now: Timestamp,
+    ) -> BTreeMap<String, WorkerPod> {
+        let source = pool.spec.version.as_ref().map(|version| version.source);
+        let mut workers = BTreeMap::new();
+        for (name, pod) in pods {
+            let report = match source {
+                None => None,
+                Some(VersionSource::Probe) => probed.get(name).copied(),
+                Some(VersionSource::Annotation) => annotated_report(pod),
+            };
+            let version = published.lists.get(name).map_or(0, |list| list.version);
+            let is_behind = report.is_some_and(|report| report.version < version);
+            let is_long_ready = pod.ready_since.is_some_and(|since| now.duration_since(since) >= OUTDATED_AFTER);
+            let annotate_again_at = self.annotation(name, version).and_then(AnnotatedVersion::again_at);
+            let worker = WorkerPod {
+                uid: pod.id.uid.clone(),
+                runs: pod.node.is_some() && !pod.finished,
+                ready: pod.is_ready(),
+                terminating: pod.terminating,
+                outdated: is_behind && is_long_ready && self.may_restart(name, version),
+                annotated_version: pod.marks.job_version.as_deref().and_then(parse_annotation),
+                must_annotate_again: annotate_again_at.is_some_and(|again| again <= now),
+                report,
+            };
+            workers.insert(name.clone(), worker);
+        }
+        workers
+    }
+}
+
+/// Version in the annotation of a pod; see [`WorkerMemory::record_annotation`].
+fn parse_annotation(text: &str) -> Option<i64> {
+    text.split('.').next()?.parse().ok()
+}
+
+/// Version that a worker reports by annotating its own pod.
+fn annotated_report(pod: &PodFact) -> Option<WorkerReport> {
+    let version = pod.marks.observed_version.as_deref()?.trim().parse().ok()?;
+    Some(WorkerReport { version, has_others: false })
+}
+
+/// Computes the workers, and waits for missing ones: until the returned time, new slots get no jobs.
+pub fn await_workers(
+    pool: &SwarmPool,
+    memory: &mut WorkerMemory,
+    refresh: RefreshPolicy,
+    workers: impl Fn(bool) -> PoolWorkers,
+    now: Timestamp,
+) -> (PoolWorkers, Option<Timestamp>) {
+    let patience = match refresh {
+        RefreshPolicy::Restart => SignedDuration::from_secs(60),
+        RefreshPolicy::HotReload | RefreshPolicy::None => SignedDuration::from_secs(10),
+    };
+    let first = workers(false);
+    if first.is_complete() {
+        memory.missing = MissingWorkers::None;
+        return (first, None);
+    }
+    let since = match memory.missing {
+        MissingWorkers::Unknown => {
+            let reported = pool.status.as_ref().and_then(|status| status.waiting_since.as_ref());
+            reported.map_or(now, |time| time.0)
+        }
+        MissingWorkers::None => now,
+        MissingWorkers::Since(since) => since,
+    };
+    memory.missing = MissingWorkers::Since(since);
+    let until = since.checked_add(patience).unwrap_or(now);
+    if until <= now { (workers(true), None) } else { (first, Some(until)) }
+}
