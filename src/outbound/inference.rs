@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(read(&json!(vec![1; MAX_ROWS]), MAX_ROWS).map(|all| all.len()), Ok(MAX_ROWS));
     }
 
-    const REFUSED: &str = "the server answers 400 Bad InferenceRequest: check that the model takes rows of processor usage, inlet \
+    const REFUSED: &str = "the server answers 400 Bad Request: check that the model takes rows of processor usage, inlet \
                            temperature and differential pressure";
 
     #[rstest]
