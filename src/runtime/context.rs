@@ -14,7 +14,7 @@ use super::store::Store;
 use super::writer::{Kube, Writer};
 use crate::metrics::{Metrics, ReasonLabel};
 use ganglion_core::facts::Identity;
-use ganglion_core::world::{Indexed, Origin, Stored};
+use ganglion_core::world::{Fact, Origin};
 
 /// Maximum random delay added to a requeue, to spread objects with the same deadline.
 const JITTER: Duration = Duration::from_millis(50);
@@ -43,7 +43,7 @@ impl Context {
 
     /// Sends a write of the controller of `C` to one of its objects or their children, and stores the answer. After a
     /// conflict, reads the object, so that the next reconcile starts from its current state.
-    pub async fn write_own<C: Stored, K: Kube + Indexed>(
+    pub async fn write_own<C: Fact, K: Kube + Fact>(
         &self,
         effect: &'static str,
         object: &K,
@@ -69,7 +69,7 @@ impl Context {
     }
 
     /// Deletes an object of the controller if it still has this uid. An object that no longer exists counts as deleted.
-    pub async fn delete_own<K: Kube + Indexed>(&self, effect: &'static str, object: &K) -> Result<(), Error> {
+    pub async fn delete_own<K: Kube + Fact>(&self, effect: &'static str, object: &K) -> Result<(), Error> {
         let id = object.id();
         let deleted = async {
             match self.writer.delete::<K>(&id).await {
@@ -91,7 +91,7 @@ impl Context {
     }
 
     /// Reads an object of this name into the store, since the watch may lag.
-    pub async fn refresh<K: Kube + Indexed>(&self, id: &Identity) -> Result<(), Error> {
+    pub async fn refresh<K: Kube + Fact>(&self, id: &Identity) -> Result<(), Error> {
         // Read before the request, so that an object created during the request is not removed by mistake.
         let known = self.store.read(|world| world.table::<K>().get(&id.key).map(|known| known.id().uid));
         match self.writer.get::<K>(&id.key).await? {

@@ -10,7 +10,7 @@ use crate::run::ReconcileResult;
 use crate::writer::Kube;
 use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::facts::Key;
-use ganglion_core::world::{Indexed, Origin};
+use ganglion_core::world::{Fact, Origin};
 
 /// Method by which the status of a kind is written. All status fields except `observedGeneration` and `conditions` keep
 /// their stored values.
@@ -24,7 +24,7 @@ pub enum StatusWrite {
 
 /// Reconciles an object that does not parse; returns None if the object parses. `reason` is the reason of the
 /// condition, `manager` the field manager of the status.
-pub async fn pass<K: Kube + Indexed>(
+pub async fn pass<K: Kube + Fact>(
     ctx: &Context,
     key: &Key,
     reason: &str,
@@ -54,7 +54,7 @@ pub async fn pass<K: Kube + Indexed>(
     Some(ctx.finish(done.map(|answer| keep(ctx, answer)).or_else(ignore_newer)))
 }
 
-fn keep<K: Kube + Indexed>(ctx: &Context, Guard(answer): Guard<K>) -> Option<jiff::Timestamp> {
+fn keep<K: Kube + Fact>(ctx: &Context, Guard(answer): Guard<K>) -> Option<jiff::Timestamp> {
     match answer {
         Ok(object) => ctx.store.apply(object, Origin::Own),
         Err(object) => ctx.store.put_unreadable::<K>(object),

@@ -15,7 +15,7 @@ use crate::guard::Guard;
 use crate::writer::Kube;
 use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::facts::Key;
-use ganglion_core::world::{Indexed, Origin};
+use ganglion_core::world::{Fact, Origin};
 
 /// Method by which the status of a kind is written.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ pub struct StatusWriter {
 
 impl StatusWriter {
     /// Writes the status, stores the answer, and publishes the events about the change.
-    pub async fn write<K: Kube + Indexed>(
+    pub async fn write<K: Kube + Fact>(
         &self,
         ctx: &Context,
         object: &K,
@@ -63,7 +63,7 @@ impl StatusWriter {
 
     /// Reports in the status that the object does not parse, and which field is wrong; None if it parses. All status
     /// fields except `observedGeneration` and `conditions` keep their stored values.
-    pub async fn report_unreadable<K: Kube + Indexed>(&self, ctx: &Context, key: &Key) -> Option<Result<(), Error>> {
+    pub async fn report_unreadable<K: Kube + Fact>(&self, ctx: &Context, key: &Key) -> Option<Result<(), Error>> {
         let object = ctx.store.read(|world| world.table::<K>().unreadable().get(key).cloned())?;
         let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: ctx.now() };
         let old = object.conditions();

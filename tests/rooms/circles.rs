@@ -10,7 +10,6 @@ const STILL_CIRCULAR: &[(&str, &str)] = &[
     ("ganglion-actions", "crate"),
     ("ganglion-actions-plan", "crate"),
     ("ganglion-api", "crate"),
-    ("ganglion-core", "crate::world"),
     ("ganglion-placement", "crate"),
     ("ganglion-placement-plan", "crate"),
     ("ganglion-pools", "crate"),

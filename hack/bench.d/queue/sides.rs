@@ -9,7 +9,7 @@ use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
 use ganglion_api::monitoring::Monitoring;
 use ganglion_core::facts::Key;
-use ganglion_core::world::Stored;
+use ganglion_core::world::Fact;
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::queue::Queue;
 use ganglion_runtime::run::{self, Controller, ReconcileResult, Run};
@@ -42,7 +42,7 @@ impl<K> Stage<K> {
     }
 }
 
-impl<K: Stored> Controller for Stage<K> {
+impl<K: Fact> Controller for Stage<K> {
     type Kind = K;
     const NAME: &'static str = K::KIND;
 

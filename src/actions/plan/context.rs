@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::world::{ActionsWorld, application_of};
 use ganglion_api::targets::{NodeSource, PodRef, Target, WorkloadRef};
 use ganglion_api::workload_action::count::MOST_REPLICAS;
 use ganglion_api::workload_action::status::{Slot, Step};
@@ -9,7 +10,7 @@ use ganglion_api::workload_action::{
     Disruption, MoveApplication, ReplicaCount, Swap, WorkloadAction, WorkloadActionSpec, WorkloadActionStatus,
 };
 use ganglion_core::facts::{Identity, Key};
-use ganglion_core::world::{World, application_of};
+use ganglion_core::world::World;
 
 use super::Limits;
 use super::application::Application;

@@ -1,11 +1,13 @@
-//! The facts of one kind, by key, and the rules for which of two versions wins.
+//! The facts of one kind, by key: which of two versions wins, and which objects a complete list removes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::Unreadable;
-use super::list::Listing;
+use jiff::Timestamp;
+
+use super::World;
+use super::unreadable::Unreadable;
 use crate::facts::{Identity, Key};
 
 /// Source of a fact.
@@ -17,7 +19,7 @@ pub enum Origin {
     Own,
 }
 
-/// A fact that a [`Table`] can store.
+/// A fact with a table in the [`World`].
 pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
     /// Name of the kind in metrics, logs and [`Requeue`](super::Requeue).
     const KIND: &'static str;
@@ -27,6 +29,12 @@ pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
     fn version_mut(&mut self) -> &mut String;
     /// Drops data that is not used.
     fn slim(&mut self) {}
+    /// Copies state of the stored version that a newer version of the object cannot undo.
+    fn follow(&mut self, _stored: &Self) {}
+    /// Table of the kind.
+    fn table(world: &World) -> &Table<Self>;
+    /// Table of the kind, mutable.
+    fn table_mut(world: &mut World) -> &mut Table<Self>;
 }
 
 /// Effect of a new version on the table.
@@ -94,6 +102,8 @@ pub struct Table<T> {
     unreadable: BTreeMap<Key, Arc<Unreadable>>,
     /// The API server does not serve the kind, or does not allow the operator to read it.
     unavailable: bool,
+    /// Time at which a watch of the kind last broke.
+    broken: Option<Timestamp>,
 }
 
 impl<T> Default for Table<T> {
@@ -105,6 +115,7 @@ impl<T> Default for Table<T> {
             unconfirmed: BTreeSet::new(),
             unreadable: BTreeMap::new(),
             unavailable: false,
+            broken: None,
         }
     }
 }
@@ -156,6 +167,16 @@ impl<T: Fact> Table<T> {
     /// Records that the API server does not serve the kind, or does not allow the operator to read it.
     pub fn unavailable(&mut self) {
         self.unavailable = true;
+    }
+
+    /// Records that a watch of the kind broke.
+    pub(super) fn watch_broke(&mut self, at: Timestamp) {
+        self.broken = self.broken.max(Some(at));
+    }
+
+    /// Time at which a watch of the kind last broke.
+    pub fn watch_broke_at(&self) -> Option<Timestamp> {
+        self.broken
     }
 
     /// Stores an object whose newest version does not parse. Its last fact stays. Returns its key, unless a newer
@@ -283,6 +304,47 @@ impl<T: Fact> Table<T> {
             }
             None => Change::None,
         }
+    }
+}
+
+/// A list of one kind in progress: the objects cached before the request, and the objects received so far.
+///
+/// `kube::runtime::watcher` reports neither the version of a list nor the time of its snapshot. So the list is compared
+/// with the objects cached before the request: an object that was cached then, has not changed since and is missing in
+/// the list, has been deleted. Objects that our own requests changed meanwhile stay, and are looked up once the list is
+/// complete ([`Table::unconfirmed`]).
+#[derive(Debug)]
+pub struct Listing<F> {
+    /// The listed namespace; None for all namespaces.
+    namespace: Option<String>,
+    /// Versions of the objects that were cached before the request.
+    known: HashMap<Key, String>,
+    /// uids of the objects that our own requests had found deleted.
+    gone: HashMap<Key, String>,
+    pub(super) unreadable: Vec<Unreadable>,
+    pub(super) facts: Vec<F>,
+    listed: HashSet<Key>,
+}
+
+impl<F: Fact> Listing<F> {
+    fn new(namespace: Option<String>, known: HashMap<Key, String>, gone: HashMap<Key, String>) -> Self {
+        Self { namespace, known, gone, unreadable: Vec::new(), facts: Vec::new(), listed: HashSet::new() }
+    }
+
+    /// Adds an object of the list.
+    pub fn add(&mut self, fact: F) {
+        self.listed.insert(fact.id().key);
+        self.facts.push(fact);
+    }
+
+    /// Adds an object of the list that does not parse.
+    pub fn add_unreadable(&mut self, object: Unreadable) {
+        self.listed.insert(object.id().key);
+        self.unreadable.push(object);
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.listed.contains(key)
     }
 }
 

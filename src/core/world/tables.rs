@@ -1,7 +1,6 @@
 //! The tables of the world: one per kind.
 //!
-//! A new kind needs one line here and an impl of [`Indexed`](super::Indexed), which determines the objects that a
-//! change requeues.
+//! A new kind needs one line here. The products that it concerns follow it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::Resource;
@@ -24,22 +23,14 @@ use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 
-/// A fact with a table in the world.
-pub trait Stored: Fact {
-    /// Table of the kind.
-    fn table(world: &World) -> &Table<Self>;
-    /// Table of the kind, mutable.
-    fn table_mut(world: &mut World) -> &mut Table<Self>;
-}
-
 macro_rules! tables {
-    (facts { $($fact:ident: $type:ty = $kind:literal,)* }
-     objects { $($object:ident: $whole:ty = $name:literal,)* }) => {
+    (facts { $($fact:ident: $type:ty = $kind:literal $(, follow $follow:path)?;)* }
+     objects { $($object:ident: $whole:ty = $name:literal;)* }) => {
         /// All tables.
-        #[derive(Debug, Default)]
+        #[derive(Default)]
         pub struct Tables {
-            $(pub $fact: Table<$type>,)*
-            $(pub $object: Table<$whole>,)*
+            $($fact: Table<$type>,)*
+            $($object: Table<$whole>,)*
         }
 
         impl Tables {
@@ -57,6 +48,15 @@ macro_rules! tables {
             fn version_mut(&mut self) -> &mut String {
                 &mut self.id.version
             }
+            $(fn follow(&mut self, stored: &Self) {
+                $follow(self, stored);
+            })?
+            fn table(world: &World) -> &Table<Self> {
+                &world.tables.$fact
+            }
+            fn table_mut(world: &mut World) -> &mut Table<Self> {
+                &mut world.tables.$fact
+            }
         })*
 
         $(impl Fact for $whole {
@@ -71,17 +71,11 @@ macro_rules! tables {
                 let fields = self.metadata.managed_fields.take();
                 self.metadata.managed_fields = fields.and_then(first_manager).map(|first| vec![first]);
             }
-        })*
-
-        tables!(@stored $($fact: $type,)* $($object: $whole,)*);
-    };
-    (@stored $($field:ident: $type:ty,)*) => {
-        $(impl Stored for $type {
             fn table(world: &World) -> &Table<Self> {
-                &world.tables.$field
+                &world.tables.$object
             }
             fn table_mut(world: &mut World) -> &mut Table<Self> {
-                &mut world.tables.$field
+                &mut world.tables.$object
             }
         })*
     };
@@ -101,33 +95,33 @@ fn first_manager(fields: Vec<ManagedFieldsEntry>) -> Option<ManagedFieldsEntry> 
 
 tables! {
     facts {
-        pods: PodFact = "Pod",
-        outside_pods: OutsidePodFact = "OutsidePod",
-        nodes: NodeFact = "Node",
-        sets: ReplicaSetFact = "ReplicaSet",
-        deployments: DeploymentFact = "Deployment",
-        stateful_sets: StatefulSetFact = "StatefulSet",
-        pin_policies: PinPolicyFact = "MutatingAdmissionPolicy",
-        pin_bindings: PinBindingFact = "MutatingAdmissionPolicyBinding",
-        claims: ClaimFact = "PersistentVolumeClaim",
-        volumes: VolumeFact = "PersistentVolume",
-        config_maps: ConfigMapFact = "ConfigMap",
-        budgets: BudgetFact = "PodDisruptionBudget",
-        services: ServiceFact = "Service",
-        hpas: HpaFact = "HorizontalPodAutoscaler",
-        scaled_objects: ScaledObjectFact = "ScaledObject",
-        vpas: VpaFact = "VerticalPodAutoscaler",
-        receipts: ReceiptFact = "WorkloadActionReceipt",
+        pods: PodFact = "Pod", follow PodFact::stay_terminating;
+        outside_pods: OutsidePodFact = "OutsidePod";
+        nodes: NodeFact = "Node";
+        sets: ReplicaSetFact = "ReplicaSet";
+        deployments: DeploymentFact = "Deployment";
+        stateful_sets: StatefulSetFact = "StatefulSet";
+        pin_policies: PinPolicyFact = "MutatingAdmissionPolicy";
+        pin_bindings: PinBindingFact = "MutatingAdmissionPolicyBinding";
+        claims: ClaimFact = "PersistentVolumeClaim";
+        volumes: VolumeFact = "PersistentVolume";
+        config_maps: ConfigMapFact = "ConfigMap";
+        budgets: BudgetFact = "PodDisruptionBudget";
+        services: ServiceFact = "Service";
+        hpas: HpaFact = "HorizontalPodAutoscaler";
+        scaled_objects: ScaledObjectFact = "ScaledObject";
+        vpas: VpaFact = "VerticalPodAutoscaler";
+        receipts: ReceiptFact = "WorkloadActionReceipt";
     }
     objects {
-        actions: WorkloadAction = "WorkloadAction",
-        loops: ClosedLoop = "ClosedLoop",
-        monitorings: Monitoring = "Monitoring",
-        decisions: Decision = "Decision",
-        executions: Execution = "Execution",
-        node_configs: NodeConfig = "NodeConfig",
-        node_config_templates: NodeConfigTemplate = "NodeConfigTemplate",
-        swarm_pools: SwarmPool = "SwarmPool",
-        placement_policies: PlacementPolicy = "PlacementPolicy",
+        actions: WorkloadAction = "WorkloadAction";
+        loops: ClosedLoop = "ClosedLoop";
+        monitorings: Monitoring = "Monitoring";
+        decisions: Decision = "Decision";
+        executions: Execution = "Execution";
+        node_configs: NodeConfig = "NodeConfig";
+        node_config_templates: NodeConfigTemplate = "NodeConfigTemplate";
+        swarm_pools: SwarmPool = "SwarmPool";
+        placement_policies: PlacementPolicy = "PlacementPolicy";
     }
 }

@@ -23,3 +23,4 @@ pub mod standing;
 pub mod template;
 #[cfg(test)]
 mod tests;
+pub mod world;

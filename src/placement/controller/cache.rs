@@ -15,6 +15,7 @@ use ganglion_placement_plan::inventory::Inventory;
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::question::{PlacedPod, PlacementQuestion, Siblings};
 use ganglion_placement_plan::record::NodeRecord;
+use ganglion_placement_plan::world::PlacementWorld;
 use ganglion_runtime::store::Store;
 
 /// Cheap to clone.

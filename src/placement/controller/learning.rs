@@ -10,6 +10,7 @@ use crate::cache::PlacementCache;
 use ganglion_placement_plan::memory::SavedMemory;
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::reward::{RewardLearner, RewardMemory};
+use ganglion_placement_plan::world::PlacementWorld;
 
 /// Learners by the uid of the policy.
 #[derive(Default)]

@@ -10,8 +10,9 @@ use super::memory::SavedMemory;
 use super::pigeon::demand::SMOOTHING;
 use super::pigeon::{LearnedDemand, PigeonNode, Row};
 use super::record::{NodeRecord, RESOURCES};
-use ganglion_core::facts::{PodFact, Requests};
-use ganglion_core::world::{World, wants_place};
+use crate::world::{PlacementWorld, wants_place};
+use ganglion_core::facts::{Key, NodeFact, PodFact, Requests};
+use ganglion_core::world::World;
 
 /// Maximum number of existing pods, the newest ones, from which the demand of a new scheduler is learned. Older pods
 /// hardly count: the weight of a demand is at most a hundredth once many have been learned, and shrinks with each later
@@ -99,7 +100,7 @@ impl Inventory {
     }
 
     fn update(&mut self, world: &World, name: &str) {
-        let record = world.shared_node(name).map(|node| NodeRecord::of(world, node));
+        let record = world.table::<NodeFact>().get(&Key::new("", name)).map(|node| NodeRecord::of(world, node));
         let known = self.places.get(name).copied();
         if record.is_none() && known.is_none() {
             return;
@@ -161,7 +162,8 @@ impl Inventory {
 /// are added to it.
 fn replay(world: &World, scheduler: &str, saved: Option<(Timestamp, LearnedDemand)>) -> LearnedDemand {
     let (since, mut learned) = saved.unwrap_or((Timestamp::MIN, LearnedDemand::default()));
-    let ours = world.pods().filter(|pod| pod.scheduler == scheduler && wants_place(pod) && pod.created > since);
+    let ours =
+        world.all::<PodFact>().filter(|pod| pod.scheduler == scheduler && wants_place(pod) && pod.created > since);
     let mut pods: Vec<&PodFact> = ours.collect();
     pods.sort_by(|one, other| (one.created, &one.id.uid).cmp(&(other.created, &other.id.uid)));
     let first = pods.len().saturating_sub(REPLAYED);

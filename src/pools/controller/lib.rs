@@ -10,6 +10,7 @@
 //!
 //! A crash may lose everything in memory: the ConfigMaps contain all that a handover needs.
 
+use ganglion_pools_plan::world::PoolsWorld;
 mod act;
 mod memory;
 mod observe;

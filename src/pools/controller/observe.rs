@@ -11,13 +11,14 @@ use super::{Stop, SwarmPoolController, namespace, output};
 use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy, VersionSource};
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::{PoolWorkloadKind, SwarmPool};
-use ganglion_core::facts::{Key, PodFact, ScaleFact};
+use ganglion_core::facts::{DeploymentFact, Key, PodFact, ScaleFact, StatefulSetFact};
 use ganglion_pools_plan::crew::{Admission, Crew, PoolWorkloadFact, crew};
 use ganglion_pools_plan::deal::{Deal, DealRules, deal_from};
 use ganglion_pools_plan::file::Published;
 use ganglion_pools_plan::jobs::JobTable;
 use ganglion_pools_plan::plan::{HandoverInput, HandoverRules, WorkerPod, WorkerReport};
 use ganglion_pools_plan::state::PoolProblem;
+use ganglion_pools_plan::world::PoolsWorld;
 
 /// Default of `spec.handover.timeoutSeconds`.
 const TIMEOUT: i32 = 300;
@@ -85,12 +86,14 @@ impl SwarmPoolController {
         let (kind, name) = (pool.spec.workload.kind, &pool.spec.workload.name);
         let key = Key::new(namespace(pool), name.clone());
         let found = self.ctx.store.read(|world| match kind {
-            PoolWorkloadKind::StatefulSet => world.stateful_set(&key).filter(|set| !set.terminating).map(|set| {
-                let of = (set.id.clone(), set.set.scale.clone(), set.status_replicas, set.selector.clone());
-                (of, set.first_ordinal)
-            }),
+            PoolWorkloadKind::StatefulSet => {
+                world.get::<StatefulSetFact>(&key).filter(|set| !set.terminating).map(|set| {
+                    let of = (set.id.clone(), set.set.scale.clone(), set.status_replicas, set.selector.clone());
+                    (of, set.first_ordinal)
+                })
+            }
             PoolWorkloadKind::Deployment => world
-                .deployment(&key)
+                .get::<DeploymentFact>(&key)
                 .filter(|set| !set.terminating)
                 .map(|set| ((set.id.clone(), set.scale.clone(), set.status_replicas, set.selector.clone()), 0)),
         });
@@ -146,7 +149,7 @@ impl SwarmPoolController {
             match workload.fact.kind {
                 PoolWorkloadKind::StatefulSet => world.pods_of(&workload.uid).map(named).collect(),
                 PoolWorkloadKind::Deployment => {
-                    let deployment = world.deployment(&workload.key);
+                    let deployment = world.get::<DeploymentFact>(&workload.key);
                     deployment.into_iter().flat_map(|set| world.pods_of_deployment(set)).map(named).collect()
                 }
             }

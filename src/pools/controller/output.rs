@@ -92,13 +92,13 @@ impl SwarmPoolController {
                 map.controller.as_ref().is_some_and(|owner| Some(&owner.uid) == pool.metadata.uid.as_ref())
             };
             match layout {
-                OutputLayout::Shared => match world.config_map(&Key::new(namespace, name.clone())) {
+                OutputLayout::Shared => match world.get::<ConfigMapFact>(&Key::new(namespace, name.clone())) {
                     Some(map) if !is_own(map) => Err(not_owned(name).into()),
                     map => Ok(map.into_iter().map(|map| (name.clone(), map.id.clone())).collect()),
                 },
                 OutputLayout::PerWorker => {
                     let prefix = format!("{name}-");
-                    let own = world.config_maps(&namespace).filter(|map| is_own(map));
+                    let own = world.within::<ConfigMapFact>(&namespace).filter(|map| is_own(map));
                     let own = own.filter(|map| map.id.key.name.starts_with(&prefix));
                     Ok(own.map(|map| (map.id.key.name.clone(), map.id.clone())).collect())
                 }
@@ -205,7 +205,7 @@ impl SwarmPoolController {
     }
 
     async fn refresh(&self, key: &Key) -> Result<(), Error> {
-        let known = self.ctx.store.read(|world| world.config_map(key).map(|map| map.id.clone()));
+        let known = self.ctx.store.read(|world| world.get::<ConfigMapFact>(key).map(|map| map.id.clone()));
         match (self.ctx.writer.get::<ConfigMap>(key).await?, known) {
             (Some(map), _) => self.ctx.store.apply(fact(&map), Origin::Own),
             (None, Some(id)) => {

@@ -11,7 +11,7 @@ use super::{Stop, SwarmPoolController, namespace};
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::jobs::{InlineJob, JobQos};
 use ganglion_api::swarm_pool::reasons::PoolReason;
-use ganglion_core::facts::{Key, Selector};
+use ganglion_core::facts::{ConfigMapFact, Key, Selector};
 use ganglion_pools_plan::Job;
 use ganglion_pools_plan::jobs::{self, JobTable};
 use ganglion_pools_plan::state::PoolProblem;
@@ -48,7 +48,7 @@ impl SwarmPoolController {
         let mut versions = Vec::new();
         for name in &names {
             let key = Key::new(namespace(pool), name.clone());
-            let fact = self.ctx.store.read(|world| world.config_map(&key).map(|map| map.id.version.clone()));
+            let fact = self.ctx.store.read(|world| world.get::<ConfigMapFact>(&key).map(|map| map.id.version.clone()));
             let Some(version) = fact else {
                 memory.sources.remove(name);
                 let message = format!("ConfigMap {name} does not exist; assigned jobs stay with their workers");
@@ -80,7 +80,7 @@ impl SwarmPoolController {
             let selector = Selector::from(selector);
             let namespace = namespace(pool);
             self.ctx.store.read(|world| {
-                let found = world.config_maps(&namespace).filter(|map| {
+                let found = world.within::<ConfigMapFact>(&namespace).filter(|map| {
                     // Output of this or another pool is never a source.
                     let is_output = map.controller.as_ref().is_some_and(|owner| owner.kind == "SwarmPool");
                     selector.matches(&map.labels) && !is_output

@@ -21,6 +21,7 @@ pub mod plan;
 pub mod state;
 #[cfg(test)]
 mod tests;
+pub mod world;
 mod yaml;
 
 use std::sync::Arc;

@@ -31,7 +31,7 @@ impl Counting {
         let writer = Writer::new(client, Duration::from_secs(1), CancellationToken::new(), metrics.clone());
         let (events, _) = events::line(&metrics);
         let ctx = Context {
-            store: Store::default(),
+            store: Store::new(World::default()),
             writer,
             events,
             metrics,

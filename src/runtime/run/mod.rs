@@ -18,7 +18,7 @@ use crate::error::{Class, Error};
 use crate::metrics::{ControllerLabel, Metrics};
 use crate::queue::Queue;
 use ganglion_core::facts::Key;
-use ganglion_core::world::Stored;
+use ganglion_core::world::Fact;
 
 /// Time of the next reconcile of an object after a successful one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub type ReconcileResult = Result<Action, Error>;
 /// A controller: reconciles the objects of one kind, by key.
 pub trait Controller: Send + Sync + 'static {
     /// The reconciled kind.
-    type Kind: Stored;
+    type Kind: Fact;
     /// Name in logs and metrics.
     const NAME: &'static str;
     /// Reconciles one object once.

@@ -8,6 +8,7 @@ use super::{EffectOutcome, merge, written};
 use crate::error::ActError;
 use crate::owners;
 use ganglion_actions_plan::effect::{Scalable, ScalableKind};
+use ganglion_actions_plan::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_core::facts::{
     DeploymentFact, Identity, OtherKind, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,

@@ -17,9 +17,9 @@ use ganglion_api::decision::{Decision, DecisionSpec};
 use ganglion_api::execution::{Execution, ExecutionSpec};
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec};
-use ganglion_core::world::Indexed;
-use ganglion_core::world::loops::{Family, is_owned};
+use ganglion_core::world::Fact;
 use ganglion_loops_plan::validate::assessment::Assessment;
+use ganglion_loops_plan::world::{Family, is_owned};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::writer::Kube;
@@ -39,7 +39,7 @@ pub async fn reconcile(ctx: &Context, family: &Family, assessment: &Assessment) 
 }
 
 /// A child of a loop.
-trait Child: Kube + Indexed + Serialize + HasSpec<Spec: Serialize + Clone + PartialEq> {
+trait Child: Kube + Fact + Serialize + HasSpec<Spec: Serialize + Clone + PartialEq> {
     /// Name of its writes in metrics and logs.
     const EFFECT: &'static str;
     fn make(name: &str, spec: Self::Spec) -> Self;

@@ -20,10 +20,10 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::ExecutionState;
 use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
-use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::common::{HEARTBEAT, later};
 use ganglion_loops_plan::execution::Trial;
 use ganglion_loops_plan::validate::preflight::{Preflight, PreflightQuestion};
+use ganglion_loops_plan::world::Family;
 use ganglion_runtime::error::Error;
 
 /// Maximum number of concurrent checks.

@@ -10,8 +10,8 @@ use ganglion_api::closed_loop::tunable::Tuning;
 use ganglion_api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use ganglion_core::status::StatusChange;
 use ganglion_core::world::Fact;
-use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::validate::assessment::{self, ChildStatuses, LoopProblem};
+use ganglion_loops_plan::world::{Family, LoopsWorld};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 

@@ -9,10 +9,10 @@ use ganglion_api::decision::DecisionStatus;
 use ganglion_api::monitoring::{Monitoring, MonitoringStatus};
 use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
-use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::monitoring::{Measurement, SourceResult};
 use ganglion_loops_plan::tuning::{effective_policy, last_served};
+use ganglion_loops_plan::world::{Family, LoopsWorld};
 use ganglion_runtime::context::Context;
 
 /// Evaluates the sources `loop` of the metrics; None if no metric has one.

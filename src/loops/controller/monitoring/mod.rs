@@ -12,6 +12,7 @@
 //!
 //! A status that is not worth a write stays in memory and may be lost in a crash.
 
+use ganglion_loops_plan::world::{Family, LoopsWorld};
 mod loops;
 mod nodes;
 mod sources;
@@ -28,7 +29,6 @@ use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use ganglion_api::sample::{Sample, Tag};
 use ganglion_core::facts::{Identity, Key};
 use ganglion_core::world::Fact;
-use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::figures;
 use ganglion_loops_plan::monitoring::tag;

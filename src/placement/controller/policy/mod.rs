@@ -10,6 +10,7 @@
 //!
 //! The usage of nodes is published outside of reconciles (`usage`). All state in memory may be lost in a crash.
 
+use ganglion_placement_plan::world::PlacementWorld;
 mod memory;
 mod usage;
 

@@ -7,8 +7,9 @@ use jiff::Timestamp;
 
 use super::{RUNNING, RewardMemory, RewardRules};
 use crate::memory::SavedMemory;
-use ganglion_core::facts::PodRun;
-use ganglion_core::world::{PodFailure, World, is_placed};
+use crate::world::{PlacementWorld, PodFailure, is_placed};
+use ganglion_core::facts::{PodFact, PodRun};
+use ganglion_core::world::World;
 
 /// Learning state of one policy.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +29,7 @@ impl RewardLearner {
     /// Starts from saved values and from the failures of existing pods.
     pub fn begin(world: &World, is_ours: IsOurs<'_>, saved: Option<&SavedMemory>, rules: &RewardRules) -> Self {
         let mut memory = saved.map(|saved| RewardMemory::restored(&saved.rewards, rules)).unwrap_or_default();
-        for pod in world.pods().filter(|pod| is_ours(&pod.scheduler)).filter_map(PodFailure::of) {
+        for pod in world.all::<PodFact>().filter(|pod| is_ours(&pod.scheduler)).filter_map(PodFailure::of) {
             for failure in &pod.failures {
                 // Failures up to the save are included in the saved values.
                 let at = failure.finished.unwrap_or(pod.created);
@@ -80,7 +81,7 @@ impl RewardLearner {
 /// Rewards running pods. Pods of one type on one node are rewarded in one step, since there may be very many.
 fn reward(memory: &mut RewardMemory, world: &World, is_ours: IsOurs<'_>, rules: &RewardRules) {
     let mut running: HashMap<(&str, &str), i32> = HashMap::new();
-    let steady = world.pods().filter(|pod| pod.run == PodRun::Steady && !pod.terminating && is_placed(pod));
+    let steady = world.all::<PodFact>().filter(|pod| pod.run == PodRun::Steady && !pod.terminating && is_placed(pod));
     for pod in steady.filter(|pod| is_ours(&pod.scheduler)) {
         if let Some(node) = pod.node.as_deref() {
             *running.entry((pod.pod_type(), node)).or_default() += 1;

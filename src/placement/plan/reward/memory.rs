@@ -2,8 +2,8 @@
 
 use super::recent::{Group, Recent};
 use super::{RewardRules, updated};
+use crate::world::PodFailure;
 use ganglion_core::facts::RunFailure;
-use ganglion_core::world::PodFailure;
 
 /// Minimum difference from the initial value. A value that is closer to it is not stored.
 const NEAR: f64 = 5e-7;
