@@ -11,7 +11,7 @@ use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::writer::Writer;
 use ganglion_core::facts::{Identity, PodFact};
-use ganglion_core::world::Origin;
+use ganglion_core::world::{Origin, World};
 
 /// A controller of pods that counts its rounds in the memory, and logs its steps.
 struct Counting {
