@@ -79,7 +79,7 @@ impl Context {
         };
         match self.writer.counted(effect, deleted).await {
             Ok(Some(left)) => self.store.apply(left, Origin::Own),
-            Ok(None) => self.store.remove::<K>(&Identity { version: String::new(), ..id }),
+            Ok(None) => self.store.remove::<K>(&id.unversioned()),
             Err(error) => {
                 if matches!(error, Error::Conflict(_)) {
                     self.refresh::<K>(&id).await?;
@@ -93,12 +93,12 @@ impl Context {
     /// Reads an object of this name into the store, since the watch may lag.
     pub async fn refresh<K: Kube + Fact>(&self, id: &Identity) -> Result<(), Error> {
         // Read before the request, so that an object created during the request is not removed by mistake.
-        let known = self.store.read(|world| world.table::<K>().get(&id.key).map(|known| known.id().uid));
+        let known = self.store.read(|world| world.table::<K>().get(&id.key).map(|known| known.unique_id().to_owned()));
         match self.writer.get::<K>(&id.key).await? {
             Some(found) => self.store.apply(found, Origin::Own),
             None => {
                 let uid = known.unwrap_or_else(|| id.uid.clone());
-                self.store.remove::<K>(&Identity { uid, version: String::new(), key: id.key.clone() });
+                self.store.remove::<K>(&Identity { uid, ..id.clone() }.unversioned());
             }
         }
         Ok(())

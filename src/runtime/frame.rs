@@ -129,7 +129,10 @@ impl<R: Reconciler> Controller for R {
             self.forget(&key);
             return finish(self.ctx(), reported.map(|()| Some(Next::AwaitChange)), R::PAUSE);
         }
-        let uid = self.ctx().store.read(|world| world.table::<R::Kind>().get(&key).map(|object| object.id().uid));
+        let uid = self
+            .ctx()
+            .store
+            .read(|world| world.table::<R::Kind>().get(&key).map(|object| object.unique_id().to_owned()));
         let mut memory = self.memories().take(&key, uid.as_deref()).unwrap_or_default();
         let result = rounds(&self, &key, &mut memory).await;
         match (&result, uid) {

@@ -91,7 +91,7 @@ impl Follows<NodeConfig> for ClusterIndex {
     fn update(&mut self, old: Option<&NodeConfig>, new: Option<&NodeConfig>) {
         let (old_node, new_node) = (old.map(node_of), new.map(node_of));
         if let Some(config) = new.or(old).filter(|_| old_node != new_node) {
-            self.node_configs.update(&config.id().key, old_node, new_node);
+            self.node_configs.update(&config.key(), old_node, new_node);
         }
     }
 }

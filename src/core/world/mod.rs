@@ -75,7 +75,7 @@ impl World {
     /// Stores a created or changed object, and returns the objects to requeue: none if nothing changed that a planner
     /// reads.
     pub fn apply<F: Fact>(&mut self, mut fact: F, origin: Origin) -> Requeue {
-        if let Some(stored) = F::table(self).get(&fact.id().key) {
+        if let Some(stored) = F::table(self).get(&fact.key()) {
             fact.follow(stored);
         }
         let change = F::table_mut(self).put(fact, origin);

@@ -1,5 +1,6 @@
 //! The facts of one kind, by key: which of two versions wins, and which objects a complete list removes.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use jiff::Timestamp;
 
 use super::World;
 use super::unreadable::Unreadable;
-use crate::facts::{Identity, Key};
+use crate::facts::{Identity, Key, order};
 
 /// Source of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +24,18 @@ pub enum Origin {
 pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
     /// Name of the kind in metrics, logs and [`Requeue`](super::Requeue).
     const KIND: &'static str;
-    /// Identity and version of the object.
-    fn id(&self) -> Identity;
+    /// Key of the object.
+    fn key(&self) -> Cow<'_, Key>;
+    /// uid of the object. Not `uid`, which kube uses for objects.
+    fn unique_id(&self) -> &str;
+    /// Version of the object; empty if it has none.
+    fn version(&self) -> &str;
     /// Version of the object, mutable.
     fn version_mut(&mut self) -> &mut String;
+    /// Identity and version of the object.
+    fn id(&self) -> Identity {
+        Identity { key: self.key().into_owned(), uid: self.unique_id().to_owned(), version: self.version().to_owned() }
+    }
     /// Drops data that is not used.
     fn slim(&mut self) {}
     /// Copies state of the stored version that a newer version of the object cannot undo.
@@ -81,7 +90,7 @@ fn bound<K: Eq + Hash, V>(entries: &mut HashMap<K, V>, version: impl Fn(&V) -> u
 
 /// Whether the facts differ only in their version.
 fn alike<T: Fact>(old: &T, new: &mut T) -> bool {
-    let version = std::mem::replace(new.version_mut(), old.id().version);
+    let version = std::mem::replace(new.version_mut(), old.version().to_owned());
     let alike = old == new;
     *new.version_mut() = version;
     alike
@@ -183,9 +192,9 @@ impl<T: Fact> Table<T> {
     /// version is stored.
     pub(super) fn put_unreadable(&mut self, object: Unreadable) -> Option<Key> {
         let id = object.id();
-        let known = self.unreadable.get(&id.key).map(|known| known.id());
-        let fact = self.items.get(&id.key).map(|fact| fact.id());
-        if known.into_iter().chain(fact).any(|known| known.order() > id.order()) {
+        let known = self.unreadable.get(&id.key).map(|known| known.id().order());
+        let fact = self.items.get(&id.key).map(|fact| order(fact.version()));
+        if known.max(fact).is_some_and(|known| known > id.order()) {
             return None;
         }
         self.unreadable.insert(id.key.clone(), Arc::new(object));
@@ -203,7 +212,7 @@ impl<T: Fact> Table<T> {
     pub(super) fn begin_list(&self, namespace: Option<&str>) -> Listing<T> {
         let within = |key: &&Key| namespace.is_none_or(|namespace| key.namespace == namespace);
         let known = self.items.iter().filter(|(key, _)| within(key));
-        let known = known.map(|(key, item)| (key.clone(), item.id().version)).collect();
+        let known = known.map(|(key, item)| (key.clone(), item.version().to_owned())).collect();
         let gone = self.gone.iter().filter(|(key, _)| within(key)).map(|(key, gone)| (key.clone(), gone.uid.clone()));
         Listing::new(namespace.map(str::to_owned), known, gone.collect())
     }
@@ -217,9 +226,8 @@ impl<T: Fact> Table<T> {
         // The list is newer than those answers, so these objects cannot reappear.
         self.gone.retain(|key, gone| list.gone.get(key) != Some(&gone.uid));
         let unlisted = list.known.iter().filter(|(key, _)| !list.has(key));
-        let same =
-            |(key, version): (&Key, &String)| Some(self.items.get(key)?.id()).filter(|id| id.version == *version);
-        unlisted.filter_map(same).collect()
+        let same = |(key, version): (&Key, &String)| self.items.get(key).filter(|item| item.version() == version);
+        unlisted.filter_map(same).map(|item| item.id()).collect()
     }
 
     /// Records that the watch has reported all changes in this namespace up to this version.
@@ -254,7 +262,7 @@ impl<T: Fact> Table<T> {
         }
         // This also covers another uid: an answer about a deleted object may arrive after the watch event of its
         // successor.
-        if old.as_ref().is_some_and(|old| old.id().order() > id.order()) {
+        if old.as_ref().is_some_and(|old| order(old.version()) > id.order()) {
             return Change::None;
         }
         // The object is known to be deleted; the watch lags.
@@ -265,13 +273,13 @@ impl<T: Fact> Table<T> {
             Origin::Watch => {
                 self.unconfirmed.remove(&id.key);
             }
-            Origin::Own if old.as_ref().is_none_or(|old| old.id().version != id.version) => {
+            Origin::Own if old.as_ref().is_none_or(|old| old.version() != id.version) => {
                 self.unconfirmed.insert(id.key.clone());
             }
             Origin::Own => {}
         }
         let unchanged = old.as_ref().is_some_and(|old| alike(&**old, &mut fact));
-        if unchanged && old.as_ref().is_some_and(|old| old.id().version == id.version) {
+        if unchanged && old.as_ref().is_some_and(|old| old.version() == id.version) {
             // The watch event of our own write: keep the stored fact, which is shared.
             return Change::None;
         }
@@ -286,10 +294,9 @@ impl<T: Fact> Table<T> {
         self.unreadable.remove(&id.key);
         if id.version.is_empty() {
             // Not needed if the watch has already reported the deletion.
-            let known = self.items.get(&id.key).map(|item| item.id()).filter(|known| known.uid == id.uid);
-            if let Some(known) = known {
-                let version = known.order();
-                self.gone.insert(known.key, Gone { uid: known.uid, version });
+            if let Some(item) = self.items.get(&id.key).filter(|item| item.unique_id() == id.uid) {
+                let version = order(item.version());
+                self.gone.insert(id.key.clone(), Gone { uid: id.uid.clone(), version });
                 bound(&mut self.gone, |gone| gone.version);
             }
         } else if self.gone.get(&id.key).is_some_and(|gone| gone.uid == id.uid) {
@@ -297,7 +304,7 @@ impl<T: Fact> Table<T> {
         }
         match self.items.get(&id.key) {
             // The object was deleted and recreated, and the new one is already stored from our own write.
-            Some(item) if item.id().uid != id.uid && item.id().order() > id.order() => Change::None,
+            Some(item) if item.unique_id() != id.uid && order(item.version()) > id.order() => Change::None,
             Some(_) => {
                 self.unconfirmed.remove(&id.key);
                 Change::Sides(self.items.remove(&id.key), None)
@@ -333,7 +340,7 @@ impl<F: Fact> Listing<F> {
 
     /// Adds an object of the list.
     pub fn add(&mut self, fact: F) {
-        self.listed.insert(fact.id().key);
+        self.listed.insert(fact.key().into_owned());
         self.facts.push(fact);
     }
 
@@ -404,7 +411,7 @@ mod tests {
     fn taking_out_without_a_version_is_no_word_of_the_watch() {
         let mut table = Table::default();
         table.put(pod("a", "one", "1", 50), Origin::Own);
-        table.take(&Identity { version: String::new(), ..pod("a", "one", "1", 0).id });
+        table.take(&pod("a", "one", "1", 0).id.unversioned());
         assert!(!is_there(&table, "a", "one"));
         table.put(pod("a", "two", "2", 40), Origin::Own);
         assert!(is_there(&table, "a", "two"));
@@ -420,7 +427,7 @@ mod tests {
             table.take(&pod(&namespace, "one", &uid, number(index * 10 + 1)).id);
             // A ghost: the watch reported its deletion before it was stored.
             table.put(pod("ghosts", &uid, &uid, number(index * 10 + 2)), Origin::Own);
-            table.take(&Identity { version: String::new(), ..pod("ghosts", &uid, &uid, 0).id });
+            table.take(&pod("ghosts", &uid, &uid, 0).id.unversioned());
         }
         assert!(table.is_empty());
         assert!(table.seen.len() <= 2 * REMEMBERED && table.gone.len() <= 2 * REMEMBERED);

@@ -2,13 +2,14 @@
 //!
 //! A new kind needs one line here. The products that it concerns follow it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kube::Resource;
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
 use super::World;
 use super::table::{Fact, Table};
 use crate::facts::{
-    BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Identity, NodeFact, OutsidePodFact, PinBindingFact,
+    BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Key, NodeFact, OutsidePodFact, PinBindingFact,
     PinPolicyFact, PodFact, ReceiptFact, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSetFact, VolumeFact,
     VpaFact,
 };
@@ -42,8 +43,14 @@ macro_rules! tables {
 
         $(impl Fact for $type {
             const KIND: &'static str = $kind;
-            fn id(&self) -> Identity {
-                self.id.clone()
+            fn key(&self) -> Cow<'_, Key> {
+                Cow::Borrowed(&self.id.key)
+            }
+            fn unique_id(&self) -> &str {
+                &self.id.uid
+            }
+            fn version(&self) -> &str {
+                &self.id.version
             }
             fn version_mut(&mut self) -> &mut String {
                 &mut self.id.version
@@ -61,8 +68,15 @@ macro_rules! tables {
 
         $(impl Fact for $whole {
             const KIND: &'static str = $name;
-            fn id(&self) -> Identity {
-                self.meta().into()
+            fn key(&self) -> Cow<'_, Key> {
+                let ObjectMeta { namespace, name, .. } = &self.metadata;
+                Cow::Owned(Key::new(namespace.clone().unwrap_or_default(), name.clone().unwrap_or_default()))
+            }
+            fn unique_id(&self) -> &str {
+                self.metadata.uid.as_deref().unwrap_or_default()
+            }
+            fn version(&self) -> &str {
+                self.metadata.resource_version.as_deref().unwrap_or_default()
             }
             fn version_mut(&mut self) -> &mut String {
                 self.metadata.resource_version.get_or_insert_default()

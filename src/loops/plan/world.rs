@@ -131,7 +131,7 @@ impl Follows<ClosedLoop> for LoopFollower {
     /// Requeues the loop. After a change of the spec, also requeues the loops that may conflict with it or share a
     /// chain with it. If the loop was created, deleted or recreated, also requeues its children.
     fn requeue(world: &World, old: Option<&ClosedLoop>, new: Option<&ClosedLoop>) -> Requeue {
-        let Some(key) = new.or(old).map(|object| object.id().key) else { return Requeue::none() };
+        let Some(key) = new.or(old).map(|object| object.key().into_owned()) else { return Requeue::none() };
         let requeue = if is_another(old, new) { family(&key) } else { Requeue::one::<ClosedLoop>(key) };
         if old.map(|old| &old.spec) == new.map(|new| &new.spec) {
             return requeue;
@@ -141,7 +141,7 @@ impl Follows<ClosedLoop> for LoopFollower {
             let others = world.table::<ClosedLoop>().within(namespace);
             others.filter(|other| tunes(other) || other.spec.target.name == side.spec.target.name)
         });
-        requeue.and(Requeue::all::<ClosedLoop>(concerned.map(|other| other.id().key)))
+        requeue.and(Requeue::all::<ClosedLoop>(concerned.map(|other| other.key().into_owned())))
     }
 }
 
@@ -151,7 +151,7 @@ macro_rules! children {
             /// Requeues the child and its loop, which maintains the child's spec and reports its status. After a change
             /// of the status, also requeues the child that reads it.
             fn requeue(_world: &World, old: Option<&$kind>, new: Option<&$kind>) -> Requeue {
-                let Some(key) = new.or(old).map(|object| object.id().key) else { return Requeue::none() };
+                let Some(key) = new.or(old).map(|object| object.key().into_owned()) else { return Requeue::none() };
                 if is_another(old, new) {
                     return family(&key);
                 }
@@ -227,7 +227,7 @@ fn loops_beside(world: &World, old: Option<&AutoscalerFact>, new: Option<&Autosc
         let loops = world.table::<ClosedLoop>().within(&fact.id.key.namespace);
         loops.filter(|one| one.spec.target.name == fact.target.name)
     });
-    Requeue::all::<ClosedLoop>(loops.map(|one| one.id().key))
+    Requeue::all::<ClosedLoop>(loops.map(|one| one.key().into_owned()))
 }
 
 /// The Monitorings with a source `nodeConfig` for which `is_like` is true. Its first argument is the namespace of the

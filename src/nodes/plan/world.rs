@@ -99,12 +99,12 @@ impl Follows<NodeFact> for NodeIndex {
     /// match it or did before.
     fn requeue(world: &World, old: Option<&NodeFact>, new: Option<&NodeFact>) -> Requeue {
         let Some(node) = new.or(old).filter(|_| !is_heartbeat(old, new)) else { return Requeue::none() };
-        let configs = world.node_configs_of(&node.id.key.name).map(|config| config.id().key);
+        let configs = world.node_configs_of(&node.id.key.name).map(|config| config.key().into_owned());
         let matches = |template: &&NodeConfigTemplate| {
             let selector = Selector::from(&template.spec.node_selector);
             [old, new].into_iter().flatten().any(|side| selector.matches(&side.labels))
         };
-        let templates = world.all::<NodeConfigTemplate>().filter(matches).map(|template| template.id().key);
+        let templates = world.all::<NodeConfigTemplate>().filter(matches).map(|template| template.key().into_owned());
         Requeue::all::<NodeConfig>(configs).and(Requeue::all::<NodeConfigTemplate>(templates))
     }
 }
@@ -112,7 +112,7 @@ impl Follows<NodeFact> for NodeIndex {
 impl Follows<NodeConfig> for NodeIndex {
     fn update(&mut self, old: Option<&NodeConfig>, new: Option<&NodeConfig>) {
         let Some(config) = new.or(old).filter(|_| !is_status_only(old, new)) else { return };
-        let key = config.id().key;
+        let key = config.key().into_owned();
         let now = self.tick();
         let (old_owner, new_owner) = (old.and_then(template_of), new.and_then(template_of));
         let (old_uid, new_uid) =
@@ -137,7 +137,7 @@ impl Follows<NodeConfig> for NodeIndex {
     /// its node. If it was deleted or its owners changed, also requeues the templates of its namespace, one of which
     /// may need its name.
     fn requeue(world: &World, old: Option<&NodeConfig>, new: Option<&NodeConfig>) -> Requeue {
-        let Some(key) = new.or(old).map(|config| config.id().key) else { return Requeue::none() };
+        let Some(key) = new.or(old).map(|config| config.key().into_owned()) else { return Requeue::none() };
         let owners = [old, new].into_iter().flatten().filter_map(template_of);
         let templates = owners.map(|owner| Key::new(key.namespace.clone(), owner.name));
         let requeue = Requeue::one::<NodeConfig>(key.clone()).and(Requeue::all::<NodeConfigTemplate>(templates));
@@ -145,19 +145,19 @@ impl Follows<NodeConfig> for NodeIndex {
             return requeue;
         }
         let nodes = [old, new].into_iter().flatten().map(|config| &config.spec.node_name);
-        let others = nodes.flat_map(|node| world.node_configs_of(node)).map(|config| config.id().key);
+        let others = nodes.flat_map(|node| world.node_configs_of(node)).map(|config| config.key().into_owned());
         let requeue = requeue.and(Requeue::all::<NodeConfig>(others));
         if old.is_none() || !is_another(old, new) {
             return requeue;
         }
         let neighbours = world.within::<NodeConfigTemplate>(&key.namespace);
-        requeue.and(Requeue::all::<NodeConfigTemplate>(neighbours.map(|template| template.id().key)))
+        requeue.and(Requeue::all::<NodeConfigTemplate>(neighbours.map(|template| template.key().into_owned())))
     }
 }
 
 impl Follows<NodeConfigTemplate> for NodeIndex {
     fn requeue(_world: &World, old: Option<&NodeConfigTemplate>, new: Option<&NodeConfigTemplate>) -> Requeue {
-        Requeue::all::<NodeConfigTemplate>(new.or(old).map(|template| template.id().key))
+        Requeue::all::<NodeConfigTemplate>(new.or(old).map(|template| template.key().into_owned()))
     }
 }
 

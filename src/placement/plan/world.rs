@@ -235,6 +235,6 @@ impl Follows<NodeConfig> for PlacementIndex {
 
 impl Follows<PlacementPolicy> for PlacementIndex {
     fn requeue(_world: &World, old: Option<&PlacementPolicy>, new: Option<&PlacementPolicy>) -> Requeue {
-        Requeue::all::<PlacementPolicy>(new.or(old).map(|policy| policy.id().key))
+        Requeue::all::<PlacementPolicy>(new.or(old).map(|policy| policy.key().into_owned()))
     }
 }

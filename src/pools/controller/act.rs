@@ -17,7 +17,7 @@ use ganglion_api::marks;
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::status::PoolChange;
 use ganglion_api::swarm_pool::{PoolWorkloadKind, SwarmPool};
-use ganglion_core::facts::{DeploymentFact, Identity, Key, PodFact, StatefulSet, StatefulSetFact};
+use ganglion_core::facts::{DeploymentFact, Key, PodFact, StatefulSet, StatefulSetFact};
 use ganglion_core::world::Origin;
 use ganglion_pools_plan::file::{ListChange, prune};
 use ganglion_pools_plan::plan::{HandoverPlan, distrusted, plan};
@@ -212,7 +212,7 @@ impl SwarmPoolController {
         match self.ctx.writer.get::<Pod>(&key).await? {
             None => {
                 if let Some(known) = seen.pods.get(name) {
-                    self.ctx.store.remove::<PodFact>(&Identity { version: String::new(), ..known.id.clone() });
+                    self.ctx.store.remove::<PodFact>(&known.id.clone().unversioned());
                 }
                 Ok(true)
             }

@@ -209,7 +209,7 @@ impl SwarmPoolController {
         match (self.ctx.writer.get::<ConfigMap>(key).await?, known) {
             (Some(map), _) => self.ctx.store.apply(fact(&map), Origin::Own),
             (None, Some(id)) => {
-                self.ctx.store.remove::<ConfigMapFact>(&Identity { version: String::new(), ..id });
+                self.ctx.store.remove::<ConfigMapFact>(&id.unversioned());
             }
             (None, None) => {}
         }
@@ -227,7 +227,7 @@ impl SwarmPoolController {
             }
         };
         self.ctx.writer.counted("DeleteJobs", deleted).await?;
-        self.ctx.store.remove::<ConfigMapFact>(&Identity { version: String::new(), ..id.clone() });
+        self.ctx.store.remove::<ConfigMapFact>(&id.clone().unversioned());
         Ok(())
     }
 }

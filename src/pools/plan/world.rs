@@ -74,14 +74,14 @@ pub fn register(world: &mut World) {
 impl Follows<SwarmPool> for PoolIndex {
     fn update(&mut self, old: Option<&SwarmPool>, new: Option<&SwarmPool>) {
         let Some(pool) = new.or(old) else { return };
-        self.of_workload.update(&pool.id().key, old.map(workload_of).as_ref(), new.map(workload_of).as_ref());
+        self.of_workload.update(&pool.key(), old.map(workload_of).as_ref(), new.map(workload_of).as_ref());
     }
 
     /// Requeues the pool. If it was added or removed, also requeues all pools of its workload, since only the oldest is
     /// active.
     fn requeue(world: &World, old: Option<&SwarmPool>, new: Option<&SwarmPool>) -> Requeue {
         let Some(pool) = new.or(old) else { return Requeue::none() };
-        let own = Requeue::one::<SwarmPool>(pool.id().key);
+        let own = Requeue::one::<SwarmPool>(pool.key().into_owned());
         if !is_another(old, new) && old.map(workload_of) == new.map(workload_of) {
             return own;
         }
@@ -97,7 +97,7 @@ impl Follows<ConfigMapFact> for PoolIndex {
         let sides = || [old, new].into_iter().flatten();
         let pools = world.within::<SwarmPool>(&map.id.key.namespace);
         let concerned = pools.filter(|pool| sides().any(|side| concerns(side, pool)));
-        Requeue::all::<SwarmPool>(concerned.map(|pool| pool.id().key))
+        Requeue::all::<SwarmPool>(concerned.map(|pool| pool.key().into_owned()))
     }
 }
 

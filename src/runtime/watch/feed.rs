@@ -334,7 +334,7 @@ impl<K: Watched, F: Fact + From<K>> LookUp<K, F> {
         for id in self.store.read(|world| world.table::<F>().unconfirmed(self.namespace.as_deref())) {
             match timeout(self.timeout, self.one(&id)).await {
                 Ok(Ok(Some(Guard(Ok(found))))) => self.store.apply(F::from(found), Origin::Own),
-                Ok(Ok(None)) => self.store.remove::<F>(&Identity { version: String::new(), ..id }),
+                Ok(Ok(None)) => self.store.remove::<F>(&id.unversioned()),
                 // The watch reports objects that do not parse. A failed read is repeated after the next list.
                 Ok(Ok(Some(Guard(Err(_)))) | Err(_)) | Err(_) => {}
             }

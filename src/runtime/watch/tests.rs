@@ -147,7 +147,7 @@ impl State for Requeuer {
 
 impl Follows<WorkloadAction> for Requeuer {
     fn requeue(_world: &World, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Requeue {
-        Requeue::all::<WorkloadAction>(new.or(old).map(|action| action.id().key))
+        Requeue::all::<WorkloadAction>(new.or(old).map(|action| action.key().into_owned()))
     }
 }
 

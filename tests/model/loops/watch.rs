@@ -72,7 +72,7 @@ impl<F: Fact + DeserializeOwned> Watch<F> {
         for id in store.read(|world| world.table::<F>().unconfirmed(None)) {
             match api.get(sort, &id.key.name) {
                 Some(object) => store.apply(fact::<F>(object), Origin::Own),
-                None => store.remove::<F>(&Identity { version: String::new(), ..id }),
+                None => store.remove::<F>(&id.unversioned()),
             }
         }
     }

@@ -178,7 +178,7 @@ fn look_up<T: Fed>(context: &FeedContext) {
     for id in context.store.read(|world| world.table::<T::Fact>().unconfirmed(None)) {
         match T::store(context.api).get(&id.key) {
             Some(object) => context.store.apply(fact::<T>(object, context), Origin::Own),
-            None => context.store.remove::<T::Fact>(&Identity { version: String::new(), ..id }),
+            None => context.store.remove::<T::Fact>(&id.unversioned()),
         }
     }
 }

@@ -46,7 +46,7 @@ fn changed<F: Fact>(ctx: &Context, fact: F) -> EffectOutcome {
 /// Removes an object that a request did not find from the store. The identity has no version, since no watch reported
 /// the deletion.
 fn gone<F: Fact>(ctx: &Context, id: &Identity) -> EffectOutcome {
-    ctx.store.remove::<F>(&Identity { version: String::new(), ..id.clone() });
+    ctx.store.remove::<F>(&id.clone().unversioned());
     EffectOutcome::Gone
 }
 

@@ -114,7 +114,7 @@ impl Follows<WorkloadAction> for ActionIndex {
     /// Requeues the action, waiting ones if it frees slots, related ones, and the pods whose gate may have to be
     /// opened: replacements of a StatefulSet's replicas.
     fn requeue(world: &World, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Requeue {
-        let Some(key) = new.or(old).map(|action| action.id().key) else { return Requeue::none() };
+        let Some(key) = new.or(old).map(|action| action.key().into_owned()) else { return Requeue::none() };
         let slots = [old, new].into_iter().flatten().flat_map(|action| action.status.iter().flat_map(|it| &it.slots));
         let pods = slots.filter(|slot| slot.is_stateful()).filter_map(|slot| slot.replacement.as_ref());
         let pods = pods.map(|pod| Key::new(key.namespace.clone(), pod.name.clone()));
@@ -134,13 +134,13 @@ fn family(world: &World, old: Option<&WorkloadAction>, new: Option<&WorkloadActi
     let Some(action) = new.or(old) else { return Vec::new() };
     let (before, after) = (ActionProgress::of(old), ActionProgress::of(new));
     let uid = application_of(action);
-    let application = if before == after { None } else { world.application_of(action).flatten() };
+    let application = if before == after { None } else { world.application_of(action).existing() };
     let makes_room = after.working < before.working || after.ended != before.ended;
     let of_part = uid.filter(|_| makes_room);
     let of_application = action.metadata.uid.as_deref().filter(|_| before.asked != after.asked || makes_room);
     let moves = of_part.into_iter().chain(of_application).flat_map(|uid| world.parts_of(uid));
-    let moves = moves.filter(|part| is_unfinished(part)).map(|part| part.id().key);
-    moves.chain(application.map(|application| application.id().key)).collect()
+    let moves = moves.filter(|part| is_unfinished(part)).map(|part| part.key().into_owned());
+    moves.chain(application.map(|application| application.key().into_owned())).collect()
 }
 
 /// Progress of an action, as far as related actions depend on it.

@@ -118,7 +118,7 @@ impl ActionIndex {
     }
 
     pub fn update_action(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) {
-        let Some(key) = new.or(old).map(|action| action.id().key) else { return };
+        let Some(key) = new.or(old).map(|action| action.key().into_owned()) else { return };
         let (old_running, new_running) = (old.filter(|one| is_unfinished(one)), new.filter(|one| is_unfinished(one)));
         self.expressions.update(old_running, new_running);
         self.parts_of_application.update(&key, old.and_then(application_of), new.and_then(application_of));

@@ -54,6 +54,23 @@ pub fn application_of(action: &WorkloadAction) -> Option<&str> {
     owners.into_iter().find(is_application).map(|owner| owner.uid.as_str())
 }
 
+/// The moveApplication that created an action.
+pub enum ParentApplication<'a> {
+    /// The action is no move of a moveApplication.
+    None,
+    Deleted,
+    Existing(&'a Arc<WorkloadAction>),
+}
+
+impl<'a> ParentApplication<'a> {
+    pub fn existing(self) -> Option<&'a Arc<WorkloadAction>> {
+        match self {
+            Self::Existing(application) => Some(application),
+            Self::None | Self::Deleted => None,
+        }
+    }
+}
+
 /// Queries of the planner of WorkloadActions, and what it records in the world.
 pub trait ActionsWorld {
     fn action(&self, key: &Key) -> Option<&Arc<WorkloadAction>>;
@@ -64,8 +81,8 @@ pub trait ActionsWorld {
     /// The moves of the moveApplication with this uid, including ended ones, by key.
     fn parts_of(&self, application_uid: &str) -> impl Iterator<Item = &Arc<WorkloadAction>>;
 
-    /// The moveApplication that created this action: None if there is none, Some(None) if it was deleted.
-    fn application_of(&self, part: &WorkloadAction) -> Option<Option<&Arc<WorkloadAction>>>;
+    /// The moveApplication that created this action.
+    fn application_of(&self, part: &WorkloadAction) -> ParentApplication<'_>;
 
     /// The parsed expression of this condition, from the cache if possible. Fails like [`Expression::parse`].
     fn expression(&self, text: &str) -> Result<Expression, ExpressionError>;
@@ -192,8 +209,9 @@ impl ActionsWorld for World {
         index(self).parts_of_application.of(application_uid).filter_map(|key| self.action(key))
     }
 
-    fn application_of(&self, part: &WorkloadAction) -> Option<Option<&Arc<WorkloadAction>>> {
-        application_of(part).map(|uid| application(self, part, uid))
+    fn application_of(&self, part: &WorkloadAction) -> ParentApplication<'_> {
+        let Some(uid) = application_of(part) else { return ParentApplication::None };
+        application(self, part, uid).map_or(ParentApplication::Deleted, ParentApplication::Existing)
     }
 
     fn expression(&self, text: &str) -> Result<Expression, ExpressionError> {
