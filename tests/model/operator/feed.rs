@@ -6,7 +6,7 @@
 
 use std::any::Any;
 
-use ganglion_core::facts::{Identity, PodFact};
+use ganglion_core::facts::PodFact;
 use ganglion_core::world::{Fact, Listing, Origin, World};
 use ganglion_runtime::store::Store;
 
