@@ -16,7 +16,7 @@ use crate::operator::read;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_core::facts::{NodeFact, PodFact, ReplicaSet, ReplicaSetFact, default_requests};
-use ganglion_core::world::{Indexed, Origin, World};
+use ganglion_core::world::{Fact, Origin, World};
 use ganglion_placement_plan::explain::explain as explained;
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::question::PlacedPod;
@@ -55,7 +55,7 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
     let pod = the_pod(&asked, &client, &namespace).await?;
     let placed = PlacedPod::from(&pod);
     let saved = read::saved_values(&client, &policy).await;
-    let mut world = World::default();
+    let mut world = crate::operator::world::world();
     world.apply(policy, Origin::Watch);
     load::<Node, NodeFact>(&mut world, Api::all(client.clone()), |_| true).await?;
     let is_another = |one: &PodFact| one.id.uid != placed.uid;
@@ -91,7 +91,7 @@ async fn the_pod(asked: &PlacementArgs, client: &Client, namespace: &str) -> Res
 async fn load<K, F>(world: &mut World, api: Api<K>, wanted: impl Fn(&F) -> bool) -> Result<(), Error>
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
-    F: Indexed + From<K>,
+    F: Fact + From<K>,
 {
     let take = |object| {
         let fact = F::from(object);

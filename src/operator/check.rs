@@ -74,7 +74,7 @@ struct LoopCheck<'a> {
 
 impl<'a> LoopCheck<'a> {
     fn new(client: &Client, rules: &Rules, settings: &'a Settings, key: Key) -> Self {
-        let ctx = read::context(client, Store::default(), settings, "check");
+        let ctx = read::context(client, Store::new(crate::operator::world::world()), settings, "check");
         let web = Arc::new(outbound::web(Names::new(rules.clone(), address::system), settings, &ctx.metrics));
         let outbound = Arc::new(outbound::client(web, settings, &ctx.metrics));
         let discovery = Arc::new(Discovery::default());

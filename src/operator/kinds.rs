@@ -1,6 +1,5 @@
-//! The list of watched kinds, each with the fact that is stored for it. [`ganglion_core::world`] defines which
-//! objects a change requeues. `placement` is the data for requests about placement, `learning` the learning of policies
-//! from pods, and `ranker` the interface for the planner of WorkloadActions.
+//! The list of watched kinds, each with the fact that is stored for it. The products that follow a kind
+//! (`src/*/plan/world.rs`) define which objects a change requeues.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;

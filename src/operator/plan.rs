@@ -88,7 +88,7 @@ pub async fn plan(
     let is_accepted = |asked: &&CheckedDocument| matches!(asked.verdict, DryRunVerdict::Accepted(..));
     let namespaces: BTreeSet<&str> = all.iter().filter(is_accepted).map(|asked| asked.key.namespace.as_str()).collect();
     let policies: BTreeSet<&str> = actions.iter().filter_map(policy_of).collect();
-    let store = Store::default();
+    let store = Store::new(crate::operator::world::world());
     let placement = PlacementCache::new(store.clone());
     let reader = ClusterReader { client, store: &store };
     let read =

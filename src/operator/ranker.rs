@@ -133,7 +133,7 @@ mod tests {
     /// Three nodes with 8 cores, half of them used: power consumption rises least on a, which is rejected, and most on
     /// c; b is congested. Power and congestion have the same weight.
     fn store() -> Store {
-        let store = Store::default();
+        let store = Store::new(crate::operator::world::world());
         for (name, slope, factor) in [("a", 0, "0"), ("b", 1, "70"), ("c", 2, "0")] {
             let capacity = Requests { cpu: 8000, memory: 16 << 30, ..Requests::default() };
             let published = [(CONGESTION, factor.to_owned())].into();

@@ -12,7 +12,7 @@ use super::{OperatorParts, list_timeout};
 use crate::operator::ranker::PolicyRanker;
 use ganglion_actions::{GateController, WorkloadActionController};
 use ganglion_core::facts::Key;
-use ganglion_core::world::{Stored, World};
+use ganglion_core::world::{Fact, World};
 use ganglion_loops::closed_loop::{ClosedLoopController, Preflights};
 use ganglion_loops::decision::DecisionController;
 use ganglion_loops::execution::{ExecutionController, Webhooks};

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::writer::Kube;
 use ganglion_core::json_patch::JsonPatch;
-use ganglion_core::world::{Indexed, Stored};
+use ganglion_core::world::Fact;
 
 /// How a controller writes children of one kind.
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +57,7 @@ where
 
 impl ChildWriter {
     /// Creates a child of the object that the controller of `O` reconciles.
-    pub async fn create<O: Stored, K: Kube + Indexed + Serialize>(
-        &self,
-        ctx: &Context,
-        child: &K,
-    ) -> Result<(), Error> {
+    pub async fn create<O: Fact, K: Kube + Fact + Serialize>(&self, ctx: &Context, child: &K) -> Result<(), Error> {
         let namespace = child.namespace().unwrap_or_default();
         let created = ctx.writer.create(self.manager, &namespace, child);
         ctx.write_own::<O, K>(self.create, child, created).await
@@ -70,8 +66,8 @@ impl ChildWriter {
     /// Sets the labels and the spec of the stored child to those of `desired`, if they differ.
     pub async fn update<O, K>(&self, ctx: &Context, stored: &K, desired: &K) -> Result<(), Error>
     where
-        O: Stored,
-        K: Kube + Indexed + HasSpec<Spec: Serialize>,
+        O: Fact,
+        K: Kube + Fact + HasSpec<Spec: Serialize>,
     {
         let Some(patch) = self.changes(stored, desired)? else { return Ok(()) };
         let key = stored.id().key;

@@ -12,7 +12,7 @@ use super::store::Store;
 use super::writer::{Kube, Writer};
 use crate::metrics::{Metrics, ReasonLabel};
 use ganglion_core::facts::Identity;
-use ganglion_core::world::{Indexed, Origin, Stored};
+use ganglion_core::world::{Fact, Origin};
 
 /// The shared dependencies. Cheap to clone.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ impl Context {
 
     /// Sends a write of the controller of `C` to one of its objects or their children, and stores the answer. After a
     /// conflict, reads the object, so that the next reconcile starts from its current state.
-    pub async fn write_own<C: Stored, K: Kube + Indexed>(
+    pub async fn write_own<C: Fact, K: Kube + Fact>(
         &self,
         effect: &'static str,
         object: &K,
@@ -64,7 +64,7 @@ impl Context {
     }
 
     /// Deletes an object of the controller if it still has this uid. An object that no longer exists counts as deleted.
-    pub async fn delete_own<K: Kube + Indexed>(&self, effect: &'static str, object: &K) -> Result<(), Error> {
+    pub async fn delete_own<K: Kube + Fact>(&self, effect: &'static str, object: &K) -> Result<(), Error> {
         let id = object.id();
         let deleted = async {
             match self.writer.delete::<K>(&id).await {
@@ -74,7 +74,7 @@ impl Context {
         };
         match self.writer.counted(effect, deleted).await {
             Ok(Some(left)) => self.store.apply(left, Origin::Own),
-            Ok(None) => self.store.remove::<K>(&Identity { version: String::new(), ..id }),
+            Ok(None) => self.store.remove::<K>(&id.unversioned()),
             Err(error) => {
                 if matches!(error, Error::Conflict(_)) {
                     self.refresh::<K>(&id).await?;
@@ -86,14 +86,14 @@ impl Context {
     }
 
     /// Reads an object of this name into the store, since the watch may lag.
-    pub async fn refresh<K: Kube + Indexed>(&self, id: &Identity) -> Result<(), Error> {
+    pub async fn refresh<K: Kube + Fact>(&self, id: &Identity) -> Result<(), Error> {
         // Read before the request, so that an object created during the request is not removed by mistake.
-        let known = self.store.read(|world| world.table::<K>().get(&id.key).map(|known| known.id().uid));
+        let known = self.store.read(|world| world.table::<K>().get(&id.key).map(|known| known.unique_id().to_owned()));
         match self.writer.get::<K>(&id.key).await? {
             Some(found) => self.store.apply(found, Origin::Own),
             None => {
                 let uid = known.unwrap_or_else(|| id.uid.clone());
-                self.store.remove::<K>(&Identity { uid, version: String::new(), key: id.key.clone() });
+                self.store.remove::<K>(&Identity { uid, ..id.clone() }.unversioned());
             }
         }
         Ok(())

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::queue::Queue;
 use crate::run::{self, Action, ReconcileResult, Run};
 use ganglion_core::facts::Key;
-use ganglion_core::world::{Fact, Stored};
+use ganglion_core::world::Fact;
 
 /// When the frame runs the steps of an object again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl From<Option<Timestamp>> for Next {
 /// caches and memory only.
 pub trait Reconciler: Send + Sync + 'static {
     /// The reconciled kind, as the store holds it.
-    type Kind: Stored;
+    type Kind: Fact;
     /// State of one object between reconciles. It may be lost at any time: what must survive is in the status.
     type Memory: Default + Send + 'static;
     /// Input of the plan.

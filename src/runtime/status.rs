@@ -16,7 +16,7 @@ use crate::writer::Kube;
 use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::facts::Key;
 use ganglion_core::json_patch::JsonPatch;
-use ganglion_core::world::{Fact, Indexed, Origin};
+use ganglion_core::world::{Fact, Origin};
 
 /// Method by which the status of a kind is written.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ pub struct StatusWriter {
 
 impl StatusWriter {
     /// Writes the status, stores the answer, and publishes the events about the change.
-    pub async fn write<K: Kube + Indexed + Serialize>(
+    pub async fn write<K: Kube + Fact + Serialize>(
         &self,
         ctx: &Context,
         object: &K,
@@ -76,7 +76,7 @@ impl StatusWriter {
 
     /// Reports in the status that the object does not parse, and which field is wrong; None if it parses. All status
     /// fields except `observedGeneration` and `conditions` keep their stored values.
-    pub async fn report_unreadable<K: Kube + Indexed>(&self, ctx: &Context, key: &Key) -> Option<Result<(), Error>> {
+    pub async fn report_unreadable<K: Kube + Fact>(&self, ctx: &Context, key: &Key) -> Option<Result<(), Error>> {
         let object = ctx.store.read(|world| world.table::<K>().unreadable().get(key).cloned())?;
         let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: ctx.now() };
         let old = object.conditions();

@@ -8,13 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::queue::Queue;
 use ganglion_core::facts::{Identity, Key};
-use ganglion_core::world::{Fact, Indexed, Listing, Origin, Requeue, Unreadable, World};
+use ganglion_core::world::{Fact, Listing, Origin, Requeue, Unreadable, World};
 
 /// The shared state. Cheap to clone.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Store(Arc<Inner>);
 
-#[derive(Default)]
 struct Inner {
     world: RwLock<World>,
     /// Queues by the kind that a controller reconciles.
@@ -22,6 +21,11 @@ struct Inner {
 }
 
 impl Store {
+    /// Creates a store with this world, which decides by its followers what a change requeues.
+    pub fn new(world: World) -> Self {
+        Self(Arc::new(Inner { world: RwLock::new(world), queues: Mutex::default() }))
+    }
+
     /// Reads the world. A poisoned lock is ignored: a panic elsewhere does not invalidate facts.
     pub fn read<R>(&self, look: impl FnOnce(&World) -> R) -> R {
         look(&self.0.world.read().unwrap_or_else(PoisonError::into_inner))
@@ -33,27 +37,27 @@ impl Store {
     }
 
     /// Stores an object and requeues the objects that the change affects.
-    pub fn apply<F: Indexed>(&self, fact: F, origin: Origin) {
+    pub fn apply<F: Fact>(&self, fact: F, origin: Origin) {
         self.requeue(self.write(|world| world.apply(fact, origin)));
     }
 
     /// Stores an object that does not parse, and requeues it.
-    pub fn put_unreadable<F: Indexed>(&self, object: Unreadable) {
+    pub fn put_unreadable<F: Fact>(&self, object: Unreadable) {
         self.requeue(self.write(|world| world.put_unreadable::<F>(object)));
     }
 
     /// Removes an object and requeues the objects that this affects.
-    pub fn remove<F: Indexed>(&self, id: &Identity) {
+    pub fn remove<F: Fact>(&self, id: &Identity) {
         self.requeue(self.write(|world| world.remove::<F>(id)));
     }
 
     /// Stores a complete list and requeues the objects that the changes affect.
-    pub fn end_list<F: Indexed>(&self, list: Listing<F>) {
+    pub fn end_list<F: Fact>(&self, list: Listing<F>) {
         self.requeue(self.write(|world| world.end_list(list)));
     }
 
     /// Stores the answer to a request of the controller of `C`, without requeueing the object that it reconciles.
-    pub fn apply_own<C: Fact, F: Indexed>(&self, key: &Key, fact: F) {
+    pub fn apply_own<C: Fact, F: Fact>(&self, key: &Key, fact: F) {
         self.requeue(self.write(|world| world.apply(fact, Origin::Own)).without::<C>(key));
     }
 

@@ -11,6 +11,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use ganglion::operator::world::world;
 use ganglion_placement::cache::PlacementCache;
 use ganglion_placement::extender::Extender;
 use ganglion_placement::extender::wire::{ExtenderRequest, MAX_NODES, filter_reply, prioritize_reply};
@@ -69,7 +70,7 @@ struct Latency {
 }
 
 fn parts(nodes: usize) -> Result<(Store, Extender)> {
-    let store = Store::default();
+    let store = Store::new(world());
     fill(&store, nodes)?;
     let placement = PlacementCache::new(store.clone());
     // Ready at once: there are no watches to wait for.

@@ -9,7 +9,7 @@ use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
 use ganglion_api::monitoring::Monitoring;
 use ganglion_core::facts::Key;
-use ganglion_core::world::Stored;
+use ganglion_core::world::Fact;
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::queue::Queue;
 use ganglion_runtime::run::{self, ReconcileResult, Run};
@@ -42,14 +42,14 @@ impl<K> Stage<K> {
     }
 }
 
-impl<K: Stored> Stage<K> {
+impl<K: Fact> Stage<K> {
     /// Runs with `runtime::queue` and `runtime::run`.
     async fn run(self: Arc<Self>, queue: Arc<Queue>, run: Run) {
         run::run(K::KIND, |key| Arc::clone(&self).reconcile(key), queue, run).await;
     }
 }
 
-impl<K: Stored> Reconciles for Stage<K> {
+impl<K: Fact> Reconciles for Stage<K> {
     type Kind = K;
     const NAME: &'static str = K::KIND;
 

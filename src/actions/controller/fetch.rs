@@ -1,6 +1,7 @@
 //! Reads before the first plan of a reconcile: what no watch delivers, or what a watch may deliver too late.
 
 use super::{ActionMemory, WorkloadActionController, act, owners};
+use ganglion_actions_plan::world::ActionsWorld;
 use ganglion_core::facts::Key;
 use ganglion_core::world::World;
 use ganglion_runtime::error::Error;

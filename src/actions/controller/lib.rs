@@ -11,6 +11,7 @@
 //! The status of an action is the intent of its effects, so the planner writes it by an effect, and `report` does not.
 //! A wait is reported the same way. Everything in memory may be lost in a crash.
 
+use ganglion_actions_plan::world::ActionsWorld;
 mod act;
 mod error;
 mod events;

@@ -7,9 +7,10 @@ use kube::api::DynamicObject;
 
 use super::act::{self, owner_reading, owner_url};
 use ganglion_actions_plan::NeededOwner;
+use ganglion_actions_plan::world::{ActionsWorld, OwnerReading};
 use ganglion_api::reasons::Reason;
 use ganglion_core::facts::{Identity, OtherKind, ReplicaSet, ReplicaSetFact};
-use ganglion_core::world::{OwnerReading, World};
+use ganglion_core::world::World;
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;

@@ -8,6 +8,7 @@ use super::reservation::{Reservation, replaced_slots};
 use super::{ActionMemory, WorkloadActionController, act, events};
 use ganglion_actions_plan::effect::{self, Effect, RefusalKind};
 use ganglion_actions_plan::refused;
+use ganglion_actions_plan::world::ActionsWorld;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use ganglion_core::facts::Key;
 use ganglion_runtime::error::Error;

@@ -1,5 +1,6 @@
 //! Reservations: nodes and pods that an admission takes while its write is in progress.
 
+use ganglion_actions_plan::world::ActionsWorld;
 use ganglion_api::workload_action::WorkloadActionStatus;
 use ganglion_api::workload_action::status::Slot;
 use ganglion_core::facts::Key;

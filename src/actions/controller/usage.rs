@@ -7,7 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tracing::debug;
 
-use ganglion_core::world::{NodeUse, World};
+use ganglion_actions_plan::world::{ActionsWorld, NodeUse};
+use ganglion_core::world::World;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_outbound::client::objects::{ReadError, api_words};
 use ganglion_outbound::node_usage::measured_nodes;

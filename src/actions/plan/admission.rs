@@ -6,12 +6,13 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 
+use crate::world::{ActionsWorld, application_of};
 use ganglion_api::reasons::Reason;
 use ganglion_api::targets::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_core::facts::{Key, PodFact};
-use ganglion_core::world::{Fact, application_of};
+use ganglion_core::world::Fact;
 
 use super::Limits;
 use super::context::{PlanContext, Work, is_suspended};

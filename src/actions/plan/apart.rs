@@ -7,9 +7,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
-use ganglion_core::facts::{Key, PodFact};
+use ganglion_core::facts::{ClaimFact, Key, PodFact};
 
 use ganglion_core::world::World;
 
@@ -34,7 +35,7 @@ pub fn hindrances(world: &World, scope: &Scope) -> Vec<Hindrance> {
     };
     let namespace = &scope.set.id.key.namespace;
     let claims = scope.set.template.iter().flat_map(|template| &template.claims);
-    let claims = claims.filter_map(|name| Hindrance::of_claim(world.claim(&Key::new(namespace, name))?));
+    let claims = claims.filter_map(|name| Hindrance::of_claim(world.get::<ClaimFact>(&Key::new(namespace, name))?));
     recreate.into_iter().chain(claims).collect()
 }
 

@@ -1,5 +1,6 @@
 //! Chooses replicas and nodes for the slots that have not started, and explains the choice in the plan.
 
+use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::targets::Target;
 use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice, Plan, PodOnNode, SetRef, Slot, Step};

@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::world::{ActionsWorld, ParentApplication, application_of};
 use ganglion_api::targets::{NodeSource, PodRef, Target, WorkloadRef};
 use ganglion_api::workload_action::count::MOST_REPLICAS;
 use ganglion_api::workload_action::status::{Slot, Step};
@@ -9,7 +10,7 @@ use ganglion_api::workload_action::{
     Disruption, MoveApplication, ReplicaCount, Swap, WorkloadAction, WorkloadActionSpec, WorkloadActionStatus,
 };
 use ganglion_core::facts::{Identity, Key};
-use ganglion_core::world::{World, application_of};
+use ganglion_core::world::World;
 
 use super::Limits;
 use super::application::Application;
@@ -136,20 +137,23 @@ fn is_aborted(world: &World, action: &WorkloadAction) -> bool {
     let is_asked = |action: &WorkloadAction| action.spec.abort || action.metadata.deletion_timestamp.is_some();
     is_asked(action)
         || match world.application_of(action) {
-            Some(Some(owner)) => {
+            ParentApplication::Existing(owner) => {
                 is_asked(owner) || Application::of(world, owner).is_some_and(|application| application.undoes(action))
             }
-            Some(None) => !is_hidden(world, action),
-            None => false,
+            ParentApplication::Deleted => !is_hidden(world, action),
+            ParentApplication::None => false,
         }
 }
 
 /// Whether the action's clocks are stopped, by the action or by the application that it is a move of. An abort or a
 /// deletion proceeds nevertheless.
 pub fn is_suspended(world: &World, action: &WorkloadAction) -> bool {
-    let owner = world.application_of(action);
-    let is_asked = action.spec.suspend || owner.flatten().is_some_and(|owner| owner.spec.suspend);
-    (is_asked || (owner == Some(None) && is_hidden(world, action))) && !is_aborted(world, action)
+    let is_suspended_by_application = match world.application_of(action) {
+        ParentApplication::Existing(application) => application.spec.suspend,
+        ParentApplication::Deleted => is_hidden(world, action),
+        ParentApplication::None => false,
+    };
+    (action.spec.suspend || is_suspended_by_application) && !is_aborted(world, action)
 }
 
 /// Whether the application that the action is a move of exists and does not parse. It may be in use, so nothing is
@@ -222,7 +226,7 @@ impl<'a> PlanContext<'a> {
 
     /// The application that the action is a move of.
     pub fn application(&self) -> Option<Application<'a>> {
-        Application::of(self.world, self.world.application_of(self.action)??)
+        Application::of(self.world, self.world.application_of(self.action).existing()?)
     }
 
     pub fn may_disrupt(&self) -> bool {

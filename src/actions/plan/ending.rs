@@ -4,19 +4,18 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
 
+use crate::world::{ActionsWorld, OwnerReading};
 use ganglion_api::execution::Execution;
 use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadActionStatus;
 use ganglion_api::workload_action::count::MOST_REPLICAS;
 use ganglion_api::workload_action::status::{Plan, Slot, Step};
-use ganglion_core::facts::{Identity, ReceiptFact, ReplicaSetFact, ScaleFact};
+use ganglion_core::facts::{DeploymentFact, Identity, Ledger, ReceiptFact, ReplicaSetFact, ScaleFact, StatefulSetFact};
 
 use super::context::PlanContext;
 use super::effect::{Effect, Next, Scalable, ScalableKind};
 use super::report::{self, ActionHealth};
 use super::{NOTHING, identity, notify, origin, record};
-use ganglion_core::facts::Ledger;
-use ganglion_core::world::OwnerReading;
 
 /// Ends an action whose slots have all ended.
 pub fn conclude(ctx: &PlanContext) -> Next {
@@ -103,20 +102,20 @@ fn ledger_left(ctx: &PlanContext, slot: &Slot) -> Option<Scalable> {
         ledger.is_some_and(|ledger| ctx.status.slots.iter().any(|slot| slot.id == ledger.slot))
     };
     if slot.is_stateful() {
-        let set = ctx.world.stateful_set(&name).filter(|known| ours(&known.set.scale))?;
+        let set = ctx.world.get::<StatefulSetFact>(&name).filter(|known| ours(&known.set.scale))?;
         return Some(Scalable { kind: ScalableKind::StatefulSet, id: set.id.clone() });
     }
     let set = |set: &ReplicaSetFact| Scalable { kind: ScalableKind::ReplicaSet, id: set.id.clone() };
     match slot.workload.kind.as_str() {
-        "ReplicaSet" => return ctx.world.set(&name).filter(|known| ours(&known.scale)).map(set),
+        "ReplicaSet" => return ctx.world.get::<ReplicaSetFact>(&name).filter(|known| ours(&known.scale)).map(set),
         "Deployment" => {
-            let deployment = ctx.world.deployment(&name)?;
+            let deployment = ctx.world.get::<DeploymentFact>(&name)?;
             if ours(&deployment.scale) {
                 return Some(Scalable { kind: ScalableKind::Deployment, id: deployment.id.clone() });
             }
         }
         _ => {
-            let known = ctx.world.set(&ctx.key(&slot.replica_set.name))?.controller.as_ref();
+            let known = ctx.world.get::<ReplicaSetFact>(&ctx.key(&slot.replica_set.name))?.controller.as_ref();
             if let Some(OwnerReading::Known(owner)) = known.and_then(|owner| ctx.world.owner(&owner.uid))
                 && ours(&owner.scale)
             {
@@ -153,7 +152,7 @@ fn receipt_of_a_loop(ctx: &PlanContext) -> Option<Identity> {
 }
 
 fn own_receipt<'a>(ctx: &PlanContext<'a>) -> Option<&'a ReceiptFact> {
-    let receipt = ctx.world.receipt(&ctx.key(&identity::receipt_name(ctx.action)));
+    let receipt = ctx.world.get::<ReceiptFact>(&ctx.key(&identity::receipt_name(ctx.action)));
     receipt.filter(|receipt| receipt.action_uid == ctx.id().uid)
 }
 

@@ -21,7 +21,7 @@ pub struct ActionFigures {
 /// The figures of all actions.
 pub fn of_actions(world: &World, now: Timestamp) -> ActionFigures {
     let mut figures = ActionFigures::default();
-    for action in world.actions() {
+    for action in world.all::<WorkloadAction>() {
         let (state, reason) = (state(action), reason(action));
         *figures.count.entry((state, reason)).or_default() += 1;
         let since = action.status.as_ref().and_then(|status| status.queued_at.as_ref());
@@ -61,15 +61,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use ganglion_core::world::{Indexed, Origin};
+    use ganglion_core::world::{Fact, Origin};
 
-    fn put<F: Indexed + serde::de::DeserializeOwned>(world: &mut World, object: serde_json::Value) {
+    fn put<F: Fact + serde::de::DeserializeOwned>(world: &mut World, object: serde_json::Value) {
         let _ = world.apply(serde_json::from_value::<F>(object).unwrap(), Origin::Watch);
     }
 
     #[test]
     fn actions_are_counted_by_state_and_reason() {
-        let mut world = World::default();
+        let mut world = crate::world::registered();
         let action = |name: &str, status: serde_json::Value| {
             json!({
                 "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",

@@ -4,11 +4,12 @@
 //! An object of another kind is identified by the owner references of its ReplicaSets. That is enough for moves.
 //! Actions that change replicas also need the object as the controller has read it.
 
+use crate::world::{ActionsWorld, OwnerReading};
 use ganglion_api::reasons::Reason;
 use ganglion_api::targets::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{DeploymentFact, Key, Owner, OwnerFact, ReplicaSetFact, StatefulSetFact, group};
-use ganglion_core::world::{OwnerReading, World};
+use ganglion_core::world::World;
 
 use super::context::Work;
 use super::scope::{Outlook, Scope, StartRefusal};
@@ -30,7 +31,7 @@ impl<'a> Holder<'a> {
         match &set.controller {
             None => Ok(Self::Set),
             Some(owner) if owner.kind == "Deployment" && group(&set.controller_version) == "apps" => {
-                let deployment = world.deployment(&Key::new(&set.id.key.namespace, &owner.name));
+                let deployment = world.get::<DeploymentFact>(&Key::new(&set.id.key.namespace, &owner.name));
                 deployment.map(Self::Deployment).ok_or(owner)
             }
             Some(owner) => Ok(Self::Other(owner, None)),

@@ -8,9 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::effect::{Effect, PodChange, Scalable, ScalableKind};
 use super::identity::slot_ids;
+use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{Identity, Key, Ledger, PodFact};
+use ganglion_core::facts::{DeploymentFact, Identity, Key, Ledger, PodFact, ReplicaSetFact, StatefulSetFact};
 use ganglion_core::world::World;
 
 /// Minimum time for which an object must be without its action before it counts as a leftover. It covers an action that
@@ -70,11 +71,13 @@ impl HiddenSlots<'_> {
 /// Workloads and ReplicaSets whose ledger names a slot that no action has. An action that has ended removes its ledger
 /// itself.
 fn ledgers(world: &World) -> Vec<(Identity, String, Option<Effect>)> {
-    let deployments = world.deployments().map(|one| (ScalableKind::Deployment, &one.id, &one.scale));
-    let sets = world.sets().map(|one| (ScalableKind::ReplicaSet, &one.id, &one.scale));
-    let stateful = world.stateful_sets().map(|one| (ScalableKind::StatefulSet, &one.id, &one.set.scale));
+    let deployments = world.all::<DeploymentFact>().map(|one| (ScalableKind::Deployment, &one.id, &one.scale));
+    let sets = world.all::<ReplicaSetFact>().map(|one| (ScalableKind::ReplicaSet, &one.id, &one.scale));
+    let stateful = world.all::<StatefulSetFact>().map(|one| (ScalableKind::StatefulSet, &one.id, &one.set.scale));
     let known = |slot: &str| {
-        world.actions().any(|action| action.status.iter().flat_map(|status| &status.slots).any(|one| one.id == slot))
+        world
+            .all::<WorkloadAction>()
+            .any(|action| action.status.iter().flat_map(|status| &status.slots).any(|one| one.id == slot))
     };
     deployments
         .chain(sets)
@@ -102,7 +105,7 @@ fn orphans(world: &World) -> impl Iterator<Item = (&PodFact, &str)> {
 fn cleanup(world: &World, pod: &PodFact) -> Option<Effect> {
     let id = pod.id.clone();
     if let Some(owner) = &pod.controller {
-        let set = world.set(&Key::new(id.key.namespace.clone(), owner.name.clone()));
+        let set = world.get::<ReplicaSetFact>(&Key::new(id.key.namespace.clone(), owner.name.clone()));
         let ours = pod.marks.cost.as_deref() == Some(marks::LOWEST_COST);
         let cost = if ours { set.and_then(template_cost) } else { pod.marks.cost.clone() };
         return Some(Effect::ChangePod { pod: id, change: PodChange::Unmark { cost } });
@@ -139,7 +142,7 @@ mod tests {
     }
 
     fn world(pods: Vec<PodFact>) -> World {
-        let mut world = World::default();
+        let mut world = crate::world::registered();
         for pod in pods {
             world.apply(pod, Origin::Watch);
         }
@@ -214,7 +217,7 @@ mod tests {
         let ledger = Ledger { slot: "slot".into(), undone: false, from: 3, to: 4, peers: vec![] };
         let id = Identity { key: Key::new("a", "set"), uid: "set".into(), version: "1".into() };
         let scale = ScaleFact { replicas: 4, ledger: Some(ledger.render()), ..ScaleFact::default() };
-        let mut world = World::default();
+        let mut world = crate::world::registered();
         world.apply(ReplicaSetFact { id, scale, ..ReplicaSetFact::default() }, Origin::Watch);
         let all = swept(&world);
         assert!(matches!(&all[..], [Effect::ClearLedger { workload }] if workload.id.uid == "set"), "{all:?}");

@@ -42,6 +42,7 @@ mod swap;
 #[cfg(test)]
 mod tests;
 mod victims;
+pub mod world;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -57,7 +58,7 @@ use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use ganglion_api::workload_action::status::{LIST_LIMIT, Plan, Slot, Step};
 use ganglion_api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
 use ganglion_core::conditions::Health;
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Key, ReceiptFact};
 use ganglion_core::namespaces::Namespaces;
 use ganglion_core::world::World;
 pub use holder::{NeededOwner, needed_owner};
@@ -65,6 +66,7 @@ use rank::NodeRanker;
 pub use refusal::refused;
 use scope::{Outlook, StartRefusal};
 use slot::SlotNext;
+use world::ActionsWorld;
 
 /// Time after an action is first noticed in which it may name an object that is not known yet. Both may have been
 /// created together, and watches of different kinds are not ordered.
@@ -184,7 +186,7 @@ fn before(ctx: &PlanContext) -> Option<Next> {
 /// Ends an action whose receipt proves that it already ran, as another object of this name.
 fn already_executed(ctx: &PlanContext) -> Option<Next> {
     let name = identity::receipt_name(ctx.action);
-    let receipt = ctx.world.receipt(&ctx.key(&name)).filter(|receipt| receipt.action_uid != ctx.id().uid)?;
+    let receipt = ctx.world.get::<ReceiptFact>(&ctx.key(&name)).filter(|receipt| receipt.action_uid != ctx.id().uid)?;
     let mut status = ctx.status.clone();
     status.slots.clear();
     status.receipt = Some(name.clone());
@@ -432,7 +434,7 @@ fn missing_receipt(ctx: &PlanContext) -> Option<NewReceipt> {
         return None;
     }
     let key = ctx.key(&identity::receipt_name(ctx.action));
-    if ctx.world.receipt(&key).is_some() {
+    if ctx.world.get::<ReceiptFact>(&key).is_some() {
         return None;
     }
     let id = ctx.id();

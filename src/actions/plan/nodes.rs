@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
 
+use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::NodeChoice;
 use ganglion_core::expression::{Expression, NodeView, PodsView, ResourceView};
@@ -279,7 +280,7 @@ mod tests {
     }
 
     fn assess(node: &NodeFact, pod: Value) -> Result<i64, Reason> {
-        let world = World::default();
+        let world = crate::world::registered();
         Nodes::new(&world, Timestamp::UNIX_EPOCH).assess(node, Some(&template(pod))).map_err(|(reason, _)| reason)
     }
 
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn replicas_that_ask_for_nothing_spread_all_the_same() {
-        let world = World::default();
+        let world = crate::world::registered();
         let mut nodes = Nodes::new(&world, Timestamp::UNIX_EPOCH);
         assert_eq!(nodes.assess(&node(), None), Ok(500));
         nodes.add("n1", Requests::default());
@@ -307,7 +308,7 @@ mod tests {
 
     #[test]
     fn what_is_on_its_way_takes_room() {
-        let world = World::default();
+        let world = crate::world::registered();
         let mut nodes = Nodes::new(&world, Timestamp::UNIX_EPOCH);
         let node = node();
         let pod = template(asking("1", "0"));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::world::ActionsWorld;
 use ganglion_api::targets::{NodeSource, Target};
 use ganglion_core::expression::Expression;
 use ganglion_core::facts::NodeFact;

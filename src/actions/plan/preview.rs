@@ -10,10 +10,11 @@ use super::effect::{Effect, Next};
 use super::explain::{cause, reason_of};
 use super::rank::NodeRanker;
 use super::{GRACE, Limits, identity, next, plan_text, verb};
+use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::Plan;
 use ganglion_api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
-use ganglion_core::facts::{Identity, Key};
+use ganglion_core::facts::{Identity, Key, ReceiptFact};
 use ganglion_core::layout::paragraph;
 use ganglion_core::world::{Fact, Origin, World};
 
@@ -73,7 +74,7 @@ pub fn preview(
     }
     // If a receipt exists, the mode stays as it is: only an action with `mode: Execute` reports that it already ran.
     let receipt = Key::new(&id.key.namespace, identity::receipt_name(&asked));
-    if world.receipt(&receipt).is_none() {
+    if world.get::<ReceiptFact>(&receipt).is_none() {
         asked.spec.mode = Mode::Plan;
     }
     world.apply(asked, Origin::Watch);

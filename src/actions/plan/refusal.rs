@@ -2,8 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::world::ActionsWorld;
 use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
-use ganglion_core::facts::{Identity, Key};
+use ganglion_core::facts::{Identity, Key, Ledger};
 use ganglion_core::world::World;
 
 use super::context::{PlanContext, Work};
@@ -11,7 +12,6 @@ use super::effect::{Effect, Next, PodChange, Refusal, RefusalKind};
 use super::rank::NoRanker;
 use super::slot::{self, SlotNext};
 use super::{Limits, NOTHING, QUEUE_PACE, already_executed, application, record, wait, with_slots};
-use ganglion_core::facts::Ledger;
 
 /// Delay after a refusal that only somebody else can resolve.
 const REFUSED_PACE: SignedDuration = SignedDuration::from_secs(10);

@@ -3,6 +3,7 @@
 //! The goal: the new pod is deleted, the old pod is back in its set, `spec.replicas` is restored, and no mark is left.
 //! As in the forward direction, a pod is added to the set only when another of its pods is marked for deletion.
 
+use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{Slot, Step};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

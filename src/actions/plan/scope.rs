@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_api::targets::WorkloadRef;
@@ -78,7 +79,7 @@ impl<'a> Scope<'a> {
         let key = Key::new(namespace, &workload.name);
         match (workload.api_version.as_str(), workload.kind.as_str()) {
             ("apps/v1", "Deployment") => {
-                let deployment = world.deployment(&key).filter(|deployment| !deployment.terminating);
+                let deployment = world.get::<DeploymentFact>(&key).filter(|deployment| !deployment.terminating);
                 let deployment = deployment.ok_or_else(|| missing(workload, namespace))?;
                 let set = current_set(world, deployment).ok_or_else(|| {
                     StartRefusal::soon(
@@ -89,11 +90,11 @@ impl<'a> Scope<'a> {
                 Ok(Self { set, holder: Holder::Deployment(deployment) })
             }
             ("apps/v1", "ReplicaSet") => {
-                let set = world.set(&key).filter(|set| !set.terminating);
+                let set = world.get::<ReplicaSetFact>(&key).filter(|set| !set.terminating);
                 Self::of_set(world, set.ok_or_else(|| missing(workload, namespace))?)
             }
             ("apps/v1", "StatefulSet") => {
-                let set = world.stateful_set(&key).filter(|set| !set.terminating);
+                let set = world.get::<StatefulSetFact>(&key).filter(|set| !set.terminating);
                 Ok(Self::of_stateful(set.ok_or_else(|| missing(workload, namespace))?))
             }
             (version, kind) if owns_no_sets(kind) => Err(unsupported(version, kind)),
@@ -128,7 +129,7 @@ impl<'a> Scope<'a> {
                 Err(StartRefusal::now(Reason::NotSupported, format!("pod {name} belongs to no workload; {advice}")))
             }
             Some(Owner { kind, name: set, .. }) if kind == "ReplicaSet" => {
-                let set = world.set(&Key::new(namespace, set)).ok_or_else(|| {
+                let set = world.get::<ReplicaSetFact>(&Key::new(namespace, set)).ok_or_else(|| {
                     StartRefusal::soon(
                         Reason::WorkloadNotFound,
                         format!("ReplicaSet {set} of pod {name} does not exist"),
@@ -138,7 +139,8 @@ impl<'a> Scope<'a> {
             }
             Some(Owner { kind, name: set, uid }) if kind == "StatefulSet" => {
                 // Other projects also have kinds of this name.
-                let known = world.stateful_set(&Key::new(namespace, set)).filter(|known| known.id.uid == *uid);
+                let known =
+                    world.get::<StatefulSetFact>(&Key::new(namespace, set)).filter(|known| known.id.uid == *uid);
                 let set = known.ok_or_else(|| {
                     StartRefusal::soon(
                         Reason::WorkloadNotFound,
@@ -179,11 +181,12 @@ impl<'a> Scope<'a> {
     pub fn of_slot(world: &'a World, namespace: &str, slot: &Slot) -> Option<Self> {
         let set = &slot.replica_set;
         if slot.is_stateful() {
-            let known = world.stateful_set(&Key::new(namespace, &set.name));
+            let known = world.get::<StatefulSetFact>(&Key::new(namespace, &set.name));
             return known.filter(|known| known.id.uid == set.uid && !known.terminating).map(Self::of_stateful);
         }
-        let set =
-            world.set(&Key::new(namespace, &set.name)).filter(|known| known.id.uid == set.uid && !known.terminating)?;
+        let set = world
+            .get::<ReplicaSetFact>(&Key::new(namespace, &set.name))
+            .filter(|known| known.id.uid == set.uid && !known.terminating)?;
         let holder = Holder::of(world, set).ok()?;
         if let Holder::Deployment(known) = holder {
             let is_same = set.controller.as_ref().is_some_and(|owner| owner.uid == known.id.uid);

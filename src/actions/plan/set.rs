@@ -7,14 +7,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::world::ActionsWorld;
 use ganglion_api::workload_action::status::{Slot, Step};
-use ganglion_core::facts::{Key, PodFact, ReplicaSetFact};
+use ganglion_core::facts::{Key, Ledger, PodFact, ReplicaSetFact};
 use ganglion_core::world::World;
 
 use super::apart;
 use super::holder::Holder;
 use super::scope::Scope;
-use ganglion_core::facts::Ledger;
 
 /// A pod that is older than the action by at most this time still counts as young. This covers clock differences
 /// between API servers, which write the creation times that are compared.

@@ -6,6 +6,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::targets::NodeSource;
 use ganglion_api::workload_action::count::MOST_REPLICAS;

@@ -65,11 +65,21 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The resourceVersion as a number, for comparison; 0 if it is not a number. Kubernetes 1.35 guarantees that
-    /// versions of one kind can be compared this way, and earlier servers with etcd behave the same.
+    /// The resourceVersion as a number; see [`order`].
     pub fn order(&self) -> u64 {
-        self.version.parse().unwrap_or(0)
+        order(&self.version)
     }
+
+    /// The object without a version, as a request of ours knows it that found it deleted.
+    pub fn unversioned(self) -> Self {
+        Self { version: String::new(), ..self }
+    }
+}
+
+/// A resourceVersion as a number, for comparison; 0 if it is not a number. Kubernetes 1.35 guarantees that versions of
+/// one kind can be compared this way, and earlier servers with etcd behave the same.
+pub fn order(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
 }
 
 impl From<&ObjectMeta> for Identity {

@@ -73,6 +73,11 @@ pub struct NodeFact {
 }
 
 impl NodeFact {
+    /// Whether the same selectors and names mean both nodes: a heartbeat changes neither labels nor addresses.
+    pub fn is_selected_like(&self, other: &Self) -> bool {
+        self.id.uid == other.id.uid && self.labels == other.labels && self.addresses == other.addresses
+    }
+
     /// Whether pods may be scheduled to the node, possibly only pods that tolerate a taint. False for control plane
     /// nodes whose role taint repels pods.
     pub fn takes_pods(&self) -> bool {

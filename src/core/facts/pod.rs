@@ -89,6 +89,13 @@ impl PodFact {
         Some((self.node.as_deref().filter(|_| !self.finished)?, self.hold))
     }
 
+    /// Preserves `terminating`, since a deletion is never undone. After an eviction of ours, the store marks the pod as
+    /// terminating before the watch reports it; meanwhile the watch reports the condition DisruptionTarget of a pod
+    /// that is not terminating yet.
+    pub fn stay_terminating(&mut self, stored: &Self) {
+        self.terminating |= stored.terminating && stored.id.uid == self.id.uid;
+    }
+
     /// Whether the pod counts for its ReplicaSet: neither finished nor being deleted.
     pub fn is_active(&self) -> bool {
         !self.terminating && !self.finished

@@ -139,7 +139,7 @@ impl From<StatefulSet> for StatefulSetFact {
             selector: selector_text(spec.as_ref().map(|spec| &spec.selector)),
             terminating,
             set: ReplicaSetFact {
-                id: Identity { version: String::new(), ..id.clone() },
+                id: id.clone().unversioned(),
                 labels: meta.labels.clone().unwrap_or_default(),
                 scale,
                 controller: Owner::controller_of(&meta),

@@ -1,8 +1,10 @@
-//! The state of the cluster as the planners see it: all facts, with indexes.
+//! The state of the cluster: facts of all kinds, and what products derive from them.
 //!
-//! Owns the facts of the process, which come from watches and from the answers to our own writes, and determines the
-//! objects that a change requeues. Independent of the origin of facts: the caches feed it from a cluster, the model
-//! from a simulated one.
+//! Owns the facts of the process, which come from watches and from the answers to our own writes. Independent of the
+//! origin of facts: the caches feed it from a cluster, the model from a simulated one. Knows no product: a product
+//! registers the kinds that it follows, keeps its indexes in a state of its own, determines the objects that a change
+//! requeues, and adds its queries by a trait (`src/*/plan/world.rs`). Here are only the queries that several products
+//! use.
 //!
 //! **Reads see our own writes.** The answer to a write is applied at once ([`Origin::Own`]). Watch events and answers
 //! that are older than the stored version are ignored, so a planner does not repeat an effect because a watch lags.
@@ -10,124 +12,91 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `table`, `list` | facts of one kind, which of two versions wins, objects that a complete list removes |
+//! | `table` | facts of one kind, which of two versions wins, objects that a complete list removes |
 //! | `tables` | the list of kinds |
+//! | `follow` | followers of changed facts, and their states |
 //! | `requeue` | the set of objects to requeue |
-//! | `cluster`, `stateful`, `autoscalers` | Kubernetes' own kinds: objects that a change requeues, and queries |
-//! | `actions`, `loops`, `nodes`, `pools`, `placement` | our own kinds: the same, by product |
-//! | `owners` | cached objects of kinds that are not watched |
-//! | `usage` | node usage from metrics.k8s.io, while an expression needs it |
+//! | `cluster` | pods, ReplicaSets, nodes and autoscalers: indexes and queries that several products use |
+//! | `keys` | an index: keys of objects by what they belong to |
 //! | `unreadable` | objects that do not parse |
-//! | `index`, `slots`, `expressions` | data derived from WorkloadActions and pods |
 
-mod actions;
-mod autoscalers;
 mod cluster;
-mod expressions;
-mod index;
-mod list;
-pub mod loops;
-pub mod nodes;
-mod owners;
-mod placement;
-mod pools;
+mod follow;
+mod keys;
 mod requeue;
-mod slots;
-mod stateful;
 mod table;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod unreadable;
-mod usage;
 
-use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::facts::{Identity, Key};
-pub use actions::{application_of, loop_of, loop_of_ended};
-use ganglion_api::workload_action::status::Slot;
-use index::Index;
-pub use list::Listing;
-use nodes::NodeIndex;
-pub use owners::OwnerReading;
-use owners::Owners;
-use placement::PlacementIndex;
-pub use placement::{Arrival, PodFailure, is_placed, wants_place};
-use pools::PoolIndex;
+use follow::{ByType, Followers};
+pub use follow::{Follows, State, is_another};
+pub use keys::KeysBy;
 pub use requeue::Requeue;
-use slots::Turns;
-pub use table::{Fact, Origin, Table};
-pub use tables::Stored;
+use table::Change;
+pub use table::{Fact, Listing, Origin, Table};
 use tables::Tables;
 pub use unreadable::Unreadable;
-use usage::MeasuredUsage;
-pub use usage::NodeUse;
 
 /// The cached state of the cluster.
-#[derive(Debug, Default)]
 pub struct World {
     tables: Tables,
-    /// Slots that are being written to the status of their action.
-    reserved: HashMap<Key, Vec<Slot>>,
-    turns: Turns,
-    /// Time at which this process first planned each action, by uid.
-    noticed: HashMap<String, Timestamp>,
-    /// Time at which a watch of workloads or their pods last broke.
-    broken: Option<Timestamp>,
-    index: Index,
-    owners: Owners,
-    usage: MeasuredUsage,
-    nodes: NodeIndex,
-    pools: PoolIndex,
-    placement: PlacementIndex,
+    /// [`Followers`] of each kind.
+    followers: ByType,
+    /// States of the followers.
+    states: ByType,
 }
 
-/// A fact whose changes requeue objects.
-pub trait Indexed: Stored {
-    /// Updates the indexes and returns the objects to requeue. At least one of `old` and `new` is set.
-    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue;
-
-    /// Copies state of the stored version that a newer version of the object cannot undo.
-    fn follow(&mut self, _known: &Self) {}
-
-    /// Called when the watch of this kind broke.
-    fn interrupted(_world: &mut World, _at: Timestamp) {}
+impl Default for World {
+    /// An empty world that no product follows.
+    fn default() -> Self {
+        let mut world = Self { tables: Tables::default(), followers: ByType::default(), states: ByType::default() };
+        cluster::register(&mut world);
+        world
+    }
 }
 
+impl fmt::Debug for World {
+    /// Prints no content: it may be as large as a cluster.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").finish_non_exhaustive()
+    }
+}
+
+/// Facts and their versions.
 impl World {
     /// Stores a created or changed object, and returns the objects to requeue: none if nothing changed that a planner
     /// reads.
-    pub fn apply<F: Indexed>(&mut self, mut fact: F, origin: Origin) -> Requeue {
-        if let Some(known) = F::table(self).get(&fact.id().key) {
-            fact.follow(known);
+    pub fn apply<F: Fact>(&mut self, mut fact: F, origin: Origin) -> Requeue {
+        if let Some(stored) = F::table(self).get(&fact.key()) {
+            fact.follow(stored);
         }
         let change = F::table_mut(self).put(fact, origin);
-        match change.sides() {
-            Some((old, new)) => F::changed(self, old, new),
-            None => Requeue::none(),
-        }
+        self.changed(&change)
     }
 
     /// Removes an object that a watch reported deleted at this version, or that a request of ours found deleted (no
     /// version).
-    pub fn remove<F: Indexed>(&mut self, id: &Identity) -> Requeue {
+    pub fn remove<F: Fact>(&mut self, id: &Identity) -> Requeue {
         let change = F::table_mut(self).take(id);
-        match change.sides() {
-            Some((old, new)) => F::changed(self, old, new),
-            None => Requeue::none(),
-        }
+        self.changed(&change)
     }
 
     /// Starts a list of one kind, for one namespace or all. Call it before the request.
-    pub fn begin_list<F: Indexed>(&self, namespace: Option<&str>) -> Listing<F> {
+    pub fn begin_list<F: Fact>(&self, namespace: Option<&str>) -> Listing<F> {
         F::table(self).begin_list(namespace)
     }
 
     /// Stores a complete list and removes objects that it does not contain: after a broken watch, the list is the only
     /// evidence of their deletion; see [`Listing`].
-    pub fn end_list<F: Indexed>(&mut self, list: Listing<F>) -> Requeue {
+    pub fn end_list<F: Fact>(&mut self, list: Listing<F>) -> Requeue {
         let mut requeue = Requeue::none();
         for id in F::table_mut(self).vanished(&list) {
             requeue.extend(self.remove::<F>(&id));
@@ -142,22 +111,71 @@ impl World {
     }
 
     /// The facts of one kind.
-    pub fn table<F: Stored>(&self) -> &Table<F> {
+    pub fn table<F: Fact>(&self) -> &Table<F> {
         F::table(self)
     }
 
+    /// The fact with this key. [`Table::get`] returns it shared.
+    pub fn get<F: Fact>(&self, key: &Key) -> Option<&F> {
+        F::table(self).get(key).map(Arc::as_ref)
+    }
+
+    /// The facts of one kind, by key.
+    pub fn all<F: Fact>(&self) -> impl Iterator<Item = &F> {
+        F::table(self).values().map(Arc::as_ref)
+    }
+
+    /// The facts of one kind in one namespace, by name.
+    pub fn within<F: Fact>(&self, namespace: &str) -> impl Iterator<Item = &F> {
+        F::table(self).within(namespace).map(Arc::as_ref)
+    }
+
     /// Records that the API server does not serve this kind, or does not allow the operator to read it.
-    pub fn unavailable<F: Stored>(&mut self) {
+    pub fn unavailable<F: Fact>(&mut self) {
         F::table_mut(self).unavailable();
     }
 
+    /// Records that a watch of this kind broke: the watches of other controllers may have broken, too.
+    pub fn watch_broke<F: Fact>(&mut self, at: Timestamp) {
+        F::table_mut(self).watch_broke(at);
+    }
+
     /// Stores an object whose newest version does not parse, and returns the objects to requeue.
-    pub fn put_unreadable<F: Stored>(&mut self, object: Unreadable) -> Requeue {
+    pub fn put_unreadable<F: Fact>(&mut self, object: Unreadable) -> Requeue {
         F::table_mut(self).put_unreadable(object).map_or_else(Requeue::none, Requeue::one::<F>)
     }
 
     /// Number of cached objects of each kind.
     pub fn counts(&self) -> Vec<(&'static str, usize)> {
         self.tables.counts()
+    }
+}
+
+/// Followers and their states.
+impl World {
+    /// Registers a follower of this kind. Registering it twice has no effect.
+    pub fn follow<S: Follows<F>, F: Fact>(&mut self) {
+        self.states.ensure::<S>();
+        if let Some(followers) = self.followers.ensure::<Followers<F>>() {
+            followers.add::<S>();
+        }
+    }
+
+    /// The state of a follower; empty if the follower is not registered.
+    pub fn state<S: State>(&self) -> &S {
+        self.states.get().unwrap_or_else(|| S::empty())
+    }
+
+    /// The state of a follower, mutable; None if the follower is not registered.
+    pub fn state_mut<S: State>(&mut self) -> Option<&mut S> {
+        self.states.get_mut()
+    }
+
+    /// Updates the states of all followers, and returns the objects to requeue.
+    fn changed<F: Fact>(&mut self, change: &Change<F>) -> Requeue {
+        let Some((old, new)) = change.sides() else { return Requeue::none() };
+        let Some(followers) = self.followers.get::<Followers<F>>() else { return Requeue::none() };
+        followers.update(&mut self.states, old, new);
+        followers.requeue(self, old, new)
     }
 }

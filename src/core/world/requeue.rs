@@ -33,7 +33,11 @@ impl Requeue {
 
     /// Adds other objects.
     pub fn extend(&mut self, others: Self) {
-        self.0.extend(others.0);
+        if self.0.is_empty() {
+            self.0 = others.0;
+        } else {
+            self.0.extend(others.0);
+        }
     }
 
     /// Removes this object: its own reconcile is running and plans again anyway.

@@ -1,12 +1,15 @@
-//! The facts of one kind, by key, and the rules for which of two versions wins.
+//! The facts of one kind, by key: which of two versions wins, and which objects a complete list removes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::Unreadable;
-use super::list::Listing;
-use crate::facts::{Identity, Key};
+use jiff::Timestamp;
+
+use super::World;
+use super::unreadable::Unreadable;
+use crate::facts::{Identity, Key, order};
 
 /// Source of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,16 +20,30 @@ pub enum Origin {
     Own,
 }
 
-/// A fact that a [`Table`] can store.
+/// A fact with a table in the [`World`].
 pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
     /// Name of the kind in metrics, logs and [`Requeue`](super::Requeue).
     const KIND: &'static str;
-    /// Identity and version of the object.
-    fn id(&self) -> Identity;
+    /// Key of the object.
+    fn key(&self) -> Cow<'_, Key>;
+    /// uid of the object. Not `uid`, which kube uses for objects.
+    fn unique_id(&self) -> &str;
+    /// Version of the object; empty if it has none.
+    fn version(&self) -> &str;
     /// Version of the object, mutable.
     fn version_mut(&mut self) -> &mut String;
+    /// Identity and version of the object.
+    fn id(&self) -> Identity {
+        Identity { key: self.key().into_owned(), uid: self.unique_id().to_owned(), version: self.version().to_owned() }
+    }
     /// Drops data that is not used.
     fn slim(&mut self) {}
+    /// Copies state of the stored version that a newer version of the object cannot undo.
+    fn follow(&mut self, _stored: &Self) {}
+    /// Table of the kind.
+    fn table(world: &World) -> &Table<Self>;
+    /// Table of the kind, mutable.
+    fn table_mut(world: &mut World) -> &mut Table<Self>;
 }
 
 /// Effect of a new version on the table.
@@ -73,7 +90,7 @@ fn bound<K: Eq + Hash, V>(entries: &mut HashMap<K, V>, version: impl Fn(&V) -> u
 
 /// Whether the facts differ only in their version.
 fn alike<T: Fact>(old: &T, new: &mut T) -> bool {
-    let version = std::mem::replace(new.version_mut(), old.id().version);
+    let version = std::mem::replace(new.version_mut(), old.version().to_owned());
     let alike = old == new;
     *new.version_mut() = version;
     alike
@@ -94,6 +111,8 @@ pub struct Table<T> {
     unreadable: BTreeMap<Key, Arc<Unreadable>>,
     /// The API server does not serve the kind, or does not allow the operator to read it.
     unavailable: bool,
+    /// Time at which a watch of the kind last broke.
+    broken: Option<Timestamp>,
 }
 
 impl<T> Default for Table<T> {
@@ -105,6 +124,7 @@ impl<T> Default for Table<T> {
             unconfirmed: BTreeSet::new(),
             unreadable: BTreeMap::new(),
             unavailable: false,
+            broken: None,
         }
     }
 }
@@ -158,13 +178,23 @@ impl<T: Fact> Table<T> {
         self.unavailable = true;
     }
 
+    /// Records that a watch of the kind broke.
+    pub(super) fn watch_broke(&mut self, at: Timestamp) {
+        self.broken = self.broken.max(Some(at));
+    }
+
+    /// Time at which a watch of the kind last broke.
+    pub fn watch_broke_at(&self) -> Option<Timestamp> {
+        self.broken
+    }
+
     /// Stores an object whose newest version does not parse. Its last fact stays. Returns its key, unless a newer
     /// version is stored.
     pub(super) fn put_unreadable(&mut self, object: Unreadable) -> Option<Key> {
         let id = object.id();
-        let known = self.unreadable.get(&id.key).map(|known| known.id());
-        let fact = self.items.get(&id.key).map(|fact| fact.id());
-        if known.into_iter().chain(fact).any(|known| known.order() > id.order()) {
+        let known = self.unreadable.get(&id.key).map(|known| known.id().order());
+        let fact = self.items.get(&id.key).map(|fact| order(fact.version()));
+        if known.max(fact).is_some_and(|known| known > id.order()) {
             return None;
         }
         self.unreadable.insert(id.key.clone(), Arc::new(object));
@@ -182,7 +212,7 @@ impl<T: Fact> Table<T> {
     pub(super) fn begin_list(&self, namespace: Option<&str>) -> Listing<T> {
         let within = |key: &&Key| namespace.is_none_or(|namespace| key.namespace == namespace);
         let known = self.items.iter().filter(|(key, _)| within(key));
-        let known = known.map(|(key, item)| (key.clone(), item.id().version)).collect();
+        let known = known.map(|(key, item)| (key.clone(), item.version().to_owned())).collect();
         let gone = self.gone.iter().filter(|(key, _)| within(key)).map(|(key, gone)| (key.clone(), gone.uid.clone()));
         Listing::new(namespace.map(str::to_owned), known, gone.collect())
     }
@@ -196,9 +226,8 @@ impl<T: Fact> Table<T> {
         // The list is newer than those answers, so these objects cannot reappear.
         self.gone.retain(|key, gone| list.gone.get(key) != Some(&gone.uid));
         let unlisted = list.known.iter().filter(|(key, _)| !list.has(key));
-        let same =
-            |(key, version): (&Key, &String)| Some(self.items.get(key)?.id()).filter(|id| id.version == *version);
-        unlisted.filter_map(same).collect()
+        let same = |(key, version): (&Key, &String)| self.items.get(key).filter(|item| item.version() == version);
+        unlisted.filter_map(same).map(|item| item.id()).collect()
     }
 
     /// Records that the watch has reported all changes in this namespace up to this version.
@@ -233,7 +262,7 @@ impl<T: Fact> Table<T> {
         }
         // This also covers another uid: an answer about a deleted object may arrive after the watch event of its
         // successor.
-        if old.as_ref().is_some_and(|old| old.id().order() > id.order()) {
+        if old.as_ref().is_some_and(|old| order(old.version()) > id.order()) {
             return Change::None;
         }
         // The object is known to be deleted; the watch lags.
@@ -244,13 +273,13 @@ impl<T: Fact> Table<T> {
             Origin::Watch => {
                 self.unconfirmed.remove(&id.key);
             }
-            Origin::Own if old.as_ref().is_none_or(|old| old.id().version != id.version) => {
+            Origin::Own if old.as_ref().is_none_or(|old| old.version() != id.version) => {
                 self.unconfirmed.insert(id.key.clone());
             }
             Origin::Own => {}
         }
         let unchanged = old.as_ref().is_some_and(|old| alike(&**old, &mut fact));
-        if unchanged && old.as_ref().is_some_and(|old| old.id().version == id.version) {
+        if unchanged && old.as_ref().is_some_and(|old| old.version() == id.version) {
             // The watch event of our own write: keep the stored fact, which is shared.
             return Change::None;
         }
@@ -265,10 +294,9 @@ impl<T: Fact> Table<T> {
         self.unreadable.remove(&id.key);
         if id.version.is_empty() {
             // Not needed if the watch has already reported the deletion.
-            let known = self.items.get(&id.key).map(|item| item.id()).filter(|known| known.uid == id.uid);
-            if let Some(known) = known {
-                let version = known.order();
-                self.gone.insert(known.key, Gone { uid: known.uid, version });
+            if let Some(item) = self.items.get(&id.key).filter(|item| item.unique_id() == id.uid) {
+                let version = order(item.version());
+                self.gone.insert(id.key.clone(), Gone { uid: id.uid.clone(), version });
                 bound(&mut self.gone, |gone| gone.version);
             }
         } else if self.gone.get(&id.key).is_some_and(|gone| gone.uid == id.uid) {
@@ -276,13 +304,54 @@ impl<T: Fact> Table<T> {
         }
         match self.items.get(&id.key) {
             // The object was deleted and recreated, and the new one is already stored from our own write.
-            Some(item) if item.id().uid != id.uid && item.id().order() > id.order() => Change::None,
+            Some(item) if item.unique_id() != id.uid && order(item.version()) > id.order() => Change::None,
             Some(_) => {
                 self.unconfirmed.remove(&id.key);
                 Change::Sides(self.items.remove(&id.key), None)
             }
             None => Change::None,
         }
+    }
+}
+
+/// A list of one kind in progress: the objects cached before the request, and the objects received so far.
+///
+/// `kube::runtime::watcher` reports neither the version of a list nor the time of its snapshot. So the list is compared
+/// with the objects cached before the request: an object that was cached then, has not changed since and is missing in
+/// the list, has been deleted. Objects that our own requests changed meanwhile stay, and are looked up once the list is
+/// complete ([`Table::unconfirmed`]).
+#[derive(Debug)]
+pub struct Listing<F> {
+    /// The listed namespace; None for all namespaces.
+    namespace: Option<String>,
+    /// Versions of the objects that were cached before the request.
+    known: HashMap<Key, String>,
+    /// uids of the objects that our own requests had found deleted.
+    gone: HashMap<Key, String>,
+    pub(super) unreadable: Vec<Unreadable>,
+    pub(super) facts: Vec<F>,
+    listed: HashSet<Key>,
+}
+
+impl<F: Fact> Listing<F> {
+    fn new(namespace: Option<String>, known: HashMap<Key, String>, gone: HashMap<Key, String>) -> Self {
+        Self { namespace, known, gone, unreadable: Vec::new(), facts: Vec::new(), listed: HashSet::new() }
+    }
+
+    /// Adds an object of the list.
+    pub fn add(&mut self, fact: F) {
+        self.listed.insert(fact.key().into_owned());
+        self.facts.push(fact);
+    }
+
+    /// Adds an object of the list that does not parse.
+    pub fn add_unreadable(&mut self, object: Unreadable) {
+        self.listed.insert(object.id().key);
+        self.unreadable.push(object);
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.listed.contains(key)
     }
 }
 
@@ -342,7 +411,7 @@ mod tests {
     fn taking_out_without_a_version_is_no_word_of_the_watch() {
         let mut table = Table::default();
         table.put(pod("a", "one", "1", 50), Origin::Own);
-        table.take(&Identity { version: String::new(), ..pod("a", "one", "1", 0).id });
+        table.take(&pod("a", "one", "1", 0).id.unversioned());
         assert!(!is_there(&table, "a", "one"));
         table.put(pod("a", "two", "2", 40), Origin::Own);
         assert!(is_there(&table, "a", "two"));
@@ -358,7 +427,7 @@ mod tests {
             table.take(&pod(&namespace, "one", &uid, number(index * 10 + 1)).id);
             // A ghost: the watch reported its deletion before it was stored.
             table.put(pod("ghosts", &uid, &uid, number(index * 10 + 2)), Origin::Own);
-            table.take(&Identity { version: String::new(), ..pod("ghosts", &uid, &uid, 0).id });
+            table.take(&pod("ghosts", &uid, &uid, 0).id.unversioned());
         }
         assert!(table.is_empty());
         assert!(table.seen.len() <= 2 * REMEMBERED && table.gone.len() <= 2 * REMEMBERED);

@@ -1,15 +1,15 @@
 //! The tables of the world: one per kind.
 //!
-//! A new kind needs one line here and an impl of [`Indexed`](super::Indexed), which determines the objects that a
-//! change requeues.
+//! A new kind needs one line here. The products that it concerns follow it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kube::Resource;
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
 use super::World;
 use super::table::{Fact, Table};
 use crate::facts::{
-    BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Identity, NodeFact, OutsidePodFact, PinBindingFact,
+    BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Key, NodeFact, OutsidePodFact, PinBindingFact,
     PinPolicyFact, PodFact, ReceiptFact, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSetFact, VolumeFact,
     VpaFact,
 };
@@ -24,22 +24,14 @@ use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 
-/// A fact with a table in the world.
-pub trait Stored: Fact {
-    /// Table of the kind.
-    fn table(world: &World) -> &Table<Self>;
-    /// Table of the kind, mutable.
-    fn table_mut(world: &mut World) -> &mut Table<Self>;
-}
-
 macro_rules! tables {
-    (facts { $($fact:ident: $type:ty = $kind:literal,)* }
-     objects { $($object:ident: $whole:ty = $name:literal,)* }) => {
+    (facts { $($fact:ident: $type:ty = $kind:literal $(, follow $follow:path)?;)* }
+     objects { $($object:ident: $whole:ty = $name:literal;)* }) => {
         /// All tables.
-        #[derive(Debug, Default)]
+        #[derive(Default)]
         pub struct Tables {
-            $(pub $fact: Table<$type>,)*
-            $(pub $object: Table<$whole>,)*
+            $($fact: Table<$type>,)*
+            $($object: Table<$whole>,)*
         }
 
         impl Tables {
@@ -51,18 +43,40 @@ macro_rules! tables {
 
         $(impl Fact for $type {
             const KIND: &'static str = $kind;
-            fn id(&self) -> Identity {
-                self.id.clone()
+            fn key(&self) -> Cow<'_, Key> {
+                Cow::Borrowed(&self.id.key)
+            }
+            fn unique_id(&self) -> &str {
+                &self.id.uid
+            }
+            fn version(&self) -> &str {
+                &self.id.version
             }
             fn version_mut(&mut self) -> &mut String {
                 &mut self.id.version
+            }
+            $(fn follow(&mut self, stored: &Self) {
+                $follow(self, stored);
+            })?
+            fn table(world: &World) -> &Table<Self> {
+                &world.tables.$fact
+            }
+            fn table_mut(world: &mut World) -> &mut Table<Self> {
+                &mut world.tables.$fact
             }
         })*
 
         $(impl Fact for $whole {
             const KIND: &'static str = $name;
-            fn id(&self) -> Identity {
-                self.meta().into()
+            fn key(&self) -> Cow<'_, Key> {
+                let ObjectMeta { namespace, name, .. } = &self.metadata;
+                Cow::Owned(Key::new(namespace.clone().unwrap_or_default(), name.clone().unwrap_or_default()))
+            }
+            fn unique_id(&self) -> &str {
+                self.metadata.uid.as_deref().unwrap_or_default()
+            }
+            fn version(&self) -> &str {
+                self.metadata.resource_version.as_deref().unwrap_or_default()
             }
             fn version_mut(&mut self) -> &mut String {
                 self.metadata.resource_version.get_or_insert_default()
@@ -71,17 +85,11 @@ macro_rules! tables {
                 let fields = self.metadata.managed_fields.take();
                 self.metadata.managed_fields = fields.and_then(first_manager).map(|first| vec![first]);
             }
-        })*
-
-        tables!(@stored $($fact: $type,)* $($object: $whole,)*);
-    };
-    (@stored $($field:ident: $type:ty,)*) => {
-        $(impl Stored for $type {
             fn table(world: &World) -> &Table<Self> {
-                &world.tables.$field
+                &world.tables.$object
             }
             fn table_mut(world: &mut World) -> &mut Table<Self> {
-                &mut world.tables.$field
+                &mut world.tables.$object
             }
         })*
     };
@@ -101,33 +109,33 @@ fn first_manager(fields: Vec<ManagedFieldsEntry>) -> Option<ManagedFieldsEntry> 
 
 tables! {
     facts {
-        pods: PodFact = "Pod",
-        outside_pods: OutsidePodFact = "OutsidePod",
-        nodes: NodeFact = "Node",
-        sets: ReplicaSetFact = "ReplicaSet",
-        deployments: DeploymentFact = "Deployment",
-        stateful_sets: StatefulSetFact = "StatefulSet",
-        pin_policies: PinPolicyFact = "MutatingAdmissionPolicy",
-        pin_bindings: PinBindingFact = "MutatingAdmissionPolicyBinding",
-        claims: ClaimFact = "PersistentVolumeClaim",
-        volumes: VolumeFact = "PersistentVolume",
-        config_maps: ConfigMapFact = "ConfigMap",
-        budgets: BudgetFact = "PodDisruptionBudget",
-        services: ServiceFact = "Service",
-        hpas: HpaFact = "HorizontalPodAutoscaler",
-        scaled_objects: ScaledObjectFact = "ScaledObject",
-        vpas: VpaFact = "VerticalPodAutoscaler",
-        receipts: ReceiptFact = "WorkloadActionReceipt",
+        pods: PodFact = "Pod", follow PodFact::stay_terminating;
+        outside_pods: OutsidePodFact = "OutsidePod";
+        nodes: NodeFact = "Node";
+        sets: ReplicaSetFact = "ReplicaSet";
+        deployments: DeploymentFact = "Deployment";
+        stateful_sets: StatefulSetFact = "StatefulSet";
+        pin_policies: PinPolicyFact = "MutatingAdmissionPolicy";
+        pin_bindings: PinBindingFact = "MutatingAdmissionPolicyBinding";
+        claims: ClaimFact = "PersistentVolumeClaim";
+        volumes: VolumeFact = "PersistentVolume";
+        config_maps: ConfigMapFact = "ConfigMap";
+        budgets: BudgetFact = "PodDisruptionBudget";
+        services: ServiceFact = "Service";
+        hpas: HpaFact = "HorizontalPodAutoscaler";
+        scaled_objects: ScaledObjectFact = "ScaledObject";
+        vpas: VpaFact = "VerticalPodAutoscaler";
+        receipts: ReceiptFact = "WorkloadActionReceipt";
     }
     objects {
-        actions: WorkloadAction = "WorkloadAction",
-        loops: ClosedLoop = "ClosedLoop",
-        monitorings: Monitoring = "Monitoring",
-        decisions: Decision = "Decision",
-        executions: Execution = "Execution",
-        node_configs: NodeConfig = "NodeConfig",
-        node_config_templates: NodeConfigTemplate = "NodeConfigTemplate",
-        swarm_pools: SwarmPool = "SwarmPool",
-        placement_policies: PlacementPolicy = "PlacementPolicy",
+        actions: WorkloadAction = "WorkloadAction";
+        loops: ClosedLoop = "ClosedLoop";
+        monitorings: Monitoring = "Monitoring";
+        decisions: Decision = "Decision";
+        executions: Execution = "Execution";
+        node_configs: NodeConfig = "NodeConfig";
+        node_config_templates: NodeConfigTemplate = "NodeConfigTemplate";
+        swarm_pools: SwarmPool = "SwarmPool";
+        placement_policies: PlacementPolicy = "PlacementPolicy";
     }
 }

@@ -1,6 +1,7 @@
 //! Figures of loops that people watch over time, read off the world on request: a deleted loop has none. Knows no
 //! metrics format.
 
+use crate::world::LoopsWorld;
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::decision::Counter;
@@ -56,9 +57,9 @@ mod tests {
 
     use super::*;
     use ganglion_api::monitoring::Monitoring;
-    use ganglion_core::world::{Fact, Indexed, Origin};
+    use ganglion_core::world::{Fact, Origin};
 
-    fn put<F: Indexed + serde::de::DeserializeOwned>(world: &mut World, object: serde_json::Value) {
+    fn put<F: Fact + serde::de::DeserializeOwned>(world: &mut World, object: serde_json::Value) {
         let _ = world.apply(serde_json::from_value::<F>(object).unwrap(), Origin::Watch);
     }
 
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_figures_of_loops_are_bounded_and_go_with_them() {
-        let mut world = World::default();
+        let mut world = crate::world::registered();
         for name in ["a", "b", "c"] {
             looped(&mut world, name);
         }

@@ -50,6 +50,7 @@ pub mod rung;
 pub mod sources;
 pub mod tuning;
 pub mod validate;
+pub mod world;
 
 #[cfg(test)]
 mod tests;

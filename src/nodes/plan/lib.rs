@@ -19,3 +19,4 @@ pub mod report;
 pub mod template;
 #[cfg(test)]
 mod tests;
+pub mod world;

@@ -22,7 +22,7 @@ use ganglion_api::foreign::{ScaledObject, VerticalPodAutoscaler};
 use ganglion_api::monitoring::Monitoring;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_core::facts::{DeploymentFact, HpaFact, NodeFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, VpaFact};
-use ganglion_core::world::{Indexed, Origin};
+use ganglion_core::world::{Fact, Origin};
 use ganglion_loops_plan::check::CheckReport;
 use ganglion_runtime::store::Store;
 
@@ -103,14 +103,14 @@ impl Surroundings<'_> {
         }
     }
 
-    async fn list<K: Listed, F: Indexed + From<K>>(&self, report: &mut CheckReport) {
+    async fn list<K: Listed, F: Fact + From<K>>(&self, report: &mut CheckReport) {
         self.load::<K, F>(&Api::namespaced(self.client.clone(), self.namespace), report).await;
     }
 
     async fn load<K, F>(&self, api: &Api<K>, report: &mut CheckReport)
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
-        F: Indexed + From<K>,
+        F: Fact + From<K>,
     {
         match api.list(&ListParams::default()).await {
             Ok(list) => list.items.into_iter().for_each(|one| self.store.apply(F::from(one), Origin::Watch)),
@@ -120,7 +120,7 @@ impl Surroundings<'_> {
         }
     }
 
-    async fn get<K: Listed, F: Indexed + From<K>>(&self, name: &str, report: &mut CheckReport) {
+    async fn get<K: Listed, F: Fact + From<K>>(&self, name: &str, report: &mut CheckReport) {
         let api: Api<K> = Api::namespaced(self.client.clone(), self.namespace);
         match api.get_opt(name).await {
             Ok(found) => found.into_iter().for_each(|one| self.store.apply(F::from(one), Origin::Watch)),

@@ -22,7 +22,7 @@ async fn started() -> (std::net::SocketAddr, CancellationToken, tokio::task::Joi
     let metrics = Metrics::new();
     let stop = CancellationToken::new();
     let options = WatchOptions { namespaces: vec![], timeout: Duration::from_secs(1) };
-    let store = Store::default();
+    let store = Store::new(crate::operator::world::world());
     let mut feeds = Feeds::new(&Client::new(idle, "default"), options, store.clone(), metrics.clone(), stop.clone());
     crate::operator::kinds::feed(&mut feeds);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

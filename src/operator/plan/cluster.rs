@@ -18,6 +18,7 @@ use super::Error;
 use crate::operator::settings::Settings;
 use ganglion_actions::{owners, usage};
 use ganglion_actions_plan::needed_owner;
+use ganglion_actions_plan::world::ActionsWorld;
 use ganglion_api::foreign::{MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding};
 use ganglion_api::marks;
 use ganglion_api::node_config::NodeConfig;
@@ -28,8 +29,9 @@ use ganglion_core::facts::{
     BudgetFact, ClaimFact, DeploymentFact, HpaFact, Identity, Key, NodeFact, PinBindingFact, PinPolicyFact, PodFact,
     ReceiptFact, ReplicaSet, ReplicaSetFact, ServiceFact, StatefulSet, StatefulSetFact, VolumeFact,
 };
-use ganglion_core::world::{Indexed, Origin};
+use ganglion_core::world::{Fact, Origin};
 use ganglion_placement::cache::PlacementCache;
+use ganglion_placement_plan::world::PlacementWorld;
 use ganglion_runtime as runtime;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::guard::Guard;
@@ -96,7 +98,7 @@ impl ClusterReader<'_> {
     /// Reads whether the cluster can bind pods of StatefulSets to a given node. Users rarely have the permission to
     /// read that; then the component is assumed to be installed.
     async fn pins(self) -> Result<Option<String>, Error> {
-        if self.store.read(|world| world.stateful_sets().next().is_none()) {
+        if self.store.read(|world| world.all::<StatefulSetFact>().next().is_none()) {
             return Ok(None);
         }
         let (policies, bindings) = tokio::try_join!(
@@ -130,7 +132,7 @@ impl ClusterReader<'_> {
             self.all::<PersistentVolume, VolumeFact>(),
         )?;
         // Volumes matter only for StatefulSets.
-        let volumes = volumes.filter(|_| self.store.read(|world| world.stateful_sets().next().is_some()));
+        let volumes = volumes.filter(|_| self.store.read(|world| world.all::<StatefulSetFact>().next().is_some()));
         let kinds = [
             ("StatefulSets", stateful),
             ("PersistentVolumeClaims", claims),
@@ -147,7 +149,7 @@ impl ClusterReader<'_> {
     async fn wide<K, F>(self, namespaces: &BTreeSet<&str>) -> Result<Extent, Error>
     where
         K: Readable + Resource<Scope = NamespaceResourceScope>,
-        F: Indexed + From<K>,
+        F: Fact + From<K>,
     {
         let Some(words) = self.all::<K, F>().await? else { return Ok(Extent::Everywhere) };
         for namespace in namespaces {
@@ -158,19 +160,19 @@ impl ClusterReader<'_> {
         Ok(Extent::Here(words))
     }
 
-    async fn all<K: Readable, F: Indexed + From<K>>(self) -> Result<ListRefusal, Error> {
+    async fn all<K: Readable, F: Fact + From<K>>(self) -> Result<ListRefusal, Error> {
         self.list::<K, F>(Api::all(self.client.clone())).await
     }
 
     async fn within<K, F>(self, namespace: &str) -> Result<ListRefusal, Error>
     where
         K: Readable + Resource<Scope = NamespaceResourceScope>,
-        F: Indexed + From<K>,
+        F: Fact + From<K>,
     {
         self.list::<K, F>(Api::namespaced(self.client.clone(), namespace)).await
     }
 
-    async fn list<K: Readable, F: Indexed + From<K>>(self, api: Api<Guard<K>>) -> Result<ListRefusal, Error> {
+    async fn list<K: Readable, F: Fact + From<K>>(self, api: Api<Guard<K>>) -> Result<ListRefusal, Error> {
         let take = |Guard(object): Guard<K>| {
             // An object that cannot be parsed is skipped: the planner does not see it either.
             if let Ok(object) = object {

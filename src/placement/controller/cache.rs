@@ -20,6 +20,7 @@ use ganglion_placement_plan::learned::{LearnedRewards, LearnedValues};
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::question::{PlacedPod, PlacementQuestion, Siblings};
 use ganglion_placement_plan::record::NodeRecord;
+use ganglion_placement_plan::world::PlacementWorld;
 use ganglion_runtime::store::Store;
 use ganglion_runtime::watch::Readiness;
 

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use super::learned::DemandLearner;
 use super::pigeon::PigeonNode;
 use super::record::NodeRecord;
-use ganglion_core::facts::Requests;
+use crate::world::PlacementWorld;
+use ganglion_core::facts::{Key, NodeFact, Requests};
 use ganglion_core::world::World;
 
 /// Records of all nodes, with learned demand.
@@ -52,7 +53,7 @@ impl Inventory {
     }
 
     fn update(&mut self, world: &World, name: &str) {
-        let record = world.shared_node(name).map(|node| NodeRecord::from_world(world, node));
+        let record = world.table::<NodeFact>().get(&Key::new("", name)).map(|node| NodeRecord::from_world(world, node));
         let known = self.places.get(name).copied();
         if record.is_none() && known.is_none() {
             return;

@@ -44,3 +44,4 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 pub mod wire;
+pub mod world;

@@ -10,7 +10,7 @@ use super::learned::LearnedRewards;
 use super::pigeon::LearnedDemand;
 use super::record::{NodeRecord, SampleRules};
 use ganglion_api::placement_policy::DEFAULT_SCHEDULER;
-use ganglion_core::facts::{Key, Owner, Requests, SPREAD_RATE, cores, requests};
+use ganglion_core::facts::{Key, Owner, ReplicaSetFact, Requests, SPREAD_RATE, cores, requests};
 use ganglion_core::world::World;
 
 /// Key of the taint and of the label of control plane nodes.
@@ -74,7 +74,9 @@ impl Siblings {
     /// Siblings in the ReplicaSet that controls the pod; None if no cached ReplicaSet does.
     pub fn from_world(world: &World, pod: &PlacedPod) -> Option<Self> {
         let owner = pod.controller.as_ref().filter(|owner| owner.kind == "ReplicaSet")?;
-        let set = world.set(&Key::new(&pod.key.namespace, &owner.name)).filter(|set| set.id.uid == owner.uid)?;
+        let set = world
+            .get::<ReplicaSetFact>(&Key::new(&pod.key.namespace, &owner.name))
+            .filter(|set| set.id.uid == owner.uid)?;
         let mut on_nodes = HashMap::new();
         let others = world.pods_of(&owner.uid).filter(|other| other.is_active() && other.id.uid != pod.uid);
         for node in others.filter_map(|other| other.node.as_deref()) {

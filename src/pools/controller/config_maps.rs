@@ -188,7 +188,7 @@ impl SwarmPoolController {
 
     /// Reads the metadata of a ConfigMap into the cache, since the watch may lag.
     async fn refresh(&self, key: &Key) -> Result<(), Error> {
-        let cached = self.ctx.store.read(|world| world.config_map(key).map(|map| map.id.clone()));
+        let cached = self.ctx.store.read(|world| world.get::<ConfigMapFact>(key).map(|map| map.id.clone()));
         match (self.ctx.writer.get::<ConfigMap>(key).await?, cached) {
             (Some(map), _) => self.ctx.store.apply(fact(&map), Origin::Own),
             (None, Some(id)) => {

@@ -34,6 +34,7 @@ use ganglion_core::namespaces::Namespaces;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_pools_plan::PoolProblem;
 use ganglion_pools_plan::step::{ListsToPublish, ObservedPool, PlannedHandover, PoolMemory, PoolStep, next_step};
+use ganglion_pools_plan::world::PoolsWorld;
 use ganglion_runtime::account::binding_advice;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
@@ -193,7 +194,7 @@ impl Reconciler for SwarmPoolController {
     /// Stops the probes of a deleted pool, and the watches of namespaces without pools.
     fn forget(&self, key: &Key) {
         self.probes.remove(key);
-        let namespaces = self.ctx.store.read(ganglion_core::world::World::namespaces_with_pools);
+        let namespaces = self.ctx.store.read(PoolsWorld::namespaces_with_pools);
         self.config_maps.retain(&namespaces);
     }
 }

@@ -6,7 +6,7 @@ use super::{SwarmPoolController, namespace};
 use ganglion_api::swarm_pool::output::{Output, OutputLayout};
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::{PoolWorkloadKind, SwarmPool};
-use ganglion_core::facts::{ConfigMapFact, Key, PodFact, Selector};
+use ganglion_core::facts::{ConfigMapFact, DeploymentFact, Key, PodFact, Selector, StatefulSetFact};
 use ganglion_core::world::World;
 use ganglion_pools_plan::PoolProblem;
 use ganglion_pools_plan::output::ObservedOutputs;
@@ -14,6 +14,7 @@ use ganglion_pools_plan::replicas::ObservedWorkload;
 use ganglion_pools_plan::sources::ObservedSources;
 use ganglion_pools_plan::step::{ObservedPool, PoolBlock};
 use ganglion_pools_plan::workers::PoolWorkloadFact;
+use ganglion_pools_plan::world::PoolsWorld;
 use ganglion_runtime::watch::namespaces::NamespaceWatch;
 
 impl SwarmPoolController {
@@ -72,12 +73,12 @@ fn workload(world: &World, pool: &SwarmPool) -> Option<ObservedWorkload> {
     let by_name = |pod: &PodFact| (pod.id.key.name.clone(), pod.clone());
     let (id, scale, status_replicas, selector, first_ordinal, pods) = match kind {
         PoolWorkloadKind::StatefulSet => {
-            let set = world.stateful_set(&key).filter(|set| !set.terminating)?;
+            let set = world.get::<StatefulSetFact>(&key).filter(|set| !set.terminating)?;
             let pods: BTreeMap<_, _> = world.pods_of(&set.id.uid).map(by_name).collect();
             (&set.id, &set.set.scale, set.status_replicas, &set.selector, set.first_ordinal, pods)
         }
         PoolWorkloadKind::Deployment => {
-            let deployment = world.deployment(&key).filter(|deployment| !deployment.terminating)?;
+            let deployment = world.get::<DeploymentFact>(&key).filter(|deployment| !deployment.terminating)?;
             let pods = world.pods_of_deployment(deployment).map(by_name).collect();
             (&deployment.id, &deployment.scale, deployment.status_replicas, &deployment.selector, 0, pods)
         }
@@ -101,12 +102,12 @@ fn source_maps(world: &World, pool: &SwarmPool) -> ObservedSources {
     let Some(maps) = &pool.spec.jobs.config_maps else { return sources };
     let namespace = namespace(pool);
     for name in maps.names.iter().flatten() {
-        let map = world.config_map(&Key::new(namespace.clone(), name.clone()));
+        let map = world.get::<ConfigMapFact>(&Key::new(namespace.clone(), name.clone()));
         sources.insert(name.clone(), map.map(|map| map.id.clone()));
     }
     if let Some(selector) = &maps.selector {
         let selector = Selector::from(selector);
-        for map in world.config_maps(&namespace).filter(|map| selector.matches(&map.labels)) {
+        for map in world.within::<ConfigMapFact>(&namespace).filter(|map| selector.matches(&map.labels)) {
             // Output of this or another pool is never a source.
             if map.controller.as_ref().is_none_or(|owner| owner.kind != "SwarmPool") {
                 sources.insert(map.id.key.name.clone(), Some(map.id.clone()));
@@ -121,14 +122,14 @@ fn output_maps(world: &World, pool: &SwarmPool) -> Result<ObservedOutputs, PoolP
     let Output { config_map: name, layout, .. } = &pool.spec.output;
     let namespace = namespace(pool);
     match layout {
-        OutputLayout::Shared => match world.config_map(&Key::new(namespace, name.clone())) {
+        OutputLayout::Shared => match world.get::<ConfigMapFact>(&Key::new(namespace, name.clone())) {
             Some(map) if !is_own(pool, map) => Err(not_owned(name)),
             map => Ok(map.into_iter().map(|map| (name.clone(), map.id.clone())).collect()),
         },
         OutputLayout::PerWorker => {
             let prefix = format!("{name}-");
             let mut own = ObservedOutputs::new();
-            for map in world.config_maps(&namespace) {
+            for map in world.within::<ConfigMapFact>(&namespace) {
                 if is_own(pool, map) && map.id.key.name.starts_with(&prefix) {
                     own.insert(map.id.key.name.clone(), map.id.clone());
                 }

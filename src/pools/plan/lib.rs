@@ -31,6 +31,7 @@ pub mod step;
 #[cfg(test)]
 mod tests;
 pub mod workers;
+pub mod world;
 mod yaml;
 
 use std::sync::Arc;

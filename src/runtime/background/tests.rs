@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::writer::Writer;
 use ganglion_core::facts::PodFact;
+use ganglion_core::world::World;
 
 type Work = BackgroundWork<PodFact, &'static str, i32>;
 
@@ -23,7 +24,7 @@ fn context() -> Context {
     let writer = Writer::new(client, Duration::from_secs(1), CancellationToken::new(), metrics.clone());
     let (events, _) = events::line(&metrics);
     let ctx = Context {
-        store: Store::default(),
+        store: Store::new(World::default()),
         writer,
         events,
         metrics,

@@ -11,7 +11,7 @@ use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::writer::Writer;
 use ganglion_core::facts::{Identity, PodFact};
-use ganglion_core::world::Origin;
+use ganglion_core::world::{Origin, World};
 
 /// A controller of pods that counts its rounds in the memory, and logs its steps.
 struct Counting {
@@ -31,7 +31,7 @@ impl Counting {
         let writer = Writer::new(client, Duration::from_secs(1), CancellationToken::new(), metrics.clone());
         let (events, _) = events::line(&metrics);
         let ctx = Context {
-            store: Store::default(),
+            store: Store::new(World::default()),
             writer,
             events,
             metrics,

@@ -25,7 +25,7 @@ use crate::guard::Guard;
 use crate::metrics::{KindLabel, Metrics, WatchLabels};
 use crate::store::Store;
 use ganglion_core::facts::{Identity, Key};
-use ganglion_core::world::{Indexed, Listing, Origin, Unreadable};
+use ganglion_core::world::{Fact, Listing, Origin, Unreadable};
 
 /// Time after which the server ends a watch request, in seconds. kube abandons a silent watch five seconds later.
 const WATCH_SECONDS: u32 = 145;
@@ -76,7 +76,7 @@ enum Replaced {
     Unavailable(u16),
 }
 
-impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
+impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
     pub fn new(
         api: Api<Guard<K>>,
         namespace: Option<String>,
@@ -271,7 +271,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
 
     fn report(&self, reason: &'static str, error: &str) {
         self.metrics.watch_restarts.get_or_create(&WatchLabels { kind: F::KIND, reason }).inc();
-        self.store.write(|world| F::interrupted(world, Timestamp::now()));
+        self.store.write(|world| world.watch_broke::<F>(Timestamp::now()));
         if matches!(reason, "expired" | "not_there") {
             debug!(kind = F::KIND, namespace = self.namespace, error, "watch ended");
         } else {
@@ -322,7 +322,7 @@ struct LookUp<K, F> {
     unconfirmed: PhantomData<F>,
 }
 
-impl<K: Watched, F: Indexed + From<K>> LookUp<K, F> {
+impl<K: Watched, F: Fact + From<K>> LookUp<K, F> {
     /// Looks them up twice: now, and once every request sent before the list has been answered or has timed out.
     async fn twice(&self) {
         self.all().await;
@@ -334,7 +334,7 @@ impl<K: Watched, F: Indexed + From<K>> LookUp<K, F> {
         for id in self.store.read(|world| world.table::<F>().unconfirmed(self.namespace.as_deref())) {
             match timeout(self.timeout, self.one(&id)).await {
                 Ok(Ok(Some(Guard(Ok(found))))) => self.store.apply(F::from(found), Origin::Own),
-                Ok(Ok(None)) => self.store.remove::<F>(&Identity { version: String::new(), ..id }),
+                Ok(Ok(None)) => self.store.remove::<F>(&id.unversioned()),
                 // The watch reports objects that do not parse. A failed read is repeated after the next list.
                 Ok(Ok(Some(Guard(Err(_)))) | Err(_)) | Err(_) => {}
             }

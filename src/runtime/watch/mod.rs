@@ -23,7 +23,7 @@ use super::store::Store;
 use super::tasks::ended;
 use crate::metrics::Metrics;
 use feed::Feed;
-use ganglion_core::world::Indexed;
+use ganglion_core::world::Fact;
 pub use ready::{Awaited, Readiness};
 
 /// An object that can be watched.
@@ -69,13 +69,13 @@ impl Feeds {
     }
 
     /// Watches a cluster-scoped kind.
-    pub fn cluster<K: Watched + Resource<Scope = ClusterResourceScope>, F: Indexed + From<K>>(&mut self) {
+    pub fn cluster<K: Watched + Resource<Scope = ClusterResourceScope>, F: Fact + From<K>>(&mut self) {
         let feed = self.feed::<K, F>(Api::all(self.client.clone()), None);
         self.spawn(feed.run());
     }
 
     /// Watches a namespaced kind.
-    pub fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
+    pub fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Fact + From<K>>(&mut self) {
         for (api, namespace) in self.places() {
             let feed = self.feed::<K, F>(api, namespace);
             self.spawn(feed.run());
@@ -84,7 +84,7 @@ impl Feeds {
 
     /// Watches a namespaced kind in all namespaces that are not watched otherwise, if the operator has the permission.
     /// Does nothing if all namespaces are watched.
-    pub fn outside<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
+    pub fn outside<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Fact + From<K>>(&mut self) {
         if self.options.namespaces.is_empty() {
             return;
         }
@@ -95,7 +95,7 @@ impl Feeds {
     }
 
     /// Watches an optional kind while it is installed. It may be installed and removed at any time.
-    pub fn optional<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
+    pub fn optional<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Fact + From<K>>(&mut self) {
         for (api, namespace) in self.places() {
             let feed = self.feed::<K, F>(api, namespace);
             self.spawn(feed.run_while_installed());
@@ -103,13 +103,13 @@ impl Feeds {
     }
 
     /// Watches a cluster-scoped kind if the operator has the permission.
-    pub fn optional_cluster<K: Watched + Resource<Scope = ClusterResourceScope>, F: Indexed + From<K>>(&mut self) {
+    pub fn optional_cluster<K: Watched + Resource<Scope = ClusterResourceScope>, F: Fact + From<K>>(&mut self) {
         let feed = self.feed::<K, F>(Api::all(self.client.clone()), None);
         self.spawn(feed.run_while_installed());
     }
 
     /// Watches the object of this name of an optional cluster-scoped kind.
-    pub fn optional_named<K: Watched + Resource<Scope = ClusterResourceScope>, F: Indexed + From<K>>(
+    pub fn optional_named<K: Watched + Resource<Scope = ClusterResourceScope>, F: Fact + From<K>>(
         &mut self,
         name: &str,
     ) {
@@ -130,7 +130,7 @@ impl Feeds {
         self.options.namespaces.iter().map(one).collect()
     }
 
-    fn feed<K: Watched, F: Indexed + From<K>>(&self, api: Api<Guard<K>>, namespace: Option<String>) -> Feed<K, F> {
+    fn feed<K: Watched, F: Fact + From<K>>(&self, api: Api<Guard<K>>, namespace: Option<String>) -> Feed<K, F> {
         let (store, metrics) = (self.store.clone(), self.metrics.clone());
         Feed::new(api, namespace, self.options.timeout, store, metrics, self.ready.expect_one())
     }

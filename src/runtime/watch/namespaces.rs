@@ -15,7 +15,7 @@ use super::feed::Feed;
 use super::{Watched, pace, ready::Readiness};
 use crate::metrics::Metrics;
 use crate::store::Store;
-use ganglion_core::world::Indexed;
+use ganglion_core::world::Fact;
 
 /// State of the watch of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ struct Running {
 impl<K, F> NamespaceFeeds<K, F>
 where
     K: Watched + Resource<Scope = NamespaceResourceScope>,
-    F: Indexed + From<K>,
+    F: Fact + From<K>,
 {
     /// Starts without watches. `timeout` applies to each request.
     pub fn new(client: &Client, timeout: Duration, store: Store, metrics: Metrics) -> Self {

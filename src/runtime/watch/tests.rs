@@ -18,7 +18,7 @@ use super::*;
 use ganglion_api::foreign::ScaledObject;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{Identity, Key, NodeFact, OutsidePodFact, PodFact, ScaledObjectFact};
-use ganglion_core::world::{Origin, World};
+use ganglion_core::world::{Fact, Follows, Origin, Requeue, State, World};
 
 /// A simulated API server: the requests it received and its answers. A watch stays open until the test ends it.
 #[derive(Clone, Default)]
@@ -121,7 +121,9 @@ fn start(server: Server, namespaces: &[&str]) -> Running {
     let metrics = Metrics::new();
     let namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
     let options = WatchOptions { namespaces, timeout: Duration::from_secs(30) };
-    let store = Store::default();
+    let mut world = World::default();
+    world.follow::<Requeuer, WorkloadAction>();
+    let store = Store::new(world);
     store.queue::<WorkloadAction>().open();
     let stop = CancellationToken::new();
     let mut feeds = Feeds::new(&server.client(), options, store.clone(), metrics.clone(), stop);
@@ -133,13 +135,34 @@ fn start(server: Server, namespaces: &[&str]) -> Running {
     Running { server, store, feeds, metrics }
 }
 
+/// Requeues each action that changed.
+#[derive(Default)]
+struct Requeuer;
+
+impl State for Requeuer {
+    fn empty() -> &'static Self {
+        &Self
+    }
+}
+
+impl Follows<WorkloadAction> for Requeuer {
+    fn requeue(_world: &World, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Requeue {
+        Requeue::all::<WorkloadAction>(new.or(old).map(|action| action.key().into_owned()))
+    }
+}
+
+/// Whether the pods of other namespaces are cached.
+fn knows_load(world: &World) -> bool {
+    !world.table::<OutsidePodFact>().is_unavailable()
+}
+
 impl Running {
     fn pods(&self) -> usize {
         self.store.read(|world| world.table::<PodFact>().len())
     }
 
     fn actions(&self) -> usize {
-        self.store.read(|world| world.actions().count())
+        self.store.read(|world| world.all::<WorkloadAction>().count())
     }
 
     fn has_unreadable(&self) -> bool {
@@ -202,9 +225,9 @@ async fn the_load_of_other_namespaces_is_watched_where_the_right_is_granted() {
     server.lists(PODS, vec![vec![pod("outside", 5)]], 9);
     let running = start(server, &["a", "b"]);
     running.settled().await;
-    assert!(!running.store.read(World::knows_load), "it is ready without these pods");
+    assert!(!running.store.read(knows_load), "it is ready without these pods");
     after(20.0).await;
-    assert!(running.store.read(World::knows_load));
+    assert!(running.store.read(knows_load));
     let asked = running.server.asked(PODS);
     let others = "fieldSelector=metadata.namespace%21%3Da%2Cmetadata.namespace%21%3Db";
     assert!(asked.iter().all(|uri| uri.contains(others)), "{asked:?}");
@@ -228,7 +251,7 @@ async fn an_optional_kind_is_forgotten_only_when_it_stays_away(#[values(403, 404
     server.lists(SCALED, vec![vec![scaled("one")]], 9);
     let running = start(server, &[]);
     running.settled().await;
-    let known = || running.store.read(|world| world.autoscalers_on("a", "web").count());
+    let known = || running.store.read(|world| world.within::<ScaledObjectFact>("a").count());
     assert_eq!(known(), 1);
     // An API server that has just started, or whose aggregation layer failed for a moment.
     running.server.fails(SCALED, &[code; 4]);
@@ -258,8 +281,9 @@ async fn changes_arrive_and_requeue_the_objects_they_concern() {
     after(0.001).await;
     assert_eq!(running.pods(), 1);
     assert_eq!(running.store.queue::<WorkloadAction>().get().await, Key::new("a", "go"));
-    let managed =
-        running.store.read(|world| world.action(&Key::new("a", "go")).unwrap().metadata.managed_fields.clone());
+    let managed = running
+        .store
+        .read(|world| world.get::<WorkloadAction>(&Key::new("a", "go")).unwrap().metadata.managed_fields.clone());
     let managed = managed.expect("the first manager is kept");
     assert!(matches!(managed.as_slice(), [first] if first.manager.as_deref() == Some("somebody")), "{managed:?}");
     assert!(managed[0].fields_v1.is_none());

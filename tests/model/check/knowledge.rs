@@ -1,8 +1,9 @@
 //! Requests that the operator must not send given its cached facts. The facts may be stale, but each decision must
 //! follow from them.
 
+use ganglion_actions_plan::world::ActionsWorld;
 use ganglion_api::workload_action::status::Slot;
-use ganglion_core::facts::{Key, PodFact};
+use ganglion_core::facts::{DeploymentFact, Key, PodFact, ReplicaSetFact};
 use ganglion_core::world::World;
 
 use super::{Violation, violation};
@@ -33,15 +34,15 @@ pub fn check(world: &World, key: &Key, deed: &Deed) -> Result<(), Violation> {
 
 /// Whether enough replicas serve without this one, according to the cache.
 fn enough(world: &World, key: &Key, app: &str, without: &str) -> bool {
-    let asked = match world.deployment(&Key::new(key.namespace.clone(), app)) {
+    let asked = match world.get::<DeploymentFact>(&Key::new(key.namespace.clone(), app)) {
         Some(deployment) => deployment.scale.replicas,
-        None => world.set(&Key::new(key.namespace.clone(), app)).map_or(0, |set| set.scale.replicas),
+        None => world.get::<ReplicaSetFact>(&Key::new(key.namespace.clone(), app)).map_or(0, |set| set.scale.replicas),
     };
     let mut uids: Vec<String> = Vec::new();
-    if let Some(deployment) = world.deployment(&Key::new(key.namespace.clone(), app)) {
+    if let Some(deployment) = world.get::<DeploymentFact>(&Key::new(key.namespace.clone(), app)) {
         uids.extend(world.sets_of(&deployment.id.uid).map(|set| set.id.uid.clone()));
     }
-    uids.extend(world.set(&Key::new(key.namespace.clone(), app)).map(|set| set.id.uid.clone()));
+    uids.extend(world.get::<ReplicaSetFact>(&Key::new(key.namespace.clone(), app)).map(|set| set.id.uid.clone()));
     let owned = uids.iter().flat_map(|uid| world.pods_of(uid));
     let serving = owned.filter(|pod| pod.is_ready() && pod.id.uid != without).count();
     let detached = world.marked_pods().filter(|pod| {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use ganglion::operator::world::world;
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
@@ -95,7 +96,7 @@ impl Process {
     /// Starts a process in this leader term.
     pub fn start(metrics: &Metrics, term: &str) -> Self {
         let (service, handle) = pair::<Request<Body>, Response<Body>>();
-        let store = Store::default();
+        let store = Store::new(world());
         let ctx = Context {
             store: store.clone(),
             writer: Writer::new(

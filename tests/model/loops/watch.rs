@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use ganglion_core::facts::{Identity, Key};
-use ganglion_core::world::{Indexed, Listing, Origin};
+use ganglion_core::world::{Fact, Listing, Origin};
 use ganglion_runtime::store::Store;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -48,7 +48,7 @@ fn fact<F: DeserializeOwned>(object: &Value) -> F {
     serde_json::from_value(object.clone()).expect("what the controllers wrote can be read")
 }
 
-impl<F: Indexed + DeserializeOwned> Watch<F> {
+impl<F: Fact + DeserializeOwned> Watch<F> {
     /// Delivers the next event of the log; false if there is none.
     fn follow(&mut self, from: usize, sort: Sort, api: &Api, store: &Store) -> bool {
         let next = api.log.iter().enumerate().skip(from).find(|(_, write)| write.sort == sort);
@@ -72,13 +72,13 @@ impl<F: Indexed + DeserializeOwned> Watch<F> {
         for id in store.read(|world| world.table::<F>().unconfirmed(None)) {
             match api.get(sort, &id.key.name) {
                 Some(object) => store.apply(fact::<F>(object), Origin::Own),
-                None => store.remove::<F>(&Identity { version: String::new(), ..id }),
+                None => store.remove::<F>(&id.unversioned()),
             }
         }
     }
 }
 
-impl<F: Indexed + DeserializeOwned> Hears for Watch<F> {
+impl<F: Fact + DeserializeOwned> Hears for Watch<F> {
     fn hear(&mut self, place: usize, api: &Api, store: &Store, (oldest, last): (u64, u64)) -> bool {
         let sort = Sort::WATCHED[place];
         if self.look_up.is_some_and(|until| oldest > until || oldest == last) {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use ganglion::operator::world::world;
 use ganglion_actions::{Notifier, SharedState, WorkloadActionController};
 use ganglion_actions_plan::Limits;
 use ganglion_actions_plan::rank::NoRanker;
@@ -53,7 +54,7 @@ fn outbound() -> Arc<OutboundClient> {
 }
 
 pub fn controller(client: Client, limits: Limits) -> Arc<WorkloadActionController> {
-    let store = Store::default();
+    let store = Store::new(world());
     store.queue::<WorkloadAction>().open();
     let ctx = Context {
         store,

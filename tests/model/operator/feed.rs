@@ -6,8 +6,8 @@
 
 use std::any::Any;
 
-use ganglion_core::facts::{Identity, PodFact};
-use ganglion_core::world::{Indexed, Listing, Origin, World};
+use ganglion_core::facts::PodFact;
+use ganglion_core::world::{Fact, Listing, Origin, World};
 use ganglion_runtime::store::Store;
 
 use crate::cluster::api::{Api, Held};
@@ -49,7 +49,7 @@ impl Watched {
 }
 
 /// A kind, and how its facts are received.
-trait Fed: Held + AsFact<Fact: Indexed> {
+trait Fed: Held + AsFact<Fact: Fact> {
     /// Changes a fact according to the flaw, before the controller receives it.
     fn misread(_fact: &mut Self::Fact, _lie: Misread) {}
 }
@@ -178,7 +178,7 @@ fn look_up<T: Fed>(context: &FeedContext) {
     for id in context.store.read(|world| world.table::<T::Fact>().unconfirmed(None)) {
         match T::store(context.api).get(&id.key) {
             Some(object) => context.store.apply(fact::<T>(object, context), Origin::Own),
-            None => context.store.remove::<T::Fact>(&Identity { version: String::new(), ..id }),
+            None => context.store.remove::<T::Fact>(&id.unversioned()),
         }
     }
 }

@@ -15,7 +15,6 @@ use ganglion_actions::{Janitor, WorkloadActionController};
 use ganglion_actions_plan::Limits;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{Identity, Key};
-use ganglion_core::world::World;
 use ganglion_runtime::backoff::Backoff;
 use ganglion_runtime::frame::reconcile;
 use ganglion_runtime::run::{Action, ReconcileResult, delay_after};
@@ -32,6 +31,8 @@ use crate::cluster::build::NAMESPACE;
 use crate::face::Answer;
 use crate::face::asked::Asked;
 use crate::random::Rng;
+use ganglion_actions_plan::world::ActionsWorld;
+use ganglion_core::world::World;
 
 /// Interval of the janitor's rounds while no leftovers exist.
 const ROUND: Duration = Duration::from_secs(60);

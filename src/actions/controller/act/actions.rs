@@ -5,10 +5,10 @@ use serde_json::json;
 use super::{EffectOutcome, changed, gone, merge, written};
 use crate::error::ActError;
 use ganglion_actions_plan::effect::RefusalKind;
+use ganglion_actions_plan::world::application_of;
 use ganglion_api::marks;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use ganglion_core::facts::Identity;
-use ganglion_core::world::application_of;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 

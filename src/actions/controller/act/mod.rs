@@ -23,7 +23,7 @@ use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
     DeploymentFact, Identity, PodFact, ReceiptFact, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,
 };
-use ganglion_core::world::{Indexed, Origin};
+use ganglion_core::world::{Fact, Origin};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::{Class, Error};
 use ganglion_runtime::writer::Kube;
@@ -39,20 +39,20 @@ pub enum EffectOutcome {
 }
 
 /// Stores the object of a response.
-fn changed<F: Indexed>(ctx: &Context, fact: F) -> EffectOutcome {
+fn changed<F: Fact>(ctx: &Context, fact: F) -> EffectOutcome {
     ctx.store.apply(fact, Origin::Own);
     EffectOutcome::Changed
 }
 
 /// Removes an object that a request did not find from the store. The identity has no version, since no watch reported
 /// the deletion.
-fn gone<F: Indexed>(ctx: &Context, id: &Identity) -> EffectOutcome {
-    ctx.store.remove::<F>(&Identity { version: String::new(), ..id.clone() });
+fn gone<F: Fact>(ctx: &Context, id: &Identity) -> EffectOutcome {
+    ctx.store.remove::<F>(&id.clone().unversioned());
     EffectOutcome::Gone
 }
 
 /// Stores the result of a write: the object, or its absence.
-fn written<K: Kube, F: Indexed + From<K>>(
+fn written<K: Kube, F: Fact + From<K>>(
     ctx: &Context,
     id: &Identity,
     answer: Result<K, Error>,
@@ -119,7 +119,7 @@ pub async fn read_target(ctx: &Context, effect: &Effect) -> Result<EffectOutcome
 }
 
 /// Reads an object into the store.
-pub async fn read<K: Kube, F: Indexed + From<K>>(ctx: &Context, id: &Identity) -> Result<EffectOutcome, Error> {
+pub async fn read<K: Kube, F: Fact + From<K>>(ctx: &Context, id: &Identity) -> Result<EffectOutcome, Error> {
     Ok(match ctx.writer.get::<K>(&id.key).await? {
         Some(object) => changed(ctx, F::from(object)),
         None => gone::<F>(ctx, id),

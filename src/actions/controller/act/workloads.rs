@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use super::{EffectOutcome, merge, written};
 use crate::error::ActError;
 use ganglion_actions_plan::effect::{Scalable, ScalableKind};
+use ganglion_actions_plan::world::ActionsWorld;
+use ganglion_actions_plan::world::OwnerReading;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_core::facts::{
     DeploymentFact, Identity, OtherKind, OwnerFact, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,
 };
-use ganglion_core::world::OwnerReading;
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::dynamic;

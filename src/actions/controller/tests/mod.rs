@@ -1,5 +1,6 @@
 //! The controller against a scripted API server: the requests, their order, and the reaction to each response.
 
+use ganglion_actions_plan::world::ActionsWorld;
 pub mod scripted;
 
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use super::*;
 use ganglion_actions_plan::effect::{Claimable, NewReceipt, PodChange, RefusalKind, Scalable, ScalableKind};
 use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use ganglion_api::workload_action::status::SetRef;
-use ganglion_core::facts::{Identity, ReplicaSet, ReplicaSetFact};
+use ganglion_core::facts::{DeploymentFact, Identity, ReceiptFact, ReplicaSet, ReplicaSetFact};
 use ganglion_core::world::Unreadable;
 use ganglion_runtime::error::Class;
 use ganglion_runtime::guard::Guard;
@@ -343,7 +344,7 @@ async fn a_receipt_beside_an_admission_is_known_also_where_its_answer_was_lost()
         let api = scripted(answers.clone());
         api.controller.write_receipt_of(&effect).await;
         assert_eq!(api.asked().len(), answers.len());
-        assert!(api.controller.ctx.store.read(|world| world.receipt(&Key::new("shop", "go-1")).is_some()));
+        assert!(api.controller.ctx.store.read(|world| world.get::<ReceiptFact>(&Key::new("shop", "go-1")).is_some()));
     }
 }
 
@@ -354,7 +355,7 @@ async fn a_receipt_that_exists_is_as_good_only_if_the_same_action_wrote_it() {
         let api = scripted([status(409, "AlreadyExists", "exists"), (200, receipt(uid))]);
         let result = api.perform(&effect).await;
         assert_eq!(result.is_err(), taken);
-        let known = api.controller.ctx.store.read(|world| world.receipt(&Key::new("shop", "go-1")).cloned());
+        let known = api.controller.ctx.store.read(|world| world.get::<ReceiptFact>(&Key::new("shop", "go-1")).cloned());
         assert_eq!(known.unwrap().action_uid, uid, "the store contains the existing receipt in both cases");
     }
 }
@@ -383,7 +384,7 @@ async fn replicas_and_ledger_go_in_one_patch_for_one_version() {
         api.body(1),
         json!({"metadata": {"uid": "d1", "resourceVersion": "8", "annotations": {"ganglion.dev/ledger": null}}})
     );
-    let known = api.controller.ctx.store.read(|world| world.deployment(&Key::new("shop", "web")).cloned());
+    let known = api.controller.ctx.store.read(|world| world.get::<DeploymentFact>(&Key::new("shop", "web")).cloned());
     assert_eq!(known.unwrap().scale.replicas, 4);
 }
 

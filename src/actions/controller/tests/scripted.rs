@@ -16,8 +16,9 @@ use super::super::error::ActError;
 use super::super::*;
 use ganglion_actions_plan::effect::NewPod;
 use ganglion_actions_plan::rank::NoRanker;
+use ganglion_actions_plan::world::register;
 use ganglion_core::facts::{Identity, PodFact};
-use ganglion_core::world::{Indexed, Origin};
+use ganglion_core::world::{Fact, Origin, World};
 use ganglion_outbound::address::{self, Names, Rules};
 use ganglion_outbound::client::{AnswerLimits, OutboundClient};
 use ganglion_outbound::web::Web;
@@ -71,7 +72,9 @@ pub fn scripted(answers: impl IntoIterator<Item = (u16, Value)>) -> Scripted {
 
 fn controller(client: Client, leader: CancellationToken) -> Arc<WorkloadActionController> {
     let metrics = Metrics::new();
-    let store = Store::default();
+    let mut world = World::default();
+    register(&mut world);
+    let store = Store::new(world);
     store.queue::<WorkloadAction>().open();
     let ctx = Context {
         store,
@@ -150,7 +153,7 @@ pub fn new_pod() -> NewPod {
 }
 
 impl Scripted {
-    pub fn knows<F: Indexed>(&self, fact: F) {
+    pub fn knows<F: Fact>(&self, fact: F) {
         self.controller.ctx.store.write(|world| world.apply(fact, Origin::Watch));
     }
 

@@ -5,6 +5,7 @@
 //! from the moves and from the nodes of pods, so a crash needs no recovery. The name of a move is unique to it, so a
 //! move is created only once.
 
+use crate::world::ActionsWorld;
 mod begin;
 mod part;
 mod progress;

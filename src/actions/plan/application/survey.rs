@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use ganglion_api::reasons::Reason;
 use ganglion_api::targets::WorkloadRef;
 use ganglion_api::workload_action::MoveApplication;
-use ganglion_core::facts::{Key, Owner, PodFact};
+use ganglion_core::facts::{DeploymentFact, Key, Owner, PodFact, ReplicaSetFact, StatefulSetFact};
 
 use super::super::choose::way;
 use super::super::context::PlanContext;
@@ -53,7 +53,7 @@ impl<'a> Survey<'a> {
             |labels: &BTreeMap<String, String>| spec.selector.iter().all(|(key, value)| labels.get(key) == Some(value));
         let mut members: BTreeMap<&str, Member> = BTreeMap::new();
         let (mut stay, mut held) = (Vec::new(), None);
-        for pod in world.pods_within(namespace).filter(|pod| pod.is_active()) {
+        for pod in world.within::<PodFact>(namespace).filter(|pod| pod.is_active()) {
             let scope = scope_of(ctx, pod);
             let is_member = scope.as_ref().is_ok_and(|scope| selected(scope.object_labels()));
             if !(is_member || selected(&pod.labels)) || pod.marks.role.is_some() || !leaves(pod) {
@@ -93,16 +93,16 @@ pub fn exists(ctx: &PlanContext, spec: &MoveApplication) -> bool {
     let selected =
         |labels: &BTreeMap<String, String>| spec.selector.iter().all(|(key, value)| labels.get(key) == Some(value));
     let here = |key: &Key| key.namespace == ctx.namespace();
-    ctx.world.deployments().any(|one| here(&one.id.key) && selected(&one.labels))
-        || ctx.world.stateful_sets().any(|one| here(&one.id.key) && selected(&one.set.labels))
-        || ctx.world.sets().any(|one| here(&one.id.key) && selected(&one.labels))
+    ctx.world.all::<DeploymentFact>().any(|one| here(&one.id.key) && selected(&one.labels))
+        || ctx.world.all::<StatefulSetFact>().any(|one| here(&one.id.key) && selected(&one.set.labels))
+        || ctx.world.all::<ReplicaSetFact>().any(|one| here(&one.id.key) && selected(&one.labels))
 }
 
 /// The workload of a pod, or why its pods cannot be moved.
 fn scope_of<'a>(ctx: &PlanContext<'a>, pod: &'a PodFact) -> Result<Scope<'a>, StartRefusal> {
     match &pod.controller {
         Some(Owner { kind, name, uid }) if kind == "ReplicaSet" => {
-            let set = ctx.world.set(&ctx.key(name)).filter(|set| set.id.uid == *uid);
+            let set = ctx.world.get::<ReplicaSetFact>(&ctx.key(name)).filter(|set| set.id.uid == *uid);
             let set = set.ok_or_else(|| {
                 StartRefusal::now(Reason::WorkloadNotFound, format!("ReplicaSet {name} of the pod does not exist"))
             })?;

@@ -12,6 +12,8 @@ use serde::Serialize;
 use super::notify::NOTIFIED;
 use super::report::step_words;
 use super::{identity, verb};
+use crate::world::application_of;
+use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::application::ApplicationProgress;
@@ -21,7 +23,6 @@ use ganglion_core::duration;
 use ganglion_core::facts::Identity;
 use ganglion_core::layout::{age, clock};
 use ganglion_core::words::counted;
-use ganglion_core::world::{application_of, loop_of};
 
 /// Maximum number of pieces of advice.
 const ADVICE: usize = 3;
@@ -186,7 +187,8 @@ fn events(action: &WorkloadAction, status: &WorkloadActionStatus) -> Vec<StoryEv
         let time: Option<SignedDuration> = since.map(|since| at.0.duration_since(since.0));
         time.map(|time| format!(", {} after {what}", duration::show(time))).unwrap_or_default()
     };
-    let by = loop_of(action).map(|key| format!(" by loop {}", key.name)).unwrap_or_default();
+    let by = action.metadata.labels.as_ref().and_then(|labels| labels.get(marks::LOOP));
+    let by = by.map(|name| format!(" by loop {name}")).unwrap_or_default();
     let ended = |at: &Time| {
         let reason = cause(status).map_or("", |condition| condition.reason.as_str());
         match begun {

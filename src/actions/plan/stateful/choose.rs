@@ -5,6 +5,7 @@ use crate::nodes::Nodes;
 use crate::place::{Filter, source_words};
 use crate::scope::StartRefusal;
 use crate::victims::{FoundVictims, Victims, choice_of, is_in_use};
+use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::Mode;

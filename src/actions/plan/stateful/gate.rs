@@ -5,6 +5,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::workload_action::status::Step;
 use ganglion_core::facts::{Identity, Key, PodFact};

@@ -1,6 +1,7 @@
 //! The bound volumes of a replica, and the nodes on which they allow it to run.
 
 use crate::nodes::{NodeRefusal, selects};
+use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_core::facts::{Key, NodeFact, StatefulSetFact};
 use ganglion_core::world::World;

@@ -19,7 +19,8 @@ impl Stage {
     }
 
     fn change_deployment(&mut self, change: impl FnOnce(&mut DeploymentFact)) {
-        let mut deployment = self.world.deployment(&Key::new(NAMESPACE, "web")).expect("it is there").clone();
+        let mut deployment =
+            self.world.get::<DeploymentFact>(&Key::new(NAMESPACE, "web")).expect("it is there").clone();
         deployment.id.version = self.id("web").version;
         change(&mut deployment);
         self.world.apply(deployment, Origin::Watch);
@@ -27,7 +28,7 @@ impl Stage {
 
     /// Makes its pods share a claim with these access modes.
     fn share_claim(&mut self, modes: &[&str]) {
-        let mut set = self.world.set(&Key::new(NAMESPACE, "web-h1")).expect("it is there").clone();
+        let mut set = self.world.get::<ReplicaSetFact>(&Key::new(NAMESPACE, "web-h1")).expect("it is there").clone();
         set.id.version = self.id("web-h1").version;
         let template = set.template.take().expect("a template");
         set.template = Some(Arc::new(TemplateFact { claims: vec!["data".into()], ..template.as_ref().clone() }));

@@ -28,12 +28,13 @@ use serde_json::json;
 use super::effect::{NewPod, NewReceipt, PodChange, ScalableKind};
 use super::rank::NoRanker;
 use super::*;
+use crate::world::registered;
 use ganglion_api::workload_action::{Disruption, RunPolicy, WorkloadActionSpec};
 use ganglion_core::facts::{
     BudgetFact, DeploymentFact, Identity, Marks, NodeFact, Owner, PodFact, ReceiptFact, ReplicaSetFact, Requests,
     ScaleFact, Selector, TemplateFact,
 };
-use ganglion_core::world::{Indexed, Origin};
+use ganglion_core::world::{Fact, Origin};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const NAMESPACE: &str = "shop";
@@ -73,7 +74,7 @@ fn budget(allowed: i32, healthy: i32) -> impl FnOnce(Identity) -> BudgetFact {
 impl Stage {
     fn new() -> Self {
         let now = NOW + SignedDuration::from_hours(1000);
-        let mut stage = Self { world: World::default(), version: 0, now, limits: Limits::default(), ranker: &NoRanker };
+        let mut stage = Self { world: registered(), version: 0, now, limits: Limits::default(), ranker: &NoRanker };
         for node in ["a", "b", "c", "d"] {
             stage.put_node(node, |_| {});
         }
@@ -101,7 +102,7 @@ impl Stage {
         Identity { key: Key::new(NAMESPACE, name), uid: format!("uid-{name}"), version: self.version.to_string() }
     }
 
-    fn put<F: Indexed>(&mut self, make: impl FnOnce(Identity) -> F, name: &str) {
+    fn put<F: Fact>(&mut self, make: impl FnOnce(Identity) -> F, name: &str) {
         let id = self.id(name);
         self.world.apply(make(id), Origin::Watch);
     }

@@ -1,8 +1,8 @@
 //! Workloads of other kinds that own ReplicaSets, such as Argo Rollouts.
 
 use super::*;
+use crate::world::OwnerReading;
 use ganglion_core::facts::{Ledger, OtherKind, OwnerFact};
-use ganglion_core::world::OwnerReading;
 
 const ROLLOUT: &str = "argoproj.io/v1alpha1";
 
@@ -26,7 +26,7 @@ fn stage() -> Stage {
 impl Stage {
     /// Puts a ReplicaSet of the Rollout.
     fn put_rolled(&mut self, name: &str, replicas: i32) {
-        let set = self.world.set(&Key::new(NAMESPACE, "web-h1")).expect("a set").clone();
+        let set = self.world.get::<ReplicaSetFact>(&Key::new(NAMESPACE, "web-h1")).expect("a set").clone();
         let make = |id| ReplicaSetFact {
             id,
             scale: ScaleFact { replicas, ..ScaleFact::default() },

@@ -44,7 +44,10 @@ Not chosen, of the pods: 2
   web-c on c, web-d on d: already on a target node
 ";
     assert_eq!(found.text(), expected);
-    assert!(found.starts() && stage.world.actions().next().is_none(), "the world still contains the action");
+    assert!(
+        found.starts() && stage.world.all::<WorkloadAction>().next().is_none(),
+        "the world still contains the action"
+    );
     let again = previewed(&mut stage, &asked(many(2, json!({"where": "node.name in ['d', 'e', 'c']"}))));
     assert_eq!(again, found);
 }

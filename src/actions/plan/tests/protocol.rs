@@ -126,19 +126,19 @@ fn a_number_is_not_lowered_just_after_the_watches_broke_off() {
     stage.put_pod("web-new", "b", |pod| pod.marks = mark(marks::ROLE_SURPLUS));
     stage.settle("less");
     let broke = stage.now;
-    PodFact::interrupted(&mut stage.world, broke);
+    stage.world.watch_broke::<PodFact>(broke);
     let Next::Wait { until, .. } = stage.settle("less") else { panic!("waits") };
     assert_eq!(until, Some(broke + SignedDuration::from_secs(15)));
     assert_eq!(stage.ready("less").1, "WatchesBroken");
     stage.now += SignedDuration::from_secs(10);
-    PodFact::interrupted(&mut stage.world, stage.now);
+    stage.world.watch_broke::<PodFact>(stage.now);
     stage.now += SignedDuration::from_secs(10);
     assert!(matches!(stage.settle("less"), Next::Wait { .. }), "they broke again meanwhile");
     stage.now += SignedDuration::from_secs(5);
     assert!(matches!(stage.settle("less"), Next::Do(Effect::Scale { replicas: 2, .. })));
-    PodFact::interrupted(&mut stage.world, stage.now);
+    stage.world.watch_broke::<PodFact>(stage.now);
     stage.now += SignedDuration::from_secs(50);
-    PodFact::interrupted(&mut stage.world, stage.now);
+    stage.world.watch_broke::<PodFact>(stage.now);
     assert!(matches!(stage.settle("less"), Next::Do(Effect::Scale { .. })), "not for ever");
 }
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::world::NodeUse;
 use ganglion_api::node_config::NodeConfig;
-use ganglion_core::world::NodeUse;
 
 fn calm() -> serde_json::Value {
     move_web(json!({"where": "node.cpu.utilization < 0.5 && node.pods < 3"}))

@@ -133,7 +133,7 @@ impl Scene {
                 self.answers.extend(answer);
             }
             Happens::WeDelete(number) => {
-                let gone = self.delete(number).map(|id| Answer::Gone(Identity { version: String::new(), ..id }));
+                let gone = self.delete(number).map(|id| Answer::Gone(id.unversioned()));
                 self.answers.extend(gone);
             }
             Happens::Answer => match self.answers.pop_front() {
@@ -185,7 +185,7 @@ impl Scene {
         for id in self.world.table::<PodFact>().unconfirmed(None) {
             match self.there.get(&id.key) {
                 Some(pod) => self.world.apply(pod.clone(), Origin::Own),
-                None => self.world.remove::<PodFact>(&Identity { version: String::new(), ..id }),
+                None => self.world.remove::<PodFact>(&id.unversioned()),
             };
         }
     }

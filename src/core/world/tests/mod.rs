@@ -6,18 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use serde_json::json;
 
 use super::*;
-use crate::facts::{Marks, Owner, PodFact, PodHold, PodRun, Requests, RunFailure};
-use ganglion_api::targets::WorkloadRef;
-use ganglion_api::workload_action::WorkloadAction;
-use ganglion_api::workload_action::status::Step;
+use crate::facts::{Owner, PodFact, PodHold, Requests};
 
 /// One event for one of a few pods.
 #[derive(Clone, Debug)]
 enum Event {
-    Put { pod: u8, node: Option<u8>, set: Option<u8>, slot: Option<u8>, cpu: i64, finished: bool },
+    Put { pod: u8, node: Option<u8>, set: Option<u8>, cpu: i64, finished: bool },
     Gone { pod: u8 },
     Own { pod: u8, node: u8, behind: u64 },
     Relist { keep: Vec<u8> },
@@ -25,15 +21,8 @@ enum Event {
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let small = || 0..4_u8;
-    let put = (
-        small(),
-        prop::option::of(small()),
-        prop::option::of(small()),
-        prop::option::of(small()),
-        0..500_i64,
-        any::<bool>(),
-    )
-        .prop_map(|(pod, node, set, slot, cpu, finished)| Event::Put { pod, node, set, slot, cpu, finished });
+    let put = (small(), prop::option::of(small()), prop::option::of(small()), 0..500_i64, any::<bool>())
+        .prop_map(|(pod, node, set, cpu, finished)| Event::Put { pod, node, set, cpu, finished });
     let own = (small(), small(), 0..3_u64).prop_map(|(pod, node, behind)| Event::Own { pod, node, behind });
     let relist = prop::collection::vec(small(), 0..4).prop_map(|keep| Event::Relist { keep });
     let gone = small().prop_map(|pod| Event::Gone { pod });
@@ -59,7 +48,7 @@ fn play(events: Vec<Event>) -> World {
     for event in events {
         version += 1;
         match event {
-            Event::Put { pod: number, node, set, slot, cpu, finished } => {
+            Event::Put { pod: number, node, set, cpu, finished } => {
                 let fact = PodFact {
                     node: node.map(|node| format!("node{node}")),
                     controller: set.map(|set| Owner {
@@ -67,7 +56,6 @@ fn play(events: Vec<Event>) -> World {
                         name: String::new(),
                         uid: format!("s{set}"),
                     }),
-                    marks: Marks { slot: slot.map(|slot| format!("slot{slot}")), ..Marks::default() },
                     hold: PodHold {
                         requests: Requests { cpu, memory: cpu * 7, ..Requests::default() },
                         ..PodHold::default()
@@ -113,9 +101,6 @@ proptest! {
             scanned.sort();
             let indexed: Vec<&Key> = world.pods_of(&set).map(|pod| &pod.id.key).collect();
             prop_assert_eq!(indexed, scanned);
-            let slot = format!("slot{number}");
-            let marked = all.iter().filter(|pod| pod.is_marked_by(&slot)).count();
-            prop_assert_eq!(world.pods_marked(&slot).count(), marked);
         }
     }
 
@@ -141,97 +126,6 @@ proptest! {
     }
 }
 
-/// State of an action: its slots (workload, node, step), and whether it has ended. None if it is deleted.
-type News = (u8, Option<(Vec<(u8, u8, Step)>, bool)>);
-
-fn news() -> impl Strategy<Value = Vec<News>> {
-    let step = prop::sample::select(vec![Step::Queued, Step::Readying, Step::Evicting, Step::Succeeded]);
-    let slots = prop::collection::vec((0..3_u8, 0..3_u8, step), 0..3);
-    prop::collection::vec((0..4_u8, prop::option::weighted(0.8, (slots, any::<bool>()))), 0..40)
-}
-
-#[test]
-fn how_containers_run_wakes_no_action_and_what_else_is_new_does() {
-    let mut world = World::default();
-    world.apply(action(0, 1, &[(0, 0, Step::Queued)], false), Origin::Watch);
-    let of_set = |version, run| {
-        let owner = Owner { kind: "ReplicaSet".into(), name: "r0".into(), uid: "r0".into() };
-        PodFact { controller: Some(owner), run, ..pod(0, version) }
-    };
-    let failing = || PodRun::Failing([RunFailure::default()].into());
-    let mut woken = |pod: PodFact| world.apply(pod, Origin::Watch).into_iter().count();
-    assert_eq!(woken(of_set(1, PodRun::Neutral)), 1);
-    assert_eq!(woken(of_set(2, PodRun::Steady)), 0);
-    assert_eq!(woken(PodFact { ready_since: Some(Timestamp::UNIX_EPOCH), ..of_set(3, failing()) }), 1);
-    assert_eq!(woken(PodFact { ready_since: Some(Timestamp::UNIX_EPOCH), ..of_set(4, PodRun::Steady) }), 0);
-    assert_eq!(world.pod(&Key::new("n", "p0")).expect("a pod").run, PodRun::Steady);
-}
-
-fn action(number: u8, version: usize, slots: &[(u8, u8, Step)], ended: bool) -> WorkloadAction {
-    let slot = |index: usize, (workload, node, step): &(u8, u8, Step)| {
-        json!({
-            "id": format!("s{number}-{index}"), "index": index, "attempt": 0, "step": step, "label": "hash",
-            "since": "2026-01-01T00:00:00Z",
-            "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": format!("w{workload}")},
-            "replicaSet": {"name": format!("r{workload}"), "uid": format!("r{workload}")},
-            "replacement": {"name": "new", "node": format!("n{node}")},
-        })
-    };
-    let slots: Vec<_> = slots.iter().enumerate().map(|(index, one)| slot(index, one)).collect();
-    let finished = ended.then_some("2026-01-01T00:00:00Z");
-    serde_json::from_value(json!({
-        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
-        "metadata": {"namespace": "n", "name": format!("a{number}"), "uid": "u", "resourceVersion": version.to_string()},
-        "spec": {"delete": {"pod": {"name": "p"}}},
-        "status": {"slots": slots, "finishedAt": finished},
-    }))
-    .expect("a valid action")
-}
-
-proptest! {
-    #[test]
-    fn indexes_of_actions_equal_a_scan(news in news()) {
-        let mut world = World::default();
-        for (version, (number, known)) in news.iter().enumerate() {
-            let (slots, ended) = known.clone().unwrap_or_default();
-            let action = action(*number, version + 10, &slots, ended);
-            match known {
-                Some(_) => world.apply(action, Origin::Watch),
-                None => world.remove::<WorkloadAction>(&action.id()),
-            };
-        }
-        let scan = |is_it: &dyn Fn(&Slot) -> bool| {
-            let running = world.actions().filter(|action| action.status.as_ref()
-                .is_some_and(|one| one.finished_at.is_none()));
-            let slots = running.flat_map(|action| action.status.iter().flat_map(|status| &status.slots));
-            let mut ids: Vec<&str> = slots.filter(|slot| !slot.step.is_end() && is_it(slot))
-                .map(|slot| slot.id.as_str()).collect();
-            ids.sort_unstable();
-            ids
-        };
-        let ids = |slots: Vec<&Slot>| {
-            let mut ids: Vec<String> = slots.into_iter().map(|slot| slot.id.clone()).collect();
-            ids.sort_unstable();
-            ids
-        };
-        prop_assert_eq!(ids(world.slots_at_work().map(|(_, slot)| slot).collect()),
-            scan(&|slot| slot.step != Step::Queued));
-        for number in 0..3 {
-            let (name, set, node) = (format!("w{number}"), format!("r{number}"), format!("n{number}"));
-            let workload = WorkloadRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: name.clone() };
-            let of_it = world.slots_of_workload("n", &workload).map(|(_, slot)| slot).collect();
-            prop_assert_eq!(ids(of_it), scan(&|slot| slot.workload.name == name));
-            prop_assert_eq!(world.slots_of_workload("other", &workload).count(), 0);
-            prop_assert_eq!(ids(world.slots_on(&set).collect()), scan(&|slot| slot.replica_set.uid == set));
-            let to_it = world.slots_to(&node).map(|(_, slot)| slot).collect();
-            prop_assert_eq!(ids(to_it), scan(&|slot| slot.replacement.as_ref().is_some_and(|pod| pod.node == node)));
-        }
-        let running = world.actions().filter(|action| action.status.as_ref()
-            .is_some_and(|one| one.finished_at.is_none()));
-        prop_assert_eq!(world.running().count(), running.count());
-    }
-}
-
 /// After an accepted eviction, the watch first reports a condition of a pod that is not terminating yet.
 #[test]
 fn a_pod_that_ends_does_not_come_back_but_its_successor_does() {
@@ -245,4 +139,40 @@ fn a_pod_that_ends_does_not_come_back_but_its_successor_does() {
     next.id.uid = "another".into();
     world.apply(next, Origin::Watch);
     assert!(!ends(&world));
+}
+
+/// Number of pods. Each change requeues an object that has this number as its name.
+#[derive(Default)]
+struct PodCount(usize);
+
+impl State for PodCount {
+    fn empty() -> &'static Self {
+        static NONE: PodCount = PodCount(0);
+        &NONE
+    }
+}
+
+impl Follows<PodFact> for PodCount {
+    fn update(&mut self, old: Option<&PodFact>, new: Option<&PodFact>) {
+        self.0 = self.0 + usize::from(new.is_some()) - usize::from(old.is_some());
+    }
+
+    fn requeue(world: &World, _old: Option<&PodFact>, _new: Option<&PodFact>) -> Requeue {
+        let number = world.state::<Self>().0.to_string();
+        Requeue::one::<PodFact>(Key::new("count", number))
+    }
+}
+
+#[test]
+fn a_follower_is_called_once_and_requeues_by_its_new_state() {
+    let mut world = World::default();
+    assert!(world.apply(pod(0, 1), Origin::Watch).is_empty() && world.state::<PodCount>().0 == 0, "not registered");
+    let mut world = World::default();
+    world.follow::<PodCount, PodFact>();
+    world.follow::<PodCount, PodFact>();
+    let requeue = |number: &str| Requeue::one::<PodFact>(Key::new("count", number));
+    assert_eq!(world.apply(pod(0, 1), Origin::Watch), requeue("1"));
+    assert_eq!(world.apply(pod(1, 2), Origin::Watch), requeue("2"));
+    assert_eq!(world.apply(pod(1, 3), Origin::Watch), Requeue::none(), "only the version differs");
+    assert_eq!(world.remove::<PodFact>(&pod(0, 4).id), requeue("1"));
 }

@@ -12,6 +12,7 @@ use ganglion_core::facts::Key;
 use ganglion_loops_plan::validate::assessment::{Assessment, AssessmentInput, NamespaceAccess, assess};
 use ganglion_loops_plan::validate::chain::LoopLink;
 use ganglion_loops_plan::validate::conflict::{Claimant, ClaimantKind, dimensions};
+use ganglion_loops_plan::world::LoopsWorld;
 use ganglion_runtime::context::Context;
 
 /// Assessment with its inputs.

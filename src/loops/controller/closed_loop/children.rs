@@ -16,9 +16,9 @@ use ganglion_api::execution::{Execution, ExecutionSpec};
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec};
 use ganglion_core::owners::is_owned;
-use ganglion_core::world::Indexed;
-use ganglion_core::world::loops::Family;
+use ganglion_core::world::Fact;
 use ganglion_loops_plan::validate::assessment::Assessment;
+use ganglion_loops_plan::world::Family;
 use ganglion_runtime::children::{ChildWriter, OwnerDeletion, owned_by};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
@@ -39,7 +39,7 @@ pub async fn reconcile(ctx: &Context, family: &Family, assessment: &Assessment) 
 }
 
 /// A child of a loop.
-trait Child: Kube + Indexed + Serialize + HasSpec<Spec: Serialize + Clone + PartialEq> {
+trait Child: Kube + Fact + Serialize + HasSpec<Spec: Serialize + Clone + PartialEq> {
     /// Name of its writes in metrics and logs.
     const EFFECT: &'static str;
     /// Fields of its spec that the loop does not own.

@@ -11,6 +11,7 @@
 //!
 //! The controllers of the children measure, decide and act. Everything in memory may be lost in a crash.
 
+use ganglion_loops_plan::world::{Family, LoopsWorld};
 mod assessed;
 mod children;
 mod preflights;
@@ -28,7 +29,6 @@ use ganglion_api::marks;
 use ganglion_core::facts::Key;
 use ganglion_core::names::{DEFAULT_ACCOUNT, is_name};
 use ganglion_core::namespaces::Namespaces;
-use ganglion_core::world::loops::Family;
 use ganglion_loops_plan::common::PARSE_AGAIN;
 use ganglion_loops_plan::validate::assessment::NamespaceAccess;
 use ganglion_outbound::client::OutboundClient;

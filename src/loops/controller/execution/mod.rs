@@ -11,6 +11,7 @@
 //! result.
 //! Everything in memory may be lost in a crash.
 
+use ganglion_loops_plan::world::LoopsWorld;
 mod events;
 mod webhook;
 

@@ -13,7 +13,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::{Claim, Execution};
 use ganglion_api::marks;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{DeploymentFact, Key, ReplicaSetFact};
 use ganglion_core::owners::is_owned;
 use ganglion_core::world::Origin;
 use ganglion_loops_plan::execution::{TargetState, WorkloadActionState};
@@ -25,7 +25,7 @@ pub async fn read(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Re
         return Ok(TargetState::WorkloadAction(None));
     };
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
-    let known = targets.ctx.store.read(|world| world.action(&key).cloned());
+    let known = targets.ctx.store.read(|world| world.table::<WorkloadAction>().get(&key).cloned());
     // The watch may lag behind, so a missing action is read from the API server.
     let found = match known {
         Some(known) => known,
@@ -47,8 +47,8 @@ pub fn read_ahead(targets: &Targets, actor: &Actor, template: &ActionTemplate) -
     let TargetRef { api_version, kind, name } = &actor.target;
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let scale = targets.ctx.store.read(|world| match (api_version.as_str(), kind.as_str()) {
-        ("apps/v1", "Deployment") => Ok(world.deployment(&key).map(|found| found.scale.clone())),
-        ("apps/v1", "ReplicaSet") => Ok(world.set(&key).map(|found| found.scale.clone())),
+        ("apps/v1", "Deployment") => Ok(world.get::<DeploymentFact>(&key).map(|found| found.scale.clone())),
+        ("apps/v1", "ReplicaSet") => Ok(world.get::<ReplicaSetFact>(&key).map(|found| found.scale.clone())),
         _ => Err(format!(
             "WorkloadActions are for Deployments and ReplicaSets of apps/v1, not for {kind} of {api_version}: use another \
              action, or correct spec.target"

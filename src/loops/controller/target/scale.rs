@@ -69,7 +69,7 @@ fn known(targets: &Targets, actor: &Actor) -> Option<DeploymentFact> {
     let TargetRef { api_version, kind, name, .. } = &actor.target;
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let is_deployment = api_version == "apps/v1" && kind == "Deployment";
-    targets.ctx.store.read(|world| world.deployment(&key).filter(|_| is_deployment).cloned())
+    targets.ctx.store.read(|world| world.get::<DeploymentFact>(&key).filter(|_| is_deployment).cloned())
 }
 
 pub fn owned(target: &TargetRef, manager: &str) -> TargetState {

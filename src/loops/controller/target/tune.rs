@@ -57,7 +57,7 @@ pub async fn act(targets: &Targets, actor: &Actor, uid: &str, tuning: &Tuning) -
     let key = Key::new(actor.loop_key.namespace.clone(), actor.target.name.clone());
     let manager = format!("{}/{}", marks::EXECUTION_MANAGER, actor.loop_key.name);
     make_room(targets, &key, uid, &manager).await?;
-    let id = Identity { key, uid: uid.to_owned(), version: String::new() };
+    let id = Identity { key, uid: uid.to_owned(), ..Identity::default() };
     let status = json!({"tuning": [tuning]});
     let tuned = targets.ctx.writer.apply_status::<ClosedLoop>(&manager, &id, &status).await?;
     targets.ctx.store.apply(tuned, Origin::Own);

@@ -83,7 +83,7 @@ impl Reconciler for NodeConfigController {
 
     fn observe(self: &Arc<Self>, key: &Key, (): &mut ()) -> Option<ObservedNode> {
         self.ctx.store.read(|world| {
-            let object = world.node_config(key)?;
+            let object = world.table::<NodeConfig>().get(key)?;
             if object.metadata.deletion_timestamp.is_some() {
                 return None;
             }

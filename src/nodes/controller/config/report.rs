@@ -55,7 +55,7 @@ impl NodeConfigController {
 
     /// Enqueues the object if its status is worth a write.
     pub fn enqueue_if_changed(&self, key: &Key) {
-        let object = self.ctx.store.read(|world| world.node_config(key).cloned());
+        let object = self.ctx.store.read(|world| world.table::<NodeConfig>().get(key).cloned());
         if let Some((_, StatusTiming::Now)) = object.and_then(|object| self.next_status(key, &object)) {
             self.ctx.store.queue::<NodeConfig>().add([key.clone()]);
         }

@@ -10,6 +10,7 @@
 //! The garbage collector deletes the NodeConfigs of a deleted template through their owner references. All state in
 //! memory may be lost.
 
+use ganglion_nodes_plan::world::{Edition, NodesWorld};
 mod act;
 mod report;
 
@@ -22,7 +23,6 @@ use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::template::NodeConfigTemplate;
 use ganglion_core::facts::Key;
 use ganglion_core::namespaces::Namespaces;
-use ganglion_core::world::nodes::Edition;
 use ganglion_nodes_plan::template::parsed::{ParsedTemplate, Rejection};
 use ganglion_nodes_plan::template::plan::{Observed, Renders, TemplatePlan, observe, plan};
 use ganglion_runtime::context::Context;

@@ -12,6 +12,7 @@ use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_nodes_plan::template::parsed::Rejection;
 use ganglion_nodes_plan::template::plan::TemplatePlan;
 use ganglion_nodes_plan::template::state;
+use ganglion_nodes_plan::world::NodesWorld;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::{ConditionChange, ConditionEvent, condition_events};

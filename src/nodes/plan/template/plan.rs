@@ -19,6 +19,7 @@ use std::sync::Arc;
 use kube::{Resource, ResourceExt};
 
 use super::{CompiledTemplate, RenderError, name, render};
+use crate::world::NodesWorld;
 use ganglion_api::marks;
 use ganglion_api::node_config::template::{LeftOut, NodeConfigTemplate, NodePreview};
 use ganglion_api::node_config::{NodeConfig, NodeConfigSpec};
@@ -61,7 +62,7 @@ pub fn observe(world: &World, template: &NodeConfigTemplate, selector: &Selector
     let matches: Vec<Match> = nodes
         .map(|node| {
             let name = name::of(&own, &node.id.key.name);
-            let found = world.node_config(&Key::new(namespace.clone(), name.clone())).cloned();
+            let found = world.table::<NodeConfig>().get(&Key::new(namespace.clone(), name.clone())).cloned();
             Match { node: Arc::clone(node), name, found }
         })
         .collect();

@@ -14,7 +14,8 @@ use tower::ServiceExt;
 
 use super::*;
 use ganglion_core::facts::{Identity, Key, NodeFact};
-use ganglion_core::world::Origin;
+use ganglion_core::world::{Origin, World};
+use ganglion_placement_plan::world::register;
 use ganglion_runtime::server::{self, ServerLimits, UNREAD};
 use ganglion_runtime::store::Store;
 
@@ -22,7 +23,9 @@ const MAX_BODY: usize = 1 << 20;
 
 /// Three nodes, two of them congested, and a policy that prefers less congested nodes and rejects the first.
 fn extender(ready: Readiness) -> (Extender, Store, Metrics) {
-    let (store, metrics) = (Store::default(), Metrics::new());
+    let mut world = World::default();
+    register(&mut world);
+    let (store, metrics) = (Store::new(world), Metrics::new());
     for (at, factor) in ["0", "90", "50"].into_iter().enumerate() {
         let id = Identity { key: Key::new("", format!("n{at}")), uid: at.to_string(), version: "1".into() };
         let published = [(ganglion_core::facts::CONGESTION, factor.to_owned())].into();

@@ -22,6 +22,7 @@ use ganglion_placement_plan::agents::AgentError;
 use ganglion_placement_plan::learned::{LearnedRewards, LearnedValues, RewardLearner};
 use ganglion_placement_plan::pigeon::LearnedDemand;
 use ganglion_placement_plan::policy::CompiledPolicy;
+use ganglion_placement_plan::world::PlacementWorld;
 
 /// The learners of all policies. The demand of pods is learned in the inventory of the nodes.
 #[derive(Default)]

@@ -31,6 +31,7 @@ use ganglion_placement_plan::learned::{LastSave, LearnedValues, SavePlan, SaveRe
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::publish::report::USAGE_PUBLISHED;
 use ganglion_placement_plan::state::{self, Coverage, PolicyPlan, ReportedCoverage};
+use ganglion_placement_plan::world::PlacementWorld;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::{ConditionChange, ConditionEvent, condition_events, reference};

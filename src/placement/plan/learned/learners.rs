@@ -9,8 +9,9 @@ use super::rewards::{LearnedRewards, RUNNING, RewardRules};
 use super::saved::LearnedValues;
 use crate::pigeon::{LearnedDemand, SMOOTHING};
 use crate::record::demand;
+use crate::world::{PlacementWorld, PodFailure, is_placed, wants_place};
 use ganglion_core::facts::{PodFact, PodRun, Requests};
-use ganglion_core::world::{PodFailure, World, is_placed, wants_place};
+use ganglion_core::world::World;
 
 /// Maximum number of existing pods, the newest ones, from which the demand of a new scheduler is learned. Older pods
 /// hardly count: the weight of a demand is at most a hundredth once many have been learned, and shrinks with each later
@@ -39,7 +40,7 @@ impl RewardLearner {
     /// Starts from saved values and from the failures of existing pods.
     pub fn begin(world: &World, is_ours: IsOurs<'_>, saved: Option<&LearnedValues>, rules: &RewardRules) -> Self {
         let mut rewards = saved.map(|saved| LearnedRewards::restored(&saved.rewards, rules)).unwrap_or_default();
-        for pod in world.pods().filter(|pod| is_ours(&pod.scheduler)).filter_map(PodFailure::of) {
+        for pod in world.all::<PodFact>().filter(|pod| is_ours(&pod.scheduler)).filter_map(PodFailure::of) {
             for failure in &pod.failures {
                 // Failures up to the save are included in the saved values.
                 let at = failure.finished.unwrap_or(pod.created);
@@ -90,7 +91,7 @@ impl RewardLearner {
 /// Rewards running pods. Pods of one type on one node are rewarded in one step, since there may be very many.
 fn reward_running(rewards: &mut LearnedRewards, world: &World, is_ours: IsOurs<'_>, rules: &RewardRules) {
     let mut running: HashMap<(&str, &str), i32> = HashMap::new();
-    let steady = world.pods().filter(|pod| pod.run == PodRun::Steady && !pod.terminating && is_placed(pod));
+    let steady = world.all::<PodFact>().filter(|pod| pod.run == PodRun::Steady && !pod.terminating && is_placed(pod));
     for pod in steady.filter(|pod| is_ours(&pod.scheduler)) {
         if let Some(node) = pod.node.as_deref() {
             *running.entry((pod.pod_type(), node)).or_default() += 1;
@@ -164,7 +165,8 @@ impl DemandLearner {
 /// are added to it.
 fn replay(world: &World, scheduler: &str, saved: Option<(Timestamp, LearnedDemand)>) -> LearnedDemand {
     let (since, mut learned) = saved.unwrap_or((Timestamp::MIN, LearnedDemand::default()));
-    let ours = world.pods().filter(|pod| pod.scheduler == scheduler && wants_place(pod) && pod.created > since);
+    let ours =
+        world.all::<PodFact>().filter(|pod| pod.scheduler == scheduler && wants_place(pod) && pod.created > since);
     let mut pods: Vec<&PodFact> = ours.collect();
     pods.sort_by(|one, other| (one.created, &one.id.uid).cmp(&(other.created, &other.id.uid)));
     let first = pods.len().saturating_sub(REPLAYED);

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::world::PodFailure;
 use ganglion_core::facts::RunFailure;
-use ganglion_core::world::PodFailure;
 
 /// Settings of the agent.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,6 +12,7 @@ use crate::learned::LearnedValues;
 use crate::pigeon::LearnedDemand;
 use crate::pigeon::SMOOTHING;
 use crate::record::{NodeRecord, SampleRules, demand};
+use crate::world::registered;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_core::facts::{CONGESTION, Identity, Key, NodeFact, Owner, PodFact, PodHold, Requests, USAGE_SAMPLED_AT};
@@ -90,7 +91,7 @@ fn used(record: &NodeRecord, now: i64, rules: SampleRules) -> Option<f64> {
 
 #[test]
 fn pods_that_a_sample_does_not_contain_are_added_to_it() {
-    let mut world = World::default();
+    let mut world = registered();
     world.apply(node("a", 1, &[USED[0], USED[1], (USAGE_SAMPLED_AT, "1970-01-01T00:16:40Z")]), Origin::Watch);
     for (name, bound) in [("old", 939), ("late", 941), ("later", 1200)] {
         world.apply(pod(name, 2, Some("a"), hold(800, bound)), Origin::Watch);
@@ -122,7 +123,7 @@ fn usage_is_that_of_annotations_or_else_of_a_node_config(
     #[case] now: i64,
     #[case] expected: Option<f64>,
 ) {
-    let mut world = World::default();
+    let mut world = registered();
     world.apply(node("a", 1, published), Origin::Watch);
     world.apply(config("a", "a", 2, status), Origin::Watch);
     assert_eq!(used(&record(&world, "a"), now, SampleRules::default()), expected);
@@ -130,7 +131,7 @@ fn usage_is_that_of_annotations_or_else_of_a_node_config(
 
 #[test]
 fn pods_on_their_way_are_pending_with_the_cores_that_power_counts() {
-    let mut world = World::default();
+    let mut world = registered();
     world.apply(node("a", 1, &[]), Origin::Watch);
     let mut inventory = Inventory::default();
     inventory.refresh(&world);
@@ -144,7 +145,7 @@ fn pods_on_their_way_are_pending_with_the_cores_that_power_counts() {
 
 #[test]
 fn demand_is_learned_once_from_each_pod_of_the_scheduler() {
-    let mut world = World::default();
+    let mut world = registered();
     world.apply(policy(&json!([{"name": "a", "pigeon": {}}])), Origin::Watch);
     let mut inventory = Inventory::default();
     let mut expected = LearnedDemand::default();
@@ -176,7 +177,7 @@ fn demand_is_learned_once_from_each_pod_of_the_scheduler() {
 
 #[test]
 fn saved_demand_goes_on_with_the_pods_that_were_made_later() {
-    let mut world = World::default();
+    let mut world = registered();
     world.apply(policy(&json!([{"name": "a", "pigeon": {}}])), Origin::Watch);
     let made =
         |name: &str, cpu: i64, created: i64| PodFact { created: at(created), ..pod(name, 3, None, hold(cpu, 5)) };
@@ -203,7 +204,7 @@ fn saved_demand_goes_on_with_the_pods_that_were_made_later() {
 
 #[test]
 fn policies_for_very_many_schedulers_do_not_make_each_refresh_learn_anew() {
-    let mut world = World::default();
+    let mut world = registered();
     for nth in 0..20 {
         let mut object = policy(&json!([{"name": "a", "pigeon": {}}]));
         object.metadata.name = Some(format!("p{nth}"));
@@ -262,7 +263,7 @@ proptest! {
     fn an_inventory_that_followed_is_like_one_made_anew(
         changes in proptest::collection::vec((change(), any::<bool>()), 1..60),
     ) {
-        let mut world = World::default();
+        let mut world = registered();
         let mut followed = Inventory::default();
         for (version, (change, refreshes)) in (1..).zip(changes) {
             make(&mut world, version, change);

@@ -14,6 +14,7 @@ use crate::policy::CompiledPolicy;
 use crate::question::{Opinion, PlacedPod, PlacementQuestion, Siblings};
 use crate::record::demand;
 use crate::wire::score;
+use crate::world::registered;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_core::facts::{
@@ -70,7 +71,7 @@ fn compiled(agents: &Value) -> CompiledPolicy {
 
 /// Nodes a, b and c; b is congested, c slightly.
 fn world() -> World {
-    let mut world = World::default();
+    let mut world = registered();
     for (name, factor) in [("a", "0"), ("b", "80"), ("c", "40")] {
         world.apply(node(name, 1, &[(CONGESTION, factor)]), Origin::Watch);
     }
@@ -133,7 +134,7 @@ fn only_what_eviction_can_change_is_resolvable(#[case] filter: &str, #[case] res
 
 #[test]
 fn safe_rejects_risk_and_leaves_alone_what_it_does_not_know() {
-    let mut world = World::default();
+    let mut world = registered();
     world.apply(node("a", 1, &[("mean-used-cpu", "7600"), ("std-used-cpu", "400")]), Origin::Watch);
     world.apply(node("b", 1, &[("mean-free-cpu", "6000"), ("std-free-cpu", "400")]), Origin::Watch);
     world.apply(node("c", 1, &[("mean-used-cpu", "NaN")]), Origin::Watch);
@@ -238,7 +239,7 @@ fn owner() -> Option<Owner> {
 
 /// Nodes a and b in one zone and c in another, and a ReplicaSet of 4 with this annotation and one pod on a.
 fn zones(rate: Option<&str>) -> World {
-    let mut world = World::default();
+    let mut world = registered();
     for (name, zone) in [("a", "x"), ("b", "x"), ("c", "y")] {
         let mut fact = node(name, 1, &[]);
         fact.labels.insert("topology.kubernetes.io/zone".into(), zone.into());
@@ -316,7 +317,7 @@ fn pods_are_spread_over_the_areas_that_no_other_agent_rejects() {
 /// Power and congestion have the same weight. The power rises least on a, which is rejected, and most on c; b is
 /// congested.
 fn compared() -> (World, CompiledPolicy) {
-    let mut world = World::default();
+    let mut world = registered();
     for (name, slope, factor) in [("a", 0, "0"), ("b", 1, "70"), ("c", 2, "0")] {
         world.apply(node(name, 1, &[(CONGESTION, factor)]), Origin::Watch);
         world.apply(serde_json::from_value::<NodeConfig>(predicted(name, slope)).unwrap(), Origin::Watch);
@@ -375,7 +376,7 @@ fn congestion_holds_until_it_is_too_old(#[case] sampled: &str, #[case] expected:
 
 #[test]
 fn where_all_congestion_is_too_old_the_agent_is_left_out() {
-    let mut world = World::default();
+    let mut world = registered();
     world.apply(node("a", 1, &[(CONGESTION, "80"), (CONGESTION_SAMPLED_AT, "1970-01-01T00:00:01Z")]), Origin::Watch);
     assert_eq!(sent(&world, &json!([{"name": "c", "congestion": {}}, constant("x", 1, "4")])), [4, 0, 0, 0]);
     let policy = compiled(&json!([{"name": "c", "congestion": {}}]));

@@ -10,8 +10,9 @@ use super::{assert_real, vectors};
 use crate::learned::LearnedValues;
 use crate::learned::{LearnedRewards, RewardLearner, RewardRules, RewardSizes, updated};
 use crate::wire;
+use crate::world::{PodFailure, registered};
 use ganglion_core::facts::{Owner, PodFact, PodRun, RunFailure};
-use ganglion_core::world::{Origin, PodFailure, World};
+use ganglion_core::world::{Origin, World};
 
 #[derive(Deserialize)]
 struct Vector {
@@ -170,7 +171,7 @@ fn value(learner: &RewardLearner, rules: &RewardRules, node: &str) -> f64 {
 #[test]
 fn failures_are_learned_as_they_come_and_once() {
     let rules = RewardRules::default();
-    let mut world = World::default();
+    let mut world = registered();
     world.apply(web("p", 1, "a", 5, fails(0, 10)), Origin::Watch);
     let mut learner = RewardLearner::begin(&world, OURS, None, &rules);
     let mut expects = |world: &World, words: &str, node: &str, expected: f64| {
@@ -204,7 +205,7 @@ fn failures_are_learned_as_they_come_and_once() {
 #[test]
 fn running_pods_are_rewarded_once_a_period() {
     let rules = RewardRules { initial: 0.0, ..RewardRules::default() };
-    let mut world = World::default();
+    let mut world = registered();
     world.apply(web("p", 1, "a", 5, PodRun::Steady), Origin::Watch);
     world.apply(web("starts", 1, "b", 5, PodRun::Neutral), Origin::Watch);
     let mut learner = RewardLearner::begin(&world, OURS, None, &rules);
@@ -222,7 +223,7 @@ fn running_pods_are_rewarded_once_a_period() {
 #[test]
 fn after_a_restart_nothing_counts_twice() {
     let rules = RewardRules { initial: 0.5, ..RewardRules::default() };
-    let mut world = World::default();
+    let mut world = registered();
     world.apply(web("failed", 1, "a", 5, fails(0, 700)), Origin::Watch);
     world.apply(web("runs", 1, "b", 5, PodRun::Steady), Origin::Watch);
     world.apply(web("evicted", 1, "c", 5, PodRun::Failing([RunFailure::default()].into())), Origin::Watch);

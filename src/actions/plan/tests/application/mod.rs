@@ -253,7 +253,7 @@ fn replicas_that_keep_coming_are_not_followed_for_ever() {
     }
     let (ready, reason, message) = stage.ready("go");
     assert_eq!((ready.as_str(), reason.as_str()), ("False", "SourceRefilled"), "{message}");
-    assert!(stage.world.actions().count() < 110);
+    assert!(stage.world.all::<WorkloadAction>().count() < 110);
 }
 
 /// A pod without owner, a pod of a DaemonSet, and a pod whose workload does not have the labels.

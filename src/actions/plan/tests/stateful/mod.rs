@@ -44,7 +44,7 @@ impl Stage {
             |id| {
                 let mut set = StatefulSetFact {
                     set: ReplicaSetFact {
-                        id: Identity { version: String::new(), ..id.clone() },
+                        id: id.clone().unversioned(),
                         scale: ScaleFact { replicas, ..ScaleFact::default() },
                         selector: Selector { labels: stateful_labels(), ..Selector::default() },
                         template: Some(Arc::new(template)),

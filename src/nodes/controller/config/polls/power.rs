@@ -11,6 +11,7 @@ use super::request::NodeRequest;
 use super::shared::TURN;
 use super::{PollTrouble, problem};
 use crate::config::NodeConfigController;
+use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::node_config::status::NodeValue;
@@ -137,7 +138,7 @@ impl NodeConfigController {
     /// Number of cores of the node that a NodeConfig describes; 0 if unknown.
     fn cores(&self, key: &Key) -> f64 {
         self.ctx.store.read(|world| {
-            let node = world.node_config(key).and_then(|config| world.node(&config.spec.node_name));
+            let node = world.table::<NodeConfig>().get(key).and_then(|config| world.node(&config.spec.node_name));
             node.map_or(0.0, |node| node.capacity.cpu as f64 / 1000.0)
         })
     }

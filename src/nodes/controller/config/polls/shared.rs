@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{PollTrouble, usage};
 use crate::config::NodeConfigController;
 use crate::config::polled::SharedSource;
+use ganglion_api::node_config::NodeConfig;
 use ganglion_core::facts::{Key, Requests};
 use ganglion_nodes_plan::node_spec::Question;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
@@ -68,7 +69,7 @@ impl NodeConfigController {
     fn machines(&self, members: Vec<Key>) -> (Vec<Key>, Vec<Machine>) {
         self.ctx.store.read(|world| {
             let machine = |key: Key| {
-                let name = world.node_config(&key)?.spec.node_name.clone();
+                let name = world.table::<NodeConfig>().get(&key)?.spec.node_name.clone();
                 let node = world.node(&name);
                 let addresses = node.map(|node| node.addresses.iter().filter_map(|one| one.parse().ok()).collect());
                 let allocatable = node.map_or_else(Requests::default, |node| node.allocatable);

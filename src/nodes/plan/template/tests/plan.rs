@@ -5,6 +5,7 @@ use kube::ResourceExt;
 use super::*;
 use crate::template::parsed::parse_selector;
 use crate::template::plan::{ConfigWrite, MAX_WRITES, Renders, TemplatePlan, observe, plan};
+use crate::world::{NodesWorld, registered};
 use ganglion_api::marks;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::reasons::NodeReason;
@@ -38,7 +39,7 @@ impl Scene {
         }))
         .unwrap();
         let compiled = compile(&template.spec.template).unwrap();
-        let (world, renders) = (World::default(), Renders::default());
+        let (world, renders) = (registered(), Renders::default());
         let mut scene = Self { world, version: 10, template, compiled, renders };
         (0..nodes).for_each(|number| scene.node(&format!("n{number:04}"), &[&format!("10.0.0.{}", number % 250)], "b"));
         scene
@@ -100,7 +101,7 @@ impl Scene {
 
     fn set(&mut self, name: &str, change: impl FnOnce(&mut NodeConfig)) {
         let version = self.version();
-        let mut config = NodeConfig::clone(self.world.node_config(&Key::new("n", name)).unwrap());
+        let mut config = NodeConfig::clone(self.world.table::<NodeConfig>().get(&Key::new("n", name)).unwrap());
         change(&mut config);
         config.metadata.resource_version = Some(version);
         self.world.apply(config, Origin::Watch);

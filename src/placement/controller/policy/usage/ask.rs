@@ -24,6 +24,7 @@ use ganglion_placement_plan::publish::plan::{UsageCoverage, UsagePlan, plan};
 use ganglion_placement_plan::publish::publication::{Publication, PublishProblem, shortest_age};
 use ganglion_placement_plan::publish::report::UsageReport;
 use ganglion_placement_plan::publish::{LEAST_SAMPLES, NodeUsage, Statistic};
+use ganglion_placement_plan::world::PlacementWorld;
 
 /// Problem that prevents publishing, and the time of the next attempt; None leaves it to the poll engine.
 pub struct UsageTrouble {

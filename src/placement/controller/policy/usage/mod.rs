@@ -9,6 +9,7 @@
 //! Expired annotations are removed, no matter who wrote them. All state in memory may be lost, since the published
 //! usage is stored on the nodes.
 
+use ganglion_placement_plan::world::PlacementWorld;
 mod ask;
 mod write;
 

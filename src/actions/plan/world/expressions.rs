@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
-use crate::expression::{Expression, ExpressionError};
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
+use ganglion_core::expression::{Expression, ExpressionError};
 
 /// Parsed expressions by text, with the number of conditions that use them.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Expressions {
     }
 
     /// Updates the cache for an action that changed from `old` to `new`.
-    pub fn action(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) {
+    pub fn update(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) {
         for text in new.iter().flat_map(|action| conditions(&action.spec)) {
             match self.0.get_mut(text) {
                 Some((users, _)) => *users += 1,
@@ -76,16 +76,16 @@ mod tests {
     fn a_condition_is_kept_as_long_as_an_action_has_it() {
         let mut all = Expressions::default();
         let (one, bad) = (action("node.ready"), action("node.ready &&"));
-        all.action(None, Some(&one));
-        all.action(None, Some(&one));
-        all.action(None, Some(&bad));
+        all.update(None, Some(&one));
+        all.update(None, Some(&one));
+        all.update(None, Some(&bad));
         assert_eq!(all.0.keys().collect::<Vec<_>>(), ["node.ready"]);
-        all.action(Some(&one), Some(&one));
-        all.action(Some(&one), None);
+        all.update(Some(&one), Some(&one));
+        all.update(Some(&one), None);
         assert_eq!(all.get("node.ready").unwrap().as_str(), "node.ready");
         assert!(all.get("node.ready &&").is_err());
-        all.action(Some(&one), None);
-        all.action(Some(&bad), None);
+        all.update(Some(&one), None);
+        all.update(Some(&bad), None);
         assert!(all.0.is_empty());
     }
 }

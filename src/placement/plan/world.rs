@@ -1,0 +1,240 @@
+//! Placement in the [`World`]: logs of the nodes that changed and of the pods that were created or failed.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, LazyLock};
+
+use jiff::Timestamp;
+
+use ganglion_api::node_config::NodeConfig;
+use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_core::facts::{Key, NodeFact, OutsidePodFact, PodFact, PodHold, PodRun, Requests, RunFailure};
+use ganglion_core::world::{Fact, Follows, Requeue, State, World};
+
+/// Maximum number of remembered nodes, each with its last change.
+const MAX_CHANGES: usize = 20_000;
+
+/// Maximum number of remembered created pods, and of remembered failures.
+const MAX_ARRIVALS: usize = 4096;
+
+/// Logs of changes with a clock of their own, so that any number of readers can catch up.
+#[derive(Default)]
+struct PlacementIndex {
+    clock: u64,
+    /// Nodes by the clock of their last change.
+    changes: BTreeMap<u64, String>,
+    last: HashMap<String, u64>,
+    /// Entries up to this clock may have been dropped.
+    forgotten: u64,
+    arrivals: VecDeque<Arrival>,
+    failures: VecDeque<PodFailure>,
+}
+
+/// A pod that was created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Time of its creation, by the clock of [`PlacementWorld::placement_clock`].
+    pub clock: u64,
+    pub scheduler: String,
+    pub requests: Requests,
+}
+
+/// Failures of a pod's containers or of the pod as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodFailure {
+    /// Time at which it was recorded, by the clock of [`PlacementWorld::placement_clock`].
+    pub clock: u64,
+    pub scheduler: String,
+    pub uid: String,
+    pub pod_type: String,
+    pub node: String,
+    pub failures: Box<[RunFailure]>,
+    pub created: Timestamp,
+}
+
+impl PodFailure {
+    /// The failures of a pod. None if there are none, or if they say nothing about its node: containers also fail when
+    /// they are stopped.
+    pub fn of(pod: &PodFact) -> Option<Self> {
+        let PodRun::Failing(failures) = &pod.run else { return None };
+        let node = pod.node.clone().filter(|_| !pod.terminating && is_placed(pod))?;
+        Some(Self {
+            clock: 0,
+            scheduler: pod.scheduler.clone(),
+            uid: pod.id.uid.clone(),
+            pod_type: pod.pod_type().to_owned(),
+            node,
+            failures: failures.clone(),
+            created: pod.created,
+        })
+    }
+}
+
+impl PlacementIndex {
+    fn node(&mut self, name: &str) {
+        self.clock += 1;
+        if let Some(before) = self.last.insert(name.to_owned(), self.clock) {
+            self.changes.remove(&before);
+        }
+        self.changes.insert(self.clock, name.to_owned());
+        if self.changes.len() > MAX_CHANGES
+            && let Some((clock, name)) = self.changes.pop_first()
+        {
+            self.forgotten = clock;
+            self.last.remove(&name);
+        }
+    }
+
+    fn holds(&mut self, old: Option<(&str, PodHold)>, new: Option<(&str, PodHold)>) {
+        if old != new {
+            for (node, _) in [old, new].into_iter().flatten() {
+                self.node(node);
+            }
+        }
+    }
+
+    fn arrival(&mut self, pod: &PodFact) {
+        self.clock += 1;
+        let (scheduler, requests) = (pod.scheduler.clone(), pod.hold.requests);
+        self.arrivals.push_back(Arrival { clock: self.clock, scheduler, requests });
+        if self.arrivals.len() > MAX_ARRIVALS {
+            self.arrivals.pop_front();
+        }
+    }
+
+    fn failure(&mut self, failure: PodFailure) {
+        self.clock += 1;
+        self.failures.push_back(PodFailure { clock: self.clock, ..failure });
+        if self.failures.len() > MAX_ARRIVALS {
+            self.failures.pop_front();
+        }
+    }
+}
+
+/// Whether a scheduler must choose a node for the pod, and the pod has not finished.
+pub fn wants_place(pod: &PodFact) -> bool {
+    is_placed(pod) && !pod.finished
+}
+
+/// Whether a scheduler chooses the node of the pod. Pods of DaemonSets and static pods have fixed nodes.
+pub fn is_placed(pod: &PodFact) -> bool {
+    !pod.mirror && pod.controller.as_ref().is_none_or(|owner| owner.kind != "DaemonSet")
+}
+
+/// Queries of placement.
+pub trait PlacementWorld {
+    /// Clock that grows with each change that placement reads.
+    fn placement_clock(&self) -> u64;
+
+    /// The nodes that were added, changed or removed after this clock; None if older entries were dropped.
+    fn nodes_changed_since(&self, clock: u64) -> Option<impl Iterator<Item = &str>>;
+
+    /// The recently created pods after this clock.
+    fn arrivals_since(&self, clock: u64) -> impl Iterator<Item = &Arrival>;
+
+    /// The recent failures after this clock.
+    fn failures_since(&self, clock: u64) -> impl Iterator<Item = &PodFailure>;
+
+    fn policy(&self, name: &str) -> Option<&Arc<PlacementPolicy>>;
+
+    /// All policies, by name.
+    fn policies(&self) -> impl Iterator<Item = &Arc<PlacementPolicy>>;
+}
+
+impl PlacementWorld for World {
+    fn placement_clock(&self) -> u64 {
+        index(self).clock
+    }
+
+    fn nodes_changed_since(&self, clock: u64) -> Option<impl Iterator<Item = &str>> {
+        let index = index(self);
+        let later = index.changes.range(clock.saturating_add(1)..);
+        (clock >= index.forgotten).then(|| later.map(|(_, name)| name.as_str()))
+    }
+
+    fn arrivals_since(&self, clock: u64) -> impl Iterator<Item = &Arrival> {
+        let arrivals = &index(self).arrivals;
+        arrivals.range(arrivals.partition_point(|arrival| arrival.clock <= clock)..)
+    }
+
+    fn failures_since(&self, clock: u64) -> impl Iterator<Item = &PodFailure> {
+        let failures = &index(self).failures;
+        failures.range(failures.partition_point(|failure| failure.clock <= clock)..)
+    }
+
+    fn policy(&self, name: &str) -> Option<&Arc<PlacementPolicy>> {
+        self.table().get(&Key::new("", name))
+    }
+
+    fn policies(&self) -> impl Iterator<Item = &Arc<PlacementPolicy>> {
+        self.table().values()
+    }
+}
+
+fn index(world: &World) -> &PlacementIndex {
+    world.state()
+}
+
+/// Registers the kinds that placement follows.
+pub fn register(world: &mut World) {
+    world.follow::<PlacementIndex, PodFact>();
+    world.follow::<PlacementIndex, OutsidePodFact>();
+    world.follow::<PlacementIndex, NodeFact>();
+    world.follow::<PlacementIndex, NodeConfig>();
+    world.follow::<PlacementIndex, PlacementPolicy>();
+}
+
+/// A world that only this product follows.
+#[cfg(test)]
+pub fn registered() -> World {
+    let mut world = World::default();
+    register(&mut world);
+    world
+}
+
+impl State for PlacementIndex {
+    fn empty() -> &'static Self {
+        static EMPTY: LazyLock<PlacementIndex> = LazyLock::new(PlacementIndex::default);
+        &EMPTY
+    }
+}
+
+impl Follows<PodFact> for PlacementIndex {
+    fn update(&mut self, old: Option<&PodFact>, new: Option<&PodFact>) {
+        self.holds(old.and_then(PodFact::held), new.and_then(PodFact::held));
+        if let Some(pod) = new.filter(|new| old.is_none_or(|old| old.id.uid != new.id.uid) && wants_place(new)) {
+            self.arrival(pod);
+        }
+        let is_news = |new: &&PodFact| old.is_none_or(|old| old.run != new.run);
+        if let Some(failure) = new.filter(is_news).and_then(PodFailure::of) {
+            self.failure(failure);
+        }
+    }
+}
+
+impl Follows<OutsidePodFact> for PlacementIndex {
+    fn update(&mut self, old: Option<&OutsidePodFact>, new: Option<&OutsidePodFact>) {
+        self.holds(old.and_then(OutsidePodFact::held), new.and_then(OutsidePodFact::held));
+    }
+}
+
+impl Follows<NodeFact> for PlacementIndex {
+    fn update(&mut self, old: Option<&NodeFact>, new: Option<&NodeFact>) {
+        if let Some(node) = new.or(old) {
+            self.node(&node.id.key.name);
+        }
+    }
+}
+
+impl Follows<NodeConfig> for PlacementIndex {
+    fn update(&mut self, old: Option<&NodeConfig>, new: Option<&NodeConfig>) {
+        for config in [old, new].into_iter().flatten() {
+            self.node(&config.spec.node_name);
+        }
+    }
+}
+
+impl Follows<PlacementPolicy> for PlacementIndex {
+    fn requeue(_world: &World, old: Option<&PlacementPolicy>, new: Option<&PlacementPolicy>) -> Requeue {
+        Requeue::all::<PlacementPolicy>(new.or(old).map(|policy| policy.key().into_owned()))
+    }
+}
