@@ -417,9 +417,9 @@ async fn the_reservation_of_an_admission_without_an_answer_lasts_until_it_is_loo
     let id = Identity { key: key(), uid: "u1".into(), version: "1".into() };
     let admission = Effect::Admit { action: id, status: Box::default(), receipt: None };
     let mut memory = ActionMemory { unanswered: vec![admission], ..ActionMemory::default() };
-    api.controller.fetch(&key(), &mut memory).await.unwrap_err();
+    api.controller.begin(&key(), &mut memory).await.unwrap_err();
     assert!(store.read(|world| world.is_reserved(&key())), "nobody knows yet");
-    api.controller.fetch(&key(), &mut memory).await.unwrap();
+    api.controller.begin(&key(), &mut memory).await.unwrap();
     assert!(!store.read(|world| world.is_reserved(&key())));
 }
 
