@@ -15,6 +15,8 @@ mod observe;
 mod probes;
 mod report;
 mod scale;
+#[cfg(test)]
+mod tests;
 mod workers;
 
 use std::sync::Arc;

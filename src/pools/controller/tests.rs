@@ -1,0 +1,167 @@
+//! One pool on its way to published lists, with an API server in memory.
+
+use std::sync::Mutex as StdMutex;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::client::Body;
+use prometheus_client::metrics::counter::Counter;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tower_test::mock;
+
+use super::*;
+use ganglion_core::facts::{PodFact, StatefulSet, StatefulSetFact};
+use ganglion_core::world::Origin;
+use ganglion_outbound::address::{self, Names, Rules};
+use ganglion_outbound::client::AnswerLimits;
+use ganglion_outbound::fair_limit::FairLimit;
+use ganglion_outbound::web::Web;
+use ganglion_runtime::events;
+use ganglion_runtime::frame::reconcile;
+use ganglion_runtime::metrics::Metrics;
+use ganglion_runtime::run::Action;
+use ganglion_runtime::store::Store;
+use ganglion_runtime::watch::namespaces::NamespaceWatch;
+use ganglion_runtime::writer::Writer;
+
+fn meta(name: &str, version: &str) -> Value {
+    json!({"namespace": "n", "name": name, "uid": name, "resourceVersion": version, "generation": 1})
+}
+
+fn pod(name: &str, version: &str) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": meta(name, version), "spec": {"nodeName": "node", "containers": []},
+        "status": {"phase": "Running", "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        ]},
+    });
+    pod["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "w", "uid": "w", "controller": true}]);
+    pod
+}
+
+fn pool() -> Value {
+    json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "SwarmPool", "metadata": meta("p", "2"),
+        "spec": {
+            "workload": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "w"},
+            "jobs": {"inline": [{"name": "a"}, {"name": "b"}]}, "output": {"configMap": "lists"},
+            "version": {"source": "Annotation"}, "refresh": {"policy": "HotReload"},
+        },
+    })
+}
+
+/// Answer of the API server; None if it does not answer.
+fn answer(request: &str, body: Value) -> Option<Value> {
+    let path = request.split(['?', ' ']).nth(1)?;
+    let name = path.rsplit('/').next()?.to_owned();
+    let mut answer = match request.split(' ').next()? {
+        "GET" if request.contains("watch=true") => return None,
+        "GET" if path.ends_with("/configmaps") => json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+            "metadata": {"resourceVersion": "1"}, "items": [],
+        }),
+        "PATCH" => pod(&name, "30"),
+        "PUT" => {
+            let mut written = pool();
+            written["status"] = body["status"].clone();
+            written
+        }
+        "POST" if path.ends_with("/events") => return Some(body),
+        _ => body,
+    };
+    if request.starts_with("POST") {
+        answer["metadata"]["uid"] = json!("lists");
+        answer["metadata"]["namespace"] = json!("n");
+        answer["metadata"]["resourceVersion"] = json!("20");
+    }
+    Some(answer)
+}
+
+/// Requests in the order of their arrival, with their bodies.
+type Requests = Arc<StdMutex<Vec<(String, Value)>>>;
+
+fn serve() -> (Client, Requests) {
+    let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+    let requests = Requests::default();
+    let log = Arc::clone(&requests);
+    tokio::spawn(async move {
+        let mut unanswered = Vec::new();
+        while let Some((request, send)) = handle.next_request().await {
+            let (head, body) = request.into_parts();
+            let bytes = body.collect().await.unwrap().to_bytes();
+            let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+            let request = format!("{} {}", head.method, head.uri);
+            match answer(&request, body.clone()) {
+                Some(answer) => {
+                    send.send_response(Response::new(answer.to_string().into_bytes().into()));
+                }
+                None => unanswered.push(send),
+            }
+            if head.method != "GET" {
+                let path = head.uri.path().rsplit('/').take(2).collect::<Vec<_>>();
+                log.lock().unwrap().push((format!("{} {}/{}", head.method, path[1], path[0]), body));
+            }
+        }
+    });
+    (Client::new(service, "n"), requests)
+}
+
+fn controller(client: &Client) -> Arc<SwarmPoolController> {
+    let metrics = Metrics::new();
+    let store = Store::default();
+    let ctx = Context {
+        store: store.clone(),
+        writer: Writer::new(client.clone(), Duration::from_secs(10), CancellationToken::new(), metrics.clone()),
+        events: events::line(&metrics).0,
+        metrics: metrics.clone(),
+        clock: Timestamp::now,
+        term: "term".into(),
+        stop: CancellationToken::new(),
+    };
+    let limit = || FairLimit::new(1 << 20, Counter::default());
+    let web = Arc::new(Web::new(Names::new(Rules::default(), address::system), limit()));
+    let limits = AnswerLimits { sample: 65_536, object: 65_536, pods: 1, node: 1, nodes: 1 };
+    Arc::new(SwarmPoolController {
+        ctx,
+        namespaces: Namespaces::default(),
+        config_maps: NamespaceFeeds::new(client, Duration::from_secs(10), store, metrics),
+        outbound: Arc::new(OutboundClient::new(web, Duration::from_secs(10), limit(), limits)),
+        probes: WorkerProbes::default(),
+        memories: Memories::default(),
+    })
+}
+
+#[tokio::test]
+async fn lists_are_published_then_workers_are_told_then_the_status_is_written() {
+    let (client, requests) = serve();
+    let controller = controller(&client);
+    let store = &controller.ctx.store;
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta("w", "3"),
+        "spec": {"replicas": 2, "selector": {}, "serviceName": "w", "template": {}},
+    });
+    store.apply(serde_json::from_value::<SwarmPool>(pool()).unwrap(), Origin::Watch);
+    store.apply(StatefulSetFact::from(serde_json::from_value::<StatefulSet>(set).unwrap()), Origin::Watch);
+    for name in ["w-0", "w-1"] {
+        store.apply(PodFact::from(serde_json::from_value::<Pod>(pod(name, "4")).unwrap()), Origin::Watch);
+    }
+    while controller.config_maps.state("n") != NamespaceWatch::Ready {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let action = reconcile(Arc::clone(&controller), Key::new("n", "p")).await.unwrap();
+    assert!(matches!(action, Action::RequeueAfter(_)), "the annotations are repeated unless the workers report");
+    let requests = requests.lock().unwrap();
+    let mut names: Vec<&str> = requests.iter().map(|(request, _)| request.as_str()).collect();
+    names[1..3].sort_unstable();
+    assert_eq!(names, ["POST n/configmaps", "PATCH pods/w-0", "PATCH pods/w-1", "PUT p/status"]);
+    let lists = requests[0].1["data"]["config.yml"].as_str().unwrap();
+    assert!(lists.starts_with("workloads:\n  w-0:\n    jobs:\n      - ") && lists.ends_with("version: 1\n"), "{lists}");
+    let status = &requests[3].1["status"];
+    assert_eq!((&status["version"], &status["conditions"][0]["reason"]), (&json!(1), &json!("Refreshing")));
+}
