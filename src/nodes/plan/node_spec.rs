@@ -117,7 +117,7 @@ pub enum ValueSource {
 
 /// A source and its interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParsedSource {
+pub struct SpecSource {
     pub source: ValueSource,
     pub interval: SignedDuration,
 }
@@ -127,7 +127,7 @@ pub struct ParsedSource {
 pub struct ParsedNodeSpec {
     pub node: String,
     pub suspended: bool,
-    pub sources: BTreeMap<Question, ParsedSource>,
+    pub sources: BTreeMap<Question, SpecSource>,
 }
 
 /// Invalid spec field. The schema rejects most of these; an object may be older than the schema.
@@ -159,14 +159,14 @@ impl ParsedNodeSpec {
             }
         }
         let provider = sources.get(&Question::Model).cloned();
-        if let Some(ParsedSource { source, interval }) = provider {
+        if let Some(SpecSource { source, interval }) = provider {
             // A fake provider implies a fake model.
             let source = if source == ValueSource::Fake { source } else { ValueSource::NamedModel };
-            sources.entry(Question::Power).or_insert(ParsedSource { source, interval });
+            sources.entry(Question::Power).or_insert(SpecSource { source, interval });
         }
         let predicted = sources.get(&Question::Power).map(|power| (power.source != ValueSource::Fake, power.interval));
         if let Some((true, interval)) = predicted {
-            sources.entry(Question::Usage).or_insert(ParsedSource { source: ValueSource::MetricsServer, interval });
+            sources.entry(Question::Usage).or_insert(SpecSource { source: ValueSource::MetricsServer, interval });
         }
         Ok(Self { node: spec.node_name.clone(), suspended: spec.suspend.unwrap_or(false), sources })
     }
@@ -195,7 +195,7 @@ impl ParsedNodeSpec {
     }
 }
 
-fn parse_source(question: Question, term: &EndpointTerm) -> Result<ParsedSource, SpecProblem> {
+fn parse_source(question: Question, term: &EndpointTerm) -> Result<SpecSource, SpecProblem> {
     let wrong = |member, problem| SpecProblem { field: question.field(), member, problem };
     let server = || {
         let url = term.endpoint.clone().unwrap_or_default();
@@ -232,7 +232,7 @@ fn parse_source(question: Question, term: &EndpointTerm) -> Result<ParsedSource,
         _ => return Err(wrong(".type", format!("it must be one of {}", types(question)))),
     };
     let interval = span(&term.fetch_interval, INTERVAL, ".fetchInterval", 1, 3600, "it must be 1s to 1h")?;
-    Ok(ParsedSource { source, interval })
+    Ok(SpecSource { source, interval })
 }
 
 fn types(question: Question) -> &'static str {

@@ -16,12 +16,13 @@ use tower_test::mock;
 
 use super::*;
 use ganglion_core::facts::{PodFact, StatefulSet, StatefulSetFact};
-use ganglion_core::world::Origin;
+use ganglion_core::world::{Origin, World};
 use ganglion_outbound::address::{self, Names, Rules};
 use ganglion_outbound::client::AnswerLimits;
-use ganglion_outbound::fair_limit::FairLimit;
 use ganglion_outbound::web::Web;
+use ganglion_pools_plan::world::register;
 use ganglion_runtime::events;
+use ganglion_runtime::fairness::FairLimit;
 use ganglion_runtime::frame::reconcile;
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::run::Action;
@@ -114,7 +115,9 @@ fn serve() -> (Client, Requests) {
 
 fn controller(client: &Client) -> Arc<SwarmPoolController> {
     let metrics = Metrics::new();
-    let store = Store::default();
+    let mut world = World::default();
+    register(&mut world);
+    let store = Store::new(world);
     let ctx = Context {
         store: store.clone(),
         writer: Writer::new(client.clone(), Duration::from_secs(10), CancellationToken::new(), metrics.clone()),

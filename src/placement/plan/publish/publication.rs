@@ -21,7 +21,7 @@ const LABEL: &str = "instance";
 
 /// Parsed options of the policy that publishes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Publication {
+pub struct UsagePublication {
     /// Name of the policy.
     pub policy: String,
     pub server: PrometheusServer,
@@ -36,7 +36,7 @@ pub struct Publication {
 /// Reason and message of a policy that does not publish.
 pub type PublishProblem = (PolicyReason, String);
 
-impl Publication {
+impl UsagePublication {
     /// Parses the options of a policy. Fails if an option is invalid, or if the operator must not read Secrets in the
     /// namespace.
     pub fn parse(
@@ -89,14 +89,14 @@ fn present<'a, P: AsRef<PlacementPolicy> + 'a>(
 pub fn publisher<'a, P: AsRef<PlacementPolicy> + 'a>(
     policies: impl Iterator<Item = &'a P>,
     allowed: Namespaces,
-) -> Option<Publication> {
+) -> Option<UsagePublication> {
     let mut wants: Vec<_> =
         present(policies).filter_map(|policy| Some((policy, policy.spec.publish_usage.as_ref()?))).collect();
     wants.sort_by_cached_key(|(policy, _)| {
         let made = policy.metadata.creation_timestamp.as_ref();
         (made.map_or(Timestamp::MAX, |time| time.0), policy.metadata.name.clone())
     });
-    wants.into_iter().find_map(|(policy, options)| Publication::parse(policy, options, allowed).ok())
+    wants.into_iter().find_map(|(policy, options)| UsagePublication::parse(policy, options, allowed).ok())
 }
 
 /// Shortest `maxAge` of all policies; None without a policy.
@@ -124,9 +124,9 @@ mod tests {
         json!({"agents": [{"name": "safe", "safe": {}}], "maxAge": "10m", "publishUsage": publish})
     }
 
-    fn parsed(publish: Value, allowed: Namespaces) -> Result<Publication, PublishProblem> {
+    fn parsed(publish: Value, allowed: Namespaces) -> Result<UsagePublication, PublishProblem> {
         let policy = policy("p", "2026-01-01T00:00:00Z", spec(publish));
-        Publication::parse(&policy, policy.spec.publish_usage.as_ref().expect("options"), allowed)
+        UsagePublication::parse(&policy, policy.spec.publish_usage.as_ref().expect("options"), allowed)
     }
 
     fn with(member: &str, value: Value) -> Value {

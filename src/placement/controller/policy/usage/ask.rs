@@ -21,7 +21,7 @@ use ganglion_outbound::value::ValueError;
 use ganglion_outbound::web::Call;
 use ganglion_placement_plan::publish::annotations::SampleAges;
 use ganglion_placement_plan::publish::plan::{UsageCoverage, UsagePlan, plan};
-use ganglion_placement_plan::publish::publication::{Publication, PublishProblem, shortest_age};
+use ganglion_placement_plan::publish::publication::{PublishProblem, UsagePublication, shortest_age};
 use ganglion_placement_plan::publish::report::UsageReport;
 use ganglion_placement_plan::publish::{LEAST_SAMPLES, NodeUsage, Statistic};
 use ganglion_placement_plan::world::PlacementWorld;
@@ -54,7 +54,7 @@ type Responses = HashMap<Statistic, NodeStatistic>;
 
 impl UsagePublisher {
     /// Queries Prometheus and annotates the nodes whose usage changed.
-    pub async fn publish(&self, publication: &Arc<Publication>) -> Result<UsageReport, UsageTrouble> {
+    pub async fn publish(&self, publication: &Arc<UsagePublication>) -> Result<UsageReport, UsageTrouble> {
         let at = self.ctx.now();
         let (host, statistics) = self.query_server(publication).await?;
         let usage = |node: &NodeFact| usage(&statistics, node, at);
@@ -67,7 +67,7 @@ impl UsagePublisher {
         ended(written, host, coverage)
     }
 
-    async fn query_server(&self, publication: &Publication) -> Result<(String, Responses), UsageTrouble> {
+    async fn query_server(&self, publication: &UsagePublication) -> Result<(String, Responses), UsageTrouble> {
         let server = &publication.server;
         let asker = Asker { ctx: &self.ctx, outbound: &self.outbound };
         let asked = AskedServer {
@@ -94,7 +94,7 @@ impl UsagePublisher {
 
     /// Sends all queries. The first one must succeed before the others are sent, so that a wrong password is sent only
     /// once.
-    async fn answers(&self, publication: &Publication, call: &Call) -> Result<Responses, ValueError> {
+    async fn answers(&self, publication: &UsagePublication, call: &Call) -> Result<Responses, ValueError> {
         let label = &publication.label;
         let answer = |statistic: Statistic, query: &str| {
             let url = query_url(&call.url, query);

@@ -27,7 +27,7 @@ use ganglion_core::world::World;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_outbound::client::attempt::host;
 use ganglion_placement_plan::publish::plan::{NodeAnnotations, expired};
-use ganglion_placement_plan::publish::publication::{Publication, publisher};
+use ganglion_placement_plan::publish::publication::{UsagePublication, publisher};
 use ganglion_placement_plan::publish::report::UsageReport;
 use ganglion_placement_plan::record::SampleRules;
 use ganglion_runtime::context::Context;
@@ -50,14 +50,14 @@ pub struct UsagePublisher {
     ctx: Context,
     outbound: Arc<OutboundClient>,
     namespaces: Namespaces,
-    polls: Arc<PollSet<Arc<Publication>>>,
+    polls: Arc<PollSet<Arc<UsagePublication>>>,
     state: Mutex<UsageState>,
 }
 
 #[derive(Default)]
 struct UsageState {
     /// Options of the elected policy.
-    elected: Option<Arc<Publication>>,
+    elected: Option<Arc<UsagePublication>>,
     /// Result of its last poll.
     report: Option<UsageReport>,
     /// Expired annotations that remained after a removal, by node and time. Another field manager owns them.
@@ -99,7 +99,7 @@ impl UsagePublisher {
     /// State of publishing; None if the policy has no `publishUsage`.
     pub fn report(&self, policy: &PlacementPolicy) -> Option<UsageReport> {
         let options = policy.spec.publish_usage.as_ref()?;
-        if let Err(problem) = Publication::parse(policy, options, self.namespaces) {
+        if let Err(problem) = UsagePublication::parse(policy, options, self.namespaces) {
             return Some(UsageReport::Problem(problem));
         }
         let state = self.state();
@@ -113,7 +113,7 @@ impl UsagePublisher {
         Some(report)
     }
 
-    fn target(&self, publication: &Publication) -> PollTarget {
+    fn target(&self, publication: &UsagePublication) -> PollTarget {
         PollTarget {
             host: host(&publication.server.url).into(),
             at_once: 1,
@@ -124,12 +124,12 @@ impl UsagePublisher {
     }
 
     /// Schedules the next poll before the published annotations expire. The back-off of the poll engine may be longer.
-    fn retry_in_time(&self, publication: &Arc<Publication>) {
+    fn retry_in_time(&self, publication: &Arc<UsagePublication>) {
         self.polls.wake(Arc::clone(publication), publication.longest_pause());
     }
 
     /// Stores the result of a poll and enqueues the policy if the result changed.
-    fn store_report(&self, publication: &Arc<Publication>, report: UsageReport) {
+    fn store_report(&self, publication: &Arc<UsagePublication>, report: UsageReport) {
         let mut state = self.state();
         let is_current = state.elected.as_ref() == Some(publication);
         if !is_current || state.report.as_ref() == Some(&report) {
@@ -164,9 +164,9 @@ impl UsagePublisher {
 }
 
 impl Poller for UsagePublisher {
-    type Key = Arc<Publication>;
+    type Key = Arc<UsagePublication>;
 
-    async fn poll(self: Arc<Self>, publication: Arc<Publication>) -> PollOutcome {
+    async fn poll(self: Arc<Self>, publication: Arc<UsagePublication>) -> PollOutcome {
         let (report, outcome) = match self.publish(&publication).await {
             Ok(report) => (report, PollOutcome::Ok),
             Err(trouble) => {
@@ -181,7 +181,7 @@ impl Poller for UsagePublisher {
         outcome
     }
 
-    fn broken_off(&self, publication: &Arc<Publication>, how: BrokenOff) {
+    fn broken_off(&self, publication: &Arc<UsagePublication>, how: BrokenOff) {
         let problem = match how {
             BrokenOff::Timeout => (PolicyReason::Unreachable, "the usage was not published in time".to_owned()),
             BrokenOff::Panic => (PolicyReason::AnswerInvalid, "a bug in the operator; see its log".to_owned()),

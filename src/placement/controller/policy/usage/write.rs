@@ -15,7 +15,7 @@ use ganglion_core::facts::{Key, NodeFact, USAGE_SAMPLED_AT};
 use ganglion_core::world::{Origin, World};
 use ganglion_outbound::client::objects::api_words;
 use ganglion_placement_plan::publish::plan::NodeAnnotations;
-use ganglion_placement_plan::publish::publication::Publication;
+use ganglion_placement_plan::publish::publication::UsagePublication;
 use ganglion_runtime::error::Error;
 
 /// Maximum number of concurrent writes.
@@ -84,7 +84,7 @@ impl UsagePublisher {
 }
 
 /// Time over which the writes of a poll are spread.
-pub fn spread(publication: &Publication) -> Duration {
+pub fn spread(publication: &UsagePublication) -> Duration {
     (publication.interval / 2).min(SPREAD)
 }
 
