@@ -16,7 +16,6 @@ const STILL_DOUBLE: &[&str] = &[
     "Answer",
     "Budget",
     "Cluster",
-    "Found",
     "Line",
     "Next",
     "Nodes",
@@ -25,7 +24,6 @@ const STILL_DOUBLE: &[&str] = &[
     "Shared",
     "Watched",
     "When",
-    "Workload",
     "World",
 ];
 

@@ -52,16 +52,16 @@ pub enum Happening {
 }
 
 pub struct Eye {
-    state: Arc<State>,
+    state: Arc<Observations>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-struct State {
+struct Observations {
     seen: Mutex<Seen>,
     ticks: watch::Sender<u64>,
 }
 
-impl State {
+impl Observations {
     fn lock(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -82,7 +82,7 @@ impl Eye {
     }
 
     async fn over(client: &Client, namespace: Option<&str>) -> Result<Self> {
-        let state = Arc::new(State { seen: Mutex::default(), ticks: watch::channel(0).0 });
+        let state = Arc::new(Observations { seen: Mutex::default(), ticks: watch::channel(0).0 });
         let tasks: [BoxFuture<'static, ()>; KINDS] = [
             Box::pin(follow::<Pod>(api(client, namespace), state.clone())),
             Box::pin(follow::<Deployment>(api(client, namespace), state.clone())),
@@ -165,7 +165,7 @@ fn api<K: Watched>(client: &Client, namespace: Option<&str>) -> Api<K> {
 
 /// Watches one kind until the task is aborted. A list after a broken watch contains no deletions, so objects missing in
 /// it count as deleted.
-async fn follow<K: Watched>(api: Api<K>, state: Arc<State>) {
+async fn follow<K: Watched>(api: Api<K>, state: Arc<Observations>) {
     let mut events = watcher::watcher(api, watcher::Config::default()).default_backoff().boxed();
     let mut listed = BTreeSet::new();
     while let Some(event) = events.next().await {
