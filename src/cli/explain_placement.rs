@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::cluster::{self, Cluster};
 use super::objects::Error;
@@ -20,6 +21,7 @@ use ganglion_core::world::{Fact, Origin, World};
 use ganglion_placement_plan::explain::explain as explained;
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::question::PlacedPod;
+use ganglion_runtime::guard::Guard;
 
 /// Options of `explain placement`.
 #[derive(Args, Debug, Clone)]
@@ -67,11 +69,22 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
     Ok(asked.output.of(&explanation, || explanation.text())?)
 }
 
+/// Parses a pod from YAML. Reads it like an object of the API server, since a YAML reader for all types of a pod would
+/// be a tenth of the binary.
+fn pod_of(yaml: &str) -> Result<Pod, Error> {
+    let value: Value = serde_saphyr::from_str(yaml).map_err(|error| Error::NotAPod(error.to_string()))?;
+    match serde_json::from_str(&value.to_string()) {
+        Ok(Guard(Ok(pod))) => Ok(pod),
+        Ok(Guard(Err(unreadable))) => Err(Error::NotAPod(unreadable.error)),
+        Err(error) => Err(Error::NotAPod(error.to_string())),
+    }
+}
+
 async fn the_pod(asked: &PlacementArgs, client: &Client, namespace: &str) -> Result<Pod, Error> {
     let mut pod = match (&asked.file, &asked.pod) {
         (Some(path), _) => {
             let text = std::fs::read_to_string(path).map_err(|source| Error::File { path: path.clone(), source })?;
-            serde_saphyr::from_str(&text).map_err(|error| Error::NotAPod(error.to_string()))?
+            pod_of(&text)?
         }
         (None, name) => {
             let name = name.clone().unwrap_or_default();
@@ -100,4 +113,18 @@ where
         }
     };
     Ok(read::pages(&api, take).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_read_from_yaml_and_a_mistake_is_located() {
+        let pod = pod_of("metadata: {name: p}\nspec: {containers: [{name: c, image: i}]}").unwrap();
+        assert_eq!(pod.metadata.name.as_deref(), Some("p"));
+        let error = pod_of("metadata: {name: p}\nspec: {containers: [{name: c, ports: 80}]}").unwrap_err().to_string();
+        assert!(error.contains("spec.containers[0].ports"), "{error}");
+        assert!(matches!(pod_of("- p"), Err(Error::NotAPod(_))));
+    }
 }
