@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::cluster::{self, Cluster};
+use super::cluster::{self, ClusterOptions};
 use super::objects::Error;
 use super::output::OutputFormat;
 use crate::operator::read;
@@ -41,7 +41,7 @@ pub struct PlacementArgs {
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: ClusterOptions,
 }
 
 /// Returns the explanation.

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::cluster::{self, Cluster};
+use super::cluster::{self, ClusterOptions};
 use super::output::{self, OutputFormat};
 use crate::operator;
 use ganglion_actions_plan::identity::receipt_name;
@@ -37,7 +37,7 @@ pub struct Named {
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: ClusterOptions,
 }
 
 /// Options that name a node.
@@ -50,7 +50,7 @@ pub struct NamedNode {
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: ClusterOptions,
 }
 
 /// Options that name a pool.

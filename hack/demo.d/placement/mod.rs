@@ -18,8 +18,8 @@ use kube::{Api, ResourceExt};
 use serde_json::Value;
 use testkit::operator::program;
 use testkit::process::run;
+use testkit::testbed::loops::condition;
 use testkit::verdict::serves;
-use testkit::world::loops::condition;
 use tokio::process::Command;
 
 use super::TIMEOUT;

@@ -19,7 +19,7 @@ pub struct Script {
     pub name: &'static str,
     pub of: Of,
     pub replicas: i32,
-    pub budget: Option<Budget>,
+    pub budget: Option<BudgetRule>,
     /// Nodes besides the first, [`HOME`].
     pub nodes: &'static [(&'static str, Nature)],
     pub ask: Ask,
@@ -48,7 +48,7 @@ pub enum Of {
 
 /// PodDisruptionBudget of the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Budget {
+pub enum BudgetRule {
     MinAvailable(i32),
     MaxUnavailable(i32),
 }

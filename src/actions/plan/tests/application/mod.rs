@@ -54,7 +54,7 @@ impl Stage {
     /// the order of creation.
     fn make_parts(&mut self, name: &str) -> Vec<String> {
         let mut made = Vec::new();
-        while let Next::DoAll(effects) = self.settle(name) {
+        while let NextStep::DoAll(effects) = self.settle(name) {
             for effect in effects {
                 let Effect::CreatePart { part, .. } = effect else { panic!("{effect:?}") };
                 let mut part = *part;
