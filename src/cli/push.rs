@@ -16,8 +16,7 @@ use thiserror::Error;
 
 use super::cluster::{self, ClusterOptions};
 use crate::operator;
-use ganglion_api::monitoring::Monitoring;
-use ganglion_api::sample::Sample;
+use ganglion_api::monitoring::{Monitoring, Sample};
 use ganglion_core::quantity::{self, QuantityError};
 
 /// Argument that reads samples from standard input.

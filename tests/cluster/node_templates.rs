@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ganglion_api::marks;
-use ganglion_api::node_config::NodeConfig;
-use ganglion_api::node_config::template::{NodeConfigTemplate, NodeConfigTemplateStatus};
+use ganglion_api::node_config::{NodeConfig, NodeConfigTemplate, NodeConfigTemplateStatus};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};

@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_api::workload_action::notification::{Notification, NotificationOutcome};
+use ganglion_api::workload_action::status::{Notification, NotificationOutcome};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -2,7 +2,7 @@
 //! and the pace of each part. A situation is data, so that a failing one can be reduced.
 
 use ganglion_actions_plan::Limits;
-use ganglion_api::targets::{NodePreference, NodeSource, PodRef, Target, WorkloadRef};
+use ganglion_api::refs::{NodePreference, NodeSource, PodRef, Target, WorkloadRef};
 use ganglion_api::workload_action::{
     Create, Delete, Disruption, Mode, Move as MoveSpec, MoveApplication, OnFailure, ReplicaCount, RunPolicy, Swap,
     SwapSide, Timeouts, WorkloadActionSpec,

@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::status::NodeValue;
-use ganglion_api::node_config::template::NodeConfigTemplate;
+use ganglion_api::node_config::{NodeConfig, NodeConfigTemplate};
 use ganglion_api::placement_policy::PlacementPolicy;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, PostParams};

@@ -7,9 +7,8 @@ use kube::Resource;
 use crate::world::{ActionsWorld, OwnerReading};
 use ganglion_api::execution::Execution;
 use ganglion_api::marks;
-use ganglion_api::workload_action::WorkloadActionStatus;
-use ganglion_api::workload_action::count::MOST_REPLICAS;
 use ganglion_api::workload_action::status::{Plan, Slot, Step};
+use ganglion_api::workload_action::{MOST_REPLICAS, WorkloadActionStatus};
 use ganglion_core::facts::{DeploymentFact, Identity, Ledger, ReceiptFact, ReplicaSetFact, ScaleFact, StatefulSetFact};
 
 use super::context::PlanContext;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::notify::{AttemptMade, AttemptResult, due, recorded};
-use ganglion_api::workload_action::notification::NotificationOutcome;
+use ganglion_api::workload_action::status::NotificationOutcome;
 
 fn with(mut spec: serde_json::Value, more: serde_json::Value) -> serde_json::Value {
     let more = more.as_object().expect("an object").clone();

@@ -7,7 +7,7 @@ mod all;
 
 use std::collections::BTreeMap;
 
-use ganglion_api::targets::{NodeSource, Target, WorkloadRef};
+use ganglion_api::refs::{NodeSource, Target, WorkloadRef};
 use ganglion_api::workload_action::status::Step;
 use ganglion_api::workload_action::{Create, Delete, Disruption, Move, ReplicaCount, Timeouts, WorkloadActionSpec};
 
