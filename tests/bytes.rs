@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::time::{Duration, Instant};
 
+use ganglion_api::closed_loop::metric::{Aggregate, ResourceUse, UseUnit};
 use ganglion_api::closed_loop::policy::Window;
-use ganglion_api::closed_loop::source::{Aggregate, ResourceUse, UseUnit};
 use ganglion_api::decision::{Act, Entry, Rejected};
 use ganglion_core::document::{self, Text, parsed};
 use ganglion_core::duration;

@@ -101,7 +101,7 @@ fn every_spec_that_the_schema_accepts_can_be_read() {
             "Decision" => parse::<decision::Decision>,
             "Execution" => parse::<execution::Execution>,
             "NodeConfig" => parse::<node_config::NodeConfig>,
-            "NodeConfigTemplate" => parse::<node_config::template::NodeConfigTemplate>,
+            "NodeConfigTemplate" => parse::<node_config::NodeConfigTemplate>,
             "SwarmPool" => parse::<swarm_pool::SwarmPool>,
             "PlacementPolicy" => parse::<placement_policy::PlacementPolicy>,
             other => panic!("kind {other} is missing here"),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ganglion_api::node_config::template::NodeConfigTemplate;
+use ganglion_api::node_config::NodeConfigTemplate;
 use ganglion_core::facts::NodeFact;
 use ganglion_nodes_plan::template::{compile, render};
 

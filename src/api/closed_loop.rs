@@ -5,9 +5,7 @@ pub mod metric;
 pub mod policy;
 pub mod reasons;
 mod rules;
-pub mod source;
 pub mod status;
-pub mod tunable;
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -16,9 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::scalars::DurationText;
 use action::LoopAction;
 use metric::Metric;
-use policy::Policy;
+use policy::{Policy, Tunable};
 pub use status::ClosedLoopStatus;
-use tunable::Tunable;
 
 /// Watches metrics, decides on an action, and carries it out. A loop whose target is another ClosedLoop tunes the
 /// policy of that loop.

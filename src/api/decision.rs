@@ -10,7 +10,7 @@ use super::closed_loop::metric::Side;
 use super::closed_loop::policy::Policy;
 use super::closed_loop::reasons::LoopReason;
 use super::closed_loop::{LoopMode, Trace};
-use super::sample::Tag;
+use super::monitoring::Tag;
 use super::scalars::Number;
 
 mod act;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::closed_loop::TargetRef;
 use super::closed_loop::action::Rung;
 use super::closed_loop::reasons::LoopReason;
-use super::sample::Tag;
+use super::monitoring::Tag;
 use super::scalars::Number;
 
 /// Maximum number of pods that one decision resizes.

@@ -15,11 +15,8 @@ pub mod placement_policy;
 pub mod reasons;
 pub mod receipt;
 pub mod refs;
-pub mod sample;
 pub mod scalars;
-mod selector;
 pub mod swarm_pool;
-pub mod targets;
 pub mod workload_action;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -43,7 +40,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         with_unseen_status(made_by_us(decision::Decision::crd())),
         with_unseen_status(made_by_us(execution::Execution::crd())),
         with_unseen_status(with_whole_status(node_config::NodeConfig::crd())),
-        with_unseen_status(with_whole_status(node_config::template::NodeConfigTemplate::crd())),
+        with_unseen_status(with_whole_status(node_config::NodeConfigTemplate::crd())),
         with_unseen_status(with_whole_status(swarm_pool::SwarmPool::crd())),
         with_unseen_status(with_whole_status(placement_policy::PlacementPolicy::crd())),
     ]

@@ -1,4 +1,7 @@
-//! Monitoring: the first stage of a loop. It evaluates samples and raises alarms.
+//! Monitoring: the first stage of a loop. It evaluates samples and raises alarms. A sample has the tag that
+//! identifies it in every stage.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::{CustomResource, KubeSchema};
@@ -7,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use super::closed_loop::metric::{Metric, Side};
 use super::closed_loop::reasons::LoopReason;
 use super::closed_loop::{TargetRef, Trace};
-use super::sample::{Sample, Tag};
 use super::scalars::{DurationText, Number};
 
 /// The metrics of a loop, with the levels in effect after tuning. The closed-loop controller creates and writes it;
@@ -213,4 +215,32 @@ pub struct Share {
     pub wanted: i64,
     /// Number of times that it was served.
     pub served: i64,
+}
+
+/// Values that a sender measured at one time.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Sample {
+    /// Time of the measurement: RFC 3339, to the microsecond, such as `2026-11-21T10:00:00.000001Z`. A sample is
+    /// rejected and counted if it is not newer than the last one, or is more than 10 seconds in the future.
+    #[schemars(length(min = 20, max = 40))]
+    pub time: String,
+    /// Values by metric name, or by the `key` of the metric's source, each as a string: `{cpu: "2", memory: "40"}`.
+    /// Text that is not a number counts as unknown, never as zero. At most 16.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16), extend("additionalProperties" = { "type": "string", "maxLength": 64 }))]
+    pub values: BTreeMap<String, String>,
+}
+
+/// Identifies a sample. The same tag in two children means that they refer to the same sample.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Tag {
+    /// When the sample was measured, to the microsecond, UTC.
+    pub time: MicroTime,
+    /// Number of the sample in its loop. It defines the order of the samples.
+    pub sequence: i64,
+    /// In a loop with pushed and polled metrics, the time of the last pushed sample, by the sender's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pushed: Option<MicroTime>,
 }

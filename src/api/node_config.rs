@@ -8,11 +8,13 @@ pub mod reasons;
 mod rules;
 pub mod source;
 pub mod status;
-pub mod template;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
+use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
+use crate::refs::selector_schema;
 use source::{MetricsCollector, Predictor};
 pub use status::NodeConfigStatus;
 
@@ -69,4 +71,134 @@ pub struct NodeConfigSpec {
     /// Values that are predicted. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predictor: Option<Predictor>,
+}
+
+/// Creates a NodeConfig, named `<template>-<node>`, for each node that the selector matches. A NodeConfig is deleted
+/// when its node is deleted or no longer matches; all of them are deleted with the template.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "ganglion.dev",
+    version = "v1alpha1",
+    kind = "NodeConfigTemplate",
+    plural = "nodeconfigtemplates",
+    shortname = "ncft",
+    category = "ganglion",
+    namespaced,
+    status = "NodeConfigTemplateStatus",
+    derive = "PartialEq",
+    doc = "Creates a NodeConfig, named `<template>-<node>`, for each node that the selector matches. A NodeConfig is deleted when its node is deleted or no longer matches; all of them are deleted with the template.",
+    printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
+    printcolumn(name = "Current", type_ = "integer", json_path = ".status.current"),
+    printcolumn(name = "Fresh", type_ = "integer", json_path = ".status.fresh"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::source_template("metricsCollector", "inletTemp"),
+    validation = rules::source_template("metricsCollector", "deltaP"),
+    validation = rules::source_template("metricsCollector", "usage"),
+    validation = rules::source_template("predictor", "powerConsumption"),
+    validation = rules::source_template("predictor", "powerConsumptionEndpointProvider"),
+)]
+pub struct NodeConfigTemplateSpec {
+    /// Selects the nodes. An empty selector matches all nodes.
+    #[schemars(schema_with = "node_selector")]
+    pub node_selector: LabelSelector,
+    /// The spec of each NodeConfig. `type`, `endpoint`, `sensor` and the names of Secrets and ConfigMaps may contain
+    /// expressions: `{{ hostname }}` (label kubernetes.io/hostname, or else the node's name), `{{ node.name }}`,
+    /// `{{ node.labels["example.com/bmc"] }}`, `{{ ipv4.address }}` (first internal IPv4 address), `{{ ipv4.octet1 }}`
+    /// to `{{ ipv4.octet4 }}`, `{{ ipv6.address }}`. Numbers can be added, as in `{{ ipv4.octet4 + 100 }}`. Texts can
+    /// be changed by the filters of minijinja, as in `{{ hostname | replace("node", "bmc") }}`, and by `trim_prefix`
+    /// and `trim_suffix`. WAO's `{{ .Hostname }}`, `{{ .IPv4.Address }}` and `{{ .IPv4.Octet1 }}` to
+    /// `{{ .IPv4.Octet4 }}` have the same meaning.
+    pub template: NodeTemplate,
+}
+
+fn node_selector(_: &mut SchemaGenerator) -> Schema {
+    selector_schema("Selects the nodes. An empty selector matches all nodes.", "nodes")
+}
+
+/// The spec of the NodeConfigs.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeTemplate {
+    /// Ignored: each NodeConfig has the name of its node. Accepted for compatibility with WAO's manifests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub node_name: Option<String>,
+    /// true: the operator sends no requests. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+    /// Values that are measured. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_collector: Option<MetricsCollector>,
+    /// Values that are predicted. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predictor: Option<Predictor>,
+}
+
+/// Status of a NodeConfigTemplate.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeConfigTemplateStatus {
+    /// Generation of the spec that this status describes; -1 before any controller has observed the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready: every node that the selector matches has its NodeConfig, and all of these are Ready. Reconciling:
+    /// NodeConfigs are being created, changed or deleted, some are not Ready, or the template cannot be rendered for
+    /// some nodes. Stalled: the template is invalid for every node, and the NodeConfigs stay as they are; or the name
+    /// of a NodeConfig is used by another object.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+    /// Number of nodes that the selector matches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<i64>,
+    /// Number of these nodes whose NodeConfig matches the current template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<i64>,
+    /// Number of these NodeConfigs that are Ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fresh: Option<i64>,
+    /// The template, rendered for one of the nodes: the first by name for which rendering succeeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<NodePreview>,
+    /// Nodes whose NodeConfig does not match the template, and why: the template cannot be rendered for them, or the
+    /// name of their NodeConfig is used by another object. At most 10; the condition contains their total number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A rendered template.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePreview {
+    /// Name of the node.
+    pub node_name: String,
+    /// Values that are measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_collector: Option<MetricsCollector>,
+    /// Values that are predicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predictor: Option<Predictor>,
+}
+
+/// A node whose NodeConfig does not match the template.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftOut {
+    /// Name of the node.
+    pub node: String,
+    /// Why the NodeConfig does not match.
+    pub message: String,
 }

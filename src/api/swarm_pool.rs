@@ -1,21 +1,15 @@
-//! SwarmPool: jobs that are assigned to the pods of a workload. Members of the spec, the status and the reasons each
-//! have a file below.
+//! SwarmPool: jobs that are assigned to the pods of a workload. This file contains the
+//! spec; status and reasons each have a file below.
 
-pub mod assignment;
-pub mod handover;
-pub mod jobs;
-pub mod output;
 pub mod reasons;
 pub mod status;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use assignment::Assignment;
-use handover::{Handover, Refresh, VersionReport};
-use jobs::Jobs;
-use output::Output;
+use crate::refs::selector_schema;
 pub use status::SwarmPoolStatus;
 
 /// Assigns a list of jobs to the pods of a workload, so that each job has exactly one worker and a change of jobs or
@@ -127,4 +121,237 @@ impl PoolWorkloadKind {
             Self::Deployment => "Deployment",
         }
     }
+}
+
+/// The jobs: inline jobs, and jobs from ConfigMaps. A job that is listed several times is one job, with the largest of
+/// its weights; it is dedicated if any entry is.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.inline) || has(self.configMaps)").message("set inline, configMaps or both"),
+)]
+pub struct Jobs {
+    /// Inline jobs. At most 500; use ConfigMaps for more. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 500))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub inline: Option<Vec<InlineJob>>,
+    /// ConfigMaps with jobs. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_maps: Option<JobConfigMaps>,
+}
+
+/// A job.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct InlineJob {
+    /// Name of the job, as workers read it. At most 253 characters, without line breaks, and without blanks at the
+    /// start or end.
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^\\S([^\\x00-\\x1f\\x7f]*\\S)?$"))]
+    pub name: String,
+    /// Load of the job on its worker, 1 to 1000. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub weight: Option<i32>,
+    /// Dedicated: the job has a worker of its own if there are enough workers. Default: Shared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<JobQos>,
+}
+
+/// See [`InlineJob::qos`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JobQos {
+    #[default]
+    Shared,
+    Dedicated,
+}
+
+/// ConfigMaps in the pool's namespace. Each key contains one job per line; or a YAML or JSON list whose items are names
+/// or objects with name, weight and qos; or an object whose member `jobs` is such a list.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.names) || has(self.selector)").message("set names, selector or both"),
+)]
+pub struct JobConfigMaps {
+    /// Names of ConfigMaps. At most 100. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 100), inner(length(min = 1, max = 253)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub names: Option<Vec<String>>,
+    /// Selects ConfigMaps by labels. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "config_map_selector")]
+    pub selector: Option<LabelSelector>,
+}
+
+fn config_map_selector(_: &mut SchemaGenerator) -> Schema {
+    selector_schema("Selects ConfigMaps by labels. Default: none.", "ConfigMaps")
+}
+
+/// Assignment of jobs to workers. The numbers of jobs of two workers differ by at most one; if jobs have weights, their
+/// loads differ by at most the largest weight.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Assignment {
+    /// Stable: a change of workers or jobs moves as few jobs as possible. Contiguous: each worker has a block of jobs
+    /// that are adjacent by name. Default: Stable.
+    #[serde(default)]
+    pub strategy: AssignmentStrategy,
+    /// Maximum number of jobs per worker. Jobs above the maximum stay unassigned until there are more workers. Default:
+    /// no maximum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000000))]
+    pub max_jobs_per_worker: Option<i32>,
+}
+
+/// See [`Assignment::strategy`].
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AssignmentStrategy {
+    #[default]
+    Stable,
+    Contiguous,
+}
+
+/// The ConfigMap that workers read. The pool creates and owns it.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.key != 'handover.json'").message("key handover.json is reserved for the pool's own record; choose another key"),
+)]
+pub struct Output {
+    /// Name of the ConfigMap. With the layout PerWorker, the prefix of the names, followed by `-` and the name of the
+    /// pod. An existing object of that name that the pool does not own is not changed.
+    #[schemars(length(min = 1, max = 180), regex(pattern = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub config_map: String,
+    /// Key of the file. Default: config.yml.
+    #[serde(default = "default_key")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^[-._a-zA-Z0-9]+$"))]
+    pub key: String,
+    /// Shared: one file for all workers. PerWorker: one ConfigMap per worker, for pools whose file would exceed the
+    /// maximum size of a ConfigMap, 1 MiB. Default: Shared.
+    #[serde(default)]
+    pub layout: OutputLayout,
+}
+
+fn default_key() -> String {
+    "config.yml".to_owned()
+}
+
+/// See [`Output::layout`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OutputLayout {
+    #[default]
+    Shared,
+    PerWorker,
+}
+
+/// How a changed file reaches the workers. Only workers whose jobs changed are affected.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Refresh {
+    /// Restart: the pod is evicted, which respects PodDisruptionBudgets, and its successor reads the file; not allowed
+    /// for a Deployment. HotReload: the workers watch the file; the pod is annotated, so that its kubelet updates the
+    /// volume at once. None: the file is written, and the operator does nothing else. Default: Restart.
+    #[serde(default)]
+    pub policy: RefreshPolicy,
+    /// Maximum number of workers that may be unavailable because of restarts. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10000))]
+    pub max_unavailable: Option<i32>,
+}
+
+/// See [`Refresh::policy`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RefreshPolicy {
+    #[default]
+    Restart,
+    HotReload,
+    None,
+}
+
+/// How workers report the version of the file that they use: its member `version`, or the `version` of their own entry.
+/// A worker must not report a version before it has stopped the jobs that this version assigns to other workers.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.probe) || self.source != 'Probe'").message("source Probe needs probe"),
+    validation = Rule::new("!has(self.probe) || self.source == 'Probe'").message("probe is allowed only with source Probe"),
+)]
+pub struct VersionReport {
+    /// Probe: the operator polls each worker over HTTP. Annotation: each worker writes the version to the annotation
+    /// `ganglion.dev/observed-version` of its pod. Default: Probe.
+    #[serde(default)]
+    pub source: VersionSource,
+    /// HTTP request to a worker. Required with source Probe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<VersionProbe>,
+}
+
+/// See [`VersionReport::source`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VersionSource {
+    #[default]
+    Probe,
+    Annotation,
+}
+
+/// HTTP request to the pod's address. The response is a JSON object with the number `version`. If it also contains the
+/// list `jobs`, the version counts only if the worker has no jobs other than its own.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionProbe {
+    /// Path of the request. Default: /internal/version.
+    #[serde(default = "default_path")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^/[-A-Za-z0-9._~/%]*$"))]
+    pub path: String,
+    /// Port of the worker.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: i32,
+}
+
+fn default_path() -> String {
+    "/internal/version".to_owned()
+}
+
+/// Handover of a job from one worker to another.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Handover {
+    /// Strict: a worker gets a job only after the previous worker has confirmed that it stopped the job, or the
+    /// previous worker's pod no longer exists. Immediate: a worker gets a job at once, so two workers may have the job
+    /// for a moment. Default: Strict.
+    #[serde(default)]
+    pub policy: HandoverPolicy,
+    /// Seconds without confirmation after which the pool reports the worker that it waits for. The pool continues to
+    /// wait. Default: 300.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub timeout_seconds: Option<i32>,
+    /// Manual confirmations for workers that do not confirm; each counts for one version only. At most 100. Default:
+    /// none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 100))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["worker".into()]))]
+    pub confirmed: Option<Vec<Confirmation>>,
+}
+
+/// See [`Handover::policy`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HandoverPolicy {
+    #[default]
+    Strict,
+    Immediate,
+}
+
+/// A manual confirmation that a worker has stopped the jobs that a version assigns to other workers.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Confirmation {
+    /// Name of the pod.
+    #[schemars(length(min = 1, max = 253))]
+    pub worker: String,
+    /// The version that the pool's condition names.
+    #[schemars(range(min = 1))]
+    pub version: i64,
 }

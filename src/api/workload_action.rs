@@ -1,22 +1,19 @@
 //! WorkloadAction: one decision about where replicas run, carried out once. This file contains the spec; the status is
 //! in [`status`].
 
-pub mod application;
-pub mod count;
-pub mod notification;
 pub mod status;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use super::refs::SecretRef;
+use super::refs::{NodeSource, PodRef, SecretRef, Target, WorkloadRef};
 use super::scalars::TIME_PATTERN;
-use super::targets::{NodeSource, PodRef, Target, WorkloadRef};
-pub use count::ReplicaCount;
 pub use status::WorkloadActionStatus;
 
 /// One decision about where replicas run. All fields except `suspend`, `abort`, `timeouts` and
@@ -371,4 +368,56 @@ pub enum OnFailure {
     Stop,
     Continue,
     Rollback,
+}
+
+/// Maximum number of replicas that one action changes. The status contains a slot for each of them, and must stay small
+/// enough for etcd.
+pub const MOST_REPLICAS: i32 = 100;
+
+const ALL: &str = "All";
+
+/// A number of replicas, or `All`: all replicas that exist when the action begins.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(try_from = "IntOrString", into = "IntOrString")]
+pub enum ReplicaCount {
+    Number(i32),
+    All,
+}
+
+impl TryFrom<IntOrString> for ReplicaCount {
+    type Error = String;
+
+    fn try_from(count: IntOrString) -> Result<Self, Self::Error> {
+        match count {
+            IntOrString::Int(number) => Ok(Self::Number(number)),
+            IntOrString::String(text) if text == ALL => Ok(Self::All),
+            IntOrString::String(text) => Err(format!("count is a number or {ALL}, not {text:?}")),
+        }
+    }
+}
+
+impl From<ReplicaCount> for IntOrString {
+    fn from(count: ReplicaCount) -> Self {
+        match count {
+            ReplicaCount::Number(number) => Self::Int(number),
+            ReplicaCount::All => Self::String(ALL.to_owned()),
+        }
+    }
+}
+
+impl JsonSchema for ReplicaCount {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "ReplicaCount".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "minimum": 1, "maximum": MOST_REPLICAS, "maxLength": 3, "pattern": "^All$",
+        })
+    }
 }

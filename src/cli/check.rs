@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use thiserror::Error;
 
-use super::cluster::{self, Cluster};
+use super::cluster::{self, ClusterOptions};
 use super::manifests;
 use crate::operator;
 use crate::operator::settings::{self, Settings};
@@ -29,7 +29,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: ClusterOptions,
 }
 
 /// Error: loops were not checked, or would not work.

@@ -13,7 +13,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options for access to the cluster.
 #[derive(Args, Debug, Clone, Default)]
-pub struct Cluster {
+pub struct ClusterOptions {
     /// Kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the pod's service account.
     #[arg(long, env = "GANGLION_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -22,8 +22,8 @@ pub struct Cluster {
     context: Option<String>,
 }
 
-impl From<Cluster> for ClusterAccess {
-    fn from(cluster: Cluster) -> Self {
+impl From<ClusterOptions> for ClusterAccess {
+    fn from(cluster: ClusterOptions) -> Self {
         // A manifest may set the variable to the empty string.
         let given = |context: &String| !context.is_empty();
         Self { kubeconfig: cluster.kubeconfig, context: cluster.context.filter(given) }
@@ -31,13 +31,16 @@ impl From<Cluster> for ClusterAccess {
 }
 
 /// A client for a short command, and the namespace: the given one, or else that of the context.
-pub async fn open(cluster: Cluster, namespace: Option<String>) -> Result<(Client, String), operator::Error> {
+pub async fn open(cluster: ClusterOptions, namespace: Option<String>) -> Result<(Client, String), operator::Error> {
     let (config, namespace) = configured(cluster, namespace).await?;
     Ok((operator::client(config)?, namespace))
 }
 
 /// The configuration of such a client, and the namespace.
-pub async fn configured(cluster: Cluster, namespace: Option<String>) -> Result<(Config, String), operator::Error> {
+pub async fn configured(
+    cluster: ClusterOptions,
+    namespace: Option<String>,
+) -> Result<(Config, String), operator::Error> {
     let mut config = operator::config(&cluster.into()).await?;
     config.read_timeout = Some(REQUEST_TIMEOUT);
     let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());

@@ -8,7 +8,7 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
-use super::cluster::{self, Cluster};
+use super::cluster::{self, ClusterOptions};
 use super::output::{self, OutputFormat};
 use crate::operator;
 use crate::operator::drain::Drain;
@@ -72,7 +72,7 @@ pub struct DrainArgs {
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: ClusterOptions,
 }
 
 /// Error: nodes were not drained.

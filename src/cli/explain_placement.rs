@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::cluster::{self, Cluster};
+use super::cluster::{self, ClusterOptions};
 use super::objects::Error;
 use super::output::OutputFormat;
 use crate::operator::read;
@@ -43,7 +43,7 @@ pub struct PlacementArgs {
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: ClusterOptions,
 }
 
 /// Returns the explanation.

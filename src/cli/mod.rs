@@ -22,7 +22,7 @@ use thiserror::Error;
 use crate::operator;
 use crate::operator::settings::{self, Settings};
 use crate::operator::telemetry::Format;
-use cluster::Cluster;
+use cluster::ClusterOptions;
 
 /// Name of the program as a kubectl plugin.
 const PLUGIN: &str = "kubectl-ganglion";
@@ -72,7 +72,7 @@ pub enum Command {
 #[derive(Args, Debug, Clone)]
 pub struct RunArgs {
     #[command(flatten)]
-    pub cluster: Cluster,
+    pub cluster: ClusterOptions,
     /// Address and port of the HTTP server for health and metrics.
     #[arg(long, env = "GANGLION_BIND", value_name = "ADDR", default_value = "0.0.0.0:8080")]
     pub bind: SocketAddr,

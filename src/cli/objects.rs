@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::cluster::{self, Cluster};
+use super::cluster::{self, ClusterOptions};
 use super::output::{self, OutputFormat};
 use crate::operator;
 use ganglion_actions_plan::identity::receipt_name;
@@ -20,8 +20,7 @@ use ganglion_api::execution::Execution;
 use ganglion_api::monitoring::Monitoring;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::receipt::WorkloadActionReceipt;
-use ganglion_api::swarm_pool::SwarmPool;
-use ganglion_api::swarm_pool::output::OutputLayout;
+use ganglion_api::swarm_pool::{OutputLayout, SwarmPool};
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::explain::ExplainedLoop;
@@ -37,7 +36,7 @@ pub struct Named {
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: ClusterOptions,
 }
 
 /// Options that name a node.
@@ -50,7 +49,7 @@ pub struct NamedNode {
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: ClusterOptions,
 }
 
 /// Options that name a pool.

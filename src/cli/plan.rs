@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use thiserror::Error;
 
-use super::cluster::{self, Cluster};
+use super::cluster::{self, ClusterOptions};
 use super::manifests;
 use super::output::{self, OutputFormat};
 use crate::operator;
@@ -30,7 +30,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: ClusterOptions,
 }
 
 /// Error: actions were not planned, or would not start.

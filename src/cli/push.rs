@@ -14,10 +14,9 @@ use kube::{Api, Client};
 use serde_json::json;
 use thiserror::Error;
 
-use super::cluster::{self, Cluster};
+use super::cluster::{self, ClusterOptions};
 use crate::operator;
-use ganglion_api::monitoring::Monitoring;
-use ganglion_api::sample::Sample;
+use ganglion_api::monitoring::{Monitoring, Sample};
 use ganglion_core::quantity::{self, QuantityError};
 
 /// Argument that reads samples from standard input.
@@ -43,7 +42,7 @@ pub struct PushArgs {
     #[arg(long, value_name = "NAME", default_value = "ganglion-push")]
     field_manager: String,
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: ClusterOptions,
 }
 
 /// Error: a sample was not pushed.

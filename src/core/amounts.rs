@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-use ganglion_api::closed_loop::source::ResourceName;
+use ganglion_api::closed_loop::metric::ResourceName;
 
 /// Quantities of CPU and memory.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]

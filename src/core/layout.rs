@@ -1,4 +1,7 @@
 //! Text layout for a terminal: paragraphs and tables of limited width.
+//!
+//! Not comfy-table, which the demos use for frames and colors: it would wrap names in every column, whereas only the
+//! last column may wrap here; and paragraphs, ages and times would stay.
 
 use jiff::Timestamp;
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::expression::MeasuredView;
 use crate::quantity;
-use ganglion_api::closed_loop::source::NodeConfigField;
+use ganglion_api::closed_loop::metric::NodeConfigField;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
 

@@ -79,7 +79,7 @@ struct Quantity {
 }
 
 /// Factor of a suffix.
-struct Scale {
+struct SuffixFactor {
     exponent: i64,
     doublings: u32,
 }
@@ -176,9 +176,9 @@ fn sign(text: &str) -> (bool, &str) {
     }
 }
 
-fn scale(suffix: &str) -> Option<Scale> {
-    let decimal = |exponent| Some(Scale { exponent, doublings: 0 });
-    let binary = |doublings| Some(Scale { exponent: 0, doublings });
+fn scale(suffix: &str) -> Option<SuffixFactor> {
+    let decimal = |exponent| Some(SuffixFactor { exponent, doublings: 0 });
+    let binary = |doublings| Some(SuffixFactor { exponent: 0, doublings });
     match suffix {
         "n" => decimal(-9),
         "u" => decimal(-6),

@@ -13,7 +13,7 @@ use super::{Error, outbound, read};
 use crate::operator::settings::Settings;
 use cluster::Surroundings;
 use ganglion_api::closed_loop::ClosedLoop;
-use ganglion_api::closed_loop::source::Source;
+use ganglion_api::closed_loop::metric::Source;
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use ganglion_core::facts::Key;

@@ -14,8 +14,7 @@ use ganglion_api::foreign::{
 };
 use ganglion_api::marks;
 use ganglion_api::monitoring::Monitoring;
-use ganglion_api::node_config::NodeConfig;
-use ganglion_api::node_config::template::NodeConfigTemplate;
+use ganglion_api::node_config::{NodeConfig, NodeConfigTemplate};
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::swarm_pool::SwarmPool;

@@ -20,7 +20,7 @@ mod tests {
     use ganglion_api::execution::Execution;
     use ganglion_api::monitoring::Monitoring;
     use ganglion_api::node_config::NodeConfig;
-    use ganglion_api::node_config::template::NodeConfigTemplate;
+    use ganglion_api::node_config::NodeConfigTemplate;
     use ganglion_api::placement_policy::PlacementPolicy;
     use ganglion_api::swarm_pool::SwarmPool;
     use ganglion_api::workload_action::WorkloadAction;

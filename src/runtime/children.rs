@@ -120,8 +120,8 @@ fn malformed(error: serde_json::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use ganglion_api::monitoring::Sample;
     use ganglion_api::monitoring::{Monitoring, MonitoringSpec};
-    use ganglion_api::sample::Sample;
 
     use super::*;
 

@@ -7,30 +7,31 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use testkit::NODE_OWNER;
 use testkit::action::{action, delete_pod, deployment, move_pod, with};
 use testkit::eye::Seen;
 use testkit::kstatus::ready;
 use testkit::plane::kubeconfig;
-use testkit::world::nodes::{Nodes, OWN, Size};
-use testkit::world::workload::Workload;
-use testkit::world::{World, story};
+use testkit::testbed::nodes::{Size, TestNodes};
+use testkit::testbed::workload::Workload;
+use testkit::testbed::{Testbed, story};
 
 use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
 /// Plans an action with this spec. Returns whether it would start, and the output.
-async fn plan(world: &World, name: &str, spec: &Value, args: &[&str]) -> Result<(bool, String)> {
-    plan_as(world, &world.administrator().await?, &action(name, spec.clone()).to_string(), args).await
+async fn plan(testbed: &Testbed, name: &str, spec: &Value, args: &[&str]) -> Result<(bool, String)> {
+    plan_as(testbed, &testbed.administrator().await?, &action(name, spec.clone()).to_string(), args).await
 }
 
-async fn plan_as(world: &World, kubeconfig: &str, manifest: &str, args: &[&str]) -> Result<(bool, String)> {
-    world.ganglion_as(kubeconfig, &[&["plan", "-f", "-"], args].concat(), manifest).await
+async fn plan_as(testbed: &Testbed, kubeconfig: &str, manifest: &str, args: &[&str]) -> Result<(bool, String)> {
+    testbed.ganglion_as(kubeconfig, &[&["plan", "-f", "-"], args].concat(), manifest).await
 }
 
 /// Planned replicas of an action, as pod, node and new node.
-async fn replicas(world: &World, name: &str, spec: &Value) -> Result<Vec<Value>> {
-    let (good, said) = plan(world, name, spec, &["-o", "json"]).await?;
+async fn replicas(testbed: &Testbed, name: &str, spec: &Value) -> Result<Vec<Value>> {
+    let (good, said) = plan(testbed, name, spec, &["-o", "json"]).await?;
     ensure!(good, "{said}");
     let found: Value = serde_json::from_str(&said).with_context(|| said.clone())?;
     ensure!(found[0]["outcome"] == "Starts" && found[0]["name"] == name && found[0]["notes"].is_null(), "{said}");
@@ -70,51 +71,51 @@ fn all_of(said: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Two replicas on the first of three nodes of this world.
-async fn on_the_first(world: &World) -> Result<(Nodes, Scene)> {
-    let nodes = world.nodes(3, Size { cpu: "4", ..Size::default() }).await?;
+/// Two replicas on the first of three nodes of this testbed.
+async fn on_the_first(testbed: &Testbed) -> Result<(TestNodes, Scene)> {
+    let nodes = testbed.nodes(3, Size { cpu: "4", ..Size::default() }).await?;
     nodes.open_only(&[&nodes.names[0]]).await?;
     let workload = Workload::deployment("web", 2).spec(nodes.terms()).requests(json!({"cpu": "1"}));
-    let scene = Scene::set(world, "web", 2, workload).await?;
+    let scene = Scene::set(testbed, "web", 2, workload).await?;
     nodes.open_all().await?;
     Ok((nodes, scene))
 }
 
 #[test]
 fn the_plan_is_what_the_action_then_does() {
-    story("plan-agrees", async |world| {
-        let (nodes, scene) = on_the_first(world).await?;
-        let to = json!({"nodeSelector": {OWN: world.ns}, "where": "node.pods < 2"});
+    story("plan-agrees", async |testbed| {
+        let (nodes, scene) = on_the_first(testbed).await?;
+        let to = json!({"nodeSelector": {NODE_OWNER: testbed.ns}, "where": "node.pods < 2"});
         let moves = json!({"move": {"workload": deployment("web"), "to": to, "count": 2}});
-        let before = versions(&world.eye.now());
-        let planned = replicas(world, "go", &moves).await?;
+        let before = versions(&testbed.eye.now());
+        let planned = replicas(testbed, "go", &moves).await?;
         ensure!(planned.len() == 2 && planned[0]["to"] != planned[1]["to"], "{planned:?}");
-        let (good, said) = plan(world, "go", &moves, &[]).await?;
+        let (good, said) = plan(testbed, "go", &moves, &[]).await?;
         let (pod, home) = scene.pod(0);
         ensure!(good, "{said}");
-        let head = format!("WorkloadAction {}/go (Move) would start now.\nPOD", world.ns);
+        let head = format!("WorkloadAction {}/go (Move) would start now.\nPOD", testbed.ns);
         let refused = format!("  {home}: NodeExcluded: `node.pods < 2` does not hold");
         all_of(&said, &[&head, &pod, &nodes.names[1], "% free with one more replica", &refused])?;
-        ensure!(versions(&world.eye.now()) == before, "a plan changed something");
-        let seen = world.eye.now();
+        ensure!(versions(&testbed.eye.now()) == before, "a plan changed something");
+        let seen = testbed.eye.now();
         ensure!(seen.actions.is_empty() && seen.receipts.is_empty(), "a plan left something");
 
-        world.act("go", moves.clone()).await?;
-        let ended = world.ends("go", DONE).await?;
+        testbed.act("go", moves.clone()).await?;
+        let ended = testbed.ends("go", DONE).await?;
         ensure!(done(&ended) == planned, "{:?} was done, {planned:?} was planned", done(&ended));
         // Planning the same action as a file gives the same result.
         let again =
             with(moves, json!({"mode": "Plan", "move": {"workload": deployment("web"), "to": {"nodeName": home}}}));
-        let planned = replicas(world, "back", &again).await?;
-        world.act("back", again).await?;
-        let shown = world.ends("back", ("True", "Planned")).await?;
+        let planned = replicas(testbed, "back", &again).await?;
+        testbed.act("back", again).await?;
+        let shown = testbed.ends("back", ("True", "Planned")).await?;
         let plan = shown.status.as_ref().and_then(|status| status.plan.as_ref()).context("no plan")?;
         ensure!(serde_json::to_value(&plan.replicas)? == json!(planned), "{plan:?} is not {planned:?}");
 
         let less = json!({"delete": {"workload": deployment("web"), "from": {"nodeName": nodes.names[1]}}});
-        let planned = replicas(world, "less", &less).await?;
-        world.act("less", less).await?;
-        let ended = world.ends("less", DONE).await?;
+        let planned = replicas(testbed, "less", &less).await?;
+        testbed.act("less", less).await?;
+        let ended = testbed.ends("less", DONE).await?;
         ensure!(done(&ended) == planned, "{:?} was done, {planned:?} was planned", done(&ended));
         Ok(())
     });
@@ -122,14 +123,15 @@ fn the_plan_is_what_the_action_then_does() {
 
 #[test]
 fn what_would_not_start_says_why_and_what_helps() {
-    story("plan-stops", async |world| {
-        let (nodes, scene) = on_the_first(world).await?;
+    story("plan-stops", async |testbed| {
+        let (nodes, scene) = on_the_first(testbed).await?;
         let [home, full, cordoned] = [0, 1, 2].map(|at| nodes.names[at].as_str());
         let filler = with(nodes.terms(), json!({"nodeName": full}));
-        Workload::deployment("filler", 1).spec(filler).requests(json!({"cpu": "3500m"})).make(world).await?;
+        Workload::deployment("filler", 1).spec(filler).requests(json!({"cpu": "3500m"})).make(testbed).await?;
         nodes.cordon(cordoned).await?;
-        let moves = json!({"move": {"workload": deployment("web"), "to": {"nodeSelector": {OWN: world.ns}}, "from": {"nodeName": home}}});
-        let (good, said) = plan(world, "go", &moves, &[]).await?;
+        let to = json!({"nodeSelector": {NODE_OWNER: testbed.ns}});
+        let moves = json!({"move": {"workload": deployment("web"), "to": to, "from": {"nodeName": home}}});
+        let (good, said) = plan(testbed, "go", &moves, &[]).await?;
         let words = [
             "would not start.\nNoCandidateNode: none of ",
             "-> See status.plan.nodes for each node",
@@ -142,56 +144,56 @@ fn what_would_not_start_says_why_and_what_helps() {
         all_of(&said, &words)?;
 
         let both = with(moves.clone(), delete_pod(&scene.pod(0).0));
-        let (good, said) = plan(world, "go", &both, &[]).await?;
+        let (good, said) = plan(testbed, "go", &both, &[]).await?;
         ensure!(!good, "{said}");
         all_of(
             &said,
             &["would not start: the API server does not accept it", "set exactly one of create, delete, move"],
         )?;
-        let (good, said) = plan(world, "go", &with(moves.clone(), json!({"abrot": true})), &[]).await?;
+        let (good, said) = plan(testbed, "go", &with(moves.clone(), json!({"abrot": true})), &[]).await?;
         ensure!(!good && said.contains("\"spec.abrot\""), "{said}");
-        let (good, said) = plan(world, "go", &move_pod("nobody", home), &[]).await?;
+        let (good, said) = plan(testbed, "go", &move_pod("nobody", home), &[]).await?;
         ensure!(!good && said.contains("PodNotFound: no pod nobody in namespace"), "{said}");
 
         // Several documents; only one action would start.
         let documents = [action("go", moves), action("less", delete_pod(&scene.pod(1).0))];
         let text = documents.map(|one| one.to_string()).join("\n---\n");
-        let (good, said) = plan_as(world, &world.administrator().await?, &text, &[]).await?;
+        let (good, said) = plan_as(testbed, &testbed.administrator().await?, &text, &[]).await?;
         ensure!(!good && said.contains("1 of 2 actions would not start now"), "{said}");
         ensure!(said.contains("less (Delete) would start now.") && said.contains("named by the action"), "{said}");
 
         // The action already exists.
-        world.act("go", with(delete_pod(&scene.pod(1).0), json!({"suspend": true}))).await?;
-        let (good, said) = plan(world, "go", &delete_pod(&scene.pod(1).0), &[]).await?;
+        testbed.act("go", with(delete_pod(&scene.pod(1).0), json!({"suspend": true}))).await?;
+        let (good, said) = plan(testbed, "go", &delete_pod(&scene.pod(1).0), &[]).await?;
         ensure!(!good, "{said}");
         all_of(&said, &["\"go\" already exists", "-> It was made before: ganglion explain wa go"])?;
-        world.patch_action("go", json!({"spec": {"abort": true}})).await?;
-        world.ends("go", ("False", "Aborted")).await?;
-        scene.untouched(world).await.map(drop)
+        testbed.patch_action("go", json!({"spec": {"abort": true}})).await?;
+        testbed.ends("go", ("False", "Aborted")).await?;
+        scene.untouched(testbed).await.map(drop)
     });
 }
 
 /// Grants an account these permissions in the namespace: group, resources, verbs.
-async fn grant(world: &World, name: &str, rules: &[(&str, &[&str], &[&str])]) -> Result<()> {
+async fn grant(testbed: &Testbed, name: &str, rules: &[(&str, &[&str], &[&str])]) -> Result<()> {
     let rule = |(group, resources, verbs): &(&str, &[&str], &[&str])| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let rules: Vec<Value> = rules.iter().map(rule).collect();
-    world.create::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
+    testbed.create::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
     let binding = json!({
         "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": "planner"}],
     });
-    world.create::<RoleBinding>(binding).await.map(drop)
+    testbed.create::<RoleBinding>(binding).await.map(drop)
 }
 
 #[test]
 fn what_the_user_may_not_read_is_said() {
-    story("plan-rights", async |world| {
-        let (nodes, scene) = on_the_first(world).await?;
-        world.create::<ServiceAccount>(json!({"metadata": {"name": "planner"}})).await?;
-        let kubeconfig = kubeconfig::direct(&world.plane.cluster.config, &world.token("planner").await?);
+    story("plan-rights", async |testbed| {
+        let (nodes, scene) = on_the_first(testbed).await?;
+        testbed.create::<ServiceAccount>(json!({"metadata": {"name": "planner"}})).await?;
+        let kubeconfig = kubeconfig::direct(&testbed.plane.cluster.config, &testbed.token("planner").await?);
         let manifest = action("go", move_pod(&scene.pod(0).0, &nodes.names[1])).to_string();
-        let (good, said) = plan_as(world, &kubeconfig, &manifest, &[]).await?;
+        let (good, said) = plan_as(testbed, &kubeconfig, &manifest, &[]).await?;
         ensure!(!good, "{said}");
         all_of(
             &said,
@@ -199,16 +201,16 @@ fn what_the_user_may_not_read_is_said() {
         )?;
 
         let (list, workloads): (&[&str], &[&str]) = (&["list"], &["deployments", "replicasets"]);
-        grant(world, "reads", &[("", &["pods"], list), ("apps", workloads, list)]).await?;
-        let (good, said) = plan_as(world, &kubeconfig, &manifest, &[]).await?;
+        grant(testbed, "reads", &[("", &["pods"], list), ("apps", workloads, list)]).await?;
+        let (good, said) = plan_as(testbed, &kubeconfig, &manifest, &[]).await?;
         ensure!(!good && said.contains("cannot list resource \"nodes\""), "{said}");
 
-        let (role, user) = (format!("{}-nodes", world.ns), format!("{}:planner", world.ns));
-        world.kubectl(&["create", "clusterrole", &role, "--verb=list", "--resource=nodes"], None).await?;
+        let (role, user) = (format!("{}-nodes", testbed.ns), format!("{}:planner", testbed.ns));
+        testbed.kubectl(&["create", "clusterrole", &role, "--verb=list", "--resource=nodes"], None).await?;
         let binding = ["create", "clusterrolebinding", &role, "--clusterrole", &role, "--serviceaccount", &user];
-        world.kubectl(&binding, None).await?;
-        let partly = plan_as(world, &kubeconfig, &manifest, &[]).await;
-        world.kubectl(&["delete", "clusterrole,clusterrolebinding", &role], None).await?;
+        testbed.kubectl(&binding, None).await?;
+        let partly = plan_as(testbed, &kubeconfig, &manifest, &[]).await;
+        testbed.kubectl(&["delete", "clusterrole,clusterrolebinding", &role], None).await?;
         let (good, said) = partly?;
         ensure!(good, "{said}");
         let words = [
@@ -221,33 +223,33 @@ fn what_the_user_may_not_read_is_said() {
         all_of(&said, &words)?;
 
         // An account that may create actions, but not evict pods.
-        grant(world, "makes", &[("ganglion.dev", &["*"], &["*"])]).await?;
-        let (good, said) = plan_as(world, &kubeconfig, &manifest, &[]).await?;
+        grant(testbed, "makes", &[("ganglion.dev", &["*"], &["*"])]).await?;
+        let (good, said) = plan_as(testbed, &kubeconfig, &manifest, &[]).await?;
         ensure!(!good, "{said}");
         all_of(&said, &["the API server does not accept it", "pods/eviction"])?;
-        scene.untouched(world).await.map(drop)
+        scene.untouched(testbed).await.map(drop)
     });
 }
 
 #[test]
 fn the_story_of_an_action_is_told() {
-    story("wa-explained", async |world| {
+    story("wa-explained", async |testbed| {
         // Waits for a rollout that never ends.
-        let scene = Scene::set(world, "web", 2, Workload::deployment("web", 2)).await?;
+        let scene = Scene::set(testbed, "web", 2, Workload::deployment("web", 2)).await?;
         let stuck =
             json!({"spec": {"template": {"metadata": {"annotations": {"kwok.ganglion.dev/behavior": "never-ready"}}}}});
-        world.kubectl(&["patch", "deployment", "web", "-p", &stuck.to_string()], None).await?;
+        testbed.kubectl(&["patch", "deployment", "web", "-p", &stuck.to_string()], None).await?;
         let waiting =
             |seen: &Seen| seen.actions.get("go").and_then(|one| (ready(one)? == ("Unknown", "Queued")).then_some(()));
         let target = json!({"move": {"workload": deployment("web"), "to": {"nodeName": scene.free(0)}}});
-        world.act("go", target).await?;
-        world.eye.until("the action to wait", waiting).await?;
-        let (good, said) = world.ganglion(&["explain", "wa", "go"]).await?;
+        testbed.act("go", target).await?;
+        testbed.eye.until("the action to wait", waiting).await?;
+        let (good, said) = testbed.ganglion(&["explain", "wa", "go"]).await?;
         ensure!(good, "{said}");
         let words = [
             format!(
                 "WorkloadAction {}/go: Move of Deployment/web to {}, 0/1 done.\nWHEN (UTC)",
-                world.ns,
+                testbed.ns,
                 scene.free(0)
             ),
             "made\n".to_owned(),
@@ -257,11 +259,11 @@ fn the_story_of_an_action_is_told() {
         ];
         all_of(&said, &words.each_ref().map(String::as_str))?;
 
-        world.kubectl(&["rollout", "undo", "deployment", "web"], None).await?;
-        let ended = world.ends("go", DONE).await?;
+        testbed.kubectl(&["rollout", "undo", "deployment", "web"], None).await?;
+        let ended = testbed.ends("go", DONE).await?;
         let slot = ended.status.as_ref().and_then(|status| status.slots.first()).context("no slot")?.clone();
         let (victim, newcomer) = (slot.victim.context("no victim")?, slot.replacement.context("no replacement")?);
-        let (good, said) = world.ganglion(&["explain", "action", "go"]).await?;
+        let (good, said) = testbed.ganglion(&["explain", "action", "go"]).await?;
         ensure!(good, "{said}");
         let words = [
             "1/1 done.\n".to_owned(),
@@ -276,16 +278,16 @@ fn the_story_of_an_action_is_told() {
             "-> Nothing to do.\n".to_owned(),
         ];
         all_of(&said, &words.each_ref().map(String::as_str))?;
-        let (good, said) = world.ganglion(&["explain", "wa", "go", "-o", "json"]).await?;
+        let (good, said) = testbed.ganglion(&["explain", "wa", "go", "-o", "json"]).await?;
         let told: Value = serde_json::from_str(&said).with_context(|| said.clone())?;
         ensure!(good && told["replicas"][0]["step"] == "Succeeded" && told["state"]["reason"] == "Succeeded", "{said}");
-        let (good, said) = world.ganglion(&["explain", "wa", "go", "-o", "yaml"]).await?;
+        let (good, said) = testbed.ganglion(&["explain", "wa", "go", "-o", "yaml"]).await?;
         ensure!(good && said.contains("step: Succeeded"), "{said}");
 
-        let scene = Scene::set(world, "bad", 2, Workload::deployment("bad", 2).replacements("image-missing")).await?;
-        world.act("bad", move_pod(&scene.pod(0).0, &scene.free(0))).await?;
-        world.ends("bad", ("False", "ImagePullFailed")).await?;
-        let (good, said) = world.ganglion(&["explain", "wa", "bad"]).await?;
+        let scene = Scene::set(testbed, "bad", 2, Workload::deployment("bad", 2).replacements("image-missing")).await?;
+        testbed.act("bad", move_pod(&scene.pod(0).0, &scene.free(0))).await?;
+        testbed.ends("bad", ("False", "ImagePullFailed")).await?;
+        let (good, said) = testbed.ganglion(&["explain", "wa", "bad"]).await?;
         ensure!(good, "{said}");
         let words = [
             "1 replica: undone (ImagePullFailed): ",
@@ -294,7 +296,7 @@ fn the_story_of_an_action_is_told() {
             "-> Repair the image or its pull secret, then apply a new action.\n",
         ];
         all_of(&said, &words)?;
-        let (good, said) = world.ganglion(&["explain", "wa", "nobody"]).await?;
+        let (good, said) = testbed.ganglion(&["explain", "wa", "nobody"]).await?;
         ensure!(!good && said.contains("there is no WorkloadAction nobody in namespace"), "{said}");
         Ok(())
     });

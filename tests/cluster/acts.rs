@@ -5,8 +5,8 @@ use serde_json::Value;
 use testkit::action::{create_on, delete_pod, move_pod};
 use testkit::eye::Seen;
 use testkit::proxy::Write;
-use testkit::world::World;
-use testkit::world::workload::Workload;
+use testkit::testbed::Testbed;
+use testkit::testbed::workload::Workload;
 
 use crate::scenes::Scene;
 
@@ -45,18 +45,18 @@ pub struct Act {
 
 impl Act {
     /// Creates the workload, with the strictest budget that the action allows.
-    pub async fn prepare(world: &World, verb: Verb, app: &str) -> Result<Self> {
-        Self::of(world, verb, app, |workload| workload).await
+    pub async fn prepare(testbed: &Testbed, verb: Verb, app: &str) -> Result<Self> {
+        Self::of(testbed, verb, app, |workload| workload).await
     }
 
     /// The same, with a modified workload.
-    pub async fn of(world: &World, verb: Verb, app: &str, change: impl Fn(Workload) -> Workload) -> Result<Self> {
+    pub async fn of(testbed: &Testbed, verb: Verb, app: &str, change: impl Fn(Workload) -> Workload) -> Result<Self> {
         let workload = Workload::deployment(app, REPLICAS);
         let guarded = match verb {
             Verb::Move | Verb::Create => workload.guarded(),
             Verb::Delete => workload.budget(serde_json::json!({"maxUnavailable": 1})),
         };
-        let scene = Scene::set(world, app, REPLICAS, change(guarded)).await?;
+        let scene = Scene::set(testbed, app, REPLICAS, change(guarded)).await?;
         let (victim, node) = (scene.pod(1).0, scene.free(1));
         Ok(Self { verb, scene, victim, node, substitutes: 1 })
     }
@@ -74,23 +74,23 @@ impl Act {
     }
 
     /// Creates the action.
-    pub async fn begin(&self, world: &World) -> Result<()> {
-        world.act(self.name(), self.spec()).await.map(drop)
+    pub async fn begin(&self, testbed: &Testbed) -> Result<()> {
+        testbed.act(self.name(), self.spec()).await.map(drop)
     }
 
     /// Checks that the action did exactly what was requested, once, and that no replica was missing at any time.
-    pub async fn done(&self, world: &World) -> Result<()> {
+    pub async fn done(&self, testbed: &Testbed) -> Result<()> {
         let verdict = match self.verb {
-            Verb::Move => self.scene.moved(world, &[&self.victim], &[&self.node]).await?,
-            Verb::Create => self.scene.grown(world, &[&self.node]).await?,
-            Verb::Delete => self.scene.shrunk(world, &[&self.victim]).await?,
+            Verb::Move => self.scene.moved(testbed, &[&self.victim], &[&self.node]).await?,
+            Verb::Create => self.scene.grown(testbed, &[&self.node]).await?,
+            Verb::Delete => self.scene.shrunk(testbed, &[&self.victim]).await?,
         };
         let most = self.substitutes;
         ensure!(verdict.passing.len() <= most, "more than {most} substitutes came and went: {verdict:?}");
         // After a fault, the watch of receipts may lag; by now, it would show a second receipt.
         let mine =
             |seen: &Seen| seen.receipts.values().filter(|receipt| receipt.spec.action_name == self.name()).count();
-        let receipts = world.eye.until("the receipt", |seen| Some(mine(seen)).filter(|count| *count > 0)).await?;
+        let receipts = testbed.eye.until("the receipt", |seen| Some(mine(seen)).filter(|count| *count > 0)).await?;
         ensure!(receipts == 1, "{receipts} receipts");
         Ok(())
     }

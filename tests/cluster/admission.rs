@@ -11,9 +11,9 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testkit::plane::Plane;
 use testkit::plane::install::{ACCOUNT, LOOPS, NAMESPACE};
-use testkit::world::loops::{SCALES, account, demo, ended, loop_story, make, push, put, ready, travelled};
-use testkit::world::workload::Workload;
-use testkit::world::{Road, World, story, story_on};
+use testkit::testbed::loops::{SCALES, account, demo, ended, loop_story, make, push, put, ready, travelled};
+use testkit::testbed::workload::Workload;
+use testkit::testbed::{Road, Testbed, story, story_on};
 use testkit::{TIMEOUT, block_on};
 
 /// API group, resource, verb, and resource name (empty for all).
@@ -25,19 +25,19 @@ const PODS: Right = ("", "pods", "create", "");
 pub const EVICT: Right = ("", "pods/eviction", "create", "");
 
 /// Grants a user these permissions in the namespace.
-async fn user(world: &World, name: &str, rights: &[Right]) -> Result<()> {
+async fn user(testbed: &Testbed, name: &str, rights: &[Right]) -> Result<()> {
     let rule = |(group, resource, verb, only): &Right| {
         let names: Vec<&str> = Some(*only).filter(|name| !name.is_empty()).into_iter().collect();
         json!({"apiGroups": [group], "resources": [resource], "verbs": [verb], "resourceNames": names})
     };
     let rules: Vec<Value> = rights.iter().map(rule).collect();
-    world.create::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
+    testbed.create::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
     let binding = json!({
         "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
     });
-    world.create::<RoleBinding>(binding).await.map(drop)
+    testbed.create::<RoleBinding>(binding).await.map(drop)
 }
 
 fn manifest(kind: &str, name: &str, spec: &Value) -> String {
@@ -45,14 +45,14 @@ fn manifest(kind: &str, name: &str, spec: &Value) -> String {
 }
 
 /// Response of the API server to this user.
-async fn says(world: &World, user: &str, args: &[&str], input: Option<&str>) -> Result<String, String> {
+async fn says(testbed: &Testbed, user: &str, args: &[&str], input: Option<&str>) -> Result<String, String> {
     let all = [&["--as", user], args].concat();
-    world.kubectl(&all, input).await.map_err(|error| format!("{error:#}"))
+    testbed.kubectl(&all, input).await.map_err(|error| format!("{error:#}"))
 }
 
 /// Whether the user may create the object. Admission policies apply in a dry run, too.
-pub async fn creates(world: &World, user: &str, kind: &str, spec: &Value) -> Result<String, String> {
-    says(world, user, &["create", "--dry-run=server", "-f", "-"], Some(&manifest(kind, "try", spec))).await
+pub async fn creates(testbed: &Testbed, user: &str, kind: &str, spec: &Value) -> Result<String, String> {
+    says(testbed, user, &["create", "--dry-run=server", "-f", "-"], Some(&manifest(kind, "try", spec))).await
 }
 
 #[track_caller]
@@ -72,14 +72,14 @@ pub fn allowed(answer: &Result<String, String>) -> Result<()> {
 }
 
 /// Creates the users of a story. The policies of a new plane take effect after a second or two.
-pub async fn users(world: &World, all: &[(&str, &[Right])]) -> Result<()> {
+pub async fn users(testbed: &Testbed, all: &[(&str, &[Right])]) -> Result<()> {
     for (name, rights) in all {
-        user(world, name, rights).await?;
+        user(testbed, name, rights).await?;
     }
-    user(world, "nobody", &[KINDS]).await?;
+    user(testbed, "nobody", &[KINDS]).await?;
     let wait = async {
         loop {
-            if creates(world, "nobody", "ClosedLoop", &demo())
+            if creates(testbed, "nobody", "ClosedLoop", &demo())
                 .await
                 .is_err_and(|words| words.contains("is needed because"))
             {
@@ -116,14 +116,14 @@ fn sends(secrets: &[&str], hook: &str) -> Value {
 
 #[test]
 fn the_author_of_a_loop_may_create_pods_and_get_its_secrets() {
-    loop_story("admission-loops", async |world| {
+    loop_story("admission-loops", async |testbed| {
         let get = |name: &'static str| ("", "secrets", "get", name);
         let named = [KINDS, PODS, get("a"), get("b"), get("c"), get("d")];
         let all: &[(&str, &[Right])] =
             &[("maker", &[KINDS, PODS]), ("named", &named), ("reader", &[KINDS, PODS, get("")])];
-        users(world, all).await?;
-        let ns = world.ns.as_str();
-        let loops = async |user: &str, spec: &Value| creates(world, user, "ClosedLoop", spec).await;
+        users(testbed, all).await?;
+        let ns = testbed.ns.as_str();
+        let loops = async |user: &str, spec: &Value| creates(testbed, user, "ClosedLoop", spec).await;
 
         let pods = "\"nobody\" cannot create resource \"pods\"";
         let answer = loops("nobody", &demo()).await;
@@ -155,29 +155,29 @@ fn the_author_of_a_loop_may_create_pods_and_get_its_secrets() {
 
 #[test]
 fn only_what_is_written_of_a_loop_needs_rights() {
-    loop_story("admission-updates", async |world| {
-        users(world, &[("maker", &[KINDS, PODS])]).await?;
-        put(world, "web", demo()).await?;
+    loop_story("admission-updates", async |testbed| {
+        users(testbed, &[("maker", &[KINDS, PODS])]).await?;
+        put(testbed, "web", demo()).await?;
         let patch = async |user: &str, patch: &str| {
-            says(world, user, &["patch", "closedloop", "web", "--type=merge", "-p", patch], None).await
+            says(testbed, user, &["patch", "closedloop", "web", "--type=merge", "-p", patch], None).await
         };
         let paused = "{\"spec\":{\"mode\":\"Paused\"}}";
-        refused(&patch("nobody", paused).await, "cannot create resource \"pods\"", &world.ns)?;
+        refused(&patch("nobody", paused).await, "cannot create resource \"pods\"", &testbed.ns)?;
         for meta in ["\"labels\":{\"a\":\"b\"}", "\"finalizers\":[\"a.b/c\"]", "\"finalizers\":null"] {
             allowed(&patch("nobody", &format!("{{\"metadata\":{{{meta}}}}}")).await)?;
         }
         let approval = "{\"metadata\":{\"annotations\":{\"ganglion.dev/approve\":\"0123456789\"}}}";
-        refused(&patch("nobody", approval).await, "cannot create resource \"pods\"", &world.ns)?;
+        refused(&patch("nobody", approval).await, "cannot create resource \"pods\"", &testbed.ns)?;
         allowed(&patch("maker", approval).await)?;
         allowed(&patch("nobody", "{\"metadata\":{\"annotations\":{\"a\":\"b\"}}}").await)?;
         allowed(&patch("maker", paused).await)?;
-        allowed(&says(world, "nobody", &["delete", "closedloop", "web"], None).await)
+        allowed(&says(testbed, "nobody", &["delete", "closedloop", "web"], None).await)
     });
 }
 
 #[test]
 fn the_author_of_an_action_may_evict_and_scale() {
-    story("admission-actions", async |world| {
+    story("admission-actions", async |testbed| {
         let scale = |resource: &'static str, name: &'static str| ("apps", resource, "patch", name);
         let all: &[(&str, &[Right])] = &[
             ("evicts", &[KINDS, EVICT]),
@@ -194,9 +194,9 @@ fn the_author_of_an_action_may_evict_and_scale() {
                 ],
             ),
         ];
-        users(world, all).await?;
-        let ns = world.ns.as_str();
-        let acts = async |user: &str, spec: &Value| creates(world, user, "WorkloadAction", spec).await;
+        users(testbed, all).await?;
+        let ns = testbed.ns.as_str();
+        let acts = async |user: &str, spec: &Value| creates(testbed, user, "WorkloadAction", spec).await;
         let workload = |kind: &str, name: &str| json!({"apiVersion": "apps/v1", "kind": kind, "name": name});
         let (web, db) = (workload("Deployment", "web"), workload("Deployment", "db"));
         let to = json!({"nodeName": "node-1"});
@@ -228,35 +228,35 @@ fn the_author_of_an_action_may_evict_and_scale() {
         allowed(&acts("scales", &pod).await)?;
 
         // The object remains in the API server, because the operator keeps its finalizer.
-        world.act("gone", json!({"move": {"workload": web, "to": to}, "suspend": true})).await?;
+        testbed.act("gone", json!({"move": {"workload": web, "to": to}, "suspend": true})).await?;
         let patch = async |user: &str, what: &str| {
-            says(world, user, &["patch", "workloadaction", "gone", "--type=merge", "-p", what], None).await
+            says(testbed, user, &["patch", "workloadaction", "gone", "--type=merge", "-p", what], None).await
         };
         refused(&patch("nobody", "{\"spec\":{\"suspend\":false}}").await, "pods/eviction", ns)?;
         allowed(&patch("nobody", "{\"metadata\":{\"labels\":{\"a\":\"b\"}}}").await)?;
         // The operator acts on what an action's status says, so users must not write it.
         let status = "{\"status\":{\"slots\":[]}}";
         let forge = ["patch", "workloadaction", "gone", "--subresource=status", "--type=merge", "-p", status];
-        refused(&says(world, "evicts", &forge, None).await, "cannot create and delete resource \"pods\"", ns)?;
-        allowed(&says(world, "nobody", &["delete", "workloadaction", "gone"], None).await)
+        refused(&says(testbed, "evicts", &forge, None).await, "cannot create and delete resource \"pods\"", ns)?;
+        allowed(&says(testbed, "nobody", &["delete", "workloadaction", "gone"], None).await)
     });
 }
 
 #[test]
 fn the_children_of_a_loop_are_written_by_who_could_write_the_loop() {
-    loop_story("admission-children", async |world| {
+    loop_story("admission-children", async |testbed| {
         let patches = ("ganglion.dev", "monitorings", "patch", "web");
         users(
-            world,
+            testbed,
             &[("maker", &[KINDS, PODS]), ("sender", &[patches, ("ganglion.dev", "monitorings", "get", "web")])],
         )
         .await?;
-        make(world, "web", demo()).await?;
-        let ns = world.ns.as_str();
+        make(testbed, "web", demo()).await?;
+        let ns = testbed.ns.as_str();
         let patch = async |user: &str, kind: &str, more: &[&str], what: Value| {
             let what = what.to_string();
             let args = [&["patch", kind, "web", "--type=merge", "-p", what.as_str()], more].concat();
-            says(world, user, &args, None).await
+            says(testbed, user, &args, None).await
         };
         let time = |second: u32| json!({"spec": {"sample": {"time": format!("2026-01-01T00:00:{second:02}Z"), "values": {"cpu": "6"}}}});
         allowed(&patch("sender", "monitoring", &[], time(1)).await)?;
@@ -278,35 +278,35 @@ fn the_children_of_a_loop_are_written_by_who_could_write_the_loop() {
             allowed(&patch("nobody", kind, &[], json!({"metadata": {"labels": {"a": "b"}}})).await)?;
         }
         let execution = json!({"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
-        refused(&creates(world, "nobody", "Execution", &execution).await, "cannot create resource \"pods\"", ns)?;
-        allowed(&creates(world, "maker", "Execution", &execution).await)?;
+        refused(&creates(testbed, "nobody", "Execution", &execution).await, "cannot create resource \"pods\"", ns)?;
+        allowed(&creates(testbed, "maker", "Execution", &execution).await)?;
         // The garbage collector deletes them together with their loop.
         let finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-        world.api::<ClosedLoop>().patch("web", &PatchParams::default(), &finalizers).await?;
-        allowed(&says(world, "nobody", &["delete", "closedloop", "web", "--cascade=foreground"], None).await)
+        testbed.api::<ClosedLoop>().patch("web", &PatchParams::default(), &finalizers).await?;
+        allowed(&says(testbed, "nobody", &["delete", "closedloop", "web", "--cascade=foreground"], None).await)
     });
 }
 
 #[test]
 fn a_loop_in_a_namespace_without_a_binding_says_which_one_to_make() {
-    loop_story("admission-binding", async |world| {
-        account(world, SCALES).await?;
-        Workload::deployment("web", 2).make(world).await?;
-        world.api::<RoleBinding>().delete(LOOPS, &DeleteParams::default()).await?;
+    loop_story("admission-binding", async |testbed| {
+        account(testbed, SCALES).await?;
+        Workload::deployment("web", 2).make(testbed).await?;
+        testbed.api::<RoleBinding>().delete(LOOPS, &DeleteParams::default()).await?;
         // The API server's authorizer observes the change a moment later; the operator relies on a granted permission
         // for minutes.
         let operator = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
         let may = ["auth", "can-i", "impersonate", "serviceaccounts"];
-        while says(world, &operator, &may, None).await.is_ok() {
+        while says(testbed, &operator, &may, None).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        put(world, "web", demo()).await?;
-        let message = ready(world, "web", "False", "NamespaceNotBound").await?;
+        put(testbed, "web", demo()).await?;
+        let message = ready(testbed, "web", "False", "NamespaceNotBound").await?;
         let (_, command) = message.split_once("kubectl ").with_context(|| format!("no command in {message}"))?;
-        world.kubectl(&command.split(' ').collect::<Vec<_>>(), None).await?;
-        ready(world, "web", "Unknown", "NoSample").await?;
-        let time = push(world, "web", json!({"cpu": "1", "memory": "60"})).await?;
-        let (.., execution) = travelled(world, "web", time).await?;
+        testbed.kubectl(&command.split(' ').collect::<Vec<_>>(), None).await?;
+        ready(testbed, "web", "Unknown", "NoSample").await?;
+        let time = push(testbed, "web", json!({"cpu": "1", "memory": "60"})).await?;
+        let (.., execution) = travelled(testbed, "web", time).await?;
         ensure!(execution.is_some_and(|execution| ended(&execution).0 == Some(ExecutionState::Done)));
         Ok(())
     });
@@ -314,20 +314,20 @@ fn a_loop_in_a_namespace_without_a_binding_says_which_one_to_make() {
 
 #[test]
 fn objects_in_namespaces_of_kubernetes_are_refused_unless_the_settings_allow_them() {
-    loop_story("kube-refused", async |world| {
-        account(world, SCALES).await?;
-        Workload::deployment("web", 2).make(world).await?;
-        put(world, "web", demo()).await?;
+    loop_story("kube-refused", async |testbed| {
+        account(testbed, SCALES).await?;
+        Workload::deployment("web", 2).make(testbed).await?;
+        put(testbed, "web", demo()).await?;
         let delete = json!({"delete": {"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
-        world.act("less", delete).await?;
-        world.ends("less", ("False", "NamespaceRefused")).await?;
-        let message = ready(world, "web", "False", "NamespaceRefused").await?;
+        testbed.act("less", delete).await?;
+        testbed.ends("less", ("False", "NamespaceRefused")).await?;
+        let message = ready(testbed, "web", "False", "NamespaceRefused").await?;
         ensure!(message.contains("namespaces.allowKube"), "{message}");
-        let children = world.kubectl(&["get", "mon,dec,exe", "-o", "name"], None).await?;
+        let children = testbed.kubectl(&["get", "mon,dec,exe", "-o", "name"], None).await?;
         ensure!(children.trim().is_empty(), "{children}");
-        world.settings("namespaces: {allowKube: true}")?;
-        world.kill_and_restart().await?;
-        ready(world, "web", "Unknown", "NoSample").await.map(drop)
+        testbed.settings("namespaces: {allowKube: true}")?;
+        testbed.kill_and_restart().await?;
+        ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
     });
 }
 
@@ -356,17 +356,18 @@ fn asks(template: bool, secrets: &[&str]) -> Value {
 
 #[test]
 fn the_author_of_a_node_config_may_patch_nodes_and_get_its_secrets() {
-    story("admission-nodes", async |world| {
+    story("admission-nodes", async |testbed| {
         let get = |name: &'static str| ("", "secrets", "get", name);
         let all: &[(&str, &[Right])] =
             &[("named", &[KINDS, get("a"), get("b")]), ("reader", &[KINDS, get("")]), ("blind", &[KINDS])];
-        users(world, all).await?;
+        users(testbed, all).await?;
         for user in ["named", "reader", "blind"] {
-            patches_nodes(world, user).await?;
+            patches_nodes(testbed, user).await?;
         }
-        let ns = world.ns.as_str();
+        let ns = testbed.ns.as_str();
         for (kind, template) in [("NodeConfig", false), ("NodeConfigTemplate", true)] {
-            let makes = async |user: &str, secrets: &[&str]| creates(world, user, kind, &asks(template, secrets)).await;
+            let makes =
+                async |user: &str, secrets: &[&str]| creates(testbed, user, kind, &asks(template, secrets)).await;
             let Err(words) = makes("nobody", &[]).await else { bail!("{kind} is allowed without patch on nodes") };
             for part in ["(Forbidden)", "\"nobody\" cannot patch resource \"nodes\"", "at the cluster scope"] {
                 ensure!(words.contains(part), "{part} is not in {words}");
@@ -380,21 +381,21 @@ fn the_author_of_a_node_config_may_patch_nodes_and_get_its_secrets() {
             allowed(&makes("reader", &["a", "b", "c"]).await)?;
         }
         let by_expression = asks(true, &["{{ hostname }}-bmc"]);
-        refused(&creates(world, "named", "NodeConfigTemplate", &by_expression).await, "by expressions", ns)?;
-        allowed(&creates(world, "reader", "NodeConfigTemplate", &by_expression).await)?;
+        refused(&creates(testbed, "named", "NodeConfigTemplate", &by_expression).await, "by expressions", ns)?;
+        allowed(&creates(testbed, "reader", "NodeConfigTemplate", &by_expression).await)?;
 
         // A forged owner or status does not bypass the policy.
         let mut forged: Value = serde_json::from_str(&manifest("NodeConfig", "forged", &asks(false, &[])))?;
         forged["metadata"]["ownerReferences"] = json!([{"apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfigTemplate", "name": "t", "uid": "u", "controller": true}]);
-        let answer = says(world, "nobody", &["create", "-f", "-"], Some(&forged.to_string())).await;
+        let answer = says(testbed, "nobody", &["create", "-f", "-"], Some(&forged.to_string())).await;
         ensure!(answer.is_err_and(|words| words.contains("cannot patch resource")), "a forged owner is accepted");
-        world.kubectl(&["create", "-f", "-"], Some(&manifest("NodeConfig", "real", &asks(false, &[])))).await?;
+        testbed.kubectl(&["create", "-f", "-"], Some(&manifest("NodeConfig", "real", &asks(false, &[])))).await?;
         let status = "{\"status\":{\"power\":{\"value\":\"1\"}}}";
         let args = ["patch", "nodeconfig", "real", "--subresource=status", "--type=merge", "-p", status];
-        let answer = says(world, "nobody", &args, None).await;
+        let answer = says(testbed, "nobody", &args, None).await;
         ensure!(answer.is_err_and(|words| words.contains("cannot patch resource")), "a forged status is accepted");
-        allowed(&says(world, "nobody", &["label", "nodeconfig", "real", "a=b"], None).await)?;
-        allowed(&says(world, "nobody", &["delete", "nodeconfig", "real"], None).await)
+        allowed(&says(testbed, "nobody", &["label", "nodeconfig", "real", "a=b"], None).await)?;
+        allowed(&says(testbed, "nobody", &["delete", "nodeconfig", "real"], None).await)
     });
 }
 
@@ -417,31 +418,32 @@ fn publishes(secrets: &[&str], namespace: &str, basic: bool) -> Value {
 fn the_author_of_a_policy_may_patch_nodes_and_get_its_secrets() {
     // A separate plane, because operators of other stories would also report on these policies.
     let plane = block_on(Plane::own("policies", 1)).expect("a plane of its own");
-    story_on(&plane.0, Road::Direct, "admission-policies", async |world| {
+    story_on(&plane.0, Road::Direct, "admission-policies", async |testbed| {
         let get = |name: &'static str| ("", "secrets", "get", name);
         let all: &[(&str, &[Right])] =
             &[("pl-named", &[get("a"), get("b")]), ("pl-reader", &[get("")]), ("pl-blind", &[]), ("pl-other", &[])];
-        users(world, all).await?;
+        users(testbed, all).await?;
         for user in ["pl-named", "pl-reader", "pl-blind"] {
-            patches_nodes(world, user).await?;
+            patches_nodes(testbed, user).await?;
         }
         let kinds = json!([{"apiGroups": ["ganglion.dev"], "resources": ["*"], "verbs": ["*"]}]);
         for user in ["pl-named", "pl-reader", "pl-blind", "pl-other"] {
-            everywhere(world, user, &format!("{}-{user}-kinds", world.ns), &kinds).await?;
+            everywhere(testbed, user, &format!("{}-{user}-kinds", testbed.ns), &kinds).await?;
         }
-        let ns = world.ns.as_str();
+        let ns = testbed.ns.as_str();
         let makes = async |user: &str, secrets: &[&str], basic: bool| {
-            creates(world, user, "PlacementPolicy", &publishes(secrets, ns, basic)).await
+            creates(testbed, user, "PlacementPolicy", &publishes(secrets, ns, basic)).await
         };
         let plain = json!({"agents": [{"name": "safe", "safe": {}}]});
-        for answer in [creates(world, "pl-other", "PlacementPolicy", &plain).await, makes("pl-other", &[], true).await]
+        for answer in
+            [creates(testbed, "pl-other", "PlacementPolicy", &plain).await, makes("pl-other", &[], true).await]
         {
             let Err(words) = answer else { bail!("a policy is allowed without permission to patch nodes") };
             for part in ["(Forbidden)", "\"pl-other\" cannot patch resource \"nodes\"", "at the cluster scope"] {
                 ensure!(words.contains(part), "{part} is not in {words}");
             }
         }
-        allowed(&creates(world, "pl-blind", "PlacementPolicy", &plain).await)?;
+        allowed(&creates(testbed, "pl-blind", "PlacementPolicy", &plain).await)?;
         allowed(&makes("pl-blind", &[], true).await)?;
         for basic in [true, false] {
             refused(&makes("pl-blind", &["a"], basic).await, "\"pl-blind\" cannot get resource \"secrets\"", ns)?;
@@ -452,30 +454,30 @@ fn the_author_of_a_policy_may_patch_nodes_and_get_its_secrets() {
         }
         // Permission in one namespace does not apply to another.
         let elsewhere = publishes(&["a"], "default", true);
-        let answer = creates(world, "pl-reader", "PlacementPolicy", &elsewhere).await;
+        let answer = creates(testbed, "pl-reader", "PlacementPolicy", &elsewhere).await;
         refused(&answer, "\"pl-reader\" cannot get resource \"secrets\"", "default")?;
 
         // Only writes of the spec require permissions.
         let policy = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy", "metadata": {"name": ns}, "spec": plain});
-        world.kubectl(&["create", "-f", "-"], Some(&policy.to_string())).await?;
-        allowed(&says(world, "pl-other", &["label", "placementpolicy", ns, "a=b"], None).await)?;
+        testbed.kubectl(&["create", "-f", "-"], Some(&policy.to_string())).await?;
+        allowed(&says(testbed, "pl-other", &["label", "placementpolicy", ns, "a=b"], None).await)?;
         let patch = ["patch", "placementpolicy", ns, "--type=merge", "-p", "{\"spec\":{\"mode\":\"Shadow\"}}"];
         ensure!(
-            says(world, "pl-other", &patch, None).await.is_err_and(|words| words.contains("cannot patch resource"))
+            says(testbed, "pl-other", &patch, None).await.is_err_and(|words| words.contains("cannot patch resource"))
         );
-        allowed(&says(world, "pl-blind", &patch, None).await)?;
-        allowed(&says(world, "pl-other", &["delete", "placementpolicy", ns], None).await)
+        allowed(&says(testbed, "pl-blind", &patch, None).await)?;
+        allowed(&says(testbed, "pl-other", &["delete", "placementpolicy", ns], None).await)
     });
 }
 
 /// Lets a user of the story patch nodes.
-async fn patches_nodes(world: &World, user: &str) -> Result<()> {
+async fn patches_nodes(testbed: &Testbed, user: &str) -> Result<()> {
     let rules = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}]);
-    everywhere(world, user, &format!("{}-{user}", world.ns), &rules).await
+    everywhere(testbed, user, &format!("{}-{user}", testbed.ns), &rules).await
 }
 
 /// Grants a user these permissions in the whole cluster, by a role of this name.
-async fn everywhere(world: &World, user: &str, name: &str, rules: &Value) -> Result<()> {
+async fn everywhere(testbed: &Testbed, user: &str, name: &str, rules: &Value) -> Result<()> {
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
@@ -483,5 +485,5 @@ async fn everywhere(world: &World, user: &str, name: &str, rules: &Value) -> Res
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     });
     let both = json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]});
-    world.kubectl(&["apply", "-f", "-"], Some(&both.to_string())).await.map(drop)
+    testbed.kubectl(&["apply", "-f", "-"], Some(&both.to_string())).await.map(drop)
 }

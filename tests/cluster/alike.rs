@@ -14,11 +14,11 @@ use serde_json::json;
 use testkit::eye::Seen;
 use testkit::kstatus::ready;
 use testkit::proxy::gate::{self, Held};
-use testkit::scripts::{self, ACTION, APP, Budget, Found, HOME, Nature, Of, Script, What, When};
+use testkit::scripts::{self, ACTION, APP, BudgetRule, Found, HOME, Nature, Of, Script, What, When};
+use testkit::testbed::nodes::Size;
+use testkit::testbed::workload::{Workload, settled};
+use testkit::testbed::{Testbed, story};
 use testkit::verdict::{node_of, serves};
-use testkit::world::nodes::Size;
-use testkit::world::workload::{Workload, settled};
-use testkit::world::{World, story};
 
 use crate::crash::{kill_at, reached};
 
@@ -88,19 +88,19 @@ scripts! {
 
 fn play(name: &str) {
     let (at, script) = scripts::ALL.iter().enumerate().find(|(_, script)| script.name == name).expect("such a script");
-    story(&format!("alike-{at}"), async |world| {
-        let places = set_up(world, script).await?;
-        perform(world, script, &places).await?;
-        let rest = rest(world, script).await;
-        let (found, wanted) = (found(world, script, &places), script.end.wanted());
+    story(&format!("alike-{at}"), async |testbed| {
+        let places = set_up(testbed, script).await?;
+        perform(testbed, script, &places).await?;
+        let rest = rest(testbed, script).await;
+        let (found, wanted) = (found(testbed, script, &places), script.end.wanted());
         ensure!(found == wanted, "{name}: the plane ends with {found:#?}\nwhere the script says {wanted:#?}");
         rest
     });
 }
 
 /// Creates the workload on the first node, waits until it is at rest, and adds the other nodes.
-async fn set_up(world: &World, script: &Script) -> Result<Places> {
-    let mut nodes = world.nodes(1, Size::default()).await?;
+async fn set_up(testbed: &Testbed, script: &Script) -> Result<Places> {
+    let mut nodes = testbed.nodes(1, Size::default()).await?;
     let mut places = Places::from([(HOME, nodes.names[0].clone())]);
     let replicas = usize::try_from(script.replicas)?;
     let workload = match script.of {
@@ -109,10 +109,10 @@ async fn set_up(world: &World, script: &Script) -> Result<Places> {
     };
     let workload = match script.budget {
         None => workload,
-        Some(Budget::MinAvailable(count)) => workload.budget(json!({"minAvailable": count})),
-        Some(Budget::MaxUnavailable(count)) => workload.budget(json!({"maxUnavailable": count})),
+        Some(BudgetRule::MinAvailable(count)) => workload.budget(json!({"minAvailable": count})),
+        Some(BudgetRule::MaxUnavailable(count)) => workload.budget(json!({"maxUnavailable": count})),
     };
-    workload.requests(json!({"cpu": "100m"})).spec(nodes.terms()).make(world).await?;
+    workload.requests(json!({"cpu": "100m"})).spec(nodes.terms()).make(testbed).await?;
     for (name, nature) in script.nodes {
         let some = Size::default();
         let (behavior, size) = match nature {
@@ -129,32 +129,32 @@ async fn set_up(world: &World, script: &Script) -> Result<Places> {
 }
 
 /// Creates the action, and performs all events of the script.
-async fn perform(world: &World, script: &Script, places: &Places) -> Result<()> {
-    let mut held = hold(world, script.then.first());
+async fn perform(testbed: &Testbed, script: &Script, places: &Places) -> Result<()> {
+    let mut held = hold(testbed, script.then.first());
     let spec = script.spec(|node| places[node].clone());
-    world.act(ACTION, serde_json::to_value(spec)?).await?;
+    testbed.act(ACTION, serde_json::to_value(spec)?).await?;
     for (at, (when, what)) in script.then.iter().enumerate() {
-        come(world, *when, held.as_mut()).await.with_context(|| format!("{when:?} never came"))?;
-        let next = hold(world, script.then.get(at + 1));
+        come(testbed, *when, held.as_mut()).await.with_context(|| format!("{when:?} never came"))?;
+        let next = hold(testbed, script.then.get(at + 1));
         let now = std::mem::replace(&mut held, next);
-        follow(world, script, *what, now).await.with_context(|| format!("{what:?}"))?;
+        follow(testbed, script, *what, now).await.with_context(|| format!("{what:?}"))?;
     }
     Ok(())
 }
 
 /// Holds the operator at the write of the cue, after the server has processed it and before the operator receives the
 /// answer.
-fn hold(world: &World, cue: Option<&(When, What)>) -> Option<Held> {
+fn hold(testbed: &Testbed, cue: Option<&(When, What)>) -> Option<Held> {
     let Some((When::Writes(count), _)) = cue else { return None };
-    let more = count.checked_sub(world.proxy.writes().len()).filter(|more| *more > 0)?;
-    Some(world.proxy.hold(more, gate::When::After, |_| true))
+    let more = count.checked_sub(testbed.proxy.writes().len()).filter(|more| *more > 0)?;
+    Some(testbed.proxy.hold(more, gate::HoldPoint::After, |_| true))
 }
 
-async fn come(world: &World, when: When, held: Option<&mut Held>) -> Result<()> {
+async fn come(testbed: &Testbed, when: When, held: Option<&mut Held>) -> Result<()> {
     match when {
         When::Writes(_) => {
             if let Some(held) = held {
-                reached(world, held, ACTION, LATE).await?.context("the action was over before")?;
+                reached(testbed, held, ACTION, LATE).await?.context("the action was over before")?;
             }
             Ok(())
         }
@@ -163,45 +163,45 @@ async fn come(world: &World, when: When, held: Option<&mut Held>) -> Result<()> 
                 let slots = &seen.actions.get(ACTION)?.status.as_ref()?.slots;
                 slots.iter().any(|slot| slot.step == step).then_some(())
             };
-            world.eye.until("the step", at).await
+            testbed.eye.until("the step", at).await
         }
         When::Says(reason) => {
             let says = |seen: &Seen| (ready(seen.actions.get(ACTION)?)?.1 == reason).then_some(());
-            world.eye.until("the reason", says).await
+            testbed.eye.until("the reason", says).await
         }
-        When::Ended => world.over(ACTION).await.map(drop),
+        When::Ended => testbed.over(ACTION).await.map(drop),
     }
 }
 
 /// Performs an event. A held write continues afterwards, unless the operator is killed.
-async fn follow(world: &World, script: &Script, what: What, held: Option<Held>) -> Result<()> {
+async fn follow(testbed: &Testbed, script: &Script, what: What, held: Option<Held>) -> Result<()> {
     let kind = if script.of == Of::Deployment { "deployment" } else { "replicaset" };
     let workload = format!("{kind}/{APP}");
     match what {
         What::KillOperator => match held {
-            Some(held) => return kill_at(world, held).await,
-            None => return world.kill_and_restart().await,
+            Some(held) => return kill_at(testbed, held).await,
+            None => return testbed.kill_and_restart().await,
         },
         What::Scale(by) => {
-            let to = replicas(&world.eye.now()).context("no workload")? + by;
-            world.kubectl(&["scale", &workload, &format!("--replicas={to}")], None).await?;
+            let to = replicas(&testbed.eye.now()).context("no workload")? + by;
+            testbed.kubectl(&["scale", &workload, &format!("--replicas={to}")], None).await?;
         }
         What::DeleteReplacement => {
-            let name = world.eye.until("a replacement", replacement).await?;
-            world.api::<Pod>().delete(&name, &DeleteParams::default()).await?;
+            let name = testbed.eye.until("a replacement", replacement).await?;
+            testbed.api::<Pod>().delete(&name, &DeleteParams::default()).await?;
         }
         What::Rollout => {
             let patch = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}).to_string();
-            world.kubectl(&["patch", &workload, "--type=merge", "-p", &patch], None).await?;
+            testbed.kubectl(&["patch", &workload, "--type=merge", "-p", &patch], None).await?;
         }
         What::DeleteWorkload => {
-            world.kubectl(&["delete", &workload, "--wait=false"], None).await?;
+            testbed.kubectl(&["delete", &workload, "--wait=false"], None).await?;
         }
-        What::Abort => world.patch_action(ACTION, json!({"spec": {"abort": true}})).await?,
-        What::DeleteAction => delete_action(world).await?,
-        What::Reapply => reapply(world).await?,
-        What::Suspend => world.patch_action(ACTION, json!({"spec": {"suspend": true}})).await?,
-        What::Resume => world.patch_action(ACTION, json!({"spec": {"suspend": false}})).await?,
+        What::Abort => testbed.patch_action(ACTION, json!({"spec": {"abort": true}})).await?,
+        What::DeleteAction => delete_action(testbed).await?,
+        What::Reapply => reapply(testbed).await?,
+        What::Suspend => testbed.patch_action(ACTION, json!({"spec": {"suspend": true}})).await?,
+        What::Resume => testbed.patch_action(ACTION, json!({"spec": {"suspend": false}})).await?,
     }
     Ok(())
 }
@@ -211,34 +211,34 @@ fn replacement(seen: &Seen) -> Option<String> {
     seen.pods.values().find(|pod| is(pod)).map(|pod| pod.name_any())
 }
 
-async fn delete_action(world: &World) -> Result<()> {
-    world.api::<WorkloadAction>().delete(ACTION, &DeleteParams::default()).await?;
+async fn delete_action(testbed: &Testbed) -> Result<()> {
+    testbed.api::<WorkloadAction>().delete(ACTION, &DeleteParams::default()).await?;
     Ok(())
 }
 
-async fn gone(world: &World) -> Result<()> {
-    world.eye.until("the action to be gone", |seen| (!seen.actions.contains_key(ACTION)).then_some(())).await
+async fn gone(testbed: &Testbed) -> Result<()> {
+    testbed.eye.until("the action to be gone", |seen| (!seen.actions.contains_key(ACTION)).then_some(())).await
 }
 
-async fn reapply(world: &World) -> Result<()> {
-    let action = world.eye.now().actions.get(ACTION).cloned().context("no action")?;
-    delete_action(world).await?;
-    gone(world).await?;
-    world.act(ACTION, serde_json::to_value(&action.spec)?).await.map(drop)
+async fn reapply(testbed: &Testbed) -> Result<()> {
+    let action = testbed.eye.now().actions.get(ACTION).cloned().context("no action")?;
+    delete_action(testbed).await?;
+    gone(testbed).await?;
+    testbed.act(ACTION, serde_json::to_value(&action.spec)?).await.map(drop)
 }
 
 /// Waits until the action has ended or is gone, and the workload is complete, or gone with all its pods.
-async fn rest(world: &World, script: &Script) -> Result<()> {
+async fn rest(testbed: &Testbed, script: &Script) -> Result<()> {
     match script.end.reason {
-        Some(_) => drop(world.over(ACTION).await?),
-        None => gone(world).await?,
+        Some(_) => drop(testbed.over(ACTION).await?),
+        None => gone(testbed).await?,
     }
     // If this never happens, the comparison reports it. A receipt is corrected when the end is recorded.
-    let _ = world.eye.within(LATE, "replicas", |seen| (replicas(seen) == script.end.replicas).then_some(())).await;
-    let _ = world.eye.within(LATE, "receipt", |seen| (has_receipt(seen) == script.end.receipt).then_some(())).await;
-    match replicas(&world.eye.now()) {
-        Some(count) => settled(world, APP, usize::try_from(count)?).await,
-        None => world.eye.until("no pod to be left", |seen| seen.pods.is_empty().then_some(())).await,
+    let _ = testbed.eye.within(LATE, "replicas", |seen| (replicas(seen) == script.end.replicas).then_some(())).await;
+    let _ = testbed.eye.within(LATE, "receipt", |seen| (has_receipt(seen) == script.end.receipt).then_some(())).await;
+    match replicas(&testbed.eye.now()) {
+        Some(count) => settled(testbed, APP, usize::try_from(count)?).await,
+        None => testbed.eye.until("no pod to be left", |seen| seen.pods.is_empty().then_some(())).await,
     }
 }
 
@@ -252,8 +252,8 @@ fn has_receipt(seen: &Seen) -> bool {
     !seen.receipts.is_empty()
 }
 
-fn found(world: &World, script: &Script, places: &Places) -> Found {
-    let seen = world.eye.now();
+fn found(testbed: &Testbed, script: &Script, places: &Places) -> Found {
+    let seen = testbed.eye.now();
     let serving = |node: &str| seen.pods.values().filter(|pod| serves(pod) && node_of(pod) == places[node]).count();
     Found {
         reason: seen.actions.get(ACTION).and_then(|action| ready(action)).map(|(_, reason)| reason.to_owned()),

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use testkit::action::with;
 use testkit::eye::{Happening, Seen};
 use testkit::kstatus::{is_over, message, ready};
-use testkit::proxy::gate::When;
+use testkit::proxy::gate::HoldPoint;
+use testkit::testbed::nodes::{Size, TestNodes};
+use testkit::testbed::rest::BARE;
+use testkit::testbed::workload::{Workload, settled};
+use testkit::testbed::{Testbed, stories, story};
 use testkit::verdict::node_of;
-use testkit::world::nodes::{Nodes, Size};
-use testkit::world::rest::BARE;
-use testkit::world::workload::{Workload, settled};
-use testkit::world::{World, stories, story};
 
 use crate::crash::{kill_at, reached};
 use crate::scenes::Scene;
@@ -32,18 +32,18 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Two replicas of `cart` and one of `web`, guarded, on nodes 0 and 1, which they must leave; nodes 2 and 3 are free.
 struct Shop {
-    nodes: Nodes,
+    nodes: TestNodes,
     cart: Scene,
     web: Scene,
 }
 
 impl Shop {
-    async fn open(world: &World) -> Result<Self> {
-        Self::of(world, |_, workload| workload).await
+    async fn open(testbed: &Testbed) -> Result<Self> {
+        Self::of(testbed, |_, workload| workload).await
     }
 
-    async fn of(world: &World, change: impl Fn(&str, Workload) -> Workload) -> Result<Self> {
-        let nodes = world.nodes(4, Size::default()).await?;
+    async fn of(testbed: &Testbed, change: impl Fn(&str, Workload) -> Workload) -> Result<Self> {
+        let nodes = testbed.nodes(4, Size::default()).await?;
         nodes.open_only(&[&nodes.names[0], &nodes.names[1]]).await?;
         for (at, side) in ["old", "old", "new", "new"].iter().enumerate() {
             nodes.label(&nodes.names[at], "side", side).await?;
@@ -52,11 +52,11 @@ impl Shop {
         for (app, replicas) in [("cart", 2), ("web", 1)] {
             let workload = Workload::deployment(app, replicas).guarded().spec(nodes.terms());
             let workload = change(app, workload.label("part-of", "shop"));
-            scenes.push(Scene::set(world, app, replicas, workload).await?);
+            scenes.push(Scene::set(testbed, app, replicas, workload).await?);
         }
         nodes.open_all().await?;
-        let web = scenes.remove(1).again(world);
-        Ok(Self { nodes, cart: scenes.remove(0).again(world), web })
+        let web = scenes.remove(1).again(testbed);
+        Ok(Self { nodes, cart: scenes.remove(0).again(testbed), web })
     }
 
     fn leave(&self, more: Value) -> Value {
@@ -68,9 +68,9 @@ impl Shop {
     }
 
     /// Checks that every replica is on the new nodes, each was created once, and none was missing at any time.
-    async fn has_left(&self, world: &World) -> Result<()> {
+    async fn has_left(&self, testbed: &Testbed) -> Result<()> {
         for scene in [&self.cart, &self.web] {
-            let verdict = scene.at_rest(world, scene.replicas).await?;
+            let verdict = scene.at_rest(testbed, scene.replicas).await?;
             let new = &self.nodes.names[2..];
             let moved = verdict.came.len() == scene.replicas && verdict.came.iter().all(|(_, node)| new.contains(node));
             ensure!(moved && verdict.died.len() == scene.replicas, "{} has not left: {verdict:?}", scene.app);
@@ -82,9 +82,9 @@ impl Shop {
 
     /// Checks that each workload has all its replicas, and that none was missing at any time, regardless of the
     /// outcome.
-    async fn is_whole(&self, world: &World) -> Result<()> {
+    async fn is_whole(&self, testbed: &Testbed) -> Result<()> {
         for scene in [&self.cart, &self.web] {
-            let verdict = scene.at_rest(world, scene.replicas).await?;
+            let verdict = scene.at_rest(testbed, scene.replicas).await?;
             ensure!(verdict.lowest_ready >= scene.replicas, "{} was short: {verdict:?}", scene.app);
         }
         Ok(())
@@ -98,9 +98,9 @@ fn moves<'a>(seen: &'a Seen, name: &'a str) -> impl Iterator<Item = &'a Workload
 }
 
 /// Maximum number of replicas that moved at the same time.
-fn most_in_motion(world: &World) -> usize {
+fn most_in_motion(testbed: &Testbed) -> usize {
     let (mut now, mut most) = (BTreeMap::new(), 0);
-    for happening in &world.eye.now().history {
+    for happening in &testbed.eye.now().history {
         let Happening::Action(action) = happening else { continue };
         let slots = action.status.iter().flat_map(|status| &status.slots);
         let at_work = slots.filter(|slot| !slot.step.is_end() && slot.step != Step::Queued).count();
@@ -112,11 +112,11 @@ fn most_in_motion(world: &World) -> usize {
 
 #[test]
 fn an_application_leaves_its_nodes_and_again_does_nothing() {
-    story("application", async |world| {
-        let shop = Shop::open(world).await?;
-        world.act("go", shop.leave(json!({}))).await?;
-        let action = world.ends("go", DONE).await?;
-        shop.has_left(world).await?;
+    story("application", async |testbed| {
+        let shop = Shop::open(testbed).await?;
+        testbed.act("go", shop.leave(json!({}))).await?;
+        let action = testbed.ends("go", DONE).await?;
+        shop.has_left(testbed).await?;
         let words = message(&action);
         ensure!(words == "3 of 3 replicas of 2 workloads moved", "{words}");
         let status = action.status.clone().unwrap_or_default();
@@ -124,54 +124,54 @@ fn an_application_leaves_its_nodes_and_again_does_nothing() {
         ensure!((progress.moved, progress.workloads_done, progress.left) == (3, 2, 0), "{progress:?}");
         let summary = status.summary.unwrap_or_default();
         ensure!(summary.done == "3/3" && summary.workload.as_deref() == Some("part-of=shop"), "{summary:?}");
-        ensure!(most_in_motion(world) == 2, "{} replicas were in motion", most_in_motion(world));
-        let seen = world.eye.now();
+        ensure!(most_in_motion(testbed) == 2, "{} replicas were in motion", most_in_motion(testbed));
+        let seen = testbed.eye.now();
         let made: Vec<String> = moves(&seen, "go").map(ResourceExt::name_any).collect();
         ensure!(made.len() == 2, "{made:?}");
         ensure!(seen.receipts.len() == 1, "only the application has a receipt: {:?}", seen.receipts.keys());
-        let rows = world.kubectl(&["get", "wa", "-l", "ganglion.dev/application=go", "--no-headers"], None).await?;
+        let rows = testbed.kubectl(&["get", "wa", "-l", "ganglion.dev/application=go", "--no-headers"], None).await?;
         ensure!(rows.lines().count() == 2 && rows.contains("Deployment/cart"), "{rows}");
 
-        world.act("again", shop.leave(json!({}))).await?;
-        let again = world.ends("again", DONE).await?;
+        testbed.act("again", shop.leave(json!({}))).await?;
+        let again = testbed.ends("again", DONE).await?;
         ensure!(message(&again).starts_with("nothing to do: no replica of the workloads with"), "{}", message(&again));
-        ensure!(moves(&world.eye.now(), "again").next().is_none());
+        ensure!(moves(&testbed.eye.now(), "again").next().is_none());
 
-        world.kubectl(&["delete", "wa", "go", "--wait=true", "--timeout=30s"], None).await?;
-        world
+        testbed.kubectl(&["delete", "wa", "go", "--wait=true", "--timeout=30s"], None).await?;
+        testbed
             .eye
             .until("its moves to be gone with it", |seen| moves(seen, "go").next().is_none().then_some(()))
             .await?;
-        shop.has_left(world).await
+        shop.has_left(testbed).await
     });
 }
 
 #[test]
 fn killed_at_each_write_it_ends_the_same() {
     let mut writes = 0;
-    story("application-clean", async |world| {
-        let shop = Shop::open(world).await?;
-        world.act("go", shop.leave(json!({}))).await?;
-        world.ends("go", DONE).await?;
-        shop.has_left(world).await?;
-        writes = world.proxy.writes().len();
+    story("application-clean", async |testbed| {
+        let shop = Shop::open(testbed).await?;
+        testbed.act("go", shop.leave(json!({}))).await?;
+        testbed.ends("go", DONE).await?;
+        shop.has_left(testbed).await?;
+        writes = testbed.proxy.writes().len();
         Ok(())
     });
     assert!(writes >= LEAST_WRITES, "an application of {writes} writes");
-    let when = |nth: usize| if nth.is_multiple_of(2) { When::Before } else { When::After };
+    let when = |nth: usize| if nth.is_multiple_of(2) { HoldPoint::Before } else { HoldPoint::After };
     let cases = (1..=writes).map(|nth| (format!("application-{nth}-{:?}", when(nth)).to_lowercase(), nth));
-    stories(cases.collect(), async |world, nth| {
-        let shop = Shop::open(world).await?;
-        let mut held = world.proxy.hold(*nth, when(*nth), |_| true);
-        world.act("go", shop.leave(json!({}))).await?;
-        match reached(world, &mut held, "go", LAST_WORDS).await? {
-            Some(_) => kill_at(world, held).await?,
+    stories(cases.collect(), async |testbed, nth| {
+        let shop = Shop::open(testbed).await?;
+        let mut held = testbed.proxy.hold(*nth, when(*nth), |_| true);
+        testbed.act("go", shop.leave(json!({}))).await?;
+        match reached(testbed, &mut held, "go", LAST_WORDS).await? {
+            Some(_) => kill_at(testbed, held).await?,
             // On a busy machine, there are a few more writes, which report what the action waits for.
             None => ensure!(*nth > LEAST_WRITES, "the application ended before write {nth}"),
         }
-        world.ends("go", DONE).await?;
-        shop.has_left(world).await?;
-        let seen = world.eye.now();
+        testbed.ends("go", DONE).await?;
+        shop.has_left(testbed).await?;
+        let seen = testbed.eye.now();
         ensure!(seen.receipts.len() == 1 && moves(&seen, "go").count() == 2, "{:?}", seen.actions.keys());
         Ok(())
     });
@@ -181,20 +181,20 @@ fn killed_at_each_write_it_ends_the_same() {
 #[test]
 fn a_replica_that_cannot_move() {
     let cases = ["Stop", "Continue", "Rollback"].map(|policy| (format!("application-{policy}").to_lowercase(), policy));
-    stories(cases.into(), async |world, policy| {
+    stories(cases.into(), async |testbed, policy| {
         let bad = |app: &str, workload: Workload| match app {
             "web" => workload.replacements("image-missing"),
             _ => workload,
         };
-        let shop = Shop::of(world, bad).await?;
+        let shop = Shop::of(testbed, bad).await?;
         // One replica at a time: the first two have moved when the third fails.
-        world.act("go", shop.leave(json!({"onFailure": policy, "maxParallel": 1}))).await?;
-        let action = world.ends("go", ("False", "ImagePullFailed")).await?;
+        testbed.act("go", shop.leave(json!({"onFailure": policy, "maxParallel": 1}))).await?;
+        let action = testbed.ends("go", ("False", "ImagePullFailed")).await?;
         let words = message(&action);
         ensure!(words.contains("Deployment/web could not move (WorkloadAction go-web-"), "{words}");
-        shop.is_whole(world).await?;
-        shop.web.untouched(world).await?;
-        let verdict = shop.cart.tale.verdict(&world.eye);
+        shop.is_whole(testbed).await?;
+        shop.web.untouched(testbed).await?;
+        let verdict = shop.cart.tale.verdict(&testbed.eye);
         let old = &shop.nodes.names[..2];
         let home = verdict.came.iter().filter(|(_, node)| old.contains(node)).count();
         match *policy {
@@ -214,14 +214,14 @@ fn a_replica_that_cannot_move() {
 fn a_failure_of_the_first() {
     let cases = [("application-first-stop", "Stop", 0), ("application-first-continue", "Continue", 1)];
     let cases = cases.map(|(name, policy, moved)| (name.to_owned(), (policy, moved)));
-    stories(cases.into(), async |world, (policy, moved)| {
+    stories(cases.into(), async |testbed, (policy, moved)| {
         let bad = |app: &str, workload: Workload| match app {
             "cart" => workload.replacements("crash-loop"),
             _ => workload,
         };
-        let shop = Shop::of(world, bad).await?;
-        world.act("go", shop.leave(json!({"onFailure": policy, "maxParallel": 1}))).await?;
-        let action = world.over("go").await?;
+        let shop = Shop::of(testbed, bad).await?;
+        testbed.act("go", shop.leave(json!({"onFailure": policy, "maxParallel": 1}))).await?;
+        let action = testbed.over("go").await?;
         let status = action.status.clone().unwrap_or_default();
         let progress = status.application.context("no progress")?;
         ensure!(progress.moved == *moved, "{progress:?} {}", message(&action));
@@ -230,16 +230,16 @@ fn a_failure_of_the_first() {
             progress.failed >= 1 && progress.moves.iter().any(|one| one.workload == "Deployment/cart"),
             "{progress:?}"
         );
-        shop.is_whole(world).await?;
-        shop.cart.untouched(world).await.map(drop)
+        shop.is_whole(testbed).await?;
+        shop.cart.untouched(testbed).await.map(drop)
     });
 }
 
 /// A pod without a controller, and a pod of a DaemonSet, both with the application's labels.
 #[test]
 fn what_stays_is_told_before_anything_moves() {
-    story("application-plan", async |world| {
-        let shop = Shop::open(world).await?;
+    story("application-plan", async |testbed| {
+        let shop = Shop::open(testbed).await?;
         let node = &shop.nodes.names[0];
         let pod = |name: &str, owner: Value| {
             json!({
@@ -248,38 +248,38 @@ fn what_stays_is_told_before_anything_moves() {
                 "spec": with(shop.nodes.terms(), json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}]})),
             })
         };
-        world.kubectl(&["create", "-f", "-"], Some(&pod("bare", json!([])).to_string())).await?;
-        world.eye.until("the pod", |seen| seen.pods.get("bare").cloned()).await?;
-        world.act("plan", with(shop.leave(json!({})), json!({"mode": "Plan"}))).await?;
-        let action = world.ends("plan", ("True", "Planned")).await?;
+        testbed.kubectl(&["create", "-f", "-"], Some(&pod("bare", json!([])).to_string())).await?;
+        testbed.eye.until("the pod", |seen| seen.pods.get("bare").cloned()).await?;
+        testbed.act("plan", with(shop.leave(json!({})), json!({"mode": "Plan"}))).await?;
+        let action = testbed.ends("plan", ("True", "Planned")).await?;
         let plan = action.status.as_ref().and_then(|status| status.plan.clone()).context("no plan")?;
         let bare = plan.pods.iter().find(|pod| pod.name == "bare").context("the pod is not listed")?;
         ensure!(!bare.chosen && bare.message.contains("belongs to no workload"), "{bare:?}");
         ensure!(plan.replicas.len() == 3 && plan.replicas.iter().all(|replica| replica.to.is_some()), "{plan:?}");
-        let (_, text) = world.ganglion(&["explain", "wa", "plan"]).await?;
+        let (_, text) = testbed.ganglion(&["explain", "wa", "plan"]).await?;
         ensure!(text.contains("bare on") && text.contains("belongs to no workload"), "{text}");
-        ensure!(world.eye.now().actions.len() == 1, "a plan created moves");
-        shop.is_whole(world).await
+        ensure!(testbed.eye.now().actions.len() == 1, "a plan created moves");
+        shop.is_whole(testbed).await
     });
 }
 
 #[test]
 fn replicas_born_meanwhile_leave_too() {
-    story("application-born", async |world| {
-        let shop = Shop::open(world).await?;
+    story("application-born", async |testbed| {
+        let shop = Shop::open(testbed).await?;
         // New pods land on the old nodes while only those are open.
         let names = &shop.nodes.names;
-        let mut held = world.proxy.hold(1, When::Before, |write| write.method == "POST" && write.is_on("pods"));
-        world.act("go", shop.leave(json!({"maxParallel": 1, "order": ["web"]}))).await?;
+        let mut held = testbed.proxy.hold(1, HoldPoint::Before, |write| write.method == "POST" && write.is_on("pods"));
+        testbed.act("go", shop.leave(json!({"maxParallel": 1, "order": ["web"]}))).await?;
         held.reached().await.context("no pod was made")?;
         shop.nodes.open_only(&[&names[0], &names[1]]).await?;
-        world.kubectl(&["scale", "deployment", "cart", "--replicas=3"], None).await?;
-        settled(world, "cart", 3).await?;
+        testbed.kubectl(&["scale", "deployment", "cart", "--replicas=3"], None).await?;
+        settled(testbed, "cart", 3).await?;
         shop.nodes.open_all().await?;
         held.release();
-        let action = world.ends("go", DONE).await?;
+        let action = testbed.ends("go", DONE).await?;
         ensure!(message(&action) == "4 of 4 replicas of 2 workloads moved", "{}", message(&action));
-        let seen = world.eye.now();
+        let seen = testbed.eye.now();
         let pods = seen.pods.values().filter(|pod| pod.metadata.deletion_timestamp.is_none());
         ensure!(pods.into_iter().all(|pod| names[2..].contains(&node_of(pod).to_owned())), "one is left");
         Ok(())
@@ -302,30 +302,34 @@ fn what_happens_in_between_costs_no_replica() {
     let faults = [Fault::Abort, Fault::Delete, Fault::DeleteMove, Fault::Rollout, Fault::TargetGone, Fault::SourceGone];
     let cases = faults.into_iter().flat_map(|fault| [3, 8, 14].map(|nth| (fault, nth)));
     let cases = cases.map(|(fault, nth)| (format!("application-{fault:?}-{nth}").to_lowercase(), (fault, nth)));
-    stories(cases.collect(), async |world, (fault, nth)| {
-        let shop = Shop::open(world).await?;
+    stories(cases.collect(), async |testbed, (fault, nth)| {
+        let shop = Shop::open(testbed).await?;
         // A move must exist before it can be deleted, however many writes that takes.
         let mut held = match fault {
-            Fault::DeleteMove => world.proxy.hold(usize::div_ceil(*nth, 2), When::Before, |write| write.is_on("pods")),
-            _ => world.proxy.hold(*nth, When::Before, |write| write.is_on("pods") || write.is_on("workloadactions")),
+            Fault::DeleteMove => {
+                testbed.proxy.hold(usize::div_ceil(*nth, 2), HoldPoint::Before, |write| write.is_on("pods"))
+            }
+            _ => testbed
+                .proxy
+                .hold(*nth, HoldPoint::Before, |write| write.is_on("pods") || write.is_on("workloadactions")),
         };
-        world.act("go", shop.leave(json!({}))).await?;
+        testbed.act("go", shop.leave(json!({}))).await?;
         held.reached().await.context("no such write")?;
         let names = &shop.nodes.names;
         match fault {
-            Fault::Abort => world.patch_action("go", json!({"spec": {"abort": true}})).await?,
-            Fault::Delete => drop(world.kubectl(&["delete", "wa", "go", "--wait=false"], None).await?),
+            Fault::Abort => testbed.patch_action("go", json!({"spec": {"abort": true}})).await?,
+            Fault::Delete => drop(testbed.kubectl(&["delete", "wa", "go", "--wait=false"], None).await?),
             Fault::DeleteMove => {
                 let first = |seen: &Seen| moves(seen, "go").next().map(ResourceExt::name_any);
-                let first = world.eye.until("a move", first).await?;
-                world.kubectl(&["delete", "wa", &first, "--wait=false"], None).await?;
+                let first = testbed.eye.until("a move", first).await?;
+                testbed.kubectl(&["delete", "wa", &first, "--wait=false"], None).await?;
             }
-            Fault::Rollout => drop(world.kubectl(&["rollout", "restart", "deployment", "cart"], None).await?),
-            Fault::TargetGone => drop(world.kubectl(&["delete", "node", &names[2]], None).await?),
-            Fault::SourceGone => drop(world.kubectl(&["delete", "node", &names[0]], None).await?),
+            Fault::Rollout => drop(testbed.kubectl(&["rollout", "restart", "deployment", "cart"], None).await?),
+            Fault::TargetGone => drop(testbed.kubectl(&["delete", "node", &names[2]], None).await?),
+            Fault::SourceGone => drop(testbed.kubectl(&["delete", "node", &names[0]], None).await?),
         }
         held.release();
-        let over = world.eye.until("its end", |seen| match seen.actions.get("go") {
+        let over = testbed.eye.until("its end", |seen| match seen.actions.get("go") {
             None => Some(None),
             Some(action) if is_over(action) => Some(Some(action.clone())),
             Some(_) => None,
@@ -339,15 +343,15 @@ fn what_happens_in_between_costs_no_replica() {
                 message(action)
             );
         }
-        let late = world.eye.until("its moves to end", |seen| moves(seen, "go").all(is_over).then_some(()));
+        let late = testbed.eye.until("its moves to end", |seen| moves(seen, "go").all(is_over).then_some(()));
         late.await?;
         match fault {
             // The pods of a lost node are gone with it, regardless of the move.
             Fault::TargetGone | Fault::SourceGone => {
-                shop.cart.at_rest(world, 2).await?;
-                shop.web.at_rest(world, 1).await.map(drop)
+                shop.cart.at_rest(testbed, 2).await?;
+                shop.web.at_rest(testbed, 1).await.map(drop)
             }
-            _ => shop.is_whole(world).await,
+            _ => shop.is_whole(testbed).await,
         }
     });
 }
@@ -355,32 +359,32 @@ fn what_happens_in_between_costs_no_replica() {
 /// The same workloads, in a different order and on the same nodes.
 #[test]
 fn two_that_overlap() {
-    story("application-overlap", async |world| {
-        let shop = Shop::open(world).await?;
-        world.act("one", shop.leave(json!({"order": ["cart"]}))).await?;
-        world.act("two", shop.leave(json!({"order": ["web"]}))).await?;
+    story("application-overlap", async |testbed| {
+        let shop = Shop::open(testbed).await?;
+        testbed.act("one", shop.leave(json!({"order": ["cart"]}))).await?;
+        testbed.act("two", shop.leave(json!({"order": ["web"]}))).await?;
         for name in ["one", "two"] {
-            let action = world.over(name).await?;
+            let action = testbed.over(name).await?;
             ensure!(ready(&action) == Some(DONE), "{name}: {:?} {}", ready(&action), message(&action));
         }
         let moved = |name: &str| {
-            let seen = world.eye.now();
+            let seen = testbed.eye.now();
             let progress = seen.actions.get(name).and_then(|action| action.status.as_ref()?.application.clone());
             progress.map_or(0, |progress| progress.moved)
         };
         ensure!(moved("one") + moved("two") == 3, "{} and {}", moved("one"), moved("two"));
-        shop.has_left(world).await
+        shop.has_left(testbed).await
     });
 }
 
 #[test]
 fn suspended_it_stands_still_and_goes_on() {
-    story("application-suspend", async |world| {
-        let shop = Shop::open(world).await?;
-        let mut held = world.proxy.hold(1, When::Before, |write| write.method == "POST" && write.is_on("pods"));
-        world.act("go", shop.leave(json!({"maxParallel": 1}))).await?;
+    story("application-suspend", async |testbed| {
+        let shop = Shop::open(testbed).await?;
+        let mut held = testbed.proxy.hold(1, HoldPoint::Before, |write| write.method == "POST" && write.is_on("pods"));
+        testbed.act("go", shop.leave(json!({"maxParallel": 1}))).await?;
         held.reached().await.context("no pod was made")?;
-        world.patch_action("go", json!({"spec": {"suspend": true}})).await?;
+        testbed.patch_action("go", json!({"spec": {"suspend": true}})).await?;
         held.release();
         let suspended = |seen: &Seen| {
             let reason = |action: &WorkloadAction| ready(action).map(|(_, reason)| reason.to_owned());
@@ -389,13 +393,13 @@ fn suspended_it_stands_still_and_goes_on() {
                 .all(|action| reason(action).as_deref() == Some("Suspended"))
                 .then_some(())
         };
-        world.eye.until("all to stand still", suspended).await?;
-        let Some(count) = Some(moves(&world.eye.now(), "go").count()).filter(|count| *count == 1) else {
+        testbed.eye.until("all to stand still", suspended).await?;
+        let Some(count) = Some(moves(&testbed.eye.now(), "go").count()).filter(|count| *count == 1) else {
             bail!("it created another move");
         };
-        world.patch_action("go", json!({"spec": {"suspend": false}})).await?;
-        world.ends("go", DONE).await?;
-        ensure!(count < moves(&world.eye.now(), "go").count(), "it did not continue");
-        shop.has_left(world).await
+        testbed.patch_action("go", json!({"spec": {"suspend": false}})).await?;
+        testbed.ends("go", DONE).await?;
+        ensure!(count < moves(&testbed.eye.now(), "go").count(), "it did not continue");
+        shop.has_left(testbed).await
     });
 }

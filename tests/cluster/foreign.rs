@@ -11,11 +11,11 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use testkit::eye::Seen;
 use testkit::kstatus::{is_over, message, ready};
-use testkit::proxy::gate::When;
+use testkit::proxy::gate::HoldPoint;
+use testkit::testbed::nodes::{TestNodes, tolerating};
+use testkit::testbed::workload::{Workload, settled};
+use testkit::testbed::{Testbed, story};
 use testkit::verdict::{node_of, pods_of, serves};
-use testkit::world::nodes::{Nodes, tolerating};
-use testkit::world::workload::{Workload, settled};
-use testkit::world::{World, story};
 use tokio::sync::Semaphore;
 
 use crate::acts::{Act, REPLICAS, Verb, is_about};
@@ -35,7 +35,7 @@ enum Foreign {
 /// More writes than any action has; cases beyond its last write end as if nothing had happened.
 const MOST_WRITES: usize = 14;
 
-/// Maximum number of concurrent cases over all worlds, so that the plane's own controllers can keep up.
+/// Maximum number of concurrent cases over all testbeds, so that the plane's own controllers can keep up.
 static CASES: Semaphore = Semaphore::const_new(10);
 
 impl Foreign {
@@ -56,34 +56,34 @@ impl Foreign {
     }
 
     /// Performs the act. Returns whether there was an object for it, and whether a serving replica was lost.
-    async fn strike(self, world: &World, act: &Act) -> Result<(bool, bool)> {
+    async fn strike(self, testbed: &Testbed, act: &Act) -> Result<(bool, bool)> {
         let app = act.name();
-        let deployments: Api<Deployment> = world.api();
+        let deployments: Api<Deployment> = testbed.api();
         let merge = |patch| Patch::Merge(patch);
         match self {
             Self::Rollout => {
                 let patch = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
                 deployments.patch(app, &PatchParams::default(), &merge(patch)).await?;
                 let rolls = |seen: &Seen| (seen.deployments.get(app)?.metadata.generation? > 1).then_some(());
-                world.eye.until("the rollout to begin", rolls).await?;
+                testbed.eye.until("the rollout to begin", rolls).await?;
                 Ok((true, false))
             }
             Self::Scale(to) => {
                 deployments.patch(app, &PatchParams::default(), &merge(json!({"spec": {"replicas": to}}))).await?;
                 let scaled = |seen: &Seen| (seen.deployments.get(app)?.spec.as_ref()?.replicas? == to).then_some(());
-                world.eye.until("the new number of replicas", scaled).await?;
+                testbed.eye.until("the new number of replicas", scaled).await?;
                 Ok((true, false))
             }
-            Self::VictimDeleted => delete_pod(world, &act.victim).await,
-            Self::ReplacementDeleted => match replacement(world, app) {
-                Some(name) => delete_pod(world, &name).await,
+            Self::VictimDeleted => delete_pod(testbed, &act.victim).await,
+            Self::ReplacementDeleted => match replacement(testbed, app) {
+                Some(name) => delete_pod(testbed, &name).await,
                 None => Ok((false, false)),
             },
             Self::NodeDeleted => {
                 // A serving replica on the node is lost with it; the eviction of the old pod may be in progress.
-                let seen = world.eye.now();
+                let seen = testbed.eye.now();
                 let serving = pods_of(&seen, app).any(|pod| node_of(pod) == act.node && serves(pod));
-                Api::<Node>::all(world.client.clone()).delete(&act.node, &DeleteParams::default()).await?;
+                Api::<Node>::all(testbed.client.clone()).delete(&act.node, &DeleteParams::default()).await?;
                 Ok((true, serving))
             }
             Self::WorkloadDeleted => {
@@ -95,17 +95,20 @@ impl Foreign {
 }
 
 /// Name of the replacement in the action's status.
-fn replacement(world: &World, app: &str) -> Option<String> {
-    let seen = world.eye.now();
+fn replacement(testbed: &Testbed, app: &str) -> Option<String> {
+    let seen = testbed.eye.now();
     let slots = &seen.actions.get(app)?.status.as_ref()?.slots;
     slots.first()?.replacement.as_ref().map(|pod| pod.name.clone())
 }
 
-async fn delete_pod(world: &World, name: &str) -> Result<(bool, bool)> {
-    let serving = world.eye.now().pods.get(name).is_some_and(|pod| serves(pod));
-    match world.api::<Pod>().delete(name, &DeleteParams::default()).await {
+async fn delete_pod(testbed: &Testbed, name: &str) -> Result<(bool, bool)> {
+    let serving = testbed.eye.now().pods.get(name).is_some_and(|pod| serves(pod));
+    match testbed.api::<Pod>().delete(name, &DeleteParams::default()).await {
         Ok(_) => {
-            world.eye.until("the deleted pod to be gone", |seen| (!seen.pods.contains_key(name)).then_some(())).await?;
+            testbed
+                .eye
+                .until("the deleted pod to be gone", |seen| (!seen.pods.contains_key(name)).then_some(()))
+                .await?;
             Ok((true, serving))
         }
         Err(kube::Error::Api(status)) if status.code == 404 => Ok((false, false)),
@@ -114,15 +117,15 @@ async fn delete_pod(world: &World, name: &str) -> Result<(bool, bool)> {
 }
 
 /// Deletes the pods of a deleted node, as the pod garbage collector does after 40 s.
-async fn collect_garbage(world: &World, act: &Act, foreign: Foreign) -> anyhow::Error {
+async fn collect_garbage(testbed: &Testbed, act: &Act, foreign: Foreign) -> anyhow::Error {
     if foreign != Foreign::NodeDeleted {
         std::future::pending::<()>().await;
     }
     loop {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let seen = world.eye.now();
+        let seen = testbed.eye.now();
         for pod in pods_of(&seen, act.name()).filter(|pod| node_of(pod) == act.node) {
-            let gone = world.api::<Pod>().delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await;
+            let gone = testbed.api::<Pod>().delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await;
             if let Err(error) = gone.map_err(anyhow::Error::from)
                 && !error.to_string().contains("not found")
             {
@@ -133,29 +136,29 @@ async fn collect_garbage(world: &World, act: &Act, foreign: Foreign) -> anyhow::
 }
 
 /// One case: the foreign act just before the nth write of this action.
-async fn one(world: &World, verb: Verb, foreign: Foreign, nth: usize) -> Result<()> {
+async fn one(testbed: &Testbed, verb: Verb, foreign: Foreign, nth: usize) -> Result<()> {
     let app = format!("w{nth:02}");
-    let own = format!("{}-{app}", world.ns);
+    let own = format!("{}-{app}", testbed.ns);
     let change = |workload: Workload| match foreign {
         // After the scale, a budget of all replicas would correctly forbid every eviction.
         Foreign::Scale(to) if to < 3 => workload.budget(json!({"maxUnavailable": 1})),
         _ => workload.spec(tolerating(&own)),
     };
-    let mut act = Act::of(world, verb, &app, change).await?;
+    let mut act = Act::of(testbed, verb, &app, change).await?;
     if foreign == Foreign::NodeDeleted {
         // A target without other pods, created after the first replicas are scheduled.
-        Nodes::one(&world.client, &world.ns, &own, &own).await?;
+        TestNodes::one(&testbed.client, &testbed.ns, &own, &own).await?;
         act.node = own;
     }
-    let mut held = world.proxy.hold(nth, When::Before, is_about(&app));
-    act.begin(world).await?;
-    let write = reached(world, &mut held, &app, Duration::ZERO).await?;
+    let mut held = testbed.proxy.hold(nth, HoldPoint::Before, is_about(&app));
+    act.begin(testbed).await?;
+    let write = reached(testbed, &mut held, &app, Duration::ZERO).await?;
     if write.is_none() {
         // The action ended before this write, so the act has no effect on it.
         held.release();
-        return act.done(world).await;
+        return act.done(testbed).await;
     }
-    let (done, lost) = foreign.strike(world, &act).await?;
+    let (done, lost) = foreign.strike(testbed, &act).await?;
     held.release();
     let end = format!(
         "the end of {} after {foreign:?} before {}",
@@ -164,8 +167,8 @@ async fn one(world: &World, verb: Verb, foreign: Foreign, nth: usize) -> Result<
     );
     let over = |seen: &Seen| seen.actions.get(&app).filter(|action| is_over(action)).cloned();
     let action = tokio::select! {
-        action = world.eye.until(&end, over) => action?,
-        error = collect_garbage(world, &act, foreign) => return Err(error),
+        action = testbed.eye.until(&end, over) => action?,
+        error = collect_garbage(testbed, &act, foreign) => return Err(error),
     };
     let succeeded = ready(&action) == Some(("True", "Succeeded"));
     let excused =
@@ -174,7 +177,7 @@ async fn one(world: &World, verb: Verb, foreign: Foreign, nth: usize) -> Result<
     // If a new pod is lost after its adoption, the replica is not moved back: its ReplicaSet creates another pod.
     let kept = message(&action).contains("its ReplicaSet creates another one");
     let end_of_action = EndOfAction { succeeded, changed: succeeded || kept, lost };
-    judge(world, &act, foreign, end_of_action).await.map_err(|error| error.context(end))
+    judge(testbed, &act, foreign, end_of_action).await.map_err(|error| error.context(end))
 }
 
 /// End of an action.
@@ -187,20 +190,20 @@ struct EndOfAction {
 }
 
 /// Checks that nothing of the action is left, and that no replica was lost except by the foreign act.
-async fn judge(world: &World, act: &Act, foreign: Foreign, action: EndOfAction) -> Result<()> {
+async fn judge(testbed: &Testbed, act: &Act, foreign: Foreign, action: EndOfAction) -> Result<()> {
     let EndOfAction { succeeded, changed, lost } = action;
     let app = act.name();
     if foreign == Foreign::WorkloadDeleted {
         let gone = |seen: &Seen| pods_of(seen, app).next().is_none().then_some(());
-        return world.eye.until(&format!("every pod of {app} to be gone with it"), gone).await;
+        return testbed.eye.until(&format!("every pod of {app} to be gone with it"), gone).await;
     }
     let asked = |seen: &Seen| seen.deployments.get(app).and_then(|object| object.spec.as_ref()?.replicas);
-    let replicas = usize::try_from(asked(&world.eye.now()).unwrap_or(-1))?;
+    let replicas = usize::try_from(asked(&testbed.eye.now()).unwrap_or(-1))?;
     tokio::select! {
-        settled = settled(world, app, replicas) => settled?,
-        error = collect_garbage(world, act, foreign) => return Err(error),
+        settled = settled(testbed, app, replicas) => settled?,
+        error = collect_garbage(testbed, act, foreign) => return Err(error),
     }
-    let verdict = act.scene.tale.verdict(&world.eye);
+    let verdict = act.scene.tale.verdict(&testbed.eye);
     let change: i32 = match (act.verb, changed) {
         (Verb::Create, true) => 1,
         (Verb::Delete, true) => -1,
@@ -228,10 +231,10 @@ async fn judge(world: &World, act: &Act, foreign: Foreign, action: EndOfAction) 
 
 fn at_each_step(verb: Verb, foreign: Foreign) {
     let name = format!("{}-{foreign:?}", verb.name()).to_lowercase().replace(['(', ')'], "-");
-    story(&format!("x-{}", name.trim_end_matches('-')), async |world| {
+    story(&format!("x-{}", name.trim_end_matches('-')), async |testbed| {
         let cases = (1..=MOST_WRITES).map(async |nth| {
             let _turn = CASES.acquire().await?;
-            one(world, verb, foreign, nth).await.map_err(|error| error.context(format!("write {nth}")))
+            one(testbed, verb, foreign, nth).await.map_err(|error| error.context(format!("write {nth}")))
         });
         let ended = futures::future::join_all(cases).await;
         let bad: Vec<String> =

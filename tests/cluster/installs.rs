@@ -10,20 +10,20 @@ use testkit::operator::Operator;
 use testkit::plane::install::{LOOPS, token_of};
 use testkit::plane::kubeconfig;
 use testkit::root;
-use testkit::world::loops::{SCALES, account, demo, ended, loop_story, make, push, travelled};
-use testkit::world::nodes::Size;
-use testkit::world::workload::Workload;
-use testkit::world::{World, story};
+use testkit::testbed::loops::{SCALES, account, demo, ended, loop_story, make, push, travelled};
+use testkit::testbed::nodes::Size;
+use testkit::testbed::workload::Workload;
+use testkit::testbed::{Testbed, story};
 
 use super::node_configs::{ready, template};
 
 /// Renders an overlay of kustomize/base.
-async fn render(world: &World, overlay: &str) -> Result<Vec<DynamicObject>> {
+async fn render(testbed: &Testbed, overlay: &str) -> Result<Vec<DynamicObject>> {
     let home = TempDir::new()?;
     let up: String = home.path().components().skip(1).map(|_| "../").collect();
     let kustomize = format!("{up}{}", root().join("kustomize").strip_prefix("/")?.display());
     std::fs::write(home.path().join("kustomization.yaml"), overlay.replace("KUSTOMIZE", &kustomize))?;
-    let rendered = world.kubectl(&["kustomize", &home.path().display().to_string()], None).await?;
+    let rendered = testbed.kubectl(&["kustomize", &home.path().display().to_string()], None).await?;
     Ok(serde_saphyr::from_multiple(&rendered)?)
 }
 
@@ -33,66 +33,66 @@ fn kind(object: &DynamicObject) -> &str {
 
 #[test]
 fn with_rights_in_one_namespace_only_the_operator_works_there() {
-    loop_story("installs-single", async |world| {
+    loop_story("installs-single", async |testbed| {
         let overlay = format!(
             "namespace: {}\nresources: [KUSTOMIZE/base]\ncomponents: [KUSTOMIZE/components/single-namespace]\n",
-            world.ns
+            testbed.ns
         );
-        let objects = render(world, &overlay).await?;
+        let objects = render(testbed, &overlay).await?;
         let whole = objects.iter().filter(|object| kind(object) == "ClusterRoleBinding");
         let whole: Vec<_> = whole.filter_map(|object| object.metadata.name.clone()).collect();
         ensure!(whole == ["ganglion-nodes"], "{whole:?}");
         let deployment = objects.iter().find(|object| kind(object) == "Deployment").context("no Deployment")?;
         ensure!(deployment.data.to_string().contains("GANGLION_WATCH_NAMESPACE"), "{:?}", deployment.data);
 
-        // The world's own operator has other permissions, so it is stopped.
-        world.operator.lock().await.kill();
-        world.kubectl(&["delete", "rolebinding", LOOPS, "ganglion-lease"], None).await?;
-        world.kubectl(&["delete", "role", "ganglion-lease"], None).await?;
+        // The testbed's own operator has other permissions, so it is stopped.
+        testbed.operator.lock().await.kill();
+        testbed.kubectl(&["delete", "rolebinding", LOOPS, "ganglion-lease"], None).await?;
+        testbed.kubectl(&["delete", "role", "ganglion-lease"], None).await?;
         let rights = ["ServiceAccount", "Role", "RoleBinding", "ClusterRoleBinding"];
         let rights = objects.iter().filter(|object| {
             rights.contains(&kind(object)) || object.metadata.name.as_deref() == Some("ganglion-nodes")
         });
         for object in rights {
-            world.kubectl(&["apply", "--server-side", "-f", "-"], Some(&serde_json::to_string(object)?)).await?;
+            testbed.kubectl(&["apply", "--server-side", "-f", "-"], Some(&serde_json::to_string(object)?)).await?;
         }
-        let token = token_of(&world.client, &world.ns, "ganglion").await?;
-        let kubeconfig = kubeconfig::direct(&world.plane.cluster.config, &token);
+        let token = token_of(&testbed.client, &testbed.ns, "ganglion").await?;
+        let kubeconfig = kubeconfig::direct(&testbed.plane.cluster.config, &token);
         let home = TempDir::new()?;
-        let scope = ["--lease-namespace", world.ns.as_str(), "--watch-namespace", world.ns.as_str()];
+        let scope = ["--lease-namespace", testbed.ns.as_str(), "--watch-namespace", testbed.ns.as_str()];
         let mut operator = Operator::prepare(home.path(), &kubeconfig, &scope)?;
         operator.start()?;
         operator.ready().await?;
 
-        account(world, SCALES).await?;
-        Workload::deployment("web", 2).make(world).await?;
-        make(world, "web", demo()).await?;
-        let time = push(world, "web", json!({"cpu": "1", "memory": "60"})).await?;
-        let (.., execution) = travelled(world, "web", time).await?;
+        account(testbed, SCALES).await?;
+        Workload::deployment("web", 2).make(testbed).await?;
+        make(testbed, "web", demo()).await?;
+        let time = push(testbed, "web", json!({"cpu": "1", "memory": "60"})).await?;
+        let (.., execution) = travelled(testbed, "web", time).await?;
         ensure!(execution.is_some_and(|execution| ended(&execution).0 == Some(ExecutionState::Done)));
         let to = json!({"nodeSelector": {"kubernetes.io/os": "linux"}});
         let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-        world.act("more", json!({"create": {"workload": workload, "to": to}})).await?;
-        world.ends("more", ("True", "Succeeded")).await?;
-        measures(world).await?;
+        testbed.act("more", json!({"create": {"workload": workload, "to": to}})).await?;
+        testbed.ends("more", ("True", "Succeeded")).await?;
+        measures(testbed).await?;
         // Checks for leftovers while it runs.
-        testkit::world::rest::rest_clean(world).await
+        testkit::testbed::rest::rest_clean(testbed).await
     });
 }
 
 /// Checks that a template has its NodeConfigs, with values.
-async fn measures(world: &World) -> Result<()> {
-    let nodes = world.nodes(1, Size::default()).await?;
-    template(world, &nodes.names[0]).await?;
+async fn measures(testbed: &Testbed) -> Result<()> {
+    let nodes = testbed.nodes(1, Size::default()).await?;
+    template(testbed, &nodes.names[0]).await?;
     let name = format!("all-{}", nodes.names[0]);
-    ready(world, &name, "True", "Sampled").await?;
-    world.kubectl(&["delete", "ncft", "all"], None).await?;
-    world.kubectl(&["wait", "--for=delete", &format!("nodeconfig/{name}"), "--timeout=60s"], None).await.map(drop)
+    ready(testbed, &name, "True", "Sampled").await?;
+    testbed.kubectl(&["delete", "ncft", "all"], None).await?;
+    testbed.kubectl(&["wait", "--for=delete", &format!("nodeconfig/{name}"), "--timeout=60s"], None).await.map(drop)
 }
 
 #[test]
 fn an_overlay_names_namespace_and_image_and_a_change_of_settings_rolls_the_pods() {
-    story("installs-overlay", async |world| {
+    story("installs-overlay", async |testbed| {
         let overlay = |settings: &str| {
             format!(
                 "namespace: ops\nresources: [KUSTOMIZE/base]\n\
@@ -101,14 +101,14 @@ fn an_overlay_names_namespace_and_image_and_a_change_of_settings_rolls_the_pods(
                  configMapGenerator: [{{name: ganglion-settings, behavior: replace, literals: ['settings.yaml={settings}']}}]\n"
             )
         };
-        let objects = render(world, &overlay("{}")).await?;
+        let objects = render(testbed, &overlay("{}")).await?;
         let text = serde_json::to_string(&objects)?;
         ensure!(!text.contains("\"ganglion-system\"") && text.contains("\"example.com/g:2\""), "{text}");
         let name = |objects: &[DynamicObject]| {
             let map = objects.iter().find(|object| kind(object) == "ConfigMap");
             map.and_then(|map| map.metadata.name.clone()).context("no ConfigMap")
         };
-        let changed = render(world, &overlay("namespaces: {allowKube: true}")).await?;
+        let changed = render(testbed, &overlay("namespaces: {allowKube: true}")).await?;
         let (before, after) = (name(&objects)?, name(&changed)?);
         let uses = |objects: &[DynamicObject], name: &str| {
             let deployment = objects.iter().find(|object| kind(object) == "Deployment");
@@ -121,7 +121,7 @@ fn an_overlay_names_namespace_and_image_and_a_change_of_settings_rolls_the_pods(
 
 #[test]
 fn who_may_view_or_edit_a_namespace_may_view_or_edit_its_loops_and_actions() {
-    story("installs-roles", async |world| {
+    story("installs-roles", async |testbed| {
         for (role, verb, resource, expected) in [
             ("view", "list", "executions", true),
             ("view", "create", "closedloops", false),
@@ -138,11 +138,11 @@ fn who_may_view_or_edit_a_namespace_may_view_or_edit_its_loops_and_actions() {
         ] {
             let binding = ["create", "rolebinding", role, &format!("--clusterrole={role}"), &format!("--user={role}")];
             // One binding per user, whoever created it first.
-            let _ = world.kubectl(&binding, None).await;
+            let _ = testbed.kubectl(&binding, None).await;
             let asked = ["--as", role, "auth", "can-i", verb, &format!("{resource}.ganglion.dev")];
             // Aggregated roles and new bindings take effect a moment later.
             let answer = async {
-                while world.kubectl(&asked, None).await.is_ok() != expected {
+                while testbed.kubectl(&asked, None).await.is_ok() != expected {
                     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
                 }
             };

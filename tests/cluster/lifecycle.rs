@@ -12,10 +12,10 @@ use testkit::action::{action, create_on, delete_pod, deployment, move_pod, with}
 use testkit::eye::Seen;
 use testkit::kstatus::{Kstatus, kstatus, message, ready};
 use testkit::proxy::Write;
-use testkit::proxy::gate::When;
-use testkit::world::rest::rest_clean;
-use testkit::world::workload::Workload;
-use testkit::world::{World, story};
+use testkit::proxy::gate::HoldPoint;
+use testkit::testbed::rest::rest_clean;
+use testkit::testbed::workload::Workload;
+use testkit::testbed::{Testbed, story};
 
 use crate::scenes::Scene;
 
@@ -31,15 +31,15 @@ fn is_eviction(write: &Write) -> bool {
 
 #[test]
 fn a_plan_writes_nothing_but_its_status() {
-    story("plan", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
+    story("plan", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
         let ((pod, home), node) = (scene.pod(0), scene.free(0));
         let plan = json!({"mode": "Plan"});
-        world.act("move", with(move_pod(&pod, &node), plan.clone())).await?;
-        world.act("create", with(create_on("web", &node), plan.clone())).await?;
-        world.act("delete", with(delete_pod(&pod), plan)).await?;
+        testbed.act("move", with(move_pod(&pod, &node), plan.clone())).await?;
+        testbed.act("create", with(create_on("web", &node), plan.clone())).await?;
+        testbed.act("delete", with(delete_pod(&pod), plan)).await?;
         for name in ["move", "create", "delete"] {
-            let action = world.ends(name, ("True", "Planned")).await?;
+            let action = testbed.ends(name, ("True", "Planned")).await?;
             let plan = action.status.as_ref().and_then(|status| status.plan.clone()).context("no plan")?;
             ensure!(
                 name == "delete" || plan.nodes.iter().any(|choice| choice.name == node && choice.replicas == 1),
@@ -48,7 +48,7 @@ fn a_plan_writes_nothing_but_its_status() {
             ensure!(name == "create" || plan.pods.iter().any(|choice| choice.name == pod && choice.chosen), "{plan:?}");
             ensure!(name != "move" || message(&action).contains(&home), "{}", message(&action));
         }
-        let others: Vec<String> = world
+        let others: Vec<String> = testbed
             .proxy
             .writes()
             .iter()
@@ -56,62 +56,62 @@ fn a_plan_writes_nothing_but_its_status() {
             .map(Write::to_string)
             .collect();
         ensure!(others.is_empty(), "a plan wrote {others:?}");
-        ensure!(world.eye.now().receipts.is_empty(), "a plan left a receipt");
-        scene.untouched(world).await.map(drop)
+        ensure!(testbed.eye.now().receipts.is_empty(), "a plan left a receipt");
+        scene.untouched(testbed).await.map(drop)
     });
 }
 
 #[test]
 fn a_suspended_action_rests_until_it_may_go_on() {
-    story("suspend", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
+    story("suspend", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
         let clocks = json!({"suspend": true, "timeouts": {"queueSeconds": 1, "scheduleSeconds": 1, "readySeconds": 1}});
-        world.act("go", with(move_pod(&pod, &node), clocks)).await?;
-        world.eye.until("Suspended", shows("go", ("Unknown", "Suspended"))).await?;
+        testbed.act("go", with(move_pod(&pod, &node), clocks)).await?;
+        testbed.eye.until("Suspended", shows("go", ("Unknown", "Suspended"))).await?;
         // Longer than its timeouts, which are paused.
         tokio::time::sleep(Duration::from_millis(2500)).await;
-        scene.untouched(world).await?;
-        world.patch_action("go", json!({"spec": {"suspend": false}})).await?;
-        world.ends("go", DONE).await?;
-        scene.moved(world, &[&pod], &[&node]).await.map(drop)
+        scene.untouched(testbed).await?;
+        testbed.patch_action("go", json!({"spec": {"suspend": false}})).await?;
+        testbed.ends("go", DONE).await?;
+        scene.moved(testbed, &[&pod], &[&node]).await.map(drop)
     });
 }
 
 #[test]
 fn suspended_in_the_middle_it_stops_at_a_safe_point() {
-    story("suspend-late", async |world| {
+    story("suspend-late", async |testbed| {
         let workload = Workload::deployment("web", 3).guarded().annotate("kwok.ganglion.dev/start-delay", "3s");
-        let scene = Scene::set(world, "web", 3, workload).await?;
+        let scene = Scene::set(testbed, "web", 3, workload).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
-        world.act("go", move_pod(&pod, &node)).await?;
-        world.eye.until("the replacement to be under way", shows("go", ("Unknown", "Readying"))).await?;
-        world.patch_action("go", json!({"spec": {"suspend": true}})).await?;
-        world.eye.until("Suspended", shows("go", ("Unknown", "Suspended"))).await?;
+        testbed.act("go", move_pod(&pod, &node)).await?;
+        testbed.eye.until("the replacement to be under way", shows("go", ("Unknown", "Readying"))).await?;
+        testbed.patch_action("go", json!({"spec": {"suspend": true}})).await?;
+        testbed.eye.until("Suspended", shows("go", ("Unknown", "Suspended"))).await?;
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let verdict = scene.tale.verdict(&world.eye);
+        let verdict = scene.tale.verdict(&testbed.eye);
         ensure!(verdict.died.is_empty() && verdict.lowest_ready >= 3, "{verdict:?}");
-        world.patch_action("go", json!({"spec": {"suspend": false}})).await?;
-        world.ends("go", DONE).await?;
-        scene.moved(world, &[&pod], &[&node]).await.map(drop)
+        testbed.patch_action("go", json!({"spec": {"suspend": false}})).await?;
+        testbed.ends("go", DONE).await?;
+        scene.moved(testbed, &[&pod], &[&node]).await.map(drop)
     });
 }
 
 #[test]
 fn an_abort_before_the_first_eviction_undoes_everything() {
-    story("abort", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
+    story("abort", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
-        let mut held = world.proxy.hold(1, When::Before, |write| {
+        let mut held = testbed.proxy.hold(1, HoldPoint::Before, |write| {
             write.is_on("pods") && write.body.pointer("/metadata/labels/pod-template-hash").is_some()
         });
-        world.act("go", move_pod(&pod, &node)).await?;
+        testbed.act("go", move_pod(&pod, &node)).await?;
         held.reached().await.context("no pod was released")?;
-        world.patch_action("go", json!({"spec": {"abort": true}})).await?;
+        testbed.patch_action("go", json!({"spec": {"abort": true}})).await?;
         held.release();
-        let action = world.ends("go", ("False", "Aborted")).await?;
+        let action = testbed.ends("go", ("False", "Aborted")).await?;
         ensure!(kstatus(&action) == Kstatus::Failed, "{:?}", kstatus(&action));
-        let verdict = scene.untouched(world).await?;
+        let verdict = scene.untouched(testbed).await?;
         ensure!(verdict.came.is_empty(), "{verdict:?}");
         Ok(())
     });
@@ -119,45 +119,45 @@ fn an_abort_before_the_first_eviction_undoes_everything() {
 
 #[test]
 fn an_abort_after_the_first_eviction_changes_nothing() {
-    story("abort-late", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
+    story("abort-late", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
-        let mut held = world.proxy.hold(1, When::After, is_eviction);
-        world.act("go", move_pod(&pod, &node)).await?;
+        let mut held = testbed.proxy.hold(1, HoldPoint::After, is_eviction);
+        testbed.act("go", move_pod(&pod, &node)).await?;
         held.reached().await.context("no pod was evicted")?;
-        world.patch_action("go", json!({"spec": {"abort": true}})).await?;
+        testbed.patch_action("go", json!({"spec": {"abort": true}})).await?;
         held.release();
-        world.ends("go", DONE).await?;
-        scene.moved(world, &[&pod], &[&node]).await.map(drop)
+        testbed.ends("go", DONE).await?;
+        scene.moved(testbed, &[&pod], &[&node]).await.map(drop)
     });
 }
 
 #[test]
 fn an_action_that_is_too_late_expires() {
-    story("expire", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
+    story("expire", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
         let expired = Timestamp::now() - SignedDuration::from_secs(5);
-        world
+        testbed
             .act("late", with(move_pod(&scene.pod(0).0, &scene.free(0)), json!({"notAfter": expired.to_string()})))
             .await?;
-        world.ends("late", ("False", "Expired")).await?;
+        testbed.ends("late", ("False", "Expired")).await?;
         let soon = Timestamp::now() + SignedDuration::from_secs(3600);
-        world
+        testbed
             .act("in-time", with(move_pod(&scene.pod(0).0, &scene.free(0)), json!({"notAfter": soon.to_string()})))
             .await?;
-        world.ends("in-time", DONE).await?;
-        scene.moved(world, &[&scene.pod(0).0], &[&scene.free(0)]).await.map(drop)
+        testbed.ends("in-time", DONE).await?;
+        scene.moved(testbed, &[&scene.pod(0).0], &[&scene.free(0)]).await.map(drop)
     });
 }
 
 #[test]
 fn a_finished_action_goes_after_its_ttl_but_not_where_git_would_bring_it_back() {
-    story("ttl", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
+    story("ttl", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
         let spec = |mode: &str| {
             with(move_pod(&scene.pod(0).0, &scene.free(0)), json!({"mode": mode, "ttlSecondsAfterFinished": 2}))
         };
-        world.act("plain", spec("Execute")).await?;
+        testbed.act("plain", spec("Execute")).await?;
         for (name, place, key, value) in [
             ("argo", "annotations", "argocd.argoproj.io/tracking-id", "shop:ganglion.dev/WorkloadAction:ns/argo"),
             ("argo-label", "labels", "app.kubernetes.io/instance", "shop"),
@@ -166,78 +166,78 @@ fn a_finished_action_goes_after_its_ttl_but_not_where_git_would_bring_it_back() 
         ] {
             let mut manifest = action(name, spec("Plan"));
             manifest["metadata"][place] = json!({key: value});
-            world.create::<WorkloadAction>(manifest).await?;
+            testbed.create::<WorkloadAction>(manifest).await?;
         }
-        world.ends("plain", DONE).await?;
+        testbed.ends("plain", DONE).await?;
         let gone = |seen: &Seen| (!seen.actions.contains_key("plain")).then_some(());
-        world.eye.until("the action to be gone after its ttl", gone).await?;
-        ensure!(world.eye.now().receipts.len() == 1, "its receipt went with it");
+        testbed.eye.until("the action to be gone after its ttl", gone).await?;
+        ensure!(testbed.eye.now().receipts.len() == 1, "its receipt went with it");
         tokio::time::sleep(Duration::from_millis(2500)).await;
         for name in ["argo", "argo-label", "flux", "helm"] {
-            let kept = world.eye.now().actions.get(name).cloned().with_context(|| format!("{name} is gone"))?;
+            let kept = testbed.eye.now().actions.get(name).cloned().with_context(|| format!("{name} is gone"))?;
             let honored =
                 kept.status.iter().flat_map(|status| &status.conditions).find(|one| one.type_ == "TTLHonored");
             ensure!(honored.is_some_and(|one| one.status == "False" && !one.message.is_empty()), "{name}: {honored:?}");
         }
-        scene.moved(world, &[&scene.pod(0).0], &[&scene.free(0)]).await.map(drop)
+        scene.moved(testbed, &[&scene.pod(0).0], &[&scene.free(0)]).await.map(drop)
     });
 }
 
 /// Deletes the action while its nth write of this kind is held, then lets the write continue.
 async fn delete_held(
-    world: &World,
-    when: When,
+    testbed: &Testbed,
+    when: HoldPoint,
     which: impl Fn(&Write) -> bool + Send + 'static,
     pod: &str,
     node: &str,
 ) -> anyhow::Result<()> {
-    let mut held = world.proxy.hold(1, when, which);
-    world.act("go", move_pod(pod, node)).await?;
+    let mut held = testbed.proxy.hold(1, when, which);
+    testbed.act("go", move_pod(pod, node)).await?;
     held.reached().await.context("the write never came")?;
-    world.api::<WorkloadAction>().delete("go", &DeleteParams::default()).await?;
+    testbed.api::<WorkloadAction>().delete("go", &DeleteParams::default()).await?;
     let waits =
         |seen: &Seen| seen.actions.get("go").filter(|action| action.metadata.deletion_timestamp.is_some()).map(drop);
-    world.eye.until("the action to wait for its end", waits).await?;
+    testbed.eye.until("the action to wait for its end", waits).await?;
     held.release();
-    world.eye.until("the action to be gone", |seen| (!seen.actions.contains_key("go")).then_some(())).await
+    testbed.eye.until("the action to be gone", |seen| (!seen.actions.contains_key("go")).then_some(())).await
 }
 
 #[test]
 fn deleting_a_running_action_rolls_it_back() {
-    story("delete-running", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
+    story("delete-running", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
         let made = |write: &Write| write.is_on("pods") && write.method == axum::http::Method::POST;
-        delete_held(world, When::After, made, &scene.pod(0).0, &scene.free(0)).await?;
-        scene.untouched(world).await?;
-        ensure!(world.eye.now().receipts.is_empty(), "what was undone left a receipt");
+        delete_held(testbed, HoldPoint::After, made, &scene.pod(0).0, &scene.free(0)).await?;
+        scene.untouched(testbed).await?;
+        ensure!(testbed.eye.now().receipts.is_empty(), "what was undone left a receipt");
         Ok(())
     });
 }
 
 #[test]
 fn deleting_an_action_after_its_first_eviction_carries_it_through() {
-    story("delete-late", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
+    story("delete-late", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
-        delete_held(world, When::After, is_eviction, &pod, &node).await?;
-        scene.moved(world, &[&pod], &[&node]).await.map(drop)
+        delete_held(testbed, HoldPoint::After, is_eviction, &pod, &node).await?;
+        scene.moved(testbed, &[&pod], &[&node]).await.map(drop)
     });
 }
 
 #[test]
 fn an_object_at_rest_stands_still() {
-    story("quiet", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
-        world.act("done", move_pod(&scene.pod(0).0, &scene.free(0))).await?;
-        world.act("wrong", create_on("nobody", "node-0")).await?;
-        world.ends("done", DONE).await?;
-        world.over("wrong").await?;
-        rest_clean(world).await?;
+    story("quiet", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
+        testbed.act("done", move_pod(&scene.pod(0).0, &scene.free(0))).await?;
+        testbed.act("wrong", create_on("nobody", "node-0")).await?;
+        testbed.ends("done", DONE).await?;
+        testbed.over("wrong").await?;
+        rest_clean(testbed).await?;
         let versions = |seen: &Seen| seen.actions.values().map(|action| action.resource_version()).collect::<Vec<_>>();
-        let (before, writes) = (versions(&world.eye.now()), world.proxy.writes().len());
+        let (before, writes) = (versions(&testbed.eye.now()), testbed.proxy.writes().len());
         tokio::time::sleep(Duration::from_secs(5)).await;
-        ensure!(versions(&world.eye.now()) == before, "an ended action was written");
-        let late: Vec<String> = world.proxy.writes()[writes..].iter().map(Write::to_string).collect();
+        ensure!(versions(&testbed.eye.now()) == before, "an ended action was written");
+        let late: Vec<String> = testbed.proxy.writes()[writes..].iter().map(Write::to_string).collect();
         ensure!(late.is_empty(), "an idle operator wrote {late:?}");
         Ok(())
     });
@@ -245,8 +245,8 @@ fn an_object_at_rest_stands_still() {
 
 #[test]
 fn where_nothing_else_works_and_it_is_allowed_the_old_pod_goes_first() {
-    story("disrupt", async |world| {
-        let nodes = world.nodes(2, Default::default()).await?;
+    story("disrupt", async |testbed| {
+        let nodes = testbed.nodes(2, Default::default()).await?;
         // The test needs an anti-affinity that only the end of the old pod would resolve, which cannot be created here.
         // A claim for a whole host is equivalent: no two pods of the app may run on nodes with the same host label.
         for node in &nodes.names {
@@ -255,19 +255,19 @@ fn where_nothing_else_works_and_it_is_allowed_the_old_pod_goes_first() {
         let alone = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "host"}]}}});
         let scene =
-            Scene::set(world, "web", 1, Workload::deployment("web", 1).spec(with(nodes.terms(), alone))).await?;
+            Scene::set(testbed, "web", 1, Workload::deployment("web", 1).spec(with(nodes.terms(), alone))).await?;
         let (pod, home) = scene.pod(0);
         let node = nodes.names.iter().find(|name| **name != home).context("no other node")?;
         let short = json!({"timeouts": {"scheduleSeconds": 3}});
-        world.act("never", with(move_pod(&pod, node), short)).await?;
-        world.ends("never", ("False", "Unschedulable")).await?;
-        scene.untouched(world).await?;
+        testbed.act("never", with(move_pod(&pod, node), short)).await?;
+        testbed.ends("never", ("False", "Unschedulable")).await?;
+        scene.untouched(testbed).await?;
         let allowed = json!({"disruption": "Allowed", "timeouts": {"scheduleSeconds": 90}});
-        world
+        testbed
             .act("allowed", with(json!({"move": {"workload": deployment("web"), "to": {"nodeName": node}}}), allowed))
             .await?;
-        world.ends("allowed", DONE).await?;
-        let verdict = scene.at_rest(world, 1).await?;
+        testbed.ends("allowed", DONE).await?;
+        let verdict = scene.at_rest(testbed, 1).await?;
         ensure!(verdict.died == [pod] && verdict.came.len() == 1 && verdict.came[0].1 == *node, "{verdict:?}");
         ensure!(verdict.replicas == [1], "{verdict:?}");
         Ok(())

@@ -11,11 +11,11 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use testkit::world::loops::{
+use testkit::testbed::loops::{
     SCALES, account, condition, loop_story, make, on, push, ready, replicas, travelled, until, with_loops,
 };
-use testkit::world::workload::Workload;
-use testkit::world::{World, stories};
+use testkit::testbed::workload::Workload;
+use testkit::testbed::{Testbed, stories};
 use tokio::process::Command;
 
 /// Maximum time until a newly installed kind is detected, plus a margin.
@@ -25,42 +25,42 @@ fn up() -> Value {
     on("Low", json!([{"scale": {"by": 1, "max": 100}}]))
 }
 
-async fn scene(world: &World, ladder: Value) -> Result<()> {
-    Workload::deployment("web", 1).requests(json!({"memory": "256Mi"})).make(world).await?;
-    account(world, &[SCALES, &[("", "pods", "list"), ("", "pods/resize", "patch")]].concat()).await?;
-    make(world, "web", on("Low", ladder)).await?;
-    ready(world, "web", "Unknown", "NoSample").await.map(drop)
+async fn scene(testbed: &Testbed, ladder: Value) -> Result<()> {
+    Workload::deployment("web", 1).requests(json!({"memory": "256Mi"})).make(testbed).await?;
+    account(testbed, &[SCALES, &[("", "pods", "list"), ("", "pods/resize", "patch")]].concat()).await?;
+    make(testbed, "web", on("Low", ladder)).await?;
+    ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
 }
 
 /// Waits until the loop yields and names the other owner.
-async fn stands_back(world: &World, reason: &str, words: &str) -> Result<()> {
-    let message = ready(world, "web", "False", reason).await?;
+async fn stands_back(testbed: &Testbed, reason: &str, words: &str) -> Result<()> {
+    let message = ready(testbed, "web", "False", reason).await?;
     ensure!(message.contains(words), "{words:?} is not in {message:?}");
-    let status = world.api::<ClosedLoop>().get("web").await?.status.unwrap_or_default();
+    let status = testbed.api::<ClosedLoop>().get("web").await?.status.unwrap_or_default();
     let conflict = condition(&status.conditions, "Conflict").context("no condition Conflict")?;
     ensure!((conflict.status.as_str(), conflict.message.as_str()) == ("True", message.as_str()), "{conflict:?}");
-    let before = world.api::<Deployment>().get("web").await?.metadata.generation;
-    let time = push(world, "web", json!({"cpu": "2"})).await?;
-    let held = until::<Decision, _>(world, "web", "the loop to hold back", |one| {
+    let before = testbed.api::<Deployment>().get("web").await?.metadata.generation;
+    let time = push(testbed, "web", json!({"cpu": "2"})).await?;
+    let held = until::<Decision, _>(testbed, "web", "the loop to hold back", |one| {
         let status = one.status?;
         (status.tag?.time.0 >= time).then_some(status.message?)
     })
     .await?;
     ensure!(held.starts_with("Hold cpu: ") && held.contains(words), "{held}");
-    ensure!(world.api::<Deployment>().get("web").await?.metadata.generation == before, "it acted");
+    ensure!(testbed.api::<Deployment>().get("web").await?.metadata.generation == before, "it acted");
     Ok(())
 }
 
 /// Waits until the loop acts again by itself.
-async fn acts(world: &World) -> Result<()> {
-    until::<ClosedLoop, _>(world, "web", "the conflict to be over", |one| {
+async fn acts(testbed: &Testbed) -> Result<()> {
+    until::<ClosedLoop, _>(testbed, "web", "the conflict to be over", |one| {
         condition(&one.status?.conditions, "Conflict").is_none().then_some(())
     })
     .await?;
     // The loop may now serve the sample that was held back. A sample that arrives meanwhile waits for that effect.
     for _ in 0..20 {
-        let time = push(world, "web", json!({"cpu": "3"})).await?;
-        let (_, said, done) = travelled(world, "web", time).await?;
+        let time = push(testbed, "web", json!({"cpu": "3"})).await?;
+        let (_, said, done) = travelled(testbed, "web", time).await?;
         if said == "React to cpu" {
             ensure!(done.is_some(), "{said}, and nothing was done");
             return Ok(());
@@ -73,46 +73,49 @@ async fn acts(world: &World) -> Result<()> {
 
 #[test]
 fn a_loop_that_came_later_acts_when_the_first_is_gone() {
-    loop_story("conflict-loop", async |world| {
-        scene(world, json!([{"scale": {"by": 1, "max": 100}}])).await?;
-        make(world, "young", up()).await?;
-        let message = ready(world, "young", "False", "LoopConflict").await?;
+    loop_story("conflict-loop", async |testbed| {
+        scene(testbed, json!([{"scale": {"by": 1, "max": 100}}])).await?;
+        make(testbed, "young", up()).await?;
+        let message = ready(testbed, "young", "False", "LoopConflict").await?;
         ensure!(message.contains("ClosedLoop web acts on replicas of the same target"), "{message}");
-        world.api::<ClosedLoop>().delete("web", &DeleteParams::default()).await?;
-        ready(world, "young", "Unknown", "NoSample").await?;
-        let time = push(world, "young", json!({"cpu": "2"})).await?;
-        ensure!(travelled(world, "young", time).await?.2.is_some() && replicas(world, "web").await?.1 == 2, "no act");
+        testbed.api::<ClosedLoop>().delete("web", &DeleteParams::default()).await?;
+        ready(testbed, "young", "Unknown", "NoSample").await?;
+        let time = push(testbed, "young", json!({"cpu": "2"})).await?;
+        ensure!(
+            travelled(testbed, "young", time).await?.2.is_some() && replicas(testbed, "web").await?.1 == 2,
+            "no act"
+        );
         Ok(())
     });
 }
 
 #[test]
 fn a_horizontal_autoscaler_that_comes_later_is_noticed() {
-    loop_story("conflict-hpa", async |world| {
-        scene(world, json!([{"scale": {"by": 1, "max": 100}}])).await?;
+    loop_story("conflict-hpa", async |testbed| {
+        scene(testbed, json!([{"scale": {"by": 1, "max": 100}}])).await?;
         let hpa = json!({"metadata": {"name": "hpa"}, "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 9,
         }});
-        world.create::<HorizontalPodAutoscaler>(hpa).await?;
-        stands_back(world, "AutoscalerConflict", "HorizontalPodAutoscaler hpa acts on replicas of the same target")
+        testbed.create::<HorizontalPodAutoscaler>(hpa).await?;
+        stands_back(testbed, "AutoscalerConflict", "HorizontalPodAutoscaler hpa acts on replicas of the same target")
             .await?;
         let elsewhere = json!({"spec": {"scaleTargetRef": {"name": "other"}}});
-        let api = world.api::<HorizontalPodAutoscaler>();
+        let api = testbed.api::<HorizontalPodAutoscaler>();
         api.patch("hpa", &PatchParams::default(), &Patch::Merge(elsewhere)).await?;
-        acts(world).await
+        acts(testbed).await
     });
 }
 
 /// Installs the real CRDs of KEDA and of the VPA from their Go modules.
-async fn install(world: &World) -> Result<()> {
+async fn install(testbed: &Testbed) -> Result<()> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/autoscalers/crds");
     let output = Command::new(script).output().await?;
     ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
     for file in String::from_utf8(output.stdout)?.lines() {
         // The CRD of the ScaledObject is too large for an annotation, hence server-side apply.
-        world.plane.cluster.kubectl(&["apply", "--server-side", "-f", file], None).await?;
+        testbed.plane.cluster.kubectl(&["apply", "--server-side", "-f", file], None).await?;
     }
-    world.plane.cluster.established("--all").await
+    testbed.plane.cluster.established("--all").await
 }
 
 fn scaled_object() -> Value {
@@ -138,65 +141,65 @@ fn autoscalers_that_are_installed_later_are_noticed() {
         ),
     ];
     let cases = cases.map(|(name, case)| (format!("conflict-{name}"), case));
-    stories(cases.into(), async |world, (ladder, autoscaler, words)| {
+    stories(cases.into(), async |testbed, (ladder, autoscaler, words)| {
         let reported = async {
-            scene(world, ladder.clone()).await?;
-            install(world).await?;
-            world.kubectl(&["apply", "-f", "-"], Some(&autoscaler.to_string())).await?;
-            tokio::time::timeout(NOTICED, stands_back(world, "AutoscalerConflict", words)).await??;
+            scene(testbed, ladder.clone()).await?;
+            install(testbed).await?;
+            testbed.kubectl(&["apply", "-f", "-"], Some(&autoscaler.to_string())).await?;
+            tokio::time::timeout(NOTICED, stands_back(testbed, "AutoscalerConflict", words)).await??;
             let kind = autoscaler["kind"].as_str().unwrap_or_default();
-            world.kubectl(&["delete", kind, "autoscaler"], None).await?;
-            acts(world).await?;
+            testbed.kubectl(&["delete", kind, "autoscaler"], None).await?;
+            acts(testbed).await?;
             // A VPA that only recommends does not conflict.
             if kind == "VerticalPodAutoscaler" {
-                world.kubectl(&["apply", "-f", "-"], Some(&vertical("Off").to_string())).await?;
-                acts(world).await?;
+                testbed.kubectl(&["apply", "-f", "-"], Some(&vertical("Off").to_string())).await?;
+                acts(testbed).await?;
             }
-            let log = world.operator.lock().await.log_tail(1000);
+            let log = testbed.operator.lock().await.log_tail(1000);
             ensure!(!log.contains(" WARN ") && !log.contains(" ERROR "), "noise in the log:\n{log}");
             Ok(())
         };
         match reported.await {
             Ok(()) => Ok(()),
-            Err(error) => Err(with_loops(world, error).await),
+            Err(error) => Err(with_loops(testbed, error).await),
         }
     });
 }
 
 #[test]
 fn replicas_that_git_owns_are_left_alone_and_their_owner_is_named() {
-    loop_story("conflict-git", async |world| {
-        scene(world, json!([{"scale": {"by": 1, "max": 100}}])).await?;
+    loop_story("conflict-git", async |testbed| {
+        scene(testbed, json!([{"scale": {"by": 1, "max": 100}}])).await?;
         let body = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
             "spec": {"replicas": 1}});
         let params = PatchParams::apply("flux").force();
-        world.api::<Deployment>().patch("web", &params, &Patch::Apply(body)).await?;
-        push(world, "web", json!({"cpu": "2"})).await?;
-        let message = ready(world, "web", "False", "ReplicasOwnedElsewhere").await?;
+        testbed.api::<Deployment>().patch("web", &params, &Patch::Apply(body)).await?;
+        push(testbed, "web", json!({"cpu": "2"})).await?;
+        let message = ready(testbed, "web", "False", "ReplicasOwnedElsewhere").await?;
         ensure!(message.contains("spec.replicas of Deployment web belongs to flux"), "{message}");
-        ensure!(replicas(world, "web").await?.1 == 1, "it was scaled");
+        ensure!(replicas(testbed, "web").await?.1 == 1, "it was scaled");
         Ok(())
     });
 }
 
 #[test]
 fn what_is_undone_three_times_is_not_done_again_and_one_event_says_by_whom() {
-    loop_story("conflict-undone", async |world| {
-        scene(world, json!([{"scale": {"by": 1, "max": 100}}])).await?;
+    loop_story("conflict-undone", async |testbed| {
+        scene(testbed, json!([{"scale": {"by": 1, "max": 100}}])).await?;
         for round in 0..3 {
-            let time = push(world, "web", json!({"cpu": "2"})).await?;
-            ensure!(travelled(world, "web", time).await?.2.is_some(), "round {round}: no act");
+            let time = push(testbed, "web", json!({"cpu": "2"})).await?;
+            ensure!(travelled(testbed, "web", time).await?.2.is_some(), "round {round}: no act");
             let back = json!({"spec": {"replicas": 1}});
             let params = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
-            world.api::<Deployment>().patch_scale("web", &params, &Patch::Merge(back)).await?;
+            testbed.api::<Deployment>().patch_scale("web", &params, &Patch::Merge(back)).await?;
         }
-        push(world, "web", json!({"cpu": "3"})).await?;
-        let message = ready(world, "web", "False", "FieldConflict").await?;
+        push(testbed, "web", json!({"cpu": "3"})).await?;
+        let message = ready(testbed, "web", "False", "FieldConflict").await?;
         ensure!(message.starts_with("somebody undid what this loop did to Deployment/web 3 times"), "{message}");
-        ensure!(replicas(world, "web").await?.1 == 1, "it was scaled again");
+        ensure!(replicas(testbed, "web").await?.1 == 1, "it was scaled again");
 
         let events = || async {
-            let all = world.api::<Event>().list(&ListParams::default()).await?.items;
+            let all = testbed.api::<Event>().list(&ListParams::default()).await?.items;
             let of = |event: &Event| event.regarding.as_ref().and_then(|one| one.kind.clone()).unwrap_or_default();
             let ours = all.into_iter().filter(|event| of(event) == "ClosedLoop");
             anyhow::Ok(

@@ -9,13 +9,13 @@ use ganglion_api::execution::{Execution, ExecutionState};
 use ganglion_api::marks;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use testkit::proxy::gate::When;
-use testkit::world::loops::{
+use testkit::proxy::gate::HoldPoint;
+use testkit::testbed::loops::{
     SCALES, account, condition, ended, loop_story, make, on, push, ready, replicas, travelled, until,
     until_decision_status, with_loops,
 };
-use testkit::world::workload::Workload;
-use testkit::world::{World, stories};
+use testkit::testbed::workload::Workload;
+use testkit::testbed::{Testbed, stories};
 
 /// Time without any event after which a state counts as stable.
 const CALM: Duration = Duration::from_secs(3);
@@ -25,165 +25,166 @@ fn up() -> Value {
 }
 
 /// A Deployment `web` with one replica, and a loop on it.
-async fn scene(world: &World, spec: Value) -> Result<()> {
-    Workload::deployment("web", 1).create(world).await?;
-    account(world, SCALES).await?;
-    make(world, "web", spec).await?;
-    let ready_is = world.api::<ClosedLoop>().get("web").await?.spec.mode;
+async fn scene(testbed: &Testbed, spec: Value) -> Result<()> {
+    Workload::deployment("web", 1).create(testbed).await?;
+    account(testbed, SCALES).await?;
+    make(testbed, "web", spec).await?;
+    let ready_is = testbed.api::<ClosedLoop>().get("web").await?.spec.mode;
     if ready_is == LoopMode::Paused {
-        return ready(world, "web", "True", "Paused").await.map(drop);
+        return ready(testbed, "web", "True", "Paused").await.map(drop);
     }
-    ready(world, "web", "Unknown", "NoSample").await.map(drop)
+    ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
 }
 
 /// Changes the mode, and waits until the hops have adopted it.
-async fn switch(world: &World, mode: &str) -> Result<()> {
-    world.patch_loop("web", json!({"spec": {"mode": mode}})).await?;
+async fn switch(testbed: &Testbed, mode: &str) -> Result<()> {
+    testbed.patch_loop("web", json!({"spec": {"mode": mode}})).await?;
     let wanted = json!(mode);
-    until::<Decision, _>(world, "web", "the mode to reach the hops", |one| {
+    until::<Decision, _>(testbed, "web", "the mode to reach the hops", |one| {
         let seen = one.status.as_ref()?.observed_generation == one.metadata.generation;
         (seen && json!(one.spec.mode) == wanted).then_some(())
     })
     .await
 }
 
-async fn said(world: &World, cpu: &str) -> Result<String> {
-    let time = push(world, "web", json!({"cpu": cpu})).await?;
-    Ok(travelled(world, "web", time).await?.1)
+async fn said(testbed: &Testbed, cpu: &str) -> Result<String> {
+    let time = push(testbed, "web", json!({"cpu": cpu})).await?;
+    Ok(travelled(testbed, "web", time).await?.1)
 }
 
 /// Waits until the loop reports this about a sample that is not acted on.
-async fn says(world: &World, cpu: &str, words: &str) -> Result<()> {
-    let time = push(world, "web", json!({"cpu": cpu})).await?;
-    let message = until::<Decision, _>(world, "web", &format!("{words:?} about {cpu}"), |one| {
+async fn says(testbed: &Testbed, cpu: &str, words: &str) -> Result<()> {
+    let time = push(testbed, "web", json!({"cpu": cpu})).await?;
+    let message = until::<Decision, _>(testbed, "web", &format!("{words:?} about {cpu}"), |one| {
         let status = one.status?;
         (status.tag?.time.0 >= time).then_some(status.message?)
     })
     .await?;
     ensure!(message.contains(words), "{words:?} is not in {message:?}");
-    let table = world.kubectl(&["get", "dec,exe"], None).await?;
+    let table = testbed.kubectl(&["get", "dec,exe"], None).await?;
     ensure!(table.contains(words), "{words:?} is not in\n{table}");
     Ok(())
 }
 
-async fn last(world: &World) -> Result<Option<Outcome>> {
-    let status = world.api::<Decision>().get("web").await?.status.unwrap_or_default();
+async fn last(testbed: &Testbed) -> Result<Option<Outcome>> {
+    let status = testbed.api::<Decision>().get("web").await?.status.unwrap_or_default();
     Ok(status.history.last().and_then(|entry| entry.outcome))
 }
 
 #[test]
 fn a_dry_run_says_what_it_would_do_and_changes_nothing() {
-    loop_story("modes-dry", async |world| {
+    loop_story("modes-dry", async |testbed| {
         let mut spec = up();
         spec["mode"] = json!("DryRun");
-        scene(world, spec).await?;
-        let (first, _) = replicas(world, "web").await?;
-        let message = said(world, "2").await?;
+        scene(testbed, spec).await?;
+        let (first, _) = replicas(testbed, "web").await?;
+        let message = said(testbed, "2").await?;
         ensure!(message == "Would react to cpu", "{message}");
-        let entry = world.api::<Decision>().get("web").await?.status.unwrap_or_default().history;
+        let entry = testbed.api::<Decision>().get("web").await?.status.unwrap_or_default().history;
         let entry = entry.last().context("nothing in the history")?;
         ensure!(entry.action == "scale by 1, at most 100" && entry.outcome == Some(Outcome::DryRun), "{entry:?}");
-        ensure!(replicas(world, "web").await? == (first, 1), "it acted");
+        ensure!(replicas(testbed, "web").await? == (first, 1), "it acted");
 
-        switch(world, "Auto").await?;
-        let message = said(world, "3").await?;
-        ensure!(message == "React to cpu" && replicas(world, "web").await? == (first + 1, 2), "{message}");
-        switch(world, "DryRun").await?;
-        let message = said(world, "2").await?;
-        ensure!(message == "Would react to cpu" && replicas(world, "web").await? == (first + 1, 2), "{message}");
+        switch(testbed, "Auto").await?;
+        let message = said(testbed, "3").await?;
+        ensure!(message == "React to cpu" && replicas(testbed, "web").await? == (first + 1, 2), "{message}");
+        switch(testbed, "DryRun").await?;
+        let message = said(testbed, "2").await?;
+        ensure!(message == "Would react to cpu" && replicas(testbed, "web").await? == (first + 1, 2), "{message}");
         Ok(())
     });
 }
 
 /// Writes the annotation by hand, and waits until the operator has observed it.
-async fn approve(world: &World, digest: &str) -> Result<()> {
-    world.patch_loop("web", json!({"metadata": {"annotations": {marks::APPROVE: digest}}})).await?;
+async fn approve(testbed: &Testbed, digest: &str) -> Result<()> {
+    testbed.patch_loop("web", json!({"metadata": {"annotations": {marks::APPROVE: digest}}})).await?;
     let arrived = |one: Execution| (one.spec.approve.as_deref() == Some(digest)).then_some(());
-    until::<Execution, _>(world, "web", "the approval", arrived).await
+    until::<Execution, _>(testbed, "web", "the approval", arrived).await
 }
 
 #[test]
 fn a_proposal_waits_for_its_digest_and_ends_with_its_alarm() {
-    loop_story("modes-approve", async |world| {
+    loop_story("modes-approve", async |testbed| {
         let mut spec = up();
         spec["mode"] = json!("Approve");
-        scene(world, spec).await?;
-        let (first, _) = replicas(world, "web").await?;
-        push(world, "web", json!({"cpu": "2"})).await?;
-        let digest = until::<Decision, _>(world, "web", "the proposal", |one| {
+        scene(testbed, spec).await?;
+        let (first, _) = replicas(testbed, "web").await?;
+        push(testbed, "web", json!({"cpu": "2"})).await?;
+        let digest = until::<Decision, _>(testbed, "web", "the proposal", |one| {
             let status = one.status.filter(|status| status.message.as_deref() == Some("Propose to react to cpu"))?;
             status.chosen?.digest
         })
         .await?;
         let advice = format!("approve it with the annotation ganglion.dev/approve={digest}, see `ganglion approve`");
-        says(world, "3", &format!("decision 1 is a proposal; {advice}")).await?;
+        says(testbed, "3", &format!("decision 1 is a proposal; {advice}")).await?;
         // The sequence number of the decision is not an approval.
-        approve(world, "1").await?;
-        push(world, "web", json!({"cpu": "2"})).await?;
+        approve(testbed, "1").await?;
+        push(testbed, "web", json!({"cpu": "2"})).await?;
         tokio::time::sleep(CALM).await;
-        ensure!(replicas(world, "web").await? == (first, 1), "it acted without approval");
+        ensure!(replicas(testbed, "web").await? == (first, 1), "it acted without approval");
 
-        let (good, output) = world.ganglion(&["approve", "web"]).await?;
+        let (good, output) = testbed.ganglion(&["approve", "web"]).await?;
         let asked = format!("to approve it: ganglion approve web {digest}");
         ensure!(good && output.contains("proposes: ") && output.contains(&asked), "{output}");
-        let (good, output) = world.ganglion(&["approve", "web", "0123456789"]).await?;
+        let (good, output) = testbed.ganglion(&["approve", "web", "0123456789"]).await?;
         ensure!(!good && output.contains("the proposal changed"), "{output}");
-        let (good, output) = world.ganglion(&["approve", "web", &digest]).await?;
+        let (good, output) = testbed.ganglion(&["approve", "web", &digest]).await?;
         ensure!(good && output.starts_with("approved decision 1 of loop"), "{output}");
-        let done = until::<Execution, _>(world, "web", "what was approved", |one| {
+        let done = until::<Execution, _>(testbed, "web", "what was approved", |one| {
             (one.status.as_ref()?.state? == ExecutionState::Done).then_some(one)
         })
         .await?;
         ensure!(ended(&done) == (Some(ExecutionState::Done), "1", "2"), "{:?}", done.status);
 
         // The approval of one proposal does not approve the next one, and is too late when the alarm is over.
-        until_decision_status(world, "web", "the decision to count", |one| one.chosen?.outcome).await?;
-        push(world, "web", json!({"cpu": "3"})).await?;
-        let second = until::<Decision, _>(world, "web", "the second proposal", |one| {
+        until_decision_status(testbed, "web", "the decision to count", |one| one.chosen?.outcome).await?;
+        push(testbed, "web", json!({"cpu": "3"})).await?;
+        let second = until::<Decision, _>(testbed, "web", "the second proposal", |one| {
             one.status?.chosen.filter(|chosen| chosen.seq == 2)?.digest
         })
         .await?;
-        let message = said(world, "20").await?;
-        ensure!(message == "No Event" && last(world).await? == Some(Outcome::Withdrawn), "{message}");
-        approve(world, &second).await?;
+        let message = said(testbed, "20").await?;
+        ensure!(message == "No Event" && last(testbed).await? == Some(Outcome::Withdrawn), "{message}");
+        approve(testbed, &second).await?;
         tokio::time::sleep(CALM).await;
-        ensure!(replicas(world, "web").await? == (first + 1, 2), "a withdrawn proposal was performed");
+        ensure!(replicas(testbed, "web").await? == (first + 1, 2), "a withdrawn proposal was performed");
         Ok(())
     });
 }
 
 #[test]
 fn a_pause_ends_what_was_claimed_and_begins_nothing() {
-    loop_story("modes-pause", async |world| {
-        scene(world, up()).await?;
-        let (first, _) = replicas(world, "web").await?;
-        let mut held = world.proxy.hold(1, When::Before, |write| write.is_on("deployments/scale"));
-        push(world, "web", json!({"cpu": "2"})).await?;
+    loop_story("modes-pause", async |testbed| {
+        scene(testbed, up()).await?;
+        let (first, _) = replicas(testbed, "web").await?;
+        let mut held = testbed.proxy.hold(1, HoldPoint::Before, |write| write.is_on("deployments/scale"));
+        push(testbed, "web", json!({"cpu": "2"})).await?;
         held.reached().await.context("it was never scaled")?;
-        world.patch_loop("web", json!({"spec": {"mode": "Paused"}})).await?;
+        testbed.patch_loop("web", json!({"spec": {"mode": "Paused"}})).await?;
         {
-            let mut operator = world.operator.lock().await;
+            let mut operator = testbed.operator.lock().await;
             operator.kill();
             held.lose();
             operator.start()?;
         }
-        until::<Execution, _>(world, "web", "the end of what was claimed", |one| {
+        until::<Execution, _>(testbed, "web", "the end of what was claimed", |one| {
             (one.status?.state? == ExecutionState::Done).then_some(())
         })
         .await?;
-        ready(world, "web", "True", "Paused").await?;
-        push(world, "web", json!({"cpu": "3"})).await?;
-        until::<Decision, _>(world, "web", "the pause", |one| (one.status?.message? == "Paused").then_some(())).await?;
-        ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
+        ready(testbed, "web", "True", "Paused").await?;
+        push(testbed, "web", json!({"cpu": "3"})).await?;
+        until::<Decision, _>(testbed, "web", "the pause", |one| (one.status?.message? == "Paused").then_some(()))
+            .await?;
+        ensure!(replicas(testbed, "web").await? == (first + 1, 2), "{:?}", replicas(testbed, "web").await?);
         // The sample that was pushed meanwhile is still valid, and is acted on once.
-        switch(world, "Auto").await?;
-        until_decision_status(world, "web", "the sample to be acted on", |one| {
+        switch(testbed, "Auto").await?;
+        until_decision_status(testbed, "web", "the sample to be acted on", |one| {
             let chosen = one.chosen?;
             (chosen.seq == 2 && chosen.outcome? == Outcome::Served).then_some(())
         })
         .await?;
         tokio::time::sleep(CALM).await;
-        ensure!(replicas(world, "web").await? == (first + 2, 3), "{:?}", replicas(world, "web").await?);
+        ensure!(replicas(testbed, "web").await? == (first + 2, 3), "{:?}", replicas(testbed, "web").await?);
         Ok(())
     });
 }
@@ -192,34 +193,34 @@ fn a_pause_ends_what_was_claimed_and_begins_nothing() {
 #[test]
 fn a_change_of_mode_in_the_middle_does_nothing_twice() {
     let modes = ["DryRun", "Approve", "Auto"].map(|mode| (format!("modes-to-{mode}").to_lowercase(), mode));
-    stories(modes.into(), async |world, mode| {
+    stories(modes.into(), async |testbed, mode| {
         let reported = async {
             let mut spec = up();
             spec["mode"] = json!("Approve");
-            scene(world, spec).await?;
-            let (first, _) = replicas(world, "web").await?;
-            let mut held = world.proxy.hold(1, When::After, |write| write.is_on("deployments/scale"));
-            push(world, "web", json!({"cpu": "2"})).await?;
-            let digest = until::<Decision, _>(world, "web", "the proposal", |one| one.status?.chosen?.digest).await?;
-            world.patch_loop("web", json!({"metadata": {"annotations": {marks::APPROVE: digest}}})).await?;
+            scene(testbed, spec).await?;
+            let (first, _) = replicas(testbed, "web").await?;
+            let mut held = testbed.proxy.hold(1, HoldPoint::After, |write| write.is_on("deployments/scale"));
+            push(testbed, "web", json!({"cpu": "2"})).await?;
+            let digest = until::<Decision, _>(testbed, "web", "the proposal", |one| one.status?.chosen?.digest).await?;
+            testbed.patch_loop("web", json!({"metadata": {"annotations": {marks::APPROVE: digest}}})).await?;
             held.reached().await.context("it was never scaled")?;
-            world.patch_loop("web", json!({"spec": {"mode": mode}})).await?;
-            let mut operator = world.operator.lock().await;
+            testbed.patch_loop("web", json!({"spec": {"mode": mode}})).await?;
+            let mut operator = testbed.operator.lock().await;
             operator.kill();
             held.lose();
             operator.start()?;
             drop(operator);
-            until_decision_status(world, "web", "the decision to count", |one| {
+            until_decision_status(testbed, "web", "the decision to count", |one| {
                 (one.chosen?.outcome? == Outcome::Served).then_some(())
             })
             .await?;
-            let message = said(world, "20").await?;
-            ensure!(message == "No Event" && replicas(world, "web").await? == (first + 1, 2), "{message}");
+            let message = said(testbed, "20").await?;
+            ensure!(message == "No Event" && replicas(testbed, "web").await? == (first + 1, 2), "{message}");
             Ok(())
         };
         match reported.await {
             Ok(()) => Ok(()),
-            Err(error) => Err(with_loops(world, error).await),
+            Err(error) => Err(with_loops(testbed, error).await),
         }
     });
 }
@@ -237,35 +238,35 @@ fn limits_hold_and_say_until_when() {
         ("limit", json!({"limits": [{"name": "market-days", "during": always, "dwell": "1h"}]}), "(limit market-days)"),
     ];
     let cases = cases.map(|(name, policy, words)| (format!("modes-{name}"), (policy, words)));
-    stories(cases.into(), async |world, (policy, words)| {
+    stories(cases.into(), async |testbed, (policy, words)| {
         let mut spec = up();
         spec["policy"] = policy.clone();
-        scene(world, spec).await?;
-        let message = said(world, "2").await?;
+        scene(testbed, spec).await?;
+        let message = said(testbed, "2").await?;
         ensure!(message == "React to cpu", "{message}");
-        says(world, "3", words).await?;
-        ensure!(replicas(world, "web").await?.1 == 2, "it acted");
+        says(testbed, "3", words).await?;
+        ensure!(replicas(testbed, "web").await?.1 == 2, "it acted");
         Ok(())
     });
 }
 
 #[test]
 fn an_action_is_done_at_its_times_only() {
-    loop_story("modes-during", async |world| {
+    loop_story("modes-during", async |testbed| {
         let seldom = json!([{"cron": "0 0 29 2 *", "duration": "1m"}]);
         let mut spec = up();
         spec["actions"][0]["during"] = json!([{"cron": "* * * * *", "duration": "2m", "timeZone": "Europe/Berlin"}]);
-        scene(world, spec.clone()).await?;
-        let message = said(world, "2").await?;
+        scene(testbed, spec.clone()).await?;
+        let message = said(testbed, "2").await?;
         ensure!(message == "React to cpu", "{message}");
         spec["actions"][0]["during"] = seldom;
-        world.patch_loop("web", json!({"spec": {"actions": spec["actions"]}})).await?;
-        until::<Decision, _>(world, "web", "the new window", |one| {
+        testbed.patch_loop("web", json!({"spec": {"actions": spec["actions"]}})).await?;
+        until::<Decision, _>(testbed, "web", "the new window", |one| {
             (one.spec.actions.first()?.during.as_ref()?.first()?.cron == "0 0 29 2 *").then_some(())
         })
         .await?;
-        says(world, "3", "Hold cpu: outside its window; opens 20").await?;
-        ensure!(replicas(world, "web").await?.1 == 2, "it acted");
+        says(testbed, "3", "Hold cpu: outside its window; opens 20").await?;
+        ensure!(replicas(testbed, "web").await?.1 == 2, "it acted");
         Ok(())
     });
 }
@@ -274,23 +275,23 @@ fn an_action_is_done_at_its_times_only() {
 fn a_loop_that_goes_to_and_fro_is_damped_or_frozen() {
     let cases = [("Damp", "capacity is not lowered until 2", "90"), ("Freeze", "no action until 2", "2")];
     let cases = cases.map(|(then, words, cpu)| (format!("modes-{then}").to_lowercase(), (then, words, cpu)));
-    stories(cases.into(), async |world, (then, words, cpu)| {
+    stories(cases.into(), async |testbed, (then, words, cpu)| {
         let mut spec = up();
         spec["policy"] = json!({"oscillation": {"reversals": 2, "per": "1h", "then": then}});
         spec["actions"] = json!([
             {"when": {"metric": "cpu", "side": "Low"}, "ladder": [{"scale": {"by": 1, "max": 100}}]},
             {"when": {"metric": "cpu", "side": "High"}, "ladder": [{"scale": {"by": -1, "min": 1}}]},
         ]);
-        scene(world, spec).await?;
+        scene(testbed, spec).await?;
         for cpu in ["2", "90", "3"] {
-            let message = said(world, cpu).await?;
+            let message = said(testbed, cpu).await?;
             ensure!(message == "React to cpu", "{message}");
         }
-        ensure!(replicas(world, "web").await?.1 == 2, "{:?}", replicas(world, "web").await?);
-        says(world, cpu, words).await?;
-        ensure!(replicas(world, "web").await?.1 == 2, "it acted");
+        ensure!(replicas(testbed, "web").await?.1 == 2, "{:?}", replicas(testbed, "web").await?);
+        says(testbed, cpu, words).await?;
+        ensure!(replicas(testbed, "web").await?.1 == 2, "it acted");
         if *then == "Damp" {
-            let message = said(world, "1").await?;
+            let message = said(testbed, "1").await?;
             ensure!(message == "React to cpu", "what raises is not damped: {message}");
         }
         Ok(())
@@ -299,25 +300,25 @@ fn a_loop_that_goes_to_and_fro_is_damped_or_frozen() {
 
 #[test]
 fn a_window_says_when_it_opens_and_one_that_never_opens_is_refused() {
-    loop_story("modes-window", async |world| {
+    loop_story("modes-window", async |testbed| {
         let mut spec = up();
         let tomorrow = (Timestamp::now() + SignedDuration::from_hours(20)).strftime("%H").to_string();
         spec["actions"][0]["during"] = json!([{"cron": format!("30 {tomorrow} * * *"), "duration": "1h"}]);
-        scene(world, spec).await?;
-        says(world, "2", &format!("outside its window; opens {tomorrow}:30 UTC")).await?;
+        scene(testbed, spec).await?;
+        says(testbed, "2", &format!("outside its window; opens {tomorrow}:30 UTC")).await?;
 
         for cron in ["0 0 31 2,4,6,9,11 *", "0 0 29 2 +THU"] {
             let window = json!([{"cron": cron, "duration": "1h"}]);
             let action = json!({"when": {"metric": "cpu", "side": "Low"}, "ladder": up()["actions"][0]["ladder"], "during": window});
-            world.patch_loop("web", json!({"spec": {"actions": [action]}})).await?;
+            testbed.patch_loop("web", json!({"spec": {"actions": [action]}})).await?;
             let words = format!("during[0].cron: {cron:?} names a time that does not come within five years");
-            until::<ClosedLoop, _>(world, "web", &format!("{words:?}"), |one| {
+            until::<ClosedLoop, _>(testbed, "web", &format!("{words:?}"), |one| {
                 let conditions = one.status?.conditions;
                 let stalled = condition(&conditions, "Stalled")?;
                 (stalled.reason == "SpecInvalid" && stalled.message.contains(&words)).then_some(())
             })
             .await?;
-            ready(world, "web", "False", "SpecInvalid").await?;
+            ready(testbed, "web", "False", "SpecInvalid").await?;
         }
         Ok(())
     });

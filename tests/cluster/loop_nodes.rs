@@ -4,10 +4,11 @@ use anyhow::{Context, Result, bail, ensure};
 use ganglion_api::monitoring::Monitoring;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
+use testkit::NODE_OWNER;
 use testkit::servers::http::{Manner, Server};
-use testkit::world::World;
-use testkit::world::loops::{ACCOUNT, loop_story, put, ready, until};
-use testkit::world::nodes::{OWN, Size};
+use testkit::testbed::Testbed;
+use testkit::testbed::loops::{ACCOUNT, loop_story, put, ready, until};
+use testkit::testbed::nodes::Size;
 
 use super::loop_sources::{scene, unknown};
 
@@ -17,7 +18,7 @@ fn pressure(pascals: f64) -> Manner {
     Manner::Says("200 OK", body.to_string())
 }
 
-async fn described(world: &World, namespace: &str, node: &str, server: &Server) -> Result<()> {
+async fn described(testbed: &Testbed, namespace: &str, node: &str, server: &Server) -> Result<()> {
     let config = json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
         "metadata": {"name": node, "namespace": namespace},
@@ -25,7 +26,7 @@ async fn described(world: &World, namespace: &str, node: &str, server: &Server) 
             "deltaP": {"type": "DifferentialPressureAPI", "endpoint": server.url(""), "fetchInterval": "1s"},
         }},
     });
-    world.kubectl(&["apply", "-n", namespace, "-f", "-"], Some(&config.to_string())).await.map(drop)
+    testbed.kubectl(&["apply", "-n", namespace, "-f", "-"], Some(&config.to_string())).await.map(drop)
 }
 
 /// A loop that polls its sources once a day, and scales the Deployment to two replicas above 5.
@@ -39,8 +40,8 @@ fn loop_on(source: Value) -> Value {
     })
 }
 
-async fn shows(world: &World, name: &str, value: &str) -> Result<()> {
-    until::<Monitoring, _>(world, name, &format!("{name} to have the value {value}"), |one| {
+async fn shows(testbed: &Testbed, name: &str, value: &str) -> Result<()> {
+    until::<Monitoring, _>(testbed, name, &format!("{name} to have the value {value}"), |one| {
         one.status?.values.iter().find(|reading| reading.value.as_str() == value).map(drop)
     })
     .await
@@ -48,55 +49,55 @@ async fn shows(world: &World, name: &str, value: &str) -> Result<()> {
 
 #[test]
 fn a_change_of_a_node_wakes_the_loops_that_read_it() {
-    loop_story("loop-nodes", async |world| {
+    loop_story("loop-nodes", async |testbed| {
         let server = Server::start(pressure(1.5)).await;
-        scene(world).await?;
+        scene(testbed).await?;
         let other = Server::start(pressure(4.5)).await;
-        let nodes = world.nodes(2, Size::default()).await?;
+        let nodes = testbed.nodes(2, Size::default()).await?;
         let [first, second] = nodes.names.as_slice() else { bail!("not two nodes") };
-        put(world, "web", loop_on(json!({"nodeName": first, "field": "differentialPressure"}))).await?;
+        put(testbed, "web", loop_on(json!({"nodeName": first, "field": "differentialPressure"}))).await?;
         // It only watches, with an alarm from 2 on, because values that change no alarm are not written.
-        let mut mean = loop_on(json!({"nodeSelector": {OWN: world.ns}, "field": "differentialPressure"}));
+        let mut mean = loop_on(json!({"nodeSelector": {NODE_OWNER: testbed.ns}, "field": "differentialPressure"}));
         mean["metrics"][0]["high"]["raise"] = json!("2");
         mean.as_object_mut().context("an object")?.remove("actions");
-        put(world, "mean", mean).await?;
-        unknown(world, "web", "pressure", "it has no NodeConfig").await?;
-        described(world, &world.ns, first, &server).await?;
-        shows(world, "web", "1.5").await?;
-        shows(world, "mean", "1.5").await?;
-        described(world, &world.ns, second, &other).await?;
-        shows(world, "mean", "3").await?;
-        ready(world, "web", "True", "Running").await?;
+        put(testbed, "mean", mean).await?;
+        unknown(testbed, "web", "pressure", "it has no NodeConfig").await?;
+        described(testbed, &testbed.ns, first, &server).await?;
+        shows(testbed, "web", "1.5").await?;
+        shows(testbed, "mean", "1.5").await?;
+        described(testbed, &testbed.ns, second, &other).await?;
+        shows(testbed, "mean", "3").await?;
+        ready(testbed, "web", "True", "Running").await?;
         server.turn(pressure(7.25));
-        shows(world, "web", "7.25").await?;
-        until::<Deployment, _>(world, "web", "the Deployment to be scaled", |one| {
+        shows(testbed, "web", "7.25").await?;
+        until::<Deployment, _>(testbed, "web", "the Deployment to be scaled", |one| {
             (one.spec?.replicas? == 2).then_some(())
         })
         .await?;
         // A value that the node no longer reports is unknown.
         server.turn(Manner::Says("500 Internal Server Error", String::new()));
-        unknown(world, "web", "pressure", "it is stale").await?;
+        unknown(testbed, "web", "pressure", "it is stale").await?;
         Ok(())
     });
 }
 
 #[test]
 fn nodes_of_another_namespace_are_read_as_the_account_of_the_loop() {
-    loop_story("loop-nodes-elsewhere", async |world| {
+    loop_story("loop-nodes-elsewhere", async |testbed| {
         let server = Server::start(pressure(2.0)).await;
-        scene(world).await?;
-        let elsewhere = format!("{}-machines", world.ns);
-        world.kubectl(&["create", "namespace", &elsewhere], None).await?;
-        world.watch_too(&elsewhere).await;
-        world.kill_and_restart().await?;
-        let nodes = world.nodes(1, Size::default()).await?;
+        scene(testbed).await?;
+        let elsewhere = format!("{}-machines", testbed.ns);
+        testbed.kubectl(&["create", "namespace", &elsewhere], None).await?;
+        testbed.watch_too(&elsewhere).await;
+        testbed.kill_and_restart().await?;
+        let nodes = testbed.nodes(1, Size::default()).await?;
         let node = nodes.names.first().context("a node")?;
-        described(world, &elsewhere, node, &server).await?;
+        described(testbed, &elsewhere, node, &server).await?;
         let source = json!({"nodeName": node, "namespace": elsewhere, "field": "differentialPressure"});
-        put(world, "web", loop_on(source)).await?;
-        unknown(world, "web", "pressure", "may not list nodeconfigs in namespace").await?;
-        let account = format!("{}:{ACCOUNT}", world.ns);
-        world
+        put(testbed, "web", loop_on(source)).await?;
+        unknown(testbed, "web", "pressure", "may not list nodeconfigs in namespace").await?;
+        let account = format!("{}:{ACCOUNT}", testbed.ns);
+        testbed
             .kubectl(
                 &[
                     "create",
@@ -111,8 +112,8 @@ fn nodes_of_another_namespace_are_read_as_the_account_of_the_loop() {
                 None,
             )
             .await?;
-        shows(world, "web", "2").await?;
-        let gone = world.kubectl(&["delete", "namespace", &elsewhere, "--wait=false"], None).await;
+        shows(testbed, "web", "2").await?;
+        let gone = testbed.kubectl(&["delete", "namespace", &elsewhere, "--wait=false"], None).await;
         ensure!(gone.is_ok(), "{gone:?}");
         Ok(())
     });

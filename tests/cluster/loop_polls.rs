@@ -8,8 +8,8 @@ use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::monitoring::Monitoring;
 use serde_json::json;
 use testkit::servers::http::{Manner, Server};
-use testkit::world::World;
-use testkit::world::loops::{loop_story, push, put, ready, until};
+use testkit::testbed::Testbed;
+use testkit::testbed::loops::{loop_story, push, put, ready, until};
 
 use super::loop_sources::{scene, unknown, watcher};
 
@@ -19,24 +19,24 @@ const LOOK: Duration = Duration::from_secs(10);
 
 #[test]
 fn loops_whose_sources_hang_do_not_hold_up_the_others() {
-    loop_story("sources-hang", async |world| {
+    loop_story("sources-hang", async |testbed| {
         let (hangs, healthy) =
             (Server::start(Manner::Hangs).await, Server::start(Manner::Says("200 OK", r#"{"load": 3}"#.into())).await);
-        scene(world).await?;
+        scene(testbed).await?;
         let mut spec = watcher(&[("load", json!({"http": {"url": healthy.url("/"), "path": "load"}}))]);
         spec["trace"] = json!("EverySample");
         let hanging = |nth: usize| {
             let mut hanging = watcher(&[("load", json!({"http": {"url": hangs.url("/"), "path": "load"}}))]);
             hanging["interval"] = json!("5s");
             hanging["target"]["name"] = json!(format!("hangs-{nth}"));
-            async move { put(world, &format!("hangs-{nth}"), hanging).await }
+            async move { put(testbed, &format!("hangs-{nth}"), hanging).await }
         };
         stream::iter(0..HANGING).map(hanging).buffer_unordered(8).try_collect::<Vec<ClosedLoop>>().await?;
-        put(world, "web", spec).await?;
-        unknown(world, &format!("hangs-{}", HANGING - 1), "load", "no answer within 5 s").await?;
-        ready(world, "web", "True", "Running").await?;
+        put(testbed, "web", spec).await?;
+        unknown(testbed, &format!("hangs-{}", HANGING - 1), "load", "no answer within 5 s").await?;
+        ready(testbed, "web", "True", "Running").await?;
         let sequence = async || -> Result<i64> {
-            let status = world.api::<Monitoring>().get("web").await?.status.unwrap_or_default();
+            let status = testbed.api::<Monitoring>().get("web").await?.status.unwrap_or_default();
             Ok(status.tag.map_or(0, |tag| tag.sequence))
         };
         let before = sequence().await?;
@@ -51,44 +51,44 @@ fn loops_whose_sources_hang_do_not_hold_up_the_others() {
 
 #[test]
 fn a_calm_loop_writes_nothing_and_after_a_restart_nothing_either() {
-    loop_story("sources-calm", async |world| {
+    loop_story("sources-calm", async |testbed| {
         let server = Server::start(Manner::Says("200 OK", r#"{"load": 3}"#.into())).await;
-        scene(world).await?;
+        scene(testbed).await?;
         let http = json!({"http": {"url": server.url("/"), "path": "load"}});
         let object =
             json!({"object": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "path": "spec.replicas"}});
-        put(world, "asks", watcher(&[("load", http.clone()), ("replicas", object)])).await?;
-        put(world, "both", watcher(&[("load", http), ("cpu", json!({"push": {}}))])).await?;
-        put(world, "takes", watcher(&[("cpu", json!({"push": {}}))])).await?;
-        let calm = async |world: &World| -> Result<()> {
+        put(testbed, "asks", watcher(&[("load", http.clone()), ("replicas", object)])).await?;
+        put(testbed, "both", watcher(&[("load", http), ("cpu", json!({"push": {}}))])).await?;
+        put(testbed, "takes", watcher(&[("cpu", json!({"push": {}}))])).await?;
+        let calm = async |testbed: &Testbed| -> Result<()> {
             for name in ["both", "takes"] {
-                push(world, name, json!({"cpu": "3"})).await?;
+                push(testbed, name, json!({"cpu": "3"})).await?;
             }
             tokio::time::sleep(Duration::from_millis(1500)).await;
             Ok(())
         };
         for name in ["both", "takes"] {
-            until::<Monitoring, _>(world, name, "its Monitoring", |one| one.status?.message).await?;
+            until::<Monitoring, _>(testbed, name, "its Monitoring", |one| one.status?.message).await?;
         }
-        calm(world).await?;
+        calm(testbed).await?;
         for name in ["asks", "both", "takes"] {
-            ready(world, name, "True", "Running").await?;
+            ready(testbed, name, "True", "Running").await?;
         }
-        let monitoring = world.api::<Monitoring>().get("takes").await?.status.unwrap_or_default();
+        let monitoring = testbed.api::<Monitoring>().get("takes").await?.status.unwrap_or_default();
         let speaks = monitoring.conditions.iter().any(|one| one.observed_generation.is_some());
         ensure!(!speaks, "a GitOps tool would wait for ever: {monitoring:?}");
-        let before = world.proxy.writes().len();
-        calm(world).await?;
-        calm(world).await?;
+        let before = testbed.proxy.writes().len();
+        calm(testbed).await?;
+        calm(testbed).await?;
         let asked = server.asked.lock().unwrap().len();
-        world.kill_and_restart().await?;
-        world.operator.lock().await.ready().await?;
-        calm(world).await?;
-        calm(world).await?;
-        let writes = world.proxy.writes();
+        testbed.kill_and_restart().await?;
+        testbed.operator.lock().await.ready().await?;
+        calm(testbed).await?;
+        calm(testbed).await?;
+        let writes = testbed.proxy.writes();
         ensure!(writes.len() == before, "it wrote {:?}", writes.get(before..));
         ensure!(server.asked.lock().unwrap().len() > asked, "no server was polled any more");
-        let others = world.api::<ClosedLoop>().get("asks").await?.status.unwrap_or_default();
+        let others = testbed.api::<ClosedLoop>().get("asks").await?.status.unwrap_or_default();
         ensure!(others.conditions.iter().all(|one| one.status == "True"), "{others:?}");
         Ok(())
     });

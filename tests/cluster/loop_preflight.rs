@@ -5,25 +5,25 @@ use ganglion_api::closed_loop::ClosedLoop;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use testkit::world::loops::{
+use testkit::testbed::loops::{
     SCALES, account, condition, demo, grant_more, loop_story, make, on, ready, until, with_loops,
 };
-use testkit::world::workload::Workload;
-use testkit::world::{World, stories};
+use testkit::testbed::workload::Workload;
+use testkit::testbed::{Testbed, stories};
 
 /// Waits until the preflight has passed. The loop then waits for its first sample.
-async fn passes(world: &World) -> Result<()> {
-    ready(world, "web", "Unknown", "NoSample").await?;
-    let found = world.api::<ClosedLoop>().get("web").await?.status.unwrap_or_default();
+async fn passes(testbed: &Testbed) -> Result<()> {
+    ready(testbed, "web", "Unknown", "NoSample").await?;
+    let found = testbed.api::<ClosedLoop>().get("web").await?.status.unwrap_or_default();
     let preflight = condition(&found.conditions, "Preflight").context("no condition Preflight")?;
     ensure!((preflight.status.as_str(), preflight.reason.as_str()) == ("True", "Passed"), "{preflight:?}");
     Ok(())
 }
 
 /// Waits until the preflight has failed for this reason, which Ready and the table must show as well.
-async fn fails(world: &World, reason: &str, words: &[&str]) -> Result<()> {
+async fn fails(testbed: &Testbed, reason: &str, words: &[&str]) -> Result<()> {
     let what = format!("Ready and Preflight to be {reason}: {words:?}");
-    until::<ClosedLoop, _>(world, "web", &what, |one| {
+    until::<ClosedLoop, _>(testbed, "web", &what, |one| {
         let conditions = one.status?.conditions;
         let says = |kind| {
             let one = condition(&conditions, kind)?;
@@ -33,7 +33,7 @@ async fn fails(world: &World, reason: &str, words: &[&str]) -> Result<()> {
         says("Ready").and(says("Preflight"))
     })
     .await?;
-    let table = world.kubectl(&["get", "loop", "-o", "wide"], None).await?;
+    let table = testbed.kubectl(&["get", "loop", "-o", "wide"], None).await?;
     ensure!(words.iter().chain([&reason]).all(|word| table.contains(word)), "{reason} {words:?} is not in\n{table}");
     Ok(())
 }
@@ -47,42 +47,42 @@ fn in_mode(mode: &str) -> Value {
 #[test]
 fn a_target_that_is_missing_is_named_in_each_mode_until_it_exists() {
     let cases = ["Auto", "DryRun", "Approve"].map(|mode| (format!("preflight-target-{}", mode.to_lowercase()), mode));
-    stories(cases.into(), async |world, mode| {
+    stories(cases.into(), async |testbed, mode| {
         let story = async || {
-            account(world, SCALES).await?;
-            make(world, "web", in_mode(mode)).await?;
+            account(testbed, SCALES).await?;
+            make(testbed, "web", in_mode(mode)).await?;
             let words = ["rung 1 on Low cpu", "there is no Deployment web", "create it, or correct spec.target"];
-            fails(world, "TargetNotFound", &words).await?;
-            Workload::deployment("web", 1).create(world).await?;
-            passes(world).await
+            fails(testbed, "TargetNotFound", &words).await?;
+            Workload::deployment("web", 1).create(testbed).await?;
+            passes(testbed).await
         };
         match story().await {
             Ok(()) => Ok(()),
-            Err(error) => Err(with_loops(world, error).await),
+            Err(error) => Err(with_loops(testbed, error).await),
         }
     });
 }
 
 #[test]
 fn a_right_that_is_missing_is_named_until_it_is_granted() {
-    loop_story("preflight-right", async |world| {
-        Workload::deployment("web", 1).create(world).await?;
-        account(world, &SCALES[..1]).await?;
-        make(world, "web", in_mode("DryRun")).await?;
+    loop_story("preflight-right", async |testbed| {
+        Workload::deployment("web", 1).create(testbed).await?;
+        account(testbed, &SCALES[..1]).await?;
+        make(testbed, "web", in_mode("DryRun")).await?;
         let words =
             ["grant service account web-loop", "cannot patch resource \"deployments/scale\" in API group \"apps\""];
-        fails(world, "Forbidden", &words).await?;
-        let message = ready(world, "web", "False", "Forbidden").await?;
+        fails(testbed, "Forbidden", &words).await?;
+        let message = ready(testbed, "web", "False", "Forbidden").await?;
         ensure!(!message.contains("cannot get"), "it may: {message}");
-        grant_more(world, "scales", &SCALES[1..]).await?;
-        passes(world).await
+        grant_more(testbed, "scales", &SCALES[1..]).await?;
+        passes(testbed).await
     });
 }
 
 #[test]
 fn replicas_of_somebody_else_are_found_before_the_first_decision() {
-    loop_story("preflight-owner", async |world| {
-        account(world, SCALES).await?;
+    loop_story("preflight-owner", async |testbed| {
+        account(testbed, SCALES).await?;
         let labels = json!({"app": "web"});
         let web = json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
@@ -91,49 +91,49 @@ fn replicas_of_somebody_else_are_found_before_the_first_decision() {
             }},
         });
         let apply = ["apply", "--server-side", "--field-manager=flux", "-f", "-"];
-        world.kubectl(&apply, Some(&web.to_string())).await?;
-        make(world, "web", in_mode("Approve")).await?;
-        fails(world, "ReplicasOwnedElsewhere", &["spec.replicas of Deployment web belongs to flux"]).await?;
+        testbed.kubectl(&apply, Some(&web.to_string())).await?;
+        make(testbed, "web", in_mode("Approve")).await?;
+        fails(testbed, "ReplicasOwnedElsewhere", &["spec.replicas of Deployment web belongs to flux"]).await?;
         let mut left_out = web;
         left_out["spec"].as_object_mut().context("a spec")?.remove("replicas");
-        world.kubectl(&apply, Some(&left_out.to_string())).await?;
-        passes(world).await
+        testbed.kubectl(&apply, Some(&left_out.to_string())).await?;
+        passes(testbed).await
     });
 }
 
 #[test]
 fn a_kind_that_cannot_be_scaled_and_a_container_that_is_not_there_are_found() {
-    loop_story("preflight-unfit", async |world| {
+    loop_story("preflight-unfit", async |testbed| {
         let resizes = [("apps", "deployments", "get"), ("", "pods", "list"), ("", "pods/resize", "patch")];
-        account(world, &resizes).await?;
+        account(testbed, &resizes).await?;
         let mut spec = demo();
         spec["target"]["kind"] = json!("DaemonSet");
-        make(world, "web", spec).await?;
-        fails(world, "NotScalable", &["DaemonSet has no scale subresource"]).await?;
+        make(testbed, "web", spec).await?;
+        fails(testbed, "NotScalable", &["DaemonSet has no scale subresource"]).await?;
 
-        Workload::deployment("web", 1).create(world).await?;
+        Workload::deployment("web", 1).create(testbed).await?;
         let resize = |container: &str| json!([{"resize": {"container": container, "resource": "cpu", "factor": "2", "max": "1", "what": "Requests"}}]);
         let mut spec = on("Low", resize("other"));
         spec["policy"] = Value::Null;
-        world.patch_loop("web", json!({"spec": spec})).await?;
-        fails(world, "NotScalable", &["Deployment/web has no pod that runs a container other"]).await
+        testbed.patch_loop("web", json!({"spec": spec})).await?;
+        fails(testbed, "NotScalable", &["Deployment/web has no pod that runs a container other"]).await
     });
 }
 
 #[test]
 fn the_secret_of_a_webhook_is_looked_for_before_the_first_event() {
-    loop_story("preflight-webhook", async |world| {
-        Workload::deployment("web", 1).create(world).await?;
-        account(world, SCALES).await?;
+    loop_story("preflight-webhook", async |testbed| {
+        Workload::deployment("web", 1).create(testbed).await?;
+        account(testbed, SCALES).await?;
         let auth = json!({"bearer": {"name": "hooks", "key": "token"}});
         let hook = json!([{"webhook": {"url": "https://hooks.example.com/", "auth": auth}}]);
-        make(world, "web", on("Low", hook)).await?;
-        fails(world, "Failed", &["rung 1 on Low cpu", "there is no Secret hooks in namespace"]).await?;
+        make(testbed, "web", on("Low", hook)).await?;
+        fails(testbed, "Failed", &["rung 1 on Low cpu", "there is no Secret hooks in namespace"]).await?;
         let secret = |key: &str| json!({"metadata": {"name": "hooks"}, "stringData": {key: "open"}});
-        world.create::<Secret>(secret("other")).await?;
-        fails(world, "Failed", &["Secret hooks has no key token"]).await?;
-        world.api::<Secret>().delete("hooks", &DeleteParams::default()).await?;
-        world.create::<Secret>(secret("token")).await?;
-        passes(world).await
+        testbed.create::<Secret>(secret("other")).await?;
+        fails(testbed, "Failed", &["Secret hooks has no key token"]).await?;
+        testbed.api::<Secret>().delete("hooks", &DeleteParams::default()).await?;
+        testbed.create::<Secret>(secret("token")).await?;
+        passes(testbed).await
     });
 }

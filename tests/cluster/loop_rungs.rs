@@ -20,13 +20,13 @@ use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 use testkit::action::with;
 use testkit::proxy::Write;
-use testkit::proxy::gate::When;
-use testkit::world::loops::{
+use testkit::proxy::gate::HoldPoint;
+use testkit::testbed::loops::{
     ACCOUNT, account, ended, grant, loop_story, make, on, push, ready, replicas, travelled, until,
     until_decision_status, with_loops,
 };
-use testkit::world::workload::{Workload, settled};
-use testkit::world::{World, stories};
+use testkit::testbed::workload::{Workload, settled};
+use testkit::testbed::{Testbed, stories};
 
 /// Time without any event after which a state counts as stable.
 const CALM: Duration = Duration::from_secs(3);
@@ -46,10 +46,10 @@ const RESIZES: &[(&str, &str, &str)] =
 const PATCHES: &[(&str, &str, &str)] = &[("apps", "deployments", "get"), ("apps", "deployments", "patch")];
 
 /// Lets loops change fields of Deployments, as the administrator.
-async fn allow_patches(world: &World) -> Result<()> {
-    let mut operator = world.operator.lock().await;
+async fn allow_patches(testbed: &Testbed) -> Result<()> {
+    let mut operator = testbed.operator.lock().await;
     operator.kill();
-    world.settings("closedLoops: {patchableKinds: [{group: apps, kind: Deployment}]}")?;
+    testbed.settings("closedLoops: {patchableKinds: [{group: apps, kind: Deployment}]}")?;
     operator.start()
 }
 
@@ -59,8 +59,8 @@ fn memory(members: Value) -> Value {
     json!({"resize": with(rung, members)})
 }
 
-async fn pods(world: &World) -> Result<Vec<Pod>> {
-    let all = world.api::<Pod>().list(&ListParams::default()).await?.items;
+async fn pods(testbed: &Testbed) -> Result<Vec<Pod>> {
+    let all = testbed.api::<Pod>().list(&ListParams::default()).await?.items;
     Ok(all.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect())
 }
 
@@ -109,38 +109,38 @@ impl Rung {
     }
 
     /// Creates the workload, the account and the loop, and waits until samples are accepted.
-    async fn scene(self, world: &World) -> Result<()> {
+    async fn scene(self, testbed: &Testbed) -> Result<()> {
         match self {
             Self::Action => {
-                Workload::deployment("web", 1).make(world).await?;
-                account(world, MAKES).await?;
+                Workload::deployment("web", 1).make(testbed).await?;
+                account(testbed, MAKES).await?;
             }
             Self::Resize => {
-                Workload::deployment("web", 2).requests(json!({"memory": "256Mi"})).make(world).await?;
-                account(world, RESIZES).await?;
+                Workload::deployment("web", 2).requests(json!({"memory": "256Mi"})).make(testbed).await?;
+                account(testbed, RESIZES).await?;
             }
             Self::Patch => {
-                allow_patches(world).await?;
-                Workload::deployment("web", 1).make(world).await?;
-                account(world, PATCHES).await?;
+                allow_patches(testbed).await?;
+                Workload::deployment("web", 1).make(testbed).await?;
+                account(testbed, PATCHES).await?;
             }
         }
-        make(world, "web", on("Low", json!([self.json()]))).await?;
-        ready(world, "web", "Unknown", "NoSample").await.map(drop)
+        make(testbed, "web", on("Low", json!([self.json()]))).await?;
+        ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
     }
 
     /// Number of effects.
-    async fn effects(self, world: &World) -> Result<usize> {
+    async fn effects(self, testbed: &Testbed) -> Result<usize> {
         match self {
             Self::Action => {
-                let all = world.api::<WorkloadAction>().list(&ListParams::default()).await?;
-                let receipts = world.api::<WorkloadActionReceipt>().list(&ListParams::default()).await?;
-                let more = usize::try_from(replicas(world, "web").await?.1 - 1)?;
+                let all = testbed.api::<WorkloadAction>().list(&ListParams::default()).await?;
+                let receipts = testbed.api::<WorkloadActionReceipt>().list(&ListParams::default()).await?;
+                let more = usize::try_from(replicas(testbed, "web").await?.1 - 1)?;
                 ensure!(all.items.len() == more && receipts.items.len() == more, "{more} more: {all:?} {receipts:?}");
                 Ok(more)
             }
             Self::Resize => {
-                let pods = pods(world).await?;
+                let pods = pods(testbed).await?;
                 let times = |pod: &Pod| pod.metadata.generation.unwrap_or(0) - 1;
                 let most = pods.iter().map(times).max().unwrap_or(0);
                 let alike = pods.len() == 2 && pods.iter().all(|pod| times(pod) == most && requests(pod) == "320Mi");
@@ -148,7 +148,7 @@ impl Rung {
                 Ok(usize::try_from(most)?)
             }
             Self::Patch => {
-                let web = world.api::<Deployment>().get("web").await?;
+                let web = testbed.api::<Deployment>().get("web").await?;
                 let seconds = web.spec.and_then(|spec| spec.min_ready_seconds);
                 ensure!(seconds == Some(7), "{seconds:?}");
                 Ok(usize::try_from(web.metadata.generation.unwrap_or(0) - 1)?)
@@ -169,40 +169,40 @@ fn of_the_hops(write: &Write) -> bool {
     effect || (statuses.iter().any(|kind| write.is_on(kind)) && !under_way)
 }
 
-async fn done(world: &World) -> Result<Execution> {
-    until::<Execution, _>(world, "web", "the end of the decision", |one| {
+async fn done(testbed: &Testbed) -> Result<Execution> {
+    until::<Execution, _>(testbed, "web", "the end of the decision", |one| {
         (one.status.as_ref()?.state? == ExecutionState::Done).then_some(one)
     })
     .await
 }
 
 /// From a sample to its end, killed at this write or not at all. Returns the number of writes.
-async fn acted_once(world: &World, rung: Rung, kill: Option<(usize, When)>) -> Result<usize> {
-    rung.scene(world).await?;
-    let before = world.proxy.writes().len();
-    let held = kill.map(|(nth, when)| world.proxy.hold(nth, when, of_the_hops));
-    let time = push(world, "web", json!({"cpu": "2"})).await?;
+async fn acted_once(testbed: &Testbed, rung: Rung, kill: Option<(usize, HoldPoint)>) -> Result<usize> {
+    rung.scene(testbed).await?;
+    let before = testbed.proxy.writes().len();
+    let held = kill.map(|(nth, when)| testbed.proxy.hold(nth, when, of_the_hops));
+    let time = push(testbed, "web", json!({"cpu": "2"})).await?;
     if let Some(mut held) = held {
         held.reached().await.context("the proxy went away")?;
-        let mut operator = world.operator.lock().await;
+        let mut operator = testbed.operator.lock().await;
         operator.kill();
         held.lose();
         operator.start()?;
     }
-    let (_, said, _) = travelled(world, "web", time).await?;
+    let (_, said, _) = travelled(testbed, "web", time).await?;
     ensure!(said == "React to cpu", "{said}");
-    done(world).await?;
-    until_decision_status(world, "web", "the decision to count", |one| {
+    done(testbed).await?;
+    until_decision_status(testbed, "web", "the decision to count", |one| {
         let served: i64 = one.counters.iter().map(|counter| counter.served).sum();
         (served == 1).then_some(())
     })
     .await?;
-    let writes = world.proxy.writes().iter().skip(before).filter(|write| of_the_hops(write)).count();
+    let writes = testbed.proxy.writes().iter().skip(before).filter(|write| of_the_hops(write)).count();
     if kill.is_some() {
         tokio::time::sleep(CALM).await;
     }
-    ensure!(rung.effects(world).await? == 1, "{} effects instead of one", rung.effects(world).await?);
-    let decision = world.api::<Decision>().get("web").await?.status.unwrap_or_default();
+    ensure!(rung.effects(testbed).await? == 1, "{} effects instead of one", rung.effects(testbed).await?);
+    let decision = testbed.api::<Decision>().get("web").await?.status.unwrap_or_default();
     ensure!(decision.seq == 1, "decision {}", decision.seq);
     Ok(writes)
 }
@@ -210,17 +210,17 @@ async fn acted_once(world: &World, rung: Rung, kill: Option<(usize, When)>) -> R
 fn killed_at_each_write(rung: Rung) {
     let name = rung.name();
     let mut writes = 0;
-    loop_story(&format!("rung-{name}"), async |world| {
-        writes = acted_once(world, rung, None).await?;
+    loop_story(&format!("rung-{name}"), async |testbed| {
+        writes = acted_once(testbed, rung, None).await?;
         Ok(())
     });
     assert_eq!(writes, rung.writes());
-    let both = [When::Before, When::After];
+    let both = [HoldPoint::Before, HoldPoint::After];
     let cases = (1..=writes).flat_map(|nth| both.map(|when| (nth, when)));
     let cases = cases.map(|(nth, when)| (format!("rung-{name}-{nth}-{when:?}").to_lowercase(), (nth, when)));
-    stories(cases.collect(), async |world, kill| match acted_once(world, rung, Some(*kill)).await {
+    stories(cases.collect(), async |testbed, kill| match acted_once(testbed, rung, Some(*kill)).await {
         Ok(_) => Ok(()),
-        Err(error) => Err(with_loops(world, error).await),
+        Err(error) => Err(with_loops(testbed, error).await),
     });
 }
 
@@ -241,18 +241,18 @@ fn a_patch_killed_at_each_write_is_done_once() {
 
 #[test]
 fn only_fields_that_are_there_and_kinds_that_are_allowed_are_patched() {
-    loop_story("rung-patch-allowed", async |world| {
-        Workload::deployment("web", 1).create(world).await?;
-        account(world, PATCHES).await?;
-        make(world, "web", on("Low", json!([Rung::Patch.json()]))).await?;
-        push(world, "web", json!({"cpu": "2"})).await?;
-        let message = ready(world, "web", "False", "NotSupported").await?;
+    loop_story("rung-patch-allowed", async |testbed| {
+        Workload::deployment("web", 1).create(testbed).await?;
+        account(testbed, PATCHES).await?;
+        make(testbed, "web", on("Low", json!([Rung::Patch.json()]))).await?;
+        push(testbed, "web", json!({"cpu": "2"})).await?;
+        let message = ready(testbed, "web", "False", "NotSupported").await?;
         ensure!(
             message.contains("setting closedLoops.patchableKinds of the operator does not list apps/Deployment"),
             "{message}"
         );
 
-        allow_patches(world).await?;
+        allow_patches(testbed).await?;
         let number = json!({"patch": {"path": "spec.progressDeadlineSeconds", "by": "100", "min": "1", "max": "650"}});
         let cases = [
             (
@@ -267,16 +267,16 @@ fn only_fields_that_are_there_and_kinds_that_are_allowed_are_patched() {
         ];
         for (index, (rung, expected)) in cases.into_iter().enumerate() {
             let name = format!("case-{index}");
-            world.api::<ClosedLoop>().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-            make(world, &name, on("Low", json!([rung]))).await?;
-            push(world, &name, json!({"cpu": "2"})).await?;
+            testbed.api::<ClosedLoop>().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+            make(testbed, &name, on("Low", json!([rung]))).await?;
+            push(testbed, &name, json!({"cpu": "2"})).await?;
             match expected {
                 Err((reason, words)) => {
-                    let message = ready(world, &name, "False", reason).await?;
+                    let message = ready(testbed, &name, "False", reason).await?;
                     ensure!(message.contains(words), "{message}");
                 }
                 Ok((before, after)) => {
-                    let done = until::<Execution, _>(world, &name, "the end", |one| {
+                    let done = until::<Execution, _>(testbed, &name, "the end", |one| {
                         (one.status.as_ref()?.state? == ExecutionState::Done).then_some(one)
                     })
                     .await?;
@@ -290,59 +290,59 @@ fn only_fields_that_are_there_and_kinds_that_are_allowed_are_patched() {
 
 #[test]
 fn pods_are_resized_in_place_and_later_ones_have_their_template() {
-    loop_story("rung-resize-place", async |world| {
-        Rung::Resize.scene(world).await?;
-        let before: Vec<_> = pods(world).await?.iter().map(ResourceExt::uid).collect();
-        let time = push(world, "web", json!({"cpu": "2"})).await?;
-        let execution = travelled(world, "web", time).await?.2.context("it did not act")?;
+    loop_story("rung-resize-place", async |testbed| {
+        Rung::Resize.scene(testbed).await?;
+        let before: Vec<_> = pods(testbed).await?.iter().map(ResourceExt::uid).collect();
+        let time = push(testbed, "web", json!({"cpu": "2"})).await?;
+        let execution = travelled(testbed, "web", time).await?.2.context("it did not act")?;
         let (state, from, to) = ended(&execution);
         ensure!((state, from, to) == (Some(ExecutionState::Done), "request 256Mi", "request 320Mi"), "{from} {to}");
         let message = execution.status.and_then(|status| status.message).unwrap_or_default();
         ensure!(message.contains("in 2 pods; new pods start with the resources of the template"), "{message}");
-        let after: Vec<_> = pods(world).await?.iter().map(ResourceExt::uid).collect();
+        let after: Vec<_> = pods(testbed).await?.iter().map(ResourceExt::uid).collect();
         ensure!(before == after, "pods were replaced");
 
         // One more pod; only this one still has the old resources.
-        world.kubectl(&["scale", "deployment", "web", "--replicas=3"], None).await?;
-        settled(world, "web", 3).await?;
-        let time = push(world, "web", json!({"cpu": "3"})).await?;
-        let execution = travelled(world, "web", time).await?.2.context("it did not act")?;
+        testbed.kubectl(&["scale", "deployment", "web", "--replicas=3"], None).await?;
+        settled(testbed, "web", 3).await?;
+        let time = push(testbed, "web", json!({"cpu": "3"})).await?;
+        let execution = travelled(testbed, "web", time).await?.2.context("it did not act")?;
         ensure!(ended(&execution) == (Some(ExecutionState::Done), "request 256Mi", "request 320Mi"), "{execution:?}");
-        ensure!(pods(world).await?.iter().all(|pod| requests(pod) == "320Mi"), "{:?}", pods(world).await?);
+        ensure!(pods(testbed).await?.iter().all(|pod| requests(pod) == "320Mi"), "{:?}", pods(testbed).await?);
         Ok(())
     });
 }
 
 #[test]
 fn a_resize_in_the_template_is_a_rollout() {
-    loop_story("rung-resize-template", async |world| {
-        Workload::deployment("web", 2).requests(json!({"memory": "256Mi"})).make(world).await?;
-        account(world, RESIZES).await?;
-        make(world, "web", on("Low", json!([memory(json!({"template": true}))]))).await?;
-        let message = ready(world, "web", "False", "Forbidden").await?;
+    loop_story("rung-resize-template", async |testbed| {
+        Workload::deployment("web", 2).requests(json!({"memory": "256Mi"})).make(testbed).await?;
+        account(testbed, RESIZES).await?;
+        make(testbed, "web", on("Low", json!([memory(json!({"template": true}))]))).await?;
+        let message = ready(testbed, "web", "False", "Forbidden").await?;
         ensure!(message.contains("cannot patch resource \"deployments\""), "{message}");
-        push(world, "web", json!({"cpu": "2"})).await?;
-        until::<Execution, _>(world, "web", "the end in the pods", |one| {
+        push(testbed, "web", json!({"cpu": "2"})).await?;
+        until::<Execution, _>(testbed, "web", "the end in the pods", |one| {
             (one.status?.state? == ExecutionState::Failed).then_some(())
         })
         .await?;
-        world.api::<Role>().delete(ACCOUNT, &DeleteParams::default()).await?;
-        world.api::<RoleBinding>().delete(ACCOUNT, &DeleteParams::default()).await?;
-        grant(world, &[RESIZES, &[("apps", "deployments", "patch")]].concat()).await?;
+        testbed.api::<Role>().delete(ACCOUNT, &DeleteParams::default()).await?;
+        testbed.api::<RoleBinding>().delete(ACCOUNT, &DeleteParams::default()).await?;
+        grant(testbed, &[RESIZES, &[("apps", "deployments", "patch")]].concat()).await?;
         // A failed rung rests for a minute; another metric has its own ladder.
         let mut spec = on("High", json!([memory(json!({"template": true}))]));
         spec["metrics"][0]["low"] = Value::Null;
-        world.patch_loop("web", json!({"spec": spec})).await?;
-        until::<Decision, _>(world, "web", "the new ladder", |one| {
+        testbed.patch_loop("web", json!({"spec": spec})).await?;
+        until::<Decision, _>(testbed, "web", "the new ladder", |one| {
             (one.spec.actions.first()?.when.side == Side::High).then_some(())
         })
         .await?;
-        let time = push(world, "web", json!({"cpu": "90"})).await?;
-        let execution = travelled(world, "web", time).await?.2.context("it did not act")?;
+        let time = push(testbed, "web", json!({"cpu": "90"})).await?;
+        let execution = travelled(testbed, "web", time).await?.2.context("it did not act")?;
         let message = execution.status.and_then(|status| status.message).unwrap_or_default();
         ensure!(message.ends_with("and in the template"), "{message}");
-        settled(world, "web", 2).await?;
-        ensure!(pods(world).await?.iter().all(|pod| requests(pod) == "400Mi"), "{:?}", pods(world).await?);
+        settled(testbed, "web", 2).await?;
+        ensure!(pods(testbed).await?.iter().all(|pod| requests(pod) == "400Mi"), "{:?}", pods(testbed).await?);
         Ok(())
     });
 }
@@ -351,16 +351,16 @@ fn a_resize_in_the_template_is_a_rollout() {
 fn a_resize_that_a_kubelet_refuses_or_puts_off_is_told_of() {
     let cases = [("infeasible", "Failed"), ("deferred", "Executing")];
     let cases = cases.map(|(word, state)| (format!("rung-resize-{word}"), (word, state)));
-    stories(cases.into(), async |world, (word, state)| {
+    stories(cases.into(), async |testbed, (word, state)| {
         Workload::deployment("web", 1)
             .requests(json!({"memory": "256Mi"}))
             .annotate("kwok.ganglion.dev/resize", word)
-            .make(world)
+            .make(testbed)
             .await?;
-        account(world, RESIZES).await?;
-        make(world, "web", on("Low", json!([Rung::Resize.json()]))).await?;
-        push(world, "web", json!({"cpu": "2"})).await?;
-        until::<Execution, _>(world, "web", "the kubelet's words", |one| {
+        account(testbed, RESIZES).await?;
+        make(testbed, "web", on("Low", json!([Rung::Resize.json()]))).await?;
+        push(testbed, "web", json!({"cpu": "2"})).await?;
+        until::<Execution, _>(testbed, "web", "the kubelet's words", |one| {
             let status = one.status?;
             let there = format!("{:?}", status.state?) == *state && status.message?.contains("Node didn't have enough");
             there.then_some(())
@@ -371,26 +371,26 @@ fn a_resize_that_a_kubelet_refuses_or_puts_off_is_told_of() {
 
 #[test]
 fn a_workload_action_is_the_loops_own_and_its_end_is_the_end() {
-    loop_story("rung-action-end", async |world| {
-        Rung::Action.scene(world).await?;
+    loop_story("rung-action-end", async |testbed| {
+        Rung::Action.scene(testbed).await?;
         // Only the end of the action triggers the loop again.
-        world.patch_loop("web", json!({"spec": {"interval": "24h"}})).await?;
-        until::<Monitoring, _>(world, "web", "the interval", |one| {
+        testbed.patch_loop("web", json!({"spec": {"interval": "24h"}})).await?;
+        until::<Monitoring, _>(testbed, "web", "the interval", |one| {
             (one.spec.interval?.as_str() == "24h").then_some(())
         })
         .await?;
         // Holds the action when it starts to work, so that it can be observed in progress.
-        let mut held = world.proxy.hold(1, When::Before, |write| write.is_on("pods"));
-        let time = push(world, "web", json!({"cpu": "2"})).await?;
+        let mut held = testbed.proxy.hold(1, HoldPoint::Before, |write| write.is_on("pods"));
+        let time = push(testbed, "web", json!({"cpu": "2"})).await?;
         held.reached().await.context("no pod was made")?;
-        let words = until::<Execution, _>(world, "web", "the action to be under way", |one| {
+        let words = until::<Execution, _>(testbed, "web", "the action to be under way", |one| {
             let status = one.status?;
             (status.state? == ExecutionState::Executing).then_some(status.message?)
         })
         .await?;
         held.release();
-        let execution = travelled(world, "web", time).await?.2.context("it did not act")?;
-        let all = world.api::<WorkloadAction>().list(&ListParams::default()).await?;
+        let execution = travelled(testbed, "web", time).await?.2.context("it did not act")?;
+        let all = testbed.api::<WorkloadAction>().list(&ListParams::default()).await?;
         let action = all.items.first().context("no action")?;
         let name = action.name_any();
         ensure!(
@@ -406,15 +406,15 @@ fn a_workload_action_is_the_loops_own_and_its_end_is_the_end() {
 
         // A failed action fails the decision, with the action's message.
         let spec = on("Low", json!([{"workloadAction": {"create": {"to": {"nodeName": "nowhere"}}}}]));
-        world.patch_loop("web", json!({"spec": spec})).await?;
-        until::<Decision, _>(world, "web", "the new ladder", |one| {
+        testbed.patch_loop("web", json!({"spec": spec})).await?;
+        until::<Decision, _>(testbed, "web", "the new ladder", |one| {
             one.spec.actions.first()?.ladder.first()?.workload_action.as_ref()?.create.as_ref()?.to.node_name.clone()
         })
         .await?;
-        push(world, "web", json!({"cpu": "1"})).await?;
-        let message = ready(world, "web", "False", "Failed").await?;
+        push(testbed, "web", json!({"cpu": "1"})).await?;
+        let message = ready(testbed, "web", "False", "Failed").await?;
         ensure!(message.contains("WorkloadAction web-2-") && message.contains("nowhere"), "{message}");
-        ensure!(replicas(world, "web").await?.1 == 2, "it created more replicas");
+        ensure!(replicas(testbed, "web").await?.1 == 2, "it created more replicas");
         Ok(())
     });
 }
@@ -424,12 +424,12 @@ fn a_workload_action_is_the_loops_own_and_its_end_is_the_end() {
 fn an_action_that_the_loop_may_not_make_names_the_right() {
     let resources = ["\"workloadactions\"", "\"pods/eviction\"", "\"deployments/scale\""];
     let cases = (0..).zip(resources).map(|(has, lacks)| (format!("rung-action-right-{has}"), (has, lacks)));
-    stories(cases.collect(), async |world, (has, lacks)| {
-        Workload::deployment("web", 1).create(world).await?;
-        account(world, &MAKES[..*has]).await?;
-        make(world, "web", on("Low", json!([Rung::Action.json()]))).await?;
-        push(world, "web", json!({"cpu": "2"})).await?;
-        let message = ready(world, "web", "False", "Forbidden").await?;
+    stories(cases.collect(), async |testbed, (has, lacks)| {
+        Workload::deployment("web", 1).create(testbed).await?;
+        account(testbed, &MAKES[..*has]).await?;
+        make(testbed, "web", on("Low", json!([Rung::Action.json()]))).await?;
+        push(testbed, "web", json!({"cpu": "2"})).await?;
+        let message = ready(testbed, "web", "False", "Forbidden").await?;
         for words in ["grant service account web-loop", *lacks] {
             ensure!(message.contains(words), "{words} is not in {message}");
         }

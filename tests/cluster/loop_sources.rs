@@ -12,13 +12,13 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testkit::plane::Plane;
 use testkit::servers::http::{Authority, Manner, Server};
-use testkit::servers::prometheus::{PASSWORD, Prometheus, USER};
+use testkit::servers::prometheus::{PASSWORD, PrometheusProcess, USER};
 use testkit::servers::usage::{self, uses};
-use testkit::world::loops::{
+use testkit::testbed::loops::{
     ACCOUNT, SCALES, account, grant, grant_more, loop_story, push, put, ready, replicas, until, with_loops,
 };
-use testkit::world::workload::Workload;
-use testkit::world::{Road, World, story_on};
+use testkit::testbed::workload::Workload;
+use testkit::testbed::{Road, Testbed, story_on};
 use testkit::{TIMEOUT, block_on};
 
 use super::node_configs::is_used_as_the_metrics_server_says;
@@ -46,27 +46,29 @@ pub(super) fn watcher(metrics: &[(&str, Value)]) -> Value {
     })
 }
 
-pub(super) async fn scene(world: &World) -> Result<()> {
-    Workload::deployment("web", 1).create(world).await?;
-    account(world, SCALES).await
+pub(super) async fn scene(testbed: &Testbed) -> Result<()> {
+    Workload::deployment("web", 1).create(testbed).await?;
+    account(testbed, SCALES).await
 }
 
-async fn scaled(world: &World) -> Result<()> {
-    until::<Deployment, _>(world, "web", "the Deployment to be scaled", |one| (one.spec?.replicas? == 2).then_some(()))
-        .await
+async fn scaled(testbed: &Testbed) -> Result<()> {
+    until::<Deployment, _>(testbed, "web", "the Deployment to be scaled", |one| {
+        (one.spec?.replicas? == 2).then_some(())
+    })
+    .await
 }
 
 /// Waits until the metric is unknown for this reason.
-pub(super) async fn unknown(world: &World, name: &str, metric: &str, words: &str) -> Result<()> {
-    until::<Monitoring, _>(world, name, &format!("{metric} of {name} to be unknown: {words}"), |one| {
+pub(super) async fn unknown(testbed: &Testbed, name: &str, metric: &str, words: &str) -> Result<()> {
+    until::<Monitoring, _>(testbed, name, &format!("{metric} of {name} to be unknown: {words}"), |one| {
         one.status?.unknown.iter().find(|one| one.metric == metric && one.message.contains(words)).map(drop)
     })
     .await
 }
 
 /// Waits until every metric is known.
-async fn known(world: &World, name: &str) -> Result<()> {
-    until::<Monitoring, _>(world, name, &format!("all of {name} to be known"), |one| {
+async fn known(testbed: &Testbed, name: &str) -> Result<()> {
+    until::<Monitoring, _>(testbed, name, &format!("all of {name} to be known"), |one| {
         let status = one.status?;
         (status.unknown.is_empty() && !status.values.is_empty()).then_some(())
     })
@@ -75,13 +77,13 @@ async fn known(world: &World, name: &str) -> Result<()> {
 
 #[test]
 fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
-    loop_story("sources-prometheus", async |world| {
-        let mut server = Prometheus::start().await?;
+    loop_story("sources-prometheus", async |testbed| {
+        let mut server = PrometheusProcess::start().await?;
         server.set("web_load", "3")?;
         server.set("web_other", "3")?;
-        scene(world).await?;
+        scene(testbed).await?;
         let query = |query: &str| json!({"prometheus": {"url": server.url(), "query": query}});
-        put(world, "web", loop_on(query("web_load"))).await?;
+        put(testbed, "web", loop_on(query("web_load"))).await?;
         let bad = [
             ("wrong", query("sum(")),
             ("empty", query("no_such_metric")),
@@ -92,8 +94,8 @@ fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
             ("range", query("web_load[1m]")),
             ("good", query("web_load * 10")),
         ];
-        put(world, "bad", watcher(&bad)).await?;
-        ready(world, "web", "True", "Running").await?;
+        put(testbed, "bad", watcher(&bad)).await?;
+        ready(testbed, "web", "True", "Running").await?;
         for (metric, words) in [
             ("wrong", "the server answers 400 Bad Request (bad_data): check the query"),
             ("empty", "the query gives no series: end it with `or vector(0)`"),
@@ -103,34 +105,34 @@ fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
             ("text", "the query gives a string, not a number"),
             ("range", "the query gives a matrix, not a number"),
         ] {
-            unknown(world, "bad", metric, words).await?;
+            unknown(testbed, "bad", metric, words).await?;
         }
-        let seen = world.api::<Monitoring>().get("bad").await?.status.unwrap_or_default();
+        let seen = testbed.api::<Monitoring>().get("bad").await?.status.unwrap_or_default();
         ensure!(seen.message.as_deref() == Some("High good") && seen.unknown.len() == 7, "{seen:?}");
-        ensure!(replicas(world, "web").await?.1 == 1, "it acted on a calm value");
+        ensure!(replicas(testbed, "web").await?.1 == 1, "it acted on a calm value");
 
         server.end();
-        unknown(world, "web", "load", "cannot connect: Connection refused").await?;
+        unknown(testbed, "web", "load", "cannot connect: Connection refused").await?;
         server.set("web_load", "10")?;
         server.again().await?;
-        scaled(world).await?;
-        known(world, "web").await?;
+        scaled(testbed).await?;
+        known(testbed, "web").await?;
         server.pause()?;
-        unknown(world, "web", "load", "no answer within 1 s").await?;
+        unknown(testbed, "web", "load", "no answer within 1 s").await?;
         server.resume()?;
-        known(world, "web").await?;
-        ensure!(replicas(world, "web").await?.1 == 2, "it was scaled beyond its max");
+        known(testbed, "web").await?;
+        ensure!(replicas(testbed, "web").await?.1 == 2, "it was scaled beyond its max");
         Ok(())
     });
 }
 
 #[test]
 fn the_sample_acts() {
-    loop_story("sources-sample", async |world| {
-        let server = Prometheus::start().await?;
-        Workload::deployment("web", 1).create(world).await?;
-        world.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
-        grant(world, SCALES).await?;
+    loop_story("sources-sample", async |testbed| {
+        let server = PrometheusProcess::start().await?;
+        Workload::deployment("web", 1).create(testbed).await?;
+        testbed.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
+        grant(testbed, SCALES).await?;
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/samples/closedloop/servers/prometheus.yaml");
         let sample: Value = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
         let mut spec = sample["spec"].clone();
@@ -139,8 +141,8 @@ fn the_sample_acts() {
         spec["interval"] = json!("1s");
         spec["metrics"][0]["source"]["prometheus"]["url"] = json!(server.url());
         spec["metrics"][0]["high"]["for"] = json!("1s");
-        put(world, "prometheus", spec).await?;
-        unknown(world, "prometheus", "latency", "the query gives no series").await?;
+        put(testbed, "prometheus", spec).await?;
+        unknown(testbed, "prometheus", "latency", "the query gives no series").await?;
         let slow = async {
             // All requests take between half a second and one second.
             for count in 1.. {
@@ -155,37 +157,37 @@ fn the_sample_acts() {
         };
         tokio::select! {
             outcome = slow => outcome,
-            done = scaled(world) => done,
+            done = scaled(testbed) => done,
         }
     });
 }
 
 #[test]
 fn prometheus_is_asked_over_tls_with_a_password_that_the_account_may_read() {
-    loop_story("sources-guarded", async |world| {
+    loop_story("sources-guarded", async |testbed| {
         let (authority, other) = (Authority::create(), Authority::create());
-        let server = Prometheus::guarded(&authority).await?;
+        let server = PrometheusProcess::guarded(&authority).await?;
         server.set("web_load", "10")?;
-        scene(world).await?;
+        scene(testbed).await?;
         let secret = json!({"metadata": {"name": "login"}, "stringData": {"username": USER, "password": "wrong"}});
-        world.create::<Secret>(secret).await?;
+        testbed.create::<Secret>(secret).await?;
         let pem = String::from_utf8(other.pem())?;
-        world.create::<ConfigMap>(json!({"metadata": {"name": "trust"}, "data": {"ca.crt": pem}})).await?;
+        testbed.create::<ConfigMap>(json!({"metadata": {"name": "trust"}, "data": {"ca.crt": pem}})).await?;
         let source = json!({"prometheus": {"url": server.url(), "query": "web_load",
             "auth": {"basic": {"name": "login"}}, "ca": {"configMap": {"name": "trust", "key": "ca.crt"}}}});
-        put(world, "web", loop_on(source)).await?;
-        unknown(world, "web", "load", "grant service account web-loop this verb").await?;
-        grant_more(world, "reads", &[("", "configmaps", "get")]).await?;
-        unknown(world, "web", "load", "certificate").await?;
+        put(testbed, "web", loop_on(source)).await?;
+        unknown(testbed, "web", "load", "grant service account web-loop this verb").await?;
+        grant_more(testbed, "reads", &[("", "configmaps", "get")]).await?;
+        unknown(testbed, "web", "load", "certificate").await?;
         let patch = |patch: Value| (PatchParams::default(), Patch::Merge(patch));
         let (params, trust) = patch(json!({"data": {"ca.crt": String::from_utf8(authority.pem())?}}));
-        world.api::<ConfigMap>().patch("trust", &params, &trust).await?;
-        unknown(world, "web", "load", "the server answers 401 Unauthorized").await?;
+        testbed.api::<ConfigMap>().patch("trust", &params, &trust).await?;
+        unknown(testbed, "web", "load", "the server answers 401 Unauthorized").await?;
         let (params, login) = patch(json!({"stringData": {"password": format!("{PASSWORD}\n")}}));
-        world.api::<Secret>().patch("login", &params, &login).await?;
-        scaled(world).await?;
-        let all = world.kubectl(&["get", "loop,mon,dec,exe", "-o", "yaml"], None).await?;
-        let log = world.operator.lock().await.log_tail(usize::MAX);
+        testbed.api::<Secret>().patch("login", &params, &login).await?;
+        scaled(testbed).await?;
+        let all = testbed.kubectl(&["get", "loop,mon,dec,exe", "-o", "yaml"], None).await?;
+        let log = testbed.operator.lock().await.log_tail(usize::MAX);
         ensure!(!all.contains("password:") && !all.contains("wrong") && !log.contains("wrong"), "a secret is shown");
         Ok(())
     });
@@ -193,35 +195,35 @@ fn prometheus_is_asked_over_tls_with_a_password_that_the_account_may_read() {
 
 #[test]
 fn a_document_is_asked_with_a_token_beside_what_is_pushed() {
-    loop_story("sources-http", async |world| {
+    loop_story("sources-http", async |testbed| {
         let server =
             Server::start(Manner::Guarded("authorization: Bearer open\r\n", r#"{"a": [{"load": 3}]}"#.into())).await;
-        scene(world).await?;
-        world.create::<Secret>(json!({"metadata": {"name": "token"}, "stringData": {"token": "open\n"}})).await?;
+        scene(testbed).await?;
+        testbed.create::<Secret>(json!({"metadata": {"name": "token"}, "stringData": {"token": "open\n"}})).await?;
         let source = json!({"http": {"url": server.url("/load"), "path": "a.0.load",
             "auth": {"bearer": {"name": "token", "key": "token"}}}});
         let mut spec = loop_on(source);
         let pushed = json!({"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}, "missing": {"after": "1h"}});
         spec["metrics"].as_array_mut().context("no metrics")?.insert(0, pushed);
         spec["policy"] = json!({"rank": ["load", "cpu"]});
-        put(world, "web", spec).await?;
-        until::<Monitoring, _>(world, "web", "the document to be read", |one| {
+        put(testbed, "web", spec).await?;
+        until::<Monitoring, _>(testbed, "web", "the document to be read", |one| {
             one.status?.values.iter().any(|reading| reading.value.as_str() == "3").then_some(())
         })
         .await?;
-        let time = push(world, "web", json!({"cpu": "2"})).await?;
-        let tag = until::<Monitoring, _>(world, "web", "the sample to be seen", |one| {
+        let time = push(testbed, "web", json!({"cpu": "2"})).await?;
+        let tag = until::<Monitoring, _>(testbed, "web", "the sample to be seen", |one| {
             let status = one.status?;
             (status.message? == "Low cpu").then_some(status.tag?)
         })
         .await?;
         ensure!(tag.pushed.as_ref().is_some_and(|pushed| pushed.0 == time), "{tag:?}");
         server.turn(Manner::Says("200 OK", r#"{"a": [{"load": "10"}]}"#.into()));
-        unknown(world, "web", "load", "a.0.load is a text of 2 characters, not a number").await?;
-        ensure!(replicas(world, "web").await?.1 == 1, "it acted on text");
+        unknown(testbed, "web", "load", "a.0.load is a text of 2 characters, not a number").await?;
+        ensure!(replicas(testbed, "web").await?.1 == 1, "it acted on text");
         server.turn(Manner::Says("200 OK", r#"{"a": [{"load": 10}]}"#.into()));
-        scaled(world).await?;
-        let seen = world.api::<Monitoring>().get("web").await?.status.unwrap_or_default();
+        scaled(testbed).await?;
+        let seen = testbed.api::<Monitoring>().get("web").await?.status.unwrap_or_default();
         ensure!(seen.message.as_deref() == Some("Low cpu,High load"), "{seen:?}");
         ensure!(seen.refused.is_none(), "samples were refused: {:?}", seen.refused);
         Ok(())
@@ -230,40 +232,40 @@ fn a_document_is_asked_with_a_token_beside_what_is_pushed() {
 
 #[test]
 fn addresses_of_the_cluster_are_not_asked() {
-    loop_story("sources-refused", async |world| {
-        scene(world).await?;
+    loop_story("sources-refused", async |testbed| {
+        scene(testbed).await?;
         let metrics = [
-            ("api", json!({"http": {"url": format!("http://{}/version", world.proxy.address), "path": "major"}})),
+            ("api", json!({"http": {"url": format!("http://{}/version", testbed.proxy.address), "path": "major"}})),
             ("metadata", json!({"http": {"url": "http://169.254.169.254/latest/meta-data", "path": "a"}})),
             ("endpoint", json!({"http": {"url": "https://192.0.2.7:6443/version", "path": "major"}})),
         ];
         // The plane's API server listens on loopback, which cannot be an endpoint.
-        let slices: Api<EndpointSlice> = Api::namespaced(world.client.clone(), "default");
+        let slices: Api<EndpointSlice> = Api::namespaced(testbed.client.clone(), "default");
         let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "kubernetes"},
             "addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.7"]}], "ports": [{"name": "https", "port": 6443}]});
         slices.patch("kubernetes", &PatchParams::apply("test").force(), &Patch::Apply(slice)).await?;
-        world.kill_and_restart().await?;
-        put(world, "web", watcher(&metrics)).await?;
-        unknown(world, "web", "api", "the address is refused: 127.0.0.1 is the API server's").await?;
-        unknown(world, "web", "endpoint", "the address is refused: 192.0.2.7 is the API server's").await?;
-        unknown(world, "web", "metadata", "the address is refused: 169.254.169.254 is a link-local address").await
+        testbed.kill_and_restart().await?;
+        put(testbed, "web", watcher(&metrics)).await?;
+        unknown(testbed, "web", "api", "the address is refused: 127.0.0.1 is the API server's").await?;
+        unknown(testbed, "web", "endpoint", "the address is refused: 192.0.2.7 is the API server's").await?;
+        unknown(testbed, "web", "metadata", "the address is refused: 169.254.169.254 is a link-local address").await
     });
 }
 
 #[test]
 fn objects_are_read_as_the_loops_account() {
-    loop_story("sources-object", async |world| {
-        scene(world).await?;
+    loop_story("sources-object", async |testbed| {
+        scene(testbed).await?;
         let field = |kind: &str, name: &str, path: &str| {
             let version = if kind == "ConfigMap" { "v1" } else { "ganglion.dev/v1alpha1" };
             json!({"object": {"apiVersion": version, "kind": kind, "name": name, "path": path}})
         };
         let condition =
             json!({"object": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "condition": "Available"}});
-        world
+        testbed
             .create::<ConfigMap>(json!({"metadata": {"name": "wish"}, "data": {"load": "3", "words": "many"}}))
             .await?;
-        put(world, "web", loop_on(field("ConfigMap", "wish", "data.load"))).await?;
+        put(testbed, "web", loop_on(field("ConfigMap", "wish", "data.load"))).await?;
         let metrics = [
             ("available", condition),
             ("words", field("ConfigMap", "wish", "data.words")),
@@ -273,12 +275,12 @@ fn objects_are_read_as_the_loops_account() {
             ("unheard", json!({"object": {"apiVersion": "no.such/v1", "kind": "Thing", "name": "a", "path": "b"}})),
             ("astray", field("ConfigMap", "../secrets/a", "data")),
         ];
-        put(world, "others", watcher(&metrics)).await?;
-        unknown(world, "web", "load", "grant service account web-loop this verb on this resource").await?;
-        let message = ready(world, "web", "Unknown", "NoSample").await?;
+        put(testbed, "others", watcher(&metrics)).await?;
+        unknown(testbed, "web", "load", "grant service account web-loop this verb on this resource").await?;
+        let message = ready(testbed, "web", "Unknown", "NoSample").await?;
         ensure!(message.contains("cannot get resource \"configmaps\""), "{message}");
-        grant_more(world, "reads", &[("", "configmaps", "get"), ("ganglion.dev", "closedloops", "get")]).await?;
-        ready(world, "web", "True", "Running").await?;
+        grant_more(testbed, "reads", &[("", "configmaps", "get"), ("ganglion.dev", "closedloops", "get")]).await?;
+        ready(testbed, "web", "True", "Running").await?;
         for (metric, words) in [
             ("words", "data.words is a text of 4 characters, not a number"),
             ("nothing", "there is no data.none"),
@@ -286,38 +288,38 @@ fn objects_are_read_as_the_loops_account() {
             ("unheard", "the API server does not know a namespaced kind Thing in no.such/v1"),
             ("astray", "is not a valid object name"),
         ] {
-            unknown(world, "others", metric, words).await?;
+            unknown(testbed, "others", metric, words).await?;
         }
-        let values = world.api::<Monitoring>().get("others").await?.status.unwrap_or_default().values;
+        let values = testbed.api::<Monitoring>().get("others").await?.status.unwrap_or_default().values;
         let values: Vec<_> = values.iter().map(|one| (one.metric.as_str(), one.value.as_str())).collect();
         ensure!(values == [("available", "1"), ("own", "1")], "{values:?}");
         let patch = Patch::Merge(json!({"data": {"load": "5100m"}}));
-        world.api::<ConfigMap>().patch("wish", &PatchParams::default(), &patch).await?;
-        scaled(world).await
+        testbed.api::<ConfigMap>().patch("wish", &PatchParams::default(), &patch).await?;
+        scaled(testbed).await
     });
 }
 
 #[test]
 fn what_a_source_holds_is_not_shown() {
-    loop_story("sources-hidden", async |world| {
+    loop_story("sources-hidden", async |testbed| {
         let server = Server::start(Manner::Says("200 OK", r#"{"a": "hunter2"}"#.into())).await;
-        account(world, &[("", "secrets", "get"), ("", "configmaps", "get")]).await?;
-        world
+        account(testbed, &[("", "secrets", "get"), ("", "configmaps", "get")]).await?;
+        testbed
             .create::<Secret>(json!({"metadata": {"name": "login"}, "stringData": {"word": "hunter2", "pin": "1234"}}))
             .await?;
-        world.create::<ConfigMap>(json!({"metadata": {"name": "login"}, "data": {"word": "hunter2"}})).await?;
+        testbed.create::<ConfigMap>(json!({"metadata": {"name": "login"}, "data": {"word": "hunter2"}})).await?;
         let field = |kind: &str, path: &str| json!({"object": {"apiVersion": "v1", "kind": kind, "name": "login", "path": path}});
-        let refused = put(world, "secret", watcher(&[("word", field("Secret", "data.word"))])).await;
+        let refused = put(testbed, "secret", watcher(&[("word", field("Secret", "data.word"))])).await;
         let error = refused.err().context("a Secret became a source")?.to_string();
         ensure!(error.contains("a Secret is no source"), "{error}");
         let http = json!({"http": {"url": server.url("/"), "path": "a"}});
-        put(world, "web", watcher(&[("map", field("ConfigMap", "data.word")), ("http", http)])).await?;
+        put(testbed, "web", watcher(&[("map", field("ConfigMap", "data.word")), ("http", http)])).await?;
         for (metric, words) in [("map", "data.word is a text of 7 characters"), ("http", "a is a text of 7 characters")]
         {
-            unknown(world, "web", metric, words).await?;
+            unknown(testbed, "web", metric, words).await?;
         }
-        let all = world.kubectl(&["get", "loop,mon,dec,exe,events", "-o", "yaml"], None).await?;
-        let log = world.operator.lock().await.log_tail(usize::MAX);
+        let all = testbed.kubectl(&["get", "loop,mon,dec,exe,events", "-o", "yaml"], None).await?;
+        let log = testbed.operator.lock().await.log_tail(usize::MAX);
         ensure!(!all.contains("hunter2") && !log.contains("hunter2"), "the content is shown");
         Ok(())
     });
@@ -331,32 +333,32 @@ fn wide(bytes: usize) -> String {
 
 #[test]
 fn large_answers_take_little_memory() {
-    loop_story("sources-memory", async |world| {
+    loop_story("sources-memory", async |testbed| {
         let server = Server::start(Manner::Says("200 OK", wide(1 << 20))).await;
-        scene(world).await?;
+        scene(testbed).await?;
         let last = (1 << 20) / r#"{"":0},"#.len();
         let source = json!({"http": {"url": server.url("/"), "path": last.to_string()}});
-        put(world, "first", watcher(&[("load", source.clone())])).await?;
-        unknown(world, "first", "load", "the answer has more than 65536 bytes (setting outbound.maxBytes)").await?;
+        put(testbed, "first", watcher(&[("load", source.clone())])).await?;
+        unknown(testbed, "first", "load", "the answer has more than 65536 bytes (setting outbound.maxBytes)").await?;
         // With a higher limit, the reader must still not build a tree.
-        let mut operator = world.operator.lock().await;
+        let mut operator = testbed.operator.lock().await;
         operator.kill();
-        world.settings("  maxBytes: {sample: 2000000}")?;
+        testbed.settings("  maxBytes: {sample: 2000000}")?;
         operator.start()?;
         operator.ready().await?;
         let before = operator.memory("VmHWM")?;
         drop(operator);
         for name in ["second", "third"] {
-            put(world, name, watcher(&[("load", source.clone())])).await?;
+            put(testbed, name, watcher(&[("load", source.clone())])).await?;
         }
         for name in ["first", "second", "third"] {
-            known(world, name).await?;
+            known(testbed, name).await?;
         }
         let asked = server.asked.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len();
         tokio::time::sleep(Duration::from_secs(5)).await;
         let now = server.asked.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len();
         ensure!(now > asked + 6, "it was not polled");
-        let after = world.operator.lock().await.memory("VmHWM")?;
+        let after = testbed.operator.lock().await.memory("VmHWM")?;
         println!("three loops, 1 MiB each second: at most {after:.1} MiB, {before:.1} MiB before");
         ensure!(after < before + 24.0, "{before} MiB became {after} MiB");
         Ok(())
@@ -365,29 +367,29 @@ fn large_answers_take_little_memory() {
 
 #[test]
 fn a_secret_is_read_rarely_and_again_after_a_refusal() {
-    loop_story("sources-secret", async |world| {
+    loop_story("sources-secret", async |testbed| {
         let guarded = |token: &'static str| Manner::Guarded(token, r#"{"load": 3}"#.into());
         let server = Server::start(guarded("authorization: Bearer one\r\n")).await;
-        scene(world).await?;
-        world.create::<Secret>(json!({"metadata": {"name": "token"}, "stringData": {"token": "one"}})).await?;
+        scene(testbed).await?;
+        testbed.create::<Secret>(json!({"metadata": {"name": "token"}, "stringData": {"token": "one"}})).await?;
         let auth = json!({"bearer": {"name": "token", "key": "token"}});
         put(
-            world,
+            testbed,
             "web",
             watcher(&[("load", json!({"http": {"url": server.url("/"), "path": "load", "auth": auth}}))]),
         )
         .await?;
-        known(world, "web").await?;
+        known(testbed, "web").await?;
         tokio::time::sleep(Duration::from_secs(10)).await;
         let patch = Patch::Merge(json!({"stringData": {"token": "two"}}));
-        world.api::<Secret>().patch("token", &PatchParams::default(), &patch).await?;
+        testbed.api::<Secret>().patch("token", &PatchParams::default(), &patch).await?;
         tokio::time::sleep(Duration::from_secs(3)).await;
         let old = server.heard();
         ensure!(!old.contains("Bearer two") && old.matches("Bearer one").count() > 8, "it was read again: {old}");
         server.turn(guarded("authorization: Bearer two\r\n"));
         tokio::time::sleep(Duration::from_secs(3)).await;
         // The rejected request was repeated at once, so no sample was lost.
-        known(world, "web").await?;
+        known(testbed, "web").await?;
         ensure!(server.heard().contains("Bearer two"), "{}", server.heard());
         Ok(())
     });
@@ -397,9 +399,9 @@ fn a_secret_is_read_rarely_and_again_after_a_refusal() {
 fn what_pods_use_is_read_off_a_real_metrics_server() {
     // A separate plane, because it registers an API for the whole plane.
     let plane = block_on(Plane::own("usage", 2)).expect("a plane of its own");
-    story_on(&plane.0, Road::Proxy, "sources-usage", async |world| {
-        scene(world).await?;
-        let pod = until_running(world).await?;
+    story_on(&plane.0, Road::Proxy, "sources-usage", async |testbed| {
+        scene(testbed).await?;
+        let pod = until_running(testbed).await?;
         let use_of = |more: Value| {
             let mut source = json!({"resource": "cpu"});
             source.as_object_mut().zip(more.as_object()).into_iter().for_each(|(all, more)| all.extend(more.clone()));
@@ -408,41 +410,41 @@ fn what_pods_use_is_read_off_a_real_metrics_server() {
         let mut spec = loop_on(use_of(json!({})));
         spec["metrics"][0]["high"] = json!({"raise": "0.5"});
         spec["metrics"][0]["missing"] = json!({"after": "2m"});
-        put(world, "web", spec).await?;
+        put(testbed, "web", spec).await?;
         let metrics = [
             ("memory", use_of(json!({"resource": "memory", "container": "main", "of": "Sum"}))),
             ("none", use_of(json!({"container": "none"}))),
             ("nobody", use_of(json!({"podLabels": {"app": "nobody"}}))),
         ];
-        put(world, "others", watcher(&metrics)).await?;
-        unknown(world, "web", "load", "cannot list resource \"pods\" in API group \"metrics.k8s.io\"").await?;
-        grant_more(world, "reads", &[("metrics.k8s.io", "pods", "list"), ("", "pods", "list")]).await?;
-        unknown(world, "web", "load", "there is no API metrics.k8s.io").await?;
-        uses(world, &pod, "250m", "64Mi").await?;
-        let server = usage::start(world).await?;
-        if let Err(error) = known(world, "web").await {
-            return Err(with_loops(world, error.context(server.log())).await);
+        put(testbed, "others", watcher(&metrics)).await?;
+        unknown(testbed, "web", "load", "cannot list resource \"pods\" in API group \"metrics.k8s.io\"").await?;
+        grant_more(testbed, "reads", &[("metrics.k8s.io", "pods", "list"), ("", "pods", "list")]).await?;
+        unknown(testbed, "web", "load", "there is no API metrics.k8s.io").await?;
+        uses(testbed, &pod, "250m", "64Mi").await?;
+        let server = usage::start(testbed).await?;
+        if let Err(error) = known(testbed, "web").await {
+            return Err(with_loops(testbed, error.context(server.log())).await);
         }
-        let values = world.api::<Monitoring>().get("web").await?.status.unwrap_or_default().values;
+        let values = testbed.api::<Monitoring>().get("web").await?.status.unwrap_or_default().values;
         let cores: f64 = values.first().context("no value")?.value.as_str().trim_end_matches('m').parse()?;
         ensure!((0.2..0.3).contains(&cores), "{cores} cores are not 0.25");
-        let node = world.api::<Pod>().get(&pod).await?.spec.and_then(|spec| spec.node_name).context("no node")?;
-        is_used_as_the_metrics_server_says(world, &node).await?;
-        unknown(world, "others", "none", "has no container none").await?;
-        unknown(world, "others", "nobody", "no pod is measured").await?;
-        let others = world.api::<Monitoring>().get("others").await?.status.unwrap_or_default();
+        let node = testbed.api::<Pod>().get(&pod).await?.spec.and_then(|spec| spec.node_name).context("no node")?;
+        is_used_as_the_metrics_server_says(testbed, &node).await?;
+        unknown(testbed, "others", "none", "has no container none").await?;
+        unknown(testbed, "others", "nobody", "no pod is measured").await?;
+        let others = testbed.api::<Monitoring>().get("others").await?.status.unwrap_or_default();
         ensure!(others.values.first().is_some_and(|one| one.value.as_str() == "67108864"), "{:?}", others.values);
-        ensure!(replicas(world, "web").await?.1 == 1, "it acted on a calm value");
-        uses(world, &pod, "2", "64Mi").await?;
-        scaled(world).await
+        ensure!(replicas(testbed, "web").await?.1 == 1, "it acted on a calm value");
+        uses(testbed, &pod, "2", "64Mi").await?;
+        scaled(testbed).await
     });
 }
 
 /// Name of the Deployment's only pod, once it runs.
-async fn until_running(world: &World) -> Result<String> {
+async fn until_running(testbed: &Testbed) -> Result<String> {
     let look = async {
         loop {
-            let all = world.api::<Pod>().list(&ListParams::default()).await;
+            let all = testbed.api::<Pod>().list(&ListParams::default()).await;
             let found = all.ok().and_then(|all| {
                 let mut all = all.items.into_iter();
                 all.find(|pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running"))

@@ -13,9 +13,9 @@ use ganglion_api::execution::{Execution, ExecutionState};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use testkit::proxy::gate::When;
-use testkit::world::World;
-use testkit::world::loops::{account, loop_story, make, on, push, ready, travelled, until, until_decision_status};
+use testkit::proxy::gate::HoldPoint;
+use testkit::testbed::Testbed;
+use testkit::testbed::loops::{account, loop_story, make, on, push, ready, travelled, until, until_decision_status};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -26,12 +26,12 @@ const CALM: Duration = Duration::from_secs(3);
 /// A server that records requests, and answers under control of the test.
 struct Hook {
     url: String,
-    shared: Arc<Shared>,
+    shared: Arc<WebhookState>,
     server: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct WebhookState {
     events: Mutex<Vec<(HeaderMap, Value)>>,
     came: Notify,
     /// It never answers.
@@ -41,7 +41,7 @@ struct Shared {
 
 impl Hook {
     async fn start(status: StatusCode, hangs: bool) -> Result<Self> {
-        let shared = Arc::new(Shared { hangs, status, ..Shared::default() });
+        let shared = Arc::new(WebhookState { hangs, status, ..WebhookState::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}/hook", listener.local_addr()?);
         let router = Router::new().fallback(take).with_state(Arc::clone(&shared));
@@ -66,7 +66,7 @@ impl Drop for Hook {
     }
 }
 
-async fn take(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> StatusCode {
+async fn take(State(shared): State<Arc<WebhookState>>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let event = serde_json::from_slice(&body).unwrap_or_default();
     shared.events.lock().unwrap_or_else(PoisonError::into_inner).push((headers, event));
     shared.came.notify_one();
@@ -76,15 +76,15 @@ async fn take(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes
     shared.status
 }
 
-async fn scene(world: &World, hook: &Hook) -> Result<()> {
-    account(world, &[]).await?;
-    world.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": {"token": "sesame\n"}})).await?;
-    make(world, "web", hook.rung()).await?;
-    ready(world, "web", "Unknown", "NoSample").await.map(drop)
+async fn scene(testbed: &Testbed, hook: &Hook) -> Result<()> {
+    account(testbed, &[]).await?;
+    testbed.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": {"token": "sesame\n"}})).await?;
+    make(testbed, "web", hook.rung()).await?;
+    ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
 }
 
-async fn ends(world: &World, state: ExecutionState) -> Result<String> {
-    until::<Execution, _>(world, "web", &format!("the end {state:?}"), |one| {
+async fn ends(testbed: &Testbed, state: ExecutionState) -> Result<String> {
+    until::<Execution, _>(testbed, "web", &format!("the end {state:?}"), |one| {
         let status = one.status?;
         (status.state? == state).then_some(status.message?)
     })
@@ -93,12 +93,12 @@ async fn ends(world: &World, state: ExecutionState) -> Result<String> {
 
 #[test]
 fn an_event_says_what_was_decided() {
-    loop_story("webhook-event", async |world| {
+    loop_story("webhook-event", async |testbed| {
         let hook = Hook::start(StatusCode::NO_CONTENT, false).await?;
-        scene(world, &hook).await?;
-        let time = push(world, "web", json!({"cpu": "2"})).await?;
-        let execution = travelled(world, "web", time).await?.2.context("it did not act")?;
-        ensure!(ends(world, ExecutionState::Done).await?.starts_with("carried out: event "), "{execution:?}");
+        scene(testbed, &hook).await?;
+        let time = push(testbed, "web", json!({"cpu": "2"})).await?;
+        let execution = travelled(testbed, "web", time).await?.2.context("it did not act")?;
+        ensure!(ends(testbed, ExecutionState::Done).await?.starts_with("carried out: event "), "{execution:?}");
         let events = hook.events();
         ensure!(events.len() == 1, "{events:?}");
         let (headers, event) = &events[0];
@@ -106,7 +106,7 @@ fn an_event_says_what_was_decided() {
         ensure!(header("content-type") == "application/cloudevents+json; charset=utf-8", "{headers:?}");
         ensure!(header("authorization") == "Bearer sesame", "{headers:?}");
         let id = format!("{}/1", execution.uid().unwrap_or_default());
-        let source = format!("/apis/ganglion.dev/v1alpha1/namespaces/{}/closedloops/web", world.ns);
+        let source = format!("/apis/ganglion.dev/v1alpha1/namespaces/{}/closedloops/web", testbed.ns);
         for (pointer, expected) in [
             ("/specversion", json!("1.0")),
             ("/id", json!(id)),
@@ -129,15 +129,15 @@ fn an_event_says_what_was_decided() {
 
 #[test]
 fn killed_before_the_answer_it_is_lost_and_not_sent_again() {
-    loop_story("webhook-killed", async |world| {
+    loop_story("webhook-killed", async |testbed| {
         let hook = Hook::start(StatusCode::OK, true).await?;
-        scene(world, &hook).await?;
-        push(world, "web", json!({"cpu": "2"})).await?;
+        scene(testbed, &hook).await?;
+        push(testbed, "web", json!({"cpu": "2"})).await?;
         tokio::time::timeout(Duration::from_secs(20), hook.shared.came.notified()).await.context("nothing was sent")?;
-        world.kill_and_restart().await?;
-        let message = ends(world, ExecutionState::Lost).await?;
+        testbed.kill_and_restart().await?;
+        let message = ends(testbed, ExecutionState::Lost).await?;
         ensure!(message == "it may have been sent when the operator ended; it is not sent again", "{message}");
-        until_decision_status(world, "web", "the decision to be lost", |one| {
+        until_decision_status(testbed, "web", "the decision to be lost", |one| {
             (one.chosen?.outcome? == Outcome::Lost).then_some(())
         })
         .await?;
@@ -149,21 +149,21 @@ fn killed_before_the_answer_it_is_lost_and_not_sent_again() {
 
 #[test]
 fn killed_before_the_result_is_recorded_it_is_lost_though_it_arrived() {
-    loop_story("webhook-recorded", async |world| {
+    loop_story("webhook-recorded", async |testbed| {
         let hook = Hook::start(StatusCode::OK, false).await?;
-        scene(world, &hook).await?;
-        let mut held = world.proxy.hold(1, When::Before, |write| {
+        scene(testbed, &hook).await?;
+        let mut held = testbed.proxy.hold(1, HoldPoint::Before, |write| {
             write.is_on("executions/status") && write.body.pointer("/status/state") == Some(&json!("Done"))
         });
-        push(world, "web", json!({"cpu": "2"})).await?;
+        push(testbed, "web", json!({"cpu": "2"})).await?;
         held.reached().await.context("nothing was recorded")?;
         {
-            let mut operator = world.operator.lock().await;
+            let mut operator = testbed.operator.lock().await;
             operator.kill();
             held.lose();
             operator.start()?;
         }
-        ends(world, ExecutionState::Lost).await?;
+        ends(testbed, ExecutionState::Lost).await?;
         tokio::time::sleep(CALM).await;
         ensure!(hook.events().len() == 1, "{:?}", hook.events());
         Ok(())
@@ -172,21 +172,21 @@ fn killed_before_the_result_is_recorded_it_is_lost_though_it_arrived() {
 
 #[test]
 fn a_server_that_refuses_and_a_secret_that_is_not_there_are_told_of() {
-    loop_story("webhook-refused", async |world| {
+    loop_story("webhook-refused", async |testbed| {
         let hook = Hook::start(StatusCode::FORBIDDEN, false).await?;
-        account(world, &[]).await?;
-        make(world, "web", hook.rung()).await?;
+        account(testbed, &[]).await?;
+        make(testbed, "web", hook.rung()).await?;
         // The preflight has detected the problem, but the action is tried nevertheless.
-        ready(world, "web", "False", "Failed").await?;
-        push(world, "web", json!({"cpu": "2"})).await?;
-        let message = ends(world, ExecutionState::Failed).await?;
+        ready(testbed, "web", "False", "Failed").await?;
+        push(testbed, "web", json!({"cpu": "2"})).await?;
+        let message = ends(testbed, ExecutionState::Failed).await?;
         ensure!(message.starts_with("it was not sent: there is no Secret hooks"), "{message}");
         ensure!(hook.events().is_empty(), "{:?}", hook.events());
-        world.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": {"token": "x"}})).await?;
-        make(world, "other", hook.rung()).await?;
-        ready(world, "other", "Unknown", "NoSample").await?;
-        push(world, "other", json!({"cpu": "2"})).await?;
-        let message = ready(world, "other", "False", "Failed").await?;
+        testbed.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": {"token": "x"}})).await?;
+        make(testbed, "other", hook.rung()).await?;
+        ready(testbed, "other", "Unknown", "NoSample").await?;
+        push(testbed, "other", json!({"cpu": "2"})).await?;
+        let message = ready(testbed, "other", "False", "Failed").await?;
         ensure!(message == "the server answers 403 Forbidden", "{message}");
         ensure!(hook.events().len() == 1, "{:?}", hook.events());
         Ok(())

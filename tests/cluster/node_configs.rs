@@ -5,16 +5,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use axum::http::StatusCode;
 use ganglion_api::node_config::status::NodeReading;
-use ganglion_api::node_config::template::NodeConfigTemplate;
-use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
+use ganglion_api::node_config::{NodeConfig, NodeConfigStatus, NodeConfigTemplate};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use testkit::proxy::gate::When;
+use testkit::proxy::gate::HoldPoint;
 use testkit::servers::http::{Authority, Manner, Server};
-use testkit::world::loops::{condition, until};
-use testkit::world::nodes::Size;
-use testkit::world::{World, story};
+use testkit::testbed::loops::{condition, until};
+use testkit::testbed::nodes::Size;
+use testkit::testbed::{Testbed, story};
 
 const FAKE: &str = "Fake";
 
@@ -32,8 +31,8 @@ pub(super) fn pascals(pressure: f64) -> Manner {
     Manner::Says("200 OK", json!({"code": 200, "sensor": [sensor]}).to_string())
 }
 
-pub(super) async fn put(world: &World, name: &str, node: &str, collector: Value) -> Result<NodeConfig> {
-    world
+pub(super) async fn put(testbed: &Testbed, name: &str, node: &str, collector: Value) -> Result<NodeConfig> {
+    testbed
         .create(json!({
             "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": name},
             "spec": {"nodeName": node, "metricsCollector": collector},
@@ -42,27 +41,27 @@ pub(super) async fn put(world: &World, name: &str, node: &str, collector: Value)
 }
 
 /// A template `all` for this node, which polls no real server.
-pub(super) async fn template(world: &World, node: &str) -> Result<()> {
-    world.kubectl(&["label", "node", node, &format!("example.com/of={}", world.ns)], None).await?;
+pub(super) async fn template(testbed: &Testbed, node: &str) -> Result<()> {
+    testbed.kubectl(&["label", "node", node, &format!("example.com/of={}", testbed.ns)], None).await?;
     let manifest = json!({
         "metadata": {"name": "all"},
         "spec": {
-            "nodeSelector": {"matchLabels": {"example.com/of": world.ns}},
+            "nodeSelector": {"matchLabels": {"example.com/of": testbed.ns}},
             "template": {"metricsCollector": {"inletTemp": fake()}},
         },
     });
-    world.create::<NodeConfigTemplate>(manifest).await.map(drop)
+    testbed.create::<NodeConfigTemplate>(manifest).await.map(drop)
 }
 
-async fn patch(world: &World, name: &str, spec: Value) -> Result<()> {
+async fn patch(testbed: &Testbed, name: &str, spec: Value) -> Result<()> {
     let patch = Patch::Merge(json!({"spec": spec}));
-    world.api::<NodeConfig>().patch(name, &PatchParams::default(), &patch).await?;
+    testbed.api::<NodeConfig>().patch(name, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
 /// Waits until Ready has this status and reason for the current spec. Returns the status.
-pub(super) async fn ready(world: &World, name: &str, status: &str, reason: &str) -> Result<NodeConfigStatus> {
-    until::<NodeConfig, _>(world, name, &format!("NodeConfig {name} to be {status} {reason}"), |one| {
+pub(super) async fn ready(testbed: &Testbed, name: &str, status: &str, reason: &str) -> Result<NodeConfigStatus> {
+    until::<NodeConfig, _>(testbed, name, &format!("NodeConfig {name} to be {status} {reason}"), |one| {
         let found = one.status?;
         let ready = condition(&found.conditions, "Ready")?;
         let is_now = found.observed_generation == one.metadata.generation;
@@ -75,19 +74,19 @@ pub(super) fn message(status: &NodeConfigStatus) -> String {
     condition(&status.conditions, "Ready").map(|ready| ready.message).unwrap_or_default()
 }
 
-async fn metrics(world: &World) -> Result<String> {
-    world.operator.lock().await.get("/metrics").await
+async fn metrics(testbed: &Testbed) -> Result<String> {
+    testbed.operator.lock().await.get("/metrics").await
 }
 
-fn status_writes(world: &World, name: &str) -> usize {
+fn status_writes(testbed: &Testbed, name: &str) -> usize {
     let of_this = format!("nodeconfigs/{name}/status");
-    world.proxy.writes().iter().filter(|write| write.target == of_this).count()
+    testbed.proxy.writes().iter().filter(|write| write.target == of_this).count()
 }
 
 /// Checks the usage of a node, in percent of its capacity, against the cluster's metrics-server.
-pub(super) async fn is_used_as_the_metrics_server_says(world: &World, node: &str) -> Result<()> {
-    put(world, "used", node, json!({"usage": {"type": "MetricsServer", "fetchInterval": "1s"}})).await?;
-    let status = ready(world, "used", "True", "Sampled").await?;
+pub(super) async fn is_used_as_the_metrics_server_says(testbed: &Testbed, node: &str) -> Result<()> {
+    put(testbed, "used", node, json!({"usage": {"type": "MetricsServer", "fetchInterval": "1s"}})).await?;
+    let status = ready(testbed, "used", "True", "Sampled").await?;
     let percent = |reading: &Option<NodeReading>| -> Result<f64> {
         Ok(reading.as_ref().and_then(|reading| reading.value.as_ref()).context("no value")?.parse()?)
     };
@@ -99,8 +98,8 @@ pub(super) async fn is_used_as_the_metrics_server_says(world: &World, node: &str
 
 #[test]
 fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
-    story("ncfg-fake", async |world| {
-        let mut nodes = world.nodes(1, Size::default()).await?;
+    story("ncfg-fake", async |testbed| {
+        let mut nodes = testbed.nodes(1, Size::default()).await?;
         let node = nodes.names[0].clone();
         let all = json!({"inletTemp": fake(), "deltaP": fake(), "usage": fake()});
         let object = json!({
@@ -108,17 +107,17 @@ fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
             "spec": {"nodeName": node, "metricsCollector": all, "predictor": {"powerConsumption": fake()}},
         });
         let begun = Instant::now();
-        world.create::<NodeConfig>(object).await?;
-        ready(world, "one", "True", "Sampled").await?;
+        testbed.create::<NodeConfig>(object).await?;
+        ready(testbed, "one", "True", "Sampled").await?;
         ensure!(begun.elapsed() < Duration::from_secs(10), "a user waited {:?}", begun.elapsed());
-        let table = world.kubectl(&["get", "ncfg", "one"], None).await?;
+        let table = testbed.kubectl(&["get", "ncfg", "one"], None).await?;
         let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
         let head =
             ["NAME", "NODE", "INLET(C)", "DELTAP(PA)", "CPU(%)", "POWER(W)", "SAMPLED", "READY", "REASON", "AGE"];
         ensure!(lines[0] == head, "{table}");
         ensure!(lines[1][1..6] == [node.as_str(), "15.5", "7.5", "50", "3.14"], "{table}");
         ensure!(lines[1][7..9] == ["True", "Sampled"], "{table}");
-        let seen = metrics(world).await?;
+        let seen = metrics(testbed).await?;
         for line in [
             format!("ganglion_node_inlet_temperature_celsius{{node=\"{node}\"}} 15.5"),
             format!("ganglion_node_differential_pressure_pascals{{node=\"{node}\"}} 7.5"),
@@ -132,35 +131,39 @@ fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
         }
         tokio::time::sleep(Duration::from_secs(5)).await;
         ensure!(
-            status_writes(world, "one") == 1,
+            status_writes(testbed, "one") == 1,
             "{} writes for values that do not change",
-            status_writes(world, "one")
+            status_writes(testbed, "one")
         );
 
-        patch(world, "one", json!({"suspend": true})).await?;
-        let suspended = ready(world, "one", "Unknown", "Suspended").await?;
+        patch(testbed, "one", json!({"suspend": true})).await?;
+        let suspended = ready(testbed, "one", "Unknown", "Suspended").await?;
         ensure!(suspended.inlet_temperature.is_some(), "the values are missing");
         let stale = |one: NodeConfig| {
             let status = one.status?;
             let power = status.power.as_ref().and_then(|power| power.stale)?;
             (power && condition(&status.conditions, "Stale").is_some()).then_some(())
         };
-        until::<NodeConfig, _>(world, "one", "the predicted power to be stale", stale).await?;
-        ensure!(!metrics(world).await?.contains("ganglion_node_power_watts{"), "stale values are in the metrics");
-        patch(world, "one", json!({"suspend": null})).await?;
-        let fresh = ready(world, "one", "True", "Sampled").await?;
+        until::<NodeConfig, _>(testbed, "one", "the predicted power to be stale", stale).await?;
+        ensure!(!metrics(testbed).await?.contains("ganglion_node_power_watts{"), "stale values are in the metrics");
+        patch(testbed, "one", json!({"suspend": null})).await?;
+        let fresh = ready(testbed, "one", "True", "Sampled").await?;
         ensure!(condition(&fresh.conditions, "Stale").is_none(), "{fresh:?}");
 
-        put(world, "absent", &format!("{}-1", world.ns), json!({"deltaP": fake()})).await?;
-        let absent = ready(world, "absent", "False", "NodeNotFound").await?;
-        ensure!(message(&absent).contains(&format!("the cluster has no node {}-1", world.ns)), "{}", message(&absent));
+        put(testbed, "absent", &format!("{}-1", testbed.ns), json!({"deltaP": fake()})).await?;
+        let absent = ready(testbed, "absent", "False", "NodeNotFound").await?;
+        ensure!(
+            message(&absent).contains(&format!("the cluster has no node {}-1", testbed.ns)),
+            "{}",
+            message(&absent)
+        );
         nodes.join(None, Size::default()).await?;
-        ready(world, "absent", "True", "Sampled").await?;
+        ready(testbed, "absent", "True", "Sampled").await?;
 
-        world.kubectl(&["delete", "ncfg", "one"], None).await?;
+        testbed.kubectl(&["delete", "ncfg", "one"], None).await?;
         // The operator observes it by its watch.
         let gone = async {
-            while metrics(world).await?.contains(&format!("node=\"{node}\"")) {
+            while metrics(testbed).await?.contains(&format!("node=\"{node}\"")) {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             anyhow::Ok(())
@@ -172,28 +175,28 @@ fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
 
 #[test]
 fn of_two_for_one_node_the_older_one_is_measured() {
-    story("ncfg-two", async |world| {
-        let nodes = world.nodes(1, Size::default()).await?;
-        put(world, "older", &nodes.names[0], json!({"deltaP": fake()})).await?;
-        ready(world, "older", "True", "Sampled").await?;
+    story("ncfg-two", async |testbed| {
+        let nodes = testbed.nodes(1, Size::default()).await?;
+        put(testbed, "older", &nodes.names[0], json!({"deltaP": fake()})).await?;
+        ready(testbed, "older", "True", "Sampled").await?;
         tokio::time::sleep(Duration::from_millis(1100)).await;
-        put(world, "a-younger", &nodes.names[0], json!({"inletTemp": fake()})).await?;
-        let younger = ready(world, "a-younger", "False", "NodeConflict").await?;
-        let words = format!("NodeConfig {}/older is older and describes node {} already", world.ns, nodes.names[0]);
+        put(testbed, "a-younger", &nodes.names[0], json!({"inletTemp": fake()})).await?;
+        let younger = ready(testbed, "a-younger", "False", "NodeConflict").await?;
+        let words = format!("NodeConfig {}/older is older and describes node {} already", testbed.ns, nodes.names[0]);
         ensure!(message(&younger).starts_with(&words), "{}", message(&younger));
         ensure!(
             condition(&younger.conditions, "Stalled").is_some() && younger.inlet_temperature.is_none(),
             "{younger:?}"
         );
-        world.kubectl(&["delete", "ncfg", "older"], None).await?;
-        ready(world, "a-younger", "True", "Sampled").await?;
+        testbed.kubectl(&["delete", "ncfg", "older"], None).await?;
+        ready(testbed, "a-younger", "True", "Sampled").await?;
         Ok(())
     });
 }
 
 #[test]
 fn each_fault_of_an_endpoint_has_its_reason_and_words() {
-    story("ncfg-faults", async |world| {
+    story("ncfg-faults", async |testbed| {
         let authority = Authority::create();
         let says = |status, body: &str| Server::start(Manner::Says(status, body.to_owned()));
         let closed = says("200 OK", "").await.address;
@@ -239,35 +242,35 @@ fn each_fault_of_an_endpoint_has_its_reason_and_words() {
                 "allow the address in the operator's settings",
             ),
         ];
-        let nodes = world.nodes(cases.len() + 2, Size::default()).await?;
+        let nodes = testbed.nodes(cases.len() + 2, Size::default()).await?;
         for ((name, url, _, _), node) in cases.iter().zip(&nodes.names) {
-            put(world, name, node, json!({"deltaP": pressure(url)})).await?;
+            put(testbed, name, node, json!({"deltaP": pressure(url)})).await?;
         }
         let url = secure.url("").replace("http", "https");
-        put(world, "ca", &nodes.names[cases.len()], json!({"deltaP": pressure(&url)})).await?;
-        put(world, "text", &nodes.names[cases.len() + 1], json!({"deltaP": pressure(&text.url("/"))})).await?;
+        put(testbed, "ca", &nodes.names[cases.len()], json!({"deltaP": pressure(&url)})).await?;
+        put(testbed, "text", &nodes.names[cases.len() + 1], json!({"deltaP": pressure(&text.url("/"))})).await?;
         for (name, _, reason, words) in &cases {
-            let status = ready(world, name, "False", reason).await?;
+            let status = ready(testbed, name, "False", reason).await?;
             ensure!(message(&status).contains(words), "{name}: {}", message(&status));
             ensure!(condition(&status.conditions, "Reconciling").is_some(), "{name}: {status:?}");
             let problem = status.differential_pressure.and_then(|reading| reading.problem).unwrap_or_default();
             ensure!(problem.contains(words), "{name}: {problem}");
             ensure!(!problem.contains("Sign in"), "{name}: what the server answered is shown");
         }
-        let text = ready(world, "text", "True", "Sampled").await?;
+        let text = ready(testbed, "text", "True", "Sampled").await?;
         let reading = text.differential_pressure.unwrap_or_default();
         ensure!((reading.value.as_deref(), reading.source.as_deref()) == (Some("7.6"), Some("7")), "{reading:?}");
 
-        let distrusted = ready(world, "ca", "False", "CertificateRefused").await?;
+        let distrusted = ready(testbed, "ca", "False", "CertificateRefused").await?;
         let advice = "set metricsCollector.deltaP.ca to its certificate or to its authority, or metricsCollector.deltaP.insecureSkipVerify: true";
         ensure!(message(&distrusted).contains(advice), "{}", message(&distrusted));
         let pem = String::from_utf8(authority.pem())?;
-        world.create::<ConfigMap>(json!({"metadata": {"name": "bmc-ca"}, "data": {"ca.crt": pem}})).await?;
+        testbed.create::<ConfigMap>(json!({"metadata": {"name": "bmc-ca"}, "data": {"ca.crt": pem}})).await?;
         let ca = json!({"configMap": {"name": "bmc-ca", "key": "ca.crt"}});
-        patch(world, "ca", json!({"metricsCollector": {"deltaP": {"ca": ca}}})).await?;
-        ready(world, "ca", "True", "Sampled").await?;
-        patch(world, "ca", json!({"metricsCollector": {"deltaP": {"ca": null, "insecureSkipVerify": true}}})).await?;
-        ready(world, "ca", "True", "Sampled").await?;
+        patch(testbed, "ca", json!({"metricsCollector": {"deltaP": {"ca": ca}}})).await?;
+        ready(testbed, "ca", "True", "Sampled").await?;
+        patch(testbed, "ca", json!({"metricsCollector": {"deltaP": {"ca": null, "insecureSkipVerify": true}}})).await?;
+        ready(testbed, "ca", "True", "Sampled").await?;
         Ok(())
     });
 }
@@ -281,52 +284,52 @@ fn unused(not: u16) -> u16 {
 /// Request header `Authorization` of user `admin` with this password.
 const RIGHT: &str = "authorization: Basic YWRtaW46cmlnaHQ=";
 
-async fn secret(world: &World, password: &str) -> Result<()> {
+async fn secret(testbed: &Testbed, password: &str) -> Result<()> {
     let text = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"},
         "stringData": {"username": "admin", "password": password},
     });
-    world.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], Some(&text.to_string())).await?;
+    testbed.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], Some(&text.to_string())).await?;
     Ok(())
 }
 
 #[test]
 fn a_refused_login_is_tried_once_and_again_as_soon_as_the_secret_is_mended() {
-    story("ncfg-login", async |world| {
+    story("ncfg-login", async |testbed| {
         let body = json!({"code": 200, "sensor": [{"sensorid": "a", "pressure": 7.6}]}).to_string();
         let server = Server::start(Manner::Guarded(RIGHT, body)).await;
-        let nodes = world.nodes(2, Size::default()).await?;
+        let nodes = testbed.nodes(2, Size::default()).await?;
         let mut source = pressure(&server.url(""));
         source["basicAuthSecret"] = json!({"name": "login"});
-        put(world, "one", &nodes.names[0], json!({"deltaP": source.clone()})).await?;
-        let missing = ready(world, "one", "False", "SecretUnavailable").await?;
-        let words = format!("there is no Secret login in namespace {}", world.ns);
+        put(testbed, "one", &nodes.names[0], json!({"deltaP": source.clone()})).await?;
+        let missing = ready(testbed, "one", "False", "SecretUnavailable").await?;
+        let words = format!("there is no Secret login in namespace {}", testbed.ns);
         ensure!(message(&missing).contains(&words), "{}", message(&missing));
         ensure!(server.asked.lock().unwrap().is_empty(), "it was asked without the Secret");
 
-        secret(world, "wrong-word").await?;
-        let refused = ready(world, "one", "False", "LoginRefused").await?;
+        secret(testbed, "wrong-word").await?;
+        let refused = ready(testbed, "one", "False", "LoginRefused").await?;
         ensure!(
             message(&refused).contains("refuses the login of Secret login: it is tried again at "),
             "{}",
             message(&refused)
         );
         // Another NodeConfig with the same server and Secret shares the lockout.
-        put(world, "two", &nodes.names[1], json!({"deltaP": source})).await?;
-        ready(world, "two", "False", "LoginRefused").await?;
+        put(testbed, "two", &nodes.names[1], json!({"deltaP": source})).await?;
+        ready(testbed, "two", "False", "LoginRefused").await?;
         tokio::time::sleep(Duration::from_secs(12)).await;
         let tries = server.asked.lock().unwrap().len();
         ensure!(tries == 1, "{tries} tries with a wrong password");
 
-        secret(world, "right").await?;
+        secret(testbed, "right").await?;
         let mended = Instant::now();
-        ready(world, "one", "True", "Sampled").await?;
-        ready(world, "two", "True", "Sampled").await?;
+        ready(testbed, "one", "True", "Sampled").await?;
+        ready(testbed, "two", "True", "Sampled").await?;
         ensure!(mended.elapsed() < Duration::from_secs(25), "mended after {:?}", mended.elapsed());
         // The password is changed on the server, and then in the Secret.
-        let _ = world.api::<Secret>().get("login").await?;
-        let log = std::fs::read_to_string(world.operator.lock().await.log())?;
-        let all = world.kubectl(&["get", "ncfg,events", "-o", "yaml"], None).await?;
+        let _ = testbed.api::<Secret>().get("login").await?;
+        let log = std::fs::read_to_string(testbed.operator.lock().await.log())?;
+        let all = testbed.kubectl(&["get", "ncfg,events", "-o", "yaml"], None).await?;
         for secret in ["wrong-word", "YWRtaW46", "admin:"] {
             ensure!(!log.contains(secret) && !all.contains(secret), "{secret} is shown");
         }
@@ -336,28 +339,28 @@ fn a_refused_login_is_tried_once_and_again_as_soon_as_the_secret_is_mended() {
 
 #[test]
 fn a_server_that_fails_leaves_a_stale_value_and_comes_back() {
-    story("ncfg-stale", async |world| {
+    story("ncfg-stale", async |testbed| {
         let server = Server::start(pascals(7.6)).await;
-        let nodes = world.nodes(1, Size::default()).await?;
+        let nodes = testbed.nodes(1, Size::default()).await?;
         let node = &nodes.names[0];
-        put(world, "one", node, json!({"deltaP": pressure(&server.url(""))})).await?;
-        ready(world, "one", "True", "Sampled").await?;
+        put(testbed, "one", node, json!({"deltaP": pressure(&server.url(""))})).await?;
+        ready(testbed, "one", "True", "Sampled").await?;
         let series = format!("ganglion_node_differential_pressure_pascals{{node=\"{node}\"}} 7.6");
-        ensure!(metrics(world).await?.contains(&series), "no {series}");
+        ensure!(metrics(testbed).await?.contains(&series), "no {series}");
         server.turn(Manner::Says("500 Internal Server Error", String::new()));
-        let failed = ready(world, "one", "False", "Unreachable").await?;
+        let failed = ready(testbed, "one", "False", "Unreachable").await?;
         let stale = condition(&failed.conditions, "Stale").is_some_and(|stale| stale.status == "True");
         let reading = failed.differential_pressure.clone().unwrap_or_default();
         ensure!(stale && reading.stale == Some(true) && reading.value.as_deref() == Some("7.6"), "{failed:?}");
-        let seen = metrics(world).await?;
+        let seen = metrics(testbed).await?;
         ensure!(!seen.contains("ganglion_node_differential_pressure_pascals{"), "a stale value is in the metrics");
         ensure!(seen.contains("ganglion_node_value_age_seconds{"), "the age of a stale value is not in the metrics");
         server.turn(pascals(8.0));
-        let back = ready(world, "one", "True", "Sampled").await?;
+        let back = ready(testbed, "one", "True", "Sampled").await?;
         let reading = back.differential_pressure.unwrap_or_default();
         ensure!((reading.value.as_deref(), reading.stale) == (Some("8"), None), "{reading:?}");
         let events = async || -> Result<Vec<String>> {
-            let all = world.api::<Event>().list(&ListParams::default()).await?;
+            let all = testbed.api::<Event>().list(&ListParams::default()).await?;
             Ok(all.items.into_iter().filter_map(|event| event.reason).collect())
         };
         let both = async {
@@ -376,12 +379,12 @@ fn a_server_that_fails_leaves_a_stale_value_and_comes_back() {
 
 #[test]
 fn status_writes_follow_changes_and_not_polls() {
-    story("ncfg-writes", async |world| {
+    story("ncfg-writes", async |testbed| {
         let server = Server::start(pascals(7.60)).await;
-        let nodes = world.nodes(1, Size::default()).await?;
-        put(world, "one", &nodes.names[0], json!({"deltaP": pressure(&server.url(""))})).await?;
-        ready(world, "one", "True", "Sampled").await?;
-        ensure!(status_writes(world, "one") == 1, "{} first writes", status_writes(world, "one"));
+        let nodes = testbed.nodes(1, Size::default()).await?;
+        put(testbed, "one", &nodes.names[0], json!({"deltaP": pressure(&server.url(""))})).await?;
+        ready(testbed, "one", "True", "Sampled").await?;
+        ensure!(status_writes(testbed, "one") == 1, "{} first writes", status_writes(testbed, "one"));
         let asked = server.asked.lock().unwrap().len();
         for within in [7.64, 7.56, 7.61] {
             server.turn(pascals(within));
@@ -389,60 +392,65 @@ fn status_writes_follow_changes_and_not_polls() {
         }
         let polls = server.asked.lock().unwrap().len() - asked;
         ensure!((7..=11).contains(&polls), "{polls} polls in 9 s");
-        ensure!(status_writes(world, "one") == 1, "{} writes within the deadband", status_writes(world, "one"));
+        ensure!(status_writes(testbed, "one") == 1, "{} writes within the deadband", status_writes(testbed, "one"));
         let connections = *server.connections.lock().unwrap();
         ensure!(connections == 1, "{connections} connections");
         server.turn(pascals(8.0));
         let moved = |one: NodeConfig| one.status?.differential_pressure.filter(|one| one.value.as_deref() == Some("8"));
-        until::<NodeConfig, _>(world, "one", "8 Pa", moved).await?;
+        until::<NodeConfig, _>(testbed, "one", "8 Pa", moved).await?;
         tokio::time::sleep(Duration::from_secs(3)).await;
-        ensure!(status_writes(world, "one") == 2, "{} writes for one change", status_writes(world, "one"));
+        ensure!(status_writes(testbed, "one") == 2, "{} writes for one change", status_writes(testbed, "one"));
         Ok(())
     });
 }
 
 #[test]
 fn after_a_crash_values_go_on_from_the_status_and_are_not_fresh_before_they_are_measured() {
-    story("ncfg-crash", async |world| {
+    story("ncfg-crash", async |testbed| {
         let server = Server::start(pascals(7.6)).await;
-        let nodes = world.nodes(1, Size::default()).await?;
+        let nodes = testbed.nodes(1, Size::default()).await?;
         // Its value is fresh for a minute.
         let mut source = pressure(&server.url(""));
         source["fetchInterval"] = json!("20s");
-        put(world, "one", &nodes.names[0], json!({"deltaP": source})).await?;
-        ready(world, "one", "True", "Sampled").await?;
-        world.kill_and_restart().await?;
-        world.operator.lock().await.ready().await?;
+        put(testbed, "one", &nodes.names[0], json!({"deltaP": source})).await?;
+        ready(testbed, "one", "True", "Sampled").await?;
+        testbed.kill_and_restart().await?;
+        testbed.operator.lock().await.ready().await?;
         tokio::time::sleep(Duration::from_secs(4)).await;
-        ensure!(status_writes(world, "one") == 1, "a restart alone costs {} writes", status_writes(world, "one") - 1);
+        ensure!(
+            status_writes(testbed, "one") == 1,
+            "a restart alone costs {} writes",
+            status_writes(testbed, "one") - 1
+        );
         server.turn(Manner::Says("500 Internal Server Error", String::new()));
-        world.kill_and_restart().await?;
+        testbed.kill_and_restart().await?;
         let begun = Instant::now();
-        let after = ready(world, "one", "False", "Unreachable").await?;
+        let after = ready(testbed, "one", "False", "Unreachable").await?;
         ensure!(begun.elapsed() < Duration::from_secs(20), "stale after {:?}", begun.elapsed());
         let reading = after.differential_pressure.unwrap_or_default();
         ensure!((reading.value.as_deref(), reading.stale) == (Some("7.6"), Some(true)), "{reading:?}");
         ensure!(
-            !metrics(world).await?.contains("ganglion_node_differential_pressure_pascals{"),
+            !metrics(testbed).await?.contains("ganglion_node_differential_pressure_pascals{"),
             "an old value is a metric"
         );
         server.turn(pascals(7.7));
-        ready(world, "one", "True", "Sampled").await?;
+        ready(testbed, "one", "True", "Sampled").await?;
         Ok(())
     });
 }
 
 #[test]
 fn a_status_that_comes_too_late_is_written_anew() {
-    story("ncfg-late", async |world| {
-        let nodes = world.nodes(1, Size::default()).await?;
-        let late = |resource: &'static str| world.proxy.hold(1, When::Before, move |write| write.is_on(resource));
+    story("ncfg-late", async |testbed| {
+        let nodes = testbed.nodes(1, Size::default()).await?;
+        let late =
+            |resource: &'static str| testbed.proxy.hold(1, HoldPoint::Before, move |write| write.is_on(resource));
         let annotate = async |kind: &str, name: &str| {
-            world.kubectl(&["annotate", kind, name, "example.com/note=mine"], None).await.map(drop)
+            testbed.kubectl(&["annotate", kind, name, "example.com/note=mine"], None).await.map(drop)
         };
         let mut held = late("nodeconfigtemplates/status");
         let mut held_config = late("nodeconfigs/status");
-        template(world, &nodes.names[0]).await?;
+        template(testbed, &nodes.names[0]).await?;
         held.reached().await.context("the template has no status")?;
         annotate("ncft", "all").await?;
         held.release();
@@ -450,17 +458,17 @@ fn a_status_that_comes_too_late_is_written_anew() {
         let name = format!("all-{}", nodes.names[0]);
         annotate("ncfg", &name).await?;
         held_config.release();
-        ready(world, &name, "True", "Sampled").await?;
-        let template = until::<NodeConfigTemplate, _>(world, "all", "the template to be Ready", |one| {
+        ready(testbed, &name, "True", "Sampled").await?;
+        let template = until::<NodeConfigTemplate, _>(testbed, "all", "the template to be Ready", |one| {
             let ready = condition(&one.status.as_ref()?.conditions, "Ready")?;
             (ready.status == "True").then_some(one)
         })
         .await?;
-        let config = world.api::<NodeConfig>().get(&name).await?;
+        let config = testbed.api::<NodeConfig>().get(&name).await?;
         for annotations in [template.metadata.annotations, config.metadata.annotations] {
             ensure!(annotations.is_some_and(|all| all.contains_key("example.com/note")), "the note is gone");
         }
-        let refused = world
+        let refused = testbed
             .proxy
             .writes()
             .iter()

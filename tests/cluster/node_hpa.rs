@@ -7,11 +7,11 @@ use serde_json::json;
 use testkit::block_on;
 use testkit::plane::Plane;
 use testkit::servers::adapter;
-use testkit::servers::prometheus::Prometheus;
-use testkit::world::loops::until;
-use testkit::world::nodes::Size;
-use testkit::world::workload::Workload;
-use testkit::world::{Road, story_on};
+use testkit::servers::prometheus::PrometheusProcess;
+use testkit::testbed::loops::until;
+use testkit::testbed::nodes::Size;
+use testkit::testbed::workload::Workload;
+use testkit::testbed::{Road, story_on};
 
 /// Rules file in the repository.
 const RULES: &str = "config/prometheus-adapter/rules.yaml";
@@ -20,21 +20,21 @@ const RULES: &str = "config/prometheus-adapter/rules.yaml";
 fn an_autoscaler_scales_by_the_inlet_temperature_of_a_node() {
     // A separate plane, because it registers an API for the whole cluster.
     let plane = block_on(Plane::own("node-hpa", 1)).expect("a plane of its own");
-    story_on(&plane.0, Road::Proxy, "node-hpa", async |world| {
-        let nodes = world.nodes(1, Size::default()).await?;
+    story_on(&plane.0, Road::Proxy, "node-hpa", async |testbed| {
+        let nodes = testbed.nodes(1, Size::default()).await?;
         let node = nodes.names[0].as_str();
         let config = json!({
             "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": "one"},
             "spec": {"nodeName": node, "metricsCollector": {"inletTemp": {"type": "Fake", "fetchInterval": "1s"}}},
         });
-        world.kubectl(&["apply", "-f", "-"], Some(&config.to_string())).await?;
-        Workload::deployment("web", 1).create(world).await?;
-        let prometheus = Prometheus::scraping(&world.operator.lock().await.address()).await?;
-        let adapter = adapter::start(world, &prometheus.url(), RULES).await?;
+        testbed.kubectl(&["apply", "-f", "-"], Some(&config.to_string())).await?;
+        Workload::deployment("web", 1).create(testbed).await?;
+        let prometheus = PrometheusProcess::scraping(&testbed.operator.lock().await.address()).await?;
+        let adapter = adapter::start(testbed, &prometheus.url(), RULES).await?;
         // 15.5 degrees are half as much again as 10.
         let selector = json!({"matchLabels": {"node": node}});
         let metric = json!({"name": "ganglion_node_inlet_temperature_celsius", "selector": selector});
-        world
+        testbed
             .create::<HorizontalPodAutoscaler>(json!({
                 "metadata": {"name": "web"},
                 "spec": {
@@ -44,12 +44,12 @@ fn an_autoscaler_scales_by_the_inlet_temperature_of_a_node() {
                 },
             }))
             .await?;
-        let scaled = until::<Deployment, _>(world, "web", "the autoscaler to act", |one| {
+        let scaled = until::<Deployment, _>(testbed, "web", "the autoscaler to act", |one| {
             (one.spec?.replicas? == 2).then_some(())
         })
         .await;
         ensure!(scaled.is_ok(), "{scaled:?}\n{}", adapter.log());
-        let seen = world
+        let seen = testbed
             .kubectl(&["get", "hpa", "web", "-o", "jsonpath={.status.currentMetrics[0].external.current.value}"], None)
             .await?;
         ensure!(seen.trim() == "15500m", "{seen}");

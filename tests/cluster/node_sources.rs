@@ -12,9 +12,9 @@ use tempfile::TempDir;
 use testkit::servers::bmc::RedfishServer;
 use testkit::servers::http::{Authority, Manner, Server};
 use testkit::servers::inference::{Linear, MODEL, ModelServer};
-use testkit::servers::prometheus::{PASSWORD, Prometheus, USER};
-use testkit::world::nodes::Size;
-use testkit::world::story;
+use testkit::servers::prometheus::{PASSWORD, PrometheusProcess, USER};
+use testkit::testbed::nodes::Size;
+use testkit::testbed::story;
 
 use super::node_configs::{fake, message, pascals, pressure, put, ready};
 use super::node_templates::move_to;
@@ -42,14 +42,14 @@ fn curve(status: &NodeConfigStatus, watts: impl Fn(f64) -> f64) -> Result<()> {
 
 #[test]
 fn real_machines_and_a_real_model_give_the_power_of_a_node() {
-    story("ncfg-real", async |world| {
+    story("ncfg-real", async |testbed| {
         let authority = Authority::create();
         let bmc = RedfishServer::emulator(&authority).await?;
         let tree = RedfishServer::documents(&testkit::root().join(TREE)).await?;
         let linear = Linear { base: 100.0, cpu: 2.0, inlet: 3.0, pressure: 5.0 };
         let model = ModelServer::start(&[("v0.1.0", linear)]).await?;
         let sensors = Server::start(pascals(7.5)).await;
-        let nodes = world.nodes(3, Size::default()).await?;
+        let nodes = testbed.nodes(3, Size::default()).await?;
         let redfish = json!({"type": "Redfish", "endpoint": tree.url(), "fetchInterval": "1s"});
         let endpoint = model.url("/v2/models/power/versions/v0.1.0/infer");
         let power = json!({"type": "V2InferenceProtocol", "endpoint": endpoint, "fetchInterval": "1s"});
@@ -60,8 +60,8 @@ fn real_machines_and_a_real_model_give_the_power_of_a_node() {
             })
         };
         let all = json!({"inletTemp": redfish, "deltaP": pressure(&sensors.url("")), "usage": fake()});
-        world.create::<NodeConfig>(object("one", &nodes.names[0], all.clone())).await?;
-        let status = ready(world, "one", "True", "Sampled").await?;
+        testbed.create::<NodeConfig>(object("one", &nodes.names[0], all.clone())).await?;
+        let status = ready(testbed, "one", "True", "Sampled").await?;
         let inlet = number(&status.inlet_temperature)?;
         let sensor = status.inlet_temperature.as_ref().and_then(|inlet| inlet.source.clone()).unwrap_or_default();
         ensure!(sensor.starts_with("/redfish/v1/"), "the sensor is {sensor}");
@@ -75,19 +75,19 @@ fn real_machines_and_a_real_model_give_the_power_of_a_node() {
         raw["cpuUsageFormat"] = json!("Raw");
         let mut cores = object("cores", &nodes.names[2], all.clone());
         cores["spec"]["predictor"]["powerConsumption"] = raw;
-        world.create::<NodeConfig>(cores).await?;
-        let found = ready(world, "cores", "True", "Sampled").await?;
-        let node = Api::<Node>::all(world.client.clone()).get(&nodes.names[2]).await?;
+        testbed.create::<NodeConfig>(cores).await?;
+        let found = ready(testbed, "cores", "True", "Sampled").await?;
+        let node = Api::<Node>::all(testbed.client.clone()).get(&nodes.names[2]).await?;
         let size = node.status.and_then(|status| status.capacity?.remove("cpu")).context("a capacity")?.0;
         let size: f64 = size.parse().context("whole cores")?;
         curve(&found, |percent| linear.watts([percent / 100.0 * size, inlet, 7.5]))?;
-        world.kubectl(&["delete", "nodeconfig", "cores"], None).await?;
+        testbed.kubectl(&["delete", "nodeconfig", "cores"], None).await?;
 
         // The message names the missing input of a prediction.
         let mut lacks = all;
         lacks["deltaP"] = Value::Null;
-        world.create::<NodeConfig>(object("lacks", &nodes.names[1], lacks)).await?;
-        let lacks = ready(world, "lacks", "False", "InputMissing").await?;
+        testbed.create::<NodeConfig>(object("lacks", &nodes.names[1], lacks)).await?;
+        let lacks = ready(testbed, "lacks", "False", "InputMissing").await?;
         ensure!(
             message(&lacks).contains("the prediction needs fresh values of differentialPressure"),
             "{}",
@@ -100,13 +100,13 @@ fn real_machines_and_a_real_model_give_the_power_of_a_node() {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bmc"},
             "stringData": {"username": USER, "password": PASSWORD, "ca.crt": String::from_utf8(authority.pem())?},
         });
-        world.kubectl(&["apply", "-f", "-"], Some(&login.to_string())).await?;
+        testbed.kubectl(&["apply", "-f", "-"], Some(&login.to_string())).await?;
         let secure = json!({
             "type": "Redfish", "endpoint": bmc.url(), "fetchInterval": "1s", "basicAuthSecret": {"name": "bmc"},
             "ca": {"secret": {"name": "bmc", "key": "ca.crt"}},
         });
-        put(world, "bmc", &nodes.names[2], json!({"inletTemp": secure})).await?;
-        let found = ready(world, "bmc", "True", "Sampled").await?;
+        put(testbed, "bmc", &nodes.names[2], json!({"inletTemp": secure})).await?;
+        let found = ready(testbed, "bmc", "True", "Sampled").await?;
         ensure!((number(&found.inlet_temperature)? - 25.0).abs() < f64::EPSILON, "{found:?}");
         Ok(())
     });
@@ -127,15 +127,15 @@ async fn naming(models: &ModelServer, home: &TempDir) -> Result<RedfishServer> {
 
 #[test]
 fn the_usage_is_prometheus_and_the_model_is_named_by_the_machine() {
-    story("ncfg-named", async |world| {
+    story("ncfg-named", async |testbed| {
         let linear = Linear { base: 100.0, cpu: 0.0, inlet: 3.0, pressure: 5.0 };
         let home = TempDir::new()?;
         let models = ModelServer::start(&[(VERSION, linear)]).await?;
         let machine = naming(&models, &home).await?;
-        let prometheus = Prometheus::of_this_host().await?;
-        let nodes = world.nodes(1, Size::default()).await?;
+        let prometheus = PrometheusProcess::of_this_host().await?;
+        let nodes = testbed.nodes(1, Size::default()).await?;
         // Prometheus finds the node by this address.
-        move_to(world, &nodes.names[0], &["127.0.0.1"]).await?;
+        move_to(testbed, &nodes.names[0], &["127.0.0.1"]).await?;
         let redfish = json!({"type": "Redfish", "endpoint": machine.url(), "fetchInterval": "1s"});
         let usage = json!({"type": "Prometheus", "endpoint": prometheus.url(), "fetchInterval": "1s"});
         // Used only if the machine names no server.
@@ -149,8 +149,8 @@ fn the_usage_is_prometheus_and_the_model_is_named_by_the_machine() {
                 "predictor": {"powerConsumption": power, "powerConsumptionEndpointProvider": redfish},
             },
         });
-        world.create::<NodeConfig>(object).await?;
-        let status = ready(world, "one", "True", "Sampled").await?;
+        testbed.create::<NodeConfig>(object).await?;
+        let status = ready(testbed, "one", "True", "Sampled").await?;
         let (cpu, memory) = (number(&status.cpu)?, number(&status.memory)?);
         ensure!(cpu > 0.0 && cpu <= 100.0, "{cpu} % of a host that runs these tests");
         ensure!(memory > 0.0 && memory < 100.0, "{memory} %");
@@ -165,16 +165,16 @@ fn the_usage_is_prometheus_and_the_model_is_named_by_the_machine() {
 
 #[test]
 fn a_model_that_takes_few_rows_predicts_the_power_and_pauses_with_curves() {
-    story("ncfg-rows", async |world| {
+    story("ncfg-rows", async |testbed| {
         // It predicts a single row, regardless of the number of rows in the request.
         let answer = json!({"outputs": [{"name": "power", "shape": [1], "datatype": "FP32", "data": [250.0]}]});
         let model = Server::start(Manner::Says("200 OK", answer.to_string())).await;
         let sensors = Server::start(pascals(7.5)).await;
-        let nodes = world.nodes(1, Size::default()).await?;
+        let nodes = testbed.nodes(1, Size::default()).await?;
         let endpoint = model.url("/v2/models/power/infer");
         let power = json!({"type": "V2InferenceProtocol", "endpoint": endpoint, "fetchInterval": "1s"});
         let collector = json!({"inletTemp": fake(), "deltaP": pressure(&sensors.url("")), "usage": fake()});
-        world
+        testbed
             .create::<NodeConfig>(json!({
                 "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": "one"},
                 "spec": {
@@ -182,7 +182,7 @@ fn a_model_that_takes_few_rows_predicts_the_power_and_pauses_with_curves() {
                 },
             }))
             .await?;
-        let status = ready(world, "one", "True", "Sampled").await?;
+        let status = ready(testbed, "one", "True", "Sampled").await?;
         ensure!((number(&status.power)? - 250.0).abs() < 0.1, "{:?}", status.power);
         let curve = status.power_curve.context("the status has no curve")?;
         ensure!(curve.watts.is_empty() && curve.problem.is_some(), "{curve:?}");

@@ -15,10 +15,10 @@ use serde_json::json;
 use testkit::action::{delete_pod, move_pod, with};
 use testkit::eye::Seen;
 use testkit::kstatus::ready;
-use testkit::proxy::gate::When;
+use testkit::proxy::gate::HoldPoint;
+use testkit::testbed::workload::{BEHAVIOR, Workload, settled};
+use testkit::testbed::{Testbed, story};
 use testkit::verdict::pods_of;
-use testkit::world::workload::{BEHAVIOR, Workload, settled};
-use testkit::world::{World, story};
 
 use crate::scenes::Scene;
 
@@ -27,41 +27,41 @@ const DONE: (&str, &str) = ("True", "Succeeded");
 /// The original deletes the wrong pod in 3 of 3 cases.
 #[test]
 fn a_move_waits_while_another_replica_is_not_ready() {
-    story("original-unready", async |world| {
-        let scene = Scene::set(world, "web", 3, Workload::deployment("web", 3)).await?;
+    story("original-unready", async |testbed| {
+        let scene = Scene::set(testbed, "web", 3, Workload::deployment("web", 3)).await?;
         let ((ill, _), (pod, _), node) = (scene.pod(0), scene.pod(1), scene.free(0));
-        world.patch_pod(&ill, json!({"metadata": {"annotations": {BEHAVIOR: "unready"}}})).await?;
-        world.act("go", move_pod(&pod, &node)).await?;
+        testbed.patch_pod(&ill, json!({"metadata": {"annotations": {BEHAVIOR: "unready"}}})).await?;
+        testbed.act("go", move_pod(&pod, &node)).await?;
         let waits = |seen: &Seen| (ready(seen.actions.get("go")?)? == ("Unknown", "ReplicasNotReady")).then_some(());
-        world.eye.until("the move to wait for the other replica", waits).await?;
-        world.patch_pod(&ill, json!({"metadata": {"annotations": {BEHAVIOR: null}}})).await?;
-        world.ends("go", DONE).await?;
-        let verdict = scene.at_rest(world, 3).await?;
+        testbed.eye.until("the move to wait for the other replica", waits).await?;
+        testbed.patch_pod(&ill, json!({"metadata": {"annotations": {BEHAVIOR: null}}})).await?;
+        testbed.ends("go", DONE).await?;
+        let verdict = scene.at_rest(testbed, 3).await?;
         ensure!(verdict.died == [pod] && verdict.came.len() == 1 && verdict.came[0].1 == node, "{verdict:?}");
         Ok(())
     });
 }
 
-async fn scale(world: &World, replicas: usize) -> Result<()> {
+async fn scale(testbed: &Testbed, replicas: usize) -> Result<()> {
     let number = format!("--replicas={replicas}");
-    world.kubectl(&["scale", "deployment", "web", &number], None).await?;
-    settled(world, "web", replicas).await
+    testbed.kubectl(&["scale", "deployment", "web", &number], None).await?;
+    settled(testbed, "web", replicas).await
 }
 
 /// The original leaves hints that misplace later pods. This operator leaves nothing: pods of a later scale-up are plain
 /// pods, after a success and after a rollback.
 #[test]
 fn later_pods_are_placed_as_ever() {
-    story("original-hints", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
+    story("original-hints", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
         let node = scene.free(0);
-        world.act("go", move_pod(&scene.pod(0).0, &node)).await?;
-        world.ends("go", DONE).await?;
-        world.act("back", with(move_pod(&scene.pod(1).0, &node), json!({"abort": true}))).await?;
-        world.ends("back", ("False", "Aborted")).await?;
-        let before: Vec<String> = world.eye.now().pods.keys().cloned().collect();
-        scale(world, 6).await?;
-        for (name, pod) in world.eye.now().pods.iter().filter(|(name, _)| !before.contains(name)) {
+        testbed.act("go", move_pod(&scene.pod(0).0, &node)).await?;
+        testbed.ends("go", DONE).await?;
+        testbed.act("back", with(move_pod(&scene.pod(1).0, &node), json!({"abort": true}))).await?;
+        testbed.ends("back", ("False", "Aborted")).await?;
+        let before: Vec<String> = testbed.eye.now().pods.keys().cloned().collect();
+        scale(testbed, 6).await?;
+        for (name, pod) in testbed.eye.now().pods.iter().filter(|(name, _)| !before.contains(name)) {
             let spec = pod.spec.as_ref();
             ensure!(
                 spec.is_some_and(|spec| spec.affinity.is_none()),
@@ -72,7 +72,7 @@ fn later_pods_are_placed_as_ever() {
                 pod.metadata.annotations.iter().flatten().filter(|(key, _)| key.contains("ganglion")).collect();
             ensure!(ours.is_empty(), "{name} has {ours:?}");
         }
-        let spec = world.eye.now().deployments["web"].spec.clone().unwrap_or_default();
+        let spec = testbed.eye.now().deployments["web"].spec.clone().unwrap_or_default();
         ensure!(!serde_json::to_string(&spec.template)?.contains("ganglion"), "the template was changed");
         Ok(())
     });
@@ -82,17 +82,17 @@ fn later_pods_are_placed_as_ever() {
 /// continues without it.
 #[test]
 fn ordinary_scaling_goes_on_without_the_operator() {
-    story("original-store", async |world| {
-        let scene = Scene::set(world, "web", 3, Workload::deployment("web", 3)).await?;
+    story("original-store", async |testbed| {
+        let scene = Scene::set(testbed, "web", 3, Workload::deployment("web", 3)).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
         let taken_in = |write: &testkit::proxy::Write| {
             write.is_on("pods")
                 && write.body.pointer("/metadata/ownerReferences/0/kind").is_some_and(|kind| kind == "ReplicaSet")
         };
-        let mut held = world.proxy.hold(1, When::Before, taken_in);
-        world.act("go", move_pod(&pod, &node)).await?;
+        let mut held = testbed.proxy.hold(1, HoldPoint::Before, taken_in);
+        testbed.act("go", move_pod(&pod, &node)).await?;
         held.reached().await;
-        world.operator.lock().await.kill();
+        testbed.operator.lock().await.kill();
         held.lose();
         let controlled = |seen: &Seen, want: usize| {
             let of_set = pods_of(seen, "web").filter(|pod| {
@@ -104,45 +104,45 @@ fn ordinary_scaling_goes_on_without_the_operator() {
         };
         for want in [5, 2, 4] {
             let number = format!("--replicas={want}");
-            world.kubectl(&["scale", "deployment", "web", &number], None).await?;
-            world.eye.until(&format!("{want} replicas without the operator"), |seen| controlled(seen, want)).await?;
+            testbed.kubectl(&["scale", "deployment", "web", &number], None).await?;
+            testbed.eye.until(&format!("{want} replicas without the operator"), |seen| controlled(seen, want)).await?;
         }
-        world.operator.lock().await.start()?;
-        world.over("go").await?;
-        settled(world, "web", 4).await
+        testbed.operator.lock().await.start()?;
+        testbed.over("go").await?;
+        settled(testbed, "web", 4).await
     });
 }
 
 /// The original hits the right pod in 12 to 20 of 20 moves, and in 19 of 20 deletes.
 #[test]
 fn twenty_moves_and_ten_deletes_all_hit_the_right_pod() {
-    story("original-twenty", async |world| {
-        let scene = Scene::guarded(world, "web", 4).await?;
-        let mut now = scene.again(world);
+    story("original-twenty", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 4).await?;
+        let mut now = scene.again(testbed);
         for round in 0..5 {
             let names: Vec<String> = (0..4).map(|at| format!("move-{round}-{at}")).collect();
             let pods: Vec<String> = now.tale.pods().into_iter().map(|(name, _)| name).collect();
             let nodes: Vec<String> = (0..4).map(|at| now.free(at)).collect();
             for ((name, pod), node) in names.iter().zip(&pods).zip(&nodes) {
-                world.act(name, move_pod(pod, node)).await?;
+                testbed.act(name, move_pod(pod, node)).await?;
             }
             for name in &names {
-                world.ends(name, DONE).await?;
+                testbed.ends(name, DONE).await?;
             }
             let (pods, nodes): (Vec<&str>, Vec<&str>) =
                 (pods.iter().map(String::as_str).collect(), nodes.iter().map(String::as_str).collect());
-            now.moved(world, &pods, &nodes).await?;
-            now = now.again(world);
+            now.moved(testbed, &pods, &nodes).await?;
+            now = now.again(testbed);
         }
-        let many = Scene::set(world, "many", 11, Workload::deployment("many", 11)).await?;
+        let many = Scene::set(testbed, "many", 11, Workload::deployment("many", 11)).await?;
         let victims: Vec<String> = many.tale.pods().into_iter().take(10).map(|(name, _)| name).collect();
         for (at, victim) in victims.iter().enumerate() {
-            world.act(&format!("delete-{at}"), delete_pod(victim)).await?;
+            testbed.act(&format!("delete-{at}"), delete_pod(victim)).await?;
         }
         for at in 0..victims.len() {
-            world.ends(&format!("delete-{at}"), DONE).await?;
+            testbed.ends(&format!("delete-{at}"), DONE).await?;
         }
         let victims: Vec<&str> = victims.iter().map(String::as_str).collect();
-        many.shrunk(world, &victims).await.map(drop)
+        many.shrunk(testbed, &victims).await.map(drop)
     });
 }

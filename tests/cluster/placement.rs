@@ -14,8 +14,8 @@ use testkit::plane::Plane;
 use testkit::plane::scheduler::{self, Asked};
 use testkit::process::free_port;
 use testkit::servers::inference::{Linear, MODEL, ModelServer};
-use testkit::world::loops::{condition, until};
-use testkit::world::{Road, World, story_on};
+use testkit::testbed::loops::{condition, until};
+use testkit::testbed::{Road, Testbed, story_on};
 use testkit::{TIMEOUT, block_on};
 
 use super::node_configs::{fake, ready};
@@ -35,43 +35,43 @@ fn usage(share: f64) -> Value {
 /// Cores of each node of a plane.
 const CORES: f64 = 32.0;
 
-/// A cluster whose scheduler queries the operator of the world.
+/// A cluster whose scheduler queries the operator of the testbed.
 pub struct Scene<'a> {
-    pub world: &'a World,
+    pub testbed: &'a Testbed,
     nodes: Vec<String>,
     port: u16,
     pods: std::cell::Cell<usize>,
 }
 
 impl<'a> Scene<'a> {
-    async fn open(world: &'a World) -> Result<Self> {
+    async fn open(testbed: &'a Testbed) -> Result<Self> {
         let port = free_port()?;
-        world.settings("placement:\n  serverNames: [127.0.0.1]")?;
-        world.operator.lock().await.add_options(&["--extender-bind", &format!("127.0.0.1:{port}")]);
-        world.kill_and_restart().await?;
-        let nodes: Vec<String> = Api::<Node>::all(world.client.clone())
+        testbed.settings("placement:\n  serverNames: [127.0.0.1]")?;
+        testbed.operator.lock().await.add_options(&["--extender-bind", &format!("127.0.0.1:{port}")]);
+        testbed.kill_and_restart().await?;
+        let nodes: Vec<String> = Api::<Node>::all(testbed.client.clone())
             .list(&ListParams::default())
             .await?
             .iter()
             .map(Node::name_any)
             .collect();
-        let scene = Self { world, nodes, port, pods: Default::default() };
+        let scene = Self { testbed, nodes, port, pods: Default::default() };
         scene.ask().await?;
         Ok(scene)
     }
 
     /// Configures the scheduler to query the operator, with the certificate authority that is in the Secret now.
     pub async fn ask(&self) -> Result<()> {
-        let authority = until::<Secret, _>(self.world, "ganglion-extender-tls", "the certificate", |secret| {
+        let authority = until::<Secret, _>(self.testbed, "ganglion-extender-tls", "the certificate", |secret| {
             secret.data?.remove("ca.crt")
         })
         .await?;
         let asked = Asked { port: self.port, policy: POLICY, authority: &authority, more: &[OTHER] };
-        scheduler::restart(&self.world.plane.cluster, &asked).await
+        scheduler::restart(&self.testbed.plane.cluster, &asked).await
     }
 
     pub fn policies(&self) -> Api<PlacementPolicy> {
-        Api::all(self.world.client.clone())
+        Api::all(self.testbed.client.clone())
     }
 
     /// Writes this policy, and waits until its Ready condition has this status and reason.
@@ -104,7 +104,7 @@ impl<'a> Scene<'a> {
     /// Sets annotations or labels of a node; null removes one.
     pub async fn node(&self, at: usize, metadata: Value) -> Result<()> {
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        Api::<Node>::all(self.world.client.clone()).patch(&self.nodes[at], &PatchParams::default(), &patch).await?;
+        Api::<Node>::all(self.testbed.client.clone()).patch(&self.nodes[at], &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl<'a> Scene<'a> {
             "containers": [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}],
         });
         whole.as_object_mut().context("an object")?.extend(spec.as_object().cloned().unwrap_or_default());
-        self.world.create::<Pod>(json!({"metadata": {"name": name, "labels": {"app": app}}, "spec": whole})).await?;
+        self.testbed.create::<Pod>(json!({"metadata": {"name": name, "labels": {"app": app}}, "spec": whole})).await?;
         Ok(name)
     }
 
@@ -140,13 +140,13 @@ impl<'a> Scene<'a> {
     }
 
     async fn node_of(&self, name: &str) -> Result<usize> {
-        let node = until::<Pod, _>(self.world, name, "the pod to be bound", |pod| pod.spec?.node_name).await?;
+        let node = until::<Pod, _>(self.testbed, name, "the pod to be bound", |pod| pod.spec?.node_name).await?;
         self.nodes.iter().position(|one| *one == node).context("a node of the cluster")
     }
 
     /// Message of the pod's scheduling event: why no node fits.
     pub async fn unschedulable(&self, name: &str) -> Result<String> {
-        let events: Api<Event> = self.world.api();
+        let events: Api<Event> = self.testbed.api();
         let told = async {
             loop {
                 let found = events.list(&ListParams::default()).await?.into_iter().find(|event| {
@@ -166,7 +166,7 @@ impl<'a> Scene<'a> {
     async fn bound(&self, label: &str, count: usize) -> Result<Vec<String>> {
         let bound = async {
             loop {
-                let pods = self.world.api::<Pod>().list(&ListParams::default().labels(label)).await?;
+                let pods = self.testbed.api::<Pod>().list(&ListParams::default().labels(label)).await?;
                 let nodes: Vec<String> = pods.into_iter().filter_map(|pod| pod.spec?.node_name).collect();
                 if nodes.len() == count {
                     return anyhow::Ok(nodes);
@@ -179,9 +179,9 @@ impl<'a> Scene<'a> {
 
     pub async fn clear(&self) -> Result<()> {
         let now = DeleteParams::default().grace_period(0);
-        self.world.api::<Pod>().delete_collection(&now, &ListParams::default()).await?;
+        self.testbed.api::<Pod>().delete_collection(&now, &ListParams::default()).await?;
         let gone = async {
-            while !self.world.api::<Pod>().list(&ListParams::default()).await?.items.is_empty() {
+            while !self.testbed.api::<Pod>().list(&ListParams::default()).await?.items.is_empty() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             anyhow::Ok(())
@@ -193,8 +193,8 @@ impl<'a> Scene<'a> {
 #[test]
 fn the_stock_scheduler_places_by_each_agent() {
     let plane = block_on(Plane::own("placement", 4)).expect("a plane of its own");
-    story_on(&plane.0, Road::Direct, "placement", async |world| {
-        let scene = Scene::open(world).await?;
+    story_on(&plane.0, Road::Direct, "placement", async |testbed| {
+        let scene = Scene::open(testbed).await?;
         safe(&scene).await?;
         others(&scene).await?;
         congestion(&scene).await?;
@@ -231,7 +231,7 @@ async fn safe(scene: &Scene<'_>) -> Result<()> {
 /// The command reports what the scheduler received, for an existing pod and for one in a file.
 async fn explanation(scene: &Scene<'_>, safe: usize) -> Result<()> {
     let asked = ["explain", "placement", "--policy", POLICY, "--pod", "pod-0"];
-    let (done, said) = scene.world.ganglion(&asked).await?;
+    let (done, said) = scene.testbed.ganglion(&asked).await?;
     let best = format!("{}, in detail:\n  safe: cpu risk 0.000 (mu 0.1", scene.nodes[safe]);
     ensure!(done && said.contains("1 of 4 nodes pass") && said.contains(&best), "{said}");
     let home = tempfile::tempdir()?;
@@ -239,7 +239,7 @@ async fn explanation(scene: &Scene<'_>, safe: usize) -> Result<()> {
     std::fs::write(&file, "metadata: {name: new}\nspec: {containers: [{name: c}], schedulerName: plain}\n")?;
     let file = file.display().to_string();
     let (done, said) =
-        scene.world.ganglion(&["explain", "placement", "--policy", POLICY, "-f", &file, "-o", "json"]).await?;
+        scene.testbed.ganglion(&["explain", "placement", "--policy", POLICY, "-f", &file, "-o", "json"]).await?;
     ensure!(done, "{said}");
     let said: Value = serde_json::from_str(&said)?;
     ensure!(said["noOpinion"].as_str().is_some_and(|why| why.contains("\"plain\"")), "{said}");
@@ -258,15 +258,15 @@ async fn others(scene: &Scene<'_>) -> Result<()> {
         "spec": {"selector": {"matchLabels": {"app": "each"}}, "template": {
             "metadata": {"labels": {"app": "each"}}, "spec": {"containers": [{"name": "c", "image": "none"}]}}},
     });
-    scene.world.kubectl(&["apply", "-f", "-"], Some(&daemon.to_string())).await?;
+    scene.testbed.kubectl(&["apply", "-f", "-"], Some(&daemon.to_string())).await?;
     scene.bound("app=each", scene.nodes.len()).await?;
-    scene.world.kubectl(&["delete", "daemonset", "each"], None).await?;
+    scene.testbed.kubectl(&["delete", "daemonset", "each"], None).await?;
     let safe = json!([{"name": "safe", "safe": {}}]);
     scene.policy(json!({"agents": safe, "mode": "Shadow"}), ("True", "Shadowing")).await?;
     scene.lands(json!({})).await?;
     scene.policies().delete(POLICY, &DeleteParams::default()).await?;
     scene.lands(json!({})).await?;
-    let said = std::fs::read_to_string(scene.world.operator.lock().await.log())?;
+    let said = std::fs::read_to_string(scene.testbed.operator.lock().await.log())?;
     ensure!(said.contains("shadow filter"), "no record of what the policy would have said");
     ensure!(said.contains("a scheduler asks for a policy without an opinion"), "no word about the missing policy");
     scene.annotate(|_| json!({"mean-used-cpu": null, "std-used-cpu": null})).await?;
@@ -309,7 +309,7 @@ async fn expression(scene: &Scene<'_>) -> Result<()> {
     scene.node(0, json!({"labels": {"rank": "best"}})).await?;
     // The operator's own Deployment has pods, too.
     let there = ListParams::default().fields(&format!("spec.nodeName={}", scene.nodes[0]));
-    let there = Api::<Pod>::all(scene.world.client.clone()).list(&there).await?.items.len();
+    let there = Api::<Pod>::all(scene.testbed.client.clone()).list(&there).await?.items.len();
     let (filter, score) = (format!("node.pods < {}", there + 3), "\"rank\" in node.labels ? 10 : 0");
     scene.agent(json!({"name": "mine", "expression": {"filter": filter, "score": score}})).await?;
     let mut landed = Vec::new();
@@ -348,10 +348,10 @@ async fn power(scene: &Scene<'_>) -> Result<()> {
                 "predictor": {"powerConsumption": {"type": "V2InferenceProtocol", "endpoint": endpoint, "fetchInterval": "1s"}},
             },
         });
-        scene.world.create::<NodeConfig>(config).await?;
+        scene.testbed.create::<NodeConfig>(config).await?;
     }
     for node in &scene.nodes {
-        ready(scene.world, node, "True", "Sampled").await?;
+        ready(scene.testbed, node, "True", "Sampled").await?;
     }
     scene.agent(agent()).await?;
     for _ in 0..6 {
@@ -359,12 +359,12 @@ async fn power(scene: &Scene<'_>) -> Result<()> {
         ensure!(at == green, "a pod went to node {at}, whose power rises more");
     }
     let last = format!("pod-{}", scene.pods.get() - 1);
-    let (done, said) = scene.world.ganglion(&["explain", "placement", "--policy", POLICY, "--pod", &last]).await?;
+    let (done, said) = scene.testbed.ganglion(&["explain", "placement", "--policy", POLICY, "--pod", &last]).await?;
     ensure!(done && said.contains("W ("), "{said}");
     // The agent abstains for a pod without CPU requests.
     scene.lands(json!({"containers": [{"name": "c", "image": "none"}]})).await?;
     for node in &scene.nodes {
-        scene.world.kubectl(&["delete", "nodeconfig", node], None).await?;
+        scene.testbed.kubectl(&["delete", "nodeconfig", node], None).await?;
     }
     scene.clear().await
 }
@@ -377,7 +377,7 @@ async fn reward(scene: &Scene<'_>) -> Result<()> {
     let good = 3;
     for at in 0..good {
         let name = scene.pod_of("db", json!({"nodeName": scene.nodes[at]})).await?;
-        until::<Pod, _>(scene.world, &name, "the pod to run", |pod| {
+        until::<Pod, _>(scene.testbed, &name, "the pod to run", |pod| {
             (pod.status?.phase.as_deref() == Some("Running")).then_some(())
         })
         .await?;
@@ -386,7 +386,7 @@ async fn reward(scene: &Scene<'_>) -> Result<()> {
         let container =
             json!({"name": "c", "image": "none", "imageID": "", "ready": false, "restartCount": 0, "state": ended});
         let patch = Patch::Merge(json!({"status": {"containerStatuses": [container]}}));
-        scene.world.api::<Pod>().patch_status(&name, &PatchParams::default(), &patch).await?;
+        scene.testbed.api::<Pod>().patch_status(&name, &PatchParams::default(), &patch).await?;
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
     for _ in 0..6 {
@@ -414,18 +414,18 @@ async fn spread(scene: &Scene<'_>) -> Result<()> {
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "spread"},
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "spread"}}, "template": template},
     });
-    scene.world.kubectl(&["apply", "-f", "-"], Some(&deployment.to_string())).await?;
+    scene.testbed.kubectl(&["apply", "-f", "-"], Some(&deployment.to_string())).await?;
     // One pod at a time: the agent counts the pods in the operator's cache, and the first pod may arrive there before
     // its ReplicaSet.
     for count in 2..=8 {
         scene.bound("app=spread", count - 1).await?;
         tokio::time::sleep(Duration::from_millis(500)).await;
-        scene.world.kubectl(&["scale", "deployment", "spread", &format!("--replicas={count}")], None).await?;
+        scene.testbed.kubectl(&["scale", "deployment", "spread", &format!("--replicas={count}")], None).await?;
     }
     let nodes = scene.bound("app=spread", 8).await?;
     let in_a = nodes.iter().filter(|node| **node == scene.nodes[0]).count();
     ensure!(in_a == 4, "{in_a} of 8 pods are in the zone with one of four nodes");
-    scene.world.kubectl(&["delete", "deployment", "spread"], None).await?;
+    scene.testbed.kubectl(&["delete", "deployment", "spread"], None).await?;
     scene.clear().await
 }
 
@@ -440,7 +440,7 @@ async fn action(scene: &Scene<'_>) -> Result<()> {
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
         "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template},
     });
-    scene.world.kubectl(&["apply", "-f", "-"], Some(&deployment.to_string())).await?;
+    scene.testbed.kubectl(&["apply", "-f", "-"], Some(&deployment.to_string())).await?;
     let before = scene.bound("app=web", 2).await?;
     let free = scene.nodes.iter().position(|node| !before.contains(node)).context("a node without a replica")?;
     for at in 0..scene.nodes.len() {
@@ -452,17 +452,17 @@ async fn action(scene: &Scene<'_>) -> Result<()> {
     let spec = json!({"move": {"workload": workload, "to": {"policy": POLICY}}});
     let manifest = testkit::action::action("go", spec.clone()).to_string();
     let plan = ["plan", "-f", "-", "-o", "json"];
-    let (good, said) = scene.world.ganglion_as(&scene.world.administrator().await?, &plan, &manifest).await?;
+    let (good, said) = scene.testbed.ganglion_as(&scene.testbed.administrator().await?, &plan, &manifest).await?;
     ensure!(good, "{said}");
     let said: Value = serde_json::from_str(&said)?;
     ensure!(said[0]["plan"]["replicas"][0]["to"] == json!(scene.nodes[free]), "{said}");
-    scene.world.act("go", spec).await?;
-    let done = scene.world.ends("go", ("True", "Succeeded")).await?;
+    scene.testbed.act("go", spec).await?;
+    let done = scene.testbed.ends("go", ("True", "Succeeded")).await?;
     let plan = done.status.as_ref().and_then(|status| status.plan.clone()).context("a plan")?;
     let first = plan.nodes.first().context("a node")?;
     ensure!(first.name == scene.nodes[free] && first.message.starts_with("mine: the expression gives 10"), "{plan:?}");
     let after = scene.bound("app=web", 2).await?;
     ensure!(after.contains(&scene.nodes[free]), "{before:?} {after:?}");
-    scene.world.kubectl(&["delete", "deployment", "web"], None).await?;
+    scene.testbed.kubectl(&["delete", "deployment", "web"], None).await?;
     scene.clear().await
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testkit::servers::http::Authority;
-use testkit::world::loops::until;
+use testkit::testbed::loops::until;
 
 use super::placement::{POLICY, Scene};
 
@@ -20,19 +20,19 @@ const SECRET: &str = "ganglion-extender-tls";
 /// are scheduled without scores.
 pub async fn made(scene: &Scene<'_>) -> Result<()> {
     scene.agent(json!({"name": "none", "expression": {"filter": "node.pods < 0"}})).await?;
-    let secrets = scene.world.api::<Secret>();
+    let secrets = scene.testbed.api::<Secret>();
     let before = secrets.get(SECRET).await?.data;
     // A broken certificate is renewed by the same authority.
     let broken = Patch::Merge(json!({"data": {"tls.crt": "bm8="}}));
     secrets.patch(SECRET, &PatchParams::default(), &broken).await?;
-    let mended = until::<Secret, _>(scene.world, SECRET, "a mended certificate", |secret| {
+    let mended = until::<Secret, _>(scene.testbed, SECRET, "a mended certificate", |secret| {
         secret.data.filter(|data| data.get("tls.crt").is_some_and(|one| one.0.starts_with(b"-----BEGIN")))
     })
     .await?;
     ensure!(before.as_ref().and_then(|data| data.get("ca.crt")) == mended.get("ca.crt"), "another authority");
     let before = Some(mended);
     secrets.delete(SECRET, &DeleteParams::default()).await?;
-    until::<Secret, _>(scene.world, SECRET, "another certificate", |secret| (secret.data != before).then_some(()))
+    until::<Secret, _>(scene.testbed, SECRET, "another certificate", |secret| (secret.data != before).then_some(()))
         .await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     scene.ask().await?;
@@ -43,7 +43,7 @@ pub async fn made(scene: &Scene<'_>) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(1)).await;
     // The scheduler retries an unschedulable pod when something in the cluster changes, otherwise after five minutes.
     scene.node(0, json!({"labels": {"something": "new"}})).await?;
-    until::<Pod, _>(scene.world, &name, "the pod to be bound without the policy", |pod| pod.spec?.node_name).await?;
+    until::<Pod, _>(scene.testbed, &name, "the pod to be bound without the policy", |pod| pod.spec?.node_name).await?;
     scene.clear().await
 }
 
@@ -57,7 +57,7 @@ fn data(authority: &Authority) -> Result<Value> {
 /// A certificate with another owner. An expired one blocks no pod, and the operator does not replace it; once it is
 /// renewed, the policy applies again.
 pub async fn given(scene: &Scene<'_>) -> Result<()> {
-    let secrets = scene.world.api::<Secret>();
+    let secrets = scene.testbed.api::<Secret>();
     scene.agent(json!({"name": "none", "expression": {"filter": "node.pods < 0"}})).await?;
     let authority = Authority::create();
     authority.issue("IP:127.0.0.1", 0);
@@ -71,11 +71,11 @@ pub async fn given(scene: &Scene<'_>) -> Result<()> {
     let expired = Patch::Apply(secret(data(&authority)?));
     secrets.patch(SECRET, &params, &expired).await?;
     // A new process has never seen another certificate.
-    scene.world.kill_and_restart().await?;
+    scene.testbed.kill_and_restart().await?;
     scene.ask().await?;
     let name = scene.pod(json!({})).await?;
-    until::<Pod, _>(scene.world, &name, "the pod to be bound without the policy", |pod| pod.spec?.node_name).await?;
-    let log = std::fs::read_to_string(scene.world.operator.lock().await.log())?;
+    until::<Pod, _>(scene.testbed, &name, "the pod to be bound without the policy", |pod| pod.spec?.node_name).await?;
+    let log = std::fs::read_to_string(scene.testbed.operator.lock().await.log())?;
     ensure!(log.contains("the certificate has expired"), "no word about the expired certificate");
 
     authority.issue("IP:127.0.0.1", 2);

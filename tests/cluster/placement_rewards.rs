@@ -11,8 +11,8 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use testkit::plane::Plane;
 use testkit::process::free_port;
-use testkit::world::loops::until;
-use testkit::world::{Road, World, story_on};
+use testkit::testbed::loops::until;
+use testkit::testbed::{Road, Testbed, story_on};
 use testkit::{TIMEOUT, block_on};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -24,25 +24,25 @@ const IDLE: Duration = Duration::from_secs(75);
 
 /// Two nodes, and an operator that serves schedulers.
 struct Scene<'a> {
-    world: &'a World,
+    testbed: &'a Testbed,
     nodes: [String; 2],
     port: u16,
 }
 
 impl<'a> Scene<'a> {
-    async fn open(world: &'a World) -> Result<Self> {
+    async fn open(testbed: &'a Testbed) -> Result<Self> {
         let port = free_port()?;
-        world.settings("placement:\n  tls: false")?;
-        world.operator.lock().await.add_options(&["--extender-bind", &format!("127.0.0.1:{port}")]);
-        world.kill_and_restart().await?;
-        let nodes = Api::<Node>::all(world.client.clone()).list(&ListParams::default()).await?;
+        testbed.settings("placement:\n  tls: false")?;
+        testbed.operator.lock().await.add_options(&["--extender-bind", &format!("127.0.0.1:{port}")]);
+        testbed.kill_and_restart().await?;
+        let nodes = Api::<Node>::all(testbed.client.clone()).list(&ListParams::default()).await?;
         let mut names = nodes.iter().map(Node::name_any);
         let nodes = [names.next().context("a node")?, names.next().context("another node")?];
-        Ok(Self { world, nodes, port })
+        Ok(Self { testbed, nodes, port })
     }
 
     fn policies(&self) -> Api<PlacementPolicy> {
-        Api::all(self.world.client.clone())
+        Api::all(self.testbed.client.clone())
     }
 
     /// Starts a pod of this type on a node, and waits until it runs.
@@ -51,8 +51,8 @@ impl<'a> Scene<'a> {
             "nodeName": self.nodes[at], "containers": [{"name": "c", "image": "none"}],
         });
         let pod = json!({"metadata": {"name": name, "labels": {"app": of}}, "spec": spec});
-        self.world.create::<Pod>(pod).await?;
-        until::<Pod, _>(self.world, name, "the pod to run", |pod| {
+        self.testbed.create::<Pod>(pod).await?;
+        until::<Pod, _>(self.testbed, name, "the pod to run", |pod| {
             (pod.status?.phase.as_deref() == Some("Running")).then_some(())
         })
         .await
@@ -66,14 +66,14 @@ impl<'a> Scene<'a> {
             "name": "c", "image": "none", "imageID": "", "ready": false, "restartCount": 0, "state": state,
         });
         let patch = Patch::Merge(json!({"status": {"containerStatuses": [container]}}));
-        self.world.api::<Pod>().patch_status(name, &PatchParams::default(), &patch).await?;
+        self.testbed.api::<Pod>().patch_status(name, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
     /// Scores that kube-scheduler would get for a pod of this type; None while the operator abstains.
     async fn scores(&self, of: &str) -> Result<Option<[i64; 2]>> {
         let pod = json!({
-            "metadata": {"name": "new", "namespace": self.world.ns, "uid": "new", "labels": {"app": of}},
+            "metadata": {"name": "new", "namespace": self.testbed.ns, "uid": "new", "labels": {"app": of}},
             "spec": {"schedulerName": "default-scheduler", "containers": []},
         });
         let body = json!({"Pod": pod, "NodeNames": self.nodes}).to_string();
@@ -118,7 +118,7 @@ impl<'a> Scene<'a> {
         std::fs::write(&file, pod)?;
         let file = file.display().to_string();
         let asked = ["explain", "placement", "--policy", POLICY, "-f", &file, "-o", "json"];
-        let (done, said) = self.world.ganglion(&asked).await?;
+        let (done, said) = self.testbed.ganglion(&asked).await?;
         ensure!(done, "{said}");
         Ok(serde_json::from_str(&said)?)
     }
@@ -129,7 +129,7 @@ impl<'a> Scene<'a> {
             loop {
                 let memory = self.policies().get(POLICY).await?.status.and_then(|status| status.memory);
                 if let Some((namespace, name)) = memory.as_deref().and_then(|memory| memory.split_once('/')) {
-                    ensure!(namespace == self.world.ns, "{namespace}");
+                    ensure!(namespace == self.testbed.ns, "{namespace}");
                     return anyhow::Ok(name.to_owned());
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -140,7 +140,7 @@ impl<'a> Scene<'a> {
 
     /// Waits until the ConfigMap contains this text. Returns its version.
     async fn saved(&self, map: &str, text: &str) -> Result<String> {
-        until::<ConfigMap, _>(self.world, map, "what was learned to be saved", |map| {
+        until::<ConfigMap, _>(self.testbed, map, "what was learned to be saved", |map| {
             let version = map.metadata.resource_version?;
             map.data?.get("memory.json")?.contains(text).then_some(version)
         })
@@ -151,8 +151,8 @@ impl<'a> Scene<'a> {
 #[test]
 fn what_was_learned_outlives_the_operator() {
     let plane = block_on(Plane::own("rewards", 2)).expect("a plane of its own");
-    story_on(&plane.0, Road::Direct, "rewards", async |world| {
-        let scene = Scene::open(world).await?;
+    story_on(&plane.0, Road::Direct, "rewards", async |testbed| {
+        let scene = Scene::open(testbed).await?;
         let agents = json!([{"name": "learn", "reward": {"learningRate": "0.5"}}]);
         let policy = json!({
             "apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy", "metadata": {"name": POLICY},
@@ -166,7 +166,7 @@ fn what_was_learned_outlives_the_operator() {
         lost(&scene, &map).await?;
         scene.policies().delete(POLICY, &DeleteParams::default()).await?;
         let gone = async {
-            while world.api::<ConfigMap>().get_opt(&map).await?.is_some() {
+            while testbed.api::<ConfigMap>().get_opt(&map).await?.is_some() {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             anyhow::Ok(())
@@ -198,16 +198,16 @@ async fn learned(scene: &Scene<'_>) -> Result<String> {
 
 /// After a restart, the operator still has the record, although the pod is gone, and does not count old events again.
 async fn remembered(scene: &Scene<'_>, map: &str) -> Result<()> {
-    let world = scene.world;
-    world.kill_and_restart().await?;
+    let testbed = scene.testbed;
+    testbed.kill_and_restart().await?;
     let scores = scene.opinion("web").await?;
     ensure!(scores == [5, 10], "{scores:?} while the failed pod is there");
     let now = DeleteParams::default().grace_period(0);
-    world.api::<Pod>().delete("web-0", &now).await?;
-    world.kill_and_restart().await?;
+    testbed.api::<Pod>().delete("web-0", &now).await?;
+    testbed.kill_and_restart().await?;
     let scores = scene.opinion("web").await?;
     ensure!(scores == [5, 10], "{scores:?} once the failed pod has gone");
-    let said = std::fs::read_to_string(world.operator.lock().await.log())?;
+    let said = std::fs::read_to_string(testbed.operator.lock().await.log())?;
     ensure!(said.contains("the saved values of a policy are restored"), "no word about {map}");
     Ok(())
 }
@@ -223,12 +223,12 @@ async fn idle(scene: &Scene<'_>, map: &str) -> Result<()> {
 
 /// A ConfigMap with invalid content is reported and rewritten.
 async fn lost(scene: &Scene<'_>, map: &str) -> Result<()> {
-    let world = scene.world;
+    let testbed = scene.testbed;
     let broken = Patch::Merge(json!({"data": {"memory.json": "nothing"}}));
-    world.api::<ConfigMap>().patch(map, &PatchParams::default(), &broken).await?;
-    world.kill_and_restart().await?;
+    testbed.api::<ConfigMap>().patch(map, &PatchParams::default(), &broken).await?;
+    testbed.kill_and_restart().await?;
     let told = async {
-        let events: Api<Event> = Api::all(world.client.clone());
+        let events: Api<Event> = Api::all(testbed.client.clone());
         loop {
             let found = events.list(&ListParams::default()).await?.into_iter().find(|event| {
                 event.reason.as_deref() == Some("MemoryLost")
@@ -246,5 +246,5 @@ async fn lost(scene: &Scene<'_>, map: &str) -> Result<()> {
     ensure!(note.contains(map) && note.contains("cannot be read"), "{note}");
     scene.saved(map, "savedAt").await?;
     ensure!(scene.scores("web").await?.is_none(), "an opinion from nothing");
-    Ok(world.api::<Pod>().delete("web-1", &DeleteParams::default().grace_period(0)).await.map(drop)?)
+    Ok(testbed.api::<Pod>().delete("web-1", &DeleteParams::default().grace_period(0)).await.map(drop)?)
 }

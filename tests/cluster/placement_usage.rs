@@ -12,9 +12,9 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use testkit::plane::Plane;
 use testkit::servers::http::{Manner, Server};
-use testkit::servers::prometheus::Prometheus;
-use testkit::world::loops::condition;
-use testkit::world::{Road, World, story_on};
+use testkit::servers::prometheus::PrometheusProcess;
+use testkit::testbed::loops::condition;
+use testkit::testbed::{Road, Testbed, story_on};
 use testkit::{TIMEOUT, block_on};
 
 const FIRST: &str = "first";
@@ -57,17 +57,17 @@ fn publishing(max_age: &str, prometheus: Value) -> Value {
 }
 
 struct Scene<'a> {
-    world: &'a World,
+    testbed: &'a Testbed,
     nodes: Vec<String>,
 }
 
 impl Scene<'_> {
     fn policies(&self) -> Api<PlacementPolicy> {
-        Api::all(self.world.client.clone())
+        Api::all(self.testbed.client.clone())
     }
 
     fn api(&self) -> Api<Node> {
-        Api::all(self.world.client.clone())
+        Api::all(self.testbed.client.clone())
     }
 
     async fn put(&self, name: &str, spec: Value) -> Result<()> {
@@ -115,7 +115,7 @@ impl Scene<'_> {
 
     /// Number of annotation writes of the operator.
     async fn writes(&self) -> Result<u64> {
-        let metrics = self.world.operator.lock().await.get("/metrics").await?;
+        let metrics = self.testbed.operator.lock().await.get("/metrics").await?;
         let line = metrics.lines().find(|line| {
             line.contains("effects_total{") && line.contains("effect=\"AnnotateNode\"") && line.contains("\"ok\"")
         });
@@ -135,16 +135,16 @@ fn is_annotated(node: &Node) -> bool {
 #[test]
 fn a_policy_publishes_the_usage_of_nodes() {
     let plane = block_on(Plane::own("usage", 2)).expect("a plane of its own");
-    story_on(&plane.0, Road::Direct, "usage", async |world| {
-        let nodes: Vec<String> = Api::<Node>::all(world.client.clone())
+    story_on(&plane.0, Road::Direct, "usage", async |testbed| {
+        let nodes: Vec<String> = Api::<Node>::all(testbed.client.clone())
             .list(&ListParams::default())
             .await?
             .iter()
             .map(Node::name_any)
             .collect();
-        let scene = Scene { world, nodes };
+        let scene = Scene { testbed, nodes };
         let now = Timestamp::now().as_second();
-        let mut prometheus = Prometheus::with_history(&history(&scene.nodes, now)).await?;
+        let mut prometheus = PrometheusProcess::with_history(&history(&scene.nodes, now)).await?;
         published(&scene, &prometheus).await?;
         steady(&scene).await?;
         refused(&scene, &prometheus).await?;
@@ -155,14 +155,14 @@ fn a_policy_publishes_the_usage_of_nodes() {
 }
 
 /// Without usage the agent abstains; once it is published, the agent decides.
-async fn published(scene: &Scene<'_>, prometheus: &Prometheus) -> Result<()> {
+async fn published(scene: &Scene<'_>, prometheus: &PrometheusProcess) -> Result<()> {
     scene.put(FIRST, json!({"agents": [{"name": "safe", "safe": {}}]})).await?;
     scene.says(FIRST, "Ready", ("False", "AgentsWithoutData")).await?;
     scene.put(FIRST, publishing("1h", json!({"url": prometheus.url()}))).await?;
     let said = scene.says(FIRST, "UsagePublished", ("False", "NodeNotWritten")).await?;
     ensure!(said.contains("install kustomize/components/publish-usage"), "{said}");
     let rights = testkit::root().join("kustomize/components/publish-usage/rights.yaml");
-    scene.world.kubectl(&["apply", "-f", &rights.display().to_string()], None).await?;
+    scene.testbed.kubectl(&["apply", "-f", &rights.display().to_string()], None).await?;
     let said = scene.says(FIRST, "UsagePublished", ("True", "Published")).await?;
     ensure!(said.contains("has the usage of all nodes"), "{said}");
     scene.says(FIRST, "Ready", ("True", "Serving")).await?;
@@ -201,7 +201,7 @@ async fn steady(scene: &Scene<'_>) -> Result<()> {
 }
 
 /// If the annotations of one node are rejected, those of the other nodes remain unchanged.
-async fn refused(scene: &Scene<'_>, prometheus: &Prometheus) -> Result<()> {
+async fn refused(scene: &Scene<'_>, prometheus: &PrometheusProcess) -> Result<()> {
     let [first, second] = [&scene.nodes[0], &scene.nodes[1]];
     scene.put(FIRST, publishing("10s", json!({"url": prometheus.url()}))).await?;
     scene.says(FIRST, "UsagePublished", ("True", "Published")).await?;
@@ -224,7 +224,7 @@ async fn refused(scene: &Scene<'_>, prometheus: &Prometheus) -> Result<()> {
         "metadata": {"name": guard}, "spec": {"policyName": guard, "validationActions": ["Deny"]},
     });
     for object in [policy, binding] {
-        scene.world.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
+        scene.testbed.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
     }
     let said = scene.says(FIRST, "UsagePublished", ("False", "NodeNotWritten")).await?;
     ensure!(said.contains(first), "{said}");
@@ -235,14 +235,14 @@ async fn refused(scene: &Scene<'_>, prometheus: &Prometheus) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
-        scene.world.kubectl(&["delete", kind, guard], None).await?;
+        scene.testbed.kubectl(&["delete", kind, guard], None).await?;
     }
     scene.says(FIRST, "UsagePublished", ("True", "Published")).await?;
     Ok(())
 }
 
 /// Without Prometheus, outdated annotations are removed. If the publishing policy is deleted, the next one takes over.
-async fn lost(scene: &Scene<'_>, prometheus: &mut Prometheus) -> Result<()> {
+async fn lost(scene: &Scene<'_>, prometheus: &mut PrometheusProcess) -> Result<()> {
     scene.put(FIRST, publishing("10s", json!({"url": prometheus.url()}))).await?;
     scene.says(FIRST, "UsagePublished", ("True", "Published")).await?;
     prometheus.end();
@@ -263,14 +263,14 @@ async fn login(scene: &Scene<'_>) -> Result<()> {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"},
             "stringData": {"username": "me", "password": password},
         });
-        scene.world.kubectl(&["apply", "-f", "-"], Some(&secret.to_string())).await
+        scene.testbed.kubectl(&["apply", "-f", "-"], Some(&secret.to_string())).await
     };
     secret("wrong").await?;
     let nothing = json!({"status": "success", "data": {"resultType": "vector", "result": []}});
     // User me, password right.
     let server = Server::start(Manner::Guarded("authorization: Basic bWU6cmlnaHQ=\r\n", nothing.to_string())).await;
     let auth = json!({"basic": {"name": "login"}});
-    let prometheus = json!({"url": server.url(""), "namespace": scene.world.ns, "auth": auth});
+    let prometheus = json!({"url": server.url(""), "namespace": scene.testbed.ns, "auth": auth});
     scene.put(SECOND, publishing("1h", prometheus)).await?;
     let said = scene.says(SECOND, "UsagePublished", ("False", "LoginRefused")).await?;
     ensure!(said.contains("refuses the login of Secret login: it is tried again at"), "{said}");

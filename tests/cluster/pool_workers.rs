@@ -14,9 +14,9 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testkit::kubelet::journal::Journal;
 use testkit::kubelet::{Kubelet, KubeletOptions, NO_SYNC};
-use testkit::world::World;
-use testkit::world::loops::{account, make, on, push, until, with_loops};
-use testkit::world::pools::{
+use testkit::testbed::Testbed;
+use testkit::testbed::loops::{account, make, on, push, until, with_loops};
+use testkit::testbed::pools::{
     JOBS, WORKERS, check, converged, inline, is, kubelet, message, patch, pool, pool_story, reloading, spec,
     stateful_set,
 };
@@ -34,37 +34,37 @@ fn worker(nth: usize) -> String {
 }
 
 /// Node of a pod.
-async fn node_of(world: &World, pod: &str) -> Result<String> {
-    world.api::<Pod>().get(pod).await?.spec.and_then(|spec| spec.node_name).context("it is on no node")
+async fn node_of(testbed: &Testbed, pod: &str) -> Result<String> {
+    testbed.api::<Pod>().get(pod).await?.spec.and_then(|spec| spec.node_name).context("it is on no node")
 }
 
 #[test]
 fn a_worker_on_a_lost_node_keeps_its_jobs_until_it_is_gone_for_certain() {
-    pool_story("pool-lost", async |world| {
-        let one = kubelet(world, true).await?;
+    pool_story("pool-lost", async |testbed| {
+        let one = kubelet(testbed, true).await?;
         let other = one.join("more-processes").await?;
-        stateful_set(world, 3).await?;
+        stateful_set(testbed, 3).await?;
         let handover = json!({"timeoutSeconds": 3});
-        pool(world, WORKERS, reloading(json!({"handover": handover}))).await?;
-        converged(world, WORKERS, 3, 30).await?;
-        let node = node_of(world, &worker(0)).await?;
+        pool(testbed, WORKERS, reloading(json!({"handover": handover}))).await?;
+        converged(testbed, WORKERS, 3, 30).await?;
+        let node = node_of(testbed, &worker(0)).await?;
         let (lost, left) = if node == one.node { (one, other) } else { (other, one) };
         lost.silence();
         // The node controller waits for most of a minute.
-        is(world, WORKERS, "False", "WorkerNotReady").await?;
-        patch(world, WORKERS, json!({"drain": [worker(0)]})).await?;
-        let status = is(world, WORKERS, "False", "HandoverTimedOut").await?;
+        is(testbed, WORKERS, "False", "WorkerNotReady").await?;
+        patch(testbed, WORKERS, json!({"drain": [worker(0)]})).await?;
+        let status = is(testbed, WORKERS, "False", "HandoverTimedOut").await?;
         ensure!(message(&status).contains(&worker(0)), "{}", message(&status));
         let running = check(&left, 30)?;
         ensure!(running[&worker(0)].len() == 10, "its process lives, and has its jobs: {running:?}");
         // The machine is off, and an administrator confirms that by deleting its pods.
-        world.kubectl(&["cordon", &lost.node], None).await?;
+        testbed.kubectl(&["cordon", &lost.node], None).await?;
         drop(lost);
         let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        for pod in world.api::<Pod>().list(&on_node).await? {
-            world.api::<Pod>().delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await?;
+        for pod in testbed.api::<Pod>().list(&on_node).await? {
+            testbed.api::<Pod>().delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await?;
         }
-        converged(world, WORKERS, 2, 30).await?;
+        converged(testbed, WORKERS, 2, 30).await?;
         let running = check(&left, 30)?;
         ensure!(running.get(&worker(0)).is_none_or(|jobs| jobs.is_empty()), "{running:?}");
         left.stop().await
@@ -78,13 +78,13 @@ fn deaths(kubelet: &Kubelet) -> Result<usize> {
 
 #[test]
 fn workers_that_are_killed_go_on_with_what_their_file_says_then() {
-    pool_story("pool-killed", async |world| {
+    pool_story("pool-killed", async |testbed| {
         let arguments = ["--hot-reload", "--stop-delay-ms", "1500"].map(String::from).to_vec();
         let options = KubeletOptions { arguments, ..KubeletOptions::default() };
-        let kubelet = Kubelet::start(&world.client, &world.ns, options).await?;
-        stateful_set(world, 3).await?;
-        pool(world, WORKERS, reloading(json!({"replicas": 3}))).await?;
-        let before = converged(world, WORKERS, 3, 30).await?;
+        let kubelet = Kubelet::start(&testbed.client, &testbed.ns, options).await?;
+        stateful_set(testbed, 3).await?;
+        pool(testbed, WORKERS, reloading(json!({"replicas": 3}))).await?;
+        let before = converged(testbed, WORKERS, 3, 30).await?;
         let running = check(&kubelet, 30)?;
         kubelet.kill(&worker(1)).await?;
         let again = async {
@@ -95,16 +95,16 @@ fn workers_that_are_killed_go_on_with_what_their_file_says_then() {
         };
         tokio::time::timeout(testkit::TIMEOUT, again).await.context("it does not run its jobs again")??;
         ensure!(check(&kubelet, 30)? == running, "others have its jobs");
-        let after = converged(world, WORKERS, 3, 30).await?;
+        let after = converged(testbed, WORKERS, 3, 30).await?;
         ensure!(after.version == before.version, "lists were written for a worker that was killed");
         // In the middle of a handover, while it is about to stop jobs.
-        patch(world, WORKERS, json!({"replicas": 4})).await?;
-        let reads = until::<SwarmPool, _>(world, WORKERS, "a worker to release jobs", |pool| {
+        patch(testbed, WORKERS, json!({"replicas": 4})).await?;
+        let reads = until::<SwarmPool, _>(testbed, WORKERS, "a worker to release jobs", |pool| {
             let workers = pool.status?.workers;
             workers.into_iter().find(|one| one.state == PoolWorkerState::Releasing).map(|one| one.name)
         });
         kubelet.kill(&reads.await?).await?;
-        converged(world, WORKERS, 4, 30).await?;
+        converged(testbed, WORKERS, 4, 30).await?;
         ensure!(deaths(&kubelet)? == 2, "{} died", deaths(&kubelet)?);
         check(&kubelet, 30)?;
         kubelet.stop().await
@@ -113,14 +113,14 @@ fn workers_that_are_killed_go_on_with_what_their_file_says_then() {
 
 #[test]
 fn a_worker_that_reports_an_old_version_for_ever_is_named_and_keeps_nobody_waiting() {
-    pool_story("pool-outdated", async |world| {
-        let kubelet = kubelet(world, true).await?;
-        stateful_set(world, 3).await?;
-        pool(world, WORKERS, reloading(json!({"handover": {"timeoutSeconds": 3}}))).await?;
-        let before = converged(world, WORKERS, 3, 30).await?;
-        world.patch_pod(&worker(1), json!({"metadata": {"annotations": {NO_SYNC: "true"}}})).await?;
-        patch(world, WORKERS, json!({"jobs": inline(36)})).await?;
-        let status = is(world, WORKERS, "False", "WorkerOutdated").await?;
+    pool_story("pool-outdated", async |testbed| {
+        let kubelet = kubelet(testbed, true).await?;
+        stateful_set(testbed, 3).await?;
+        pool(testbed, WORKERS, reloading(json!({"handover": {"timeoutSeconds": 3}}))).await?;
+        let before = converged(testbed, WORKERS, 3, 30).await?;
+        testbed.patch_pod(&worker(1), json!({"metadata": {"annotations": {NO_SYNC: "true"}}})).await?;
+        patch(testbed, WORKERS, json!({"jobs": inline(36)})).await?;
+        let status = is(testbed, WORKERS, "False", "WorkerOutdated").await?;
         let version = |status: &ganglion_api::swarm_pool::SwarmPoolStatus| {
             status.workers.iter().find(|one| one.name == worker(1)).and_then(|one| one.desired_version)
         };
@@ -132,8 +132,8 @@ fn a_worker_that_reports_an_old_version_for_ever_is_named_and_keeps_nobody_waiti
         // All jobs except the two that only this worker has not received.
         check(&kubelet, 34)?;
         // The command that the message recommends.
-        world.kubectl(&["delete", "pod", &worker(1)], None).await?;
-        converged(world, WORKERS, 3, 36).await?;
+        testbed.kubectl(&["delete", "pod", &worker(1)], None).await?;
+        converged(testbed, WORKERS, 3, 36).await?;
         check(&kubelet, 36)?;
         kubelet.stop().await
     });
@@ -141,32 +141,32 @@ fn a_worker_that_reports_an_old_version_for_ever_is_named_and_keeps_nobody_waiti
 
 #[test]
 fn replicas_that_are_undone_again_and_again_are_left_alone() {
-    pool_story("pool-undone", async |world| {
-        let kubelet = kubelet(world, true).await?;
-        stateful_set(world, 2).await?;
-        pool(world, WORKERS, reloading(json!({"replicas": 3}))).await?;
+    pool_story("pool-undone", async |testbed| {
+        let kubelet = kubelet(testbed, true).await?;
+        stateful_set(testbed, 2).await?;
+        pool(testbed, WORKERS, reloading(json!({"replicas": 3}))).await?;
         let rival = PatchParams { field_manager: Some("rival".to_owned()), ..PatchParams::default() };
         let undo = async {
             loop {
-                let set = world.api::<StatefulSet>().get(WORKERS).await?;
+                let set = testbed.api::<StatefulSet>().get(WORKERS).await?;
                 if set.spec.and_then(|spec| spec.replicas) == Some(3) {
                     let two = Patch::Merge(json!({"spec": {"replicas": 2}}));
-                    world.api::<StatefulSet>().patch(WORKERS, &rival, &two).await?;
+                    testbed.api::<StatefulSet>().patch(WORKERS, &rival, &two).await?;
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
         let told = tokio::select! {
-            told = is(world, WORKERS, "False", "FieldConflict") => told?,
+            told = is(testbed, WORKERS, "False", "FieldConflict") => told?,
             failed = undo => return failed,
         };
         let text = message(&told);
         ensure!(text.contains("rival") && text.contains("leave replicas out"), "{text}");
         // The pool continues with the existing workers.
-        let two = world.api::<StatefulSet>().get(WORKERS).await?.spec.and_then(|spec| spec.replicas);
+        let two = testbed.api::<StatefulSet>().get(WORKERS).await?.spec.and_then(|spec| spec.replicas);
         ensure!(two == Some(2), "{two:?}");
-        patch(world, WORKERS, json!({"replicas": null})).await?;
-        converged(world, WORKERS, 2, 30).await?;
+        patch(testbed, WORKERS, json!({"replicas": null})).await?;
+        converged(testbed, WORKERS, 2, 30).await?;
         check(&kubelet, 30)?;
         kubelet.stop().await
     });
@@ -174,28 +174,28 @@ fn replicas_that_are_undone_again_and_again_are_left_alone() {
 
 #[test]
 fn an_autoscaler_and_a_loop_scale_the_pool() {
-    pool_story("pool-scalers", async |world| {
-        let kubelet = kubelet(world, true).await?;
-        stateful_set(world, 2).await?;
+    pool_story("pool-scalers", async |testbed| {
+        let kubelet = kubelet(testbed, true).await?;
+        stateful_set(testbed, 2).await?;
         let pool_spec = reloading(json!({"replicas": 2}));
-        pool(world, WORKERS, pool_spec).await?;
-        converged(world, WORKERS, 2, 30).await?;
+        pool(testbed, WORKERS, pool_spec).await?;
+        converged(testbed, WORKERS, 2, 30).await?;
         // The autoscaler of the control plane, which needs no metric to enforce its minimum.
         let target = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "SwarmPool", "name": WORKERS});
         let hpa = json!({"scaleTargetRef": target, "minReplicas": 3, "maxReplicas": 6});
-        world.create::<HorizontalPodAutoscaler>(json!({"metadata": {"name": "cameras"}, "spec": hpa})).await?;
-        converged(world, WORKERS, 3, 30).await?;
+        testbed.create::<HorizontalPodAutoscaler>(json!({"metadata": {"name": "cameras"}, "spec": hpa})).await?;
+        converged(testbed, WORKERS, 3, 30).await?;
         check(&kubelet, 30)?;
-        world.api::<HorizontalPodAutoscaler>().delete("cameras", &DeleteParams::default()).await?;
+        testbed.api::<HorizontalPodAutoscaler>().delete("cameras", &DeleteParams::default()).await?;
         let rights = [("swarmpools", "get"), ("swarmpools/scale", "get"), ("swarmpools/scale", "patch")];
         let rights = rights.map(|(resource, verb)| ("ganglion.dev", resource, verb));
-        account(world, &rights).await?;
+        account(testbed, &rights).await?;
         let mut grows = on("High", json!([{"scale": {"by": 2, "max": 6}}]));
         grows["target"] = target;
-        make(world, "cameras", grows).await?;
-        push(world, "cameras", json!({"cpu": "90"})).await?;
-        if let Err(error) = converged(world, WORKERS, 5, 30).await {
-            return Err(with_loops(world, error).await);
+        make(testbed, "cameras", grows).await?;
+        push(testbed, "cameras", json!({"cpu": "90"})).await?;
+        if let Err(error) = converged(testbed, WORKERS, 5, 30).await {
+            return Err(with_loops(testbed, error).await);
         }
         check(&kubelet, 30)?;
         kubelet.stop().await
@@ -203,14 +203,14 @@ fn an_autoscaler_and_a_loop_scale_the_pool() {
 }
 
 /// Simulates the workers of a Deployment, which copy the version assigned to them to their own pods.
-async fn confirm(world: &World, app: &str) -> Result<()> {
+async fn confirm(testbed: &Testbed, app: &str) -> Result<()> {
     loop {
-        for pod in world.api::<Pod>().list(&ListParams::default().labels(&format!("app={app}"))).await? {
+        for pod in testbed.api::<Pod>().list(&ListParams::default().labels(&format!("app={app}"))).await? {
             let (told, said) = (pod.annotations().get(TOLD), pod.annotations().get(OBSERVED));
             // A repeated version has a number appended.
             let version = told.and_then(|told| told.split('.').next());
             if let Some(version) = version.filter(|version| said.is_none_or(|said| said != version)) {
-                world.patch_pod(&pod.name_any(), json!({"metadata": {"annotations": {OBSERVED: version}}})).await?;
+                testbed.patch_pod(&pod.name_any(), json!({"metadata": {"annotations": {OBSERVED: version}}})).await?;
             }
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -220,29 +220,29 @@ async fn confirm(world: &World, app: &str) -> Result<()> {
 /// As a user would do it: the workers, then a pool, with simulated pods.
 #[test]
 fn the_samples_of_pools_converge() {
-    pool_story("samples-pools", async |world| {
+    pool_story("samples-pools", async |testbed| {
         let folder = root().join("swarmpool");
-        apply(world, &folder.join("workers.yaml"), &[]).await?;
-        apply(world, &folder.join("minimal.yaml"), &[]).await?;
-        converged(world, "minimal", 3, 3).await?;
-        world.kubectl(&["delete", "swp", "minimal"], None).await?;
-        apply(world, &folder.join("contiguous.yaml"), &[]).await?;
-        converged(world, "contiguous", 3, 3).await?;
+        apply(testbed, &folder.join("workers.yaml"), &[]).await?;
+        apply(testbed, &folder.join("minimal.yaml"), &[]).await?;
+        converged(testbed, "minimal", 3, 3).await?;
+        testbed.kubectl(&["delete", "swp", "minimal"], None).await?;
+        apply(testbed, &folder.join("contiguous.yaml"), &[]).await?;
+        converged(testbed, "contiguous", 3, 3).await?;
         for nth in 0..3 {
-            let map = world.api::<ConfigMap>().get(&format!("swarm-worker-blocks-{}", worker(nth))).await?;
+            let map = testbed.api::<ConfigMap>().get(&format!("swarm-worker-blocks-{}", worker(nth))).await?;
             let text = map.data.unwrap_or_default().remove("config.yml").unwrap_or_default();
             ensure!(text.matches("stream:north-").count() == 1, "{text}");
         }
         let labels = json!({"app": "encoder"});
         let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "e", "image": "e"}]}});
         let encoder = json!({"replicas": 2, "selector": {"matchLabels": labels}, "template": template});
-        world.create::<Deployment>(json!({"metadata": {"name": "encoder"}, "spec": encoder})).await?;
-        apply(world, &folder.join("deployment.yaml"), &[]).await?;
-        let status = is(world, "deployment", "Unknown", "Refreshing").await?;
+        testbed.create::<Deployment>(json!({"metadata": {"name": "encoder"}, "spec": encoder})).await?;
+        apply(testbed, &folder.join("deployment.yaml"), &[]).await?;
+        let status = is(testbed, "deployment", "Unknown", "Refreshing").await?;
         ensure!(status.workers.iter().all(|one| one.observed_version.is_none()), "{status:?}");
         let status = tokio::select! {
-            done = converged(world, "deployment", 2, 3) => done?,
-            failed = confirm(world, "encoder") => return failed,
+            done = converged(testbed, "deployment", 2, 3) => done?,
+            failed = confirm(testbed, "encoder") => return failed,
         };
         let reported = |one: &Value| one["observedVersion"] == one["desiredVersion"] && one["observedVersion"].is_i64();
         ensure!(serde_json::to_value(&status.workers)?.as_array().is_some_and(|all| all.iter().all(reported)));
@@ -254,24 +254,24 @@ fn the_samples_of_pools_converge() {
 /// ConfigMap.
 #[test]
 fn lists_of_their_own_survive_a_crash_at_each_write() {
-    use testkit::proxy::gate::When;
-    let cases = [When::Before, When::After].into_iter().flat_map(|when| (1..=8).map(move |nth| (nth, when)));
+    use testkit::proxy::gate::HoldPoint;
+    let cases = [HoldPoint::Before, HoldPoint::After].into_iter().flat_map(|when| (1..=8).map(move |nth| (nth, when)));
     let cases = cases.map(|(nth, when)| (format!("pool-maps-{nth}-{when:?}").to_lowercase(), (nth, when)));
-    testkit::world::stories(cases.collect(), async |world, (nth, when)| {
-        crate::pool_faults::workers(world, 3, json!({})).await?;
+    testkit::testbed::stories(cases.collect(), async |testbed, (nth, when)| {
+        crate::pool_faults::workers(testbed, 3, json!({})).await?;
         let output = json!({"configMap": JOBS, "layout": "PerWorker"});
-        pool(world, WORKERS, spec(json!({"output": output, "refresh": {"policy": "Restart", "maxUnavailable": 2}})))
+        pool(testbed, WORKERS, spec(json!({"output": output, "refresh": {"policy": "Restart", "maxUnavailable": 2}})))
             .await?;
-        converged(world, WORKERS, 3, 30).await?;
-        let mut held = world.proxy.hold(*nth, *when, |write| !write.is_on("leases") && !write.is_on("events"));
-        world.kubectl(&["scale", "sts", WORKERS, "--replicas=4"], None).await?;
+        converged(testbed, WORKERS, 3, 30).await?;
+        let mut held = testbed.proxy.hold(*nth, *when, |write| !write.is_on("leases") && !write.is_on("events"));
+        testbed.kubectl(&["scale", "sts", WORKERS, "--replicas=4"], None).await?;
         if held.reached().await.is_some() {
-            crate::crash::kill_at(world, held).await?;
+            crate::crash::kill_at(testbed, held).await?;
         }
-        converged(world, WORKERS, 4, 30).await?;
+        converged(testbed, WORKERS, 4, 30).await?;
         let mut jobs = Vec::new();
         for nth in 0..4 {
-            let map = world.api::<ConfigMap>().get(&format!("{JOBS}-{}", worker(nth))).await?;
+            let map = testbed.api::<ConfigMap>().get(&format!("{JOBS}-{}", worker(nth))).await?;
             let text = map.data.unwrap_or_default().remove("config.yml").unwrap_or_default();
             jobs.extend(text.split("stream:").skip(1).map(|rest| rest[..4].to_owned()));
         }

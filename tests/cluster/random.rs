@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use testkit::action::{action, deployment, with};
 use testkit::eye::Happening;
 use testkit::kstatus::is_over;
+use testkit::testbed::nodes::{Size, TestNodes};
+use testkit::testbed::rest::rest_clean;
+use testkit::testbed::workload::{Workload, settled};
+use testkit::testbed::{Testbed, story};
 use testkit::verdict::{node_of, pods_of};
-use testkit::world::nodes::{Nodes, Size};
-use testkit::world::rest::rest_clean;
-use testkit::world::workload::{Workload, settled};
-use testkit::world::{World, story};
 
 const SEED: u64 = 5;
 const SECONDS: u64 = 40;
@@ -36,10 +36,10 @@ fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// The world under test, and the changes made to it.
+/// The testbed under test, and the changes made to it.
 struct Turmoil<'a> {
-    world: &'a World,
-    nodes: Nodes,
+    testbed: &'a Testbed,
+    nodes: TestNodes,
     rng: Rng,
     cordoned: BTreeSet<String>,
     made: usize,
@@ -47,14 +47,14 @@ struct Turmoil<'a> {
 }
 
 impl<'a> Turmoil<'a> {
-    async fn begin(world: &'a World, seed: u64) -> Result<Self> {
-        let nodes = world.nodes(NODES, Size { pods: 6, ..Size::default() }).await?;
+    async fn begin(testbed: &'a Testbed, seed: u64) -> Result<Self> {
+        let nodes = testbed.nodes(NODES, Size { pods: 6, ..Size::default() }).await?;
         for (at, app) in APPS.into_iter().enumerate() {
             let replicas = 2 + at % 2;
             let workload = Workload::deployment(app, replicas).spec(nodes.terms()).label("part-of", "shop");
-            workload.budget(json!({"maxUnavailable": 1})).make(world).await?;
+            workload.budget(json!({"maxUnavailable": 1})).make(testbed).await?;
         }
-        Ok(Self { world, nodes, rng: Rng::with_seed(seed), cordoned: BTreeSet::new(), made: 0, log: Vec::new() })
+        Ok(Self { testbed, nodes, rng: Rng::with_seed(seed), cordoned: BTreeSet::new(), made: 0, log: Vec::new() })
     }
 
     fn app(&mut self) -> &'static str {
@@ -67,13 +67,13 @@ impl<'a> Turmoil<'a> {
 
     /// A pod of the app; it may be gone when it is named.
     fn pod(&mut self, app: &str) -> Option<String> {
-        let pods: Vec<String> = self.world.eye.look(|seen| pods_of(seen, app).map(|pod| pod.name_any()).collect());
+        let pods: Vec<String> = self.testbed.eye.look(|seen| pods_of(seen, app).map(|pod| pod.name_any()).collect());
         (!pods.is_empty()).then(|| pods[self.rng.usize(..pods.len())].clone())
     }
 
     /// A node with a pod of the app. A pod that is not scheduled yet has no node.
     fn source(&mut self, app: &str) -> Option<String> {
-        let pods: Vec<String> = self.world.eye.look(|seen| pods_of(seen, app).map(|pod| node_of(pod)).collect());
+        let pods: Vec<String> = self.testbed.eye.look(|seen| pods_of(seen, app).map(|pod| node_of(pod)).collect());
         let bound: Vec<String> = pods.into_iter().filter(|node| !node.is_empty()).collect();
         (!bound.is_empty()).then(|| bound[self.rng.usize(..bound.len())].clone())
     }
@@ -129,7 +129,7 @@ impl<'a> Turmoil<'a> {
         self.made += 1;
         let name = format!("act-{}", self.made);
         self.log.push(format!("{name}: {spec}"));
-        self.world.kubectl(&["create", "-f", "-"], Some(&action(&name, spec).to_string())).await.map(drop)
+        self.testbed.kubectl(&["create", "-f", "-"], Some(&action(&name, spec).to_string())).await.map(drop)
     }
 
     /// Changes something as another client.
@@ -140,11 +140,11 @@ impl<'a> Turmoil<'a> {
                 let replicas = 1 + self.rng.usize(..4);
                 self.log.push(format!("scale {app} to {replicas}"));
                 let count = format!("--replicas={replicas}");
-                self.world.kubectl(&["scale", "deployment", app, &count], None).await?;
+                self.testbed.kubectl(&["scale", "deployment", app, &count], None).await?;
             }
             3 => {
                 self.log.push(format!("roll out {app}"));
-                self.world.kubectl(&["rollout", "restart", "deployment", app], None).await?;
+                self.testbed.kubectl(&["rollout", "restart", "deployment", app], None).await?;
             }
             4 | 5 if self.cordoned.len() < 2 => {
                 self.log.push(format!("cordon {node}"));
@@ -160,12 +160,12 @@ impl<'a> Turmoil<'a> {
             7 | 8 => {
                 let Some(pod) = self.pod(app) else { return Ok(()) };
                 self.log.push(format!("delete pod {pod}"));
-                self.world.kubectl(&["delete", "pod", &pod, "--wait=false", "--ignore-not-found"], None).await?;
+                self.testbed.kubectl(&["delete", "pod", &pod, "--wait=false", "--ignore-not-found"], None).await?;
             }
             _ if self.made > 0 => {
                 let name = format!("act-{}", self.rng.usize(1..=self.made));
                 self.log.push(format!("abort {name}"));
-                self.world.patch_action(&name, json!({"spec": {"abort": true}})).await?;
+                self.testbed.patch_action(&name, json!({"spec": {"abort": true}})).await?;
             }
             _ => {}
         }
@@ -177,18 +177,19 @@ impl<'a> Turmoil<'a> {
         self.nodes.open_all().await?;
         let ended = |seen: &testkit::eye::Seen| seen.actions.values().all(|action| is_over(action)).then_some(());
         let open = || {
-            let seen = self.world.eye.now();
+            let seen = self.testbed.eye.now();
             let open = seen.actions.values().filter(|action| !is_over(action));
             open.map(|action| format!("{}: {}", action.name_any(), testkit::kstatus::message(action)))
                 .collect::<Vec<_>>()
         };
-        let over = self.world.eye.within(REST, "every action to end", ended).await;
+        let over = self.testbed.eye.within(REST, "every action to end", ended).await;
         ensure!(over.is_ok(), "these have not ended: {}", open().join("\n"));
         for app in APPS {
-            let asked = self.world.eye.look(|seen| seen.deployments[app].spec.as_ref().and_then(|spec| spec.replicas));
-            settled(self.world, app, usize::try_from(asked.unwrap_or(1))?).await?;
+            let asked =
+                self.testbed.eye.look(|seen| seen.deployments[app].spec.as_ref().and_then(|spec| spec.replicas));
+            settled(self.testbed, app, usize::try_from(asked.unwrap_or(1))?).await?;
         }
-        rest_clean(self.world).await?;
+        rest_clean(self.testbed).await?;
         let (evicted, named) = (self.evicted(), self.named());
         let strangers: Vec<&String> = evicted.difference(&named).collect();
         ensure!(strangers.is_empty(), "evicted, and named by no action: {strangers:?}");
@@ -198,14 +199,14 @@ impl<'a> Turmoil<'a> {
 
     /// Pods that the operator evicted.
     fn evicted(&self) -> BTreeSet<String> {
-        let writes = self.world.proxy.writes();
+        let writes = self.testbed.proxy.writes();
         let evictions = writes.iter().filter(|write| write.is_on("pods/eviction"));
         evictions.filter_map(|write| write.target.split('/').nth(1).map(str::to_owned)).collect()
     }
 
     /// Old pods that any action ever had in its status.
     fn named(&self) -> BTreeSet<String> {
-        let seen = self.world.eye.now();
+        let seen = self.testbed.eye.now();
         let actions = seen.history.iter().filter_map(|happening| match happening {
             Happening::Action(action) => action.status.as_ref(),
             _ => None,
@@ -217,10 +218,10 @@ impl<'a> Turmoil<'a> {
 
 #[test]
 fn random_actions_against_random_changes() {
-    story("random", async |world| {
+    story("random", async |testbed| {
         let seed = from_environment("GANGLION_RANDOM_SEED", SEED);
         let limit = Duration::from_secs(from_environment("GANGLION_RANDOM_SECONDS", SECONDS));
-        let mut turmoil = Turmoil::begin(world, seed).await?;
+        let mut turmoil = Turmoil::begin(testbed, seed).await?;
         let begun = Instant::now();
         while begun.elapsed() < limit {
             if turmoil.rng.u8(..3) > 0 {

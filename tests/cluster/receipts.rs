@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::action::{action, create_on, move_pod, with};
 use testkit::eye::Seen;
 use testkit::kstatus::{Kstatus, kstatus, message};
-use testkit::world::{World, story};
+use testkit::testbed::{Testbed, story};
 
 use crate::scenes::{Scene, quota};
 
@@ -19,51 +19,51 @@ fn once(name: &str, spec: Value) -> Value {
     action(name, with(spec, json!({"runPolicy": "Once"})))
 }
 
-async fn apply(world: &World, manifest: &str) -> anyhow::Result<String> {
-    world.kubectl(&["apply", "-f", "-"], Some(manifest)).await
+async fn apply(testbed: &Testbed, manifest: &str) -> anyhow::Result<String> {
+    testbed.kubectl(&["apply", "-f", "-"], Some(manifest)).await
 }
 
-async fn delete(world: &World, name: &str) -> anyhow::Result<()> {
-    world.kubectl(&["delete", "wa", name], None).await?;
-    world.eye.until("the action to be gone", |seen: &Seen| (!seen.actions.contains_key(name)).then_some(())).await
+async fn delete(testbed: &Testbed, name: &str) -> anyhow::Result<()> {
+    testbed.kubectl(&["delete", "wa", name], None).await?;
+    testbed.eye.until("the action to be gone", |seen: &Seen| (!seen.actions.contains_key(name)).then_some(())).await
 }
 
 #[test]
 fn applied_again_it_has_no_second_effect() {
-    story("receipt", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
+    story("receipt", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
         let node = scene.free(0);
         let manifest = once("more", create_on("web", &node)).to_string();
-        apply(world, &manifest).await?;
-        world.ends("more", DONE).await?;
-        scene.grown(world, &[&node]).await?;
+        apply(testbed, &manifest).await?;
+        testbed.ends("more", DONE).await?;
+        scene.grown(testbed, &[&node]).await?;
 
-        let output = apply(world, &manifest).await?;
+        let output = apply(testbed, &manifest).await?;
         ensure!(output.contains("unchanged"), "{output}");
-        delete(world, "more").await?;
-        apply(world, &manifest).await?;
-        let twin = world.ends("more", AGAIN).await?;
+        delete(testbed, "more").await?;
+        apply(testbed, &manifest).await?;
+        let twin = testbed.ends("more", AGAIN).await?;
         ensure!(kstatus(&twin) == Kstatus::Current, "{:?}", kstatus(&twin));
         ensure!(message(&twin).starts_with("nothing was done now: it ran on "), "{}", message(&twin));
         ensure!(message(&twin).contains("WorkloadActionReceipt"), "no advice: {}", message(&twin));
-        world.kubectl(&["replace", "--force", "-f", "-"], Some(&manifest)).await?;
-        world.ends("more", AGAIN).await?;
-        scene.grown(world, &[&node]).await.map(drop)
+        testbed.kubectl(&["replace", "--force", "-f", "-"], Some(&manifest)).await?;
+        testbed.ends("more", AGAIN).await?;
+        scene.grown(testbed, &[&node]).await.map(drop)
     });
 }
 
 #[test]
 fn pruned_and_restored_it_has_no_second_effect() {
-    story("receipt-prune", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
+    story("receipt-prune", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
         // Restored by Velero, including its status.
         let mut manifest = action("go", move_pod(&pod, &node));
         manifest["metadata"]["labels"] = json!({"part-of": "shop", "velero.io/restore-name": "night"});
-        apply(world, &manifest.to_string()).await?;
-        world.ends("go", DONE).await?;
+        apply(testbed, &manifest.to_string()).await?;
+        testbed.ends("go", DONE).await?;
         // A backup contains the whole object, including its status.
-        let backup = world.kubectl(&["get", "wa", "go", "-o", "yaml"], None).await?;
+        let backup = testbed.kubectl(&["get", "wa", "go", "-o", "yaml"], None).await?;
         let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rest", "labels": {"part-of": "shop"}}});
         let prune = [
             "apply",
@@ -74,9 +74,9 @@ fn pruned_and_restored_it_has_no_second_effect() {
             "part-of=shop",
             "--prune-allowlist=ganglion.dev/v1alpha1/WorkloadAction",
         ];
-        let output = world.kubectl(&prune, Some(&other.to_string())).await?;
+        let output = testbed.kubectl(&prune, Some(&other.to_string())).await?;
         ensure!(output.contains("pruned"), "{output}");
-        world
+        testbed
             .eye
             .until("the action to be gone", |seen: &Seen| (!seen.actions.contains_key("go")).then_some(()))
             .await?;
@@ -84,16 +84,16 @@ fn pruned_and_restored_it_has_no_second_effect() {
             .lines()
             .filter(|line| !line.starts_with("  uid:") && !line.starts_with("  resourceVersion:"))
             .collect();
-        world.kubectl(&["create", "-f", "-"], Some(&restored.join("\n"))).await?;
-        world.ends("go", AGAIN).await?;
-        scene.moved(world, &[&pod], &[&node]).await.map(drop)
+        testbed.kubectl(&["create", "-f", "-"], Some(&restored.join("\n"))).await?;
+        testbed.ends("go", AGAIN).await?;
+        scene.moved(testbed, &[&pod], &[&node]).await.map(drop)
     });
 }
 
 #[test]
 fn by_default_it_runs_for_each_object_that_a_person_made_and_once_for_a_tool() {
-    story("receipt-auto", async |world| {
-        let scene = Scene::guarded(world, "web", 2).await?;
+    story("receipt-auto", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 2).await?;
         let node = scene.free(0);
         let by_hand = action("hand", create_on("web", &node)).to_string();
         let mut marked = action("marked", create_on("web", &node));
@@ -103,80 +103,80 @@ fn by_default_it_runs_for_each_object_that_a_person_made_and_once_for_a_tool() {
         let as_tool = ["apply", "--server-side", "--field-manager=argocd-controller", "-f", "-"];
         let rounds = [DONE, AGAIN];
         for second in rounds {
-            apply(world, &by_hand).await?;
-            world.ends("hand", DONE).await?;
-            delete(world, "hand").await?;
-            apply(world, &marked.to_string()).await?;
-            world.ends("marked", second).await?;
-            delete(world, "marked").await?;
-            world.kubectl(&as_tool, Some(&by_tool)).await?;
-            world.ends("tool", second).await?;
-            delete(world, "tool").await?;
+            apply(testbed, &by_hand).await?;
+            testbed.ends("hand", DONE).await?;
+            delete(testbed, "hand").await?;
+            apply(testbed, &marked.to_string()).await?;
+            testbed.ends("marked", second).await?;
+            delete(testbed, "marked").await?;
+            testbed.kubectl(&as_tool, Some(&by_tool)).await?;
+            testbed.ends("tool", second).await?;
+            delete(testbed, "tool").await?;
         }
-        scene.grown(world, &[&node, &node, &node, &node]).await.map(drop)
+        scene.grown(testbed, &[&node, &node, &node, &node]).await.map(drop)
     });
 }
 
 #[test]
 fn without_its_receipt_it_runs_once_more() {
-    story("receipt-gone", async |world| {
-        let scene = Scene::guarded(world, "web", 2).await?;
+    story("receipt-gone", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 2).await?;
         let node = scene.free(0);
         let manifest = once("more", create_on("web", &node)).to_string();
-        apply(world, &manifest).await?;
-        let done = world.ends("more", DONE).await?;
+        apply(testbed, &manifest).await?;
+        let done = testbed.ends("more", DONE).await?;
         let receipt = done.status.as_ref().and_then(|status| status.receipt.clone()).unwrap_or_default();
-        delete(world, "more").await?;
-        world.api::<WorkloadActionReceipt>().delete(&receipt, &DeleteParams::default()).await?;
-        apply(world, &manifest).await?;
-        world.ends("more", DONE).await?;
-        scene.grown(world, &[&node, &node]).await.map(drop)
+        delete(testbed, "more").await?;
+        testbed.api::<WorkloadActionReceipt>().delete(&receipt, &DeleteParams::default()).await?;
+        apply(testbed, &manifest).await?;
+        testbed.ends("more", DONE).await?;
+        scene.grown(testbed, &[&node, &node]).await.map(drop)
     });
 }
 
 #[test]
 fn once_per_object_runs_for_each_object() {
-    story("receipt-object", async |world| {
-        let scene = Scene::guarded(world, "web", 2).await?;
+    story("receipt-object", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 2).await?;
         let node = scene.free(0);
         let manifest = action("more", with(create_on("web", &node), json!({"runPolicy": "OncePerObject"}))).to_string();
         for _ in 0..2 {
-            apply(world, &manifest).await?;
-            world.ends("more", DONE).await?;
-            delete(world, "more").await?;
+            apply(testbed, &manifest).await?;
+            testbed.ends("more", DONE).await?;
+            delete(testbed, "more").await?;
         }
-        scene.grown(world, &[&node, &node]).await.map(drop)
+        scene.grown(testbed, &[&node, &node]).await.map(drop)
     });
 }
 
 #[test]
 fn another_spec_under_the_same_name_is_another_action() {
-    story("receipt-other", async |world| {
-        let scene = Scene::guarded(world, "web", 2).await?;
+    story("receipt-other", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 2).await?;
         let nodes = [scene.free(0), scene.free(1)];
         for node in &nodes {
-            apply(world, &action("more", create_on("web", node)).to_string()).await?;
-            world.ends("more", DONE).await?;
-            delete(world, "more").await?;
+            apply(testbed, &action("more", create_on("web", node)).to_string()).await?;
+            testbed.ends("more", DONE).await?;
+            delete(testbed, "more").await?;
         }
-        scene.grown(world, &[&nodes[0], &nodes[1]]).await.map(drop)
+        scene.grown(testbed, &[&nodes[0], &nodes[1]]).await.map(drop)
     });
 }
 
 #[test]
 fn what_was_rolled_back_may_be_tried_again() {
-    story("receipt-undone", async |world| {
-        let scene = Scene::guarded(world, "web", 2).await?;
-        quota(world, 2).await?;
+    story("receipt-undone", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 2).await?;
+        quota(testbed, 2).await?;
         let node = scene.free(0);
         let manifest = action("more", create_on("web", &node)).to_string();
-        apply(world, &manifest).await?;
-        world.ends("more", ("False", "PodRefused")).await?;
-        scene.untouched(world).await?;
-        world.kubectl(&["delete", "quota", "full"], None).await?;
-        delete(world, "more").await?;
-        apply(world, &manifest).await?;
-        world.ends("more", DONE).await?;
-        scene.grown(world, &[&node]).await.map(drop)
+        apply(testbed, &manifest).await?;
+        testbed.ends("more", ("False", "PodRefused")).await?;
+        scene.untouched(testbed).await?;
+        testbed.kubectl(&["delete", "quota", "full"], None).await?;
+        delete(testbed, "more").await?;
+        apply(testbed, &manifest).await?;
+        testbed.ends("more", DONE).await?;
+        scene.grown(testbed, &[&node]).await.map(drop)
     });
 }

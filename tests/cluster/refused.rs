@@ -3,12 +3,12 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testkit::action::{action, create_on, delete_pod, deployment, move_pod, with};
-use testkit::world::{World, story};
+use testkit::testbed::{Testbed, story};
 use testkit::wrong_loops::{WrongLoop, wrong_loops};
 
 /// Message of the rejection of this action; an error if it is accepted.
-async fn refusal(world: &World, name: &str, spec: Value) -> Result<String> {
-    let output = world.kubectl(&["apply", "-f", "-"], Some(&action(name, spec.clone()).to_string())).await;
+async fn refusal(testbed: &Testbed, name: &str, spec: Value) -> Result<String> {
+    let output = testbed.kubectl(&["apply", "-f", "-"], Some(&action(name, spec.clone()).to_string())).await;
     match output {
         Ok(output) => anyhow::bail!("{name} was accepted ({output}): {spec}"),
         Err(error) => Ok(format!("{error:#}")),
@@ -104,10 +104,10 @@ fn wrong() -> Vec<(&'static str, Value, &'static str)> {
 
 #[test]
 fn kubectl_apply_refuses_what_is_wrong_and_says_what_is_right() {
-    story("refused", async |world| {
+    story("refused", async |testbed| {
         let mut bad = Vec::new();
         for (name, spec, words) in wrong() {
-            match refusal(world, name, spec).await {
+            match refusal(testbed, name, spec).await {
                 Ok(output) if output.contains(words) => {}
                 Ok(output) => bad.push(format!("{name}: no word of {words:?} in: {output}")),
                 Err(error) => bad.push(format!("{error:#}")),
@@ -120,13 +120,13 @@ fn kubectl_apply_refuses_what_is_wrong_and_says_what_is_right() {
 
 #[test]
 fn a_refused_loop_says_what_is_wrong_with_it() {
-    story("refused-loops", async |world| {
+    story("refused-loops", async |testbed| {
         let mut bad = Vec::new();
         for WrongLoop { name, spec, path, message } in wrong_loops() {
             let manifest = json!({
                 "apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop", "metadata": {"name": name}, "spec": spec,
             });
-            let applied = world.kubectl(&["apply", "--server-side", "-f", "-"], Some(&manifest.to_string())).await;
+            let applied = testbed.kubectl(&["apply", "--server-side", "-f", "-"], Some(&manifest.to_string())).await;
             let expected = format!("The ClosedLoop \"{name}\" is invalid: {path}: Invalid value: {message}");
             match applied {
                 Ok(output) => bad.push(format!("{name} was accepted: {output}")),
@@ -141,12 +141,12 @@ fn a_refused_loop_says_what_is_wrong_with_it() {
 
 #[test]
 fn what_makes_an_action_this_action_is_immutable() {
-    story("immutable", async |world| {
+    story("immutable", async |testbed| {
         let whole = with(
             create_on("nobody", "node-0"),
             json!({"mode": "Plan", "notAfter": "2030-01-01T00:00:00Z", "suspend": true}),
         );
-        world.act("fixed", whole.clone()).await?;
+        testbed.act("fixed", whole.clone()).await?;
         let mut bad = Vec::new();
         for (change, words) in [
             (create_on("somebody", "node-0"), "create is immutable; make a new WorkloadAction"),
@@ -160,7 +160,7 @@ fn what_makes_an_action_this_action_is_immutable() {
             (json!({"notAfter": "2031-01-01T00:00:00Z"}), "notAfter is immutable; make a new WorkloadAction"),
             (json!({"notify": [{"url": "http://example.com/"}]}), "notify is immutable; make a new WorkloadAction"),
         ] {
-            match refusal(world, "fixed", with(whole.clone(), change.clone())).await {
+            match refusal(testbed, "fixed", with(whole.clone(), change.clone())).await {
                 Ok(output) if output.contains(words) => {}
                 Ok(output) => bad.push(format!("{change}: no word of {words:?} in: {output}")),
                 Err(error) => bad.push(format!("{error:#}")),
@@ -168,7 +168,7 @@ fn what_makes_an_action_this_action_is_immutable() {
         }
         let free =
             json!({"suspend": false, "abort": true, "timeouts": {"readySeconds": 7}, "ttlSecondsAfterFinished": 86400});
-        world.kubectl(&["apply", "-f", "-"], Some(&action("fixed", with(whole, free)).to_string())).await?;
+        testbed.kubectl(&["apply", "-f", "-"], Some(&action("fixed", with(whole, free)).to_string())).await?;
         ensure!(bad.is_empty(), "{}", bad.join("\n"));
         Ok(())
     });
@@ -176,12 +176,12 @@ fn what_makes_an_action_this_action_is_immutable() {
 
 #[test]
 fn every_field_is_explained() {
-    story("explain", async |world| {
-        let output = world.kubectl(&["explain", "workloadaction.spec", "--recursive"], None).await?;
+    story("explain", async |testbed| {
+        let output = testbed.kubectl(&["explain", "workloadaction.spec", "--recursive"], None).await?;
         for field in ["moveApplication", "stableSeconds", "onReplicaOwner", "drainSeconds", "ttlSecondsAfterFinished"] {
             ensure!(output.contains(field), "{field} is not in:\n{output}");
         }
-        let output = world.kubectl(&["explain", "workloadaction.spec.timeouts.drainSeconds"], None).await?;
+        let output = testbed.kubectl(&["explain", "workloadaction.spec.timeouts.drainSeconds"], None).await?;
         ensure!(output.contains("Seconds") && output.contains("Default: 300"), "{output}");
         Ok(())
     });

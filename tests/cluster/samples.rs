@@ -10,10 +10,10 @@ use kube::ResourceExt;
 use serde_json::json;
 use testkit::kstatus::{message, ready};
 use testkit::plane::install::LOOPS;
+use testkit::testbed::loops::{push, travelled, until};
+use testkit::testbed::workload::settled;
+use testkit::testbed::{Testbed, stories, story};
 use testkit::verdict::node_of;
-use testkit::world::loops::{push, travelled, until};
-use testkit::world::workload::settled;
-use testkit::world::{World, stories, story};
 
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("samples")
@@ -28,19 +28,19 @@ fn files(below: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Applies a sample in the namespace of the world.
-pub async fn apply(world: &World, file: &Path, more: &[&str]) -> Result<String> {
-    // The sample's own namespace, if any, is replaced by the world's.
+/// Applies a sample in the namespace of the testbed.
+pub async fn apply(testbed: &Testbed, file: &Path, more: &[&str]) -> Result<String> {
+    // The sample's own namespace, if any, is replaced by the testbed's.
     let text = std::fs::read_to_string(file)?;
     let text: Vec<&str> = text.lines().filter(|line| !line.starts_with("  namespace:")).collect();
     let mut args = vec!["apply", "-f", "-"];
     args.extend(more);
-    world.kubectl(&args, Some(&text.join("\n"))).await
+    testbed.kubectl(&args, Some(&text.join("\n"))).await
 }
 
 #[test]
 fn every_sample_is_accepted() {
-    story("samples", async |world| {
+    story("samples", async |testbed| {
         for kind in [
             "workloadaction",
             "workloadactionreceipt",
@@ -54,7 +54,7 @@ fn every_sample_is_accepted() {
             "placementpolicy",
         ] {
             for file in files(kind)? {
-                apply(world, &file, &["--dry-run=server", "--validate=strict"]).await?;
+                apply(testbed, &file, &["--dry-run=server", "--validate=strict"]).await?;
             }
         }
         Ok(())
@@ -65,28 +65,28 @@ fn every_sample_is_accepted() {
 const NAMED: [&str; 2] = ["web-7d4b9c6f5d-x2x9k", "web-7d4b9c6f5d-m4q8t"];
 
 /// Creates the workload of the samples as its comment describes.
-async fn workload(world: &World) -> Result<()> {
-    apply(world, &root().join("workload.yaml"), &[]).await?;
-    world.kubectl(&["scale", "deployment", "web", "--replicas=3"], None).await?;
-    settled(world, "web", 3).await
+async fn workload(testbed: &Testbed) -> Result<()> {
+    apply(testbed, &root().join("workload.yaml"), &[]).await?;
+    testbed.kubectl(&["scale", "deployment", "web", "--replicas=3"], None).await?;
+    settled(testbed, "web", 3).await
 }
 
 /// Applies a sample beside the workload of samples/workload.yaml. Returns its action when it has ended.
-async fn runs(world: &World, name: &str) -> Result<Arc<WorkloadAction>> {
-    workload(world).await?;
+async fn runs(testbed: &Testbed, name: &str) -> Result<Arc<WorkloadAction>> {
+    workload(testbed).await?;
     // A pod that is not already on the node to which a sample moves it.
-    let seen = world.eye.now();
+    let seen = testbed.eye.now();
     let pods = seen.pods.values();
     let first = pods.clone().find(|pod| node_of(pod) != "node-5").context("every replica is on node-5")?;
     let second = pods.into_iter().find(|pod| node_of(pod) != node_of(first)).context("all replicas are on one node")?;
     let text = std::fs::read_to_string(root().join("workloadaction").join(format!("{name}.yaml")))?;
-    world
+    testbed
         .kubectl(
             &["apply", "-f", "-"],
             Some(&text.replace(NAMED[0], &first.name_any()).replace(NAMED[1], &second.name_any())),
         )
         .await?;
-    world.over(name).await
+    testbed.over(name).await
 }
 
 /// Samples whose places exist regardless of other stories on the plane.
@@ -106,8 +106,8 @@ fn samples_of_supported_actions_run() {
         "plan",
     ];
     let cases = names.map(|name| (format!("sample-{name}"), name));
-    stories(cases.into(), async |world, name| {
-        let action = runs(world, name).await?;
+    stories(cases.into(), async |testbed, name| {
+        let action = runs(testbed, name).await?;
         let (ready, words) = (ready(&action), message(&action));
         ensure!(ready.is_some_and(|(status, _)| status == "True"), "{ready:?} {words}");
         Ok(())
@@ -117,13 +117,13 @@ fn samples_of_supported_actions_run() {
 /// One command starts green.
 #[test]
 fn the_folder_of_loops_is_ready_within_a_minute() {
-    story("samples-green", async |world| {
+    story("samples-green", async |testbed| {
         // The folder contains the operator's binding, too.
-        world.kubectl(&["delete", "rolebinding", LOOPS], None).await?;
+        testbed.kubectl(&["delete", "rolebinding", LOOPS], None).await?;
         let folder = root().join("closedloop").display().to_string();
-        world.kubectl(&["apply", "-f", &folder], None).await?;
+        testbed.kubectl(&["apply", "-f", &folder], None).await?;
         let ready = ["wait", "loop", "--all", "--for=condition=Ready", "--timeout=60s"];
-        world.kubectl(&ready, None).await.map(drop)
+        testbed.kubectl(&ready, None).await.map(drop)
     });
 }
 
@@ -142,14 +142,14 @@ fn samples_of_loops_act() {
         ("weighted", json!({"latency": "0.9", "cost": "1"}), "React to latency", "request 150m"),
     ];
     let cases = cases.map(|(name, values, said, after)| (format!("sample-{name}"), (name, values, said, after)));
-    stories(cases.into(), async |world, (name, values, said, after)| {
-        workload(world).await?;
-        apply(world, &root().join("closedloop/accounts.yaml"), &[]).await?;
-        apply(world, &root().join("closedloop/push").join(format!("{name}.yaml")), &[]).await?;
-        until::<Execution, _>(world, name, "the loop's Execution to be there", |execution| execution.status?.seq)
+    stories(cases.into(), async |testbed, (name, values, said, after)| {
+        workload(testbed).await?;
+        apply(testbed, &root().join("closedloop/accounts.yaml"), &[]).await?;
+        apply(testbed, &root().join("closedloop/push").join(format!("{name}.yaml")), &[]).await?;
+        until::<Execution, _>(testbed, name, "the loop's Execution to be there", |execution| execution.status?.seq)
             .await?;
-        let time = push(world, name, values.clone()).await?;
-        let (_, message, execution) = travelled(world, name, time).await?;
+        let time = push(testbed, name, values.clone()).await?;
+        let (_, message, execution) = travelled(testbed, name, time).await?;
         let status = execution.context("it did not act")?.status.unwrap_or_default();
         let done = status.state == Some(ExecutionState::Done);
         let what = status.after.clone().unwrap_or_default();

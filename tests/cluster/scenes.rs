@@ -3,10 +3,10 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 use testkit::plane::NODES;
+use testkit::testbed::Testbed;
+use testkit::testbed::rest::app_clean;
+use testkit::testbed::workload::{Workload, settled};
 use testkit::verdict::{Story, Verdict};
-use testkit::world::World;
-use testkit::world::rest::app_clean;
-use testkit::world::workload::{Workload, settled};
 
 /// A workload that is at rest when the scene begins.
 pub struct Scene {
@@ -17,19 +17,19 @@ pub struct Scene {
 
 impl Scene {
     /// Creates the workload; the scene begins when all its replicas are Ready.
-    pub async fn set(world: &World, app: &str, replicas: usize, workload: Workload) -> Result<Self> {
-        workload.make(world).await?;
-        Ok(Self { app: app.to_owned(), replicas, tale: Story::begin(&world.eye, app) })
+    pub async fn set(testbed: &Testbed, app: &str, replicas: usize, workload: Workload) -> Result<Self> {
+        workload.make(testbed).await?;
+        Ok(Self { app: app.to_owned(), replicas, tale: Story::begin(&testbed.eye, app) })
     }
 
     /// A Deployment with a budget that allows no disruption.
-    pub async fn guarded(world: &World, app: &str, replicas: usize) -> Result<Self> {
-        Self::set(world, app, replicas, Workload::deployment(app, replicas).guarded()).await
+    pub async fn guarded(testbed: &Testbed, app: &str, replicas: usize) -> Result<Self> {
+        Self::set(testbed, app, replicas, Workload::deployment(app, replicas).guarded()).await
     }
 
     /// The same scene, with its history starting now.
-    pub fn again(&self, world: &World) -> Self {
-        Self { app: self.app.clone(), replicas: self.replicas, tale: Story::begin(&world.eye, &self.app) }
+    pub fn again(&self, testbed: &Testbed) -> Self {
+        Self { app: self.app.clone(), replicas: self.replicas, tale: Story::begin(&testbed.eye, &self.app) }
     }
 
     /// Name and node of one of the first pods.
@@ -47,8 +47,8 @@ impl Scene {
 
     /// Checks that exactly these replicas were removed, that exactly as many started on these nodes, that the
     /// workload's own object is unchanged, and that no replica was missing at any time.
-    pub async fn moved(&self, world: &World, victims: &[&str], nodes: &[&str]) -> Result<Verdict> {
-        let verdict = self.at_rest(world, self.replicas).await?;
+    pub async fn moved(&self, testbed: &Testbed, victims: &[&str], nodes: &[&str]) -> Result<Verdict> {
+        let verdict = self.at_rest(testbed, self.replicas).await?;
         exact(&verdict, victims, nodes)?;
         let still = [i32::try_from(self.replicas)?];
         ensure!(verdict.lowest_ready >= self.replicas, "only {} Ready at some time: {verdict:?}", verdict.lowest_ready);
@@ -57,8 +57,8 @@ impl Scene {
     }
 
     /// Checks that this number of replicas started on these nodes, and that none was removed.
-    pub async fn grown(&self, world: &World, nodes: &[&str]) -> Result<Verdict> {
-        let verdict = self.at_rest(world, self.replicas + nodes.len()).await?;
+    pub async fn grown(&self, testbed: &Testbed, nodes: &[&str]) -> Result<Verdict> {
+        let verdict = self.at_rest(testbed, self.replicas + nodes.len()).await?;
         exact(&verdict, &[], nodes)?;
         ensure!(verdict.lowest_ready >= self.replicas, "only {} Ready at some time: {verdict:?}", verdict.lowest_ready);
         let steps: Vec<i32> =
@@ -68,9 +68,9 @@ impl Scene {
     }
 
     /// Checks that exactly these replicas were removed, and that none started.
-    pub async fn shrunk(&self, world: &World, victims: &[&str]) -> Result<Verdict> {
+    pub async fn shrunk(&self, testbed: &Testbed, victims: &[&str]) -> Result<Verdict> {
         let left = self.replicas - victims.len();
-        let verdict = self.at_rest(world, left).await?;
+        let verdict = self.at_rest(testbed, left).await?;
         exact(&verdict, victims, &[])?;
         ensure!(verdict.lowest_ready >= left, "only {} Ready at some time: {verdict:?}", verdict.lowest_ready);
         let steps: Vec<i32> = (left..=self.replicas).rev().map(|n| i32::try_from(n).unwrap_or(-1)).collect();
@@ -79,15 +79,15 @@ impl Scene {
     }
 
     /// Checks that all original replicas still exist, and that none was missing at any time.
-    pub async fn untouched(&self, world: &World) -> Result<Verdict> {
-        self.moved(world, &[], &[]).await
+    pub async fn untouched(&self, testbed: &Testbed) -> Result<Verdict> {
+        self.moved(testbed, &[], &[]).await
     }
 
     /// Verdict, once the workload has this number of replicas, all Ready, and nothing of the operator is left.
-    pub async fn at_rest(&self, world: &World, replicas: usize) -> Result<Verdict> {
-        app_clean(world, &self.app).await?;
-        settled(world, &self.app, replicas).await?;
-        Ok(self.tale.verdict(&world.eye))
+    pub async fn at_rest(&self, testbed: &Testbed, replicas: usize) -> Result<Verdict> {
+        app_clean(testbed, &self.app).await?;
+        settled(testbed, &self.app, replicas).await?;
+        Ok(self.tale.verdict(&testbed.eye))
     }
 }
 
@@ -106,18 +106,18 @@ fn exact(verdict: &Verdict, victims: &[&str], nodes: &[&str]) -> Result<()> {
 }
 
 /// Creates a quota named `full` for this number of pods, and waits until it is enforced.
-pub async fn quota(world: &World, pods: usize) -> Result<()> {
+pub async fn quota(testbed: &Testbed, pods: usize) -> Result<()> {
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"},
         "spec": {"hard": {"pods": pods.to_string()}},
     });
-    world.kubectl(&["apply", "-f", "-"], Some(&quota.to_string())).await?;
+    testbed.kubectl(&["apply", "-f", "-"], Some(&quota.to_string())).await?;
     let counted = format!("--for=jsonpath={{.status.hard.pods}}={pods}");
-    world.kubectl(&["wait", &counted, "quota/full", "--timeout=20s"], None).await.map(drop)
+    testbed.kubectl(&["wait", &counted, "quota/full", "--timeout=20s"], None).await.map(drop)
 }
 
 /// Waits until the quota's controller has counted this number of pods; it observes the end of a pod later than the eye.
-pub async fn quota_counts(world: &World, pods: usize) -> Result<()> {
+pub async fn quota_counts(testbed: &Testbed, pods: usize) -> Result<()> {
     let counted = format!("--for=jsonpath={{.status.used.pods}}={pods}");
-    world.kubectl(&["wait", &counted, "quota/full", "--timeout=60s"], None).await.map(drop)
+    testbed.kubectl(&["wait", &counted, "quota/full", "--timeout=60s"], None).await.map(drop)
 }

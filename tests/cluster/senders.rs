@@ -15,8 +15,8 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tempfile::TempDir;
 use testkit::plane::kubeconfig;
-use testkit::world::World;
-use testkit::world::loops::{demo, loop_story, make, put, until};
+use testkit::testbed::Testbed;
+use testkit::testbed::loops::{demo, loop_story, make, put, until};
 use tokio::process::Command;
 
 /// Account of samples/sender.yaml, and the loop to which it may push.
@@ -34,36 +34,36 @@ struct Scene {
 }
 
 /// Creates the loop of the demo under the sample's name, another loop, and the sender.
-async fn scene(world: &World) -> Result<Scene> {
+async fn scene(testbed: &Testbed) -> Result<Scene> {
     let mut spec = demo();
     spec["trace"] = json!("EverySample");
-    make(world, LOOP, spec).await?;
-    put(world, "other", demo()).await?;
-    until::<Monitoring, _>(world, "other", "the other loop's Monitoring", Some).await?;
-    sender(world).await
+    make(testbed, LOOP, spec).await?;
+    put(testbed, "other", demo()).await?;
+    until::<Monitoring, _>(testbed, "other", "the other loop's Monitoring", Some).await?;
+    sender(testbed).await
 }
 
 /// Applies a sample unchanged except for the namespace.
-async fn apply(world: &World, name: &str) -> Result<()> {
-    let manifest = sample(name)?.replace("namespace: default", &format!("namespace: {}", world.ns));
-    world.kubectl(&["apply", "-f", "-"], Some(&manifest)).await.map(drop)
+async fn apply(testbed: &Testbed, name: &str) -> Result<()> {
+    let manifest = sample(name)?.replace("namespace: default", &format!("namespace: {}", testbed.ns));
+    testbed.kubectl(&["apply", "-f", "-"], Some(&manifest)).await.map(drop)
 }
 
 /// The sender of the sample, with its kubeconfig.
-async fn sender(world: &World) -> Result<Scene> {
-    apply(world, "sender.yaml").await?;
-    let token = world.token(SENDER).await?;
-    Ok(Scene { kubeconfig: kubeconfig::direct(&world.plane.cluster.config, &token), token })
+async fn sender(testbed: &Testbed) -> Result<Scene> {
+    apply(testbed, "sender.yaml").await?;
+    let token = testbed.token(SENDER).await?;
+    Ok(Scene { kubeconfig: kubeconfig::direct(&testbed.plane.cluster.config, &token), token })
 }
 
-/// Runs `ganglion push` in the world's namespace. Returns whether it succeeded, and its output.
-async fn push(world: &World, kubeconfig: &str, args: &[&str], stdin: &str) -> Result<(bool, String)> {
-    world.ganglion_as(kubeconfig, &[&["push"], args].concat(), stdin).await
+/// Runs `ganglion push` in the testbed's namespace. Returns whether it succeeded, and its output.
+async fn push(testbed: &Testbed, kubeconfig: &str, args: &[&str], stdin: &str) -> Result<(bool, String)> {
+    testbed.ganglion_as(kubeconfig, &[&["push"], args].concat(), stdin).await
 }
 
 /// Waits until the loop has decided about a sample with these values. Returns its message.
-async fn decided(world: &World, wanted: &[(&str, &str)]) -> Result<String> {
-    let tag = until::<Monitoring, _>(world, LOOP, &format!("a sample with {wanted:?}"), |one| {
+async fn decided(testbed: &Testbed, wanted: &[(&str, &str)]) -> Result<String> {
+    let tag = until::<Monitoring, _>(testbed, LOOP, &format!("a sample with {wanted:?}"), |one| {
         let status = one.status?;
         let has = |(metric, value): &(&str, &str)| {
             status.values.iter().any(|reading| reading.metric == *metric && reading.value.as_str() == *value)
@@ -71,7 +71,7 @@ async fn decided(world: &World, wanted: &[(&str, &str)]) -> Result<String> {
         wanted.iter().all(has).then_some(status.tag?)
     })
     .await?;
-    until::<Decision, _>(world, LOOP, "the sample to be decided about", |one| {
+    until::<Decision, _>(testbed, LOOP, "the sample to be decided about", |one| {
         let status = one.status?;
         (status.tag? == tag).then_some(status.message?)
     })
@@ -80,18 +80,18 @@ async fn decided(world: &World, wanted: &[(&str, &str)]) -> Result<String> {
 
 /// Pushes a sample from the future, then a valid one, after which the status reports the rejection. Repeats if the
 /// second arrived before the first was processed.
-async fn a_sample_from_the_future(world: &World, scene: &Scene) -> Result<()> {
+async fn a_sample_from_the_future(testbed: &Testbed, scene: &Scene) -> Result<()> {
     const TRIES: u64 = 10;
     let mut refused = None;
     for pause in (1..=TRIES).map(Duration::from_secs) {
         let args = [LOOP, "cpu=2", "--time", "2099-01-01T00:00:00Z", "--field-manager", "from-afar"];
-        let (good, said) = push(world, &scene.kubeconfig, &args, "").await?;
+        let (good, said) = push(testbed, &scene.kubeconfig, &args, "").await?;
         ensure!(good, "{said}");
         tokio::time::sleep(pause).await;
-        let (good, said) = push(world, &scene.kubeconfig, &[LOOP, "cpu=7", "memory=70"], "").await?;
+        let (good, said) = push(testbed, &scene.kubeconfig, &[LOOP, "cpu=7", "memory=70"], "").await?;
         ensure!(good, "{said}");
-        decided(world, &[("cpu", "7"), ("memory", "70")]).await?;
-        refused = world.api::<Monitoring>().get(LOOP).await?.status.unwrap_or_default().refused;
+        decided(testbed, &[("cpu", "7"), ("memory", "70")]).await?;
+        refused = testbed.api::<Monitoring>().get(LOOP).await?.status.unwrap_or_default().refused;
         if refused.is_some() {
             break;
         }
@@ -102,31 +102,31 @@ async fn a_sample_from_the_future(world: &World, scene: &Scene) -> Result<()> {
 
 #[test]
 fn a_script_pushes_samples() {
-    loop_story("senders-push", async |world| {
-        let scene = scene(world).await?;
-        let (good, said) = push(world, &scene.kubeconfig, &[LOOP, "cpu=2", "memory=40"], "").await?;
-        ensure!(good && said.starts_with(&format!("pushed to {}/{LOOP} at 20", world.ns)), "{said}");
+    loop_story("senders-push", async |testbed| {
+        let scene = scene(testbed).await?;
+        let (good, said) = push(testbed, &scene.kubeconfig, &[LOOP, "cpu=2", "memory=40"], "").await?;
+        ensure!(good && said.starts_with(&format!("pushed to {}/{LOOP} at 20", testbed.ns)), "{said}");
         // There is no target: this checks only whether the sample was accepted.
-        decided(world, &[("cpu", "2"), ("memory", "40")]).await?;
-        let monitoring = world.api::<Monitoring>().get(LOOP).await?;
+        decided(testbed, &[("cpu", "2"), ("memory", "40")]).await?;
+        let monitoring = testbed.api::<Monitoring>().get(LOOP).await?;
         let manager = |name: &str| monitoring.managed_fields().iter().any(|one| one.manager.as_deref() == Some(name));
         ensure!(manager("ganglion-push"), "{:?}", monitoring.managed_fields());
 
         let lines = "cpu=20 memory=60\n\ncpu=21 memory=4\ncpu=22 memory=much\ncpu=23 memory=1\n";
-        let (good, said) = push(world, &scene.kubeconfig, &[LOOP, "-"], lines).await?;
+        let (good, said) = push(testbed, &scene.kubeconfig, &[LOOP, "-"], lines).await?;
         ensure!(!good && said.contains("line 4 of standard input, after 2 samples pushed"), "{said}");
         ensure!(said.contains("memory is not a number: \"much\"") && said.matches("pushed to").count() == 2, "{said}");
-        decided(world, &[("cpu", "21"), ("memory", "4")]).await?;
+        decided(testbed, &[("cpu", "21"), ("memory", "4")]).await?;
 
-        a_sample_from_the_future(world, &scene).await?;
+        a_sample_from_the_future(testbed, &scene).await?;
         let explain = ["explain", "loop", LOOP];
-        let (good, said) = world.ganglion(&explain).await?;
+        let (good, said) = testbed.ganglion(&explain).await?;
         for words in ["acts on Deployment/web as service account web-loop", "cpu 7, memory 70", "1 from the future"] {
             ensure!(good && said.contains(words), "{words} is not in\n{said}");
         }
-        let (good, said) = world.ganglion_as(&scene.kubeconfig, &explain, "").await?;
+        let (good, said) = testbed.ganglion_as(&scene.kubeconfig, &explain, "").await?;
         ensure!(!good && said.contains("you need the verb and the resource"), "{said}");
-        let (good, said) = world.ganglion(&["explain", "loop", "nobody"]).await?;
+        let (good, said) = testbed.ganglion(&["explain", "loop", "nobody"]).await?;
         ensure!(!good && said.contains("there is no ClosedLoop nobody"), "{said}");
         Ok(())
     });
@@ -134,9 +134,9 @@ fn a_script_pushes_samples() {
 
 #[test]
 fn what_stands_in_a_senders_way_is_said() {
-    loop_story("senders-errors", async |world| {
-        let scene = scene(world).await?;
-        let (sender, admin) = (scene.kubeconfig, world.administrator().await?);
+    loop_story("senders-errors", async |testbed| {
+        let scene = scene(testbed).await?;
+        let (sender, admin) = (scene.kubeconfig, testbed.administrator().await?);
         let cases: [(&str, &[&str], &[&str]); 5] = [
             (&sender, &["nobody", "cpu=2"], &["you are not allowed to push to loop nobody", "resourceNames [nobody]"]),
             (&sender, &["other", "cpu=2"], &["you are not allowed to push to loop other", "you need the verb patch"]),
@@ -145,16 +145,16 @@ fn what_stands_in_a_senders_way_is_said() {
             (&admin, &[LOOP, "-", "cpu=2"], &["- cannot be combined"]),
         ];
         for (kubeconfig, args, words) in cases {
-            let (good, said) = push(world, kubeconfig, args, "").await?;
+            let (good, said) = push(testbed, kubeconfig, args, "").await?;
             ensure!(!good && words.iter().all(|words| said.contains(words)), "{args:?}: {said}");
         }
-        world.operator.lock().await.kill();
-        world.api::<Monitoring>().delete(LOOP, &DeleteParams::default()).await?;
-        let (good, said) = push(world, &sender, &[LOOP, "cpu=2"], "").await?;
+        testbed.operator.lock().await.kill();
+        testbed.api::<Monitoring>().delete(LOOP, &DeleteParams::default()).await?;
+        let (good, said) = push(testbed, &sender, &[LOOP, "cpu=2"], "").await?;
         ensure!(!good && said.contains("there is no Monitoring push-minimal"), "{said}");
-        let there = world.kubectl(&["get", "mon", "-o", "name"], None).await?;
+        let there = testbed.kubectl(&["get", "mon", "-o", "name"], None).await?;
         ensure!(there.trim() == "monitoring.ganglion.dev/other", "one was made: {there}");
-        world.operator.lock().await.start()
+        testbed.operator.lock().await.start()
     });
 }
 
@@ -168,25 +168,25 @@ fn curl_line() -> Result<String> {
 /// As a reader of the samples would proceed.
 #[test]
 fn the_samples_are_applied_and_the_curl_line_scales() {
-    loop_story("senders-curl", async |world| {
+    loop_story("senders-curl", async |testbed| {
         for name in ["workload.yaml", "closedloop/accounts.yaml", "closedloop/push/push-minimal.yaml"] {
-            apply(world, name).await?;
+            apply(testbed, name).await?;
         }
-        let replicas = world.api::<Deployment>().get("web").await?.spec.and_then(|spec| spec.replicas).unwrap_or(0);
-        let scene = sender(world).await?;
-        until::<Execution, _>(world, LOOP, "the loop to take samples", |one| one.status?.seq).await?;
+        let replicas = testbed.api::<Deployment>().get("web").await?.spec.and_then(|spec| spec.replicas).unwrap_or(0);
+        let scene = sender(testbed).await?;
+        until::<Execution, _>(testbed, LOOP, "the loop to take samples", |one| one.status?.seq).await?;
         let line = curl_line()?;
         let home = TempDir::new()?;
         let authority = home.path().join("ca.crt");
-        let pem = kubeconfig::authority(&world.plane.cluster.config).context("no authority in the kubeconfig")?;
+        let pem = kubeconfig::authority(&testbed.plane.cluster.config).context("no authority in the kubeconfig")?;
         std::fs::write(&authority, pem)?;
         let mut command = Command::new("bash");
-        command.args(["-c", &line]).env("CA", &authority).env("TOKEN", &scene.token).env("NS", &world.ns);
-        command.env("SERVER", world.plane.cluster.config.cluster_url.to_string().trim_end_matches('/'));
+        command.args(["-c", &line]).env("CA", &authority).env("TOKEN", &scene.token).env("NS", &testbed.ns);
+        command.env("SERVER", testbed.plane.cluster.config.cluster_url.to_string().trim_end_matches('/'));
         let Output { status, stdout, stderr } = command.output().await?;
         let said = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         ensure!(status.success() && said.contains("\"sample\""), "{line}\n{said}");
-        until::<Deployment, _>(world, "web", "one replica more", |one| {
+        until::<Deployment, _>(testbed, "web", "one replica more", |one| {
             (one.spec?.replicas? == replicas + 1).then_some(())
         })
         .await
@@ -195,13 +195,13 @@ fn the_samples_are_applied_and_the_curl_line_scales() {
 
 #[test]
 fn a_senders_account_can_do_nothing_else() {
-    loop_story("senders-rights", async |world| {
-        let scene = scene(world).await?;
-        let mut config = world.plane.anonymous();
+    loop_story("senders-rights", async |testbed| {
+        let scene = scene(testbed).await?;
+        let mut config = testbed.plane.anonymous();
         config.auth_info.token = Some(scene.token.clone().into());
         let client = Client::try_from(config)?;
-        let ours = format!("/apis/ganglion.dev/v1alpha1/namespaces/{}", world.ns);
-        let core = format!("/api/v1/namespaces/{}", world.ns);
+        let ours = format!("/apis/ganglion.dev/v1alpha1/namespaces/{}", testbed.ns);
+        let core = format!("/api/v1/namespaces/{}", testbed.ns);
         let cases = [
             ("GET", format!("{ours}/monitorings")),
             ("GET", format!("{ours}/monitorings/{LOOP}")),
@@ -214,7 +214,7 @@ fn a_senders_account_can_do_nothing_else() {
             ("PATCH", format!("{ours}/executions/{LOOP}")),
             ("PATCH", format!("{ours}/closedloops/{LOOP}")),
             ("PATCH", format!("{ours}/closedloops/{LOOP}/status")),
-            ("PATCH", format!("/apis/apps/v1/namespaces/{}/deployments/web/scale", world.ns)),
+            ("PATCH", format!("/apis/apps/v1/namespaces/{}/deployments/web/scale", testbed.ns)),
             ("GET", format!("{core}/secrets")),
             ("GET", format!("{core}/pods")),
         ];
@@ -233,19 +233,19 @@ fn a_senders_account_can_do_nothing_else() {
             {"name": "cpu", "source": {"push": {}}, "low": {"raise": "1"}},
         ]}});
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-        let monitorings: Api<Monitoring> = Api::namespaced(client, &world.ns);
+        let monitorings: Api<Monitoring> = Api::namespaced(client, &testbed.ns);
         let refused = monitorings.patch(LOOP, &params, &patch).await.err().map(|error| error.to_string());
         let why = "of a Monitoring, spec.sample may be written without it";
         ensure!(refused.as_ref().is_some_and(|words| words.contains(why)), "{refused:?}");
-        world.api::<Monitoring>().patch(LOOP, &params, &patch).await?;
-        until::<Monitoring, _>(world, LOOP, "the Monitoring to be put right again", |one| {
+        testbed.api::<Monitoring>().patch(LOOP, &params, &patch).await?;
+        until::<Monitoring, _>(testbed, LOOP, "the Monitoring to be put right again", |one| {
             (!one.spec.paused && one.spec.metrics.len() == 2).then_some(())
         })
         .await?;
-        let (good, said) = push(world, &scene.kubeconfig, &[LOOP, "cpu=2", "memory=60"], "").await?;
+        let (good, said) = push(testbed, &scene.kubeconfig, &[LOOP, "cpu=2", "memory=60"], "").await?;
         ensure!(good, "{said}");
-        decided(world, &[("cpu", "2")]).await?;
-        let alarms = world.api::<Monitoring>().get(LOOP).await?.status.unwrap_or_default().message;
+        decided(testbed, &[("cpu", "2")]).await?;
+        let alarms = testbed.api::<Monitoring>().get(LOOP).await?.status.unwrap_or_default().message;
         ensure!(alarms.as_deref() == Some("Low cpu"), "{alarms:?}");
         Ok(())
     });

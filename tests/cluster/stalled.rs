@@ -5,10 +5,10 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testkit::action::{create_on, delete_pod, deployment, move_pod, replica_set, with};
 use testkit::kstatus::{Kstatus, kstatus, message, ready};
-use testkit::world::nodes::Size;
-use testkit::world::rest::{BARE, rest_clean};
-use testkit::world::workload::Workload;
-use testkit::world::{World, story};
+use testkit::testbed::nodes::Size;
+use testkit::testbed::rest::{BARE, rest_clean};
+use testkit::testbed::workload::Workload;
+use testkit::testbed::{Testbed, story};
 
 use crate::scenes::Scene;
 
@@ -16,13 +16,13 @@ use crate::scenes::Scene;
 struct Wrong(&'static str, Value, &'static str, Vec<String>);
 
 /// Creates all actions, and checks that each is Stalled as expected and had no effect.
-async fn all_stall(world: &World, wrong: Vec<Wrong>) -> Result<()> {
+async fn all_stall(testbed: &Testbed, wrong: Vec<Wrong>) -> Result<()> {
     for Wrong(name, spec, ..) in &wrong {
-        world.act(name, spec.clone()).await?;
+        testbed.act(name, spec.clone()).await?;
     }
     let mut bad = Vec::new();
     for Wrong(name, _, reason, words) in &wrong {
-        let action = world.over(name).await?;
+        let action = testbed.over(name).await?;
         if ready(&action) != Some(("False", reason)) || kstatus(&action) != Kstatus::Failed {
             bad.push(format!("{name} is {:?} ({}) instead of {reason}", ready(&action), message(&action)));
         }
@@ -31,7 +31,7 @@ async fn all_stall(world: &World, wrong: Vec<Wrong>) -> Result<()> {
         }
     }
     ensure!(bad.is_empty(), "{}", bad.join("\n"));
-    let others: Vec<String> = world
+    let others: Vec<String> = testbed
         .proxy
         .writes()
         .iter()
@@ -39,7 +39,7 @@ async fn all_stall(world: &World, wrong: Vec<Wrong>) -> Result<()> {
         .map(ToString::to_string)
         .collect();
     ensure!(others.is_empty(), "refused actions wrote {others:?}");
-    rest_clean(world).await
+    rest_clean(testbed).await
 }
 
 fn words(words: &[&str]) -> Vec<String> {
@@ -48,15 +48,15 @@ fn words(words: &[&str]) -> Vec<String> {
 
 #[test]
 fn what_is_not_there() {
-    story("stalled-absent", async |world| {
-        let scene = Scene::guarded(world, "web", 2).await?;
+    story("stalled-absent", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 2).await?;
         let (pod, home) = scene.pod(0);
         let free = scene.free(0);
         let to = json!({"nodeName": free});
         let moving = |from: Value, to: Value| json!({"move": {"workload": deployment("web"), "from": from, "to": to}});
         let foreign = json!({"apiVersion": "example.com/v1", "kind": "Rollout", "name": "web"});
         all_stall(
-            world,
+            testbed,
             vec![
                 Wrong(
                     "no-deployment",
@@ -108,14 +108,14 @@ fn what_is_not_there() {
             ],
         )
         .await?;
-        scene.untouched(world).await.map(drop)
+        scene.untouched(testbed).await.map(drop)
     });
 }
 
 #[test]
 fn expressions_that_make_no_sense() {
-    story("stalled-where", async |world| {
-        let scene = Scene::guarded(world, "web", 1).await?;
+    story("stalled-where", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 1).await?;
         let deep = format!("{}true{}", "(".repeat(254), ")".repeat(254));
         assert_eq!(deep.len(), 512);
         let to = |text: &str| json!({"create": {"workload": deployment("web"), "to": {"where": text}}});
@@ -139,15 +139,15 @@ fn expressions_that_make_no_sense() {
         wrong.push(Wrong("source-deep", from(&deep), "ExpressionInvalid", words(&["where"])));
         wrong.push(Wrong("never", to("node.pods < 0"), "NoCandidateNode", words(&["node.pods < 0"])));
         wrong.push(Wrong("no-label", to("node.labels['gpu'] == 'yes'"), "NoCandidateNode", words(&[])));
-        all_stall(world, wrong).await?;
-        scene.untouched(world).await.map(drop)
+        all_stall(testbed, wrong).await?;
+        scene.untouched(testbed).await.map(drop)
     });
 }
 
 #[test]
 fn nodes_that_take_no_pod() {
-    story("stalled-nodes", async |world| {
-        let nodes = world.nodes(7, Size::default()).await?;
+    story("stalled-nodes", async |testbed| {
+        let nodes = testbed.nodes(7, Size::default()).await?;
         let [home, cordoned, broken, tainted, few, small, excluded] =
             [0, 1, 2, 3, 4, 5, 6].map(|at| nodes.names[at].as_str());
         nodes.open_only(&[home]).await?;
@@ -155,7 +155,7 @@ fn nodes_that_take_no_pod() {
         terms["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [excluded]}]}]}}});
         let workload = Workload::deployment("web", 2).guarded().requests(json!({"cpu": "500m"})).spec(terms);
-        let scene = Scene::set(world, "web", 2, workload).await?;
+        let scene = Scene::set(testbed, "web", 2, workload).await?;
         nodes.open_all().await?;
         nodes.cordon(cordoned).await?;
         nodes.break_down(broken).await?;
@@ -163,8 +163,8 @@ fn nodes_that_take_no_pod() {
         nodes.patch(tainted, json!({"spec": {"taints": taints}})).await?;
         // A node here has room for 20 pods and 8 CPUs.
         let on = |node: &str| with(nodes.terms(), json!({"nodeName": node}));
-        Workload::deployment("many", 20).spec(on(few)).make(world).await?;
-        Workload::deployment("big", 1).spec(on(small)).requests(json!({"cpu": "7800m"})).make(world).await?;
+        Workload::deployment("many", 20).spec(on(few)).make(testbed).await?;
+        Workload::deployment("big", 1).spec(on(small)).requests(json!({"cpu": "7800m"})).make(testbed).await?;
         let (pod, _) = scene.pod(0);
         let mut wrong = Vec::new();
         for (node, reason, names) in [
@@ -181,12 +181,12 @@ fn nodes_that_take_no_pod() {
         let some = json!({"where": format!("node.name in ['{cordoned}', '{few}', '{excluded}']")});
         let spec = json!({"move": {"workload": deployment("web"), "to": some}});
         wrong.push(Wrong("none-of-three", spec, "NoCandidateNode", words(&["status.plan.nodes"])));
-        all_stall(world, wrong).await?;
-        let seen = world.eye.now();
+        all_stall(testbed, wrong).await?;
+        let seen = testbed.eye.now();
         let plan = seen.actions["none-of-three"].status.as_ref().and_then(|status| status.plan.clone());
         let refused: Vec<_> = plan.iter().flat_map(|plan| &plan.nodes).filter_map(|node| node.refused).collect();
         ensure!(refused.len() >= 3, "the plan does not say why: {plan:?}");
-        scene.untouched(world).await.map(drop)
+        scene.untouched(testbed).await.map(drop)
     });
 }
 
@@ -198,7 +198,7 @@ fn pod_spec(restart: &str) -> Value {
 }
 
 /// A Job whose pod does not end, a DaemonSet, a StatefulSet, a bare pod and a static pod.
-async fn make_not_owned(world: &World, node: &str) -> Result<()> {
+async fn make_not_owned(testbed: &Testbed, node: &str) -> Result<()> {
     let labels = |app: &str| json!({"app": app});
     let template = |app: &str, restart: &str| json!({"metadata": {"labels": labels(app), "annotations": {"kwok.ganglion.dev/behavior": "never-ready"}}, "spec": pod_spec(restart)});
     let mut daemon = template("daemon", "Always");
@@ -214,21 +214,21 @@ async fn make_not_owned(world: &World, node: &str) -> Result<()> {
             "spec": {"replicas": 1, "serviceName": "db", "selector": {"matchLabels": labels("db")}, "template": template("db", "Always")}},
         bare_pod("bare", json!({})),
     ]});
-    world.kubectl(&["create", "-f", "-"], Some(&list.to_string())).await?;
+    testbed.kubectl(&["create", "-f", "-"], Some(&list.to_string())).await?;
     Ok(())
 }
 
 #[test]
 fn pods_that_are_no_replicas() {
-    story("stalled-not-owned", async |world| {
-        make_not_owned(world, "node-3").await?;
+    story("stalled-not-owned", async |testbed| {
+        make_not_owned(testbed, "node-3").await?;
         let named = |seen: &testkit::eye::Seen, app: &str| {
             seen.pods
                 .values()
                 .find(|pod| pod.metadata.labels.iter().flatten().any(|(key, value)| key == "app" && value == app))
                 .and_then(|pod| pod.metadata.name.clone())
         };
-        let (job, daemon, db) = world
+        let (job, daemon, db) = testbed
             .eye
             .until("the pods of a Job, a DaemonSet and a StatefulSet", |seen| {
                 Some((named(seen, "job")?, named(seen, "daemon")?, named(seen, "db")?))
@@ -237,7 +237,7 @@ fn pods_that_are_no_replicas() {
         let stateful = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"});
         let daemon_set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "daemon"});
         all_stall(
-            world,
+            testbed,
             vec![
                 Wrong("move-job", move_pod(&job, "node-1"), "NotSupported", words(&["Job"])),
                 Wrong("delete-job", delete_pod(&job), "NotSupported", words(&["Job"])),
@@ -276,22 +276,22 @@ fn pods_that_are_no_replicas() {
 /// The kubelet writes the mirror pod of a static pod, under the node's own name.
 #[test]
 fn a_static_pod() {
-    story("stalled-static", async |world| {
+    story("stalled-static", async |testbed| {
         let spec = with(pod_spec("Always"), json!({"nodeName": "node-2"}));
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {
             "name": "static", "labels": {BARE: "yes"}, "annotations": {"kubernetes.io/config.mirror": "x"},
         }});
-        let refused = world
+        let refused = testbed
             .kubectl(
                 &["create", "-f", "-", "--as=system:node:node-2", "--as-group=system:nodes"],
                 Some(&pod.to_string()),
             )
             .await;
         if refused.is_err() {
-            world.kubectl(&["create", "-f", "-"], Some(&pod.to_string())).await?;
+            testbed.kubectl(&["create", "-f", "-"], Some(&pod.to_string())).await?;
         }
         all_stall(
-            world,
+            testbed,
             vec![
                 Wrong("move-static", move_pod("static", "node-1"), "NotSupported", words(&["static", "kubelet"])),
                 Wrong("delete-static", delete_pod("static"), "NotSupported", words(&["static"])),
@@ -303,26 +303,29 @@ fn a_static_pod() {
 
 #[test]
 fn a_policy_that_does_not_exist() {
-    story("stalled-policy", async |world| {
-        let scene = Scene::guarded(world, "web", 2).await?;
+    story("stalled-policy", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 2).await?;
         let (a, _) = scene.pod(0);
         let policy = json!({"move": {"pod": {"name": a}, "to": {"policy": "cool"}}});
-        all_stall(world, vec![Wrong("policy", policy, "PolicyNotFound", words(&["there is no PlacementPolicy cool"]))])
-            .await?;
-        scene.untouched(world).await.map(drop)
+        all_stall(
+            testbed,
+            vec![Wrong("policy", policy, "PolicyNotFound", words(&["there is no PlacementPolicy cool"]))],
+        )
+        .await?;
+        scene.untouched(testbed).await.map(drop)
     });
 }
 
 #[test]
 fn a_set_whose_pods_cannot_be_taken_out() {
-    story("stalled-label", async |world| {
-        let scene = Scene::set(world, "web", 2, Workload::replica_set("web", 2)).await?;
+    story("stalled-label", async |testbed| {
+        let scene = Scene::set(testbed, "web", 2, Workload::replica_set("web", 2)).await?;
         let all = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "all"},
             "spec": {"selector": {"app": "web", "set": "web"}, "ports": [{"port": 80}]}});
-        world.kubectl(&["create", "-f", "-"], Some(&all.to_string())).await?;
+        testbed.kubectl(&["create", "-f", "-"], Some(&all.to_string())).await?;
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         all_stall(
-            world,
+            testbed,
             vec![Wrong(
                 "move",
                 move_pod(&scene.pod(0).0, &scene.free(0)),
@@ -331,20 +334,20 @@ fn a_set_whose_pods_cannot_be_taken_out() {
             )],
         )
         .await?;
-        scene.untouched(world).await.map(drop)
+        scene.untouched(testbed).await.map(drop)
     });
 }
 
 #[test]
 fn two_actions_for_one_victim() {
-    story("stalled-twins", async |world| {
-        let scene = Scene::guarded(world, "web", 3).await?;
+    story("stalled-twins", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 3).await?;
         let (pod, _) = scene.pod(0);
         let nodes = [scene.free(0), scene.free(1)];
         for (name, node) in ["first", "second"].iter().zip(&nodes) {
-            world.act(name, move_pod(&pod, node)).await?;
+            testbed.act(name, move_pod(&pod, node)).await?;
         }
-        let (first, second) = (world.over("first").await?, world.over("second").await?);
+        let (first, second) = (testbed.over("first").await?, testbed.over("second").await?);
         let (won, lost, node) = match ready(&first) {
             Some(("True", _)) => (first, second, &nodes[0]),
             _ => (second, first, &nodes[1]),
@@ -357,6 +360,6 @@ fn two_actions_for_one_victim() {
             message(&lost)
         );
         ensure!(message(&lost).contains(&pod), "{}", message(&lost));
-        scene.moved(world, &[&pod], &[node]).await.map(drop)
+        scene.moved(testbed, &[&pod], &[node]).await.map(drop)
     });
 }

@@ -20,10 +20,10 @@ use testkit::action::{move_pod, with};
 use testkit::eye::{Happening, Seen};
 use testkit::kstatus::{message, ready};
 use testkit::plane::{OwnPlane, Plane};
-use testkit::proxy::gate::When;
+use testkit::proxy::gate::HoldPoint;
+use testkit::testbed::nodes::{Size, TestNodes};
+use testkit::testbed::{Road, Testbed, stories_on, story};
 use testkit::verdict::{node_of, serves};
-use testkit::world::nodes::{Nodes, Size};
-use testkit::world::{Road, World, stories_on, story};
 use testkit::{block_on, root};
 
 use crate::crash::in_many_lives;
@@ -38,24 +38,24 @@ enum Way {
     Gate,
 }
 
-/// A StatefulSet `db` on nodes of this world, each of which has room for one of its replicas and one more pod.
+/// A StatefulSet `db` on nodes of this testbed, each of which has room for one of its replicas and one more pod.
 struct Db {
-    nodes: Nodes,
+    nodes: TestNodes,
     replicas: usize,
 }
 
 impl Db {
-    async fn new(world: &World, replicas: usize, way: Way) -> Result<Self> {
-        Self::with(world, replicas, way, json!({})).await
+    async fn new(testbed: &Testbed, replicas: usize, way: Way) -> Result<Self> {
+        Self::with(testbed, replicas, way, json!({})).await
     }
 
     /// With additional members of the StatefulSet's spec.
-    async fn with(world: &World, replicas: usize, way: Way, members: Value) -> Result<Self> {
-        let nodes = world.nodes(replicas + 2, Size { pods: 2, ..Size::default() }).await?;
+    async fn with(testbed: &Testbed, replicas: usize, way: Way, members: Value) -> Result<Self> {
+        let nodes = testbed.nodes(replicas + 2, Size { pods: 2, ..Size::default() }).await?;
         let db = Self { nodes, replicas };
         db.nodes.open_only(&db.homes()).await?;
-        db.make(world, way, members).await?;
-        db.settle(world).await?;
+        db.make(testbed, way, members).await?;
+        db.settle(testbed).await?;
         db.nodes.open_all().await?;
         Ok(db)
     }
@@ -70,7 +70,7 @@ impl Db {
         &self.nodes.names[self.replicas + at]
     }
 
-    async fn make(&self, world: &World, way: Way, members: Value) -> Result<()> {
+    async fn make(&self, testbed: &Testbed, way: Way, members: Value) -> Result<()> {
         let mut pod = self.nodes.terms();
         pod["terminationGracePeriodSeconds"] = json!(1);
         pod["containers"] = json!([{"name": "main", "image": "registry.example/app:1"}]);
@@ -85,25 +85,25 @@ impl Db {
             "template": {"metadata": {"labels": labels}, "spec": pod},
         });
         let meta = json!({"name": "db", "labels": {"part-of": "shop"}});
-        world.create::<StatefulSet>(json!({"metadata": meta, "spec": with(spec, members)})).await.map(drop)
+        testbed.create::<StatefulSet>(json!({"metadata": meta, "spec": with(spec, members)})).await.map(drop)
     }
 
     /// Waits until it has exactly its replicas, all Ready.
-    async fn settle(&self, world: &World) -> Result<()> {
-        self.has(world, self.replicas).await
+    async fn settle(&self, testbed: &Testbed) -> Result<()> {
+        self.has(testbed, self.replicas).await
     }
 
-    async fn has(&self, world: &World, replicas: usize) -> Result<()> {
+    async fn has(&self, testbed: &Testbed, replicas: usize) -> Result<()> {
         let what = format!("{replicas} Ready replicas of db, and no other pod of it");
         let whole =
             |seen: &Seen| (seen.pods.len() == replicas && seen.pods.values().all(|pod| serves(pod))).then_some(());
-        world.eye.until(&what, whole).await
+        testbed.eye.until(&what, whole).await
     }
 
     /// Checks after the end of the action that no ledger is left, and that the StatefulSet has this number of replicas.
-    async fn rests(&self, world: &World, replicas: usize) -> Result<()> {
-        self.has(world, replicas).await?;
-        let sets: Api<StatefulSet> = world.api();
+    async fn rests(&self, testbed: &Testbed, replicas: usize) -> Result<()> {
+        self.has(testbed, replicas).await?;
+        let sets: Api<StatefulSet> = testbed.api();
         let clean = |set: Option<&StatefulSet>| {
             set.is_some_and(|set| {
                 let count = set.spec.as_ref().and_then(|spec| spec.replicas);
@@ -116,12 +116,12 @@ impl Db {
     }
 }
 
-fn pod(world: &World, name: &str) -> Result<Arc<Pod>> {
-    world.eye.look(|seen| seen.pods.get(name).cloned()).with_context(|| format!("no pod {name}"))
+fn pod(testbed: &Testbed, name: &str) -> Result<Arc<Pod>> {
+    testbed.eye.look(|seen| seen.pods.get(name).cloned()).with_context(|| format!("no pod {name}"))
 }
 
-fn on(world: &World, name: &str) -> Result<String> {
-    Ok(node_of(&*pod(world, name)?))
+fn on(testbed: &Testbed, name: &str) -> Result<String> {
+    Ok(node_of(&*pod(testbed, name)?))
 }
 
 fn moving(pod: &str, node: &str) -> Value {
@@ -148,8 +148,8 @@ fn with_policy(name: &str) -> OwnPlane {
 }
 
 /// Number of times a pod of this name was created.
-fn lives(world: &World, name: &str) -> usize {
-    world.eye.look(|seen| lives_seen(seen, name))
+fn lives(testbed: &Testbed, name: &str) -> usize {
+    testbed.eye.look(|seen| lives_seen(seen, name))
 }
 
 fn lives_seen(seen: &Seen, name: &str) -> usize {
@@ -162,12 +162,12 @@ fn lives_seen(seen: &Seen, name: &str) -> usize {
 
 /// Number of evictions of pods with this name. Simulated kubelets delete by name alone, so on a busy machine a new pod
 /// may end together with its predecessor. Therefore this counts the operator's requests, not their effect.
-fn evictions(world: &World, name: &str) -> usize {
+fn evictions(testbed: &Testbed, name: &str) -> usize {
     let is_evicted = |pod: &Pod| {
         let conditions = pod.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
         conditions.into_iter().any(|one| one.reason.as_deref() == Some("EvictionByEvictionAPI"))
     };
-    world.eye.look(|seen| {
+    testbed.eye.look(|seen| {
         let found = seen.history.iter().filter_map(|happening| match happening {
             Happening::Pod(pod) | Happening::PodGone(pod) if pod.name_any() == name && is_evicted(pod) => pod.uid(),
             _ => None,
@@ -177,66 +177,66 @@ fn evictions(world: &World, name: &str) -> usize {
 }
 
 /// Waits until a pod of this name was created this number of times.
-async fn comes(world: &World, name: &str, times: usize) -> Result<()> {
+async fn comes(testbed: &Testbed, name: &str, times: usize) -> Result<()> {
     let what = format!("life {times} of {name}");
-    world.eye.until(&what, |seen| (lives_seen(seen, name) == times).then_some(())).await
+    testbed.eye.until(&what, |seen| (lives_seen(seen, name) == times).then_some(())).await
 }
 
-async fn any_ordinal(world: &World, way: Way) -> Result<()> {
-    let db = Db::new(world, 3, way).await?;
+async fn any_ordinal(testbed: &Testbed, way: Way) -> Result<()> {
+    let db = Db::new(testbed, 3, way).await?;
     for (name, at) in [("db-1", 0), ("db-0", 1)] {
-        world.act(name, moving(name, db.free(at))).await?;
-        world.ends(name, DONE).await?;
-        ensure!(on(world, name)? == db.free(at), "{name} is on {}", on(world, name)?);
-        ensure!(evictions(world, name) == 1, "{name} was evicted {} times", evictions(world, name));
+        testbed.act(name, moving(name, db.free(at))).await?;
+        testbed.ends(name, DONE).await?;
+        ensure!(on(testbed, name)? == db.free(at), "{name} is on {}", on(testbed, name)?);
+        ensure!(evictions(testbed, name) == 1, "{name} was evicted {} times", evictions(testbed, name));
     }
-    ensure!(lives(world, "db-2") == 1, "another replica was touched");
-    db.rests(world, 3).await
+    ensure!(lives(testbed, "db-2") == 1, "another replica was touched");
+    db.rests(testbed, 3).await
 }
 
 /// All stories of the policy, including kills, on one plane.
 #[test]
 fn by_the_policy() {
     let plane = with_policy("pins");
-    type Body = fn(&World) -> futures::future::LocalBoxFuture<'_, Result<()>>;
+    type Body = fn(&Testbed) -> futures::future::LocalBoxFuture<'_, Result<()>>;
     let cases: Vec<(&str, Body)> = vec![
-        ("any-ordinal", |world| Box::pin(any_ordinal(world, Way::Policy))),
-        ("count", |world| Box::pin(the_highest_first(world))),
-        ("terms", |world| Box::pin(every_term_is_narrowed(world))),
-        ("foreign", |world| Box::pin(other_pods_are_left(world))),
-        ("full", |world| Box::pin(a_target_that_is_full(world))),
-        ("no-break", |world| Box::pin(without_leave(world))),
-        ("ends", |world| Box::pin(at_the_highest(world))),
-        ("volume", |world| Box::pin(a_bound_volume(world))),
+        ("any-ordinal", |testbed| Box::pin(any_ordinal(testbed, Way::Policy))),
+        ("count", |testbed| Box::pin(the_highest_first(testbed))),
+        ("terms", |testbed| Box::pin(every_term_is_narrowed(testbed))),
+        ("foreign", |testbed| Box::pin(other_pods_are_left(testbed))),
+        ("full", |testbed| Box::pin(a_target_that_is_full(testbed))),
+        ("no-break", |testbed| Box::pin(without_leave(testbed))),
+        ("ends", |testbed| Box::pin(at_the_highest(testbed))),
+        ("volume", |testbed| Box::pin(a_bound_volume(testbed))),
     ];
     let cases = cases.into_iter().map(|(name, body)| (format!("pin-{name}"), body)).collect();
-    stories_on(&plane.0, Road::Proxy, cases, async |world: &World, body: &Body| body(world).await);
+    stories_on(&plane.0, Road::Proxy, cases, async |testbed: &Testbed, body: &Body| body(testbed).await);
     let kills = [Deed::Move, Deed::Create, Deed::Delete];
     let kills = kills.map(|deed| (format!("pin-kill-{deed:?}").to_lowercase(), (deed, Way::Policy)));
     stories_on(&plane.0, Road::Proxy, kills.into(), killed_at_each_write);
 }
 
-async fn the_highest_first(world: &World) -> Result<()> {
-    let db = Db::new(world, 3, Way::Policy).await?;
+async fn the_highest_first(testbed: &Testbed) -> Result<()> {
+    let db = Db::new(testbed, 3, Way::Policy).await?;
     let target = json!({"nodeSelector": {"place": "new"}});
     for at in [0, 1] {
         db.nodes.label(db.free(at), "place", "new").await?;
     }
     let spec = json!({"move": {"workload": stateful_set(), "to": target, "count": 2}, "disruption": "Allowed"});
-    world.act("go", spec).await?;
-    world.ends("go", DONE).await?;
-    ensure!(lives(world, "db-0") == 1, "the lowest was moved");
+    testbed.act("go", spec).await?;
+    testbed.ends("go", DONE).await?;
+    ensure!(lives(testbed, "db-0") == 1, "the lowest was moved");
     for name in ["db-1", "db-2"] {
-        let node = on(world, name)?;
+        let node = on(testbed, name)?;
         ensure!([db.free(0), db.free(1)].contains(&node.as_str()), "{name} is on {node}");
     }
-    db.rests(world, 3).await
+    db.rests(testbed, 3).await
 }
 
 /// A template with two terms: both must be pinned, or the scheduler could use the other one.
-async fn every_term_is_narrowed(world: &World) -> Result<()> {
+async fn every_term_is_narrowed(testbed: &Testbed) -> Result<()> {
     let on_delete = json!({"updateStrategy": {"type": "OnDelete"}});
-    let db = Db::with(world, 1, Way::Policy, on_delete).await?;
+    let db = Db::with(testbed, 1, Way::Policy, on_delete).await?;
     let term = |value: &str| json!({"matchExpressions": [{"key": "place", "operator": "In", "values": [value]}]});
     for name in &db.nodes.names {
         db.nodes.label(name, "place", "one").await?;
@@ -245,134 +245,134 @@ async fn every_term_is_narrowed(world: &World) -> Result<()> {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term("one"), term("two"),
             {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["nowhere"]}]}]}}}}}}});
     let patch = ["patch", "statefulset", "db", "--type=merge", "-p", &terms.to_string()];
-    world.kubectl(&patch, None).await?;
-    world.act("go", moving("db-0", db.free(1))).await?;
-    world.ends("go", DONE).await?;
-    let pod = serde_json::to_value(&*pod(world, "db-0")?)?;
+    testbed.kubectl(&patch, None).await?;
+    testbed.act("go", moving("db-0", db.free(1))).await?;
+    testbed.ends("go", DONE).await?;
+    let pod = serde_json::to_value(&*pod(testbed, "db-0")?)?;
     let path = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     let terms = pod.pointer(path).and_then(Value::as_array).context("no terms")?;
     let pinned = |term: &&Value| term["matchFields"].to_string().contains(db.free(1));
     ensure!(terms.len() == 3 && terms.iter().filter(pinned).count() == 3, "{terms:?}");
     ensure!(pod.pointer("/spec/affinity/podAntiAffinity").is_some(), "an affinity is lost: {pod}");
-    db.rests(world, 1).await
+    db.rests(testbed, 1).await
 }
 
 /// Pods of the same name in another namespace, and pods deleted by hand after the end of the action, are not pinned.
-async fn other_pods_are_left(world: &World) -> Result<()> {
-    let db = Db::new(world, 2, Way::Policy).await?;
-    world.act("go", moving("db-1", db.free(0))).await?;
-    world.ends("go", DONE).await?;
-    world.kubectl(&["delete", "pod", "db-1"], None).await?;
-    comes(world, "db-1", 3).await?;
-    let pin = serde_json::to_value(&*pod(world, "db-1")?)?.to_string();
+async fn other_pods_are_left(testbed: &Testbed) -> Result<()> {
+    let db = Db::new(testbed, 2, Way::Policy).await?;
+    testbed.act("go", moving("db-1", db.free(0))).await?;
+    testbed.ends("go", DONE).await?;
+    testbed.kubectl(&["delete", "pod", "db-1"], None).await?;
+    comes(testbed, "db-1", 3).await?;
+    let pin = serde_json::to_value(&*pod(testbed, "db-1")?)?.to_string();
     ensure!(!pin.contains("matchFields"), "pinned after the end: {pin}");
-    db.rests(world, 2).await
+    db.rests(testbed, 2).await
 }
 
 /// The scheduler rejects a node for a reason that the plan could not foresee: the pod runs on another node, and the
 /// StatefulSet is complete.
-async fn a_target_that_is_full(world: &World) -> Result<()> {
-    let db = Db::new(world, 2, Way::Policy).await?;
+async fn a_target_that_is_full(testbed: &Testbed) -> Result<()> {
+    let db = Db::new(testbed, 2, Way::Policy).await?;
     let guest = |name: &str| {
         let mut spec = db.nodes.terms();
         spec["nodeName"] = json!(db.free(0));
         spec["containers"] = json!([{"name": "main", "image": "registry.example/app:1"}]);
-        json!({"metadata": {"name": name, "labels": {testkit::world::rest::BARE: "yes"}}, "spec": spec})
+        json!({"metadata": {"name": name, "labels": {testkit::testbed::rest::BARE: "yes"}}, "spec": spec})
     };
-    let mut held = world.proxy.hold(1, When::Before, |write| write.is_on("pods/eviction"));
+    let mut held = testbed.proxy.hold(1, HoldPoint::Before, |write| write.is_on("pods/eviction"));
     let spec = with(moving("db-1", db.free(0)), json!({"timeouts": {"scheduleSeconds": 3}}));
-    world.act("go", spec).await?;
+    testbed.act("go", spec).await?;
     held.reached().await.context("no eviction")?;
     for name in ["guest-0", "guest-1"] {
-        world.create::<Pod>(guest(name)).await?;
+        testbed.create::<Pod>(guest(name)).await?;
     }
     held.release();
-    world.ends("go", ("False", "Unschedulable")).await?;
+    testbed.ends("go", ("False", "Unschedulable")).await?;
     for name in ["guest-0", "guest-1"] {
-        world.kubectl(&["delete", "pod", name, "--wait=true"], None).await?;
+        testbed.kubectl(&["delete", "pod", name, "--wait=true"], None).await?;
     }
-    ensure!(on(world, "db-1")? != db.free(0), "it is on the target");
-    db.rests(world, 2).await
+    ensure!(on(testbed, "db-1")? != db.free(0), "it is on the target");
+    db.rests(testbed, 2).await
 }
 
-async fn without_leave(world: &World) -> Result<()> {
-    let db = Db::new(world, 2, Way::Policy).await?;
-    world.act("go", move_pod("db-1", db.free(0))).await?;
-    let action = world.ends("go", ("False", "DisruptionNeeded")).await?;
+async fn without_leave(testbed: &Testbed) -> Result<()> {
+    let db = Db::new(testbed, 2, Way::Policy).await?;
+    testbed.act("go", move_pod("db-1", db.free(0))).await?;
+    let action = testbed.ends("go", ("False", "DisruptionNeeded")).await?;
     ensure!(message(&action).contains("disruption: Allowed"), "{}", message(&action));
-    ensure!(lives(world, "db-1") == 1, "it was moved");
-    db.rests(world, 2).await
+    ensure!(lives(testbed, "db-1") == 1, "it was moved");
+    db.rests(testbed, 2).await
 }
 
 /// Create and delete work at the highest ordinal only.
-async fn at_the_highest(world: &World) -> Result<()> {
-    let db = Db::with(world, 2, Way::Policy, json!({"ordinals": {"start": 3}})).await?;
-    world.act("lower", json!({"delete": {"pod": {"name": "db-3"}}})).await?;
-    let action = world.ends("lower", ("False", "NotHighestOrdinal")).await?;
+async fn at_the_highest(testbed: &Testbed) -> Result<()> {
+    let db = Db::with(testbed, 2, Way::Policy, json!({"ordinals": {"start": 3}})).await?;
+    testbed.act("lower", json!({"delete": {"pod": {"name": "db-3"}}})).await?;
+    let action = testbed.ends("lower", ("False", "NotHighestOrdinal")).await?;
     ensure!(message(&action).contains("loses db-4 first"), "{}", message(&action));
-    world.act("more", creating(db.free(0))).await?;
-    world.ends("more", DONE).await?;
-    ensure!(on(world, "db-5")? == db.free(0), "db-5 is on {}", on(world, "db-5")?);
-    db.rests(world, 3).await?;
-    world.act("fewer", json!({"delete": {"workload": stateful_set(), "count": 2}})).await?;
-    world.ends("fewer", DONE).await?;
-    ensure!(lives(world, "db-3") == 1 && pod(world, "db-3").is_ok(), "the lowest was touched");
-    db.rests(world, 1).await
+    testbed.act("more", creating(db.free(0))).await?;
+    testbed.ends("more", DONE).await?;
+    ensure!(on(testbed, "db-5")? == db.free(0), "db-5 is on {}", on(testbed, "db-5")?);
+    db.rests(testbed, 3).await?;
+    testbed.act("fewer", json!({"delete": {"workload": stateful_set(), "count": 2}})).await?;
+    testbed.ends("fewer", DONE).await?;
+    ensure!(lives(testbed, "db-3") == 1 && pod(testbed, "db-3").is_ok(), "the lowest was touched");
+    db.rests(testbed, 1).await
 }
 
 /// A replica with a bound volume stays on its node.
-async fn a_bound_volume(world: &World) -> Result<()> {
+async fn a_bound_volume(testbed: &Testbed) -> Result<()> {
     let claim = json!({"metadata": {"name": "data"}, "spec": {
         "storageClassName": "", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
-    let nodes = world.ns.clone();
+    let nodes = testbed.ns.clone();
     let volume: PersistentVolume = serde_json::from_value(json!({
         "metadata": {"name": format!("{nodes}-data")},
         "spec": {
             "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
-            "claimRef": {"namespace": world.ns, "name": "data-db-0"}, "local": {"path": "/data"},
+            "claimRef": {"namespace": testbed.ns, "name": "data-db-0"}, "local": {"path": "/data"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
                 {"key": "kubernetes.io/hostname", "operator": "In", "values": [format!("{nodes}-0"), format!("{nodes}-1")]}]}]}},
         },
     }))?;
-    Api::<PersistentVolume>::all(world.client.clone()).create(&PostParams::default(), &volume).await?;
-    let db = Db::with(world, 1, Way::Policy, json!({"volumeClaimTemplates": [claim]})).await?;
-    let claims: Api<PersistentVolumeClaim> = world.api();
+    Api::<PersistentVolume>::all(testbed.client.clone()).create(&PostParams::default(), &volume).await?;
+    let db = Db::with(testbed, 1, Way::Policy, json!({"volumeClaimTemplates": [claim]})).await?;
+    let claims: Api<PersistentVolumeClaim> = testbed.api();
     let is_bound = |claim: Option<&PersistentVolumeClaim>| {
         claim.and_then(|claim| claim.status.as_ref()?.phase.clone()).is_some_and(|phase| phase == "Bound")
     };
     let wait = kube::runtime::wait::await_condition(claims, "data-db-0", is_bound);
     tokio::time::timeout(testkit::TIMEOUT, wait).await.context("the claim is not bound")??;
-    world.act("away", moving("db-0", db.free(1))).await?;
-    let action = world.ends("away", ("False", "VolumeOnOtherNode")).await?;
+    testbed.act("away", moving("db-0", db.free(1))).await?;
+    let action = testbed.ends("away", ("False", "VolumeOnOtherNode")).await?;
     ensure!(message(&action).contains(&format!("{nodes}-data")), "{}", message(&action));
-    ensure!(lives(world, "db-0") == 1, "it was moved");
-    world.act("along", moving("db-0", db.free(0))).await?;
-    world.ends("along", DONE).await?;
-    ensure!(on(world, "db-0")? == db.free(0), "db-0 is on {}", on(world, "db-0")?);
-    db.rests(world, 1).await
+    ensure!(lives(testbed, "db-0") == 1, "it was moved");
+    testbed.act("along", moving("db-0", db.free(0))).await?;
+    testbed.ends("along", DONE).await?;
+    ensure!(on(testbed, "db-0")? == db.free(0), "db-0 is on {}", on(testbed, "db-0")?);
+    db.rests(testbed, 1).await
 }
 
 #[test]
 fn with_neither_way_it_is_refused() {
-    story("stateful-neither", async |world| {
-        let db = Db::new(world, 2, Way::Policy).await?;
+    story("stateful-neither", async |testbed| {
+        let db = Db::new(testbed, 2, Way::Policy).await?;
         for (name, spec) in [("move", moving("db-1", db.free(0))), ("create", creating(db.free(0)))] {
-            world.act(name, spec).await?;
-            let action = world.ends(name, ("False", "PinNotInstalled")).await?;
+            testbed.act(name, spec).await?;
+            let action = testbed.ends(name, ("False", "PinNotInstalled")).await?;
             let words = message(&action);
             ensure!(words.contains("pin-statefulsets") && words.contains(marks::GATE), "{words}");
         }
-        ensure!(lives(world, "db-1") == 1, "it was moved");
+        ensure!(lives(testbed, "db-1") == 1, "it was moved");
         // A delete needs no node.
-        world.act("delete", json!({"delete": {"pod": {"name": "db-1"}}})).await?;
-        world.ends("delete", DONE).await?;
-        db.rests(world, 1).await
+        testbed.act("delete", json!({"delete": {"pod": {"name": "db-1"}}})).await?;
+        testbed.ends("delete", DONE).await?;
+        db.rests(testbed, 1).await
     });
 }
 
 #[test]
 fn by_the_gate() {
-    story("gate-any-ordinal", async |world| any_ordinal(world, Way::Gate).await);
+    story("gate-any-ordinal", async |testbed| any_ordinal(testbed, Way::Gate).await);
 }
 
 fn is_gated(pod: &Pod) -> bool {
@@ -381,72 +381,72 @@ fn is_gated(pod: &Pod) -> bool {
 
 #[test]
 fn a_gated_pod_that_nobody_wants_is_released() {
-    story("gate-unwanted", async |world| {
+    story("gate-unwanted", async |testbed| {
         // The pods are created gated, one after the other.
-        let db = Db::new(world, 2, Way::Gate).await?;
-        world.kubectl(&["delete", "pod", "db-0"], None).await?;
-        comes(world, "db-0", 2).await?;
-        db.settle(world).await?;
+        let db = Db::new(testbed, 2, Way::Gate).await?;
+        testbed.kubectl(&["delete", "pod", "db-0"], None).await?;
+        comes(testbed, "db-0", 2).await?;
+        db.settle(testbed).await?;
         // The same while no operator runs; one starts afterwards.
-        world.operator.lock().await.kill();
-        world.kubectl(&["delete", "pod", "db-0"], None).await?;
-        comes(world, "db-0", 3).await?;
-        world
+        testbed.operator.lock().await.kill();
+        testbed.kubectl(&["delete", "pod", "db-0"], None).await?;
+        comes(testbed, "db-0", 3).await?;
+        testbed
             .eye
             .never(Duration::from_secs(1), "a gated pod was scheduled without an operator", |seen| {
                 seen.pods.get("db-0").filter(|pod| !is_gated(pod)).cloned()
             })
             .await?;
-        world.operator.lock().await.start()?;
-        db.rests(world, 2).await
+        testbed.operator.lock().await.start()?;
+        db.rests(testbed, 2).await
     });
 }
 
 #[test]
 fn a_set_that_is_scaled_while_its_pod_is_gated_rests() {
-    story("gate-scaled", async |world| {
-        let db = Db::new(world, 2, Way::Gate).await?;
-        let mut held = world
-            .proxy
-            .hold(1, When::Before, |write| write.is_on("pods") && write.body.to_string().contains("schedulingGates"));
-        world.act("go", moving("db-1", db.free(0))).await?;
+    story("gate-scaled", async |testbed| {
+        let db = Db::new(testbed, 2, Way::Gate).await?;
+        let mut held = testbed.proxy.hold(1, HoldPoint::Before, |write| {
+            write.is_on("pods") && write.body.to_string().contains("schedulingGates")
+        });
+        testbed.act("go", moving("db-1", db.free(0))).await?;
         held.reached().await.context("no release")?;
-        ensure!(is_gated(&*pod(world, "db-1")?), "released already");
-        world.kubectl(&["scale", "statefulset", "db", "--replicas=1"], None).await?;
-        db.has(world, 1).await?;
+        ensure!(is_gated(&*pod(testbed, "db-1")?), "released already");
+        testbed.kubectl(&["scale", "statefulset", "db", "--replicas=1"], None).await?;
+        db.has(testbed, 1).await?;
         held.release();
-        let action = world.over("go").await?;
+        let action = testbed.over("go").await?;
         ensure!(ready(&action) == Some(("False", "WorkloadScaled")), "{:?} {}", ready(&action), message(&action));
-        db.rests(world, 1).await
+        db.rests(testbed, 1).await
     });
 }
 
 /// One replica after the other, each at most once; none if the application does not allow a missing replica.
 #[test]
 fn an_application_leaves_its_nodes() {
-    story("gate-application", async |world| {
-        let db = Db::new(world, 2, Way::Gate).await?;
+    story("gate-application", async |testbed| {
+        let db = Db::new(testbed, 2, Way::Gate).await?;
         for at in [0, 1] {
             db.nodes.label(db.homes()[at], "side", "old").await?;
         }
         let leave =
             json!({"selector": {"part-of": "shop"}, "from": {"nodeSelector": {"side": "old"}}, "maxParallel": 2});
-        world.act("careful", json!({"moveApplication": leave})).await?;
-        let action = world.ends("careful", ("False", "DisruptionNeeded")).await?;
+        testbed.act("careful", json!({"moveApplication": leave})).await?;
+        let action = testbed.ends("careful", ("False", "DisruptionNeeded")).await?;
         ensure!(message(&action).contains("disruption: Allowed"), "{}", message(&action));
-        ensure!(lives(world, "db-0") == 1 && lives(world, "db-1") == 1, "a replica was touched");
+        ensure!(lives(testbed, "db-0") == 1 && lives(testbed, "db-1") == 1, "a replica was touched");
 
-        let before = world.eye.now().history.len();
-        world.act("go", json!({"moveApplication": leave, "disruption": "Allowed"})).await?;
-        let action = world.ends("go", DONE).await?;
+        let before = testbed.eye.now().history.len();
+        testbed.act("go", json!({"moveApplication": leave, "disruption": "Allowed"})).await?;
+        let action = testbed.ends("go", DONE).await?;
         ensure!(message(&action) == "2 of 2 replicas of 1 workload moved", "{}", message(&action));
         for name in ["db-0", "db-1"] {
-            let node = on(world, name)?;
+            let node = on(testbed, name)?;
             ensure!([db.free(0), db.free(1)].contains(&node.as_str()), "{name} is on {node}");
-            ensure!(evictions(world, name) == 1, "{name} was evicted {} times", evictions(world, name));
+            ensure!(evictions(testbed, name) == 1, "{name} was evicted {} times", evictions(testbed, name));
         }
         let mut missing = BTreeSet::new();
-        for happening in &world.eye.now().history[before..] {
+        for happening in &testbed.eye.now().history[before..] {
             match happening {
                 Happening::Pod(pod) if serves(pod) => missing.remove(&pod.name_any()),
                 Happening::Pod(pod) | Happening::PodGone(pod) => missing.insert(pod.name_any()),
@@ -454,7 +454,7 @@ fn an_application_leaves_its_nodes() {
             };
             ensure!(missing.len() < 2, "both were missing at once");
         }
-        db.rests(world, 2).await
+        db.rests(testbed, 2).await
     });
 }
 
@@ -475,28 +475,28 @@ impl Deed {
         }
     }
 
-    async fn is_done(self, world: &World, db: &Db) -> Result<()> {
-        world.ends("go", DONE).await?;
+    async fn is_done(self, testbed: &Testbed, db: &Db) -> Result<()> {
+        testbed.ends("go", DONE).await?;
         let (replicas, moved) = match self {
             Self::Move => (2, Some("db-0")),
             Self::Create => (3, Some("db-2")),
             Self::Delete => (1, None),
         };
-        db.rests(world, replicas).await?;
+        db.rests(testbed, replicas).await?;
         if let Some(name) = moved {
-            ensure!(on(world, name)? == db.free(0), "{name} is on {}", on(world, name)?);
+            ensure!(on(testbed, name)? == db.free(0), "{name} is on {}", on(testbed, name)?);
         }
         let once = if matches!(self, Self::Move) { [1, 0] } else { [0, 0] };
-        let found = [evictions(world, "db-0"), evictions(world, "db-1")];
+        let found = [evictions(testbed, "db-0"), evictions(testbed, "db-1")];
         ensure!(found == once, "{self:?}: evictions {found:?}, not {once:?}");
         Ok(())
     }
 }
 
-async fn killed_at_each_write(world: &World, (deed, way): &(Deed, Way)) -> Result<()> {
-    let db = Db::new(world, 2, *way).await?;
-    in_many_lives(world, "go", deed.spec(&db)).await?;
-    deed.is_done(world, &db).await
+async fn killed_at_each_write(testbed: &Testbed, (deed, way): &(Deed, Way)) -> Result<()> {
+    let db = Db::new(testbed, 2, *way).await?;
+    in_many_lives(testbed, "go", deed.spec(&db)).await?;
+    deed.is_done(testbed, &db).await
 }
 
 #[test]
@@ -510,23 +510,23 @@ fn by_the_gate_killed_at_each_write() {
 /// As a user would do it, on the plane's own nodes.
 #[test]
 fn samples_of_stateful_sets_run() {
-    story("gate-samples", async |world| {
-        apply(world, &root().join("samples/statefulset.yaml"), &[]).await?;
-        world.kubectl(&["scale", "statefulset", "db", "--replicas=3"], None).await?;
+    story("gate-samples", async |testbed| {
+        apply(testbed, &root().join("samples/statefulset.yaml"), &[]).await?;
+        testbed.kubectl(&["scale", "statefulset", "db", "--replicas=3"], None).await?;
         let three = |seen: &Seen| (seen.pods.len() == 3 && seen.pods.values().all(|pod| serves(pod))).then_some(());
-        world.eye.until("three replicas", three).await?;
+        testbed.eye.until("three replicas", three).await?;
         // The sample moves db-1; this uses a pod that the scheduler has not placed on the target.
-        let seen = world.eye.now();
+        let seen = testbed.eye.now();
         let elsewhere =
             seen.pods.values().find(|pod| node_of(pod) != "node-5").context("all are on node-5")?.name_any();
         for (name, pod, node) in [("move-statefulset", &*elsewhere, "node-5"), ("create-statefulset", "db-3", "node-4")]
         {
             let sample = root().join("samples/workloadaction").join(format!("{name}.yaml"));
             let text = std::fs::read_to_string(sample)?.replace("db-1", &elsewhere);
-            world.kubectl(&["apply", "-f", "-"], Some(&text)).await?;
-            let action = world.over(name).await?;
+            testbed.kubectl(&["apply", "-f", "-"], Some(&text)).await?;
+            let action = testbed.over(name).await?;
             ensure!(ready(&action) == Some(DONE), "{:?} {}", ready(&action), message(&action));
-            ensure!(on(world, pod)? == node, "{pod} is on {}", on(world, pod)?);
+            ensure!(on(testbed, pod)? == node, "{pod} is on {}", on(testbed, pod)?);
         }
         Ok(())
     });

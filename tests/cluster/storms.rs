@@ -9,8 +9,8 @@ use testkit::eye::Seen;
 use testkit::kstatus::is_over;
 use testkit::plane::Plane;
 use testkit::proxy::storm::{Fault, Storm};
-use testkit::world::rest::rest_clean;
-use testkit::world::{Road, World, stories, story, story_on};
+use testkit::testbed::rest::rest_clean;
+use testkit::testbed::{Road, Testbed, stories, story, story_on};
 
 use crate::acts::{Act, VERBS};
 
@@ -20,18 +20,18 @@ const DONE: (&str, &str) = ("True", "Succeeded");
 const LONG: Duration = Duration::from_secs(120);
 
 /// One action of each kind, each on its own workload.
-async fn all(world: &World) -> Result<Vec<Act>> {
-    let acts = VERBS.map(|verb| async move { Act::prepare(world, verb, verb.name()).await });
+async fn all(testbed: &Testbed) -> Result<Vec<Act>> {
+    let acts = VERBS.map(|verb| async move { Act::prepare(testbed, verb, verb.name()).await });
     futures::future::try_join_all(acts).await
 }
 
 /// Checks that each did exactly what was requested, once.
-async fn all_done(world: &World, acts: &[Act]) -> Result<()> {
+async fn all_done(testbed: &Testbed, acts: &[Act]) -> Result<()> {
     for act in acts {
         let over = |seen: &Seen| seen.actions.get(act.name()).filter(|action| is_over(action)).map(drop);
-        world.eye.within(LONG, &format!("the end of the {}", act.name()), over).await?;
-        world.ends(act.name(), DONE).await?;
-        act.done(world).await?;
+        testbed.eye.within(LONG, &format!("the end of the {}", act.name()), over).await?;
+        testbed.ends(act.name(), DONE).await?;
+        act.done(testbed).await?;
     }
     Ok(())
 }
@@ -49,36 +49,36 @@ fn a_share_of_all_requests_fails() {
         .into_iter()
         .zip(1..)
         .map(|((name, percent, faults), seed)| (format!("storm-{name}"), Storm::new(percent, seed, faults)));
-    stories(cases.collect(), async |world, storm| {
-        let acts = all(world).await?;
-        world.operator.lock().await.ready().await?;
-        world.proxy.storm(Some(storm.clone()));
+    stories(cases.collect(), async |testbed, storm| {
+        let acts = all(testbed).await?;
+        testbed.operator.lock().await.ready().await?;
+        testbed.proxy.storm(Some(storm.clone()));
         for act in &acts {
-            act.begin(world).await?;
+            act.begin(testbed).await?;
         }
-        all_done(world, &acts).await?;
-        world.proxy.storm(None);
+        all_done(testbed, &acts).await?;
+        testbed.proxy.storm(None);
         Ok(())
     });
 }
 
 #[test]
 fn watches_are_cut_again_and_again() {
-    story("watch-cut", async |world| {
-        let acts = all(world).await?;
-        world.operator.lock().await.ready().await?;
+    story("watch-cut", async |testbed| {
+        let acts = all(testbed).await?;
+        testbed.operator.lock().await.ready().await?;
         for act in &acts {
-            act.begin(world).await?;
+            act.begin(testbed).await?;
         }
         let cut = async {
             loop {
-                world.proxy.streams().cut();
+                testbed.proxy.streams().cut();
                 tokio::time::sleep(Duration::from_millis(150)).await;
             }
         };
         // Cuts watches twenty times while the actions run, then stops.
         let _ = tokio::time::timeout(Duration::from_secs(3), cut.map(|never: std::convert::Infallible| never)).await;
-        all_done(world, &acts).await
+        all_done(testbed, &acts).await
     });
 }
 
@@ -92,23 +92,23 @@ fn watches_lag() {
         ("deployments", 700),
     ];
     let cases = lags.map(|(resource, lag)| (format!("lag-{resource}"), (resource, Duration::from_millis(lag))));
-    stories(cases.into(), async |world, (resource, lag)| {
-        let acts = all(world).await?;
-        world.operator.lock().await.ready().await?;
-        world.proxy.streams().delay(resource, *lag);
+    stories(cases.into(), async |testbed, (resource, lag)| {
+        let acts = all(testbed).await?;
+        testbed.operator.lock().await.ready().await?;
+        testbed.proxy.streams().delay(resource, *lag);
         for act in &acts {
-            act.begin(world).await?;
+            act.begin(testbed).await?;
         }
-        all_done(world, &acts).await
+        all_done(testbed, &acts).await
     });
 }
 
 /// Runs this while the operator is restarted whenever it ends, as a kubelet would do.
-async fn kept_alive<T>(world: &World, work: impl Future<Output = Result<T>>) -> Result<T> {
+async fn kept_alive<T>(testbed: &Testbed, work: impl Future<Output = Result<T>>) -> Result<T> {
     let nurse = async {
         loop {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            let mut operator = world.operator.lock().await;
+            let mut operator = testbed.operator.lock().await;
             if operator.ended()?.is_some() {
                 operator.start()?;
             }
@@ -121,14 +121,14 @@ async fn kept_alive<T>(world: &World, work: impl Future<Output = Result<T>>) -> 
 }
 
 /// Starts actions, injects the fault at once, and again a little later with new actions.
-async fn survives(world: &World, plane: &Plane, fault: &str) -> Result<()> {
-    let mut acts = all(world).await?;
+async fn survives(testbed: &Testbed, plane: &Plane, fault: &str) -> Result<()> {
+    let mut acts = all(testbed).await?;
     // After a creation without an answer, the ReplicaSet controller creates another pod, and deletes it later.
     acts.iter_mut().for_each(|act| act.substitutes = 2);
-    world.operator.lock().await.ready().await?;
-    kept_alive(world, async {
+    testbed.operator.lock().await.ready().await?;
+    kept_alive(testbed, async {
         for act in &acts {
-            act.begin(world).await?;
+            act.begin(testbed).await?;
         }
         tokio::time::sleep(Duration::from_millis(60)).await;
         match fault {
@@ -140,7 +140,7 @@ async fn survives(world: &World, plane: &Plane, fault: &str) -> Result<()> {
             "kill" => plane.cluster.fault(&["restart", "apiserver", "--kill"]).await?,
             _ => plane.cluster.fault(&["restart", "apiserver"]).await?,
         }
-        all_done(world, &acts).await
+        all_done(testbed, &acts).await
     })
     .await
     .context(format!("after {fault}"))
@@ -150,26 +150,26 @@ async fn survives(world: &World, plane: &Plane, fault: &str) -> Result<()> {
 fn the_api_server_is_restarted_and_etcd_stands_still() {
     let own = block_on(Plane::own("falters", 6)).expect("a plane of its own");
     for (name, fault) in [("restarted", "restart"), ("killed", "kill"), ("etcd-paused", "pause")] {
-        story_on(&own.0, Road::Direct, name, async |world| survives(world, &own.0, fault).await);
+        story_on(&own.0, Road::Direct, name, async |testbed| survives(testbed, &own.0, fault).await);
     }
 }
 
 /// Two replicas of the operator: the standby takes over when the leader is gone, and only one acts at a time.
 #[test]
 fn another_replica_takes_over() {
-    story("takeover", async |world| {
-        let acts = all(world).await?;
-        world.operator.lock().await.ready().await?;
-        let mut second = world.another("two")?;
+    story("takeover", async |testbed| {
+        let acts = all(testbed).await?;
+        testbed.operator.lock().await.ready().await?;
+        let mut second = testbed.another("two")?;
         second.start()?;
         second.ready().await?;
         for act in &acts {
-            act.begin(world).await?;
+            act.begin(testbed).await?;
         }
         tokio::time::sleep(Duration::from_millis(80)).await;
-        world.operator.lock().await.kill();
-        all_done(world, &acts).await?;
+        testbed.operator.lock().await.kill();
+        all_done(testbed, &acts).await?;
         // While the second replica is still running, to finish the last write.
-        rest_clean(world).await
+        rest_clean(testbed).await
     });
 }

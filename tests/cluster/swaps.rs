@@ -8,10 +8,10 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use testkit::action::deployment;
 use testkit::eye::Happening;
-use testkit::proxy::gate::When;
-use testkit::world::nodes::{Nodes, Size};
-use testkit::world::workload::Workload;
-use testkit::world::{World, stories, story};
+use testkit::proxy::gate::HoldPoint;
+use testkit::testbed::nodes::{Size, TestNodes};
+use testkit::testbed::workload::Workload;
+use testkit::testbed::{Testbed, stories, story};
 
 use crate::crash::{kill_at, reached};
 use crate::scenes::Scene;
@@ -23,35 +23,36 @@ const LEAST_WRITES: usize = 14;
 
 /// Workloads `x` and `y` with one replica each, on two nodes with room for the given number of pods, and a third node.
 pub struct Places {
-    pub nodes: Nodes,
+    pub nodes: TestNodes,
     pub x: Scene,
     pub y: Scene,
 }
 
 impl Places {
-    async fn prepare(world: &World, x: u32, y: u32) -> Result<Self> {
-        Self::of(world, [x, y], |_, workload| workload).await
+    async fn prepare(testbed: &Testbed, x: u32, y: u32) -> Result<Self> {
+        Self::of(testbed, [x, y], |_, workload| workload).await
     }
 
-    async fn of(world: &World, pods: [u32; 2], change: impl Fn(&str, Workload) -> Workload) -> Result<Self> {
-        let mut nodes = world.nodes(0, Size::default()).await?;
+    async fn of(testbed: &Testbed, pods: [u32; 2], change: impl Fn(&str, Workload) -> Workload) -> Result<Self> {
+        let mut nodes = testbed.nodes(0, Size::default()).await?;
         let mut scenes = Vec::new();
         for (app, pods) in [("x", pods[0]), ("y", pods[1])] {
             let node = nodes.join(None, Size { pods, ..Size::default() }).await?;
             nodes.open_only(&[&node]).await?;
-            scenes
-                .push(Scene::set(world, app, 1, change(app, Workload::deployment(app, 1).spec(nodes.terms()))).await?);
+            scenes.push(
+                Scene::set(testbed, app, 1, change(app, Workload::deployment(app, 1).spec(nodes.terms()))).await?,
+            );
         }
         nodes.join(None, Size::default()).await?;
         nodes.open_all().await?;
         let y = scenes.remove(1);
-        let x = scenes.remove(0).again(world);
+        let x = scenes.remove(0).again(testbed);
         Ok(Self { nodes, x, y })
     }
 
     /// With room for more pods on each node, and budgets that allow no disruption.
-    pub async fn roomy(world: &World) -> Result<Self> {
-        Self::of(world, [20, 20], |_, workload| workload.guarded()).await
+    pub async fn roomy(testbed: &Testbed) -> Result<Self> {
+        Self::of(testbed, [20, 20], |_, workload| workload.guarded()).await
     }
 
     pub fn swap(&self) -> Value {
@@ -61,18 +62,18 @@ impl Places {
     }
 
     /// Checks that each replica is on the other's node, nothing is left, and no replica was missing at any time.
-    pub async fn swapped(&self, world: &World) -> Result<()> {
+    pub async fn swapped(&self, testbed: &Testbed) -> Result<()> {
         for (scene, to) in [(&self.x, 1), (&self.y, 0)] {
             let old = scene.pod(0).0;
-            scene.moved(world, &[&old], &[&self.nodes.names[to]]).await?;
+            scene.moved(testbed, &[&old], &[&self.nodes.names[to]]).await?;
         }
         Ok(())
     }
 
     /// Checks that the original replicas still exist, and that none was missing at any time.
-    pub async fn untouched(&self, world: &World) -> Result<()> {
-        self.x.untouched(world).await?;
-        self.y.untouched(world).await.map(drop)
+    pub async fn untouched(&self, testbed: &Testbed) -> Result<()> {
+        self.x.untouched(testbed).await?;
+        self.y.untouched(testbed).await.map(drop)
     }
 }
 
@@ -83,8 +84,8 @@ fn is_ready(pod: &Pod) -> bool {
 
 /// Positions in the history at which a new pod of the app first became Ready, and at which an original pod first
 /// terminated.
-fn turning_points(world: &World, scene: &Scene) -> Result<(usize, usize)> {
-    let seen = world.eye.now();
+fn turning_points(testbed: &Testbed, scene: &Scene) -> Result<(usize, usize)> {
+    let seen = testbed.eye.now();
     let old = scene.pod(0).0;
     let of_app = |pod: &Pod| pod.labels().get("app").is_some_and(|app| *app == scene.app);
     let marked = |pod: &Pod| pod.annotations().get("ganglion.dev/role").is_some_and(|role| role == "replacement");
@@ -98,17 +99,17 @@ fn turning_points(world: &World, scene: &Scene) -> Result<(usize, usize)> {
 
 #[test]
 fn with_room_on_both_sides_all_are_ready_before_anybody_goes() {
-    story("swap-room", async |world| {
+    story("swap-room", async |testbed| {
         // The second new pod becomes Ready only after the first old pod could have been removed.
         let change = |app: &str, workload: Workload| {
             let workload = workload.guarded();
             if app == "y" { workload.replacements("slow-start") } else { workload }
         };
-        let places = Places::of(world, [20, 20], change).await?;
-        world.act("go", places.swap()).await?;
-        let action = world.ends("go", DONE).await?;
-        places.swapped(world).await?;
-        let (x, y) = (turning_points(world, &places.x)?, turning_points(world, &places.y)?);
+        let places = Places::of(testbed, [20, 20], change).await?;
+        testbed.act("go", places.swap()).await?;
+        let action = testbed.ends("go", DONE).await?;
+        places.swapped(testbed).await?;
+        let (x, y) = (turning_points(testbed, &places.x)?, turning_points(testbed, &places.y)?);
         ensure!(x.0.max(y.0) < x.1.min(y.1), "one went before both were Ready: {x:?} {y:?}");
         let summary = action.status.as_ref().and_then(|status| status.summary.clone()).unwrap_or_default();
         ensure!(summary.action == "Swap" && summary.done == "2/2", "{summary:?}");
@@ -120,12 +121,12 @@ fn with_room_on_both_sides_all_are_ready_before_anybody_goes() {
 #[test]
 fn with_room_on_one_side_that_side_is_first() {
     let cases = [("x", (1, 20)), ("y", (20, 1))].map(|(first, pods)| (format!("swap-one-{first}"), (first, pods)));
-    stories(cases.into(), async |world, (first, (x, y))| {
-        let places = Places::prepare(world, *x, *y).await?;
-        world.act("go", places.swap()).await?;
-        world.ends("go", DONE).await?;
-        places.swapped(world).await?;
-        let (x, y) = (turning_points(world, &places.x)?, turning_points(world, &places.y)?);
+    stories(cases.into(), async |testbed, (first, (x, y))| {
+        let places = Places::prepare(testbed, *x, *y).await?;
+        testbed.act("go", places.swap()).await?;
+        testbed.ends("go", DONE).await?;
+        places.swapped(testbed).await?;
+        let (x, y) = (turning_points(testbed, &places.x)?, turning_points(testbed, &places.y)?);
         // The full node is the one that the first replica leaves.
         let (first, then) = if *first == "x" { (x, y) } else { (y, x) };
         ensure!(first.1 < then.0, "the second was Ready before the first had left: {first:?} {then:?}");
@@ -135,22 +136,22 @@ fn with_room_on_one_side_that_side_is_first() {
 
 #[test]
 fn without_room_it_is_refused_and_with_leave_one_goes_before() {
-    story("swap-full", async |world| {
-        let places = Places::prepare(world, 1, 1).await?;
-        world.act("never", places.swap()).await?;
-        world.ends("never", ("False", "NodeFull")).await?;
+    story("swap-full", async |testbed| {
+        let places = Places::prepare(testbed, 1, 1).await?;
+        testbed.act("never", places.swap()).await?;
+        testbed.ends("never", ("False", "NodeFull")).await?;
         let mut spec = places.swap();
         spec["disruption"] = json!("Allowed");
         // The third node would accept the substitute of the first, which would then not be a disruption.
         places.nodes.cordon(&places.nodes.names[2]).await?;
-        world.act("allowed", spec).await?;
-        world.ends("allowed", DONE).await?;
+        testbed.act("allowed", spec).await?;
+        testbed.ends("allowed", DONE).await?;
         for (scene, to) in [(&places.x, 1), (&places.y, 0)] {
-            let verdict = scene.at_rest(world, 1).await?;
+            let verdict = scene.at_rest(testbed, 1).await?;
             ensure!(verdict.came.len() == 1 && verdict.came[0].1 == places.nodes.names[to], "{verdict:?}");
             ensure!(verdict.replicas == [1], "{verdict:?}");
         }
-        let verdict = places.y.at_rest(world, 1).await?;
+        let verdict = places.y.at_rest(testbed, 1).await?;
         ensure!(verdict.lowest_ready == 1, "the second was disrupted, too: {verdict:?}");
         Ok(())
     });
@@ -159,43 +160,43 @@ fn without_room_it_is_refused_and_with_leave_one_goes_before() {
 /// If one new pod never becomes Ready, both replicas stay.
 #[test]
 fn one_that_never_gets_ready_takes_the_other_back() {
-    story("swap-never", async |world| {
+    story("swap-never", async |testbed| {
         let change = |app: &str, workload: Workload| {
             let workload = workload.guarded();
             if app == "y" { workload.replacements("never-ready") } else { workload }
         };
-        let places = Places::of(world, [20, 20], change).await?;
+        let places = Places::of(testbed, [20, 20], change).await?;
         let mut spec = places.swap();
         spec["timeouts"] = json!({"readySeconds": 8});
-        world.act("go", spec).await?;
-        world.ends("go", ("False", "ReplacementNotReady")).await?;
-        places.untouched(world).await
+        testbed.act("go", spec).await?;
+        testbed.ends("go", ("False", "ReplacementNotReady")).await?;
+        places.untouched(testbed).await
     });
 }
 
 #[test]
 fn killed_at_each_write_it_ends_the_same() {
     let mut writes = 0;
-    story("swap-clean", async |world| {
-        let places = Places::roomy(world).await?;
-        world.act("go", places.swap()).await?;
-        world.ends("go", DONE).await?;
-        writes = world.proxy.writes().len();
-        places.swapped(world).await
+    story("swap-clean", async |testbed| {
+        let places = Places::roomy(testbed).await?;
+        testbed.act("go", places.swap()).await?;
+        testbed.ends("go", DONE).await?;
+        writes = testbed.proxy.writes().len();
+        places.swapped(testbed).await
     });
     assert!(writes >= LEAST_WRITES, "a swap of {writes} writes");
-    let both = [When::Before, When::After];
+    let both = [HoldPoint::Before, HoldPoint::After];
     let cases =
         (1..=writes).flat_map(|nth| both.map(|when| (format!("swap-{nth}-{when:?}").to_lowercase(), (nth, when))));
-    stories(cases.collect(), async |world, (nth, when)| {
-        let places = Places::roomy(world).await?;
-        let mut held = world.proxy.hold(*nth, *when, |_| true);
-        world.act("go", places.swap()).await?;
-        match reached(world, &mut held, "go", std::time::Duration::from_secs(1)).await? {
-            Some(_) => kill_at(world, held).await?,
+    stories(cases.collect(), async |testbed, (nth, when)| {
+        let places = Places::roomy(testbed).await?;
+        let mut held = testbed.proxy.hold(*nth, *when, |_| true);
+        testbed.act("go", places.swap()).await?;
+        match reached(testbed, &mut held, "go", std::time::Duration::from_secs(1)).await? {
+            Some(_) => kill_at(testbed, held).await?,
             None => ensure!(*nth > LEAST_WRITES, "the action was over before write {nth}"),
         }
-        world.ends("go", DONE).await?;
-        places.swapped(world).await
+        testbed.ends("go", DONE).await?;
+        places.swapped(testbed).await
     });
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use ganglion_api::marks;
 use serde_json::{Value, json};
 use testkit::action::{action, move_pod, with};
-use testkit::world::{World, story};
+use testkit::testbed::{Testbed, story};
 
 use crate::scenes::Scene;
 
@@ -24,10 +24,10 @@ fn closed_loop(name: &str) -> Value {
 }
 
 /// Waits until the object is Stalled because it cannot be parsed. Returns it.
-async fn is_invalid(world: &World, object: &str, field: &str) -> Result<Value> {
+async fn is_invalid(testbed: &Testbed, object: &str, field: &str) -> Result<Value> {
     let stalled = r#"--for=jsonpath={.status.conditions[?(@.type=="Stalled")].reason}=InvalidObject"#;
-    world.kubectl(&["wait", stalled, object, "--timeout=60s"], None).await?;
-    let found: Value = serde_json::from_str(&world.kubectl(&["get", object, "-o", "json"], None).await?)?;
+    testbed.kubectl(&["wait", stalled, object, "--timeout=60s"], None).await?;
+    let found: Value = serde_json::from_str(&testbed.kubectl(&["get", object, "-o", "json"], None).await?)?;
     let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let ready = conditions.iter().find(|one| one["type"] == "Ready").context("no Ready")?;
     let message = ready["message"].as_str().unwrap_or_default();
@@ -39,9 +39,9 @@ async fn is_invalid(world: &World, object: &str, field: &str) -> Result<Value> {
 
 #[test]
 fn a_time_that_cannot_be_read_is_refused_when_it_is_applied() {
-    story("odd-time", async |world| {
+    story("odd-time", async |testbed| {
         let spec = with(move_pod("web-1", "node-1"), json!({"mode": "Plan", "notAfter": ODD}));
-        let refused = world.kubectl(&["create", "-f", "-"], Some(&action("odd", spec).to_string())).await;
+        let refused = testbed.kubectl(&["create", "-f", "-"], Some(&action("odd", spec).to_string())).await;
         let error = format!("{:#}", refused.err().context("it was accepted")?);
         ensure!(error.contains("spec.notAfter"), "{error}");
         Ok(())
@@ -50,13 +50,13 @@ fn a_time_that_cannot_be_read_is_refused_when_it_is_applied() {
 
 #[test]
 fn an_object_that_cannot_be_read_says_so_and_stops_nobody() {
-    story("unreadable", async |world| {
-        let scene = Scene::guarded(world, "web", 2).await?;
+    story("unreadable", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 2).await?;
         let plan = |pod: &str| with(move_pod(pod, &scene.free(0)), json!({"mode": "Plan"}));
-        world.act("odd", plan(&scene.pod(0).0)).await?;
-        world.ends("odd", ("True", "Planned")).await?;
-        world.kubectl(&["create", "-f", "-"], Some(&closed_loop("odd").to_string())).await?;
-        world
+        testbed.act("odd", plan(&scene.pod(0).0)).await?;
+        testbed.ends("odd", ("True", "Planned")).await?;
+        testbed.kubectl(&["create", "-f", "-"], Some(&closed_loop("odd").to_string())).await?;
+        testbed
             .kubectl(&["wait", "--for=jsonpath={.status.observedGeneration}=1", "loop/odd", "--timeout=60s"], None)
             .await?;
         for (object, status) in [
@@ -64,13 +64,13 @@ fn an_object_that_cannot_be_read_says_so_and_stops_nobody() {
             ("loop/odd", json!({"status": {"summary": {"decidedAt": ODD}}})),
         ] {
             let patch = ["patch", object, "--subresource=status", "--type=merge", "-p", &status.to_string()];
-            world.kubectl(&patch, None).await?;
+            testbed.kubectl(&patch, None).await?;
         }
         // The status is not rewritten while nothing changes.
-        let before = is_invalid(world, "wa/odd", "status.queuedAt").await?;
-        is_invalid(world, "loop/odd", "status.summary.decidedAt").await?;
+        let before = is_invalid(testbed, "wa/odd", "status.queuedAt").await?;
+        is_invalid(testbed, "loop/odd", "status.summary.decidedAt").await?;
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-        let after = is_invalid(world, "wa/odd", "status.queuedAt").await?;
+        let after = is_invalid(testbed, "wa/odd", "status.queuedAt").await?;
         ensure!(before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"], "{before} {after}");
 
         let left = json!({
@@ -80,14 +80,14 @@ fn an_object_that_cannot_be_read_says_so_and_stops_nobody() {
             }},
             "spec": {"containers": [{"name": "main", "image": "registry.example/app:1"}], "terminationGracePeriodSeconds": 1},
         });
-        world.kubectl(&["create", "-f", "-"], Some(&left.to_string())).await?;
+        testbed.kubectl(&["create", "-f", "-"], Some(&left.to_string())).await?;
         // The janitor's first round runs at the start.
-        world.kill_and_restart().await?;
-        is_invalid(world, "wa/odd", "status.queuedAt").await?;
-        world.kubectl(&["wait", "--for=delete", "pod/left", "--timeout=60s"], None).await?;
-        world.kubectl(&["delete", "wa/odd", "loop/odd"], None).await?;
-        world.act("go", move_pod(&scene.pod(0).0, &scene.free(0))).await?;
-        world.ends("go", ("True", "Succeeded")).await?;
-        scene.moved(world, &[&scene.pod(0).0], &[&scene.free(0)]).await.map(drop)
+        testbed.kill_and_restart().await?;
+        is_invalid(testbed, "wa/odd", "status.queuedAt").await?;
+        testbed.kubectl(&["wait", "--for=delete", "pod/left", "--timeout=60s"], None).await?;
+        testbed.kubectl(&["delete", "wa/odd", "loop/odd"], None).await?;
+        testbed.act("go", move_pod(&scene.pod(0).0, &scene.free(0))).await?;
+        testbed.ends("go", ("True", "Succeeded")).await?;
+        scene.moved(testbed, &[&scene.pod(0).0], &[&scene.free(0)]).await.map(drop)
     });
 }

@@ -13,10 +13,10 @@ use crate::check::invariants::Invariants;
 use crate::check::{Cause, Violation, rest, violation};
 use crate::cluster::api::{Api, BEGINNING};
 use crate::cluster::foreign::{Act, Foreign};
-use crate::cluster::{Cluster, Part};
+use crate::cluster::{Part, SimulatedCluster};
 use crate::operator::Move;
 use crate::operator::build::runtime;
-use crate::operator::feed::Watched;
+use crate::operator::feed::WatchedKind;
 use crate::operator::flaw::Flaw;
 use crate::operator::process::Process;
 use crate::random::Rng;
@@ -44,7 +44,7 @@ pub struct Done {
 
 pub struct Run<'a> {
     setup: &'a Setup,
-    pub cluster: Cluster,
+    pub cluster: SimulatedCluster,
     /// Cues of a script.
     pub cues: Vec<(When, What)>,
     /// Number of writes of the operator so far.
@@ -75,7 +75,7 @@ impl<'a> Run<'a> {
         let runtime = Rc::new(runtime());
         Self {
             setup,
-            cluster: Cluster::new(api),
+            cluster: SimulatedCluster::new(api),
             cues: Vec::new(),
             writes: 0,
             flaw,
@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
             self.foreign_apply()?;
             self.resume_all()?;
         }
-        for kind in Watched::ALL {
+        for kind in WatchedKind::ALL {
             while self.operate(Move::Hear(kind))? {
                 self.steps += 1;
             }

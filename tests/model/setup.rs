@@ -2,7 +2,7 @@
 //! and the pace of each part. A situation is data, so that a failing one can be reduced.
 
 use ganglion_actions_plan::Limits;
-use ganglion_api::targets::{NodePreference, NodeSource, PodRef, Target, WorkloadRef};
+use ganglion_api::refs::{NodePreference, NodeSource, PodRef, Target, WorkloadRef};
 use ganglion_api::workload_action::{
     Create, Delete, Disruption, Mode, Move as MoveSpec, MoveApplication, OnFailure, ReplicaCount, RunPolicy, Swap,
     SwapSide, Timeouts, WorkloadActionSpec,
@@ -13,7 +13,7 @@ use crate::cluster::build::{PART_OF, PodShape, labels, place};
 use crate::cluster::foreign::{Act, Whom};
 use crate::cluster::object::{Fate, Labels, Rule};
 use crate::operator::Move;
-use crate::operator::feed::Watched;
+use crate::operator::feed::WatchedKind;
 use crate::random::Rng;
 
 #[derive(Clone, Debug)]
@@ -389,7 +389,7 @@ pub fn pace(rng: &mut Rng) -> Vec<(Choice, u32)> {
         let speed = if slow { 2 } else { *rng.pick(&speeds).unwrap_or(&8) };
         all.push((Choice::Part(part), speed));
     }
-    for kind in Watched::ALL {
+    for kind in WatchedKind::ALL {
         all.push((Choice::Move(Move::Hear(kind)), *rng.pick(&speeds).unwrap_or(&8)));
     }
     all.push((Choice::Move(Move::Plan), *rng.pick(&[20, 60]).unwrap_or(&20)));
@@ -408,7 +408,7 @@ pub fn pace(rng: &mut Rng) -> Vec<(Choice, u32)> {
         all.push((Choice::Move(Move::Refuse), 3));
     }
     if rng.chance(300) {
-        all.extend(Watched::ALL.map(|kind| (Choice::Move(Move::Cut(kind)), 1)));
+        all.extend(WatchedKind::ALL.map(|kind| (Choice::Move(Move::Cut(kind)), 1)));
     }
     all
 }

@@ -12,7 +12,7 @@ use crate::driver::Run;
 use crate::operator::Move as Step;
 use crate::operator::flaw::Flaw;
 use crate::random::Rng;
-use crate::scripts::{ACTION, APP, Budget, End, Found, HOME, Nature, Of, Script, What, When};
+use crate::scripts::{ACTION, APP, BudgetRule, End, Found, HOME, Nature, Of, Script, What, When};
 use crate::setup::{NodeSpec, Setup, Workload};
 
 /// Plays a script; the error says where its end differs.
@@ -48,8 +48,8 @@ pub fn play_interrupted(script: &Script) -> i64 {
 
 fn setup(script: &Script) -> Setup {
     let rule = script.budget.map(|budget| match budget {
-        Budget::MinAvailable(count) => Rule::MinAvailable(count),
-        Budget::MaxUnavailable(count) => Rule::MaxUnavailable(count),
+        BudgetRule::MinAvailable(count) => Rule::MinAvailable(count),
+        BudgetRule::MaxUnavailable(count) => Rule::MaxUnavailable(count),
     });
     let home = NodeSpec { name: HOME.to_owned(), zone: "a".to_owned(), cpu: 10_000, pods: 50, fate: Fate::Good };
     let shape = PodShape { cpu: 100, grace: 30, node_selector: Labels::new(), ..PodShape::default() };

@@ -9,21 +9,25 @@ use ganglion_outbound::node_usage::{NodeStatistic, UsageStatistic};
 use ganglion_outbound::prometheus::query_url;
 use ganglion_outbound::value::ValueError;
 use jiff::Timestamp;
-use testkit::servers::prometheus::Prometheus;
+use testkit::servers::prometheus::PrometheusProcess;
 use testkit::{TIMEOUT, block_on};
 
 use crate::client::{call, web};
 
 const LABEL: &str = "instance";
 
-async fn asked(server: &Prometheus, statistic: UsageStatistic, window: Duration) -> Result<NodeStatistic, ValueError> {
+async fn asked(
+    server: &PrometheusProcess,
+    statistic: UsageStatistic,
+    window: Duration,
+) -> Result<NodeStatistic, ValueError> {
     let url = query_url(&server.url(), &statistic.query(LABEL, window)?)?;
     let answer = web().get(&call(url)).await?;
     NodeStatistic::parse(answer.status, answer.body(), LABEL)
 }
 
 /// Value for this node, as soon as there is one.
-async fn first(server: &Prometheus, statistic: UsageStatistic, address: IpAddr) -> f64 {
+async fn first(server: &PrometheusProcess, statistic: UsageStatistic, address: IpAddr) -> f64 {
     let found = async {
         loop {
             let all = asked(server, statistic, Duration::from_mins(5)).await;
@@ -55,7 +59,7 @@ fn this_host() -> ([f64; 2], f64) {
 #[test]
 fn the_usage_of_this_host_is_what_the_kernel_says() {
     block_on(async {
-        let server = Prometheus::of_this_host().await.unwrap();
+        let server = PrometheusProcess::of_this_host().await.unwrap();
         let ([idle, all], _) = this_host();
         let address: IpAddr = "127.0.0.1".parse().unwrap();
         first(&server, UsageStatistic::CpuMean, address).await;
@@ -194,7 +198,7 @@ fn statistics_are_those_of_the_samples() {
     ];
     block_on(async {
         let now = Timestamp::now().as_second();
-        let server = Prometheus::with_history(&history(&targets, now)).await.unwrap();
+        let server = PrometheusProcess::with_history(&history(&targets, now)).await.unwrap();
         let mut found = Vec::new();
         for statistic in UsageStatistic::ALL {
             found.push(asked(&server, statistic, Duration::from_secs(WINDOW as u64)).await.unwrap());

@@ -37,6 +37,7 @@ const PURE: &[&str] = &[
     "serde_json",
     "sha2",
     "siphasher",
+    "strsim",
     "thiserror",
     "time",
 ];

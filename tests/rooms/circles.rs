@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::source::{Package, WORKSPACE, path};
 
 /// Modules whose children use each other in a circle today. The list may only shrink.
-const STILL_CIRCULAR: &[(&str, &str)] = &[("ganglion-actions-plan", "crate"), ("testkit", "crate")];
+const STILL_CIRCULAR: &[(&str, &str)] = &[("ganglion-actions-plan", "crate")];
 
 /// Dependencies between the children of a module, each with a file that shows it.
 type Uses = BTreeMap<String, BTreeMap<String, PathBuf>>;

@@ -10,25 +10,8 @@ const IDIOMATIC: [(&str, &str); 2] = [
     ("Inner", "private state behind a handle that is cloned"),
 ];
 
-/// Names that mean several things today. The list may only shrink: rename a type, then delete its line here.
-const STILL_DOUBLE: &[&str] = &[
-    "Amounts",
-    "Answer",
-    "Budget",
-    "Cluster",
-    "Line",
-    "Next",
-    "Nodes",
-    "Prometheus",
-    "Scale",
-    "Shared",
-    "Watched",
-    "When",
-    "World",
-];
-
 /// Faults of these declarations, which are pairs of a type name and its file.
-fn problems<'a>(declarations: impl Iterator<Item = (&'a str, String)>, still_double: &[&str]) -> Vec<String> {
+fn problems<'a>(declarations: impl Iterator<Item = (&'a str, String)>) -> Vec<String> {
     let mut files = BTreeMap::<&str, Vec<String>>::new();
     for (name, file) in declarations {
         files.entry(name).or_default().push(file);
@@ -36,14 +19,9 @@ fn problems<'a>(declarations: impl Iterator<Item = (&'a str, String)>, still_dou
     let mut problems = Vec::new();
     for (name, declared_in) in &files {
         let is_idiomatic = IDIOMATIC.iter().any(|(idiom, _)| idiom == name);
-        if declared_in.len() > 1 && !is_idiomatic && !still_double.contains(name) {
+        if declared_in.len() > 1 && !is_idiomatic {
             problems
                 .push(format!("{name} is declared in {}: give all but one another name", declared_in.join(" and ")));
-        }
-    }
-    for name in still_double {
-        if files.get(name).is_none_or(|declared_in| declared_in.len() < 2) {
-            problems.push(format!("{name} means one thing now: delete it from STILL_DOUBLE"));
         }
     }
     problems
@@ -55,15 +33,13 @@ fn a_type_name_means_one_thing() {
     let declarations =
         files().flat_map(|file| file.code.types.iter().map(|name| (name.as_str(), file.path.display().to_string())));
     assert!(declarations.clone().count() > 500, "only {} types were found", declarations.clone().count());
-    let problems = problems(declarations, STILL_DOUBLE);
+    let problems = problems(declarations);
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]
 fn double_names_are_seen() {
     let declarations = [("A", "a.rs"), ("B", "a.rs"), ("A", "b.rs"), ("Error", "a.rs"), ("Error", "b.rs")];
-    let declarations = || declarations.iter().map(|(name, file)| (*name, (*file).to_owned()));
-    assert_eq!(problems(declarations(), &[]), ["A is declared in a.rs and b.rs: give all but one another name"]);
-    assert!(problems(declarations(), &["A"]).is_empty());
-    assert_eq!(problems(declarations(), &["A", "B"]), ["B means one thing now: delete it from STILL_DOUBLE"]);
+    let declarations = declarations.iter().map(|(name, file)| (*name, (*file).to_owned()));
+    assert_eq!(problems(declarations), ["A is declared in a.rs and b.rs: give all but one another name"]);
 }

@@ -16,7 +16,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use testkit::plane::install;
-use testkit::world::loops::{self, ACCOUNT};
+use testkit::testbed::loops::{self, ACCOUNT};
 
 use crate::frame::Progress;
 use crate::{TIMEOUT, fleet};

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use futures::StreamExt;
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::{Execution, ExecutionState};
-use ganglion_api::sample::Tag;
+use ganglion_api::monitoring::Tag;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ApiResource, Object};
 use kube::runtime::{WatchStreamExt, watcher};

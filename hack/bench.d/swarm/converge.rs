@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use testkit::kubelet::{Kubelet, KubeletOptions, PORT};
 use testkit::plane::audit::Audit;
 use testkit::plane::install::{Installed, bind_loops};
-use testkit::world::loops::condition;
-use testkit::world::pools::{JOBS, WORKERS, template};
+use testkit::testbed::loops::condition;
+use testkit::testbed::pools::{JOBS, WORKERS, template};
 
 use crate::TIMEOUT;
 use crate::fleet::namespace;

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use ganglion_api::swarm_pool::assignment::AssignmentStrategy;
+use ganglion_api::swarm_pool::AssignmentStrategy;
 use ganglion_pools_plan::Job;
 use ganglion_pools_plan::assign::{AssignmentRules, assign, reassign};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
+use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
 use ganglion_pools_plan::Job;
 use ganglion_pools_plan::assign::JobAssignment;
 use ganglion_pools_plan::file::{JobList, ListedJob, Published};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ganglion_api::execution::ExecutionState;
-use ganglion_api::sample::Tag;
+use ganglion_api::monitoring::Tag;
 use k8s_openapi::jiff::Timestamp;
 use testkit::operator::program;
 use testkit::process::run;

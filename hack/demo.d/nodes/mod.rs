@@ -6,9 +6,8 @@ mod scene;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::status::{NodeReading, NodeValue};
-use ganglion_api::node_config::template::NodeConfigTemplate;
+use ganglion_api::node_config::{NodeConfig, NodeConfigTemplate};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use testkit::operator::program;

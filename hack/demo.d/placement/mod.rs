@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::status::NodeValue;
-use ganglion_api::node_config::template::NodeConfigTemplate;
+use ganglion_api::node_config::{NodeConfig, NodeConfigTemplate};
 use ganglion_api::placement_policy::PlacementPolicy;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, PostParams};
@@ -18,8 +17,8 @@ use kube::{Api, ResourceExt};
 use serde_json::Value;
 use testkit::operator::program;
 use testkit::process::run;
+use testkit::testbed::loops::condition;
 use testkit::verdict::serves;
-use testkit::world::loops::condition;
 use tokio::process::Command;
 
 use super::TIMEOUT;

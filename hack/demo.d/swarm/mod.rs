@@ -12,8 +12,8 @@ use serde_json::json;
 use testkit::kubelet::journal::Journal;
 use testkit::kubelet::{Kubelet, KubeletOptions};
 use testkit::plane::install::bind_loops;
-use testkit::world::loops::condition;
-use testkit::world::pools::{JOBS, WORKERS, template};
+use testkit::testbed::loops::condition;
+use testkit::testbed::pools::{JOBS, WORKERS, template};
 
 use super::TIMEOUT;
 use super::screen::Screen;

@@ -106,7 +106,7 @@ pub struct ActionMemory {
 struct Pass {
     failures: Failures,
     /// Step that follows from a refusal. Only the refusal leads to it, so it replaces the plan of the next round.
-    follow_up: Option<effect::Next>,
+    follow_up: Option<effect::NextStep>,
 }
 
 /// Decision about the next round.
@@ -158,15 +158,15 @@ impl Reconciler for WorkloadActionController {
         let step = match (memory.pass.follow_up.take(), is_pending(action)) {
             (Some(step), _) => step,
             (None, true) => match self.notifier.record(action) {
-                Some(effect) => effect::Next::Do(effect),
+                Some(effect) => effect::NextStep::Do(effect),
                 None => self.next_step(&key_of(action)),
             },
             (None, false) => self.next_step(&key_of(action)),
         };
         match step {
-            effect::Next::Do(effect) => ActionPlan::Perform(vec![effect]),
-            effect::Next::DoAll(effects) => ActionPlan::Perform(effects),
-            effect::Next::Wait { until, report } => self.plan_wait(action, until, report),
+            effect::NextStep::Do(effect) => ActionPlan::Perform(vec![effect]),
+            effect::NextStep::DoAll(effects) => ActionPlan::Perform(effects),
+            effect::NextStep::Wait { until, report } => self.plan_wait(action, until, report),
         }
     }
 
@@ -209,7 +209,7 @@ impl Reconciler for WorkloadActionController {
 
 impl WorkloadActionController {
     /// The planner's next step.
-    fn next_step(&self, key: &Key) -> effect::Next {
+    fn next_step(&self, key: &Key) -> effect::NextStep {
         self.ctx.store.read(|world| next(key, world, self.ctx.now(), &self.limits, &*self.ranker))
     }
 

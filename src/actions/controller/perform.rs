@@ -77,7 +77,7 @@ impl WorkloadActionController {
     /// lock: a plan over thousands of nodes would block the watches.
     async fn admit(&self, key: &Key) -> Result<(), Failure> {
         let turn = self.shared.admission.lock().await;
-        let effect::Next::Do(effect @ Effect::Admit { .. }) = self.next_step(key) else {
+        let effect::NextStep::Do(effect @ Effect::Admit { .. }) = self.next_step(key) else {
             // Another admission was first: the next round plans again.
             return Ok(());
         };

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::world::{ActionsWorld, application_of};
 use ganglion_api::reasons::Reason;
-use ganglion_api::targets::WorkloadRef;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_core::facts::{Key, PodFact};

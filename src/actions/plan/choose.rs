@@ -2,7 +2,7 @@
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
-use ganglion_api::targets::Target;
+use ganglion_api::refs::Target;
 use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice, Plan, PodOnNode, SetRef, Slot, Step};
 use ganglion_api::workload_action::{Mode, OnReplicaOwner};
 use ganglion_core::facts::{NodeFact, PodFact};

@@ -3,11 +3,11 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::world::{ActionsWorld, ParentApplication, application_of};
-use ganglion_api::targets::{NodeSource, PodRef, Target, WorkloadRef};
-use ganglion_api::workload_action::count::MOST_REPLICAS;
+use ganglion_api::refs::{NodeSource, PodRef, Target, WorkloadRef};
 use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_api::workload_action::{
-    Disruption, MoveApplication, ReplicaCount, Swap, WorkloadAction, WorkloadActionSpec, WorkloadActionStatus,
+    Disruption, MOST_REPLICAS, MoveApplication, ReplicaCount, Swap, WorkloadAction, WorkloadActionSpec,
+    WorkloadActionStatus,
 };
 use ganglion_core::facts::{Identity, Key};
 use ganglion_core::world::World;

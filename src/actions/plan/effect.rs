@@ -18,7 +18,7 @@ use ganglion_core::json_patch::JsonPatch;
 /// The next step for an action.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one exists at a time, and is consumed at once")]
-pub enum Next {
+pub enum NextStep {
     /// Perform this effect, then plan again.
     Do(Effect),
     /// Perform these effects concurrently, then plan again. No effect changes the facts that another one depends on.

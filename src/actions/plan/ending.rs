@@ -7,18 +7,17 @@ use kube::Resource;
 use crate::world::{ActionsWorld, OwnerReading};
 use ganglion_api::execution::Execution;
 use ganglion_api::marks;
-use ganglion_api::workload_action::WorkloadActionStatus;
-use ganglion_api::workload_action::count::MOST_REPLICAS;
 use ganglion_api::workload_action::status::{Plan, Slot, Step};
+use ganglion_api::workload_action::{MOST_REPLICAS, WorkloadActionStatus};
 use ganglion_core::facts::{DeploymentFact, Identity, Ledger, ReceiptFact, ReplicaSetFact, ScaleFact, StatefulSetFact};
 
 use super::context::PlanContext;
-use super::effect::{Effect, Next, Scalable, ScalableKind};
+use super::effect::{Effect, NextStep, Scalable, ScalableKind};
 use super::report::{self, ActionHealth};
 use super::{NOTHING, identity, notify, origin, record};
 
 /// Ends an action whose slots have all ended.
-pub fn conclude(ctx: &PlanContext) -> Next {
+pub fn conclude(ctx: &PlanContext) -> NextStep {
     let mut status = ctx.status.clone();
     for slot in status.slots.iter_mut().filter(|slot| slot.step == Step::Queued) {
         slot.step = Step::Aborted;
@@ -29,7 +28,7 @@ pub fn conclude(ctx: &PlanContext) -> Next {
 
 /// Ends an action with `count: All` that has no running slot and no replica left. Replicas that were queued for a retry
 /// have left by themselves.
-pub fn nothing_left(ctx: &PlanContext, plan: Plan) -> Next {
+pub fn nothing_left(ctx: &PlanContext, plan: Plan) -> NextStep {
     let mut slots = ctx.status.slots.clone();
     slots.retain(|slot| slot.step != Step::Queued);
     let count = i32::try_from(slots.len()).unwrap_or(MOST_REPLICAS);
@@ -41,7 +40,7 @@ pub fn nothing_left(ctx: &PlanContext, plan: Plan) -> Next {
 
 /// Ends the action. The end is recorded before the receipt is corrected: an action that has ended cannot start again
 /// while its receipt is missing.
-pub fn finish(ctx: &PlanContext, mut status: WorkloadActionStatus, health: ActionHealth) -> Next {
+pub fn finish(ctx: &PlanContext, mut status: WorkloadActionStatus, health: ActionHealth) -> NextStep {
     status.finished_at = Some(Time(ctx.now));
     status.queued_at = None;
     record(ctx, report::status(ctx, status, &health))
@@ -49,12 +48,12 @@ pub fn finish(ctx: &PlanContext, mut status: WorkloadActionStatus, health: Actio
 
 /// Cleans up after an action that has ended: the receipt, the ledger on the workload and the finalizer; then the
 /// notifications, which a deletion by ttl waits for.
-pub fn after(ctx: &PlanContext) -> Next {
+pub fn after(ctx: &PlanContext) -> NextStep {
     if let Some(effect) = receipt_put_right(ctx) {
-        return Next::Do(effect);
+        return NextStep::Do(effect);
     }
     if let Some(workload) = ctx.status.slots.iter().find_map(|slot| ledger_left(ctx, slot)) {
-        return Next::Do(Effect::ClearLedger { workload });
+        return NextStep::Do(Effect::ClearLedger { workload });
     }
     if ctx.action.metadata.finalizers.iter().flatten().any(|name| name == marks::FINALIZER) {
         return let_go(ctx);
@@ -72,7 +71,7 @@ pub fn after(ctx: &PlanContext) -> Next {
     }
     // The end of an attempt enqueues the action.
     if notify::is_pending(ctx.action) {
-        return Next::Wait { until: notify::next_due(ctx.status, ctx.now), report: None };
+        return NextStep::Wait { until: notify::next_due(ctx.status, ctx.now), report: None };
     }
     expire(ctx).unwrap_or(NOTHING)
 }
@@ -127,7 +126,7 @@ fn ledger_left(ctx: &PlanContext, slot: &Slot) -> Option<Scalable> {
 }
 
 /// Deletes the action when its ttl has expired.
-fn expire(ctx: &PlanContext) -> Option<Next> {
+fn expire(ctx: &PlanContext) -> Option<NextStep> {
     let ttl = ctx.action.spec.ttl_seconds_after_finished?;
     let finished = ctx.status.finished_at.as_ref()?;
     if origin::gitops_manager(&ctx.action.metadata).is_some() {
@@ -136,11 +135,11 @@ fn expire(ctx: &PlanContext) -> Option<Next> {
     let due = finished.0 + SignedDuration::from_secs(i64::from(ttl));
     if ctx.now >= due {
         if let Some(receipt) = receipt_of_a_loop(ctx) {
-            return Some(Next::Do(Effect::DeleteReceipt { receipt }));
+            return Some(NextStep::Do(Effect::DeleteReceipt { receipt }));
         }
-        return Some(Next::Do(Effect::DeleteAction { action: ctx.id() }));
+        return Some(NextStep::Do(Effect::DeleteAction { action: ctx.id() }));
     }
-    Some(Next::Wait { until: Some(due), report: None })
+    Some(NextStep::Wait { until: Some(due), report: None })
 }
 
 /// The receipt of an action that a loop created. It is deleted with the action: otherwise each decision would leave a
@@ -157,19 +156,19 @@ fn own_receipt<'a>(ctx: &PlanContext<'a>) -> Option<&'a ReceiptFact> {
 }
 
 /// Ends an action that is deleted before its first effect: deletes the receipt, then removes the finalizer.
-pub fn give_up(ctx: &PlanContext) -> Next {
+pub fn give_up(ctx: &PlanContext) -> NextStep {
     match own_receipt(ctx) {
-        Some(receipt) => Next::Do(Effect::DeleteReceipt { receipt: receipt.id.clone() }),
+        Some(receipt) => NextStep::Do(Effect::DeleteReceipt { receipt: receipt.id.clone() }),
         None => let_go(ctx),
     }
 }
 
 /// Removes our finalizer.
-fn let_go(ctx: &PlanContext) -> Next {
+fn let_go(ctx: &PlanContext) -> NextStep {
     let finalizers = ctx.action.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|name| name == marks::FINALIZER) {
         return NOTHING;
     }
     let finalizers = finalizers.into_iter().filter(|name| name != marks::FINALIZER).collect();
-    Next::Do(Effect::RemoveFinalizer { action: ctx.id(), finalizers })
+    NextStep::Do(Effect::RemoveFinalizer { action: ctx.id(), finalizers })
 }

@@ -6,7 +6,7 @@
 
 use crate::world::{ActionsWorld, OwnerReading};
 use ganglion_api::reasons::Reason;
-use ganglion_api::targets::WorkloadRef;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{DeploymentFact, Key, Owner, OwnerFact, ReplicaSetFact, StatefulSetFact, group};
 use ganglion_core::world::World;

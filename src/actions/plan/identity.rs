@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::origin;
-use ganglion_api::workload_action::count::MOST_REPLICAS;
-use ganglion_api::workload_action::{RunPolicy, WorkloadAction};
+use ganglion_api::workload_action::{MOST_REPLICAS, RunPolicy, WorkloadAction};
 use ganglion_core::digest::digest;
 use ganglion_core::facts::Identity;
 

@@ -50,7 +50,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use application::Application;
 use choose::Choice;
 use context::{PlanContext, Work};
-use effect::{Effect, NewReceipt, Next};
+use effect::{Effect, NewReceipt, NextStep};
 use ending::{after, conclude, finish, give_up};
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
@@ -103,10 +103,10 @@ impl Limits {
     }
 }
 
-const NOTHING: Next = Next::Wait { until: None, report: None };
+const NOTHING: NextStep = NextStep::Wait { until: None, report: None };
 
 /// Returns the next step of this action.
-pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits, ranker: &dyn NodeRanker) -> Next {
+pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits, ranker: &dyn NodeRanker) -> NextStep {
     let Some(action) = world.action(key) else { return NOTHING };
     let fresh = WorkloadActionStatus::default();
     let status = action.status.as_ref().unwrap_or(&fresh);
@@ -138,7 +138,7 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits, ranker: &
 }
 
 /// Records when `spec.suspend` stops the clocks. When they run again, shifts the recorded times by the pause.
-fn suspension(ctx: &PlanContext) -> Option<Next> {
+fn suspension(ctx: &PlanContext) -> Option<NextStep> {
     let mut status = ctx.status.clone();
     match (ctx.suspended(), &ctx.status.suspended_at) {
         (true, None) => {
@@ -161,7 +161,7 @@ fn suspension(ctx: &PlanContext) -> Option<Next> {
 }
 
 /// Ends an action that was not admitted and may not be admitted any more.
-fn before(ctx: &PlanContext) -> Option<Next> {
+fn before(ctx: &PlanContext) -> Option<NextStep> {
     let fail = |reason, message: String| Some(finish(ctx, ctx.status.clone(), Health::Stalled(reason, message)));
     if let Some(message) = ctx.limits.namespaces.refusal(ctx.namespace()) {
         return fail(Reason::NamespaceRefused, message);
@@ -184,7 +184,7 @@ fn before(ctx: &PlanContext) -> Option<Next> {
 }
 
 /// Ends an action whose receipt proves that it already ran, as another object of this name.
-fn already_executed(ctx: &PlanContext) -> Option<Next> {
+fn already_executed(ctx: &PlanContext) -> Option<NextStep> {
     let name = identity::receipt_name(ctx.action);
     let receipt = ctx.world.get::<ReceiptFact>(&ctx.key(&name)).filter(|receipt| receipt.action_uid != ctx.id().uid)?;
     let mut status = ctx.status.clone();
@@ -203,7 +203,7 @@ fn already_executed(ctx: &PlanContext) -> Option<Next> {
 
 /// Returns the next effects, record or wait of the running slots. If there are none, starts the slots that have not
 /// started.
-fn at_work(ctx: &PlanContext) -> Next {
+fn at_work(ctx: &PlanContext) -> NextStep {
     let mut planned: Vec<(&Slot, SlotNext)> = ctx.working().map(|slot| (slot, slot::next(ctx, slot))).collect();
     // Only one slot changes its target node at a time. The others choose theirs after that choice is recorded.
     let mut gone = false;
@@ -235,7 +235,7 @@ fn at_work(ctx: &PlanContext) -> Next {
 
 /// Returns the first effect together with the effects of slots on other ReplicaSets. On one ReplicaSet, an effect
 /// changes the facts that the next effect depends on.
-fn together(effects: Vec<(&Slot, Effect)>) -> Next {
+fn together(effects: Vec<(&Slot, Effect)>) -> NextStep {
     let mut sets: Vec<&str> = Vec::new();
     let mut all: Vec<Effect> = Vec::new();
     for (slot, effect) in effects {
@@ -244,11 +244,11 @@ fn together(effects: Vec<(&Slot, Effect)>) -> Next {
             all.push(effect);
         }
     }
-    if all.len() > 1 { Next::DoAll(all) } else { all.pop().map_or(NOTHING, Next::Do) }
+    if all.len() > 1 { NextStep::DoAll(all) } else { all.pop().map_or(NOTHING, NextStep::Do) }
 }
 
 /// Records the slots. If all have succeeded, the same write ends the action.
-fn record_slots(ctx: &PlanContext, slots: Vec<Slot>) -> Next {
+fn record_slots(ctx: &PlanContext, slots: Vec<Slot>) -> NextStep {
     let all = i32::try_from(slots.len()) == Ok(ctx.work.count);
     if all && slots.iter().all(|slot| slot.step == Step::Succeeded) {
         let health = report::ended(ctx, &slots);
@@ -257,7 +257,7 @@ fn record_slots(ctx: &PlanContext, slots: Vec<Slot>) -> Next {
     let moves_on = slots.iter().zip(&ctx.status.slots).any(|(new, old)| goes_elsewhere(old, new));
     let status = with_slots(ctx, slots);
     if moves_on {
-        return Next::Do(Effect::Admit { action: ctx.id(), status: Box::new(status), receipt: None });
+        return NextStep::Do(Effect::Admit { action: ctx.id(), status: Box::new(status), receipt: None });
     }
     record(ctx, status)
 }
@@ -316,7 +316,7 @@ fn unfilled(ctx: &PlanContext) -> Option<Vec<(i32, i32)>> {
 }
 
 /// Starts slots if they are admitted. `shown` are the running slots, `until` is their earliest deadline.
-fn begin(ctx: &PlanContext, open: &[(i32, i32)], shown: Vec<Slot>, until: Option<Timestamp>) -> Next {
+fn begin(ctx: &PlanContext, open: &[(i32, i32)], shown: Vec<Slot>, until: Option<Timestamp>) -> NextStep {
     match choose::choose(ctx, open) {
         Choice::Begin { slots, plan, .. } if ctx.action.spec.mode == Mode::Plan => planned(ctx, slots, plan),
         Choice::Begin { slots, plan, found } => admit(ctx, slots, plan, found),
@@ -331,7 +331,7 @@ fn begin(ctx: &PlanContext, open: &[(i32, i32)], shown: Vec<Slot>, until: Option
 }
 
 /// Ends an action with `mode: Plan`.
-fn planned(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
+fn planned(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> NextStep {
     let words: Vec<String> = slots.iter().map(|slot| report::slot_words(ctx.work.verb, slot)).collect();
     let message = format!("would do: {}", words.join("; "));
     let replicas = slots.iter().take(LIST_LIMIT).map(report::planned_replica).collect();
@@ -345,11 +345,11 @@ fn planned(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
     record(ctx, status)
 }
 
-fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan, found: Option<i32>) -> Next {
+fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan, found: Option<i32>) -> NextStep {
     let finalizers = ctx.action.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|name| name == marks::FINALIZER) {
         let finalizers = finalizers.into_iter().chain([marks::FINALIZER.to_owned()]).collect();
-        return Next::Do(Effect::AddFinalizer { action: ctx.id(), finalizers });
+        return NextStep::Do(Effect::AddFinalizer { action: ctx.id(), finalizers });
     }
     let mut status = ctx.status.clone();
     for slot in slots {
@@ -364,11 +364,11 @@ fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan, found: Option<i32>) ->
     status.receipt = (!ctx.is_part()).then(|| identity::receipt_name(ctx.action));
     let health = report::working(ctx, &status.slots);
     let status = Box::new(report::status(&ctx.counting(found), status, &health));
-    Next::Do(Effect::Admit { action: ctx.id(), status, receipt: missing_receipt(ctx) })
+    NextStep::Do(Effect::Admit { action: ctx.id(), status, receipt: missing_receipt(ctx) })
 }
 
 /// Waits for admission, at most `queueSeconds`.
-fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
+fn queue(ctx: &PlanContext, reason: Reason, message: String) -> NextStep {
     let since = ctx.status.queued_at.as_ref().map_or(ctx.now, |time| time.0);
     let deadline = since + ctx.queue_time();
     if ctx.clock >= deadline {
@@ -385,7 +385,7 @@ fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
 
 /// Ends an action that cannot start and has no running slot. If a late watch may be the cause, the action first waits
 /// for [`GRACE`]. If the cause may pass, the action waits in the queue.
-fn refuse(ctx: &PlanContext, stop: StartRefusal, plan: Plan) -> Next {
+fn refuse(ctx: &PlanContext, stop: StartRefusal, plan: Plan) -> NextStep {
     let until = ctx.known_since() + GRACE;
     match stop.outlook {
         Outlook::Load if ctx.action.spec.mode == Mode::Execute && admission::others_move(ctx) => {
@@ -393,7 +393,7 @@ fn refuse(ctx: &PlanContext, stop: StartRefusal, plan: Plan) -> Next {
             return queue(ctx, stop.reason, message);
         }
         Outlook::Late | Outlook::Load if ctx.now < until && until <= ctx.now + GRACE => {
-            return Next::Wait { until: Some(until), report: None };
+            return NextStep::Wait { until: Some(until), report: None };
         }
         Outlook::Passing => return queue(ctx, stop.reason, stop.message),
         Outlook::Late | Outlook::Load | Outlook::Final => {}
@@ -418,9 +418,9 @@ fn refuse(ctx: &PlanContext, stop: StartRefusal, plan: Plan) -> Next {
 }
 
 /// Writes the receipt before the first effect.
-fn first_receipt(ctx: &PlanContext) -> Option<Next> {
+fn first_receipt(ctx: &PlanContext) -> Option<NextStep> {
     if let Some(receipt) = missing_receipt(ctx) {
-        return Some(Next::Do(Effect::WriteReceipt(receipt)));
+        return Some(NextStep::Do(Effect::WriteReceipt(receipt)));
     }
     // If somebody replaces the receipt while slots are running, the slots are completed.
     let is_begun = ctx.working().any(|slot| slot.step != Step::Planned || slot.attempt != 0);
@@ -448,15 +448,15 @@ fn missing_receipt(ctx: &PlanContext) -> Option<NewReceipt> {
     Some(NewReceipt { key, spec })
 }
 
-fn record(ctx: &PlanContext, status: WorkloadActionStatus) -> Next {
-    Next::Do(Effect::Record { action: ctx.id(), status: Box::new(status) })
+fn record(ctx: &PlanContext, status: WorkloadActionStatus) -> NextStep {
+    NextStep::Do(Effect::Record { action: ctx.id(), status: Box::new(status) })
 }
 
 /// Waits. If the recorded status differs, also reports the new status.
-fn wait(ctx: &PlanContext, status: WorkloadActionStatus, until: Option<Timestamp>) -> Next {
+fn wait(ctx: &PlanContext, status: WorkloadActionStatus, until: Option<Timestamp>) -> NextStep {
     let report = (status != *ctx.status).then(|| Box::new(status));
     // A deadline that has passed is evaluated at the next change. An immediate requeue would only spin.
-    Next::Wait { until: until.filter(|time| *time > ctx.now), report }
+    NextStep::Wait { until: until.filter(|time| *time > ctx.now), report }
 }
 
 /// Name of the spec's action for the column Action, logs and metrics.

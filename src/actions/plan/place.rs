@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::world::ActionsWorld;
-use ganglion_api::targets::{NodeSource, Target};
+use ganglion_api::refs::{NodeSource, Target};
 use ganglion_core::expression::Expression;
 use ganglion_core::facts::NodeFact;
 use ganglion_core::world::World;

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 
-use super::effect::{Effect, Next};
+use super::effect::{Effect, NextStep};
 use super::explain::{cause, reason_of};
 use super::rank::NodeRanker;
 use super::{GRACE, Limits, identity, next, plan_text, verb};
@@ -130,11 +130,13 @@ impl ActionPreview {
         }
     }
 
-    fn of(key: Key, action: &'static str, answer: Next) -> Self {
+    fn of(key: Key, action: &'static str, answer: NextStep) -> Self {
         let status = match answer {
-            Next::Do(Effect::Record { status, .. }) | Next::Wait { report: Some(status), .. } => *status,
+            NextStep::Do(Effect::Record { status, .. }) | NextStep::Wait { report: Some(status), .. } => *status,
             // A plan has no other effects.
-            Next::Do(_) | Next::DoAll(_) | Next::Wait { report: None, .. } => WorkloadActionStatus::default(),
+            NextStep::Do(_) | NextStep::DoAll(_) | NextStep::Wait { report: None, .. } => {
+                WorkloadActionStatus::default()
+            }
         };
         let cause = cause(&status);
         let reason = cause.map_or(Reason::Unknown, |condition| reason_of(&condition.reason));

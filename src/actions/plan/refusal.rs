@@ -8,7 +8,7 @@ use ganglion_core::facts::{Identity, Key, Ledger};
 use ganglion_core::world::World;
 
 use super::context::{PlanContext, Work};
-use super::effect::{Effect, Next, PodChange, Refusal, RefusalKind};
+use super::effect::{Effect, NextStep, PodChange, Refusal, RefusalKind};
 use super::rank::NoRanker;
 use super::slot::{self, SlotNext};
 use super::{Limits, NOTHING, QUEUE_PACE, already_executed, application, record, wait, with_slots};
@@ -17,8 +17,8 @@ use super::{Limits, NOTHING, QUEUE_PACE, already_executed, application, record, 
 const REFUSED_PACE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Returns the next step after the API server refused an effect for a reason that an immediate retry does not change.
-pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusal: &Refusal) -> Next {
-    let later = |after| Next::Wait { until: Some(now + after), report: None };
+pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusal: &Refusal) -> NextStep {
+    let later = |after| NextStep::Wait { until: Some(now + after), report: None };
     let Some(action) = world.action(key) else { return NOTHING };
     let (Some(status), Ok(work)) = (&action.status, Work::of(&action.spec)) else { return later(REFUSED_PACE) };
     let limits = Limits::default();
@@ -47,7 +47,7 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
 }
 
 /// Waits, with the refusal as the slot's reason.
-fn hold_refused(ctx: &PlanContext, slot: &Slot, refusal: &Refusal, pace: SignedDuration) -> Next {
+fn hold_refused(ctx: &PlanContext, slot: &Slot, refusal: &Refusal, pace: SignedDuration) -> NextStep {
     let mut slots = ctx.status.slots.clone();
     for shown in slots.iter_mut().filter(|shown| shown.id == slot.id) {
         (shown.reason, shown.message) = (Some(refusal.kind.reason()), Some(refusal.message.clone()));

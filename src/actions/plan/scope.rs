@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
-use ganglion_api::targets::WorkloadRef;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::status::Slot;
 use ganglion_core::expression::{Concern, ExpressionError};
 use ganglion_core::facts::{DeploymentFact, Key, Ledger, Owner, PodFact, ReplicaSetFact, ScaleFact, StatefulSetFact};

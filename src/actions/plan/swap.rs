@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use ganglion_api::reasons::Reason;
-use ganglion_api::targets::PodRef;
+use ganglion_api::refs::PodRef;
 use ganglion_api::workload_action::status::{Plan, Slot, Step};
 use ganglion_api::workload_action::{Mode, Swap, SwapSide};
 use ganglion_core::facts::{NodeFact, PodFact};

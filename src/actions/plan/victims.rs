@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
-use ganglion_api::targets::NodeSource;
-use ganglion_api::workload_action::count::MOST_REPLICAS;
+use ganglion_api::refs::NodeSource;
+use ganglion_api::workload_action::MOST_REPLICAS;
 use ganglion_api::workload_action::status::{Plan, PodChoice, Step};
 use ganglion_core::facts::PodFact;
 

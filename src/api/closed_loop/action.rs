@@ -4,13 +4,11 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::metric::Side;
+use super::metric::{ResourceName, Side};
 use super::policy::Window;
 use super::rules;
-use super::source::ResourceName;
-use crate::refs::{Auth, CaRef};
+use crate::refs::{Auth, CaRef, NodeSource, Target};
 use crate::scalars::{DurationText, Number};
-use crate::targets::{NodeSource, Target};
 use crate::workload_action::Disruption;
 
 /// The action for one alarm.

@@ -1,10 +1,13 @@
-//! The metrics of a loop: their levels, and the value to assume when none arrives.
+//! The metrics of a loop: their levels, their sources, and the value to assume when none arrives.
+
+use std::collections::BTreeMap;
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::source::Source;
+use crate::node_config::status::NodeValue;
+use crate::refs::{Auth, CaRef};
 use crate::scalars::{DurationText, Number};
 
 /// A value that the loop watches.
@@ -121,4 +124,231 @@ impl std::fmt::Display for Side {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// Source of a value. Exactly one member is set. If a source fails, times out, or returns nothing, `NaN` or text, the
+/// metric is unknown, never zero.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("[has(self.push), has(self.prometheus), has(self.http), has(self.object), has(self.resource), has(self.nodeConfig), has(self.__loop__)].filter(set, set).size() == 1").message("set exactly one of push, prometheus, http, object, resource, nodeConfig, loop"),
+)]
+pub struct Source {
+    /// A sender writes the value into `spec.sample` of the loop's Monitoring.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub push: Option<Push>,
+    /// Queries a Prometheus server once per interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prometheus: Option<Prometheus>,
+    /// Fetches a JSON document once per interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<Http>,
+    /// A field or condition of an object in the loop's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<ObjectField>,
+    /// Resource usage of pods, from metrics.k8s.io.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<ResourceUse>,
+    /// A value from the status of one or more NodeConfigs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_config: Option<NodeConfigField>,
+    /// Decisions of another loop, for a slower loop that tunes it.
+    #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
+    pub loop_: Option<LoopHistory>,
+}
+
+/// A value that a sender pushes.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Push {
+    /// Key of the value in the sample. Default: the metric's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub key: Option<String>,
+}
+
+/// A query to Prometheus. It must return one number: a scalar, or a vector with one element.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Prometheus {
+    /// http or https address of the server, without `/api/v1`.
+    #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
+    pub url: String,
+    /// PromQL query.
+    #[schemars(length(min = 1, max = 2048))]
+    pub query: String,
+    /// Credentials that the operator sends. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
+    /// Certificate authorities for verifying the server's certificate. Default: the public ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<CaRef>,
+}
+
+/// A JSON document from an address.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Http {
+    /// http or https address of the document.
+    #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
+    pub url: String,
+    /// Path of the value in the document: names and indexes separated by dots, such as `data.cpu` or `items.0.load`.
+    #[schemars(length(min = 1, max = 253))]
+    pub path: String,
+    /// Credentials that the operator sends. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
+    /// Certificate authorities for verifying the server's certificate. Default: the public ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<CaRef>,
+}
+
+/// A number in an object, or the status of one of its conditions (1 or 0).
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.path) != has(self.condition)").message("set exactly one of path, condition"),
+    validation = Rule::new("self.kind != 'Secret'").message("a Secret is no source: its values would be shown in a status"),
+)]
+pub struct ObjectField {
+    /// API version of the object, such as `apps/v1`.
+    #[schemars(length(min = 1, max = 253))]
+    pub api_version: String,
+    /// Kind of the object. Secret is not allowed, because statuses show the values of sources.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// Name of the object, in the loop's namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Path of the number: names and indexes separated by dots, such as `status.readyReplicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub path: Option<String>,
+    /// Type of a condition in `status.conditions`. True counts as 1 and False as 0; Unknown makes the metric unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub condition: Option<String>,
+}
+
+/// Resource usage of pods.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceUse {
+    /// cpu, measured in cores, or memory, measured in bytes.
+    pub resource: ResourceName,
+    /// Labels that select the pods. Default: the pods of the loop's target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub pod_labels: Option<BTreeMap<String, String>>,
+    /// Counts only this container of each pod. Default: all containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub container: Option<String>,
+    /// Usage: cores or bytes. Utilization: usage in percent of the requests. Default: Usage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<UseUnit>,
+    /// Aggregation of the values of several pods. Default: Mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<Aggregate>,
+}
+
+/// A value from the status of NodeConfigs.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.nodeName) != has(self.nodeSelector)").message("set exactly one of nodeName, nodeSelector"),
+)]
+pub struct NodeConfigField {
+    /// The NodeConfig of this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub node_name: Option<String>,
+    /// The NodeConfigs of nodes that have all these labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Namespace of the NodeConfigs. If it is not the loop's own namespace, the loop's service account needs the
+    /// permission to list NodeConfigs there. Default: the loop's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
+    /// Name of the value in the NodeConfig's status. Stale values are ignored.
+    pub field: NodeValue,
+    /// Aggregation of the values of several nodes. Default: Mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<NodeAggregate>,
+}
+
+/// Decisions of another loop in this namespace.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct LoopHistory {
+    /// Name of the loop. Default: the loop's target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub name: Option<String>,
+    /// LastServed: once one metric has been served `window` times since the rank last changed, the value is how far the
+    /// least served metric is behind it; until then, the value is 0. A metric that was wanted and never served counts
+    /// as least served.
+    pub rule: LoopRule,
+    /// Number of times that a metric must be served before the rule returns a value other than 0, 1 to 64. Default: 10.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 64))]
+    pub window: Option<i32>,
+}
+
+/// See [`LoopHistory::rule`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoopRule {
+    #[default]
+    LastServed,
+}
+
+/// A resource of containers, spelled as in `resources.requests`.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum ResourceName {
+    #[default]
+    Cpu,
+    Memory,
+}
+
+impl ResourceName {
+    /// Name in Kubernetes.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// See [`ResourceUse::unit`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UseUnit {
+    #[default]
+    Usage,
+    Utilization,
+}
+
+/// Aggregation of several numbers.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aggregate {
+    #[default]
+    Mean,
+    Max,
+    Min,
+    Sum,
+}
+
+/// Aggregation of the values of several nodes.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeAggregate {
+    #[default]
+    Mean,
+    Max,
+    Min,
+    Sum,
+    /// Number of nodes whose value is known and fresh.
+    Count,
 }

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use super::tunable::{TunedThreshold, Tuning};
+use super::policy::{TunedThreshold, Tuning};
 
 /// Status of a ClosedLoop. Other loops write `tuning`, one entry each; the closed-loop controller writes all other
 /// fields.

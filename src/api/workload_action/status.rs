@@ -6,9 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::reasons;
-use crate::targets::WorkloadRef;
-use crate::workload_action::application::ApplicationProgress;
-use crate::workload_action::notification::Notification;
+use crate::refs::WorkloadRef;
 
 /// Maximum number of entries in a list of the status; a count and `truncated` show if there were more.
 pub const LIST_LIMIT: usize = 100;
@@ -308,4 +306,86 @@ impl From<Step> for reasons::Reason {
             Step::Expired => Self::Expired,
         }
     }
+}
+
+/// Progress of a moveApplication: only counts and the moves in progress. Each move is a WorkloadAction with its own
+/// status.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationProgress {
+    /// Number of workloads with replicas that must move, or have moved.
+    pub workloads: i64,
+    /// Number of these workloads whose replicas have all moved.
+    pub workloads_done: i64,
+    /// Number of replicas that have moved.
+    pub moved: i64,
+    /// Number of replicas that are moving.
+    pub in_motion: i64,
+    /// Number of replicas that still have to move.
+    pub left: i64,
+    /// Number of replicas that could not move.
+    pub failed: i64,
+    /// Number of replicas that have moved back; only with `onFailure: Rollback`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_back: Option<i64>,
+    /// Moves in progress, and failed moves; at most 50 of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["action".into()]))]
+    pub moves: Vec<ApplicationMove>,
+    /// true: `moves` does not list all moves. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+/// One move of a moveApplication.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationMove {
+    /// Name of the move's WorkloadAction.
+    pub action: String,
+    /// Kind and name of the workload, such as `Deployment/web`.
+    pub workload: String,
+    /// Moved replicas of all replicas of the move, such as `1/3`; unset before the move begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<String>,
+    /// Reason of the WorkloadAction's condition Ready; unset before the move begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<reasons::Reason>,
+    /// Why the move waits or failed, at most 256 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// State of the notification of one receiver.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Notification {
+    /// URL of the receiver, without its query, at most 256 characters.
+    pub url: String,
+    /// Pending: the receiver has not accepted the event yet. Delivered: it has accepted the event. Failed: no further
+    /// attempt is made.
+    pub outcome: NotificationOutcome,
+    /// Number of attempts so far, including attempts that could not be sent; at most 10.
+    pub attempts: i32,
+    /// When the last attempt ended; unset before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_attempt_at: Option<Time>,
+    /// When the next attempt is made; unset before the first attempt, which is made at once, and after the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_at: Option<Time>,
+    /// HTTP status of the last response; unset if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    /// Why the last attempt failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// See [`Notification::outcome`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NotificationOutcome {
+    #[default]
+    Pending,
+    Delivered,
+    Failed,
 }

@@ -74,8 +74,39 @@ const PARSER_TOO_DEEP: &str = "Recursion limit of";
 /// Maximum length of the parser's message in our errors; it may list all tokens.
 const MAX_DETAIL_CHARS: usize = 200;
 
-/// A condition on a node, parsed and checked. Clones share it.
-#[derive(Clone)]
+/// A condition on a node, parsed and checked. Clones share it. Equal if the texts are equal.
+///
+/// # Examples
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use ganglion_core::expression::{Concern, Expression, MeasuredView, NodeView, PodsView, ResourceView};
+///
+/// let labels = BTreeMap::from([("disk".to_owned(), "ssd".to_owned())]);
+/// let node = NodeView {
+///     name: "node-4",
+///     labels: &labels,
+///     taints: &[],
+///     ready: true,
+///     schedulable: true,
+///     pods: PodsView { count: 3, arriving: 0, capacity: 110 },
+///     cpu: ResourceView { allocatable: 4_000, requested: 1_000 },
+///     memory: ResourceView::default(),
+///     measured: MeasuredView::default(),
+/// };
+/// let condition = Expression::parse(r#"node.pods < 4 && node.labels["disk"] == "ssd""#).unwrap();
+/// assert_eq!(condition.matches(&node), Ok(true));
+///
+/// // A node that lacks the value is no candidate, whatever the comparison.
+/// let missing = Expression::parse(r#"node.labels["gpu"] != "a100""#).unwrap();
+/// assert_eq!(missing.matches(&node).unwrap_err().concern(), Concern::Node);
+///
+/// // Names and types are checked when the text is parsed.
+/// let error = Expression::parse("node.pod < 4").unwrap_err();
+/// assert!(error.to_string().contains("did you mean node.pods?"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expression(Arc<Compiled>);
 
 struct Compiled {
@@ -149,9 +180,7 @@ impl Compiled {
         })?;
         Ok(Self { text: text.to_owned(), tree, leaves, env: Arc::new(Env::default().with_stdlib()) })
     }
-}
 
-impl Compiled {
     fn explain(&self, error: &ExecutionError, node: &str) -> ExpressionError {
         let node = node.to_owned();
         match error {
@@ -189,26 +218,27 @@ impl Compiled {
     }
 }
 
-impl fmt::Debug for Expression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Expression").field(&self.0.text).finish()
-    }
-}
-
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.text)
     }
 }
 
-/// Equal if the texts are equal.
-impl PartialEq for Expression {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.text == other.0.text
+/// The text.
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
     }
 }
 
-impl Eq for Expression {}
+/// Equal if the texts are equal.
+impl PartialEq for Compiled {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Compiled {}
 
 /// Runs `work` in a thread with a large stack. A panic there is caused by the text and becomes an error.
 fn on_deep_stack<T: Send + 'static>(

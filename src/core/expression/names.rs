@@ -9,6 +9,7 @@ use cel::common::value::CowVal;
 use cel::context::VariableResolver;
 use k8s_openapi::api::core::v1::Taint;
 use std::collections::BTreeMap;
+use strsim::levenshtein;
 
 /// Label that `node.zone` reads.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
@@ -255,21 +256,18 @@ impl Leaf {
 
     /// The value for the subject; None if the node does not have it.
     fn read<'b>(&self, subject: Subject<'b>) -> Option<CowVal<'b, 'b>> {
-        let node = match (self, subject) {
-            (Self::Metric(field), Subject::Metric(metric)) => return Some(field.read(metric)),
-            (Self::Field(_) | Self::Entry(..) | Self::HasEntry(..) | Self::HasValue(_), Subject::Node(node)) => node,
-            (Self::Metric(_), Subject::Node(_))
-            | (Self::Field(_) | Self::Entry(..) | Self::HasEntry(..) | Self::HasValue(_), Subject::Metric(_)) => {
-                return None;
+        match (self, subject) {
+            (Self::Metric(field), Subject::Metric(metric)) => Some(field.read(metric)),
+            (Self::Field(field), Subject::Node(node)) => field.read(node),
+            (Self::HasValue(measure), Subject::Node(node)) => {
+                Some(CowVal::owned(CelBool::from(measure.of(node).is_some())))
             }
-        };
-        match self {
-            Self::Metric(_) => None,
-            Self::Field(Field::Measured(measure)) => Some(CowVal::owned(CelDouble::from(measure.of(node)?))),
-            Self::Field(field) => Some(field.read(node)),
-            Self::HasValue(measure) => Some(CowVal::owned(CelBool::from(measure.of(node).is_some()))),
-            Self::Entry(map, key) => Some(CowVal::owned(CelString::from(map.get(node, key)?))),
-            Self::HasEntry(map, key) => Some(CowVal::owned(CelBool::from(map.get(node, key).is_some()))),
+            (Self::Entry(map, key), Subject::Node(node)) => Some(CowVal::owned(CelString::from(map.get(node, key)?))),
+            (Self::HasEntry(map, key), Subject::Node(node)) => {
+                Some(CowVal::owned(CelBool::from(map.get(node, key).is_some())))
+            }
+            (Self::Metric(_), Subject::Node(_))
+            | (Self::Field(_) | Self::Entry(..) | Self::HasEntry(..) | Self::HasValue(_), Subject::Metric(_)) => None,
         }
     }
 }
@@ -290,10 +288,10 @@ impl Field {
         }
     }
 
-    fn read<'b>(self, node: &NodeView<'b>) -> CowVal<'b, 'b> {
+    fn read<'b>(self, node: &NodeView<'b>) -> Option<CowVal<'b, 'b>> {
         // Always int, never uint: `node.pods + 1` has no overload for the mixture.
         let int = |value: i64| CowVal::owned(CelInt::from(value));
-        match self {
+        Some(match self {
             Self::Name => CowVal::owned(CelString::from(node.name)),
             Self::Ready => CowVal::owned(CelBool::from(node.ready)),
             Self::Schedulable => CowVal::owned(CelBool::from(node.schedulable)),
@@ -306,8 +304,8 @@ impl Field {
             Self::MemoryAllocatable => int(node.memory.allocatable),
             Self::MemoryRequested => int(node.memory.requested),
             Self::MemoryRequestedShare => CowVal::owned(CelDouble::from(node.memory.requested_share())),
-            Self::Measured(measure) => CowVal::owned(CelDouble::from(measure.of(node).unwrap_or(f64::NAN))),
-        }
+            Self::Measured(measure) => CowVal::owned(CelDouble::from(measure.of(node)?)),
+        })
     }
 }
 
@@ -370,9 +368,11 @@ pub(super) fn known_functions() -> String {
 
 /// The known name that is most similar to `name`, if it is close enough.
 pub(super) fn suggestion(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase();
     let full = format!("node.{name}");
+    let distance = |known: &str| levenshtein(known, &name).min(levenshtein(known, &full));
     all_names()
-        .map(|known| (distance(known, name).min(distance(known, &full)), known))
+        .map(|known| (distance(&known.to_lowercase()), known))
         .min_by_key(|(distance, _)| *distance)
         .filter(|(distance, known)| *distance * 4 <= known.len())
         .map(|(_, known)| known)
@@ -380,20 +380,4 @@ pub(super) fn suggestion(name: &str) -> Option<&'static str> {
 
 fn all_names() -> impl Iterator<Item = &'static str> {
     FIELDS.iter().map(|(name, _)| *name).chain([ZONE])
-}
-
-/// Edit distance between `a` and `b`.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.to_lowercase().chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.to_lowercase().chars().enumerate() {
-        let mut next = vec![i + 1];
-        for (j, (y, above)) in b.iter().zip(row.windows(2)).enumerate() {
-            let &[diagonal, up] = above else { continue };
-            let left = next.get(j).copied().unwrap_or(usize::MAX - 1);
-            next.push((diagonal + usize::from(x != *y)).min(up + 1).min(left + 1));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
 }

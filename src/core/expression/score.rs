@@ -2,7 +2,6 @@
 //!
 //! Must not depend on the use of a score.
 
-use std::fmt;
 use std::sync::Arc;
 
 use cel::Value;
@@ -13,8 +12,8 @@ use super::error::ExpressionError;
 use super::metric::MetricView;
 use super::names::{NodeView, Subject, Vocabulary};
 
-/// A score of a metric, parsed and checked. Clones share it.
-#[derive(Clone)]
+/// A score of a metric, parsed and checked. Clones share it. Equal if the texts are equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Score(Arc<Compiled>);
 
 impl Score {
@@ -36,23 +35,8 @@ impl Score {
     }
 }
 
-impl fmt::Debug for Score {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Score").field(&self.0.text).finish()
-    }
-}
-
-/// Equal if the texts are equal.
-impl PartialEq for Score {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.text == other.0.text
-    }
-}
-
-impl Eq for Score {}
-
-/// A score of a node, parsed and checked. Clones share it.
-#[derive(Clone)]
+/// A score of a node, parsed and checked. Clones share it. Equal if the texts are equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeScore(Arc<Compiled>);
 
 impl NodeScore {
@@ -65,12 +49,6 @@ impl NodeScore {
     pub fn of(&self, node: &NodeView<'_>) -> Result<f64, ExpressionError> {
         let found = self.0.evaluate(Subject::Node(node)).map_err(|error| self.0.explain(&error, node.name))?;
         number(&found).ok_or_else(|| ExpressionError::NotFinite { node: node.name.to_owned() })
-    }
-}
-
-impl fmt::Debug for NodeScore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NodeScore").field(&self.0.text).finish()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::quantity;
 /// Resource name that counts as GPU.
 pub const GPU: &str = "nvidia.com/gpu";
 
-/// Amounts of resources: CPU in millicores, memory and ephemeral storage in bytes, whole GPUs ([`GPU`]).
+/// ResourceList of resources: CPU in millicores, memory and ephemeral storage in bytes, whole GPUs ([`GPU`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     pub cpu: i64,
@@ -19,12 +19,12 @@ pub struct Requests {
     pub storage: i64,
 }
 
-type Amounts = BTreeMap<String, Quantity>;
+type ResourceList = BTreeMap<String, Quantity>;
 
 impl Requests {
     /// Reads the amounts of a map; missing ones come from `other`. The API server has validated the amounts, so text
     /// that does not parse counts as missing.
-    pub(super) fn of(amounts: Option<&Amounts>, other: Self) -> Self {
+    pub(super) fn of(amounts: Option<&ResourceList>, other: Self) -> Self {
         let amount = |name: &str| amounts.and_then(|amounts| amounts.get(name));
         let bytes = |name: &str, other| amount(name).and_then(|text| quantity::bytes(&text.0).ok()).unwrap_or(other);
         Self {
@@ -88,7 +88,7 @@ pub fn default_requests(spec: &mut PodSpec) {
     for container in inits.chain(spec.containers.iter_mut()) {
         let Some(resources) = &mut container.resources else { continue };
         for (resource, limit) in resources.limits.iter().flatten() {
-            let requests = resources.requests.get_or_insert_with(Amounts::new);
+            let requests = resources.requests.get_or_insert_with(ResourceList::new);
             requests.entry(resource.clone()).or_insert_with(|| limit.clone());
         }
     }

@@ -97,6 +97,32 @@ fn alike<T: Fact>(old: &T, new: &mut T) -> bool {
 }
 
 /// The facts of one kind.
+///
+/// # Examples
+///
+/// ```
+/// use ganglion_core::facts::{Identity, Key, PodFact};
+/// use ganglion_core::world::{Origin, Table};
+///
+/// let key = Key::new("shop", "web-0");
+/// let pod = |uid: &str, version: &str, terminating| PodFact {
+///     id: Identity { key: key.clone(), uid: uid.into(), version: version.into() },
+///     terminating,
+///     ..PodFact::default()
+/// };
+/// let mut pods = Table::default();
+/// pods.put(pod("1", "5", false), Origin::Watch);
+/// // The answer to a request of ours arrives before the watch event of the same change.
+/// pods.put(pod("1", "8", true), Origin::Own);
+/// // An older watch event does not replace it.
+/// pods.put(pod("1", "6", false), Origin::Watch);
+/// assert!(pods.get(&key).unwrap().terminating);
+///
+/// // A request of ours found the pod deleted, so a late event does not bring it back.
+/// pods.take(&pod("1", "8", true).id.unversioned());
+/// pods.put(pod("1", "7", false), Origin::Watch);
+/// assert!(pods.is_empty());
+/// ```
 #[derive(Debug)]
 pub struct Table<T> {
     items: BTreeMap<Key, Arc<T>>,

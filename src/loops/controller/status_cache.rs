@@ -77,8 +77,8 @@ mod tests {
 
     use super::*;
     use ganglion_api::execution::{Execution, ExecutionStatus};
+    use ganglion_api::monitoring::Tag;
     use ganglion_api::monitoring::{MonitoringSpec, MonitoringStatus};
-    use ganglion_api::sample::Tag;
 
     fn object(uid: &str, seq: i64) -> Arc<Execution> {
         let mut object = Execution::new("one", Default::default());

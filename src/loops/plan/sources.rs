@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 
 use crate::common::number_text;
 use crate::monitoring::{SourceResult, SourceValue};
-use ganglion_api::closed_loop::source::{
+use ganglion_api::closed_loop::metric::{
     Aggregate, NodeAggregate, NodeConfigField, ResourceName, ResourceUse, UseUnit,
 };
 use ganglion_api::node_config::NodeConfigStatus;

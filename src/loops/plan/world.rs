@@ -9,7 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use ganglion_api::closed_loop::ClosedLoop;
-use ganglion_api::closed_loop::source::NodeConfigField;
+use ganglion_api::closed_loop::metric::NodeConfigField;
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
 use ganglion_api::marks;

@@ -8,8 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use kube::Resource;
 
-use ganglion_api::node_config::NodeConfig;
-use ganglion_api::node_config::template::NodeConfigTemplate;
+use ganglion_api::node_config::{NodeConfig, NodeConfigTemplate};
 use ganglion_core::facts::{Key, NodeFact, Owner, Selector};
 use ganglion_core::world::{Fact, Follows, KeysBy, Requeue, State, World, is_another};
 

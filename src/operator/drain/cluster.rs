@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::Error;
 use ganglion_actions_plan::drain::{NodePod, PodSurroundings, action};
 use ganglion_api::marks;
-use ganglion_api::targets::WorkloadRef;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{ClaimFact, DeploymentFact, Key};
 

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{SwarmPoolController, namespace};
-use ganglion_api::swarm_pool::output::{Output, OutputLayout};
 use ganglion_api::swarm_pool::reasons::PoolReason;
-use ganglion_api::swarm_pool::{PoolWorkloadKind, SwarmPool};
+use ganglion_api::swarm_pool::{Output, OutputLayout, PoolWorkloadKind, SwarmPool};
 use ganglion_core::facts::{ConfigMapFact, DeploymentFact, Key, PodFact, Selector, StatefulSetFact};
 use ganglion_core::world::World;
 use ganglion_pools_plan::PoolProblem;

@@ -10,8 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::SwarmPoolController;
-use ganglion_api::swarm_pool::SwarmPool;
-use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy, VersionProbe};
+use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy, SwarmPool, VersionProbe};
 use ganglion_core::facts::{Key, PodFact};
 use ganglion_outbound::web::Call;
 use ganglion_pools_plan::handover::{WorkerReport, has_released, runs_its_list};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::file::{JobList, ListChange, ListedJob, Published};
-use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
+use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
 
 /// Report of a worker about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

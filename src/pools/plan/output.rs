@@ -7,8 +7,7 @@ use kube::ResourceExt;
 
 use super::file::{self, Published, RECORD_KEY};
 use super::sources::is_current;
-use ganglion_api::swarm_pool::SwarmPool;
-use ganglion_api::swarm_pool::output::{Output, OutputLayout};
+use ganglion_api::swarm_pool::{Output, OutputLayout, SwarmPool};
 use ganglion_core::facts::Identity;
 
 /// Output ConfigMaps in the cache, by name.

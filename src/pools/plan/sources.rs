@@ -8,9 +8,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use super::file::Published;
 use super::jobs::{self, JobTable};
 use super::{Job, PoolProblem};
-use ganglion_api::swarm_pool::SwarmPool;
-use ganglion_api::swarm_pool::jobs::{InlineJob, JobQos};
 use ganglion_api::swarm_pool::reasons::PoolReason;
+use ganglion_api::swarm_pool::{InlineJob, JobQos, SwarmPool};
 use ganglion_core::facts::Identity;
 
 /// Maximum number of source ConfigMaps per pool.

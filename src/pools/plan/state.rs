@@ -11,9 +11,9 @@ use super::file::{JobList, Published};
 use super::handover::{HandoverInput, HandoverPlan, has_released, runs_its_list};
 use super::jobs::JobTable;
 use super::workers::PoolWorkers;
-use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::status::{PoolChange, PoolWorker, PoolWorkerState, SwarmPoolStatus, Unassigned};
+use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
 use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::words::counted;
 

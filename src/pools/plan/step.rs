@@ -17,9 +17,8 @@ use super::output::{ObservedOutputs, OutputMemory};
 use super::replicas::{ObservedWorkload, ScaleWrite, replicas_to_write};
 use super::sources::{ObservedSources, SourceMemory};
 use super::workers::{Admission, PoolWorkers, WorkerMemory, await_workers, workers_of};
-use ganglion_api::swarm_pool::SwarmPool;
-use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 use ganglion_api::swarm_pool::reasons::PoolReason;
+use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy, SwarmPool};
 use ganglion_core::conditions::Health;
 use ganglion_core::facts::{Identity, PodFact};
 

@@ -9,8 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::file::Published;
 use super::handover::{WorkerPod, WorkerReport};
-use ganglion_api::swarm_pool::handover::{RefreshPolicy, VersionSource};
-use ganglion_api::swarm_pool::{PoolWorkloadKind, SwarmPool};
+use ganglion_api::swarm_pool::{PoolWorkloadKind, RefreshPolicy, SwarmPool, VersionSource};
 use ganglion_core::facts::PodFact;
 
 /// Time that a pod must be Ready before it can count as outdated.

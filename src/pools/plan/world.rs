@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
-use ganglion_api::swarm_pool::jobs::JobConfigMaps;
-use ganglion_api::swarm_pool::{PoolWorkload, PoolWorkloadKind, SwarmPool};
+use ganglion_api::swarm_pool::{JobConfigMaps, PoolWorkload, PoolWorkloadKind, SwarmPool};
 use ganglion_core::facts::{
     AutoscalerFact, ConfigMapFact, DeploymentFact, HpaFact, Key, PodFact, ReplicaSetFact, ScaledObjectFact, Selector,
     StatefulSetFact, VpaFact,

@@ -41,7 +41,7 @@ const ACTIONS: &str = "/apis/ganglion.dev/v1alpha1/workloadactions";
 
 impl Server {
     fn client(&self) -> Client {
-        let (service, mut handle) = mock::pair::<Request<Body>, Response<Answer>>();
+        let (service, mut handle) = mock::pair::<Request<Body>, Response<MockBody>>();
         let server = self.clone();
         tokio::spawn(async move {
             while let Some((request, send)) = handle.next_request().await {
@@ -51,7 +51,7 @@ impl Server {
         Client::new(service, "default")
     }
 
-    fn answer(&self, uri: &str) -> Response<Answer> {
+    fn answer(&self, uri: &str) -> Response<MockBody> {
         let mut state = self.0.lock().unwrap();
         state.asked.push(uri.to_owned());
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
@@ -104,9 +104,9 @@ impl Server {
 }
 
 /// A complete answer, or a stream of lines.
-type Answer = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>;
+type MockBody = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>;
 
-fn whole(body: &Value) -> Answer {
+fn whole(body: &Value) -> MockBody {
     Full::new(Bytes::from(body.to_string())).map_err(std::io::Error::other).boxed_unsync()
 }
 

@@ -7,15 +7,15 @@ use testkit::verdict::serves;
 
 use super::*;
 
-/// A pod with this label, on the nodes of the world.
-fn template(nodes: &Nodes, app: &str, spec: Value, annotations: Value) -> Value {
+/// A pod with this label, on the nodes of the testbed.
+fn template(nodes: &TestNodes, app: &str, spec: Value, annotations: Value) -> Value {
     let pod = json!({"terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": "registry.example/app:1"}]});
     json!({"metadata": {"labels": {"app": app}, "annotations": annotations}, "spec": with(with(nodes.terms(), pod), spec)})
 }
 
 /// On the first of these nodes: a Job whose pod runs until it is deleted, a static pod, a Deployment with local data,
 /// and a StatefulSet with gated pods.
-async fn make(world: &World, nodes: &Nodes) -> Result<()> {
+async fn make(testbed: &Testbed, nodes: &TestNodes) -> Result<()> {
     let home = nodes.names[0].as_str();
     nodes.open_only(&[home]).await?;
     let runs_on = json!({"kwok.ganglion.dev/behavior": "never-ready"});
@@ -23,9 +23,9 @@ async fn make(world: &World, nodes: &Nodes) -> Result<()> {
     let labels = |app: &str| json!({"matchLabels": {"app": app}});
     let gate = json!({"schedulingGates": [{"name": ganglion_api::marks::GATE}]});
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("{}-disk", world.ns)}, "spec": {
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("{}-disk", testbed.ns)}, "spec": {
             "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
-            "claimRef": {"namespace": world.ns, "name": "data"}, "local": {"path": "/data"},
+            "claimRef": {"namespace": testbed.ns, "name": "data"}, "local": {"path": "/data"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
                 {"key": "kubernetes.io/hostname", "operator": "In", "values": [home]}]}]}}}},
         {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": {
@@ -37,57 +37,58 @@ async fn make(world: &World, nodes: &Nodes) -> Result<()> {
         {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": {
             "serviceName": "db", "selector": labels("db"), "template": template(nodes, "db", gate, json!({}))}},
     ]});
-    world.kubectl(&["create", "-f", "-"], Some(&list.to_string())).await?;
+    testbed.kubectl(&["create", "-f", "-"], Some(&list.to_string())).await?;
     let fixed = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "proxy", "labels": {BARE: "yes"}, "annotations": {"kubernetes.io/config.mirror": "x"}},
         "spec": {"nodeName": home, "containers": [{"name": "main", "image": "registry.example/app:1"}],
             "terminationGracePeriodSeconds": 1, "tolerations": [{"operator": "Exists"}]},
     });
-    world.kubectl(&["create", "-f", "-"], Some(&fixed.to_string())).await?;
-    settled(world, "disk", 1).await?;
+    testbed.kubectl(&["create", "-f", "-"], Some(&fixed.to_string())).await?;
+    settled(testbed, "disk", 1).await?;
     let serving = |seen: &Seen| pods_of(seen, "db").any(|pod| serves(pod)).then_some(());
-    world.eye.until("the replica of the StatefulSet", serving).await?;
+    testbed.eye.until("the replica of the StatefulSet", serving).await?;
     let runs = |seen: &Seen| pods_of(seen, "report").any(|pod| node_of(pod) == home).then_some(());
-    world.eye.until("the pod of the Job", runs).await?;
+    testbed.eye.until("the pod of the Job", runs).await?;
     nodes.open_all().await
 }
 
 #[test]
 fn jobs_are_waited_for_and_what_has_its_data_here_stays() {
-    story("drain-kinds", async |world| {
-        let user = User::administrator(world).await?;
-        let nodes = world.nodes(2, Size::default()).await?;
+    story("drain-kinds", async |testbed| {
+        let user = User::administrator(testbed).await?;
+        let nodes = testbed.nodes(2, Size::default()).await?;
         let [home, other] = [0, 1].map(|at| nodes.names[at].as_str());
-        make(world, &nodes).await?;
+        make(testbed, &nodes).await?;
 
         let drained = user.drain(&[home, "--leave-jobs"]).await?;
         let words = [
             "Job/report runs to its end",
-            &format!("volume {}-disk of claim data is on this node only", world.ns),
+            &format!("volume {}-disk of claim data is on this node only", testbed.ns),
             "the next pod of a StatefulSet has the same name",
             &format!("kubectl ganglion drain {home} --disruption"),
             "3 pods left",
         ];
         ends(&drained, STAYS, &words)?;
-        ensure!(nodes_of(world, "db") == [home] && actions(world).is_empty(), "{:?}", actions(world));
+        ensure!(nodes_of(testbed, "db") == [home] && actions(testbed).is_empty(), "{:?}", actions(testbed));
 
-        world.kubectl(&["delete", "deployment", "disk", "--wait"], None).await?;
+        testbed.kubectl(&["delete", "deployment", "disk", "--wait"], None).await?;
         let mut child = user.begin(&[home, "--disruption"])?;
         let moved = |seen: &Seen| pods_of(seen, "db").any(|pod| node_of(pod) == other).then_some(());
-        world.eye.until("the replica of the StatefulSet to move", moved).await?;
-        let name = world.eye.now().actions.keys().next().cloned().context("no action")?;
-        world.ends(&name, ("True", "Succeeded")).await?;
+        testbed.eye.until("the replica of the StatefulSet to move", moved).await?;
+        let name = testbed.eye.now().actions.keys().next().cloned().context("no action")?;
+        testbed.ends(&name, ("True", "Succeeded")).await?;
         // The drain polls about once a second.
         let early = tokio::time::timeout(Duration::from_secs(4), child.wait()).await;
         ensure!(early.is_err(), "it did not wait for the Job");
-        let job = pods_of(&world.eye.now(), "report").map(|pod| pod.name_any()).next().context("no pod of the Job")?;
+        let job =
+            pods_of(&testbed.eye.now(), "report").map(|pod| pod.name_any()).next().context("no pod of the Job")?;
         let over = json!({"status": {"phase": "Succeeded"}}).to_string();
-        world.kubectl(&["patch", "pod", &job, "--subresource=status", "--type=merge", "-p", &over], None).await?;
+        testbed.kubectl(&["patch", "pod", &job, "--subresource=status", "--type=merge", "-p", &over], None).await?;
         let drained = said(child.wait_with_output().await?)?;
         let words = ["1 replica moved", "is empty but for DaemonSets and static pods"];
         let outcome = ends(&drained, EMPTY, &words);
-        world.kubectl(&["delete", "pv", &format!("{}-disk", world.ns), "--wait=false"], None).await?;
+        testbed.kubectl(&["delete", "pv", &format!("{}-disk", testbed.ns), "--wait=false"], None).await?;
         outcome
     });
 }

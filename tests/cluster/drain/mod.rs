@@ -7,14 +7,15 @@ use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use testkit::NODE_OWNER;
 use testkit::eye::Seen;
 use testkit::plane::kubeconfig;
 use testkit::plugin::Plugin;
+use testkit::testbed::nodes::{Size, TestNodes};
+use testkit::testbed::rest::BARE;
+use testkit::testbed::workload::{Workload, settled};
+use testkit::testbed::{Testbed, story};
 use testkit::verdict::{node_of, pods_of};
-use testkit::world::nodes::{Nodes, OWN, Size};
-use testkit::world::rest::BARE;
-use testkit::world::workload::{Workload, settled};
-use testkit::world::{World, story};
 use tokio::process::{Child, Command};
 
 use crate::scenes::Scene;
@@ -31,8 +32,8 @@ const INTERRUPTED: i32 = 130;
 struct User(Plugin);
 
 impl User {
-    async fn administrator(world: &World) -> Result<Self> {
-        Ok(Self(Plugin::new(&world.administrator().await?).await?))
+    async fn administrator(testbed: &Testbed) -> Result<Self> {
+        Ok(Self(Plugin::new(&testbed.administrator().await?).await?))
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -66,45 +67,45 @@ fn ends(found: &(i32, String), code: i32, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-async fn is_cordoned(world: &World, node: &str) -> Result<bool> {
-    let node = Api::<Node>::all(world.client.clone()).get(node).await?;
+async fn is_cordoned(testbed: &Testbed, node: &str) -> Result<bool> {
+    let node = Api::<Node>::all(testbed.client.clone()).get(node).await?;
     Ok(node.spec.and_then(|spec| spec.unschedulable) == Some(true))
 }
 
-fn nodes_of(world: &World, app: &str) -> Vec<String> {
-    pods_of(&world.eye.now(), app).map(|pod| node_of(pod)).collect()
+fn nodes_of(testbed: &Testbed, app: &str) -> Vec<String> {
+    pods_of(&testbed.eye.now(), app).map(|pod| node_of(pod)).collect()
 }
 
 /// uids of the actions.
-fn actions(world: &World) -> Vec<String> {
-    world.eye.now().actions.values().filter_map(|action| action.uid()).collect()
+fn actions(testbed: &Testbed) -> Vec<String> {
+    testbed.eye.now().actions.values().filter_map(|action| action.uid()).collect()
 }
 
 /// Two replicas on the first of three nodes, with a budget that allows no disruption.
-async fn on_the_first(world: &World) -> Result<(Nodes, Scene)> {
-    let nodes = world.nodes(3, Size::default()).await?;
+async fn on_the_first(testbed: &Testbed) -> Result<(TestNodes, Scene)> {
+    let nodes = testbed.nodes(3, Size::default()).await?;
     nodes.open_only(&[&nodes.names[0]]).await?;
-    let scene = Scene::set(world, "web", 2, Workload::deployment("web", 2).guarded().spec(nodes.terms())).await?;
+    let scene = Scene::set(testbed, "web", 2, Workload::deployment("web", 2).guarded().spec(nodes.terms())).await?;
     nodes.open_all().await?;
     Ok((nodes, scene))
 }
 
 /// A Deployment with one replica and these members of its spec, on the first node.
-pub async fn single(world: &World, nodes: &Nodes, name: &str, members: Value, pod: Value) -> Result<Scene> {
+pub async fn single(testbed: &Testbed, nodes: &TestNodes, name: &str, members: Value, pod: Value) -> Result<Scene> {
     nodes.open_only(&[&nodes.names[0]]).await?;
     let mut manifest = Workload::deployment(name, 1).spec(nodes.terms()).spec(pod).manifest();
     json_patch::merge(&mut manifest["spec"], &members);
-    world.kubectl(&["apply", "-f", "-"], Some(&manifest.to_string())).await?;
-    settled(world, name, 1).await?;
+    testbed.kubectl(&["apply", "-f", "-"], Some(&manifest.to_string())).await?;
+    settled(testbed, name, 1).await?;
     nodes.open_all().await?;
-    Ok(Scene { app: name.to_owned(), replicas: 1, tale: testkit::verdict::Story::begin(&world.eye, name) })
+    Ok(Scene { app: name.to_owned(), replicas: 1, tale: testkit::verdict::Story::begin(&testbed.eye, name) })
 }
 
 #[test]
 fn a_node_is_emptied_again_and_again() {
-    story("drain", async |world| {
-        let user = User::administrator(world).await?;
-        let (nodes, scene) = on_the_first(world).await?;
+    story("drain", async |testbed| {
+        let user = User::administrator(testbed).await?;
+        let (nodes, scene) = on_the_first(testbed).await?;
         let [home, other, third] = [0, 1, 2].map(|at| nodes.names[at].as_str());
         let daemon = json!({
             "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "proxy"},
@@ -112,19 +113,19 @@ fn a_node_is_emptied_again_and_again() {
                 "metadata": {"labels": {"app": "proxy"}},
                 "spec": {
                     "containers": [{"name": "main", "image": "registry.example/app:1"}],
-                    "nodeSelector": {OWN: world.ns}, "tolerations": [{"operator": "Exists"}],
+                    "nodeSelector": {NODE_OWNER: testbed.ns}, "tolerations": [{"operator": "Exists"}],
                 },
             }},
         });
-        world.kubectl(&["apply", "-f", "-"], Some(&daemon.to_string())).await?;
+        testbed.kubectl(&["apply", "-f", "-"], Some(&daemon.to_string())).await?;
         let bare = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "labels": {BARE: "yes"}},
             "spec": {"nodeName": home, "containers": [{"name": "main", "image": "registry.example/app:1"}],
                 "tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 1},
         });
-        world.kubectl(&["apply", "-f", "-"], Some(&bare.to_string())).await?;
+        testbed.kubectl(&["apply", "-f", "-"], Some(&bare.to_string())).await?;
         let daemons = |seen: &Seen| (pods_of(seen, "proxy").count() == 3).then_some(());
-        world.eye.until("three pods of the DaemonSet", daemons).await?;
+        testbed.eye.until("three pods of the DaemonSet", daemons).await?;
 
         let planned = user.drain(&[home, "--plan"]).await?;
         let words = [
@@ -142,26 +143,26 @@ fn a_node_is_emptied_again_and_again() {
             "{}",
             planned.1
         );
-        ensure!(actions(world).is_empty() && !is_cordoned(world, home).await?, "a plan changed something");
+        ensure!(actions(testbed).is_empty() && !is_cordoned(testbed, home).await?, "a plan changed something");
 
         let drained = user.drain(&[home, "-w"]).await?;
         let words = [
             &format!("Node {home} cordoned."),
             "done\n",
             "2 replicas moved in ",
-            &format!("stays: {} Pod/bare on {home} (1 pod): it belongs to no workload", world.ns),
-            &format!("-> To remove it: kubectl delete pod bare -n {}", world.ns),
+            &format!("stays: {} Pod/bare on {home} (1 pod): it belongs to no workload", testbed.ns),
+            &format!("-> To remove it: kubectl delete pod bare -n {}", testbed.ns),
             "stays as expected: ",
             &format!("Node {home} is cordoned and not empty: 1 pod left."),
         ];
         ends(&drained, STAYS, &words)?;
-        let verdict = scene.at_rest(world, 2).await?;
+        let verdict = scene.at_rest(testbed, 2).await?;
         ensure!(verdict.lowest_ready >= 2 && verdict.died.len() == 2, "{verdict:?}");
-        ensure!(!nodes_of(world, "web").contains(&home.to_owned()) && is_cordoned(world, home).await?);
-        let first = actions(world);
+        ensure!(!nodes_of(testbed, "web").contains(&home.to_owned()) && is_cordoned(testbed, home).await?);
+        let first = actions(testbed);
         ensure!(first.len() == 1, "one action for the workload: {first:?}");
 
-        world.kubectl(&["delete", "pod", "bare", "--wait"], None).await?;
+        testbed.kubectl(&["delete", "pod", "bare", "--wait"], None).await?;
         let emptied = user.drain(&[home, "-o", "json"]).await?;
         ends(&emptied, EMPTY, &[])?;
         let report: Value = serde_json::from_str(&emptied.1).with_context(|| emptied.1.clone())?;
@@ -169,37 +170,37 @@ fn a_node_is_emptied_again_and_again() {
 
         // Weeks later: back by a drain of both other nodes, then a drain of the same node again.
         ends(&user.drain(&[home, "--uncordon"]).await?, EMPTY, &[&format!("Node {home} uncordoned.")])?;
-        ensure!(!is_cordoned(world, home).await?);
+        ensure!(!is_cordoned(testbed, home).await?);
         // The node controller removes its own taint a moment later.
         nodes.open_all().await?;
         nodes.label(other, "rack", "r2").await?;
         nodes.label(third, "rack", "r2").await?;
-        let selector = format!("rack=r2,{OWN}={}", world.ns);
+        let selector = format!("rack=r2,{NODE_OWNER}={}", testbed.ns);
         ends(&user.drain(&["--selector", &selector]).await?, EMPTY, &["2 replicas moved"])?;
-        scene.at_rest(world, 2).await?;
-        ensure!(nodes_of(world, "web") == [home, home], "{:?}", nodes_of(world, "web"));
+        scene.at_rest(testbed, 2).await?;
+        ensure!(nodes_of(testbed, "web") == [home, home], "{:?}", nodes_of(testbed, "web"));
         ends(&user.drain(&[other, third, "--uncordon"]).await?, EMPTY, &[])?;
         nodes.open_all().await?;
         ends(&user.drain(&[home, "--parallel", "1"]).await?, EMPTY, &["2 replicas moved"])?;
-        let verdict = scene.at_rest(world, 2).await?;
+        let verdict = scene.at_rest(testbed, 2).await?;
         ensure!(verdict.lowest_ready >= 2, "{verdict:?}");
         let more = |seen: &Seen| (seen.actions.len() >= first.len() + 3).then_some(());
-        world.eye.until("two actions, one replica each, by --parallel 1", more).await?;
+        testbed.eye.until("two actions, one replica each, by --parallel 1", more).await?;
         Ok(())
     });
 }
 
 #[test]
 fn what_cannot_be_replaced_first_moves_only_if_it_is_wished() {
-    story("drain-apart", async |world| {
-        let user = User::administrator(world).await?;
-        let nodes = world.nodes(2, Size::default()).await?;
+    story("drain-apart", async |testbed| {
+        let user = User::administrator(testbed).await?;
+        let nodes = testbed.nodes(2, Size::default()).await?;
         let home = nodes.names[0].as_str();
-        let volume = format!("{}-data", world.ns);
+        let volume = format!("{}-data", testbed.ns);
         let objects = [
             json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume}, "spec": {
                 "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
-                "claimRef": {"namespace": world.ns, "name": "data"}, "nfs": {"server": "nfs.example", "path": "/"},
+                "claimRef": {"namespace": testbed.ns, "name": "data"}, "nfs": {"server": "nfs.example", "path": "/"},
             }}),
             json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": {
                 "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": volume,
@@ -207,15 +208,15 @@ fn what_cannot_be_replaced_first_moves_only_if_it_is_wished() {
             }}),
         ];
         for object in &objects {
-            world.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
+            testbed.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
         }
         let claim = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
         let scratch = json!({"volumes": [{"name": "cache", "emptyDir": {}}]});
-        let db = single(world, &nodes, "db", json!({}), claim).await?;
+        let db = single(testbed, &nodes, "db", json!({}), claim).await?;
         let old =
-            single(world, &nodes, "old", json!({"strategy": {"type": "Recreate", "rollingUpdate": null}}), json!({}))
+            single(testbed, &nodes, "old", json!({"strategy": {"type": "Recreate", "rollingUpdate": null}}), json!({}))
                 .await?;
-        let cache = single(world, &nodes, "cache", json!({}), scratch).await?;
+        let cache = single(testbed, &nodes, "cache", json!({}), scratch).await?;
 
         let drained = user.drain(&[home]).await?;
         let words = [
@@ -230,19 +231,19 @@ fn what_cannot_be_replaced_first_moves_only_if_it_is_wished() {
         ];
         ends(&drained, STAYS, &words)?;
         for scene in [&db, &old, &cache] {
-            scene.untouched(world).await?;
+            scene.untouched(testbed).await?;
         }
         // An action created by hand reports the same.
         let by_hand = json!({"move": {"workload": testkit::action::deployment("db"), "from": {"nodeName": home}}});
-        world.act("by-hand", by_hand).await?;
-        world.ends("by-hand", ("False", "ReplacementCannotBeFirst")).await?;
+        testbed.act("by-hand", by_hand).await?;
+        testbed.ends("by-hand", ("False", "ReplacementCannotBeFirst")).await?;
 
         let drained = user.drain(&[home, "--disruption"]).await?;
         let moved = ends(&drained, EMPTY, &["3 replicas moved", "is empty but for DaemonSets and static pods"]);
-        world.kubectl(&["delete", "pv", &volume, "--wait=false"], None).await?;
+        testbed.kubectl(&["delete", "pv", &volume, "--wait=false"], None).await?;
         moved?;
         for (scene, lowest) in [(&db, 0), (&old, 0), (&cache, 1)] {
-            let verdict = scene.at_rest(world, 1).await?;
+            let verdict = scene.at_rest(testbed, 1).await?;
             ensure!(verdict.came.len() == 1 && verdict.came[0].1 == nodes.names[1], "{verdict:?}");
             ensure!(verdict.lowest_ready == lowest, "{}: {verdict:?}", scene.app);
             let surplus = verdict.passing.len();
@@ -254,15 +255,15 @@ fn what_cannot_be_replaced_first_moves_only_if_it_is_wished() {
 
 #[test]
 fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
-    story("drain-break", async |world| {
-        let user = User::administrator(world).await?;
-        let (nodes, scene) = on_the_first(world).await?;
+    story("drain-break", async |testbed| {
+        let user = User::administrator(testbed).await?;
+        let (nodes, scene) = on_the_first(testbed).await?;
         let home = nodes.names[0].as_str();
         let made = |seen: &Seen| (seen.actions.len() == 1).then_some(());
         // No operator processes it.
-        world.operator.lock().await.kill();
+        testbed.operator.lock().await.kill();
         let child = user.begin(&[home, "-w"])?;
-        world.eye.until("the action of the drain", made).await?;
+        testbed.eye.until("the action of the drain", made).await?;
         let pid = child.id().context("it has ended")?.to_string();
         Command::new("kill").args(["-INT", &pid]).status().await?;
         let interrupted = said(child.wait_with_output().await?)?;
@@ -277,20 +278,20 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
             TIMED_OUT,
             &["The time is over.", "going on with 1 open action"],
         )?;
-        ensure!(actions(world).len() == 1, "another action was created");
+        ensure!(actions(testbed).len() == 1, "another action was created");
         ends(&user.drain(&[home, "--uncordon"]).await?, EMPTY, &["aborted ", "uncordoned."])?;
-        world.operator.lock().await.start()?;
-        let name = world.eye.now().actions.keys().next().cloned().context("no action")?;
-        world.ends(&name, ("False", "Aborted")).await?;
-        scene.untouched(world).await?;
+        testbed.operator.lock().await.start()?;
+        let name = testbed.eye.now().actions.keys().next().cloned().context("no action")?;
+        testbed.ends(&name, ("False", "Aborted")).await?;
+        scene.untouched(testbed).await?;
 
-        world.operator.lock().await.kill();
+        testbed.operator.lock().await.kill();
         ends(&user.drain(&[home, "--no-wait"]).await?, EMPTY, &["made ", "To wait for them: "])?;
-        world.operator.lock().await.start()?;
+        testbed.operator.lock().await.start()?;
         let resumed = user.drain(&[home]).await?;
         ends(&resumed, EMPTY, &["is empty but for DaemonSets"])?;
-        ensure!(actions(world).len() == 2, "the open action was not continued");
-        let verdict = scene.at_rest(world, 2).await?;
+        ensure!(actions(testbed).len() == 2, "the open action was not continued");
+        let verdict = scene.at_rest(testbed, 2).await?;
         ensure!(verdict.lowest_ready >= 2 && verdict.died.len() == 2, "{verdict:?}");
         Ok(())
     });
@@ -298,22 +299,23 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
 
 #[test]
 fn a_namespace_without_rights_is_named_and_the_others_are_emptied() {
-    story("drain-rights", async |world| {
-        let (nodes, scene) = on_the_first(world).await?;
+    story("drain-rights", async |testbed| {
+        let (nodes, scene) = on_the_first(testbed).await?;
         let home = nodes.names[0].as_str();
-        let elsewhere = format!("{}-too", world.ns);
-        world.kubectl(&["create", "namespace", &elsewhere], None).await?;
-        world.watch_too(&elsewhere).await;
-        world.kill_and_restart().await?;
+        let elsewhere = format!("{}-too", testbed.ns);
+        testbed.kubectl(&["create", "namespace", &elsewhere], None).await?;
+        testbed.watch_too(&elsewhere).await;
+        testbed.kill_and_restart().await?;
         nodes.open_only(&[home]).await?;
         let manifest = Workload::deployment("api", 1).spec(nodes.terms()).manifest().to_string();
-        world.kubectl(&["apply", "-n", &elsewhere, "-f", "-"], Some(&manifest)).await?;
+        testbed.kubectl(&["apply", "-n", &elsewhere, "-f", "-"], Some(&manifest)).await?;
         let there = ["wait", "-n", &elsewhere, "--for=condition=Available", "deployment/api", "--timeout=60s"];
-        world.kubectl(&there, None).await?;
+        testbed.kubectl(&there, None).await?;
         nodes.open_all().await?;
 
-        world.create::<ServiceAccount>(json!({"metadata": {"name": "planner"}})).await?;
-        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": format!("{}-drain", world.ns)}, "rules": [
+        testbed.create::<ServiceAccount>(json!({"metadata": {"name": "planner"}})).await?;
+        let metadata = json!({"name": format!("{}-drain", testbed.ns)});
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata, "rules": [
             {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
             {"apiGroups": ["ganglion.dev"], "resources": ["workloadactions"], "verbs": ["list"]},
@@ -322,27 +324,28 @@ fn a_namespace_without_rights_is_named_and_the_others_are_emptied() {
             {"apiGroups": ["ganglion.dev"], "resources": ["workloadactions"], "verbs": ["create"]},
             {"apiGroups": [""], "resources": ["pods", "pods/eviction"], "verbs": ["create"]},
         ]});
-        let account = format!("{}:planner", world.ns);
-        let user =
-            User(Plugin::new(&kubeconfig::direct(&world.plane.cluster.config, &world.token("planner").await?)).await?);
+        let account = format!("{}:planner", testbed.ns);
+        let user = User(
+            Plugin::new(&kubeconfig::direct(&testbed.plane.cluster.config, &testbed.token("planner").await?)).await?,
+        );
         let refused = user.drain(&[home]).await?;
         ends(&refused, 1, &["the node cannot be read: nodes"])?;
         for object in [&role, &own] {
-            world.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
+            testbed.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
         }
         let name = role["metadata"]["name"].as_str().unwrap_or_default();
-        world
+        testbed
             .kubectl(&["create", "clusterrolebinding", name, "--clusterrole", name, "--serviceaccount", &account], None)
             .await?;
-        world.kubectl(&["create", "rolebinding", "acts", "--role=acts", "--serviceaccount", &account], None).await?;
+        testbed.kubectl(&["create", "rolebinding", "acts", "--role=acts", "--serviceaccount", &account], None).await?;
 
         let planned = user.drain(&[home, "--plan"]).await;
         let drained = user.drain(&[home]).await;
         let there =
-            world.kubectl(&["get", "pods", "-n", &elsewhere, "-o", "jsonpath={.items[*].spec.nodeName}"], None).await;
-        world.kubectl(&["delete", "clusterrole,clusterrolebinding", name], None).await?;
-        let admin = User::administrator(world).await?.drain(&[home]).await;
-        world.kubectl(&["delete", "namespace", &elsewhere, "--wait=false"], None).await?;
+            testbed.kubectl(&["get", "pods", "-n", &elsewhere, "-o", "jsonpath={.items[*].spec.nodeName}"], None).await;
+        testbed.kubectl(&["delete", "clusterrole,clusterrolebinding", name], None).await?;
+        let admin = User::administrator(testbed).await?.drain(&[home]).await;
+        testbed.kubectl(&["delete", "namespace", &elsewhere, "--wait=false"], None).await?;
         let words = [
             "2 replicas moved",
             &format!("stays: {elsewhere} ReplicaSet/api-"),
@@ -356,7 +359,7 @@ fn a_namespace_without_rights_is_named_and_the_others_are_emptied() {
         ensure!(there?.trim() == home, "it moved nevertheless");
         // A user with permission drains the rest.
         ends(&admin?, EMPTY, &["1 replica moved"])?;
-        let verdict = scene.at_rest(world, 2).await?;
+        let verdict = scene.at_rest(testbed, 2).await?;
         ensure!(verdict.lowest_ready >= 2, "{verdict:?}");
         Ok(())
     });
@@ -364,23 +367,23 @@ fn a_namespace_without_rights_is_named_and_the_others_are_emptied() {
 
 #[test]
 fn a_budget_that_allows_nothing_is_told() {
-    story("drain-budget", async |world| {
-        let user = User::administrator(world).await?;
-        let (nodes, scene) = on_the_first(world).await?;
+    story("drain-budget", async |testbed| {
+        let user = User::administrator(testbed).await?;
+        let (nodes, scene) = on_the_first(testbed).await?;
         let home = nodes.names[0].as_str();
         // More than the existing replicas.
         let patch = json!({"spec": {"minAvailable": 4}}).to_string();
-        world.kubectl(&["patch", "pdb", "web", "--type=merge", "-p", &patch], None).await?;
+        testbed.kubectl(&["patch", "pdb", "web", "--type=merge", "-p", &patch], None).await?;
         let drained = user.drain(&[home, "--timeout", "8s", "-w"]).await?;
         let words = ["BudgetBlocked: ", "PodDisruptionBudget web: ", "The time is over.", "Its action goes on."];
         ends(&drained, TIMED_OUT, &words)?;
         let patch = json!({"spec": {"minAvailable": 2}}).to_string();
-        world.kubectl(&["patch", "pdb", "web", "--type=merge", "-p", &patch], None).await?;
+        testbed.kubectl(&["patch", "pdb", "web", "--type=merge", "-p", &patch], None).await?;
         ends(&user.drain(&[home]).await?, EMPTY, &["going on with 1 open action", "2 replicas moved"])?;
         let found: Vec<WorkloadAction> =
-            world.eye.now().actions.values().map(|action| action.as_ref().clone()).collect();
+            testbed.eye.now().actions.values().map(|action| action.as_ref().clone()).collect();
         ensure!(found.len() == 1 && found[0].labels().get("ganglion.dev/drain") == Some(&home.to_owned()), "{found:?}");
-        let verdict = scene.at_rest(world, 2).await?;
+        let verdict = scene.at_rest(testbed, 2).await?;
         ensure!(verdict.lowest_ready >= 2, "{verdict:?}");
         Ok(())
     });

@@ -13,7 +13,7 @@ use super::accounts::Account;
 use super::{Cause, Terms, Violation, intent, limits, outcome, violation, waits};
 use crate::cluster::api::{Api, Note};
 use crate::cluster::object::{Action, Deployment, Pod, Set};
-use crate::cluster::{Cluster, Part};
+use crate::cluster::{Part, SimulatedCluster};
 use crate::face::deed::Deed;
 
 /// Effects of a decision so far.
@@ -74,7 +74,7 @@ impl Invariants {
     }
 
     /// Processes the writes of one step.
-    pub fn take(&mut self, cluster: &mut Cluster, cause: &Cause) -> Result<(), Violation> {
+    pub fn take(&mut self, cluster: &mut SimulatedCluster, cause: &Cause) -> Result<(), Violation> {
         let notes = std::mem::take(&mut cluster.api.notes);
         let api = &cluster.api;
         if let Cause::Operator { action, deed } = cause {
@@ -321,7 +321,7 @@ impl Invariants {
     }
 
     /// Workloads in the desired state without work in progress count as undisturbed again.
-    fn settle(&mut self, cluster: &Cluster) {
+    fn settle(&mut self, cluster: &SimulatedCluster) {
         let api = &cluster.api;
         if cluster.sets.pods.behind(&api.pods) || cluster.sets.sets.behind(&api.sets) {
             return;

@@ -11,8 +11,7 @@ pub mod outcome;
 pub mod rest;
 pub mod waits;
 
-use ganglion_api::workload_action::count::MOST_REPLICAS;
-use ganglion_api::workload_action::{Disruption, ReplicaCount, WorkloadActionSpec};
+use ganglion_api::workload_action::{Disruption, MOST_REPLICAS, ReplicaCount, WorkloadActionSpec};
 use ganglion_core::facts::Key;
 
 use crate::cluster::Part;

@@ -10,7 +10,7 @@ use super::invariants::Invariants;
 use super::{Violation, violation};
 use crate::cluster::api::Api;
 use crate::cluster::object::{APP, Receipt, Set};
-use crate::operator::feed::{self, Watched};
+use crate::operator::feed::{self, WatchedKind};
 
 pub fn check(invariants: &Invariants, api: &Api, world: &World) -> Result<(), Violation> {
     known(api, world)?;
@@ -32,12 +32,12 @@ pub fn check(invariants: &Invariants, api: &Api, world: &World) -> Result<(), Vi
 fn known(api: &Api, world: &World) -> Result<(), Violation> {
     let counts = feed::known(world);
     for (kind, there) in [
-        (Watched::Pod, api.pods.live.len()),
-        (Watched::Node, api.nodes.live.len()),
-        (Watched::Set, api.sets.live.len()),
-        (Watched::Deployment, api.deployments.live.len()),
-        (Watched::Receipt, api.receipts.live.len()),
-        (Watched::Action, api.actions.live.len()),
+        (WatchedKind::Pod, api.pods.live.len()),
+        (WatchedKind::Node, api.nodes.live.len()),
+        (WatchedKind::Set, api.sets.live.len()),
+        (WatchedKind::Deployment, api.deployments.live.len()),
+        (WatchedKind::Receipt, api.receipts.live.len()),
+        (WatchedKind::Action, api.actions.live.len()),
     ] {
         let known = counts(kind);
         if known != there {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ganglion_core::facts::Key;
 
-use super::object::{Action, Budget, Deployment, Fate, Node, Pod, Receipt, Scaler, Service, Set};
+use super::object::{Action, Deployment, DisruptionBudget, Fate, Node, Pod, Receipt, Scaler, Service, Set};
 use super::store::{Store, Stored};
 use crate::random::Rng;
 
@@ -58,7 +58,7 @@ pub struct Api {
     pub nodes: Store<Node>,
     pub sets: Store<Set>,
     pub deployments: Store<Deployment>,
-    pub budgets: Store<Budget>,
+    pub budgets: Store<DisruptionBudget>,
     pub services: Store<Service>,
     pub scalers: Store<Scaler>,
     pub receipts: Store<Receipt>,
@@ -109,7 +109,7 @@ held! {
     Node nodes;
     Set sets, Note::Set;
     Deployment deployments, Note::Deployment;
-    Budget budgets;
+    DisruptionBudget budgets;
     Service services;
     Scaler scalers;
     Receipt receipts;

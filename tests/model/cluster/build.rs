@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::api::{Api, Refused};
 use super::object::{
-    APP, Action, Budget, BudgetStatus, Deployment, Fate, Labels, Meta, Node, Rule, Scaler, Service, Set, Template,
+    APP, Action, BudgetStatus, Deployment, DisruptionBudget, Fate, Labels, Meta, Node, Rule, Scaler, Service, Set,
+    Template,
 };
 
 /// Namespace of objects named without one.
@@ -112,7 +113,7 @@ impl Api {
 
     pub fn add_budget(&mut self, name: &str, app: &str, rule: Rule) {
         let (meta, selector) = (named(name), labels(&[(APP, place(app).1)]));
-        let _ = self.create(Budget { meta, selector, rule, status: BudgetStatus::default() });
+        let _ = self.create(DisruptionBudget { meta, selector, rule, status: BudgetStatus::default() });
     }
 
     pub fn add_scaler(&mut self, app: &str) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::api::{Api, If};
-use super::object::{Budget, BudgetStatus, Pod, Rule, selects};
+use super::object::{BudgetStatus, DisruptionBudget, Pod, Rule, selects};
 use super::store::View;
 
 /// Seconds after which an evicted pod that still exists counts again.
@@ -13,7 +13,7 @@ const DELETION_TIMEOUT: i64 = 120;
 #[derive(Debug, Default)]
 pub struct Disruption {
     pub pods: View<Pod>,
-    pub budgets: View<Budget>,
+    pub budgets: View<DisruptionBudget>,
 }
 
 impl Disruption {
@@ -34,7 +34,8 @@ impl Disruption {
             }
             let (key, version) = (&budget.meta.key, budget.meta.version);
             let allowed = status.allowed;
-            let done = api.update::<Budget>(key, If::version(version), |budget| budget.status = status).is_ok();
+            let done =
+                api.update::<DisruptionBudget>(key, If::version(version), |budget| budget.status = status).is_ok();
             if done {
                 api.say(|| format!("disruption controller: budget {key} allows {allowed}"));
                 return true;
@@ -43,7 +44,7 @@ impl Disruption {
         false
     }
 
-    fn status(&self, api: &Api, budget: &Budget) -> BudgetStatus {
+    fn status(&self, api: &Api, budget: &DisruptionBudget) -> BudgetStatus {
         let now = api.seconds();
         let guarded: Vec<&Arc<Pod>> =
             self.pods.items.values().filter(|pod| selects(&budget.selector, &pod.meta.labels)).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ganglion_core::facts::Key;
 
 use super::api::{Api, If, Refused};
-use super::object::{Budget, Phase, Pod, selects};
+use super::object::{DisruptionBudget, Phase, Pod, selects};
 
 impl Api {
     /// Evicts the pod if its precondition and its budget allow it. As in Kubernetes, the budget is decremented before
@@ -27,10 +27,10 @@ impl Api {
     }
 
     fn decrement(&mut self, pod: &Pod) -> Result<(), Refused> {
-        let guards = |budget: &&Arc<Budget>| {
+        let guards = |budget: &&Arc<DisruptionBudget>| {
             budget.meta.key.namespace == pod.meta.key.namespace && selects(&budget.selector, &pod.meta.labels)
         };
-        let budgets: Vec<Arc<Budget>> = self.budgets.values().filter(guards).cloned().collect();
+        let budgets: Vec<Arc<DisruptionBudget>> = self.budgets.values().filter(guards).cloned().collect();
         let budget = match budgets.as_slice() {
             [] => return Ok(()),
             [budget] => budget,
@@ -50,7 +50,7 @@ impl Api {
             ));
         }
         let (name, now) = (pod.meta.key.name.clone(), self.seconds());
-        self.update::<Budget>(&budget.meta.key, If::any(), |budget| {
+        self.update::<DisruptionBudget>(&budget.meta.key, If::any(), |budget| {
             budget.status.allowed -= 1;
             budget.status.disrupted.insert(name, now);
         })?;

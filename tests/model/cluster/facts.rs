@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 
 use super::object::{
-    Action, Budget, Deployment, Labels, Meta, Node, OwnerRef, Phase, Pod, Receipt, Scaler, Service, Set,
+    Action, Deployment, DisruptionBudget, Labels, Meta, Node, OwnerRef, Phase, Pod, Receipt, Scaler, Service, Set,
 };
 
 /// Converts seconds since the epoch.
@@ -148,7 +148,7 @@ impl AsFact for Deployment {
     }
 }
 
-impl AsFact for Budget {
+impl AsFact for DisruptionBudget {
     type Fact = BudgetFact;
     fn fact(&self) -> BudgetFact {
         let current = self.status.observed >= self.meta.generation;

@@ -8,7 +8,7 @@ use ganglion_core::facts::Key;
 
 use super::api::{Api, If};
 use super::build::{PodShape, template};
-use super::object::{Action, Budget, Deployment, Labels, Node, Pod, Set};
+use super::object::{Action, Deployment, DisruptionBudget, Labels, Node, Pod, Set};
 use crate::random::Rng;
 use crate::setup::SOME;
 
@@ -254,5 +254,6 @@ fn vanish(api: &mut Api, rng: &mut Rng) -> bool {
 fn tighten(api: &mut Api, rng: &mut Rng) -> bool {
     let Some(budget) = any(&api.budgets.live, rng, |_| true) else { return false };
     api.say(|| format!("somebody: budget {} allows nothing any more", budget.meta.key));
-    api.update::<Budget>(&budget.meta.key, If::any(), |one| one.rule = super::object::Rule::MinAvailable(100)).is_ok()
+    api.update::<DisruptionBudget>(&budget.meta.key, If::any(), |one| one.rule = super::object::Rule::MinAvailable(100))
+        .is_ok()
 }

@@ -63,14 +63,14 @@ impl Part {
 }
 
 #[derive(Debug)]
-pub struct Cluster {
+pub struct SimulatedCluster {
     pub api: Api,
     pub sets: ReplicaSets,
     pub deployments: Deployments,
     pub disruption: Disruption,
 }
 
-impl Cluster {
+impl SimulatedCluster {
     pub fn new(api: Api) -> Self {
         Self {
             api,

@@ -183,7 +183,7 @@ pub enum Rule {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Budget {
+pub struct DisruptionBudget {
     pub meta: Meta,
     pub selector: Labels,
     pub rule: Rule,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ganglion_core::facts::Key;
 
-use super::object::{Action, Budget, Deployment, Meta, Node, Pod, Receipt, Scaler, Service, Set};
+use super::object::{Action, Deployment, DisruptionBudget, Meta, Node, Pod, Receipt, Scaler, Service, Set};
 
 /// Properties of a kind that the API server needs.
 pub trait Stored: Clone + PartialEq {
@@ -38,7 +38,7 @@ stored! {
     Node;
     Set, a, b => a.replicas != b.replicas;
     Deployment, a, b => a.replicas != b.replicas || !Arc::ptr_eq(&a.template, &b.template);
-    Budget, a, b => a.rule != b.rule;
+    DisruptionBudget, a, b => a.rule != b.rule;
     Service;
     Scaler;
     Receipt;

@@ -7,7 +7,7 @@ use crate::check::{Cause, Violation, knowledge};
 use crate::cluster::api::Api;
 use crate::face::asked::{Asked, What};
 use crate::face::deed::Deed;
-use crate::face::{Answer, failure, serve};
+use crate::face::{HttpAnswer, failure, serve};
 use crate::operator::Move;
 use crate::operator::build::NOW;
 use crate::operator::flaw::Flaw;
@@ -90,7 +90,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn carry_out(&mut self, asked: &Asked, action: &Key) -> Result<Answer, Violation> {
+    fn carry_out(&mut self, asked: &Asked, action: &Key) -> Result<HttpAnswer, Violation> {
         let deed = deed(&self.cluster.api, asked);
         let answer = serve(&mut self.cluster.api, asked);
         self.cluster.api.say(|| format!("operator: {asked} -> {}", answer.0));

@@ -20,10 +20,10 @@ use asked::{Asked, Head, Kind, MergePatch, MetaPatch, OwnerPatch, What};
 use json::AsJson;
 
 /// Status code and body.
-pub type Answer = (u16, String);
+pub type HttpAnswer = (u16, String);
 
 /// Carries out a request.
-pub fn serve(api: &mut Api, asked: &Asked) -> Answer {
+pub fn serve(api: &mut Api, asked: &Asked) -> HttpAnswer {
     match asked.kind {
         Kind::Pod => pods::serve(api, asked),
         Kind::Set => workload::<Set>(api, asked, |set| &mut set.replicas),
@@ -33,7 +33,7 @@ pub fn serve(api: &mut Api, asked: &Asked) -> Answer {
     }
 }
 
-fn action(api: &mut Api, asked: &Asked) -> Answer {
+fn action(api: &mut Api, asked: &Asked) -> HttpAnswer {
     let key = &asked.key;
     match &asked.what {
         What::Get => read::<Action>(api, key),
@@ -67,7 +67,7 @@ fn action(api: &mut Api, asked: &Asked) -> Answer {
     }
 }
 
-fn receipt(api: &mut Api, asked: &Asked) -> Answer {
+fn receipt(api: &mut Api, asked: &Asked) -> HttpAnswer {
     let key = &asked.key;
     match &asked.what {
         What::Get => read::<Receipt>(api, key),
@@ -90,7 +90,7 @@ fn receipt(api: &mut Api, asked: &Asked) -> Answer {
     }
 }
 
-fn workload<T: Held + AsJson>(api: &mut Api, asked: &Asked, replicas: fn(&mut T) -> &mut i32) -> Answer {
+fn workload<T: Held + AsJson>(api: &mut Api, asked: &Asked, replicas: fn(&mut T) -> &mut i32) -> HttpAnswer {
     match &asked.what {
         What::Get => read::<T>(api, &asked.key),
         What::Merge(MergePatch { metadata, spec }) => {
@@ -104,7 +104,7 @@ fn workload<T: Held + AsJson>(api: &mut Api, asked: &Asked, replicas: fn(&mut T)
     }
 }
 
-fn read<T: Held + AsJson>(api: &Api, key: &Key) -> Answer {
+fn read<T: Held + AsJson>(api: &Api, key: &Key) -> HttpAnswer {
     T::store(api)
         .get(key)
         .map_or_else(|| failure(404, "NotFound", &format!("{key} not found")), |one| (200, one.json()))
@@ -156,14 +156,14 @@ fn merge_labels(labels: &mut Labels, patch: &std::collections::BTreeMap<String, 
 }
 
 /// Answer to a write.
-fn answer<T: AsJson>(asked: &Asked, result: Result<Arc<T>, Refused>) -> Answer {
+fn answer<T: AsJson>(asked: &Asked, result: Result<Arc<T>, Refused>) -> HttpAnswer {
     match result {
         Ok(object) => (200, object.json()),
         Err(refused) => refusal(asked, &refused),
     }
 }
 
-fn refusal(asked: &Asked, refused: &Refused) -> Answer {
+fn refusal(asked: &Asked, refused: &Refused) -> HttpAnswer {
     let Asked { kind, key, .. } = asked;
     match refused {
         Refused::NotFound => failure(404, "NotFound", &format!("{kind:?} {key} not found")),
@@ -179,7 +179,7 @@ fn refusal(asked: &Asked, refused: &Refused) -> Answer {
     }
 }
 
-fn success(code: u16) -> Answer {
+fn success(code: u16) -> HttpAnswer {
     (code, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}).to_string())
 }
 
@@ -189,6 +189,6 @@ fn status(code: u16, reason: &str, message: &str) -> Value {
 }
 
 /// Answer with an error.
-pub fn failure(code: u16, reason: &str, message: &str) -> Answer {
+pub fn failure(code: u16, reason: &str, message: &str) -> HttpAnswer {
     (code, status(code, reason, message).to_string())
 }

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::asked::{Asked, MergePatch, What};
 use super::json::AsJson;
-use super::{Answer, answer, failure, merge, only, read, refusal, success};
+use super::{HttpAnswer, answer, failure, merge, only, read, refusal, success};
 use crate::cluster::api::{Api, If, Refused};
 use crate::cluster::object::{Meta, OwnerRef, Pod, Template};
 
-pub fn serve(api: &mut Api, asked: &Asked) -> Answer {
+pub fn serve(api: &mut Api, asked: &Asked) -> HttpAnswer {
     let key = &asked.key;
     match &asked.what {
         What::Get => read::<Pod>(api, key),
@@ -37,7 +37,7 @@ pub fn serve(api: &mut Api, asked: &Asked) -> Answer {
     }
 }
 
-fn create(api: &mut Api, asked: &Asked, sent: &Sent) -> Answer {
+fn create(api: &mut Api, asked: &Asked, sent: &Sent) -> HttpAnswer {
     let fate = api.replacement_fate();
     match api.create_pod(Pod { fate, ..pod(&asked.key, sent) }) {
         Ok(pod) => (201, pod.json()),
@@ -92,7 +92,7 @@ pub fn owner(sent: &OwnerReference) -> OwnerRef {
 }
 
 /// Applies a JSON patch to labels and annotations; it cannot change anything else.
-fn json_patch(api: &mut Api, asked: &Asked, patch: &[Value]) -> Answer {
+fn json_patch(api: &mut Api, asked: &Asked, patch: &[Value]) -> HttpAnswer {
     let Some(pod) = api.pods.get(&asked.key).cloned() else { return refusal(asked, &Refused::NotFound) };
     let Some(mut new) = patched(&pod, patch) else {
         return failure(422, "Invalid", "the server rejected our request due to an error in our request");

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::asked::Asked;
 use super::json::AsJson;
-use super::{Answer, serve};
+use super::{HttpAnswer, serve};
 use crate::cluster::api::{Api, If};
 use crate::cluster::build::{NAMESPACE, PodShape};
 use crate::cluster::facts::AsFact;
@@ -80,7 +80,7 @@ const ACTIONS: &str = "/apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactio
 
 fn ask(api: &mut Api, method: &str, path: &str, content: &str, body: &Value) -> (u16, Value) {
     let asked = Asked::read(method, path, content, body.to_string().as_bytes());
-    let (code, answer): Answer = serve(api, &asked);
+    let (code, answer): HttpAnswer = serve(api, &asked);
     (code, parsed(&answer))
 }
 

@@ -12,12 +12,12 @@ use ganglion_runtime::store::Store;
 
 use crate::cluster::api::{Api, Held};
 use crate::cluster::facts::AsFact;
-use crate::cluster::object::{Action, Budget, Deployment, Node, Pod, Receipt, Scaler, Service, Set};
+use crate::cluster::object::{Action, Deployment, DisruptionBudget, Node, Pod, Receipt, Scaler, Service, Set};
 use crate::cluster::store::Event;
 
 /// The watched kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum WatchedKind {
     Pod,
     Node,
     Set,
@@ -29,7 +29,7 @@ pub enum Watched {
     Action,
 }
 
-impl Watched {
+impl WatchedKind {
     pub const ALL: [Self; 9] = [
         Self::Pod,
         Self::Node,
@@ -60,7 +60,7 @@ pub type Misread = fn(&mut PodFact);
 impl Fed for Node {}
 impl Fed for Set {}
 impl Fed for Deployment {}
-impl Fed for Budget {}
+impl Fed for DisruptionBudget {}
 impl Fed for Service {}
 impl Fed for Scaler {}
 impl Fed for Receipt {}
@@ -74,15 +74,15 @@ impl Fed for Pod {
 macro_rules! by_kind {
     ($kind:expr, $call:ident($($argument:expr),*)) => {
         match $kind {
-            Watched::Pod => $call::<Pod>($($argument),*),
-            Watched::Node => $call::<Node>($($argument),*),
-            Watched::Set => $call::<Set>($($argument),*),
-            Watched::Deployment => $call::<Deployment>($($argument),*),
-            Watched::Budget => $call::<Budget>($($argument),*),
-            Watched::Service => $call::<Service>($($argument),*),
-            Watched::Scaler => $call::<Scaler>($($argument),*),
-            Watched::Receipt => $call::<Receipt>($($argument),*),
-            Watched::Action => $call::<Action>($($argument),*),
+            WatchedKind::Pod => $call::<Pod>($($argument),*),
+            WatchedKind::Node => $call::<Node>($($argument),*),
+            WatchedKind::Set => $call::<Set>($($argument),*),
+            WatchedKind::Deployment => $call::<Deployment>($($argument),*),
+            WatchedKind::Budget => $call::<DisruptionBudget>($($argument),*),
+            WatchedKind::Service => $call::<Service>($($argument),*),
+            WatchedKind::Scaler => $call::<Scaler>($($argument),*),
+            WatchedKind::Receipt => $call::<Receipt>($($argument),*),
+            WatchedKind::Action => $call::<Action>($($argument),*),
         }
     };
 }
@@ -120,7 +120,7 @@ pub struct FeedContext<'a> {
 
 impl Watch {
     /// Delivers the next event, and requeues the objects that it concerns; false if there is none.
-    pub fn hear(&mut self, kind: Watched, context: &FeedContext) -> bool {
+    pub fn hear(&mut self, kind: WatchedKind, context: &FeedContext) -> bool {
         by_kind!(kind, hear(self, context))
     }
 
@@ -184,7 +184,7 @@ fn look_up<T: Fed>(context: &FeedContext) {
 }
 
 /// Number of objects of each kind in the controller's cache.
-pub fn known(world: &World) -> impl Fn(Watched) -> usize + '_ {
+pub fn known(world: &World) -> impl Fn(WatchedKind) -> usize + '_ {
     move |kind| by_kind!(kind, count(world))
 }
 

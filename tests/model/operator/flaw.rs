@@ -14,7 +14,7 @@ use super::build::now;
 use super::feed::Misread;
 use crate::cluster::api::Api;
 use crate::cluster::object::{Pod, Set};
-use crate::face::Answer;
+use crate::face::HttpAnswer;
 use crate::face::asked::{Asked, Kind, MergePatch, MetaPatch, SpecPatch, What};
 use crate::face::deed::Deed;
 
@@ -119,7 +119,7 @@ impl Flaw {
     }
 
     /// The answer that it receives instead of this one.
-    pub fn color(self, asked: &Asked, answer: Answer) -> Answer {
+    pub fn color(self, asked: &Asked, answer: HttpAnswer) -> HttpAnswer {
         let (code, body) = answer;
         let object = || serde_json::from_str::<Value>(&body).expect("JSON");
         match (self, &asked.what) {

@@ -5,13 +5,13 @@ pub mod feed;
 pub mod flaw;
 pub mod process;
 
-use feed::Watched;
+use feed::WatchedKind;
 
 /// Possible next step or failure of the operator's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
     /// Delivers the next event of this kind, or the next part of its list.
-    Hear(Watched),
+    Hear(WatchedKind),
     /// Starts the reconcile of one action that is due.
     Plan,
     /// One request arrives at the API server and is carried out.
@@ -27,5 +27,5 @@ pub enum Move {
     /// The process crashes and starts again.
     Crash,
     /// The watch of this kind breaks; its next step lists again.
-    Cut(Watched),
+    Cut(WatchedKind),
 }

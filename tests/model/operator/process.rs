@@ -25,10 +25,10 @@ use tokio::runtime::Runtime;
 use tower_test::mock::{Handle, SendResponse, pair};
 
 use super::build::{NEVER, NOW, controller};
-use super::feed::{FeedContext, Misread, Watch, Watched};
+use super::feed::{FeedContext, Misread, Watch, WatchedKind};
 use crate::cluster::api::Api;
 use crate::cluster::build::NAMESPACE;
-use crate::face::Answer;
+use crate::face::HttpAnswer;
 use crate::face::asked::Asked;
 use crate::random::Rng;
 use ganglion_actions_plan::world::ActionsWorld;
@@ -42,7 +42,7 @@ pub struct Pending {
     /// Action for which it is sent; an empty key for requests of the janitor.
     pub action: Key,
     pub asked: Asked,
-    pub answer: Option<Answer>,
+    pub answer: Option<HttpAnswer>,
     task: u64,
     send: SendResponse<Response<Body>>,
 }
@@ -76,7 +76,7 @@ pub struct Process {
     tasks: BTreeMap<u64, Task>,
     begun: u64,
     pub pending: Vec<Pending>,
-    watches: [Watch; Watched::ALL.len()],
+    watches: [Watch; WatchedKind::ALL.len()],
     /// Times at which actions are due again, in milliseconds.
     timers: BTreeMap<Key, i64>,
     backoff: Backoff<Key>,
@@ -118,14 +118,14 @@ impl Process {
     }
 
     /// Takes the next step of the watch of this kind; false if there is none.
-    pub fn hear(&mut self, kind: Watched, api: &Api) -> bool {
+    pub fn hear(&mut self, kind: WatchedKind, api: &Api) -> bool {
         let oldest = self.pending.iter().map(|one| one.task).min().unwrap_or(u64::MAX);
         let (store, tasks) = (&self.controller.ctx.store, (oldest, self.begun));
         self.watches[kind.place()].hear(kind, &FeedContext { api, store, misreading: self.misreading, tasks })
     }
 
     /// Breaks the watch of this kind; false if it is already broken.
-    pub fn cut(&mut self, kind: Watched) -> bool {
+    pub fn cut(&mut self, kind: WatchedKind) -> bool {
         let watch = &mut self.watches[kind.place()];
         let followed = watch.is_following();
         watch.cut();

@@ -143,7 +143,7 @@ impl Drop for Eye {
 }
 
 /// A kind that the eye watches.
-trait Watched:
+trait EyeKind:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
     + DeserializeOwned
@@ -159,13 +159,13 @@ trait Watched:
     fn happening(object: Arc<Self>, there: bool) -> Option<Happening>;
 }
 
-fn api<K: Watched>(client: &Client, namespace: Option<&str>) -> Api<K> {
+fn api<K: EyeKind>(client: &Client, namespace: Option<&str>) -> Api<K> {
     namespace.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
 }
 
 /// Watches one kind until the task is aborted. A list after a broken watch contains no deletions, so objects missing in
 /// it count as deleted.
-async fn follow<K: Watched>(api: Api<K>, state: Arc<Observations>) {
+async fn follow<K: EyeKind>(api: Api<K>, state: Arc<Observations>) {
     let mut events = watcher::watcher(api, watcher::Config::default()).default_backoff().boxed();
     let mut listed = BTreeSet::new();
     while let Some(event) = events.next().await {
@@ -193,18 +193,18 @@ async fn follow<K: Watched>(api: Api<K>, state: Arc<Observations>) {
     }
 }
 
-fn put<K: Watched>(seen: &mut Seen, object: K) {
+fn put<K: EyeKind>(seen: &mut Seen, object: K) {
     let object = Arc::new(object);
     K::map(seen).insert(object.name_any(), object.clone());
     seen.history.extend(K::happening(object, true));
 }
 
-fn take<K: Watched>(seen: &mut Seen, object: Arc<K>) {
+fn take<K: EyeKind>(seen: &mut Seen, object: Arc<K>) {
     K::map(seen).remove(&object.name_any());
     seen.history.extend(K::happening(object, false));
 }
 
-impl Watched for Pod {
+impl EyeKind for Pod {
     fn map(seen: &mut Seen) -> &mut BTreeMap<String, Arc<Self>> {
         &mut seen.pods
     }
@@ -213,7 +213,7 @@ impl Watched for Pod {
     }
 }
 
-impl Watched for Deployment {
+impl EyeKind for Deployment {
     fn map(seen: &mut Seen) -> &mut BTreeMap<String, Arc<Self>> {
         &mut seen.deployments
     }
@@ -222,7 +222,7 @@ impl Watched for Deployment {
     }
 }
 
-impl Watched for ReplicaSet {
+impl EyeKind for ReplicaSet {
     fn map(seen: &mut Seen) -> &mut BTreeMap<String, Arc<Self>> {
         &mut seen.sets
     }
@@ -231,7 +231,7 @@ impl Watched for ReplicaSet {
     }
 }
 
-impl Watched for WorkloadAction {
+impl EyeKind for WorkloadAction {
     fn map(seen: &mut Seen) -> &mut BTreeMap<String, Arc<Self>> {
         &mut seen.actions
     }
@@ -240,7 +240,7 @@ impl Watched for WorkloadAction {
     }
 }
 
-impl Watched for WorkloadActionReceipt {
+impl EyeKind for WorkloadActionReceipt {
     fn map(seen: &mut Seen) -> &mut BTreeMap<String, Arc<Self>> {
         &mut seen.receipts
     }

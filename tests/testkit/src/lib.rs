@@ -5,7 +5,7 @@
 //!   [`proxy`]: a proxy between the two that can hold, drop and answer requests;
 //!   [`plugin`]: the program as a kubectl plugin.
 //! - [`eye`]: an independent watch; [`verdict`] and [`kstatus`]: evaluations of what it saw.
-//! - [`world`]: one namespace with its own operator, for each test on a control plane.
+//! - [`testbed`]: one namespace with its own operator, for each test on a control plane.
 //! - [`kubelet`]: a kubelet for pods that are real processes.
 //! - [`servers`]: servers that the operator connects to, besides the API server.
 //! - [`wrong_loops`]: loops that both kube's evaluator of rules and the API server must reject.
@@ -24,8 +24,8 @@ pub mod process;
 pub mod proxy;
 pub mod scripts;
 pub mod servers;
+pub mod testbed;
 pub mod verdict;
-pub mod world;
 pub mod wrong_loops;
 
 use std::path::PathBuf;
@@ -36,6 +36,9 @@ use tokio::runtime::{Builder, Runtime};
 
 /// Maximum time that a test waits for something that should happen at once, on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Key of the label and of the taint of a test's nodes; the value is the test's namespace.
+pub const NODE_OWNER: &str = "test.ganglion.dev/world";
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime for the tests")

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::action::with;
-use crate::world::loops::demo;
+use crate::testbed::loops::demo;
 
 /// A loop that a validation rule rejects.
 pub struct WrongLoop {

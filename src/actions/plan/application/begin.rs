@@ -14,7 +14,7 @@ use ganglion_core::words::counted;
 use super::super::candidates::Candidates;
 use super::super::choose::{LOAD_UNKNOWN, count_and_cut, cut, no_node, unknown_node, usage_words};
 use super::super::context::PlanContext;
-use super::super::effect::{Effect, Next};
+use super::super::effect::{Effect, NextStep};
 use super::super::nodes::Nodes;
 use super::super::place::{Filter, labels_words, source_words};
 use super::super::scope::{Scope, StartRefusal};
@@ -25,7 +25,7 @@ use super::survey::{self, Survey};
 use super::{Application, ending, wait};
 
 /// The first steps: the refusals, then the finalizer, then the record. After the record, the moves are created.
-pub fn begin(ctx: &PlanContext, application: Application, survey: &Survey) -> Next {
+pub fn begin(ctx: &PlanContext, application: Application, survey: &Survey) -> NextStep {
     if let Some(next) = before(ctx) {
         return next;
     }
@@ -55,7 +55,7 @@ pub fn begin(ctx: &PlanContext, application: Application, survey: &Survey) -> Ne
         return ending::finish(ctx, status, Health::Good(Reason::Planned, format!("would move {words}")));
     }
     if let Some(effect) = finalizer(ctx) {
-        return Next::Do(effect);
+        return NextStep::Do(effect);
     }
     plan.replicas.clear();
     let status = WorkloadActionStatus {

@@ -18,7 +18,7 @@ use ganglion_core::world::World;
 
 use super::choose::usage_words;
 use super::context::PlanContext;
-use super::effect::{Effect, Next};
+use super::effect::{Effect, NextStep};
 use super::report::{self, ActionHealth};
 use super::{QUEUE_PACE, ending, missing_receipt, wait};
 use part::ApplicationPart;
@@ -90,7 +90,7 @@ impl<'a> Application<'a> {
 }
 
 /// The next step of a moveApplication that has not ended.
-pub fn next(ctx: &PlanContext, application: Application) -> Next {
+pub fn next(ctx: &PlanContext, application: Application) -> NextStep {
     let survey = match Survey::of(ctx, application.spec) {
         Ok(survey) => survey,
         Err(stop) => {
@@ -103,7 +103,7 @@ pub fn next(ctx: &PlanContext, application: Application) -> Next {
     if application.parts().next().is_none()
         && let Some(receipt) = missing_receipt(ctx)
     {
-        return Next::Do(Effect::WriteReceipt(receipt));
+        return NextStep::Do(Effect::WriteReceipt(receipt));
     }
     // It is unknown which replicas have left.
     if let Some(message) = usage_words(ctx).filter(|_| !ctx.aborted()) {
@@ -114,7 +114,7 @@ pub fn next(ctx: &PlanContext, application: Application) -> Next {
     if !ctx.suspended() {
         let due = if ctx.aborted() { Vec::new() } else { due(ctx, application, &progress) };
         if !due.is_empty() {
-            return Next::DoAll(due);
+            return NextStep::DoAll(due);
         }
         if application.parts().all(|part| part.has_ended()) {
             return conclude(ctx, application, &progress);
@@ -171,7 +171,7 @@ fn health(ctx: &PlanContext, application: Application, progress: &Progress) -> A
 }
 
 /// Ends the moveApplication after all moves have ended and no other move is needed.
-fn conclude(ctx: &PlanContext, application: Application, progress: &Progress) -> Next {
+fn conclude(ctx: &PlanContext, application: Application, progress: &Progress) -> NextStep {
     let words = progress.words();
     let health = match (application.failure(), progress.refilled()) {
         _ if ctx.aborted() => {

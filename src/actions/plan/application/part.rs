@@ -8,10 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
-use ganglion_api::targets::{NodePreference, NodeSource, PodRef, Target, WorkloadRef};
-use ganglion_api::workload_action::count::MOST_REPLICAS;
+use ganglion_api::refs::{NodePreference, NodeSource, PodRef, Target, WorkloadRef};
 use ganglion_api::workload_action::status::{Slot, Step};
-use ganglion_api::workload_action::{Move, ReplicaCount, RunPolicy, WorkloadAction, WorkloadActionSpec};
+use ganglion_api::workload_action::{MOST_REPLICAS, Move, ReplicaCount, RunPolicy, WorkloadAction, WorkloadActionSpec};
 use ganglion_core::digest::digest;
 
 use super::super::context::PlanContext;

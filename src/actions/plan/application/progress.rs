@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use ganglion_api::targets::WorkloadRef;
-use ganglion_api::workload_action::application::{ApplicationMove, ApplicationProgress};
-use ganglion_api::workload_action::count::MOST_REPLICAS;
+use ganglion_api::refs::WorkloadRef;
+use ganglion_api::workload_action::MOST_REPLICAS;
+use ganglion_api::workload_action::status::{ApplicationMove, ApplicationProgress};
 use ganglion_core::words::counted;
 
 use super::survey::{Member, Survey};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ganglion_api::reasons::Reason;
-use ganglion_api::targets::WorkloadRef;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::MoveApplication;
 use ganglion_core::facts::{DeploymentFact, Key, Owner, PodFact, ReplicaSetFact, StatefulSetFact};
 

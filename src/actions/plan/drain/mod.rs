@@ -12,7 +12,7 @@ mod text;
 
 use serde::Serialize;
 
-use ganglion_api::targets::WorkloadRef;
+use ganglion_api::refs::WorkloadRef;
 
 pub use plan::{DrainPlan, PodSurroundings, WorkloadMove};
 pub use pods::NodePod;

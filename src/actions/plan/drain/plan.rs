@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::super::hindrance::Hindrance;
 use super::pods::NodePod;
 use super::{MoveKey, Stay, StayCause};
-use ganglion_api::targets::WorkloadRef;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_core::facts::{ClaimFact, Key};
 
 /// Facts about the workloads and volumes of the pods. Facts that may not be read are missing; the operator then

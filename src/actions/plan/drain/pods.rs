@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use ganglion_api::marks;
-use ganglion_api::targets::WorkloadRef;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_core::facts::{Identity, Key, PodVolumes};
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -8,9 +8,8 @@ use super::super::explain::{cause, reason_of};
 use super::action::{is_open, key_of};
 use super::plan::{DrainPlan, WorkloadMove};
 use super::{DrainOutcome, DrainReport, DrainWishes, MoveKey, Stay, StayCause};
-use ganglion_api::workload_action::WorkloadAction;
-use ganglion_api::workload_action::count::MOST_REPLICAS;
 use ganglion_api::workload_action::status::{Slot, Step};
+use ganglion_api::workload_action::{MOST_REPLICAS, WorkloadAction};
 use ganglion_core::duration;
 use ganglion_core::facts::Identity;
 

@@ -4,8 +4,7 @@ use jiff::Timestamp;
 
 use super::super::plan_text::{self, grouped};
 use super::{ActionStory, StoryEvent, StoryReplica, StoryState};
-use ganglion_api::workload_action::application::{ApplicationMove, ApplicationProgress};
-use ganglion_api::workload_action::status::Summary;
+use ganglion_api::workload_action::status::{ApplicationMove, ApplicationProgress, Summary};
 use ganglion_core::layout::{age, clock, paragraph, table};
 use ganglion_core::words::counted;
 

@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::notification::{Notification, NotificationOutcome};
+use ganglion_api::workload_action::status::{Notification, NotificationOutcome};
 use ganglion_api::workload_action::{Notify, WorkloadAction, WorkloadActionStatus};
 use ganglion_core::conditions::{self, Stamp};
 

@@ -47,7 +47,7 @@ fn one_that_has_gone_by_itself_is_not_missed() {
     stage.put_pod("web-d", "a", |_| {});
     stage.limits.per_workload = Some(1);
     stage.act("go", off("a"));
-    let Next::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("the first begins") };
+    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("the first begins") };
     let status = stage.action("go").status.unwrap();
     assert_eq!((status.replicas, status.slots.len()), (Some(2), 1));
     let victim = status.slots[0].victim.clone().unwrap().name;
@@ -120,12 +120,12 @@ fn preferred_nodes_are_first_and_others_when_they_are_full() {
 fn one_that_did_nothing_in_the_end_keeps_no_receipt() {
     let mut stage = Stage::new();
     stage.act("go", off("a"));
-    let Next::Do(Effect::CreatePod(_)) = stage.settle("go") else { panic!("it begins") };
+    let NextStep::Do(Effect::CreatePod(_)) = stage.settle("go") else { panic!("it begins") };
     let mut action = stage.action("go");
     action.status.as_mut().unwrap().slots[0].step = Step::Queued;
     stage.put_action(action);
     let gone = stage.id("web-a");
     stage.world.remove::<PodFact>(&gone);
-    let Next::Do(Effect::DeleteReceipt { .. }) = stage.settle("go") else { panic!("the receipt stays") };
+    let NextStep::Do(Effect::DeleteReceipt { .. }) = stage.settle("go") else { panic!("the receipt stays") };
     assert_eq!(stage.ready("go").1, "Succeeded");
 }

@@ -59,7 +59,7 @@ fn a_volume_of_one_node_is_in_the_way(#[case] modes: &[&str], #[case] words: Opt
     stage.act("go", move_web(json!({"nodeName": "d"})));
     let next = stage.settle("go");
     let Some(words) = words else {
-        assert!(matches!(next, Next::Do(Effect::CreatePod(_))), "{next:?}");
+        assert!(matches!(next, NextStep::Do(Effect::CreatePod(_))), "{next:?}");
         return;
     };
     let (ready, reason, message) = stage.ready("go");
@@ -101,7 +101,7 @@ fn a_node_that_is_uncordoned_in_between_is_not_left() {
     stage.put_action(action);
     stage.put_node("a", |_| {});
     let next = stage.settle("go");
-    assert!(!matches!(next, Next::Do(Effect::Evict { .. })), "{next:?}");
+    assert!(!matches!(next, NextStep::Do(Effect::Evict { .. })), "{next:?}");
     assert_eq!(stage.ready("go").1, "NodeNotCordoned");
 }
 
@@ -109,18 +109,18 @@ fn a_node_that_is_uncordoned_in_between_is_not_left() {
 fn the_old_pod_goes_and_the_set_makes_the_new_one() {
     let mut stage = Stage::recreating();
     stage.act("go", off("a"));
-    let Next::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("the old pod is evicted as it is") };
+    let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("the old pod is evicted as it is") };
     assert_eq!(pod.key.name, "web-a");
     let slot = stage.slot_at("go", 0);
     assert!(slot.evicting && slot.break_first && slot.replacement.is_none(), "recorded before it is sent: {slot:?}");
     stage.change_pod("web-a", |pod| pod.terminating = true);
-    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "waits until it is gone");
+    assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }), "waits until it is gone");
     stage.gone("web-a");
-    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "waits for the set");
+    assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }), "waits for the set");
     assert_eq!(stage.slot_at("go", 0).step, Step::Verifying);
     let now = stage.now;
     stage.put_pod("web-new", "d", |pod| (pod.created, pod.ready_since) = (now, None));
-    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "waits until it is Ready");
+    assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }), "waits until it is Ready");
     assert_eq!(stage.slot_at("go", 0).reason, Some(Reason::ReplacementNotReady));
     stage.change_pod("web-new", |pod| pod.ready_since = Some(now));
     stage.settle("go");
@@ -142,16 +142,16 @@ fn they_go_by_turns_unless_they_share_a_volume() {
             stage.share_claim(&["ReadWriteOnce"]);
         }
         stage.act("go", off("a"));
-        let Next::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("one is evicted") };
+        let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("one is evicted") };
         assert_eq!(evicting(&stage), expected, "shared: {shared}");
         // The next one waits for the successor of the first pod.
         stage.gone(&pod.key.name);
         let next = stage.settle("go");
-        assert_eq!(matches!(next, Next::Do(Effect::Evict { .. })), shared, "{next:?}");
+        assert_eq!(matches!(next, NextStep::Do(Effect::Evict { .. })), shared, "{next:?}");
         let now = stage.now;
         stage.put_pod("web-new", "d", |pod| (pod.created, pod.ready_since) = (now, Some(now)));
         let next = stage.settle("go");
-        assert!(matches!(next, Next::Do(Effect::Evict { .. })), "shared: {shared}: {next:?}");
+        assert!(matches!(next, NextStep::Do(Effect::Evict { .. })), "shared: {shared}: {next:?}");
     }
 }
 
@@ -160,23 +160,23 @@ fn what_is_evicted_is_not_evicted_again_and_what_is_not_stays() {
     let mut stage = Stage::recreating();
     stage.put(budget(0, 3), "budget");
     stage.act("go", off("a"));
-    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "the budget allows none");
+    assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }), "the budget allows none");
     assert!(!stage.slot_at("go", 0).evicting);
     stage.now += SignedDuration::from_secs(601);
-    assert!(!matches!(stage.settle("go"), Next::Do(Effect::Evict { .. })));
+    assert!(!matches!(stage.settle("go"), NextStep::Do(Effect::Evict { .. })));
     let (_, reason, message) = stage.ready("go");
     assert_eq!(reason, "BudgetBlocked", "{message}");
 
     // The response to the eviction was lost, and the action was aborted.
     let mut stage = Stage::recreating();
     stage.act("go", off("a"));
-    assert!(matches!(stage.settle("go"), Next::Do(Effect::Evict { .. })));
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::Evict { .. })));
     let mut action = stage.action("go");
     action.spec.abort = true;
     action.status.as_mut().expect("a status").slots[0].step = Step::RollingBack;
     stage.put_action(action);
     stage.gone("web-a");
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }));
     assert_eq!(stage.slot_at("go", 0).step, Step::Verifying, "it is carried through");
 }
 
@@ -185,7 +185,7 @@ fn a_pod_that_comes_back_or_does_not_come_is_told() {
     for (node, reason) in [(Some("a"), "NodeNotCordoned"), (None, "Unschedulable")] {
         let mut stage = Stage::recreating();
         stage.act("go", off("a"));
-        assert!(matches!(stage.settle("go"), Next::Do(Effect::Evict { .. })));
+        assert!(matches!(stage.settle("go"), NextStep::Do(Effect::Evict { .. })));
         stage.gone("web-a");
         let now = stage.now;
         stage.put_pod("web-new", "a", |pod| {
@@ -204,7 +204,7 @@ fn a_pod_that_comes_back_or_does_not_come_is_told() {
 fn others_on_the_set_do_not_wait_for_a_substitute_of_it() {
     let mut stage = Stage::recreating();
     stage.act("go", off("a"));
-    assert!(matches!(stage.settle("go"), Next::Do(Effect::Evict { .. })));
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::Evict { .. })));
     stage.put_node("b", |node| node.cordoned = true);
     stage.act("other", off("b"));
     assert!(stage.settle_until_admitted("other").is_some());

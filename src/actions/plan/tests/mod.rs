@@ -178,15 +178,15 @@ impl Stage {
         self.world.action(&Key::new(NAMESPACE, name)).expect("the action is there").as_ref().clone()
     }
 
-    fn next(&self, name: &str) -> Next {
+    fn next(&self, name: &str) -> NextStep {
         next(&Key::new(NAMESPACE, name), &self.world, self.now, &self.limits, self.ranker)
     }
 
     fn effect(&self, name: &str) -> Effect {
         match self.next(name) {
-            Next::Do(effect) => effect,
-            Next::DoAll(effects) => panic!("several: {effects:#?}"),
-            Next::Wait { until, report } => panic!("waits until {until:?} with {report:#?}"),
+            NextStep::Do(effect) => effect,
+            NextStep::DoAll(effects) => panic!("several: {effects:#?}"),
+            NextStep::Wait { until, report } => panic!("waits until {until:?} with {report:#?}"),
         }
     }
 
@@ -194,35 +194,37 @@ impl Stage {
     fn settle_until_admitted(&mut self, name: &str) -> Option<WorkloadActionStatus> {
         loop {
             match self.next(name) {
-                Next::Do(Effect::Admit { status, .. }) => return Some(*status),
-                Next::Do(Effect::AddFinalizer { finalizers, .. }) => {
+                NextStep::Do(Effect::Admit { status, .. }) => return Some(*status),
+                NextStep::Do(Effect::AddFinalizer { finalizers, .. }) => {
                     let mut action = self.action(name);
                     action.metadata.finalizers = Some(finalizers);
                     self.put_action(action);
                 }
-                Next::Do(_) | Next::DoAll(_) | Next::Wait { .. } => return None,
+                NextStep::Do(_) | NextStep::DoAll(_) | NextStep::Wait { .. } => return None,
             }
         }
     }
 
     /// Carries out the effects on the action itself, like the API server, until another effect is due or the action
     /// waits.
-    fn settle(&mut self, name: &str) -> Next {
+    fn settle(&mut self, name: &str) -> NextStep {
         loop {
             let mut action = self.action(name);
             match self.next(name) {
-                Next::Do(Effect::Record { status, .. } | Effect::Admit { status, .. }) => action.status = Some(*status),
-                Next::Do(Effect::AddFinalizer { finalizers, .. } | Effect::RemoveFinalizer { finalizers, .. }) => {
+                NextStep::Do(Effect::Record { status, .. } | Effect::Admit { status, .. }) => {
+                    action.status = Some(*status)
+                }
+                NextStep::Do(Effect::AddFinalizer { finalizers, .. } | Effect::RemoveFinalizer { finalizers, .. }) => {
                     action.metadata.finalizers = Some(finalizers);
                 }
-                Next::Do(Effect::WriteReceipt(NewReceipt { key, spec })) => {
+                NextStep::Do(Effect::WriteReceipt(NewReceipt { key, spec })) => {
                     self.put(
                         |id| ReceiptFact { id, action_uid: spec.action_uid, executed_at: NOW, outcome: None },
                         &key.name,
                     );
                     continue;
                 }
-                Next::Wait { report: Some(status), .. } => action.status = Some(*status),
+                NextStep::Wait { report: Some(status), .. } => action.status = Some(*status),
                 other => return other,
             }
             self.put_action(action);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::notify::{AttemptMade, AttemptResult, due, recorded};
-use ganglion_api::workload_action::notification::NotificationOutcome;
+use ganglion_api::workload_action::status::NotificationOutcome;
 
 fn with(mut spec: serde_json::Value, more: serde_json::Value) -> serde_json::Value {
     let more = more.as_object().expect("an object").clone();
@@ -96,7 +96,7 @@ fn a_deletion_by_ttl_waits_for_them_and_no_longer() {
     assert_eq!(stage.next("go"), NOTHING, "the end of the attempts requeues it");
     answer(&mut stage, &AttemptResult::Missed { code: None, message: "no answer".into() });
     let again = stage.now + SignedDuration::from_secs(2);
-    assert_eq!(stage.next("go"), Next::Wait { until: Some(again), report: None });
+    assert_eq!(stage.next("go"), NextStep::Wait { until: Some(again), report: None });
     stage.now = again;
     answer(&mut stage, &AttemptResult::Accepted { code: 200 });
     assert_eq!(outcomes(&stage), [NotificationOutcome::Delivered; 2]);
@@ -104,7 +104,7 @@ fn a_deletion_by_ttl_waits_for_them_and_no_longer() {
 
     // The time counts from the end of the action.
     stage.now = ended;
-    assert_eq!(stage.next("go"), Next::Wait { until: Some(ended + SignedDuration::from_secs(5)), report: None });
+    assert_eq!(stage.next("go"), NextStep::Wait { until: Some(ended + SignedDuration::from_secs(5)), report: None });
 }
 
 #[test]

@@ -60,13 +60,13 @@ fn a_move_needs_nothing_of_the_owner() {
     let from = json!({"nodeName": "a"});
     stage.act("go", json!({"move": {"workload": rollout(), "from": from, "to": {"nodeName": "d"}}}));
     assert_eq!(needed_owner(&stage.world, &stage.action("go")), None);
-    let Next::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
+    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
     assert_eq!((new.node.as_str(), new.set.name.as_str()), ("d", "web-h1"));
     let slot = stage.action("go").status.unwrap_or_default().slots.remove(0);
     assert_eq!(slot.workload, serde_json::from_value(rollout()).unwrap());
     // For a pod, the owner is found by its ReplicaSet.
     stage.act("pod", json!({"move": {"pod": {"name": "web-b"}, "to": {"nodeName": "d"}}}));
-    assert!(matches!(stage.settle("pod"), Next::Do(Effect::CreatePod(_))));
+    assert!(matches!(stage.settle("pod"), NextStep::Do(Effect::CreatePod(_))));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_rollout_in_flight_is_waited_for_and_one_that_begins_turns_it_back() {
     assert_eq!((ready.as_str(), reason.as_str()), ("Unknown", "Queued"));
     assert!(message.contains("web-h1 and web-h2 both have replicas"), "{message}");
     stage.put_rolled("web-h2", 0);
-    let Next::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("it goes on") };
+    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("it goes on") };
     assert_eq!(new.set.name, "web-h1");
     stage.put_rolled("web-h2", 1);
     stage.settle("go");
@@ -138,7 +138,7 @@ fn a_create_waits_until_its_owner_is_read_and_writes_replicas_and_ledger_to_it()
     stage.settle("go");
     assert_eq!(stage.ready("go").0, "Unknown", "{:?}", stage.ready("go"));
     stage.read_rollout(|_| {});
-    let Next::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
+    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
     let slot = new.slot.clone();
     stage.put_pod(&new.key.name, "d", |pod| {
         (pod.controller, pod.labels, pod.generated) = (None, labels(false), false);
@@ -146,7 +146,7 @@ fn a_create_waits_until_its_owner_is_read_and_writes_replicas_and_ledger_to_it()
         pod.marks = Marks { slot: Some(slot.clone()), role, ..Marks::default() };
     });
     assert!(needed_owner(&stage.world, &stage.action("go")).is_some_and(|needed| needed.working));
-    let Next::Do(Effect::Scale { workload, replicas, ledger }) = stage.settle("go") else {
+    let NextStep::Do(Effect::Scale { workload, replicas, ledger }) = stage.settle("go") else {
         panic!("then the replicas")
     };
     let ScalableKind::Other(kind) = &workload.kind else { panic!("{workload:?}") };
@@ -156,21 +156,24 @@ fn a_create_waits_until_its_owner_is_read_and_writes_replicas_and_ledger_to_it()
     stage.read_rollout(|rollout| {
         (rollout.scale.replicas, rollout.scale.ledger, rollout.generation) = (4, ledger.clone(), 2);
     });
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }));
     stage.put_rolled("web-h1", 4);
     let now = stage.now;
     stage.put_pod("web-more", "b", |pod| (pod.created, pod.ready_since) = (now, None));
-    assert!(matches!(stage.settle("go"), Next::Do(Effect::ChangePod { change: PodChange::Mark { .. }, .. })));
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::ChangePod { change: PodChange::Mark { .. }, .. })));
     stage.change_pod("web-more", |pod| {
         pod.marks = Marks { slot: Some(slot), role: Some(marks::ROLE_SURPLUS.into()), ..Marks::default() };
     });
     // For all that is known, it may still be about to undo another change.
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "the controller has not said that it has seen the change");
+    assert!(
+        matches!(stage.settle("go"), NextStep::Wait { .. }),
+        "the controller has not said that it has seen the change"
+    );
     stage.read_rollout(|rollout| {
         (rollout.scale.replicas, rollout.scale.ledger) = (4, ledger);
         (rollout.generation, rollout.observed_generation) = (2, 2);
     });
-    assert!(matches!(stage.settle("go"), Next::Do(Effect::ChangePod { change: PodChange::Attach { .. }, .. })));
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::ChangePod { change: PodChange::Attach { .. }, .. })));
 }
 
 #[test]
@@ -189,10 +192,10 @@ fn a_ledger_of_an_action_that_has_ended_is_taken_off_the_owner() {
     let ledger = Ledger { slot, undone: false, from: 3, to: 4, peers: vec![] };
     assert!(needed_owner(&stage.world, &stage.action("go")).is_some(), "it is read for this, too");
     stage.read_rollout(|rollout| (rollout.scale.replicas, rollout.scale.ledger) = (4, Some(ledger.render())));
-    let Next::Do(Effect::ClearLedger { workload }) = stage.settle("go") else { panic!("the ledger stays") };
+    let NextStep::Do(Effect::ClearLedger { workload }) = stage.settle("go") else { panic!("the ledger stays") };
     assert!(matches!(workload.kind, ScalableKind::Other(_)));
     stage.read_rollout(|rollout| rollout.scale.replicas = 4);
-    assert_eq!(stage.settle("go"), Next::Wait { until: None, report: None });
+    assert_eq!(stage.settle("go"), NextStep::Wait { until: None, report: None });
     assert_eq!(needed_owner(&stage.world, &stage.action("go")), None);
 }
 
@@ -220,6 +223,6 @@ fn a_slot_at_work_waits_while_its_owner_cannot_be_read() {
     stage.settle("go");
     let unfit = OwnerReading::Unfit { reason: Reason::Forbidden, message: "cannot get rollouts".into() };
     stage.world.put_owner("uid-rollout", unfit, stage.now);
-    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }));
     assert!(stage.ready("go").2.contains("cannot get rollouts"), "{:?}", stage.ready("go"));
 }

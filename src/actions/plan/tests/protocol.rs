@@ -7,7 +7,7 @@ use super::*;
 fn a_move_goes_step_by_step() {
     let mut stage = Stage::new();
     stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
-    let Next::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
+    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
     assert_eq!((new.node.as_str(), new.label.as_str()), ("d", marks::POD_TEMPLATE_HASH));
     let (replacement, slot) = (new.key.name.clone(), new.slot.clone());
     let mark = |role: &str| Marks { slot: Some(slot.clone()), role: Some(role.into()), ..Marks::default() };
@@ -16,10 +16,10 @@ fn a_move_goes_step_by_step() {
         (pod.node, pod.ready_since, pod.controller) = (None, None, None);
         (pod.labels, pod.generated, pod.marks) = (labels(false), false, mark(marks::ROLE_REPLACEMENT));
     });
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }));
     assert_eq!(stage.ready("go").1, "Scheduling");
     stage.change_pod(&replacement, |pod| pod.node = Some("d".into()));
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }));
     assert_eq!(stage.ready("go").1, "Readying");
 
     let now = stage.now;
@@ -31,7 +31,7 @@ fn a_move_goes_step_by_step() {
     stage.change_pod("web-a", |pod| {
         (pod.labels, pod.controller, pod.marks) = (labels(false), None, mark(marks::ROLE_VICTIM));
     });
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "waits for the set's substitute");
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "waits for the set's substitute");
 
     stage.put_pod("web-new", "b", |pod| (pod.created, pod.ready_since) = (now, None));
     let Effect::ChangePod { pod, change: PodChange::Mark { .. } } = stage.effect("go") else { panic!("mark") };
@@ -44,21 +44,21 @@ fn a_move_goes_step_by_step() {
         pod.controller = Some(Owner { kind: "ReplicaSet".into(), name: "web-h1".into(), uid: "uid-web-h1".into() });
     });
 
-    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "waits until the surplus goes");
+    assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }), "waits until the surplus goes");
     assert!(stage.action("go").status.is_some_and(|status| status.slots[0].evicting), "recorded before it is sent");
     let gone = stage.id("web-new");
     stage.world.remove::<PodFact>(&gone);
     stage.put(budget(1, 5), "budget");
-    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "four pods serve, five are counted");
+    assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }), "four pods serve, five are counted");
     stage.put(budget(1, 4), "budget");
-    let Next::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("evict") };
+    let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("evict") };
     assert_eq!(pod.key.name, "web-a");
     stage.put(budget(1, 5), "budget");
     stage.now += SignedDuration::from_secs(3);
-    assert!(matches!(stage.settle("go"), Next::Do(Effect::Evict { .. })), "does not wait for ever");
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::Evict { .. })), "does not wait for ever");
     let gone = stage.id("web-a");
     stage.world.remove::<PodFact>(&gone);
-    assert_eq!(stage.settle("go"), Next::Wait { until: None, report: None });
+    assert_eq!(stage.settle("go"), NextStep::Wait { until: None, report: None });
     assert_eq!(stage.ready("go").1, "Succeeded");
     assert_eq!(stage.action("go").metadata.finalizers, Some(vec![]));
 }
@@ -67,11 +67,11 @@ fn a_move_goes_step_by_step() {
 fn evicting() -> Stage {
     let mut stage = Stage::new();
     stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
-    let Next::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
+    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
     stage.put_pod(&new.key.name, "d", |_| {});
     let marks = Marks { slot: Some(new.slot), role: Some(marks::ROLE_VICTIM.into()), ..Marks::default() };
     stage.change_pod("web-a", |pod| (pod.labels, pod.controller, pod.marks) = (labels(false), None, marks));
-    assert!(matches!(stage.settle("go"), Next::Do(Effect::Evict { .. })));
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::Evict { .. })));
     stage
 }
 
@@ -84,16 +84,18 @@ fn an_eviction_that_was_granted_and_not_carried_out_is_completed() {
         |at: Timestamp| move |id| BudgetFact { granted: [("web-a".to_owned(), at)].into(), ..budget(0, 3)(id) };
     let now = stage.now;
     stage.put(granted(now), "budget");
-    let Next::Do(Effect::DeletePod { pod }) = stage.settle("go") else { panic!("deletes the pod that was granted") };
+    let NextStep::Do(Effect::DeletePod { pod }) = stage.settle("go") else {
+        panic!("deletes the pod that was granted")
+    };
     assert_eq!((pod.key.name.as_str(), pod.uid), ("web-a", stage.id("web-a").uid));
 
     let before = now - SignedDuration::from_hours(1);
     stage.put(granted(before), "budget");
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "the grant has expired");
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "the grant has expired");
 
     stage.change_pod("web-a", |pod| pod.created = now + SignedDuration::from_secs(1));
     stage.put(granted(now), "budget");
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "the grant was for an earlier pod of this name");
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "the grant was for an earlier pod of this name");
 }
 
 #[test]
@@ -101,7 +103,7 @@ fn the_grant_for_another_pod_is_waited_for_by_name_and_time() {
     let mut stage = evicting();
     let now = stage.now;
     stage.put(|id| BudgetFact { granted: [("web-b".to_owned(), now)].into(), ..budget(0, 3)(id) }, "budget");
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }));
     stage.now += SignedDuration::from_secs(3);
     stage.settle("go");
     let (_, reason, message) = stage.ready("go");
@@ -116,7 +118,7 @@ fn the_grant_for_another_pod_is_waited_for_by_name_and_time() {
 fn a_number_is_not_lowered_just_after_the_watches_broke_off() {
     let mut stage = Stage::new();
     stage.act("less", json!({"delete": {"pod": {"name": "web-a"}}, "timeouts": {"drainSeconds": 60}}));
-    let Next::Do(Effect::ChangePod { change: PodChange::Detach { slot, .. }, .. }) = stage.settle("less") else {
+    let NextStep::Do(Effect::ChangePod { change: PodChange::Detach { slot, .. }, .. }) = stage.settle("less") else {
         panic!("detach")
     };
     let mark = |role: &str| Marks { slot: Some(slot.clone()), role: Some(role.into()), ..Marks::default() };
@@ -127,19 +129,19 @@ fn a_number_is_not_lowered_just_after_the_watches_broke_off() {
     stage.settle("less");
     let broke = stage.now;
     stage.world.watch_broke::<PodFact>(broke);
-    let Next::Wait { until, .. } = stage.settle("less") else { panic!("waits") };
+    let NextStep::Wait { until, .. } = stage.settle("less") else { panic!("waits") };
     assert_eq!(until, Some(broke + SignedDuration::from_secs(15)));
     assert_eq!(stage.ready("less").1, "WatchesBroken");
     stage.now += SignedDuration::from_secs(10);
     stage.world.watch_broke::<PodFact>(stage.now);
     stage.now += SignedDuration::from_secs(10);
-    assert!(matches!(stage.settle("less"), Next::Wait { .. }), "they broke again meanwhile");
+    assert!(matches!(stage.settle("less"), NextStep::Wait { .. }), "they broke again meanwhile");
     stage.now += SignedDuration::from_secs(5);
-    assert!(matches!(stage.settle("less"), Next::Do(Effect::Scale { replicas: 2, .. })));
+    assert!(matches!(stage.settle("less"), NextStep::Do(Effect::Scale { replicas: 2, .. })));
     stage.world.watch_broke::<PodFact>(stage.now);
     stage.now += SignedDuration::from_secs(50);
     stage.world.watch_broke::<PodFact>(stage.now);
-    assert!(matches!(stage.settle("less"), Next::Do(Effect::Scale { .. })), "not for ever");
+    assert!(matches!(stage.settle("less"), NextStep::Do(Effect::Scale { .. })), "not for ever");
 }
 
 #[test]
@@ -147,16 +149,16 @@ fn a_budget_without_room_holds_the_old_pod_back() {
     let mut stage = Stage::new();
     stage.act("less", json!({"delete": {"pod": {"name": "web-a"}}, "timeouts": {"drainSeconds": 5}}));
     stage.put(budget(0, 3), "budget");
-    assert!(matches!(stage.settle("less"), Next::Wait { until: Some(_), .. }));
+    assert!(matches!(stage.settle("less"), NextStep::Wait { until: Some(_), .. }));
     assert_eq!(stage.ready("less").1, "Planned", "not worth a word yet");
     stage.now += SignedDuration::from_secs(2);
-    assert!(matches!(stage.settle("less"), Next::Wait { until: Some(_), .. }));
+    assert!(matches!(stage.settle("less"), NextStep::Wait { until: Some(_), .. }));
     assert_eq!(stage.ready("less").1, "BudgetBlocked");
     stage.put(budget(1, 3), "budget");
-    assert!(matches!(stage.settle("less"), Next::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
+    assert!(matches!(stage.settle("less"), NextStep::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
     stage.put(budget(0, 3), "budget");
     stage.now += SignedDuration::from_secs(6);
-    let Next::Do(Effect::DeleteReceipt { receipt }) = stage.settle("less") else {
+    let NextStep::Do(Effect::DeleteReceipt { receipt }) = stage.settle("less") else {
         panic!("nothing ran: no receipt stays")
     };
     stage.world.remove::<ReceiptFact>(&receipt);
@@ -169,11 +171,11 @@ fn a_budget_without_room_holds_the_old_pod_back() {
 fn suspended_clocks_stand_still() {
     let mut stage = Stage::new();
     stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}, "suspend": true}));
-    assert_eq!(stage.settle("go"), Next::Wait { until: None, report: None });
+    assert_eq!(stage.settle("go"), NextStep::Wait { until: None, report: None });
     assert_eq!(stage.ready("go").1, "Suspended");
     stage.now += SignedDuration::from_hours(2);
     let mut action = stage.action("go");
     action.spec.suspend = false;
     stage.put_action(action);
-    assert!(matches!(stage.settle("go"), Next::Do(Effect::CreatePod(_))));
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::CreatePod(_))));
 }

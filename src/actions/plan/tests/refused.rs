@@ -86,7 +86,7 @@ fn an_action_that_was_noticed_late_waits_for_what_it_names() {
     stage.now += SignedDuration::from_secs(60);
     stage.world.notice(&uid, stage.now);
     stage.world.notice(&uid, stage.now + SignedDuration::from_secs(60));
-    let Next::Wait { until: Some(until), report: None } = stage.next("go") else { panic!("it does not wait") };
+    let NextStep::Wait { until: Some(until), report: None } = stage.next("go") else { panic!("it does not wait") };
     assert_eq!(until, stage.now + GRACE);
     stage.now = until;
     stage.settle("go");
@@ -113,7 +113,7 @@ fn an_expression_that_finds_no_thread_waits() {
         ranker: &NoRanker,
     };
     let error = ExpressionError::NoThread { kind: std::io::ErrorKind::WouldBlock };
-    let Next::Wait { until: Some(until), report: Some(shown) } =
+    let NextStep::Wait { until: Some(until), report: Some(shown) } =
         refuse(&ctx, StartRefusal::expression(&error), Plan::default())
     else {
         panic!("it does not wait");
@@ -142,7 +142,7 @@ fn replicas_that_somebody_owns_are_left_alone(#[case] own: fn(&mut Stage)) {
     let mut forced = create;
     forced["onReplicaOwner"] = json!("Force");
     stage.act("forced", forced);
-    assert!(matches!(stage.settle("forced"), Next::Do(Effect::CreatePod(_))));
+    assert!(matches!(stage.settle("forced"), NextStep::Do(Effect::CreatePod(_))));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn the_receipt_of_a_loops_action_goes_with_it_and_a_users_stays() {
         let receipt = identity::receipt_name(&action);
         stage.put_action(action);
         stage.put(|id| ReceiptFact { id, action_uid: "uid-go".into(), executed_at: NOW, outcome: None }, &receipt);
-        assert!(matches!(stage.next("go"), Next::Wait { until: Some(_), .. }));
+        assert!(matches!(stage.next("go"), NextStep::Wait { until: Some(_), .. }));
         stage.now += SignedDuration::from_secs(60);
         let effect = stage.effect("go");
         assert_eq!(matches!(effect, Effect::DeleteReceipt { .. }), goes, "{owner:?}: {effect:?}");
@@ -198,11 +198,11 @@ fn the_receipt_goes_beside_the_admission_and_is_taken_back_should_the_action_not
         change(&mut action);
         stage.put_action(action);
         let next = stage.settle("go");
-        let Next::Do(Effect::DeleteReceipt { receipt }) = next else { panic!("{next:?}") };
+        let NextStep::Do(Effect::DeleteReceipt { receipt }) = next else { panic!("{next:?}") };
         let ended = stage.action("go").status.is_some_and(|status| status.finished_at.is_some());
         assert!(ended || stage.action("go").metadata.deletion_timestamp.is_some(), "it can begin no more");
         stage.world.remove::<ReceiptFact>(&receipt);
-        assert!(matches!(stage.settle("go"), Next::Wait { until: None, report: None }));
+        assert!(matches!(stage.settle("go"), NextStep::Wait { until: None, report: None }));
         assert!(stage.action("go").metadata.finalizers.unwrap_or_default().is_empty());
     }
 }
@@ -213,7 +213,7 @@ fn an_action_that_ran_before_does_nothing() {
     stage.act("go", move_web(json!({"nodeName": "d"})));
     let receipt = identity::receipt_name(&stage.action("go"));
     stage.put(|id| ReceiptFact { id, action_uid: "another".into(), executed_at: NOW, outcome: None }, &receipt);
-    assert_eq!(stage.settle("go"), Next::Wait { until: None, report: None });
+    assert_eq!(stage.settle("go"), NextStep::Wait { until: None, report: None });
     let (ready, reason, message) = stage.ready("go");
     assert_eq!((ready.as_str(), reason.as_str()), ("True", "AlreadyExecuted"));
     assert!(message.contains(&receipt), "{message}");
@@ -257,7 +257,7 @@ fn an_action_in_a_namespace_of_kubernetes_is_refused_unless_the_settings_allow_i
         let mut action = stage.action("bad");
         action.metadata.namespace = Some("kube-system".into());
         stage.put_action(action);
-        let Next::Do(Effect::Record { status, .. }) =
+        let NextStep::Do(Effect::Record { status, .. }) =
             next(&Key::new("kube-system", "bad"), &stage.world, stage.now, &stage.limits, &NoRanker)
         else {
             panic!("nothing is recorded");

@@ -20,7 +20,7 @@ fn with_capacity(a: i64, b: i64) -> Stage {
 
 fn created(stage: &mut Stage) -> NewPod {
     match stage.settle("go") {
-        Next::Do(Effect::CreatePod(new)) => new,
+        NextStep::Do(Effect::CreatePod(new)) => new,
         other => panic!("no pod is created: {other:?}"),
     }
 }
@@ -48,12 +48,12 @@ fn with_room_on_both_sides_nobody_goes_before_all_are_ready() {
     let second = created(&mut stage);
     assert_eq!(second.node, "a");
     put_replacement(&mut stage, &second, false);
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "one of two is Ready");
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "one of two is Ready");
     let waits = slots(&stage)[0].message.clone().unwrap_or_default();
     assert!(waits.contains(&second.key.name) && waits.contains("before it evicts any"), "{waits}");
     let now = stage.now;
     stage.change_pod(&second.key.name, |pod| pod.ready_since = Some(now));
-    let Next::Do(Effect::ChangePod { pod, change: PodChange::Detach { .. } }) = stage.settle("go") else {
+    let NextStep::Do(Effect::ChangePod { pod, change: PodChange::Detach { .. } }) = stage.settle("go") else {
         panic!("detach")
     };
     assert_eq!(pod.key.name, "web-a");
@@ -70,10 +70,10 @@ fn with_room_on_one_side_that_side_is_first() {
     let first = created(&mut stage);
     assert_eq!(first.node, "b");
     put_replacement(&mut stage, &first, true);
-    assert!(matches!(stage.settle("go"), Next::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
     let marks = Marks { slot: Some(first.slot.clone()), role: Some(marks::ROLE_VICTIM.into()), ..Marks::default() };
     stage.change_pod("web-a", |pod| (pod.labels, pod.controller, pod.marks) = (labels(false), None, marks));
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }));
     stage.now += SignedDuration::from_secs(3);
     stage.settle("go");
     let held = &slots(&stage)[1];
@@ -99,7 +99,7 @@ fn without_room_it_is_refused_or_the_first_goes_before_its_new_pod_runs() {
     assert_eq!(first.node, "b", "though it is full");
     put_replacement(&mut stage, &first, false);
     stage.change_pod(&first.key.name, |pod| (pod.node, pod.unschedulable) = (None, Some("full".into())));
-    let Next::Do(Effect::ChangePod { pod, change: PodChange::Detach { .. } }) = stage.settle("go") else {
+    let NextStep::Do(Effect::ChangePod { pod, change: PodChange::Detach { .. } }) = stage.settle("go") else {
         panic!("detach")
     };
     assert_eq!(pod.key.name, "web-a");
@@ -128,7 +128,7 @@ fn nobody_goes_first_while_another_pod_waits_for_room() {
         pod.unschedulable = Some("0/4 nodes are available".into());
     });
     stage.act("go", swap_first());
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }));
     stage.now += SignedDuration::from_secs(3);
     stage.settle("go");
     let (_, _, message) = stage.ready("go");
@@ -154,10 +154,10 @@ fn one_that_fails_takes_the_others_back() {
     put_replacement(&mut stage, &second, false);
     let trouble = Trouble { reason: Reason::ImagePullFailed, message: "no such image".into() };
     stage.change_pod(&second.key.name, |pod| pod.trouble = Some(trouble));
-    let Next::Do(Effect::DeletePod { pod }) = stage.settle("go") else { panic!("deletes a new pod") };
+    let NextStep::Do(Effect::DeletePod { pod }) = stage.settle("go") else { panic!("deletes a new pod") };
     let gone = stage.id(&pod.key.name);
     stage.world.remove::<PodFact>(&gone);
-    let Next::Do(Effect::DeletePod { pod }) = stage.settle("go") else { panic!("deletes the other new pod") };
+    let NextStep::Do(Effect::DeletePod { pod }) = stage.settle("go") else { panic!("deletes the other new pod") };
     let gone = stage.id(&pod.key.name);
     stage.world.remove::<PodFact>(&gone);
     stage.settle("go");
@@ -207,7 +207,7 @@ fn swap_first() -> serde_json::Value {
 fn what_concerns_different_workloads_is_done_at_once() {
     let mut stage = with_another_workload();
     stage.act("go", json!({"swap": {"replica": {"pod": {"name": "web-a"}}, "with": [{"pod": {"name": "api-0"}}]}}));
-    let Next::DoAll(effects) = stage.settle("go") else { panic!("not at once") };
+    let NextStep::DoAll(effects) = stage.settle("go") else { panic!("not at once") };
     let created = |effect: &Effect| match effect {
         Effect::CreatePod(new) => Some((new.set.name.clone(), new.node.clone())),
         _ => None,
@@ -218,7 +218,7 @@ fn what_concerns_different_workloads_is_done_at_once() {
     let mut stage = with_another_workload();
     let with = json!([{"pod": {"name": "api-0"}}, {"pod": {"name": "web-b"}}]);
     stage.act("go", json!({"swap": {"replica": {"pod": {"name": "web-a"}}, "with": with}}));
-    let Next::DoAll(effects) = stage.settle("go") else { panic!("not at once") };
+    let NextStep::DoAll(effects) = stage.settle("go") else { panic!("not at once") };
     assert_eq!(effects.len(), 2, "one for each ReplicaSet: {effects:#?}");
 }
 
@@ -245,7 +245,7 @@ fn after_the_first_eviction_it_is_carried_through() {
 fn what_an_abort_has_turned_back_too_late_goes_on() {
     let mut stage = with_another_workload();
     stage.act("go", json!({"swap": {"replica": {"pod": {"name": "web-a"}}, "with": [{"pod": {"name": "api-0"}}]}}));
-    let Next::DoAll(effects) = stage.settle("go") else { panic!("not at once") };
+    let NextStep::DoAll(effects) = stage.settle("go") else { panic!("not at once") };
     for effect in &effects {
         let Effect::CreatePod(new) = effect else { panic!("no pod is created: {effect:?}") };
         put_replacement(&mut stage, new, true);

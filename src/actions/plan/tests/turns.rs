@@ -27,8 +27,8 @@ fn limits_hold_and_the_rest_waits_in_order() {
     for name in ["one", "two"] {
         stage.act(name, move_web(json!({"nodeName": "d"})));
     }
-    assert!(matches!(stage.settle("one"), Next::Do(Effect::CreatePod(_))));
-    assert!(matches!(stage.settle("two"), Next::Wait { until: Some(_), .. }));
+    assert!(matches!(stage.settle("one"), NextStep::Do(Effect::CreatePod(_))));
+    assert!(matches!(stage.settle("two"), NextStep::Wait { until: Some(_), .. }));
     let (ready, reason, message) = stage.ready("two");
     assert_eq!((ready.as_str(), reason.as_str()), ("Unknown", "Queued"));
     assert_eq!(message, "waiting: 1 of 1 replicas in the cluster are being changed (setting limits.inAll)");

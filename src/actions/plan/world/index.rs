@@ -10,7 +10,7 @@ use super::application_of;
 use super::expressions::Expressions;
 use super::owners::Owners;
 use super::usage::MeasuredUsage;
-use ganglion_api::targets::WorkloadRef;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_core::facts::{Key, PodFact, ReplicaSetFact};

@@ -25,7 +25,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 pub use follow::register;
 use ganglion_api::marks;
-use ganglion_api::targets::WorkloadRef;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_core::expression::{Expression, ExpressionError, MeasuredView};

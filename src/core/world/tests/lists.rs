@@ -51,7 +51,7 @@ fn happenings() -> impl Strategy<Value = Vec<Happens>> {
 }
 
 /// Result of a request of ours.
-enum Answer {
+enum OwnResult {
     Is(Box<PodFact>),
     Gone(Identity),
 }
@@ -72,7 +72,7 @@ struct Scene {
     /// All changes: the pod after the change, or before its deletion.
     log: Vec<(PodFact, bool)>,
     version: u64,
-    answers: VecDeque<Answer>,
+    answers: VecDeque<OwnResult>,
     watch: Watch,
 }
 
@@ -125,20 +125,20 @@ impl Scene {
             Happens::Changed(number) => drop(self.change(number)),
             Happens::Deleted(number) => drop(self.delete(number)),
             Happens::WeMake(number) => {
-                let answer = self.make(number).map(Box::new).map(Answer::Is);
+                let answer = self.make(number).map(Box::new).map(OwnResult::Is);
                 self.answers.extend(answer);
             }
             Happens::WeChange(number) => {
-                let answer = self.change(number).map(Box::new).map(Answer::Is);
+                let answer = self.change(number).map(Box::new).map(OwnResult::Is);
                 self.answers.extend(answer);
             }
             Happens::WeDelete(number) => {
-                let gone = self.delete(number).map(|id| Answer::Gone(id.unversioned()));
+                let gone = self.delete(number).map(|id| OwnResult::Gone(id.unversioned()));
                 self.answers.extend(gone);
             }
             Happens::Answer => match self.answers.pop_front() {
-                Some(Answer::Is(pod)) => drop(self.world.apply(*pod, Origin::Own)),
-                Some(Answer::Gone(id)) => drop(self.world.remove::<PodFact>(&id)),
+                Some(OwnResult::Is(pod)) => drop(self.world.apply(*pod, Origin::Own)),
+                Some(OwnResult::Gone(id)) => drop(self.world.remove::<PodFact>(&id)),
                 None => {}
             },
             Happens::Hear => drop(self.hear()),

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::assessed::Assessed;
 use super::{ClosedLoopMemory, STATUS};
-use ganglion_api::closed_loop::tunable::Tuning;
+use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use ganglion_core::status::StatusChange;
 use ganglion_core::world::Fact;

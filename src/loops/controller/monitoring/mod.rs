@@ -23,7 +23,7 @@ use crate::status_cache::StatusCache;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
-use ganglion_api::sample::{Sample, Tag};
+use ganglion_api::monitoring::{Sample, Tag};
 use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::decision::{Executor, settlement};

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::MonitoringController;
 use ganglion_api::closed_loop::TargetRef;
-use ganglion_api::closed_loop::source::{Http, ObjectField, Prometheus, ResourceUse, Source};
+use ganglion_api::closed_loop::metric::{Http, ObjectField, Prometheus, ResourceUse, Source};
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec};
 use ganglion_core::document::{self, Text};

@@ -11,7 +11,7 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
 use super::sources::PolledValues;
 use ganglion_api::GROUP;
-use ganglion_api::closed_loop::source::{LoopHistory, NodeConfigField};
+use ganglion_api::closed_loop::metric::{LoopHistory, NodeConfigField};
 use ganglion_api::decision::DecisionStatus;
 use ganglion_api::marks;
 use ganglion_api::monitoring::{LastServed, Monitoring, MonitoringSpec, MonitoringStatus};

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::{Actor, Targets, discover, no_such_kind, object_version, unknown_kind};
 use ganglion_api::closed_loop::action::Resize;
+use ganglion_api::closed_loop::metric::ResourceName;
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::closed_loop::source::ResourceName;
 use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
 use ganglion_core::json_patch::JsonPatch;

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::{Actor, Targets};
 use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::closed_loop::tunable::Tuning;
 use ganglion_api::marks;
 use ganglion_core::facts::{Identity, Key};
 use ganglion_core::json_patch::JsonPatch;

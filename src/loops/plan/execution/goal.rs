@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::types::NoPlan;
 use crate::common::number_text;
 use ganglion_api::closed_loop::action::{Bounds, PatchField, Resize, Scale};
-use ganglion_api::closed_loop::source::ResourceName;
+use ganglion_api::closed_loop::metric::ResourceName;
 use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
 use ganglion_core::quantity;

@@ -12,10 +12,10 @@ use super::types::{
 };
 use crate::common::{later, micro_time};
 use ganglion_api::closed_loop::action::{ActionTemplate, Tune};
+use ganglion_api::closed_loop::policy::{TunedThreshold, Tuning};
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::closed_loop::tunable::{TunedThreshold, Tuning};
 use ganglion_api::execution::{Claim, ExecutionState, ExecutionStatus};
-use ganglion_api::targets::WorkloadRef;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::{Create, Delete, Move, ReplicaCount, WorkloadActionSpec};
 
 /// Interval at which pods are read until their kubelets have resized them.

@@ -4,13 +4,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use ganglion_api::closed_loop::action::{ActionTemplate, PatchField, Resize, Rung, Scale, Tune, Webhook};
-use ganglion_api::closed_loop::metric::Metric;
+use ganglion_api::closed_loop::metric::{Metric, ResourceName};
+use ganglion_api::closed_loop::policy::{Tunable, Tuning};
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::closed_loop::source::ResourceName;
-use ganglion_api::closed_loop::tunable::{Tunable, Tuning};
 use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionSpec, ExecutionStatus, Quantities};
-use ganglion_api::sample::Tag;
+use ganglion_api::monitoring::Tag;
 use ganglion_api::workload_action::WorkloadActionSpec;
 
 /// Input of a step.

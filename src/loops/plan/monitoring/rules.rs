@@ -9,8 +9,7 @@ use super::level::Levels;
 use super::tag::{self, Delivery, SampleRefusal};
 use crate::common::{FieldError, duration, later};
 use ganglion_api::closed_loop::Trace;
-use ganglion_api::monitoring::{LastServed, MonitoringSpec, MonitoringStatus};
-use ganglion_api::sample::{Sample, Tag};
+use ganglion_api::monitoring::{LastServed, MonitoringSpec, MonitoringStatus, Sample, Tag};
 use ganglion_core::quantity;
 
 /// Interval of polls if the spec does not set it.

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use crate::common::{later, micro_time};
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::sample::Tag;
+use ganglion_api::monitoring::Tag;
 
 /// Maximum time that a sample may lie in the future, since clocks differ.
 pub const MAX_SKEW: SignedDuration = SignedDuration::from_secs(10);

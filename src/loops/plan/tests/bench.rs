@@ -15,11 +15,10 @@ use crate::monitoring::tag;
 use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger};
 use crate::tuning::{effective_policy, last_served};
 use ganglion_api::closed_loop::ClosedLoopSpec;
-use ganglion_api::closed_loop::tunable::Tuning;
+use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::decision::DecisionStatus;
 use ganglion_api::execution::ExecutionStatus;
-use ganglion_api::monitoring::MonitoringStatus;
-use ganglion_api::sample::Sample;
+use ganglion_api::monitoring::{MonitoringStatus, Sample};
 
 pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_795_000_000 + seconds).unwrap()

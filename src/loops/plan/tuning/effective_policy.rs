@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::common::{FieldError, duration, later, micro_time, number, number_text};
 use ganglion_api::closed_loop::ClosedLoopSpec;
 use ganglion_api::closed_loop::metric::Metric;
+use ganglion_api::closed_loop::policy::{Tunable, TunableThreshold, TunedThreshold, Tuning};
 use ganglion_api::closed_loop::status::Effective;
-use ganglion_api::closed_loop::tunable::{Tunable, TunableThreshold, TunedThreshold, Tuning};
 use ganglion_api::scalars::Number;
 use ganglion_core::quantity;
 

@@ -7,8 +7,7 @@ use futures::{StreamExt, stream};
 use kube::ResourceExt;
 
 use ganglion_api::marks;
-use ganglion_api::node_config::template::NodeConfigTemplate;
-use ganglion_api::node_config::{NodeConfig, NodeConfigSpec};
+use ganglion_api::node_config::{NodeConfig, NodeConfigSpec, NodeConfigTemplate};
 use ganglion_nodes_plan::template::name;
 use ganglion_nodes_plan::template::plan::ConfigWrite;
 use ganglion_runtime::children::{ChildWriter, OwnerDeletion, owned_by};

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use ganglion_api::marks;
+use ganglion_api::node_config::NodeConfigTemplate;
 use ganglion_api::node_config::reasons::NodeReason;
-use ganglion_api::node_config::template::NodeConfigTemplate;
 use ganglion_core::facts::Key;
 use ganglion_core::namespaces::Namespaces;
 use ganglion_nodes_plan::template::parsed::{ParsedTemplate, Rejection};

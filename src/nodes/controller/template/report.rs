@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use kube::Resource;
 
 use super::{STATUS, TemplateMemory};
-use ganglion_api::node_config::template::{NodeConfigTemplate, NodeConfigTemplateStatus};
+use ganglion_api::node_config::{NodeConfigTemplate, NodeConfigTemplateStatus};
 use ganglion_core::conditions::Stamp;
 use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_nodes_plan::template::parsed::Rejection;

@@ -28,9 +28,8 @@ use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value};
 use thiserror::Error;
 
 use check::InvalidValue;
-use ganglion_api::node_config::NodeConfigSpec;
 use ganglion_api::node_config::source::EndpointTerm;
-use ganglion_api::node_config::template::NodeTemplate;
+use ganglion_api::node_config::{NodeConfigSpec, NodeTemplate};
 use ganglion_core::facts::NodeFact;
 use translate::{HELP, KNOWN, SyntaxError, construct_before, is_template, translate};
 

@@ -3,8 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{CompiledTemplate, compile};
+use ganglion_api::node_config::NodeConfigTemplate;
 use ganglion_api::node_config::reasons::NodeReason;
-use ganglion_api::node_config::template::NodeConfigTemplate;
 use ganglion_core::facts::Selector;
 use ganglion_core::namespaces::Namespaces;
 

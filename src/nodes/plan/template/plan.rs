@@ -21,8 +21,7 @@ use kube::{Resource, ResourceExt};
 use super::{CompiledTemplate, RenderError, name, render};
 use crate::world::NodesWorld;
 use ganglion_api::marks;
-use ganglion_api::node_config::template::{LeftOut, NodeConfigTemplate, NodePreview};
-use ganglion_api::node_config::{NodeConfig, NodeConfigSpec};
+use ganglion_api::node_config::{LeftOut, NodeConfig, NodeConfigSpec, NodeConfigTemplate, NodePreview};
 use ganglion_core::facts::{Key, NodeFact, Owner, Selector};
 use ganglion_core::world::World;
 

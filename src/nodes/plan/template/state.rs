@@ -7,9 +7,8 @@ use kube::ResourceExt;
 
 use super::parsed::Rejection;
 use super::plan::TemplatePlan;
-use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::reasons::NodeReason;
-use ganglion_api::node_config::template::NodeConfigTemplateStatus;
+use ganglion_api::node_config::{NodeConfig, NodeConfigTemplateStatus};
 use ganglion_core::conditions::{self, Health, Stamp};
 
 /// Counts of the template's NodeConfigs by state. NodeConfigs that are not up to date are not counted.

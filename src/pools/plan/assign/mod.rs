@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 
 use super::Job;
 use balance::{HashedJob, enforce_limit, even_out, index, load_rank, loads, mix, split_by_hash};
-use ganglion_api::swarm_pool::assignment::AssignmentStrategy;
+use ganglion_api::swarm_pool::AssignmentStrategy;
 
 /// Rules of the assignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::simulation::{Event, Pool};
 use crate::file::{JobList, ListedJob, Published};
 use crate::handover::{HandoverInput, HandoverRules, WorkerPod, plan_handover};
-use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
+use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![

@@ -10,7 +10,7 @@ use crate::file::{ListChange, Published};
 use crate::handover::{
     HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, plan_handover, runs_its_list,
 };
-use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
+use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
 
 /// A process that runs jobs.
 #[derive(Clone, Debug)]

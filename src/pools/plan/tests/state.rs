@@ -13,9 +13,9 @@ use crate::jobs::{JobTable, Repeated};
 use crate::state::{PoolState, health, status};
 use crate::workers::PoolWorkers;
 use crate::{Job, PoolProblem};
-use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::status::{PoolChange, PoolWorkerState, SwarmPoolStatus};
+use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
 use ganglion_core::conditions::{Health, Stamp};
 
 /// Seconds since version 2 was written, for all cases.

@@ -2,14 +2,14 @@
 
 use super::*;
 
-fn guarded(rule: Rule) -> Cluster {
+fn guarded(rule: Rule) -> SimulatedCluster {
     let mut cluster = settled(1, 3);
     cluster.api.add_budget("web", "web", rule);
     while cluster.quiesce() {}
     cluster
 }
 
-fn evict(cluster: &mut Cluster, index: usize) -> Result<(), Refused> {
+fn evict(cluster: &mut SimulatedCluster, index: usize) -> Result<(), Refused> {
     let pod = pods(cluster).remove(index);
     cluster.api.evict(&pod.meta.key, If::uid(&pod.meta.uid)).map(|_| ())
 }

@@ -35,7 +35,7 @@ fn scaling_changes_the_only_set() {
 #[test]
 fn annotations_are_copied_for_good() {
     let mut cluster = settled(1, 1);
-    let ledger = |cluster: &Cluster| {
+    let ledger = |cluster: &SimulatedCluster| {
         let set: &Arc<Set> = cluster.api.sets.values().next().unwrap();
         set.meta.annotations.get(marks::LEDGER).cloned()
     };

@@ -16,7 +16,7 @@ use ganglion_core::facts::Key;
 use super::api::{Api, If, Refused};
 use super::build::{NAMESPACE, PodShape};
 use super::object::{Action, Deployment, Fate, Meta, Node, Phase, Pod, Rule, Set};
-use super::{Cluster, Part, victims};
+use super::{Part, SimulatedCluster, victims};
 use crate::random::Rng;
 
 fn key(name: &str) -> Key {
@@ -28,8 +28,8 @@ fn shape() -> PodShape {
 }
 
 /// Four nodes, and a Deployment `web` that settled an hour ago.
-fn settled(seed: u64, replicas: i32) -> Cluster {
-    let mut cluster = Cluster::new(Api::new(Rng::new(seed)));
+fn settled(seed: u64, replicas: i32) -> SimulatedCluster {
+    let mut cluster = SimulatedCluster::new(Api::new(Rng::new(seed)));
     for index in 0..4 {
         cluster.api.add_node(&format!("node-{index}"), "a", 10_000, 50, Fate::Good);
     }
@@ -40,10 +40,10 @@ fn settled(seed: u64, replicas: i32) -> Cluster {
     cluster
 }
 
-fn pods(cluster: &Cluster) -> Vec<Arc<Pod>> {
+fn pods(cluster: &SimulatedCluster) -> Vec<Arc<Pod>> {
     cluster.api.pods.values().cloned().collect()
 }
 
-fn serving(cluster: &Cluster) -> usize {
+fn serving(cluster: &SimulatedCluster) -> usize {
     cluster.api.pods.values().filter(|pod| pod.is_serving()).count()
 }

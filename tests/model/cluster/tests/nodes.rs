@@ -6,7 +6,7 @@ use super::*;
 fn the_scheduler_honours_pins_cordons_and_room() {
     let mut cluster = settled(1, 1);
     let set = cluster.api.sets.values().next().cloned().unwrap();
-    let pinned = |cluster: &mut Cluster, name: &str, node: &str| {
+    let pinned = |cluster: &mut SimulatedCluster, name: &str, node: &str| {
         let mut pod = super::super::replica_set::from_template(&set, name);
         pod.meta.labels.remove(marks::POD_TEMPLATE_HASH);
         pod.pin = Some(node.into());

@@ -7,7 +7,7 @@ fn it_does_not_act_again_before_it_saw_what_it_did() {
     let mut cluster = settled(1, 3);
     let pod = pods(&cluster).remove(0);
     cluster.api.remove::<Pod>(&pod.meta.key, If::any()).unwrap();
-    let hear = |cluster: &mut Cluster| while cluster.step(Part::SetsHearPod) {};
+    let hear = |cluster: &mut SimulatedCluster| while cluster.step(Part::SetsHearPod) {};
     hear(&mut cluster);
     assert!(cluster.step(Part::SetsSync));
     assert_eq!(pods(&cluster).len(), 3);
@@ -69,7 +69,7 @@ fn exchange(seed: u64, pause: usize, mark: bool) -> bool {
         pod.meta.owners.clear();
     };
     cluster.api.update(&old[0].meta.key, If::any(), detach).unwrap();
-    let mut random = |cluster: &mut Cluster, steps: usize| {
+    let mut random = |cluster: &mut SimulatedCluster, steps: usize| {
         for _ in 0..steps {
             cluster.step(*rng.pick(&Part::ALL).unwrap());
             cluster.api.clock += 1;

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// One line. A worker that died runs no jobs any more.
 #[derive(Deserialize, Clone, Debug)]
-pub struct Line {
+pub struct JournalLine {
     /// Nanoseconds since 1970, as text.
     at: String,
     pub worker: String,
@@ -22,13 +22,13 @@ pub struct Line {
 
 /// All lines recorded so far.
 #[derive(Clone, Debug, Default)]
-pub struct Journal(Vec<Line>);
+pub struct Journal(Vec<JournalLine>);
 
 impl Journal {
     /// Reads the journal; a missing file counts as empty.
     pub fn read(path: &Path) -> Result<Self> {
         let text = if path.exists() { fs::read_to_string(path)? } else { String::new() };
-        let lines: Result<Vec<Line>, _> = text.lines().map(serde_json::from_str).collect();
+        let lines: Result<Vec<JournalLine>, _> = text.lines().map(serde_json::from_str).collect();
         let mut lines = lines.context("a line of the journal")?;
         lines.sort_by_key(|line| line.at.parse::<u128>().unwrap_or(0));
         Ok(Self(lines))
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn journal(lines: &[(u32, &str, Option<&str>)]) -> Journal {
-        let line = |(at, (pid, event, job)): (usize, &(u32, &str, Option<&str>))| Line {
+        let line = |(at, (pid, event, job)): (usize, &(u32, &str, Option<&str>))| JournalLine {
             at: at.to_string(),
             worker: format!("w-{pid}"),
             pid: *pid,

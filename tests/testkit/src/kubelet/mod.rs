@@ -41,7 +41,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::world::nodes::OWN;
+use crate::NODE_OWNER;
 use pod::PodProcess;
 
 /// Annotation of a pod whose volumes are never updated.
@@ -76,12 +76,12 @@ impl Default for KubeletOptions {
 /// Dropping it kills all its processes, like a node that loses power.
 pub struct Kubelet {
     pub node: String,
-    shared: Arc<Shared>,
+    shared: Arc<KubeletState>,
     task: Option<AbortOnDropHandle<()>>,
 }
 
 /// Data shared by all pods of a kubelet.
-struct Shared {
+struct KubeletState {
     client: Client,
     namespace: String,
     /// Shared with the nodes that joined.
@@ -103,7 +103,7 @@ impl Kubelet {
 
     /// Adds another node for the same pods. Its workers write to the same journal.
     pub async fn join(&self, name: &str) -> Result<Self> {
-        let Shared { home, client, namespace, options, .. } = &*self.shared;
+        let KubeletState { home, client, namespace, options, .. } = &*self.shared;
         Self::start_in(Arc::clone(home), client, namespace, name, options.clone()).await
     }
 
@@ -125,7 +125,7 @@ impl Kubelet {
         }});
         api.patch_status(&node, &PatchParams::default(), &Patch::Merge(&ready)).await?;
         let (maps, followed) = watch::channel(HashMap::new());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(KubeletState {
             client: client.clone(),
             namespace: namespace.to_owned(),
             home,
@@ -167,7 +167,7 @@ impl Kubelet {
     }
 }
 
-impl Shared {
+impl KubeletState {
     fn is_silent(&self) -> bool {
         self.silent.load(Ordering::SeqCst)
     }
@@ -180,8 +180,8 @@ fn journal_in(home: &Path) -> PathBuf {
 fn manifest(name: &str, namespace: &str) -> Result<Node> {
     Ok(serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name, "labels": {OWN: namespace, "kubernetes.io/hostname": name}},
-        "spec": {"taints": [{"key": OWN, "value": namespace, "effect": "NoSchedule"}]},
+        "metadata": {"name": name, "labels": {NODE_OWNER: namespace, "kubernetes.io/hostname": name}},
+        "spec": {"taints": [{"key": NODE_OWNER, "value": namespace, "effect": "NoSchedule"}]},
     }))?)
 }
 
@@ -201,12 +201,12 @@ fn address() -> String {
 }
 
 /// Runs the watches of pods and ConfigMaps, and the heartbeat, until it is dropped.
-async fn run(shared: Arc<Shared>, node: String, maps: watch::Sender<HashMap<String, ConfigMap>>) {
+async fn run(shared: Arc<KubeletState>, node: String, maps: watch::Sender<HashMap<String, ConfigMap>>) {
     tokio::join!(heartbeat(&shared, &node), follow_maps(&shared, maps), follow_pods(&shared, &node));
 }
 
 /// Writes the node's status as a kubelet does, often enough for the node controller.
-async fn heartbeat(shared: &Shared, node: &str) {
+async fn heartbeat(shared: &KubeletState, node: &str) {
     let api: Api<Node> = Api::all(shared.client.clone());
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -219,7 +219,7 @@ async fn heartbeat(shared: &Shared, node: &str) {
     }
 }
 
-async fn follow_maps(shared: &Shared, maps: watch::Sender<HashMap<String, ConfigMap>>) {
+async fn follow_maps(shared: &KubeletState, maps: watch::Sender<HashMap<String, ConfigMap>>) {
     let api: Api<ConfigMap> = Api::namespaced(shared.client.clone(), &shared.namespace);
     let mut events = pin!(watcher(api, Config::default()).default_backoff());
     while let Ok(Some(event)) = events.try_next().await.map_err(drop).or(Ok::<_, ()>(None)) {
@@ -232,7 +232,7 @@ async fn follow_maps(shared: &Shared, maps: watch::Sender<HashMap<String, Config
 }
 
 /// Starts a task for each pod of the node, and passes the pod's changes to it.
-async fn follow_pods(shared: &Arc<Shared>, node: &str) {
+async fn follow_pods(shared: &Arc<KubeletState>, node: &str) {
     let api: Api<Pod> = Api::namespaced(shared.client.clone(), &shared.namespace);
     let mut events = pin!(watcher(api, Config::default().fields(&format!("spec.nodeName={node}"))).default_backoff());
     let mut tasks = JoinSet::new();

@@ -17,7 +17,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{NEVER_READY, NO_SYNC, PORT, Shared, address, journal_in};
+use super::{KubeletState, NEVER_READY, NO_SYNC, PORT, address, journal_in};
 
 /// Interval of the probes while a program starts.
 const LOOK: Duration = Duration::from_millis(10);
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const RESTART: Duration = Duration::from_millis(100);
 
 pub struct PodProcess {
-    shared: Arc<Shared>,
+    shared: Arc<KubeletState>,
     pod: Pod,
     address: String,
     child: Child,
@@ -38,7 +38,7 @@ pub struct PodProcess {
 
 impl PodProcess {
     /// Runs a pod from its first event until it is deleted.
-    pub async fn run(shared: Arc<Shared>, mut changes: mpsc::UnboundedReceiver<Pod>) {
+    pub async fn run(shared: Arc<KubeletState>, mut changes: mpsc::UnboundedReceiver<Pod>) {
         let Some(pod) = changes.recv().await else { return };
         let name = pod.name_any();
         if let Err(error) = Self::live(shared, pod, &mut changes).await {
@@ -46,7 +46,7 @@ impl PodProcess {
         }
     }
 
-    async fn live(shared: Arc<Shared>, pod: Pod, changes: &mut mpsc::UnboundedReceiver<Pod>) -> Result<()> {
+    async fn live(shared: Arc<KubeletState>, pod: Pod, changes: &mut mpsc::UnboundedReceiver<Pod>) -> Result<()> {
         if pod.metadata.deletion_timestamp.is_some() {
             return remove(&shared, &pod).await;
         }
@@ -167,11 +167,11 @@ impl Drop for PodProcess {
     }
 }
 
-fn directory(shared: &Shared, pod: &Pod) -> PathBuf {
+fn directory(shared: &KubeletState, pod: &Pod) -> PathBuf {
     shared.home.path().join(pod.uid().unwrap_or_default())
 }
 
-fn start(shared: &Shared, pod: &Pod, address: &str) -> Result<Child> {
+fn start(shared: &KubeletState, pod: &Pod, address: &str) -> Result<Child> {
     let home = directory(shared, pod);
     fs::create_dir_all(home.join("config"))?;
     // setpriv makes the worker end when this process is killed.
@@ -186,7 +186,7 @@ fn start(shared: &Shared, pod: &Pod, address: &str) -> Result<Child> {
 }
 
 /// Updates the pod's volume if there is a newer ConfigMap. Returns its resourceVersion.
-fn sync(shared: &Shared, pod: &Pod, known: Option<String>) -> Result<Option<String>> {
+fn sync(shared: &KubeletState, pod: &Pod, known: Option<String>) -> Result<Option<String>> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let Some(name) = volumes.filter_map(|volume| volume.config_map.as_ref()).next().map(|map| map.name.clone()) else {
         return Ok(None);
@@ -222,7 +222,7 @@ async fn answers(address: &str) -> bool {
 }
 
 /// Removes the pod object after its process has ended.
-async fn remove(shared: &Shared, pod: &Pod) -> Result<()> {
+async fn remove(shared: &KubeletState, pod: &Pod) -> Result<()> {
     let api: Api<Pod> = Api::namespaced(shared.client.clone(), &shared.namespace);
     let only = Preconditions { uid: pod.uid(), resource_version: None };
     let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }.preconditions(only);

@@ -77,20 +77,20 @@ impl Request {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Line {
+struct AuditLine {
     verb: String,
     user: User,
     impersonated_user: Option<User>,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
     object_ref: Option<Object>,
-    response_status: Option<Answer>,
+    response_status: Option<ResponseStatus>,
     request_received_timestamp: Timestamp,
     stage_timestamp: Timestamp,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct ResponseStatus {
     #[serde(default)]
     code: u16,
 }
@@ -180,7 +180,7 @@ fn read(log: &Path) -> Result<Vec<Request>> {
     let mut requests = Vec::new();
     for line in BufReader::new(file).lines() {
         // The last line may be incomplete.
-        let Ok(line) = serde_json::from_str::<Line>(&line?) else { continue };
+        let Ok(line) = serde_json::from_str::<AuditLine>(&line?) else { continue };
         let Some(object) = line.object_ref else { continue };
         let slash = if object.subresource.is_empty() { "" } else { "/" };
         requests.push(Request {

@@ -6,7 +6,7 @@ use super::Write;
 
 /// Side of the API server on which a request is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum HoldPoint {
     /// The operator has sent it; the server has not received it.
     Before,
     /// The server has processed and answered it; the operator has not received the answer.
@@ -23,7 +23,7 @@ pub enum Go {
 /// The proxy's side.
 pub struct Gate {
     left: usize,
-    when: When,
+    when: HoldPoint,
     which: Box<dyn Fn(&Write) -> bool + Send>,
     reached: oneshot::Sender<Write>,
     go: oneshot::Receiver<Go>,
@@ -36,7 +36,7 @@ pub struct Held {
 }
 
 /// Creates both sides of a gate at the `nth` request that matches `which`.
-pub fn pair(nth: usize, when: When, which: impl Fn(&Write) -> bool + Send + 'static) -> (Gate, Held) {
+pub fn pair(nth: usize, when: HoldPoint, which: impl Fn(&Write) -> bool + Send + 'static) -> (Gate, Held) {
     let (stopped, reached) = oneshot::channel();
     let (say, go) = oneshot::channel();
     let gate = Gate { left: nth, when, which: Box::new(which), reached: stopped, go };
@@ -45,7 +45,7 @@ pub fn pair(nth: usize, when: When, which: impl Fn(&Write) -> bool + Send + 'sta
 
 /// Removes and returns the gate that holds this request on this side. Gates before the server count requests; gates
 /// after it count answers.
-pub fn take(gates: &mut Vec<Gate>, write: &Write, when: When) -> Option<Gate> {
+pub fn take(gates: &mut Vec<Gate>, write: &Write, when: HoldPoint) -> Option<Gate> {
     let mut hit = None;
     for (at, gate) in gates.iter_mut().enumerate() {
         if gate.when != when || gate.left == 0 || !(gate.which)(write) {

@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::plane::Plane;
-use gate::{Gate, Go, Held, When};
+use gate::{Gate, Go, Held, HoldPoint};
 use storm::{Fault, Storm};
 use streams::Streams;
 
@@ -74,11 +74,11 @@ impl std::fmt::Display for Write {
 
 pub struct Proxy {
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     server: JoinHandle<()>,
 }
 
-struct Shared {
+struct ProxyState {
     upstream: Client,
     writes: Mutex<Vec<Write>>,
     gates: Mutex<Vec<Gate>>,
@@ -96,7 +96,7 @@ impl Proxy {
         // Clients of the proxy send their own credentials.
         let mut config = plane.anonymous();
         config.default_retry = false;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             upstream: Client::try_from(config)?,
             writes: Mutex::default(),
             gates: Mutex::default(),
@@ -118,7 +118,7 @@ impl Proxy {
     }
 
     /// Holds the `nth` mutating request from now on (1 is the next) that matches `which`.
-    pub fn hold(&self, nth: usize, when: When, which: impl Fn(&Write) -> bool + Send + 'static) -> Held {
+    pub fn hold(&self, nth: usize, when: HoldPoint, which: impl Fn(&Write) -> bool + Send + 'static) -> Held {
         let (gate, held) = gate::pair(nth, when, which);
         lock(&self.shared.gates).push(gate);
         held
@@ -142,14 +142,14 @@ impl Drop for Proxy {
 }
 
 /// Handles one request, until the head of its answer is complete.
-async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+async fn handle(State(shared): State<Arc<ProxyState>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(bytes) = to_bytes(body, usize::MAX).await else { return StatusCode::BAD_REQUEST.into_response() };
     let path = parts.uri.path().to_owned();
     let watching = parts.uri.query().is_some_and(|query| query.contains("watch=true") || query.contains("watch=1"));
     let write = shared.note(&parts.method, &path, &bytes);
     if let Some(write) = &write
-        && shared.stop(write, When::Before).await == Go::Drop
+        && shared.stop(write, HoldPoint::Before).await == Go::Drop
     {
         return gone();
     }
@@ -179,14 +179,14 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     // Reads the whole body first, so that a held answer has left the server completely.
     let Ok(bytes) = to_bytes(Body::new(body), usize::MAX).await else { return gone() };
     if let Some(write) = &write
-        && shared.stop(write, When::After).await == Go::Drop
+        && shared.stop(write, HoldPoint::After).await == Go::Drop
     {
         return gone();
     }
     shared.answered(write.as_ref(), Response::from_parts(head, Body::from(bytes)))
 }
 
-impl Shared {
+impl ProxyState {
     /// Records the request if it is mutating and not for a lease or an event.
     fn note(&self, method: &Method, path: &str, bytes: &Bytes) -> Option<Write> {
         let question = path.ends_with("/selfsubjectreviews") || path.ends_with("/selfsubjectaccessreviews");
@@ -212,7 +212,7 @@ impl Shared {
         Some(write)
     }
 
-    async fn stop(&self, write: &Write, when: When) -> Go {
+    async fn stop(&self, write: &Write, when: HoldPoint) -> Go {
         let gate = gate::take(&mut lock(&self.gates), write, when);
         match gate {
             Some(gate) => gate.stop(write.clone()).await,

@@ -2,7 +2,7 @@
 
 use ganglion_api::workload_action::status::Step;
 
-use super::{Ask, Budget, End, HOME, Nature, Of, Script, What, When};
+use super::{Ask, BudgetRule, End, HOME, Nature, Of, Script, What, When};
 
 const fn succeeded(replicas: i32, on: &'static [(&'static str, usize)]) -> End {
     End { reason: Some("Succeeded"), replicas: Some(replicas), on, receipt: true }
@@ -50,8 +50,8 @@ const KILLS: &[(When, What)] = &{
 /// All scripts; `tests/cluster/alike.rs` has a test for each.
 pub const ALL: &[Script] = &[
     MOVE,
-    Script { name: "a move under a budget that allows nothing", budget: Some(Budget::MinAvailable(3)), ..MOVE },
-    Script { name: "a move under maxUnavailable 0", budget: Some(Budget::MaxUnavailable(0)), ..MOVE },
+    Script { name: "a move under a budget that allows nothing", budget: Some(BudgetRule::MinAvailable(3)), ..MOVE },
+    Script { name: "a move under maxUnavailable 0", budget: Some(BudgetRule::MaxUnavailable(0)), ..MOVE },
     Script { name: "a move of a ReplicaSet's pod", of: Of::ReplicaSet, ..MOVE },
     Script {
         name: "all replicas move",
@@ -92,7 +92,7 @@ pub const ALL: &[Script] = &[
     Script { name: "no room", nodes: &[("node-2", Nature::Room(0))], end: undone("NodeFull"), ..MOVE },
     Script {
         name: "a budget that can never allow it",
-        budget: Some(Budget::MinAvailable(4)),
+        budget: Some(BudgetRule::MinAvailable(4)),
         end: undone("BudgetBlocked"),
         ..MOVE
     },
@@ -186,21 +186,21 @@ pub const ALL: &[Script] = &[
     Script { name: "all replicas go", ask: Ask::Delete(3), end: succeeded(0, &[(HOME, 0)]), ..MOVE },
     Script {
         name: "one fewer under a budget that allows nothing",
-        budget: Some(Budget::MinAvailable(3)),
+        budget: Some(BudgetRule::MinAvailable(3)),
         ask: Ask::Delete(1),
         end: undone("BudgetBlocked"),
         ..MOVE
     },
     Script {
         name: "two fewer under a budget that allows one at a time",
-        budget: Some(Budget::MaxUnavailable(1)),
+        budget: Some(BudgetRule::MaxUnavailable(1)),
         ask: Ask::Delete(2),
         end: succeeded(1, &[(HOME, 1)]),
         ..MOVE
     },
     Script {
         name: "one fewer under a budget that allows nothing until somebody scales up",
-        budget: Some(Budget::MinAvailable(3)),
+        budget: Some(BudgetRule::MinAvailable(3)),
         ask: Ask::Delete(1),
         then: &[(When::Says("BudgetBlocked"), What::Scale(1))],
         end: succeeded(3, &[]),

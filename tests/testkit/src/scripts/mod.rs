@@ -7,7 +7,7 @@ mod all;
 
 use std::collections::BTreeMap;
 
-use ganglion_api::targets::{NodeSource, Target, WorkloadRef};
+use ganglion_api::refs::{NodeSource, Target, WorkloadRef};
 use ganglion_api::workload_action::status::Step;
 use ganglion_api::workload_action::{Create, Delete, Disruption, Move, ReplicaCount, Timeouts, WorkloadActionSpec};
 
@@ -19,7 +19,7 @@ pub struct Script {
     pub name: &'static str,
     pub of: Of,
     pub replicas: i32,
-    pub budget: Option<Budget>,
+    pub budget: Option<BudgetRule>,
     /// Nodes besides the first, [`HOME`].
     pub nodes: &'static [(&'static str, Nature)],
     pub ask: Ask,
@@ -48,7 +48,7 @@ pub enum Of {
 
 /// PodDisruptionBudget of the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Budget {
+pub enum BudgetRule {
     MinAvailable(i32),
     MaxUnavailable(i32),
 }

@@ -4,10 +4,10 @@ use anyhow::Result;
 
 use crate::root;
 use crate::servers::aggregation::Aggregated;
-use crate::world::World;
+use crate::testbed::Testbed;
 
 /// Starts it with the rules in this file, for the Prometheus at this address. It serves external metrics.
-pub async fn start(world: &World, prometheus: &str, rules: &str) -> Result<Aggregated> {
+pub async fn start(testbed: &Testbed, prometheus: &str, rules: &str) -> Result<Aggregated> {
     let kubeconfig = ["lister-kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"];
     let options = [
         "--metrics-relist-interval=2s".to_owned(),
@@ -16,5 +16,5 @@ pub async fn start(world: &World, prometheus: &str, rules: &str) -> Result<Aggre
         format!("--config={}", root().join(rules).display()),
     ];
     let api = ("external.metrics.k8s.io", "v1beta1");
-    Aggregated::start(world, "prometheus-adapter", api, &kubeconfig, &options).await
+    Aggregated::start(testbed, "prometheus-adapter", api, &kubeconfig, &options).await
 }

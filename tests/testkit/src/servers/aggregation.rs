@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::process::free_port;
 use crate::servers::prometheus::peer;
-use crate::world::World;
+use crate::testbed::Testbed;
 
 /// Such a server. Dropping it stops the process.
 pub struct Aggregated {
@@ -18,10 +18,10 @@ pub struct Aggregated {
 }
 
 impl Aggregated {
-    /// Starts a program of `hack/peers` as an administrator of the world's plane, and registers its API with the
+    /// Starts a program of `hack/peers` as an administrator of the testbed's plane, and registers its API with the
     /// plane's API server. `kubeconfig` lists its options that take a kubeconfig.
     pub async fn start(
-        world: &World,
+        testbed: &Testbed,
         program: &str,
         (group, version): (&str, &str),
         kubeconfig: &[&str],
@@ -29,9 +29,9 @@ impl Aggregated {
     ) -> Result<Self> {
         let home = TempDir::new()?;
         let file = home.path().join("kubeconfig");
-        fs::write(&file, world.administrator().await?)?;
+        fs::write(&file, testbed.administrator().await?)?;
         let port = free_port()?;
-        aggregate(world, group, version, port).await?;
+        aggregate(testbed, group, version, port).await?;
         let server = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .arg(peer(program)?)
@@ -60,10 +60,10 @@ impl Drop for Aggregated {
     }
 }
 
-/// Registers this API on this port with the API server of the world's plane.
-async fn aggregate(world: &World, group: &str, version: &str, port: u16) -> Result<()> {
+/// Registers this API on this port with the API server of the testbed's plane.
+async fn aggregate(testbed: &Testbed, group: &str, version: &str, port: u16) -> Result<()> {
     let apply =
-        async |object: Value| world.kubectl(&["apply", "--server-side", "-f", "-"], Some(&object.to_string())).await;
+        async |object: Value| testbed.kubectl(&["apply", "--server-side", "-f", "-"], Some(&object.to_string())).await;
     let service = group.split('.').next().unwrap_or(group);
     apply(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": service},
             "spec": {"type": "ExternalName", "externalName": "localhost"}}))
@@ -72,7 +72,7 @@ async fn aggregate(world: &World, group: &str, version: &str, port: u16) -> Resu
             "metadata": {"name": format!("{version}.{group}")},
             "spec": {"group": group, "version": version, "insecureSkipTLSVerify": true,
                 "groupPriorityMinimum": 100, "versionPriority": 100,
-                "service": {"name": service, "namespace": world.ns, "port": port}}}))
+                "service": {"name": service, "namespace": testbed.ns, "port": port}}}))
     .await
     .map(drop)
 }

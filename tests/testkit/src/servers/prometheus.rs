@@ -22,7 +22,7 @@ pub const PASSWORD: &str = "word";
 pub(super) const HASH: &str = "$2b$04$abcdefghijklmnopqrstuuB/GrfUOm5dtrEiT8lcouu5XB5ftbWLi";
 
 /// Prometheus and its exporter. Dropping it kills both.
-pub struct Prometheus {
+pub struct PrometheusProcess {
     home: TempDir,
     port: u16,
     arguments: Vec<String>,
@@ -42,7 +42,7 @@ struct Setup<'a> {
     collectors: &'a [&'a str],
 }
 
-impl Prometheus {
+impl PrometheusProcess {
     /// Starts one that requires no password.
     pub async fn start() -> Result<Self> {
         Self::begin(TempDir::new()?, Setup::default()).await
@@ -177,7 +177,7 @@ impl Prometheus {
     }
 }
 
-impl Drop for Prometheus {
+impl Drop for PrometheusProcess {
     fn drop(&mut self) {
         self.end();
         let _ = self.exporter.kill();

@@ -7,18 +7,18 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::servers::aggregation::Aggregated;
-use crate::world::World;
+use crate::testbed::Testbed;
 
 /// Sets the usage of each container of this pod, as quantities.
-pub async fn uses(world: &World, pod: &str, cpu: &str, memory: &str) -> Result<()> {
+pub async fn uses(testbed: &Testbed, pod: &str, cpu: &str, memory: &str) -> Result<()> {
     let annotations = json!({"kwok.x-k8s.io/usage-cpu": cpu, "kwok.x-k8s.io/usage-memory": memory});
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-    world.api::<Pod>().patch(pod, &PatchParams::default(), &patch).await?;
+    testbed.api::<Pod>().patch(pod, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
-/// Starts it, and registers it with the API server of the world's plane.
-pub async fn start(world: &World) -> Result<Aggregated> {
+/// Starts it, and registers it with the API server of the testbed's plane.
+pub async fn start(testbed: &Testbed) -> Result<Aggregated> {
     let kubeconfig = ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"];
     let options = [
         "--metric-resolution=10s",
@@ -28,5 +28,5 @@ pub async fn start(world: &World) -> Result<Aggregated> {
         "--kubelet-preferred-address-types=InternalDNS",
     ];
     let api = ("metrics.k8s.io", "v1beta1");
-    Aggregated::start(world, "metrics-server", api, &kubeconfig, &options.map(str::to_owned)).await
+    Aggregated::start(testbed, "metrics-server", api, &kubeconfig, &options.map(str::to_owned)).await
 }

@@ -14,7 +14,7 @@ fn a_failure_stops_what_has_not_begun() {
     stage.end_part(&parts[0], &[("api-a", DONE), ("api-c", Step::RolledBack)]);
     assert_eq!(stage.make_parts("go"), [""; 0]);
     assert_eq!(stage.ready("go").0, "Unknown", "the other is on its way");
-    assert!(matches!(stage.next(&parts[1]), Next::Do(Effect::CreatePod(_))), "it is completed");
+    assert!(matches!(stage.next(&parts[1]), NextStep::Do(Effect::CreatePod(_))), "it is completed");
     stage.end_part(&parts[1], &[("web-a", DONE)]);
     stage.settle("go");
     let (ready, reason, message) = stage.ready("go");

@@ -7,8 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::*;
 use ganglion_api::workload_action::Move;
-use ganglion_api::workload_action::application::ApplicationProgress;
-use ganglion_api::workload_action::status::{PodOnNode, SetRef};
+use ganglion_api::workload_action::status::{ApplicationProgress, PodOnNode, SetRef};
 use ganglion_core::world::Requeue;
 
 /// The Deployment `web` with two replicas on node a, and the ReplicaSet `api` with two there and one on b.
@@ -54,7 +53,7 @@ impl Stage {
     /// the order of creation.
     fn make_parts(&mut self, name: &str) -> Vec<String> {
         let mut made = Vec::new();
-        while let Next::DoAll(effects) = self.settle(name) {
+        while let NextStep::DoAll(effects) = self.settle(name) {
             for effect in effects {
                 let Effect::CreatePart { part, .. } = effect else { panic!("{effect:?}") };
                 let mut part = *part;

@@ -16,7 +16,7 @@ fn a_gated_pod_that_is_wanted_is_bound_and_released() {
     let key = Key::new(NAMESPACE, "db-1");
     let held = GatedPod::observe(&stage.world, &key).unwrap().decide(stage.now);
     assert_eq!(held, GateVerdict::HoldUntil(stage.now + LONGEST_HOLD), "its slot releases it");
-    let Next::Do(Effect::ReleasePod { pod, node }) = stage.settle("go") else { panic!("not released") };
+    let NextStep::Do(Effect::ReleasePod { pod, node }) = stage.settle("go") else { panic!("not released") };
     assert_eq!((pod.uid.as_str(), node.as_deref()), ("uid-db-1-2", Some("d")));
     let late = GatedPod::observe(&stage.world, &key).unwrap().decide(stage.now + LONGEST_HOLD);
     assert_eq!(late, GateVerdict::Release, "held too long");
@@ -39,7 +39,7 @@ fn a_pod_that_its_slot_gave_up_is_released() {
     stage.put_replica("db-1", "-2", gated);
     stage.put_node("d", |node| node.cordoned = true);
     let next = stage.settle("go");
-    assert!(matches!(next, Next::Do(Effect::ReleasePod { node: None, .. })), "{next:#?}");
+    assert!(matches!(next, NextStep::Do(Effect::ReleasePod { node: None, .. })), "{next:#?}");
     assert_eq!(stage.slot("go").step, Step::RollingBack);
     let pod = GatedPod::observe(&stage.world, &Key::new(NAMESPACE, "db-1")).unwrap();
     assert_eq!(pod.decide(stage.now), GateVerdict::Release);

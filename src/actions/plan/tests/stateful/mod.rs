@@ -93,9 +93,9 @@ fn db() -> serde_json::Value {
     json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"})
 }
 
-fn evicts(next: &Next) -> Option<&str> {
+fn evicts(next: &NextStep) -> Option<&str> {
     match next {
-        Next::Do(Effect::Evict { pod }) => Some(pod.key.name.as_str()),
+        NextStep::Do(Effect::Evict { pod }) => Some(pod.key.name.as_str()),
         _ => None,
     }
 }
@@ -122,7 +122,7 @@ fn what_cannot_be_done_is_refused_first(#[case] way: Way, #[case] spec: serde_js
 fn a_delete_needs_no_way_to_pin() {
     let mut stage = Stage::stateful(Way::Neither);
     stage.act("go", json!({"delete": {"workload": db()}}));
-    let Next::Do(Effect::Scale { workload, replicas, .. }) = stage.settle("go") else {
+    let NextStep::Do(Effect::Scale { workload, replicas, .. }) = stage.settle("go") else {
         panic!("no change of replicas")
     };
     assert_eq!((workload.kind, replicas), (effect::ScalableKind::StatefulSet, 2));
@@ -145,11 +145,11 @@ fn a_pod_that_comes_on_the_target_ends_the_move() {
     stage.act("go", move_db("db-1", json!({"nodeName": "d"})));
     stage.settle("go");
     stage.lose_replica("db-1");
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }));
     stage.put_replica("db-1", "-2", |pod| {
         (pod.node, pod.pin, pod.ready_since) = (Some("d".into()), Some("d".into()), None);
     });
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }));
     assert_eq!(stage.slot("go").step, Step::Readying);
     stage.put_replica("db-1", "-2", |pod| (pod.node, pod.pin) = (Some("d".into()), Some("d".into())));
     stage.settle("go");
@@ -202,12 +202,12 @@ fn where_no_node_takes_the_pod_it_is_let_go_without_a_pin() {
         stage.put_replica("db-1", &format!("-{life}"), full);
         nodes.push(target.clone());
         let mut next = stage.settle("go");
-        if matches!(next, Next::Wait { .. }) {
+        if matches!(next, NextStep::Wait { .. }) {
             // The last candidate gets the whole time.
             stage.now += SignedDuration::from_secs(121);
             next = stage.settle("go");
         }
-        let Next::Do(Effect::DeletePod { pod }) = next else { panic!("not deleted: {next:#?}") };
+        let NextStep::Do(Effect::DeletePod { pod }) = next else { panic!("not deleted: {next:#?}") };
         assert_eq!(pod.uid, format!("uid-db-1-{life}"));
         if stage.slot("go").step == Step::RollingBack {
             break;
@@ -227,7 +227,7 @@ fn before_the_eviction_nothing_is_left_of_an_abort() {
     let mut stage = Stage::stateful(Way::Policy);
     stage.put(budget_of_db(0), "db");
     stage.act("go", move_db("db-1", json!({"nodeName": "d"})));
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "the budget allows nothing");
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "the budget allows nothing");
     assert_eq!(stage.slot("go").step, Step::Planned);
     let mut action = stage.action("go");
     action.spec.abort = true;
@@ -262,7 +262,7 @@ fn another_replica_that_is_not_ready_holds_a_move(#[case] happens: fn(&mut Stage
     let mut stage = Stage::stateful(Way::Policy);
     happens(&mut stage);
     stage.act("go", move_db("db-1", json!({"nodeName": "d"})));
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }));
     stage.now += SignedDuration::from_secs(5);
     stage.settle("go");
     assert_eq!(stage.slot("go").reason, Some(reason));
@@ -350,9 +350,9 @@ fn an_application_moves_replicas_of_a_stateful_set_that_may_stop() {
     let leaves = json!({"selector": stateful_labels(), "from": {"nodeName": "a"}, "to": {"nodeName": "d"}});
     stage.act("app", json!({"moveApplication": leaves, "disruption": "Allowed"}));
     let made = match stage.settle("app") {
-        Next::Do(effect) => vec![effect],
-        Next::DoAll(effects) => effects,
-        Next::Wait { report, .. } => panic!("waits: {report:#?}"),
+        NextStep::Do(effect) => vec![effect],
+        NextStep::DoAll(effects) => effects,
+        NextStep::Wait { report, .. } => panic!("waits: {report:#?}"),
     };
     let [Effect::CreatePart { part, .. }] = made.as_slice() else { panic!("no move is made: {made:#?}") };
     let workload = part.spec.move_.as_ref().and_then(|one| one.workload.as_ref()).expect("a move of a workload");

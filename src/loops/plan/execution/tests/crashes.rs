@@ -52,7 +52,7 @@ proptest! {
 }
 
 /// An API server and a target, with two operator processes that may both believe they are the leader.
-struct World {
+struct CrashScene {
     status: ExecutionStatus,
     version: u64,
     chosen: Chosen,
@@ -70,7 +70,7 @@ struct Process {
     sent: bool,
 }
 
-impl World {
+impl CrashScene {
     fn new(rung: &Value) -> Self {
         let chosen = json!({"seq": 1, "metric": "cpu", "side": "Low", "rung": 0, "do": rung, "executor": "exe",
             "mode": "Auto", "at": "2026-11-18T08:26:40.000000Z"});
@@ -200,7 +200,7 @@ proptest! {
         script in prop::collection::vec(happens(), 1..120),
         rung in prop_oneof![Just(json!({"scale": {"by": 1, "max": 1000}})), Just(json!({"webhook": {"url": "http://a.b"}}))],
     ) {
-        let mut world = World::new(&rung);
+        let mut world = CrashScene::new(&rung);
         let mut processes = [Process::default(), Process::default()];
         for (second, event) in (0..).zip(script) {
             match event {

@@ -10,8 +10,8 @@ use crate::execution::{
 };
 use crate::proposal::digest_of;
 use crate::tests::bench::at;
+use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::closed_loop::tunable::Tuning;
 use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus};
 

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use crate::common::micro_time;
 use crate::monitoring::{MonitoringRules, Observation, ObserveContext, ObserveTrigger};
 use crate::tests::bench::{Loop, at, demo, sample};
-use ganglion_api::monitoring::{MonitoringSpec, MonitoringStatus};
-use ganglion_api::sample::Tag;
+use ganglion_api::monitoring::{MonitoringSpec, MonitoringStatus, Tag};
 
 struct Bench {
     watch: MonitoringRules,

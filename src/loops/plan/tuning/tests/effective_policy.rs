@@ -7,8 +7,8 @@ use crate::common::micro_time;
 use crate::tests::bench::{at, demo};
 use crate::tuning::effective_policy::{EffectivePolicy, declared_rank, effective, level, obsolete, stepped};
 use ganglion_api::closed_loop::ClosedLoopSpec;
+use ganglion_api::closed_loop::policy::{Tunable, Tuning};
 use ganglion_api::closed_loop::status::Effective;
-use ganglion_api::closed_loop::tunable::{Tunable, Tuning};
 
 fn tunable() -> ClosedLoopSpec {
     let mut spec = demo(json!({"rank": ["memory"]}));

@@ -337,7 +337,7 @@ fn scores_are_those_of_an_extender(#[case] scores: &[u8], #[case] expected: [u8;
 /// A filter reply, parsed strictly.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Answer<'a> {
+struct StrictFilterReply<'a> {
     #[serde(borrow)]
     nodes: Option<AnswerNodes<'a>>,
     node_names: Option<Vec<String>>,
@@ -462,7 +462,8 @@ fn expected(names: &[String], rejections: &[Option<RejectedNode>]) -> Expected {
 
 /// Checks a reply against the expected one and returns the texts of the nodes.
 fn check_answer<'a>(reply: &'a [u8], expected: Expected, full: bool) -> Result<Vec<&'a str>, TestCaseError> {
-    let answer: Answer<'a> = serde_json::from_slice(reply).map_err(|error| TestCaseError::fail(error.to_string()))?;
+    let answer: StrictFilterReply<'a> =
+        serde_json::from_slice(reply).map_err(|error| TestCaseError::fail(error.to_string()))?;
     let (fits, failed, unresolvable) = expected;
     prop_assert_eq!(answer.error, "");
     prop_assert_eq!(answer.failed_nodes.0.len(), failed.len());

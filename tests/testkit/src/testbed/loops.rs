@@ -1,4 +1,4 @@
-//! Closed loops in a world: their service accounts, pushed samples, and the status of the hops.
+//! Closed loops in a testbed: their service accounts, pushed samples, and the status of the hops.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::TIMEOUT;
-use crate::world::{World, story};
+use crate::testbed::{Testbed, story};
 
 /// Service account of the loops.
 pub const ACCOUNT: &str = "web-loop";
@@ -31,51 +31,51 @@ pub const ACCOUNT: &str = "web-loop";
 pub const SCALES: &[(&str, &str, &str)] = &[("apps", "deployments", "get"), ("apps", "deployments/scale", "patch")];
 
 /// Runs a story of loops; a failure prints their state.
-pub fn loop_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
-    story(name, async |world| match body(world).await {
+pub fn loop_story(name: &str, body: impl AsyncFnOnce(&Testbed) -> Result<()>) {
+    story(name, async |testbed| match body(testbed).await {
         Ok(()) => Ok(()),
-        Err(error) => Err(with_loops(world, error).await),
+        Err(error) => Err(with_loops(testbed, error).await),
     });
 }
 
 /// Adds the state of all loops and their children to the error.
-pub async fn with_loops(world: &World, error: anyhow::Error) -> anyhow::Error {
-    let all = world.kubectl(&["get", "loop,mon,dec,exe", "-o", "yaml"], None).await;
+pub async fn with_loops(testbed: &Testbed, error: anyhow::Error) -> anyhow::Error {
+    let all = testbed.kubectl(&["get", "loop,mon,dec,exe", "-o", "yaml"], None).await;
     anyhow!("{error:#}\n--- loops\n{}", all.unwrap_or_else(|error| error.to_string()))
 }
 
 /// Creates the account with these permissions: API group, resource, verb.
-pub async fn account(world: &World, rights: &[(&str, &str, &str)]) -> Result<()> {
-    world.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
-    grant(world, rights).await
+pub async fn account(testbed: &Testbed, rights: &[(&str, &str, &str)]) -> Result<()> {
+    testbed.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
+    grant(testbed, rights).await
 }
 
 /// Grants the account these permissions.
-pub async fn grant(world: &World, rights: &[(&str, &str, &str)]) -> Result<()> {
-    grant_more(world, ACCOUNT, rights).await
+pub async fn grant(testbed: &Testbed, rights: &[(&str, &str, &str)]) -> Result<()> {
+    grant_more(testbed, ACCOUNT, rights).await
 }
 
 /// Grants the account these additional permissions, by a role of this name.
-pub async fn grant_more(world: &World, role: &str, rights: &[(&str, &str, &str)]) -> Result<()> {
-    grant_role(world, ACCOUNT, role, rights).await
+pub async fn grant_more(testbed: &Testbed, role: &str, rights: &[(&str, &str, &str)]) -> Result<()> {
+    grant_role(testbed, ACCOUNT, role, rights).await
 }
 
 /// Grants these permissions to another account.
-pub async fn grant_to(world: &World, account: &str, rights: &[(&str, &str, &str)]) -> Result<()> {
-    grant_role(world, account, account, rights).await
+pub async fn grant_to(testbed: &Testbed, account: &str, rights: &[(&str, &str, &str)]) -> Result<()> {
+    grant_role(testbed, account, account, rights).await
 }
 
-async fn grant_role(world: &World, account: &str, role: &str, rights: &[(&str, &str, &str)]) -> Result<()> {
+async fn grant_role(testbed: &Testbed, account: &str, role: &str, rights: &[(&str, &str, &str)]) -> Result<()> {
     let rules: Vec<Value> = rights
         .iter()
         .map(|(group, resource, verb)| json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]}))
         .collect();
-    world.create::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
-    world
+    testbed.create::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
+    testbed
         .create::<RoleBinding>(json!({
             "metadata": {"name": role},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": world.ns}],
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": testbed.ns}],
         }))
         .await?;
     Ok(())
@@ -113,44 +113,44 @@ pub fn on(side: &str, ladder: Value) -> Value {
 }
 
 /// Creates a loop, and waits until it accepts samples.
-pub async fn make(world: &World, name: &str, spec: Value) -> Result<()> {
-    put(world, name, spec).await?;
-    until::<Execution, _>(world, name, "the loop's Execution to exist", |execution| execution.status?.seq).await?;
+pub async fn make(testbed: &Testbed, name: &str, spec: Value) -> Result<()> {
+    put(testbed, name, spec).await?;
+    until::<Execution, _>(testbed, name, "the loop's Execution to exist", |execution| execution.status?.seq).await?;
     Ok(())
 }
 
 /// Creates a loop without waiting.
-pub async fn put(world: &World, name: &str, spec: Value) -> Result<ClosedLoop> {
+pub async fn put(testbed: &Testbed, name: &str, spec: Value) -> Result<ClosedLoop> {
     let body = json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop", "metadata": {"name": name}, "spec": spec,
     });
-    world.create(body).await
+    testbed.create(body).await
 }
 
 /// Pushes a sample with the current time, as a sender would. Returns its time.
-pub async fn push(world: &World, name: &str, values: Value) -> Result<Timestamp> {
+pub async fn push(testbed: &Testbed, name: &str, values: Value) -> Result<Timestamp> {
     let now = Timestamp::from_microsecond(Timestamp::now().as_microsecond())?;
-    push_at(world, name, now, values).await?;
+    push_at(testbed, name, now, values).await?;
     Ok(now)
 }
 
 /// Pushes a sample with this time.
-pub async fn push_at(world: &World, name: &str, time: Timestamp, values: Value) -> Result<()> {
+pub async fn push_at(testbed: &Testbed, name: &str, time: Timestamp, values: Value) -> Result<()> {
     let body = json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "Monitoring", "metadata": {"name": name},
         "spec": {"sample": {"time": time.to_string(), "values": values}},
     });
     let params = PatchParams::apply("sensor").force();
-    world.api::<Monitoring>().patch(name, &params, &Patch::Apply(body)).await?;
+    testbed.api::<Monitoring>().patch(name, &params, &Patch::Apply(body)).await?;
     Ok(())
 }
 
 /// Waits until `test` returns a value for an object.
-pub async fn until<K, T>(world: &World, name: &str, what: &str, test: impl Fn(K) -> Option<T>) -> Result<T>
+pub async fn until<K, T>(testbed: &Testbed, name: &str, what: &str, test: impl Fn(K) -> Option<T>) -> Result<T>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    let api = world.api::<K>();
+    let api = testbed.api::<K>();
     let look = async {
         loop {
             if let Ok(Some(found)) = api.get_opt(name).await.map(|found| found.and_then(&test)) {
@@ -163,23 +163,23 @@ where
 }
 
 /// Status of the Decision, combined with the outcome of the last decision.
-pub async fn decision_status(world: &World, name: &str) -> Result<DecisionStatus> {
+pub async fn decision_status(testbed: &Testbed, name: &str) -> Result<DecisionStatus> {
     // Reads the Decision first: the Execution is then about this decision or a later one.
-    let decision = world.api::<Decision>().get(name).await?.status.unwrap_or_default();
-    let execution = world.api::<Execution>().get(name).await?;
+    let decision = testbed.api::<Decision>().get(name).await?.status.unwrap_or_default();
+    let execution = testbed.api::<Execution>().get(name).await?;
     Ok(settlement::with_outcome(&decision, Executor::from_execution(&execution), Timestamp::now()))
 }
 
 /// Waits until `test` returns a value for the Decision's status, combined with the outcome of the last decision.
 pub async fn until_decision_status<T>(
-    world: &World,
+    testbed: &Testbed,
     name: &str,
     what: &str,
     test: impl Fn(DecisionStatus) -> Option<T>,
 ) -> Result<T> {
     let look = async {
         loop {
-            if let Some(found) = decision_status(world, name).await.ok().and_then(&test) {
+            if let Some(found) = decision_status(testbed, name).await.ok().and_then(&test) {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -190,21 +190,21 @@ pub async fn until_decision_status<T>(
 
 /// Waits until the sample with this time has passed the hops. Returns the messages of the first two, and the Execution
 /// if the loop acted on the sample.
-pub async fn travelled(world: &World, name: &str, time: Timestamp) -> Result<(String, String, Option<Execution>)> {
-    let decision = until_decision_status(world, name, "a decision about the sample", |status| {
+pub async fn travelled(testbed: &Testbed, name: &str, time: Timestamp) -> Result<(String, String, Option<Execution>)> {
+    let decision = until_decision_status(testbed, name, "a decision about the sample", |status| {
         let open = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none());
         (status.tag.as_ref().is_some_and(|tag| tag.time.0 == time) && !open).then_some(status)
     })
     .await?;
-    let monitoring = world.api::<Monitoring>().get(name).await?.status.unwrap_or_default();
-    let execution = world.api::<Execution>().get(name).await?;
+    let monitoring = testbed.api::<Monitoring>().get(name).await?.status.unwrap_or_default();
+    let execution = testbed.api::<Execution>().get(name).await?;
     let acted = execution.status.as_ref().and_then(|status| status.tag.as_ref()).is_some_and(|tag| tag.time.0 == time);
     Ok((monitoring.message.unwrap_or_default(), decision.message.unwrap_or_default(), acted.then_some(execution)))
 }
 
 /// Waits until the loop's Ready has this status and reason. Returns its message.
-pub async fn ready(world: &World, name: &str, status: &str, reason: &str) -> Result<String> {
-    until::<ClosedLoop, _>(world, name, &format!("loop {name} to be {status} {reason}"), |one| {
+pub async fn ready(testbed: &Testbed, name: &str, status: &str, reason: &str) -> Result<String> {
+    until::<ClosedLoop, _>(testbed, name, &format!("loop {name} to be {status} {reason}"), |one| {
         let ready = condition(&one.status?.conditions, "Ready")?;
         (ready.status == status && ready.reason == reason).then_some(ready.message)
     })
@@ -217,8 +217,8 @@ pub fn condition(all: &[Condition], kind: &str) -> Option<Condition> {
 }
 
 /// Generation and replicas of a Deployment. Each change of the replicas adds one generation.
-pub async fn replicas(world: &World, name: &str) -> Result<(i64, i32)> {
-    let object = world.api::<Deployment>().get(name).await?;
+pub async fn replicas(testbed: &Testbed, name: &str) -> Result<(i64, i32)> {
+    let object = testbed.api::<Deployment>().get(name).await?;
     let replicas = object.spec.and_then(|spec| spec.replicas).unwrap_or(0);
     Ok((object.metadata.generation.unwrap_or(0), replicas))
 }

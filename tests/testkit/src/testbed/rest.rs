@@ -1,4 +1,4 @@
-//! Checks of every world once its actions have ended: nothing of the operator may be left.
+//! Checks of every testbed once its actions have ended: nothing of the operator may be left.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use kube::{Resource, ResourceExt};
 
 use crate::eye::Seen;
 use crate::kstatus;
-use crate::world::World;
+use crate::testbed::Testbed;
 
 /// Annotations of pods that are workers of a SwarmPool; they remain.
 const OF_POOLS: [&str; 3] = [marks::WORKER, marks::JOB_VERSION, marks::OBSERVED_VERSION];
@@ -21,22 +21,22 @@ pub const BARE: &str = "test.ganglion.dev/bare";
 /// Maximum time until the last surplus pod is gone, or until the last write if another operator takes over before it.
 const MOMENT: Duration = Duration::from_secs(60);
 
-/// Waits until nothing is left in the whole world. The error lists the leftovers.
-pub async fn rest_clean(world: &World) -> Result<()> {
-    clean(world, |seen| [of_workloads(seen, |_| true), of_actions(seen)].concat()).await
+/// Waits until nothing is left in the whole testbed. The error lists the leftovers.
+pub async fn rest_clean(testbed: &Testbed) -> Result<()> {
+    clean(testbed, |seen| [of_workloads(seen, |_| true), of_actions(seen)].concat()).await
 }
 
 /// Waits until nothing is left on the pods and the workload of this app, regardless of other workloads.
-pub async fn app_clean(world: &World, app: &str) -> Result<()> {
-    clean(world, |seen| of_workloads(seen, |name| name == app || name.starts_with(&format!("{app}-")))).await
+pub async fn app_clean(testbed: &Testbed, app: &str) -> Result<()> {
+    clean(testbed, |seen| of_workloads(seen, |name| name == app || name.starts_with(&format!("{app}-")))).await
 }
 
-async fn clean(world: &World, leftovers: impl Fn(&Seen) -> Vec<String>) -> Result<()> {
+async fn clean(testbed: &Testbed, leftovers: impl Fn(&Seen) -> Vec<String>) -> Result<()> {
     let clean = |seen: &Seen| leftovers(seen).is_empty().then_some(());
-    if world.eye.within(MOMENT, "rest", clean).await.is_ok() {
+    if testbed.eye.within(MOMENT, "rest", clean).await.is_ok() {
         return Ok(());
     }
-    bail!("not at rest:\n  {}", leftovers(&world.eye.now()).join("\n  "))
+    bail!("not at rest:\n  {}", leftovers(&testbed.eye.now()).join("\n  "))
 }
 
 /// Leftovers on pods and workloads with these names.

@@ -6,8 +6,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-/// Key of the label and of the taint; the value is the test's namespace.
-pub const OWN: &str = "test.ganglion.dev/world";
+use crate::NODE_OWNER;
 
 /// Capacity of a node.
 #[derive(Clone, Copy, Debug)]
@@ -24,13 +23,13 @@ impl Default for Size {
 }
 
 /// The nodes of one test.
-pub struct Nodes {
+pub struct TestNodes {
     api: Api<Node>,
     namespace: String,
     pub names: Vec<String>,
 }
 
-impl Nodes {
+impl TestNodes {
     /// Creates this number of nodes, and waits until they are schedulable.
     pub async fn make(client: &Client, namespace: &str, count: usize, size: Size) -> Result<Self> {
         let api: Api<Node> = Api::all(client.clone());
@@ -61,9 +60,9 @@ impl Nodes {
             "metadata": {
                 "name": name,
                 "annotations": {"kwok.x-k8s.io/node": "fake"},
-                "labels": {OWN: self.namespace, "kubernetes.io/hostname": name},
+                "labels": {NODE_OWNER: self.namespace, "kubernetes.io/hostname": name},
             },
-            "spec": {"taints": [{"key": OWN, "value": taint, "effect": "NoSchedule"}]},
+            "spec": {"taints": [{"key": NODE_OWNER, "value": taint, "effect": "NoSchedule"}]},
             "status": {"capacity": resources, "allocatable": resources},
         }))?;
         self.api.create(&PostParams::default(), &node).await?;
@@ -124,15 +123,15 @@ impl Nodes {
     /// Node selector terms for these nodes.
     pub fn terms(&self) -> Value {
         json!({
-            "nodeSelector": {OWN: self.namespace},
-            "tolerations": [{"key": OWN, "operator": "Exists"}],
+            "nodeSelector": {NODE_OWNER: self.namespace},
+            "tolerations": [{"key": NODE_OWNER, "operator": "Exists"}],
         })
     }
 }
 
 /// Members of a pod spec that allow the node created for this value, and any shared node.
 pub fn tolerating(value: &str) -> Value {
-    json!({"tolerations": [{"key": OWN, "operator": "Equal", "value": value}]})
+    json!({"tolerations": [{"key": NODE_OWNER, "operator": "Equal", "value": value}]})
 }
 
 fn is_ready(node: &Node) -> bool {

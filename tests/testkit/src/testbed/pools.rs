@@ -1,4 +1,4 @@
-//! SwarmPools in a world: workloads of real processes, and functions that wait for their state.
+//! SwarmPools in a testbed: workloads of real processes, and functions that wait for their state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::NODE_OWNER;
 use crate::kubelet::journal::Journal;
 use crate::kubelet::{Kubelet, KubeletOptions, PORT};
-use crate::world::loops::{condition, until};
-use crate::world::nodes::OWN;
-use crate::world::{World, story};
+use crate::testbed::loops::{condition, until};
+use crate::testbed::{Testbed, story};
 
 /// Name of the workload and the pool, and prefix of the pod names.
 pub const WORKERS: &str = "swarm-worker";
@@ -22,16 +22,16 @@ pub const WORKERS: &str = "swarm-worker";
 pub const JOBS: &str = "swarm-worker-config";
 
 /// Runs a story of pools; a failure prints their state.
-pub fn pool_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
-    story(name, async |world| match body(world).await {
+pub fn pool_story(name: &str, body: impl AsyncFnOnce(&Testbed) -> Result<()>) {
+    story(name, async |testbed| match body(testbed).await {
         Ok(()) => Ok(()),
-        Err(error) => Err(with_pools(world, error).await),
+        Err(error) => Err(with_pools(testbed, error).await),
     });
 }
 
 /// Adds all pools, ConfigMaps and pods to the error.
-pub async fn with_pools(world: &World, error: anyhow::Error) -> anyhow::Error {
-    let all = world.kubectl(&["get", "swp,cm,pods,sts", "-o", "yaml"], None).await;
+pub async fn with_pools(testbed: &Testbed, error: anyhow::Error) -> anyhow::Error {
+    let all = testbed.kubectl(&["get", "swp,cm,pods,sts", "-o", "yaml"], None).await;
     anyhow!("{error:#}\n--- pools\n{}", all.unwrap_or_else(|error| error.to_string()))
 }
 
@@ -40,8 +40,8 @@ pub fn template(namespace: &str, map: &str) -> Value {
     json!({
         "metadata": {"labels": {"app": WORKERS}},
         "spec": {
-            "nodeSelector": {OWN: namespace},
-            "tolerations": [{"key": OWN, "operator": "Exists"}],
+            "nodeSelector": {NODE_OWNER: namespace},
+            "tolerations": [{"key": NODE_OWNER, "operator": "Exists"}],
             "terminationGracePeriodSeconds": 10,
             "containers": [{
                 "name": "worker", "image": "worker",
@@ -53,27 +53,27 @@ pub fn template(namespace: &str, map: &str) -> Value {
 }
 
 /// Creates the StatefulSet of workers.
-pub async fn stateful_set(world: &World, replicas: u32) -> Result<()> {
+pub async fn stateful_set(testbed: &Testbed, replicas: u32) -> Result<()> {
     let spec = json!({
         "serviceName": WORKERS, "replicas": replicas, "podManagementPolicy": "Parallel",
-        "selector": {"matchLabels": {"app": WORKERS}}, "template": template(&world.ns, JOBS),
+        "selector": {"matchLabels": {"app": WORKERS}}, "template": template(&testbed.ns, JOBS),
     });
-    world.create::<StatefulSet>(json!({"metadata": {"name": WORKERS}, "spec": spec})).await.map(drop)
+    testbed.create::<StatefulSet>(json!({"metadata": {"name": WORKERS}, "spec": spec})).await.map(drop)
 }
 
 /// Creates the Deployment of workers.
-pub async fn deployment(world: &World, replicas: u32) -> Result<()> {
+pub async fn deployment(testbed: &Testbed, replicas: u32) -> Result<()> {
     let spec = json!({
-        "replicas": replicas, "selector": {"matchLabels": {"app": WORKERS}}, "template": template(&world.ns, JOBS),
+        "replicas": replicas, "selector": {"matchLabels": {"app": WORKERS}}, "template": template(&testbed.ns, JOBS),
     });
-    world.create::<Deployment>(json!({"metadata": {"name": WORKERS}, "spec": spec})).await.map(drop)
+    testbed.create::<Deployment>(json!({"metadata": {"name": WORKERS}, "spec": spec})).await.map(drop)
 }
 
 /// Starts the kubelet; its processes reload their file if `hot_reload` is set.
-pub async fn kubelet(world: &World, hot_reload: bool) -> Result<Kubelet> {
+pub async fn kubelet(testbed: &Testbed, hot_reload: bool) -> Result<Kubelet> {
     let arguments = if hot_reload { vec!["--hot-reload".to_owned()] } else { Vec::new() };
     let options = KubeletOptions { arguments, ..KubeletOptions::default() };
-    Kubelet::start(&world.client, &world.ns, options).await
+    Kubelet::start(&testbed.client, &testbed.ns, options).await
 }
 
 /// This number of jobs, as `jobs` of a spec.
@@ -104,20 +104,20 @@ pub fn reloading(members: Value) -> Value {
 }
 
 /// Creates a pool.
-pub async fn pool(world: &World, name: &str, spec: Value) -> Result<SwarmPool> {
-    world.create(json!({"metadata": {"name": name}, "spec": spec})).await
+pub async fn pool(testbed: &Testbed, name: &str, spec: Value) -> Result<SwarmPool> {
+    testbed.create(json!({"metadata": {"name": name}, "spec": spec})).await
 }
 
 /// Changes members of a pool's spec.
-pub async fn patch(world: &World, name: &str, spec: Value) -> Result<()> {
+pub async fn patch(testbed: &Testbed, name: &str, spec: Value) -> Result<()> {
     let patch = Patch::Merge(json!({"spec": spec}));
-    world.api::<SwarmPool>().patch(name, &PatchParams::default(), &patch).await?;
+    testbed.api::<SwarmPool>().patch(name, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
 /// Waits until the pool's Ready has this status and reason for its current generation. Returns the pool's status.
-pub async fn is(world: &World, name: &str, status: &str, reason: &str) -> Result<SwarmPoolStatus> {
-    until::<SwarmPool, _>(world, name, &format!("pool {name} to be {status} {reason}"), |pool| {
+pub async fn is(testbed: &Testbed, name: &str, status: &str, reason: &str) -> Result<SwarmPoolStatus> {
+    until::<SwarmPool, _>(testbed, name, &format!("pool {name} to be {status} {reason}"), |pool| {
         let generation = pool.metadata.generation;
         let found = pool.status.filter(|found| found.observed_generation == generation)?;
         let ready = condition(&found.conditions, "Ready")?;
@@ -132,9 +132,9 @@ pub fn message(status: &SwarmPoolStatus) -> String {
 }
 
 /// Waits until the pool has converged with this number of workers and jobs.
-pub async fn converged(world: &World, name: &str, workers: usize, jobs: i64) -> Result<SwarmPoolStatus> {
+pub async fn converged(testbed: &Testbed, name: &str, workers: usize, jobs: i64) -> Result<SwarmPoolStatus> {
     until::<SwarmPool, _>(
-        world,
+        testbed,
         name,
         &format!("pool {name} to converge with {workers} workers and {jobs} jobs"),
         |pool| {
@@ -151,8 +151,8 @@ pub async fn converged(world: &World, name: &str, workers: usize, jobs: i64) -> 
 }
 
 /// Content of the file that workers read.
-pub async fn file(world: &World) -> Result<String> {
-    let map = world.api::<ConfigMap>().get(JOBS).await?;
+pub async fn file(testbed: &Testbed) -> Result<String> {
+    let map = testbed.api::<ConfigMap>().get(JOBS).await?;
     map.data.and_then(|mut data| data.remove("config.yml")).context("no file")
 }
 

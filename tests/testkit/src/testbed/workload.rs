@@ -8,8 +8,8 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Map, Value, json};
 
+use crate::testbed::Testbed;
 use crate::verdict::{APP, pods_of, serves};
-use crate::world::World;
 
 /// Annotation that selects the behavior of a simulated pod.
 pub const BEHAVIOR: &str = "kwok.ganglion.dev/behavior";
@@ -130,49 +130,49 @@ impl Workload {
     }
 
     /// Creates all objects, and waits until every replica is Ready.
-    pub async fn make(&self, world: &World) -> Result<()> {
-        self.create(world).await?;
+    pub async fn make(&self, testbed: &Testbed) -> Result<()> {
+        self.create(testbed).await?;
         if !self.behave_from_start {
-            self.heal(world).await?;
+            self.heal(testbed).await?;
         }
-        self.settle(world).await
+        self.settle(testbed).await
     }
 
     /// Creates all objects without waiting.
-    pub async fn create(&self, world: &World) -> Result<()> {
-        self.surround(world).await?;
+    pub async fn create(&self, testbed: &Testbed) -> Result<()> {
+        self.surround(testbed).await?;
         let create = PostParams::default();
         if self.kind == "Deployment" {
             let object: Deployment = serde_json::from_value(self.manifest())?;
-            Api::namespaced(world.client.clone(), &world.ns).create(&create, &object).await?;
+            Api::namespaced(testbed.client.clone(), &testbed.ns).create(&create, &object).await?;
         } else {
             let object: ReplicaSet = serde_json::from_value(self.manifest())?;
-            Api::namespaced(world.client.clone(), &world.ns).create(&create, &object).await?;
+            Api::namespaced(testbed.client.clone(), &testbed.ns).create(&create, &object).await?;
         }
         Ok(())
     }
 
     /// Creates the Service and the budget, but not the workload.
-    pub async fn surround(&self, world: &World) -> Result<()> {
+    pub async fn surround(&self, testbed: &Testbed) -> Result<()> {
         let create = PostParams::default();
         let selector = json!({APP: self.name});
         let service: Service = serde_json::from_value(json!({
             "metadata": {"name": self.name}, "spec": {"selector": selector, "ports": [{"port": 80}]},
         }))?;
-        Api::namespaced(world.client.clone(), &world.ns).create(&create, &service).await?;
+        Api::namespaced(testbed.client.clone(), &testbed.ns).create(&create, &service).await?;
         if let Some(budget) = &self.budget {
             let mut spec = budget.clone();
             spec["selector"] = json!({"matchLabels": selector});
             let budget: PodDisruptionBudget =
                 serde_json::from_value(json!({"metadata": {"name": self.name}, "spec": spec}))?;
-            Api::namespaced(world.client.clone(), &world.ns).create(&create, &budget).await?;
+            Api::namespaced(testbed.client.clone(), &testbed.ns).create(&create, &budget).await?;
         }
         Ok(())
     }
 
     /// Removes the template's behavior from the first pods; pods created from now on have it.
-    async fn heal(&self, world: &World) -> Result<()> {
-        let names = world
+    async fn heal(&self, testbed: &Testbed) -> Result<()> {
+        let names = testbed
             .eye
             .until(&format!("{} pods of {}", self.replicas, self.name), |seen| {
                 let names: Vec<String> =
@@ -181,21 +181,21 @@ impl Workload {
             })
             .await?;
         for name in names {
-            world.patch_pod(&name, json!({"metadata": {"annotations": {BEHAVIOR: null}}})).await?;
+            testbed.patch_pod(&name, json!({"metadata": {"annotations": {BEHAVIOR: null}}})).await?;
         }
         Ok(())
     }
 
     /// Waits until all replicas are Ready, and the status of the workload says so.
-    pub async fn settle(&self, world: &World) -> Result<()> {
-        settled(world, &self.name, self.replicas).await
+    pub async fn settle(&self, testbed: &Testbed) -> Result<()> {
+        settled(testbed, &self.name, self.replicas).await
     }
 }
 
 /// Waits until the workload has exactly this number of pods, all Ready, and its status says so.
-pub async fn settled(world: &World, app: &str, replicas: usize) -> Result<()> {
+pub async fn settled(testbed: &Testbed, app: &str, replicas: usize) -> Result<()> {
     let whole = i32::try_from(replicas)?;
-    world
+    testbed
         .eye
         .until(&format!("{replicas} Ready replicas of {app}, and no other pod of it"), |seen| {
             let pods: Vec<_> = pods_of(seen, app).collect();

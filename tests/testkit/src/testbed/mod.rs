@@ -1,6 +1,6 @@
-//! A world: one namespace, its own operator behind its own proxy, and an eye on it. Each story has one.
+//! A testbed: one namespace, its own operator behind its own proxy, and an eye on it. Each story has one.
 //!
-//! Stories run in parallel, up to a limit. A failed story prints a report about its world.
+//! Stories run in parallel, up to a limit. A failed story prints a report about its testbed.
 
 pub mod dump;
 pub mod loops;
@@ -31,27 +31,28 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{Mutex, Semaphore};
 
+use crate::NODE_OWNER;
 use crate::eye::Eye;
 use crate::operator::{Operator, program};
 use crate::plane::install::{NAMESPACE, bind, bind_loops};
 use crate::plane::{Plane, is_kept, kubeconfig};
 use crate::proxy::Proxy;
-use crate::world::nodes::{Nodes, OWN, Size};
-use crate::world::rest::rest_clean;
+use crate::testbed::nodes::{Size, TestNodes};
+use crate::testbed::rest::rest_clean;
 use crate::{TIMEOUT, block_on, kstatus, root};
 
-/// Maximum number of worlds at once: more would only wait for the two or three processors.
-const WORLDS: usize = 8;
-static TURNS: Semaphore = Semaphore::const_new(WORLDS);
+/// Maximum number of testbeds at once: more would only wait for the two or three processors.
+const TESTBEDS: usize = 8;
+static TURNS: Semaphore = Semaphore::const_new(TESTBEDS);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Lease identity of the first operator of each world.
+/// Lease identity of the first operator of each testbed.
 const FIRST: &str = "one";
 
 /// The servers of tests run on this host.
 const SETTINGS: &str = "outbound:\n  allowedNetworks: [127.0.0.0/8]";
 
-pub struct World {
+pub struct Testbed {
     pub plane: Arc<Plane>,
     pub client: Client,
     pub ns: String,
@@ -63,7 +64,7 @@ pub struct World {
 }
 
 /// Runs one story on the shared plane with a running operator. If the story fails, panics with a report.
-pub fn story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
+pub fn story(name: &str, body: impl AsyncFnOnce(&Testbed) -> Result<()>) {
     block_on(async {
         if let Err(complaint) = run_story(name, body).await {
             panic!("{complaint}");
@@ -72,12 +73,12 @@ pub fn story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
 }
 
 /// Runs the same story for several inputs in parallel. Panics with the reports of all that fail.
-pub fn stories<A>(things: Vec<(String, A)>, body: impl AsyncFn(&World, &A) -> Result<()>) {
+pub fn stories<A>(things: Vec<(String, A)>, body: impl AsyncFn(&Testbed, &A) -> Result<()>) {
     let all = things.len();
     let complaints: Vec<String> = block_on(
         stream::iter(&things)
-            .map(|(name, thing)| run_story(name, async |world: &World| body(world, thing).await))
-            .buffer_unordered(WORLDS)
+            .map(|(name, thing)| run_story(name, async |testbed: &Testbed| body(testbed, thing).await))
+            .buffer_unordered(TESTBEDS)
             .filter_map(async |outcome| outcome.err())
             .collect(),
     );
@@ -89,27 +90,27 @@ pub fn stories_on<A>(
     plane: &Arc<Plane>,
     road: Road,
     things: Vec<(String, A)>,
-    body: impl AsyncFn(&World, &A) -> Result<()>,
+    body: impl AsyncFn(&Testbed, &A) -> Result<()>,
 ) {
     let all = things.len();
     let complaints: Vec<String> = block_on(
         stream::iter(&things)
             .map(|(name, thing)| {
-                run_story_on(plane.clone(), road, name, async |world: &World| body(world, thing).await)
+                run_story_on(plane.clone(), road, name, async |testbed: &Testbed| body(testbed, thing).await)
             })
-            .buffer_unordered(WORLDS)
+            .buffer_unordered(TESTBEDS)
             .filter_map(async |outcome| outcome.err())
             .collect(),
     );
     assert!(complaints.is_empty(), "{} of {all} stories failed:\n{}", complaints.len(), complaints.join("\n"));
 }
 
-async fn run_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) -> Result<(), String> {
+async fn run_story(name: &str, body: impl AsyncFnOnce(&Testbed) -> Result<()>) -> Result<(), String> {
     let plane = Plane::shared().await.map_err(|error| format!("{name}: {error:#}"))?;
     run_story_on(plane, Road::Proxy, name, body).await
 }
 
-/// Connection of a world's operator to the API server.
+/// Connection of a testbed's operator to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Road {
     Proxy,
@@ -117,7 +118,7 @@ pub enum Road {
 }
 
 /// Runs a story on its own plane, for tests that break components of the plane.
-pub fn story_on(plane: &Arc<Plane>, road: Road, name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
+pub fn story_on(plane: &Arc<Plane>, road: Road, name: &str, body: impl AsyncFnOnce(&Testbed) -> Result<()>) {
     block_on(async {
         if let Err(complaint) = run_story_on(plane.clone(), road, name, body).await {
             panic!("{complaint}");
@@ -129,15 +130,15 @@ async fn run_story_on(
     plane: Arc<Plane>,
     road: Road,
     name: &str,
-    body: impl AsyncFnOnce(&World) -> Result<()>,
+    body: impl AsyncFnOnce(&Testbed) -> Result<()>,
 ) -> Result<(), String> {
     let _turn = TURNS.acquire().await.map_err(|error| error.to_string())?;
-    let world = World::open(plane, road, name).await.map_err(|error| format!("{name}: {error:#}"))?;
+    let testbed = Testbed::open(plane, road, name).await.map_err(|error| format!("{name}: {error:#}"))?;
     let ended = AssertUnwindSafe(async {
-        world.operator.lock().await.start()?;
-        body(&world).await?;
+        testbed.operator.lock().await.start()?;
+        body(&testbed).await?;
         // After every story, nothing of the operator may be left.
-        rest_clean(&world).await
+        rest_clean(&testbed).await
     })
     .catch_unwind()
     .await;
@@ -148,9 +149,9 @@ async fn run_story_on(
     };
     let outcome = match complaint {
         None => Ok(()),
-        Some(complaint) => Err(dump::report_all(&world, name, &complaint).await),
+        Some(complaint) => Err(dump::report_all(&testbed, name, &complaint).await),
     };
-    world.close().await;
+    testbed.close().await;
     outcome
 }
 
@@ -159,7 +160,7 @@ fn words_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_else(|| "a panic".to_owned())
 }
 
-impl World {
+impl Testbed {
     async fn open(plane: Arc<Plane>, road: Road, name: &str) -> Result<Self> {
         let client = plane.cluster.client.clone();
         let mut ns = format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -206,11 +207,11 @@ impl World {
         // which is busy with other stories, deletes them.
         let at_once = DeleteParams::default().grace_period(0);
         let _ = self.api::<Pod>().delete_collection(&at_once, &ListParams::default()).await;
-        let own = ListParams::default().labels(&format!("{OWN}={}", self.ns));
+        let own = ListParams::default().labels(&format!("{NODE_OWNER}={}", self.ns));
         let _ = Api::<Node>::all(self.client.clone()).delete_collection(&DeleteParams::default(), &own).await;
     }
 
-    /// Objects of one kind in the world's namespace.
+    /// Objects of one kind in the testbed's namespace.
     pub fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
@@ -219,9 +220,9 @@ impl World {
         Api::namespaced(self.client.clone(), &self.ns)
     }
 
-    /// Creates nodes of this world, which are deleted at its end.
-    pub async fn nodes(&self, count: usize, size: Size) -> Result<Nodes> {
-        let nodes = Nodes::make(&self.client, &self.ns, count, size).await?;
+    /// Creates nodes of this testbed, which are deleted at its end.
+    pub async fn nodes(&self, count: usize, size: Size) -> Result<TestNodes> {
+        let nodes = TestNodes::make(&self.client, &self.ns, count, size).await?;
         Ok(nodes)
     }
 
@@ -345,7 +346,7 @@ impl World {
 }
 
 /// Prepares an operator that watches only this namespace and keeps its lease there.
-/// Directory for the operators of a world. It is deleted with the world, unless the plane is kept.
+/// Directory for the operators of a testbed. It is deleted with the testbed, unless the plane is kept.
 fn open_home(ns: &str) -> Result<TempDir> {
     if !is_kept() {
         return Ok(TempDir::new()?);
@@ -368,8 +369,8 @@ fn operator(home: &Path, identity: &str, ns: &str, kubeconfig: &str) -> Result<O
     Ok(operator)
 }
 
-/// The operator keeps its lease in the world's own namespace, so that worlds do not wait for one another. There it gets
-/// the permissions that the base manifests grant in the operator's namespace.
+/// The operator keeps its lease in the testbed's own namespace, so that testbeds do not wait for one another. There it
+/// gets the permissions that the base manifests grant in the operator's namespace.
 async fn grant_lease(client: &Client, ns: &str) -> Result<()> {
     let roles: Api<Role> = Api::namespaced(client.clone(), NAMESPACE);
     let here: Api<Role> = Api::namespaced(client.clone(), ns);

@@ -1,4 +1,4 @@
-//! Report about a world whose story failed.
+//! Report about a testbed whose story failed.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
 use crate::kstatus::{message, ready};
+use crate::testbed::Testbed;
 use crate::verdict::{node_of, serves};
-use crate::world::World;
 
 /// The complaint, followed by actions, pods, events, writes and the end of the operator's log.
-pub async fn report_all(world: &World, name: &str, complaint: &str) -> String {
-    let mut text = format!("\n=== {name} (namespace {}): {complaint}\n", world.ns);
-    let seen = world.eye.now();
+pub async fn report_all(testbed: &Testbed, name: &str, complaint: &str) -> String {
+    let mut text = format!("\n=== {name} (namespace {}): {complaint}\n", testbed.ns);
+    let seen = testbed.eye.now();
     for action in seen.actions.values() {
         let words = (ready(action), message(action));
         let _ = writeln!(text, "--- action {} {words:?} finalizers {:?}", action.name_any(), action.finalizers());
@@ -34,7 +34,7 @@ pub async fn report_all(world: &World, name: &str, complaint: &str) -> String {
         let _ = writeln!(text, "{}", line_of(pod));
     }
     text.push_str("--- events\n");
-    for event in Api::<Event>::namespaced(world.client.clone(), &world.ns)
+    for event in Api::<Event>::namespaced(testbed.client.clone(), &testbed.ns)
         .list(&ListParams::default())
         .await
         .into_iter()
@@ -48,10 +48,10 @@ pub async fn report_all(world: &World, name: &str, complaint: &str) -> String {
         }
     }
     text.push_str("--- writes of the operator\n");
-    for write in world.proxy.writes() {
+    for write in testbed.proxy.writes() {
         let _ = writeln!(text, "{write}");
     }
-    let operator = world.operator.lock().await;
+    let operator = testbed.operator.lock().await;
     let _ = writeln!(text, "--- log of the operator\n{}", operator.log_tail(60));
     text
 }
