@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::identity::Uid;
 use crate::scalars::{DurationText, Number};
 
 /// Parts of the policy that other loops may change, with bounds.
@@ -53,7 +54,7 @@ pub struct Tuning {
     /// Name of the loop that made the change.
     pub by: String,
     /// uid of that loop's Execution.
-    pub uid: String,
+    pub uid: Uid,
     /// Number of that loop's decision.
     pub seq: i64,
     /// When the change was made.

@@ -23,7 +23,7 @@ use crate::world::NodesWorld;
 use ganglion_api::marks;
 use ganglion_api::node_config::template::{LeftOut, NodeConfigTemplate, NodePreview};
 use ganglion_api::node_config::{NodeConfig, NodeConfigSpec};
-use ganglion_core::facts::{Key, NodeFact, Owner, Selector};
+use ganglion_core::facts::{Key, NodeFact, Owner, Selector, Uid};
 use ganglion_core::world::World;
 
 /// Maximum number of writes per pass, so that progress can be reported in between.
@@ -67,7 +67,7 @@ pub fn observe(world: &World, template: &NodeConfigTemplate, selector: &Selector
         })
         .collect();
     let wanted: HashSet<&str> = matches.iter().map(|one| one.name.as_str()).collect();
-    let owned = world.node_configs_by(template.meta().uid.as_deref().unwrap_or_default());
+    let owned = world.node_configs_by(&Uid::of(template.meta()));
     let surplus = owned.filter(|config| !wanted.contains(config.name_any().as_str())).cloned().collect();
     Observed { matches, surplus }
 }
@@ -233,7 +233,7 @@ fn consider(plan: &mut TemplatePlan, template: &NodeConfigTemplate, one: &Match,
         return;
     };
     match Owner::controller_of(config.meta()) {
-        Some(owner) if Some(&owner.uid) == template.meta().uid.as_ref() => {}
+        Some(owner) if owner.uid == Uid::of(template.meta()) => {}
         // The garbage collector deletes it.
         Some(owner) if owner.kind == NodeConfigTemplate::kind(&()) && owner.name == template.name_any() => return,
         Some(_) | None => {
