@@ -12,6 +12,7 @@ use super::closed_loop::reasons::LoopReason;
 use super::closed_loop::{LoopMode, Trace};
 use super::monitoring::Tag;
 use super::scalars::Number;
+use crate::identity::Uid;
 
 mod act;
 mod entry;
@@ -162,7 +163,7 @@ pub struct Chosen {
     /// When the decision was made.
     pub at: MicroTime,
     /// uid of the Execution that carries out the decision. A re-created Execution ignores it.
-    pub executor: String,
+    pub executor: Uid,
     /// The mode of the loop at the decision: Auto, DryRun or Approve.
     pub mode: LoopMode,
     /// The value was unknown: the action must not lower capacity.

@@ -10,6 +10,7 @@ use super::closed_loop::action::Rung;
 use super::closed_loop::reasons::LoopReason;
 use super::monitoring::Tag;
 use super::scalars::Number;
+use crate::identity::Uid;
 
 /// Maximum number of pods that one decision resizes.
 pub const CLAIMED_PODS: usize = 100;
@@ -172,7 +173,7 @@ pub struct Claim {
     pub was: Option<Quantities>,
     /// uid of the target at the time of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
+    pub uid: Option<Uid>,
     /// Generation of the target at the time of the claim. A different generation means that the target has changed
     /// since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -191,7 +192,7 @@ pub struct ClaimedPod {
     /// Name of the pod.
     pub name: String,
     /// uid of the pod.
-    pub uid: String,
+    pub uid: Uid,
     /// Generation of the pod. A different generation means that the pod has changed since then.
     pub generation: i64,
 }

@@ -8,6 +8,7 @@ mod crd;
 pub mod decision;
 pub mod execution;
 pub mod foreign;
+pub mod identity;
 pub mod marks;
 pub mod monitoring;
 pub mod node_config;

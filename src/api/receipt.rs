@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
+use super::identity::Uid;
 use super::scalars::TIME_PATTERN;
 
 /// Proof that a WorkloadAction was started. It has no owner, so it is not deleted with the action: if the action is
@@ -33,7 +34,7 @@ pub struct WorkloadActionReceiptSpec {
     /// uid of the action that ran. An action with this uid continues; an action with another uid ends as
     /// AlreadyExecuted.
     #[schemars(length(max = 64))]
-    pub action_uid: String,
+    pub action_uid: Uid,
     /// Hash of the immutable part of the action's spec (SHA-256, first 40 bits, hex); it is also the suffix of the
     /// receipt's name.
     #[schemars(length(max = 64))]

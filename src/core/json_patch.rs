@@ -8,6 +8,8 @@ use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use ganglion_api::identity::Uid;
+
 /// A JSON Patch of one object. A path is the list of its parts, which are escaped here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
@@ -15,21 +17,21 @@ pub struct JsonPatch(Vec<PatchOperation>);
 
 impl JsonPatch {
     /// A patch that fails if the object has another uid.
-    pub fn of(uid: &str) -> Self {
+    pub fn of(uid: &Uid) -> Self {
         let mut patch = Self(Vec::new());
-        patch.test(&["metadata", "uid"], uid);
+        patch.test(&["metadata", "uid"], uid.as_str());
         patch
     }
 
     /// A patch that fails if the object has another uid or has been changed in any way since this resourceVersion.
-    pub fn at_version(uid: &str, resource_version: &str) -> Self {
+    pub fn at_version(uid: &Uid, resource_version: &str) -> Self {
         let mut patch = Self::of(uid);
         patch.test(&["metadata", "resourceVersion"], resource_version);
         patch
     }
 
     /// A patch that fails if the object has another uid or another spec than that of this generation.
-    pub fn at_generation(uid: &str, generation: i64) -> Self {
+    pub fn at_generation(uid: &Uid, generation: i64) -> Self {
         let mut patch = Self::of(uid);
         patch.test(&["metadata", "generation"], generation);
         patch
@@ -88,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_patch_has_its_preconditions_first_and_escaped_paths() {
-        let mut patch = JsonPatch::at_version("u", "7");
+        let mut patch = JsonPatch::at_version(&"u".into(), "7");
         patch.test(&["metadata", "annotations", "a~b/c"], Value::Null);
         patch.add_entry(&["metadata", "labels"], false, "a/b", "c");
         patch.add_entry(&["data"], true, "a/b", "c");

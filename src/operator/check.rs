@@ -6,7 +6,7 @@ mod cluster;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kube::{Client, Config, ResourceExt};
+use kube::{Client, Config};
 use serde_json::Value;
 
 use super::{Error, outbound, read};
@@ -16,7 +16,7 @@ use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::metric::Source;
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Key, Uid};
 use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_core::world::Origin;
 use ganglion_loops::closed_loop::{Assessed, Neighbours};
@@ -139,7 +139,7 @@ impl<'a> LoopCheck<'a> {
 
     /// Tries each rung. Returns the change that each would make, by metric, side and place.
     async fn rungs(&self, parent: &ClosedLoop, report: &mut CheckReport) -> BTreeMap<String, String> {
-        let question = PreflightQuestion::new(&parent.uid().unwrap_or_default(), &parent.spec);
+        let question = PreflightQuestion::new(Uid::of(&parent.metadata), &parent.spec);
         let actor = Actor::new(&self.targets, &self.key, &question.target, question.account.as_deref());
         let mut actor = actor.after(Refusals::believed(self.ctx.now()));
         let mut trials = Trials::new(&self.targets, &self.sources.outbound, &mut actor);

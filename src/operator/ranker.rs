@@ -127,7 +127,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn identity(namespace: &str, name: &str) -> Identity {
-        Identity { key: Key::new(namespace, name), uid: name.to_owned(), version: "1".to_owned() }
+        Identity { key: Key::new(namespace, name), uid: name.into(), version: "1".to_owned() }
     }
 
     /// Three nodes with 8 cores, half of them used: power consumption rises least on a, which is rejected, and most on

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::context::Context;
 use crate::error::Error;
 use crate::writer::Kube;
+use ganglion_core::facts::Uid;
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::Fact;
 
@@ -80,7 +81,7 @@ impl ChildWriter {
     where
         K: Resource + HasSpec<Spec: Serialize>,
     {
-        let unchanged = JsonPatch::of(stored.meta().uid.as_deref().unwrap_or_default());
+        let unchanged = JsonPatch::of(&Uid::of(stored.meta()));
         let mut patch = unchanged.clone();
         if stored.labels().is_empty() && !desired.labels().is_empty() {
             patch.add(&["metadata", "labels"], json!(desired.labels()));

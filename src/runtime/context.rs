@@ -88,7 +88,8 @@ impl Context {
     /// Reads an object of this name into the store, since the watch may lag.
     pub async fn refresh<K: Kube + Fact>(&self, id: &Identity) -> Result<(), Error> {
         // Read before the request, so that an object created during the request is not removed by mistake.
-        let known = self.store.read(|world| world.table::<K>().get(&id.key).map(|known| known.unique_id().to_owned()));
+        let known =
+            self.store.read(|world| world.table::<K>().get(&id.key).map(|known| known.unique_id().into_owned()));
         match self.writer.get::<K>(&id.key).await? {
             Some(found) => self.store.apply(found, Origin::Own),
             None => {

@@ -174,7 +174,7 @@ pub fn reference<K: Resource<DynamicType = ()>>(object: &Identity) -> ObjectRefe
         // Events of cluster-scoped objects are in the namespace `default`.
         namespace: Some(object.key.namespace.clone()).filter(|namespace| !namespace.is_empty()),
         name: Some(object.key.name.clone()),
-        uid: Some(object.uid.clone()),
+        uid: Some(object.uid.to_string()),
         ..ObjectReference::default()
     }
 }

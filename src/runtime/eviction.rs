@@ -68,7 +68,7 @@ fn eviction(pod: &Identity) -> Eviction {
             ..ObjectMeta::default()
         },
         delete_options: Some(DeleteOptions {
-            preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: None }),
+            preconditions: Some(Preconditions { uid: Some(pod.uid.to_string()), resource_version: None }),
             ..DeleteOptions::default()
         }),
     }

@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::queue::Queue;
 use crate::run::{self, Action, ReconcileResult, Run};
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Key, Uid};
 use ganglion_core::world::Fact;
 
 /// When the frame runs the steps of an object again.
@@ -136,7 +136,7 @@ pub async fn reconcile<R: Reconciler>(controller: Arc<R>, key: Key) -> Reconcile
         return finish(ctx, reported.map(|()| Some(Next::AwaitChange)), R::PAUSE);
     }
     let uid = ctx.store.read(|world| world.table::<R::Kind>().get(&key).map(|object| object.id().uid));
-    let mut memory = memories.take(&key, uid.as_deref()).unwrap_or_default();
+    let mut memory = memories.take(&key, uid.as_ref()).unwrap_or_default();
     let result = rounds(&controller, &key, &mut memory).await;
     match (&result, uid) {
         (Ok(None), _) | (_, None) => controller.forget(&key),
@@ -185,7 +185,7 @@ fn finish(ctx: &Context, result: Result<Option<Next>, Error>, pause: Duration) -
 }
 
 /// In-memory state by object. An entry belongs to one uid: a recreated object starts without memory.
-pub struct Memories<M>(Mutex<HashMap<Key, (String, M)>>);
+pub struct Memories<M>(Mutex<HashMap<Key, (Uid, M)>>);
 
 impl<M> Default for Memories<M> {
     fn default() -> Self {
@@ -195,12 +195,12 @@ impl<M> Default for Memories<M> {
 
 impl<M> Memories<M> {
     /// Removes the memory of an object and returns it if it belongs to this uid.
-    fn take(&self, key: &Key, uid: Option<&str>) -> Option<M> {
+    fn take(&self, key: &Key, uid: Option<&Uid>) -> Option<M> {
         let (owner, memory) = self.lock().remove(key)?;
-        (Some(owner.as_str()) == uid).then_some(memory)
+        (Some(&owner) == uid).then_some(memory)
     }
 
-    fn put(&self, key: Key, uid: String, memory: M) {
+    fn put(&self, key: Key, uid: Uid, memory: M) {
         self.lock().insert(key, (uid, memory));
     }
 
@@ -215,7 +215,7 @@ impl<M> Memories<M> {
     }
 
     // A panic loses the memory of its object only, since that was taken out of the map.
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (String, M)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (Uid, M)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

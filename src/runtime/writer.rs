@@ -234,7 +234,7 @@ fn path<K: Kube>(namespace: &str) -> String {
 
 /// Delete parameters with the uid as precondition.
 pub fn only(id: &Identity) -> DeleteParams {
-    DeleteParams::default().preconditions(Preconditions { uid: Some(id.uid.clone()), resource_version: None })
+    DeleteParams::default().preconditions(Preconditions { uid: Some(id.uid.to_string()), resource_version: None })
 }
 
 /// Parameters of a forced server-side apply with this field manager.

@@ -3,14 +3,14 @@
 use super::{ActionMemory, WorkloadActionController, act, owners};
 use ganglion_actions_plan::world::ActionsWorld;
 use ganglion_core::facts::Key;
-use ganglion_core::world::World;
+use ganglion_core::world::{Fact, World};
 use ganglion_runtime::error::Error;
 
 impl WorkloadActionController {
     /// Records when this process first planned the action.
     pub(super) fn note_first_plan(&self, key: &Key) {
         let is_new = |world: &World| {
-            let uid = world.action(key)?.metadata.uid.clone()?;
+            let uid = world.action(key)?.id().uid;
             world.noticed(&uid).is_none().then_some(uid)
         };
         if let Some(uid) = self.ctx.store.read(is_new) {

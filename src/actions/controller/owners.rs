@@ -9,7 +9,7 @@ use super::act::{self, owner_reading, owner_url};
 use ganglion_actions_plan::NeededOwner;
 use ganglion_actions_plan::world::{ActionsWorld, OwnerReading};
 use ganglion_api::reasons::Reason;
-use ganglion_core::facts::{Identity, OtherKind, ReplicaSet, ReplicaSetFact};
+use ganglion_core::facts::{Identity, OtherKind, ReplicaSet, ReplicaSetFact, Uid};
 use ganglion_core::world::World;
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::context::Context;
@@ -39,7 +39,7 @@ pub async fn read(ctx: &Context, discovery: &Discovery, needed: &NeededOwner) ->
     act::read::<ReplicaSet, ReplicaSetFact>(ctx, &set).await.map(drop)
 }
 
-fn is_known(world: &World, uid: &str) -> bool {
+fn is_known(world: &World, uid: &Uid) -> bool {
     matches!(world.owner(uid), Some(OwnerReading::Known(_)))
 }
 
@@ -74,7 +74,7 @@ async fn read_object(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Re
     let proven = ctx.store.read(|world| is_known(world, &needed.uid));
     for _ in 0..MAX_READS {
         let object: DynamicObject = dynamic::get(&ctx.writer, path).await?;
-        if object.metadata.uid.as_deref() != Some(needed.uid.as_str()) {
+        if Uid::of(&object.metadata) != needed.uid {
             return Err(Error::NotFound("another object has its name".to_owned()));
         }
         let reading = owner_reading(kind.clone(), &object);

@@ -32,7 +32,8 @@ pub fn busy(ctx: &PlanContext, scope: &Scope) -> Option<String> {
 
 /// Whether a started slot uses this pod.
 pub fn is_taken(ctx: &PlanContext, pod: &PodFact) -> bool {
-    ctx.world.slots_on(pod.controller.as_ref().map_or("", |owner| owner.uid.as_str())).any(|slot| {
+    let mut slots = pod.controller.iter().flat_map(|owner| ctx.world.slots_on(&owner.uid));
+    slots.any(|slot| {
         let victim = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid));
         let replacement = slot.replacement.as_ref().is_some_and(|replacement| replacement.name == pod.id.key.name);
         (victim || replacement) && slot.step != Step::Queued
@@ -133,8 +134,8 @@ struct OfApplication {
 impl OfApplication {
     fn at_work(ctx: &PlanContext) -> Option<Self> {
         let (most, most_of_one) = ctx.application()?.limits();
-        let own = ctx.id().key;
-        let at_work = ctx.world.slots_at_work_of(application_of(ctx.action)?);
+        let (own, application) = (ctx.id().key, application_of(ctx.action)?);
+        let at_work = ctx.world.slots_at_work_of(&application);
         let (all, own) = at_work.fold((0, 0), |(all, mine), (action, _)| (all + 1, mine + usize::from(*action == own)));
         Some(Self { all, most, own, most_of_one })
     }

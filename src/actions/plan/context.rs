@@ -9,7 +9,7 @@ use ganglion_api::workload_action::{
     Disruption, MOST_REPLICAS, MoveApplication, ReplicaCount, Swap, WorkloadAction, WorkloadActionSpec,
     WorkloadActionStatus,
 };
-use ganglion_core::facts::{Identity, Key};
+use ganglion_core::facts::{Identity, Key, Uid};
 use ganglion_core::world::World;
 
 use super::Limits;
@@ -159,8 +159,8 @@ pub fn is_suspended(world: &World, action: &WorkloadAction) -> bool {
 /// Whether the application that the action is a move of exists and does not parse. It may be in use, so nothing is
 /// done.
 fn is_hidden(world: &World, part: &WorkloadAction) -> bool {
-    let uid = application_of(part);
-    world.table::<WorkloadAction>().unreadable().values().any(|known| known.metadata.uid.as_deref() == uid)
+    let Some(uid) = application_of(part) else { return false };
+    world.table::<WorkloadAction>().unreadable().values().any(|known| known.id().uid == uid)
 }
 
 impl<'a> PlanContext<'a> {
@@ -193,8 +193,7 @@ impl<'a> PlanContext<'a> {
     /// When this process first noticed the action, by its own clock: the watch may have delivered the action late, and
     /// the clocks of two machines differ. If the action was not noticed, as in a preview, the creation time.
     pub fn known_since(&self) -> Timestamp {
-        let uid = self.action.metadata.uid.as_deref().unwrap_or_default();
-        self.world.noticed(uid).unwrap_or_else(|| self.created())
+        self.world.noticed(&Uid::of(&self.action.metadata)).unwrap_or_else(|| self.created())
     }
 
     pub fn deleting(&self) -> bool {

@@ -12,7 +12,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use ganglion_api::workload_action::status::SetRef;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
-use ganglion_core::facts::{Identity, Key, OtherKind};
+use ganglion_core::facts::{Identity, Key, OtherKind, Uid};
 use ganglion_core::json_patch::JsonPatch;
 
 /// The next step for an action.
@@ -310,7 +310,7 @@ impl PodChange {
     }
 }
 
-fn mark(uid: &str, slot: &str, rests_on: &Claimable) -> JsonPatch {
+fn mark(uid: &Uid, slot: &str, rests_on: &Claimable) -> JsonPatch {
     const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
     let marks = [(marks::SLOT, slot), (marks::ROLE, marks::ROLE_SURPLUS), (marks::DELETION_COST, marks::LOWEST_COST)];
     let mut patch = JsonPatch::of(uid);

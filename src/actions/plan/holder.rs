@@ -8,7 +8,7 @@ use crate::world::{ActionsWorld, OwnerReading};
 use ganglion_api::reasons::Reason;
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{DeploymentFact, Key, Owner, OwnerFact, ReplicaSetFact, StatefulSetFact, group};
+use ganglion_core::facts::{DeploymentFact, Key, Owner, OwnerFact, ReplicaSetFact, StatefulSetFact, Uid, group};
 use ganglion_core::world::World;
 
 use super::context::Work;
@@ -94,7 +94,7 @@ impl<'a> Scope<'a> {
 pub struct NeededOwner {
     pub namespace: String,
     pub workload: WorkloadRef,
-    pub uid: String,
+    pub uid: Uid,
     /// Its ReplicaSet, which is read after it.
     pub set: Key,
     /// Whether slots have started. The object is then read before each plan.

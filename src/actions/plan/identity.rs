@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::origin;
 use ganglion_api::workload_action::{MOST_REPLICAS, RunPolicy, WorkloadAction};
 use ganglion_core::digest::digest;
-use ganglion_core::facts::Identity;
+use ganglion_core::facts::{Identity, Uid};
 
 /// Spec members that may change while the action runs. They do not belong to its identity.
 const MUTABLE: [&str; 4] = ["suspend", "abort", "timeouts", "ttlSecondsAfterFinished"];
@@ -45,13 +45,13 @@ pub fn receipt_name(action: &WorkloadAction) -> String {
 }
 
 /// Id of a slot: a hash of the action's uid and the slot's index. 16 hex digits.
-pub fn slot_id(action_uid: &str, index: i32) -> String {
-    digest(&[action_uid, &index.to_string()], 16)
+pub fn slot_id(action: &Uid, index: i32) -> String {
+    digest(&[action.as_str(), &index.to_string()], 16)
 }
 
 /// Ids of all slots that an action may have: one for each replica, at most [`MOST_REPLICAS`].
-pub fn slot_ids(action_uid: &str) -> impl Iterator<Item = String> {
-    (0..MOST_REPLICAS).map(move |index| slot_id(action_uid, index))
+pub fn slot_ids(action: &Uid) -> impl Iterator<Item = String> {
+    (0..MOST_REPLICAS).map(move |index| slot_id(action, index))
 }
 
 /// Name of a slot's new pod in one attempt. It has the style of the ReplicaSet's own names and is deterministic, so

@@ -11,7 +11,7 @@ use super::identity::slot_ids;
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{DeploymentFact, Identity, Key, Ledger, PodFact, ReplicaSetFact, StatefulSetFact};
+use ganglion_core::facts::{DeploymentFact, Identity, Key, Ledger, PodFact, ReplicaSetFact, StatefulSetFact, Uid};
 use ganglion_core::world::World;
 
 /// Minimum time for which an object must be without its action before it counts as a leftover. It covers an action that
@@ -20,7 +20,7 @@ pub const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Time at which each object (by uid and slot) was first seen without its action.
 #[derive(Clone, Debug, Default)]
-pub struct Leftovers(HashMap<(String, String), Timestamp>);
+pub struct Leftovers(HashMap<(Uid, String), Timestamp>);
 
 impl Leftovers {
     /// The effects that are due now, sorted by name, and the time of the next sweep if any object is still within
@@ -193,7 +193,7 @@ mod tests {
             pod.marks.slot = Some(slot);
             pod
         };
-        let ids: Vec<String> = slot_ids("odd").collect();
+        let ids: Vec<String> = slot_ids(&"odd".into()).collect();
         let mut world = world(vec![marked("first", ids[0].clone()), marked("last", ids[99].clone())]);
         world.apply(marked("other", "slot".into()), Origin::Watch);
         let metadata = ObjectMeta {

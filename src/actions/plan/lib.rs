@@ -58,7 +58,7 @@ use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use ganglion_api::workload_action::status::{LIST_LIMIT, Plan, Slot, Step};
 use ganglion_api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
 use ganglion_core::conditions::Health;
-use ganglion_core::facts::{Key, ReceiptFact};
+use ganglion_core::facts::{Key, ReceiptFact, Uid};
 use ganglion_core::namespaces::Namespaces;
 use ganglion_core::world::World;
 pub use holder::{NeededOwner, needed_owner};
@@ -236,10 +236,10 @@ fn at_work(ctx: &PlanContext) -> NextStep {
 /// Returns the first effect together with the effects of slots on other ReplicaSets. On one ReplicaSet, an effect
 /// changes the facts that the next effect depends on.
 fn together(effects: Vec<(&Slot, Effect)>) -> NextStep {
-    let mut sets: Vec<&str> = Vec::new();
+    let mut sets: Vec<&Uid> = Vec::new();
     let mut all: Vec<Effect> = Vec::new();
     for (slot, effect) in effects {
-        if !sets.contains(&slot.replica_set.uid.as_str()) {
+        if !sets.contains(&&slot.replica_set.uid) {
             sets.push(&slot.replica_set.uid);
             all.push(effect);
         }

@@ -8,7 +8,9 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::status::Slot;
 use ganglion_core::expression::{Concern, ExpressionError};
-use ganglion_core::facts::{DeploymentFact, Key, Ledger, Owner, PodFact, ReplicaSetFact, ScaleFact, StatefulSetFact};
+use ganglion_core::facts::{
+    DeploymentFact, Key, Ledger, Owner, PodFact, ReplicaSetFact, ScaleFact, StatefulSetFact, Uid,
+};
 use ganglion_core::world::World;
 
 use super::effect::{Scalable, ScalableKind};
@@ -207,7 +209,7 @@ impl<'a> Scope<'a> {
     }
 
     /// uid of the workload.
-    pub fn object_uid(&self) -> &'a str {
+    pub fn object_uid(&self) -> &'a Uid {
         match self.holder {
             Holder::Deployment(deployment) => &deployment.id.uid,
             Holder::Set => &self.set.id.uid,

@@ -12,7 +12,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::refs::PodRef;
 use ganglion_api::workload_action::status::{Plan, Slot, Step};
 use ganglion_api::workload_action::{Mode, Swap, SwapSide};
-use ganglion_core::facts::{NodeFact, PodFact};
+use ganglion_core::facts::{NodeFact, PodFact, Uid};
 
 use super::QUEUE_PACE;
 use super::admission;
@@ -242,7 +242,7 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sta
         }
     }
     plan.nodes_total = i64::try_from(plan.nodes.len()).unwrap_or(0);
-    let sets: Vec<&str> = pairs.iter().map(|pair| pair.side.scope.set.id.uid.as_str()).collect();
+    let sets: Vec<&Uid> = pairs.iter().map(|pair| &pair.side.scope.set.id.uid).collect();
     let may_begin = fits || is_committed(ctx) || (ctx.may_disrupt() && is_apart(&sets));
     let Some(message) = full.filter(|_| !may_begin) else { return Ok(()) };
     let advice = if ctx.may_disrupt() {
@@ -367,7 +367,7 @@ fn has_room(ctx: &PlanContext, slot: &Slot) -> bool {
 
 /// Whether the first replica's ReplicaSet owns none of the others. Otherwise they would wait for one another: no pod
 /// leaves a set in which a new pod waits for room.
-fn is_apart(sets: &[&str]) -> bool {
+fn is_apart(sets: &[&Uid]) -> bool {
     sets.split_first().is_some_and(|(first, others)| !others.contains(first))
 }
 
@@ -376,7 +376,7 @@ fn goes_first(view: &View) -> bool {
     let ctx = view.ctx;
     let waits = |slot: &Slot| !slot.step.is_end() && View::new(ctx, slot).replacement.is_none() && !has_room(ctx, slot);
     let slots = &ctx.status.slots;
-    let sets: Vec<&str> = slots.iter().map(|slot| slot.replica_set.uid.as_str()).collect();
+    let sets: Vec<&Uid> = slots.iter().map(|slot| &slot.replica_set.uid).collect();
     ctx.may_disrupt()
         && view.slot.index == 0
         && slots.iter().all(waits)

@@ -8,6 +8,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::identity::Uid;
 use crate::scalars::{DurationText, Number};
 
 /// Selects one action in each iteration, and limits how often the loop acts.
@@ -186,7 +187,7 @@ pub struct Tuning {
     /// Name of the loop that made the change.
     pub by: String,
     /// uid of that loop's Execution.
-    pub uid: String,
+    pub uid: Uid,
     /// Number of that loop's decision.
     pub seq: i64,
     /// When the change was made.

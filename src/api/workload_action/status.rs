@@ -5,6 +5,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::identity::Uid;
 use crate::reasons;
 use crate::refs::WorkloadRef;
 
@@ -224,7 +225,7 @@ pub struct SetRef {
     /// Name of the ReplicaSet or StatefulSet.
     pub name: String,
     /// uid of the ReplicaSet or StatefulSet.
-    pub uid: String,
+    pub uid: Uid,
 }
 
 /// A pod and its node.
@@ -235,7 +236,7 @@ pub struct PodOnNode {
     pub name: String,
     /// uid of the pod; unset before the pod exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
+    pub uid: Option<Uid>,
     /// The node on which the pod runs or will run.
     pub node: String,
 }

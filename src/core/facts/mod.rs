@@ -22,6 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledObjectFact, VpaFact};
 pub use claim::ClaimFact;
+pub use ganglion_api::identity::Uid;
 pub use ledger::Ledger;
 pub use node::{CONGESTION, CONGESTION_SAMPLED_AT, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES};
 pub use owner::{OtherKind, OwnerFact, group};
@@ -59,7 +60,7 @@ impl std::fmt::Display for Key {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     pub key: Key,
-    pub uid: String,
+    pub uid: Uid,
     /// The resourceVersion as text, for preconditions.
     pub version: String,
 }
@@ -86,7 +87,7 @@ impl From<&ObjectMeta> for Identity {
     fn from(meta: &ObjectMeta) -> Self {
         Self {
             key: Key::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default()),
-            uid: meta.uid.clone().unwrap_or_default(),
+            uid: Uid::of(meta),
             version: meta.resource_version.clone().unwrap_or_default(),
         }
     }

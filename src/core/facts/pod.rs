@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::requests::{Requests, cores, requests};
 use super::stateful_set::{is_gated, pinned_to};
-use super::{Identity, Owner, PodRun, pod_type};
+use super::{Identity, Owner, PodRun, Uid, pod_type};
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 
@@ -107,8 +107,8 @@ impl PodFact {
     }
 
     /// Whether the ReplicaSet with this uid controls the pod.
-    pub fn is_of(&self, set_uid: &str) -> bool {
-        self.controller.as_ref().is_some_and(|owner| owner.uid == set_uid)
+    pub fn is_of(&self, set_uid: &Uid) -> bool {
+        self.controller.as_ref().is_some_and(|owner| owner.uid == *set_uid)
     }
 
     /// Type of the pod; see [`pod_type`].

@@ -12,7 +12,7 @@ use kube::core::PartialObjectMeta;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{Identity, Selector};
+use super::{Identity, Selector, Uid};
 use ganglion_api::marks;
 use ganglion_api::receipt::WorkloadActionReceipt;
 
@@ -24,7 +24,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 pub struct Owner {
     pub kind: String,
     pub name: String,
-    pub uid: String,
+    pub uid: Uid,
 }
 
 impl Owner {
@@ -33,7 +33,7 @@ impl Owner {
         meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map(|owner| Self {
             kind: owner.kind.clone(),
             name: owner.name.clone(),
-            uid: owner.uid.clone(),
+            uid: owner.uid.as_str().into(),
         })
     }
 
@@ -272,7 +272,7 @@ impl From<Service> for ServiceFact {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReceiptFact {
     pub id: Identity,
-    pub action_uid: String,
+    pub action_uid: Uid,
     pub executed_at: Timestamp,
     pub outcome: Option<String>,
 }

@@ -8,7 +8,7 @@ use super::follow::{Follows, State};
 use super::keys::KeysBy;
 use super::table::Fact;
 use crate::facts::{
-    AutoscalerFact, HpaFact, Key, NodeFact, OutsidePodFact, PodFact, PodHold, ReplicaSetFact, Requests,
+    AutoscalerFact, HpaFact, Key, NodeFact, OutsidePodFact, PodFact, PodHold, ReplicaSetFact, Requests, Uid,
 };
 use ganglion_api::node_config::NodeConfig;
 
@@ -16,9 +16,9 @@ use ganglion_api::node_config::NodeConfig;
 #[derive(Default)]
 struct ClusterIndex {
     /// By the uid of their controller.
-    pods: KeysBy<String>,
+    pods: KeysBy<Uid>,
     /// By the uid of their controller.
-    sets: KeysBy<String>,
+    sets: KeysBy<Uid>,
     /// By the name of the node.
     node_configs: KeysBy<String>,
     loads: HashMap<String, NodeLoad>,
@@ -96,12 +96,12 @@ impl Follows<NodeConfig> for ClusterIndex {
     }
 }
 
-fn controller_uid(pod: &PodFact) -> Option<&str> {
-    pod.controller.as_ref().map(|owner| owner.uid.as_str())
+fn controller_uid(pod: &PodFact) -> Option<&Uid> {
+    pod.controller.as_ref().map(|owner| &owner.uid)
 }
 
-fn owner_uid(set: &ReplicaSetFact) -> Option<&str> {
-    set.controller.as_ref().map(|owner| owner.uid.as_str())
+fn owner_uid(set: &ReplicaSetFact) -> Option<&Uid> {
+    set.controller.as_ref().map(|owner| &owner.uid)
 }
 
 fn node_of(config: &NodeConfig) -> &str {
@@ -122,13 +122,13 @@ impl World {
     }
 
     /// The pods that the object with this uid controls, by name, including finished and terminating ones.
-    pub fn pods_of(&self, controller_uid: &str) -> impl Iterator<Item = &PodFact> {
-        self.state::<ClusterIndex>().pods.of(controller_uid).filter_map(|key| self.pod(key))
+    pub fn pods_of(&self, controller: &Uid) -> impl Iterator<Item = &PodFact> + use<'_> {
+        self.state::<ClusterIndex>().pods.of(controller).filter_map(|key| self.pod(key))
     }
 
     /// The ReplicaSets that the object with this uid controls, by name.
-    pub fn sets_of(&self, owner_uid: &str) -> impl Iterator<Item = &ReplicaSetFact> {
-        self.state::<ClusterIndex>().sets.of(owner_uid).filter_map(|key| self.get(key))
+    pub fn sets_of(&self, owner: &Uid) -> impl Iterator<Item = &ReplicaSetFact> + use<'_> {
+        self.state::<ClusterIndex>().sets.of(owner).filter_map(|key| self.get(key))
     }
 
     pub fn node(&self, name: &str) -> Option<&NodeFact> {

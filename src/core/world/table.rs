@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::World;
 use super::unreadable::Unreadable;
-use crate::facts::{Identity, Key, order};
+use crate::facts::{Identity, Key, Uid, order};
 
 /// Source of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +27,18 @@ pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
     /// Key of the object.
     fn key(&self) -> Cow<'_, Key>;
     /// uid of the object. Not `uid`, which kube uses for objects.
-    fn unique_id(&self) -> &str;
+    fn unique_id(&self) -> Cow<'_, Uid>;
     /// Version of the object; empty if it has none.
     fn version(&self) -> &str;
     /// Version of the object, mutable.
     fn version_mut(&mut self) -> &mut String;
     /// Identity and version of the object.
     fn id(&self) -> Identity {
-        Identity { key: self.key().into_owned(), uid: self.unique_id().to_owned(), version: self.version().to_owned() }
+        Identity {
+            key: self.key().into_owned(),
+            uid: self.unique_id().into_owned(),
+            version: self.version().to_owned(),
+        }
     }
     /// Drops data that is not used.
     fn slim(&mut self) {}
@@ -72,7 +76,7 @@ const REMEMBERED: usize = 2048;
 /// An object that our own requests found deleted.
 #[derive(Debug)]
 struct Gone {
-    uid: String,
+    uid: Uid,
     /// The last stored version, as a number.
     version: u64,
 }
@@ -320,7 +324,7 @@ impl<T: Fact> Table<T> {
         self.unreadable.remove(&id.key);
         if id.version.is_empty() {
             // Not needed if the watch has already reported the deletion.
-            if let Some(item) = self.items.get(&id.key).filter(|item| item.unique_id() == id.uid) {
+            if let Some(item) = self.items.get(&id.key).filter(|item| *item.unique_id() == id.uid) {
                 let version = order(item.version());
                 self.gone.insert(id.key.clone(), Gone { uid: id.uid.clone(), version });
                 bound(&mut self.gone, |gone| gone.version);
@@ -330,7 +334,7 @@ impl<T: Fact> Table<T> {
         }
         match self.items.get(&id.key) {
             // The object was deleted and recreated, and the new one is already stored from our own write.
-            Some(item) if item.unique_id() != id.uid && order(item.version()) > id.order() => Change::None,
+            Some(item) if *item.unique_id() != id.uid && order(item.version()) > id.order() => Change::None,
             Some(_) => {
                 self.unconfirmed.remove(&id.key);
                 Change::Sides(self.items.remove(&id.key), None)
@@ -353,14 +357,14 @@ pub struct Listing<F> {
     /// Versions of the objects that were cached before the request.
     known: HashMap<Key, String>,
     /// uids of the objects that our own requests had found deleted.
-    gone: HashMap<Key, String>,
+    gone: HashMap<Key, Uid>,
     pub(super) unreadable: Vec<Unreadable>,
     pub(super) facts: Vec<F>,
     listed: HashSet<Key>,
 }
 
 impl<F: Fact> Listing<F> {
-    fn new(namespace: Option<String>, known: HashMap<Key, String>, gone: HashMap<Key, String>) -> Self {
+    fn new(namespace: Option<String>, known: HashMap<Key, String>, gone: HashMap<Key, Uid>) -> Self {
         Self { namespace, known, gone, unreadable: Vec::new(), facts: Vec::new(), listed: HashSet::new() }
     }
 

@@ -10,8 +10,8 @@ use super::World;
 use super::table::{Fact, Table};
 use crate::facts::{
     BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Key, NodeFact, OutsidePodFact, PinBindingFact,
-    PinPolicyFact, PodFact, ReceiptFact, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSetFact, VolumeFact,
-    VpaFact,
+    PinPolicyFact, PodFact, ReceiptFact, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSetFact, Uid,
+    VolumeFact, VpaFact,
 };
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
@@ -45,8 +45,8 @@ macro_rules! tables {
             fn key(&self) -> Cow<'_, Key> {
                 Cow::Borrowed(&self.id.key)
             }
-            fn unique_id(&self) -> &str {
-                &self.id.uid
+            fn unique_id(&self) -> Cow<'_, Uid> {
+                Cow::Borrowed(&self.id.uid)
             }
             fn version(&self) -> &str {
                 &self.id.version
@@ -71,8 +71,8 @@ macro_rules! tables {
                 let ObjectMeta { namespace, name, .. } = &self.metadata;
                 Cow::Owned(Key::new(namespace.clone().unwrap_or_default(), name.clone().unwrap_or_default()))
             }
-            fn unique_id(&self) -> &str {
-                self.metadata.uid.as_deref().unwrap_or_default()
+            fn unique_id(&self) -> Cow<'_, Uid> {
+                Cow::Owned(Uid::of(&self.metadata))
             }
             fn version(&self) -> &str {
                 self.metadata.resource_version.as_deref().unwrap_or_default()

@@ -17,7 +17,7 @@ pub fn digest_of(chosen: &Chosen, target: &TargetRef) -> String {
     let TargetRef { api_version, kind, name } = target;
     let tuned = chosen.least_served.as_deref().unwrap_or_default();
     let (seq, side) = (chosen.seq.to_string(), chosen.side.to_string());
-    digest(&[&chosen.executor, &seq, &chosen.metric, &side, &action, tuned, api_version, kind, name], 10)
+    digest(&[chosen.executor.as_str(), &seq, &chosen.metric, &side, &action, tuned, api_version, kind, name], 10)
 }
 
 /// Whether the decision may be carried out: a proposal needs an approval of its digest.

@@ -17,7 +17,7 @@ use ganglion_api::monitoring::Monitoring;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{AutoscalerFact, HpaFact, Key, NodeFact, ScaledObjectFact, VpaFact};
+use ganglion_core::facts::{AutoscalerFact, HpaFact, Key, NodeFact, ScaledObjectFact, Uid, VpaFact};
 use ganglion_core::node_values::means;
 use ganglion_core::owners::is_owned;
 use ganglion_core::world::{Fact, Follows, Requeue, State, World, is_another};
@@ -39,7 +39,7 @@ impl Family {
 
     /// Drops children that the loop does not own, by uid.
     pub fn own(self) -> Self {
-        let uid = self.parent.metadata.uid.clone().unwrap_or_default();
+        let uid = Uid::of(&self.parent.metadata);
         let ours = |owners: Option<&Vec<OwnerReference>>| is_owned(owners, &uid);
         Self {
             monitoring: self.monitoring.filter(|object| ours(object.metadata.owner_references.as_ref())),

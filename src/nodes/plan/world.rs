@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use kube::Resource;
 
 use ganglion_api::node_config::{NodeConfig, NodeConfigTemplate};
-use ganglion_core::facts::{Key, NodeFact, Owner, Selector};
+use ganglion_core::facts::{Key, NodeFact, Owner, Selector, Uid};
 use ganglion_core::world::{Fact, Follows, KeysBy, Requeue, State, World, is_another};
 
 /// Version of the inputs from which the NodeConfigs of a template are made. It changes when a node is added or removed
@@ -28,20 +28,20 @@ pub struct Edition {
 /// Queries of the controllers of NodeConfigs and templates.
 pub trait NodesWorld {
     /// The NodeConfigs that the template with this uid controls, by key.
-    fn node_configs_by(&self, template_uid: &str) -> impl Iterator<Item = &Arc<NodeConfig>>;
+    fn node_configs_by<'a>(&'a self, template: &Uid) -> impl Iterator<Item = &'a Arc<NodeConfig>> + use<'a, Self>;
 
     /// The current version of the inputs of the NodeConfigs of the template with this uid.
-    fn edition(&self, template_uid: &str) -> Edition;
+    fn edition(&self, template: &Uid) -> Edition;
 }
 
 impl NodesWorld for World {
-    fn node_configs_by(&self, template_uid: &str) -> impl Iterator<Item = &Arc<NodeConfig>> {
-        self.state::<NodeIndex>().of_template.of(template_uid).filter_map(|key| self.table().get(key))
+    fn node_configs_by<'a>(&'a self, template: &Uid) -> impl Iterator<Item = &'a Arc<NodeConfig>> + use<'a> {
+        self.state::<NodeIndex>().of_template.of(template).filter_map(|key| self.table().get(key))
     }
 
-    fn edition(&self, template_uid: &str) -> Edition {
+    fn edition(&self, template: &Uid) -> Edition {
         let NodeIndex { nodes, configs, names, .. } = self.state();
-        Edition { nodes: *nodes, configs: configs.get(template_uid).copied().unwrap_or(0), names: *names }
+        Edition { nodes: *nodes, configs: configs.get(template).copied().unwrap_or(0), names: *names }
     }
 }
 
@@ -49,12 +49,12 @@ impl NodesWorld for World {
 #[derive(Default)]
 struct NodeIndex {
     /// NodeConfigs, by the uid of the template.
-    of_template: KeysBy<String>,
+    of_template: KeysBy<Uid>,
     /// Incremented with each change, so that an edition never repeats.
     clock: u64,
     nodes: u64,
     /// By the uid of the template.
-    configs: HashMap<String, u64>,
+    configs: HashMap<Uid, u64>,
     names: u64,
 }
 
@@ -271,20 +271,20 @@ mod tests {
     #[test]
     fn a_config_requeues_its_template_and_unless_only_its_status_changed_the_others_of_its_node() {
         let mut world = world();
-        let before = world.edition("a");
+        let before = world.edition(&"a".into());
         let mut config = config("a-n1", "n1", Some("a"), 5);
         config.status.get_or_insert_default().observed_generation = Some(1);
         let requeue = world.apply(config.clone(), Origin::Watch);
         assert_eq!((names::<NodeConfigTemplate>(&requeue), names::<NodeConfig>(&requeue)), (vec!["a"], vec!["a-n1"]));
-        assert_eq!(world.edition("a"), before, "a status");
+        assert_eq!(world.edition(&"a".into()), before, "a status");
         (config.spec.suspend, config.metadata.resource_version) = (Some(true), Some("6".into()));
         let requeue = world.apply(config.clone(), Origin::Watch);
         assert_eq!(
             (names::<NodeConfigTemplate>(&requeue), names::<NodeConfig>(&requeue)),
             (vec!["a"], vec!["a-n1", "own"])
         );
-        assert_ne!(world.edition("a").configs, before.configs);
-        assert_eq!(world.edition("b").configs, 0);
+        assert_ne!(world.edition(&"a".into()).configs, before.configs);
+        assert_eq!(world.edition(&"b".into()).configs, 0);
         (config.spec.node_name, config.metadata.resource_version) = ("n2".into(), Some("7".into()));
         let requeue = world.apply(config.clone(), Origin::Watch);
         assert_eq!(names::<NodeConfig>(&requeue), ["a-n1", "own"], "the node that it leaves");
@@ -295,27 +295,27 @@ mod tests {
     #[test]
     fn a_name_that_is_free_again_requeues_the_templates_of_the_namespace() {
         let mut world = world();
-        let before = world.edition("b");
+        let before = world.edition(&"b".into());
         let gone = Identity { key: Key::new("n", "own"), uid: "own".into(), version: "8".into() };
         let requeue = world.remove::<NodeConfig>(&gone);
         assert_eq!(names::<NodeConfigTemplate>(&requeue), ["a", "b"]);
-        assert_ne!(world.edition("b").names, before.names);
+        assert_ne!(world.edition(&"b".into()).names, before.names);
         let requeue = world.apply(config("a-n1", "n1", None, 9), Origin::Watch);
         assert_eq!(names::<NodeConfigTemplate>(&requeue), ["a", "b"], "its owner was taken away");
-        assert_eq!(world.node_configs_by("a").count(), 0);
+        assert_eq!(world.node_configs_by(&"a".into()).count(), 0);
     }
 
     #[test]
     fn an_edition_does_not_come_again_when_all_configs_went_and_one_came() {
         let mut world = world();
-        let mut seen = vec![world.edition("a").configs];
+        let mut seen = vec![world.edition(&"a".into()).configs];
         for version in [10, 20, 30] {
             let gone = Identity { key: Key::new("n", "a-n1"), uid: "a-n1".into(), version: version.to_string() };
             world.remove::<NodeConfig>(&gone);
-            assert_eq!(world.edition("a").configs, 0);
+            assert_eq!(world.edition(&"a".into()).configs, 0);
             world.apply(config("a-n1", "n1", Some("a"), version + 1), Origin::Watch);
-            assert!(!seen.contains(&world.edition("a").configs));
-            seen.push(world.edition("a").configs);
+            assert!(!seen.contains(&world.edition(&"a".into()).configs));
+            seen.push(world.edition(&"a".into()).configs);
         }
         assert_eq!(world.state::<NodeIndex>().configs.len(), 1, "nothing is kept of templates without NodeConfigs");
     }

@@ -27,7 +27,7 @@ use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
     BudgetFact, ClaimFact, DeploymentFact, HpaFact, Identity, Key, NodeFact, PinBindingFact, PinPolicyFact, PodFact,
-    ReceiptFact, ReplicaSet, ReplicaSetFact, ServiceFact, StatefulSet, StatefulSetFact, VolumeFact,
+    ReceiptFact, ReplicaSet, ReplicaSetFact, ServiceFact, StatefulSet, StatefulSetFact, Uid, VolumeFact,
 };
 use ganglion_core::world::{Fact, Origin};
 use ganglion_placement::cache::PlacementCache;
@@ -231,7 +231,8 @@ impl ClusterReader<'_> {
         let policies: Vec<_> = self.store.read(all);
         let mut saved = Vec::new();
         for policy in policies {
-            saved.extend(policy.uid().zip(read::saved_values(self.client, &policy).await));
+            let values = read::saved_values(self.client, &policy).await;
+            saved.extend(values.map(|values| (Uid::of(&policy.metadata), values)));
         }
         placement.restore(saved);
         placement.learn(Timestamp::now());

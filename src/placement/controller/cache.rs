@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::learned::{Learners, restore};
 use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_core::facts::Uid;
 use ganglion_core::world::World;
 use ganglion_placement_plan::agents::AgentError;
 use ganglion_placement_plan::inventory::Inventory;
@@ -41,7 +42,7 @@ struct Inner {
 
 /// A compiled policy, and the version of the object that it was compiled from.
 struct CachedPolicy {
-    uid: Option<String>,
+    uid: Uid,
     generation: Option<i64>,
     policy: Result<Arc<CompiledPolicy>, AgentError>,
 }
@@ -128,7 +129,7 @@ impl PlacementCache {
     }
 
     /// Restores saved values, by the uid of the policy. Must be called before learning begins.
-    pub fn restore(&self, saved: impl IntoIterator<Item = (String, LearnedValues)>) {
+    pub fn restore(&self, saved: impl IntoIterator<Item = (Uid, LearnedValues)>) {
         for (uid, saved) in saved {
             self.0.inventory.write().unwrap_or_else(PoisonError::into_inner).learned.restore(&saved);
             self.0.learners.restore(uid, saved);
@@ -149,7 +150,7 @@ impl PlacementCache {
     }
 
     /// Values to save for the policy with this uid; None if it learns nothing, or has not begun to learn.
-    pub fn learned_values(&self, policy: &CompiledPolicy, uid: &str, now: Timestamp) -> Option<LearnedValues> {
+    pub fn learned_values(&self, policy: &CompiledPolicy, uid: &Uid, now: Timestamp) -> Option<LearnedValues> {
         let demand = self.inventory(|inventory| {
             policy.reads_demand().map(|scheduler| (scheduler.to_owned(), inventory.learned.demand(scheduler))).collect()
         });
@@ -167,14 +168,14 @@ impl PlacementCache {
 impl CachedPolicy {
     fn compile(object: &PlacementPolicy) -> Self {
         Self {
-            uid: object.metadata.uid.clone(),
+            uid: Uid::of(&object.metadata),
             generation: object.metadata.generation,
             policy: CompiledPolicy::compile(object).map(Arc::new),
         }
     }
 
     fn is_of(&self, object: &PlacementPolicy) -> bool {
-        (&self.uid, self.generation) == (&object.metadata.uid, object.metadata.generation)
+        self.uid == Uid::of(&object.metadata) && self.generation == object.metadata.generation
     }
 }
 

@@ -10,7 +10,7 @@ use super::learned::LearnedRewards;
 use super::pigeon::LearnedDemand;
 use super::record::{NodeRecord, SampleRules};
 use ganglion_api::placement_policy::DEFAULT_SCHEDULER;
-use ganglion_core::facts::{Key, Owner, ReplicaSetFact, Requests, SPREAD_RATE, cores, requests};
+use ganglion_core::facts::{Key, Owner, ReplicaSetFact, Requests, SPREAD_RATE, Uid, cores, requests};
 use ganglion_core::world::World;
 
 /// Key of the taint and of the label of control plane nodes.
@@ -20,7 +20,7 @@ pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlacedPod {
     pub key: Key,
-    pub uid: String,
+    pub uid: Uid,
     pub labels: BTreeMap<String, String>,
     pub requests: Requests,
     /// CPU in millicores: the request of each container, or its limit if it requests none. Read by the agent `power`.
@@ -40,7 +40,7 @@ impl From<&Pod> for PlacedPod {
         let tolerations = spec.and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
         Self {
             key: Key::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default()),
-            uid: meta.uid.clone().unwrap_or_default(),
+            uid: Uid::of(meta),
             labels: meta.labels.clone().unwrap_or_default(),
             requests: spec.map(requests).unwrap_or_default(),
             cores: spec.map(cores).unwrap_or_default(),

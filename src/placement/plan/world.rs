@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
-use ganglion_core::facts::{Key, NodeFact, OutsidePodFact, PodFact, PodHold, PodRun, Requests, RunFailure};
+use ganglion_core::facts::{Key, NodeFact, OutsidePodFact, PodFact, PodHold, PodRun, Requests, RunFailure, Uid};
 use ganglion_core::world::{Fact, Follows, Requeue, State, World};
 
 /// Maximum number of remembered nodes, each with its last change.
@@ -44,7 +44,7 @@ pub struct PodFailure {
     /// Time at which it was recorded, by the clock of [`PlacementWorld::placement_clock`].
     pub clock: u64,
     pub scheduler: String,
-    pub uid: String,
+    pub uid: Uid,
     pub pod_type: String,
     pub node: String,
     pub failures: Box<[RunFailure]>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{SwarmPoolController, namespace};
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::{Output, OutputLayout, PoolWorkloadKind, SwarmPool};
-use ganglion_core::facts::{ConfigMapFact, DeploymentFact, Key, PodFact, Selector, StatefulSetFact};
+use ganglion_core::facts::{ConfigMapFact, DeploymentFact, Key, PodFact, Selector, StatefulSetFact, Uid};
 use ganglion_core::world::World;
 use ganglion_pools_plan::PoolProblem;
 use ganglion_pools_plan::output::ObservedOutputs;
@@ -140,7 +140,7 @@ fn output_maps(world: &World, pool: &SwarmPool) -> Result<ObservedOutputs, PoolP
 
 /// Whether the pool owns the ConfigMap.
 pub fn is_own(pool: &SwarmPool, map: &ConfigMapFact) -> bool {
-    map.controller.as_ref().is_some_and(|owner| Some(&owner.uid) == pool.metadata.uid.as_ref())
+    map.controller.as_ref().is_some_and(|owner| owner.uid == Uid::of(&pool.metadata))
 }
 
 /// Problem of an output ConfigMap that the pool does not own.

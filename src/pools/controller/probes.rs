@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::SwarmPoolController;
 use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy, SwarmPool, VersionProbe};
-use ganglion_core::facts::{Key, PodFact};
+use ganglion_core::facts::{Key, PodFact, Uid};
 use ganglion_outbound::web::Call;
 use ganglion_pools_plan::handover::{WorkerReport, has_released, runs_its_list};
 use ganglion_pools_plan::step::{ObservedPool, PlannedHandover};
@@ -49,7 +49,7 @@ type ProbedList = (i64, Arc<[Arc<str>]>);
 
 /// State of the probe of one worker.
 struct ProbedWorker {
-    uid: String,
+    uid: Uid,
     ip: IpAddr,
     probe: VersionProbe,
     target: PollTarget,
@@ -152,16 +152,16 @@ impl WorkerProbes {
     }
 
     /// URL of a worker, the uid of its pod, and its list.
-    fn find(&self, key: &ProbeKey) -> Option<(String, String, ProbedList)> {
+    fn find(&self, key: &ProbeKey) -> Option<(String, Uid, ProbedList)> {
         let all = self.lock();
         let worker = all.get(&key.pool)?.get(&key.pod)?;
         Some((url(worker.ip, &worker.probe), worker.uid.clone(), worker.list.clone()))
     }
 
     /// Records the report of the pod with this uid. Returns true if it changed.
-    fn record(&self, key: &ProbeKey, uid: &str, report: WorkerReport) -> bool {
+    fn record(&self, key: &ProbeKey, uid: &Uid, report: WorkerReport) -> bool {
         let mut all = self.lock();
-        let worker = all.get_mut(&key.pool).and_then(|pool| pool.get_mut(&key.pod)).filter(|worker| worker.uid == uid);
+        let worker = all.get_mut(&key.pool).and_then(|pool| pool.get_mut(&key.pod)).filter(|worker| worker.uid == *uid);
         worker.is_some_and(|worker| worker.report.replace(report) != Some(report))
     }
 

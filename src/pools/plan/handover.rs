@@ -16,6 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::file::{JobList, ListChange, ListedJob, Published};
 use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
+use ganglion_core::facts::Uid;
 
 /// Report of a worker about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub struct WorkerReport {
 /// Observed pod of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerPod {
-    pub uid: String,
+    pub uid: Uid,
     /// true: the pod is bound to a node and has not finished.
     pub runs: bool,
     pub ready: bool,
@@ -83,7 +84,7 @@ pub struct HandoverPlan {
     /// Pods to be annotated with the version of their list.
     pub annotate: BTreeMap<String, i64>,
     /// Pods to be evicted: name and uid.
-    pub restart: Vec<(String, String)>,
+    pub restart: Vec<(String, Uid)>,
     /// Number of jobs that this plan removes from a worker and that another worker gets later.
     pub moving: usize,
     /// Number of jobs that wait because another worker has not released them.
@@ -105,7 +106,7 @@ pub fn has_released(name: &str, list: &JobList, input: &HandoverInput<'_>) -> bo
         return pod.report.is_some_and(|report| report.version >= list.version && !report.has_others);
     }
     // Without reports: a Ready pod that was created after the list was written has read it.
-    rules.refresh != RefreshPolicy::Restart || pod.ready && list.pod.as_deref() != Some(&pod.uid)
+    rules.refresh != RefreshPolicy::Restart || pod.ready && list.pod.as_ref() != Some(&pod.uid)
 }
 
 /// Returns true if the worker is Ready and runs the jobs of its current list.
@@ -116,7 +117,7 @@ pub fn runs_its_list(name: &str, list: &JobList, input: &HandoverInput<'_>) -> b
     if input.rules.reports && !by_hand {
         return pod.report.is_some_and(|report| report.version >= list.version && !report.has_others);
     }
-    by_hand || input.rules.refresh != RefreshPolicy::Restart || list.pod.as_deref() != Some(&pod.uid)
+    by_hand || input.rules.refresh != RefreshPolicy::Restart || list.pod.as_ref() != Some(&pod.uid)
 }
 
 /// Plans the next step.
@@ -321,7 +322,7 @@ fn plan_refresh(plan: &mut HandoverPlan, input: &HandoverInput<'_>) {
             let due: Vec<(&String, &JobList, &WorkerPod)> = unchanged()
                 .filter_map(|(name, list)| Some((name, list, input.pods.get(name)?)))
                 .filter(|(name, list, pod)| {
-                    let stale = pod.outdated || list.pod.as_deref() == Some(&pod.uid);
+                    let stale = pod.outdated || list.pod.as_ref() == Some(&pod.uid);
                     stale && !pod.terminating && !runs_its_list(name, list, input)
                 })
                 .collect();
@@ -332,7 +333,7 @@ fn plan_refresh(plan: &mut HandoverPlan, input: &HandoverInput<'_>) {
 
 /// Selects the pods to restart now, at most as many as may be unavailable. Workers that have to release jobs come
 /// first.
-fn restarts(mut due: Vec<(&String, &JobList, &WorkerPod)>, input: &HandoverInput<'_>) -> Vec<(String, String)> {
+fn restarts(mut due: Vec<(&String, &JobList, &WorkerPod)>, input: &HandoverInput<'_>) -> Vec<(String, Uid)> {
     let is_available = |name: &String| input.pods.get(name).is_some_and(|pod| pod.ready && !pod.terminating);
     let unavailable = input.desired.keys().filter(|name| !is_available(name)).count();
     let mut allowed = input.rules.max_unavailable.saturating_sub(unavailable);

@@ -51,7 +51,7 @@ impl Counting {
     }
 
     fn put(&self, uid: &str, version: &str) {
-        let id = Identity { key: key(), uid: uid.to_owned(), version: version.to_owned() };
+        let id = Identity { key: key(), uid: uid.into(), version: version.to_owned() };
         self.ctx.store.apply(PodFact { id, ..PodFact::default() }, Origin::Watch);
     }
 }
@@ -137,7 +137,7 @@ async fn a_memory_belongs_to_one_uid_and_ends_with_the_object() {
     controller.put("b", "2");
     let _ = reconcile(Arc::clone(&controller), key()).await;
     assert_eq!(controller.logged()[0], "act 1", "a recreated object starts without memory");
-    let id = Identity { key: key(), uid: "b".to_owned(), version: "3".to_owned() };
+    let id = Identity { key: key(), uid: "b".into(), version: "3".to_owned() };
     controller.ctx.store.remove::<PodFact>(&id);
     let _ = reconcile(Arc::clone(&controller), key()).await;
     assert_eq!(controller.logged(), ["forget"]);

@@ -26,13 +26,16 @@ pub fn check(invariants: &Invariants, api: &Api, key: &Key, deed: &Deed, changed
         }
         Deed::Detach { pod, uid, slot } => {
             let slot = open(invariants, api, key, slot, "detaches a pod")?;
-            let known = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
+            let known =
+                slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref().is_some_and(|known| *known == **uid));
             holds(known, key, &format!("detaches {pod} for slot {} whose victim it is not", slot.index))
         }
         Deed::Mark { slot } => open(invariants, api, key, slot, "marks a pod").map(|_| ()),
         Deed::Evict { pod, uid } => {
             let Some(action) = api.actions.get(key) else { return violation("NoIntent", format!("{key} is gone")) };
-            let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
+            let victim = |slot: &&Slot| {
+                slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref().is_some_and(|known| *known == **uid))
+            };
             match action.open_slots().find(victim) {
                 Some(slot) => open(invariants, api, key, &slot.id, "evicts a pod").map(|_| ()),
                 None => violation("NoIntent", format!("{key} evicts {pod}, which is no slot's victim")),
@@ -51,7 +54,9 @@ pub fn check(invariants: &Invariants, api: &Api, key: &Key, deed: &Deed, changed
 /// be taken back.
 fn lost_its_workload(api: &Api, key: &Key, uid: &String) -> bool {
     let Some(action) = api.actions.get(key) else { return false };
-    let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
+    let victim = |slot: &&Slot| {
+        slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref().is_some_and(|known| *known == **uid))
+    };
     action.open_slots().find(victim).is_some_and(|slot| {
         let name = Key::new(&key.namespace, &slot.workload.name);
         let set = Key::new(&key.namespace, &slot.replica_set.name);
@@ -79,7 +84,7 @@ fn has_receipt(invariants: &Invariants, api: &Api, action: &Action) -> bool {
     // A move of an application uses the receipt of the application.
     let uid = action.meta.controller().map_or(&action.meta.uid, |owner| &owner.uid);
     let name = invariants.terms.get(uid).map(|terms| &terms.decision);
-    name.and_then(|name| api.receipts.get(name)).is_some_and(|receipt| receipt.spec.action_uid == *uid)
+    name.and_then(|name| api.receipts.get(name)).is_some_and(|receipt| receipt.spec.action_uid == **uid)
 }
 
 fn scale(invariants: &Invariants, api: &Api, key: &Key, workload: &str, ledger: Option<&str>) -> Result<(), Violation> {

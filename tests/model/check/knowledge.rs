@@ -3,7 +3,7 @@
 
 use ganglion_actions_plan::world::ActionsWorld;
 use ganglion_api::workload_action::status::Slot;
-use ganglion_core::facts::{DeploymentFact, Key, PodFact, ReplicaSetFact};
+use ganglion_core::facts::{DeploymentFact, Key, PodFact, ReplicaSetFact, Uid};
 use ganglion_core::world::World;
 
 use super::{Violation, violation};
@@ -17,7 +17,9 @@ pub fn check(world: &World, key: &Key, deed: &Deed) -> Result<(), Violation> {
     let Some(action) = world.action(key) else {
         return violation("BlindEviction", format!("{key} evicts {pod}, but the action is not in the cache"));
     };
-    let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
+    let victim = |slot: &&Slot| {
+        slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref().is_some_and(|known| *known == **uid))
+    };
     let Some(slot) = action.status.iter().flat_map(|status| &status.slots).find(victim) else {
         return violation("BlindEviction", format!("{key} evicts {pod}, which is no slot's victim"));
     };
@@ -38,17 +40,17 @@ fn enough(world: &World, key: &Key, app: &str, without: &str) -> bool {
         Some(deployment) => deployment.scale.replicas,
         None => world.get::<ReplicaSetFact>(&Key::new(key.namespace.clone(), app)).map_or(0, |set| set.scale.replicas),
     };
-    let mut uids: Vec<String> = Vec::new();
+    let mut uids: Vec<Uid> = Vec::new();
     if let Some(deployment) = world.get::<DeploymentFact>(&Key::new(key.namespace.clone(), app)) {
         uids.extend(world.sets_of(&deployment.id.uid).map(|set| set.id.uid.clone()));
     }
     uids.extend(world.get::<ReplicaSetFact>(&Key::new(key.namespace.clone(), app)).map(|set| set.id.uid.clone()));
     let owned = uids.iter().flat_map(|uid| world.pods_of(uid));
-    let serving = owned.filter(|pod| pod.is_ready() && pod.id.uid != without).count();
+    let serving = owned.filter(|pod| pod.is_ready() && pod.id.uid != *without).count();
     let detached = world.marked_pods().filter(|pod| {
         pod.controller.is_none()
             && pod.is_ready()
-            && pod.id.uid != without
+            && pod.id.uid != *without
             && pod.labels.get(APP).is_some_and(|label| label == app)
     });
     i32::try_from(serving + detached.count()).unwrap_or(i32::MAX) >= asked

@@ -61,7 +61,7 @@ pub fn slot(invariants: &Invariants, api: &Api, action: &Action, slot: &Slot) ->
 
 fn pod<'a>(api: &'a Api, action: &Action, pod: &PodOnNode) -> Option<&'a Arc<Pod>> {
     let key = Key::new(action.meta.key.namespace.clone(), pod.name.clone());
-    api.pods.get(&key).filter(|live| pod.uid.as_ref().is_none_or(|uid| *uid == live.meta.uid))
+    api.pods.get(&key).filter(|live| pod.uid.as_ref().is_none_or(|uid| *uid == *live.meta.uid))
 }
 
 fn slot_holds(api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> {
@@ -73,7 +73,7 @@ fn slot_holds(api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> 
         let Some(live) = pod(api, action, replacement) else {
             return fail(format!("{} does not exist", replacement.name));
         };
-        if !live.is_serving() || !live.meta.is_of(&slot.replica_set.uid) {
+        if !live.is_serving() || !live.meta.is_of(slot.replica_set.uid.as_str()) {
             return fail(format!("{} does not serve for its set", replacement.name));
         }
         let to =

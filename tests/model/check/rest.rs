@@ -50,8 +50,9 @@ fn known(api: &Api, world: &World) -> Result<(), Violation> {
 /// A receipt prevents its action from ever running again, so an action that did nothing must not have one.
 fn receipts(invariants: &Invariants, api: &Api) -> Result<(), Violation> {
     // The effects of a vanished action are unknown.
-    let empty =
-        |receipt: &&Arc<Receipt>| !invariants.vanished && !invariants.effective.contains(&receipt.spec.action_uid);
+    let empty = |receipt: &&Arc<Receipt>| {
+        !invariants.vanished && !invariants.effective.contains(receipt.spec.action_uid.as_str())
+    };
     match api.receipts.values().find(empty) {
         Some(receipt) => violation("LeftBehind", format!("receipt {} of an action without effects", receipt.meta.key)),
         None => Ok(()),

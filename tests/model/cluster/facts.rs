@@ -24,14 +24,14 @@ pub fn time(seconds: i64) -> Timestamp {
 
 impl Meta {
     pub fn identity(&self) -> Identity {
-        Identity { key: self.key.clone(), uid: self.uid.clone(), version: self.version.to_string() }
+        Identity { key: self.key.clone(), uid: self.uid.as_str().into(), version: self.version.to_string() }
     }
 
     fn owner(&self) -> Option<Owner> {
         self.controller().map(|owner| Owner {
             kind: owner.kind.clone(),
             name: owner.name.clone(),
-            uid: owner.uid.clone(),
+            uid: owner.uid.as_str().into(),
         })
     }
 
@@ -204,7 +204,7 @@ fn reference(owner: &OwnerRef) -> OwnerReference {
         api_version: "ganglion.dev/v1alpha1".to_owned(),
         kind: owner.kind.clone(),
         name: owner.name.clone(),
-        uid: owner.uid.clone(),
+        uid: owner.uid.as_str().into(),
         controller: Some(owner.controller),
         ..OwnerReference::default()
     }

@@ -146,6 +146,7 @@ fn deed(api: &Api, asked: &Asked) -> Deed {
 
 fn is_granted(api: &Api, pod: &Key, uid: &str) -> bool {
     let mut slots = api.actions.values().flat_map(|action| action.open_slots());
-    let is_victim = slots.any(|slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_deref() == Some(uid)));
+    let is_victim = slots
+        .any(|slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref().is_some_and(|known| *known == *uid)));
     is_victim && api.budgets.values().any(|budget| budget.status.disrupted.contains_key(&pod.name))
 }

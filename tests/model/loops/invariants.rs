@@ -133,7 +133,7 @@ impl Invariants {
             return violation("TwoEffects", format!("decision {} has two effects, the last one to {to}", claim.seq));
         }
         let generation = old["metadata"]["generation"].as_i64();
-        if claim.generation != generation || claim.uid != Some(uid(old)) {
+        if claim.generation != generation || claim.uid != Some(uid(old).into()) {
             return violation("BlindAct", format!("claimed at {:?}, done at {generation:?}", claim.generation));
         }
         let chosen = api.get(Sort::Decision, "web").map(|object| &object["status"]["chosen"]);
@@ -257,7 +257,7 @@ impl Invariants {
         let known = self.effects.iter().skip(self.forgotten).filter(|effect| !effect.ghost);
         let dwell = policy.dwell.as_ref().map_or(0, |dwell| millis(dwell.as_str()));
         // The last effect is also known from the Execution.
-        let last = self.effects.last().filter(|last| last.executor == chosen.executor && !last.ghost);
+        let last = self.effects.last().filter(|last| chosen.executor == *last.executor && !last.ghost);
         if let Some(early) = known.clone().chain(last).find(|effect| age(effect) < dwell) {
             return violation("Dwell", format!("{} ms after decision {} instead of {dwell}", age(early), early.seq));
         }

@@ -62,7 +62,7 @@ impl<F: Fact + DeserializeOwned> Watch<F> {
             None => {
                 let uid = write.old.as_ref().and_then(|old| old["metadata"]["uid"].as_str()).unwrap_or_default();
                 let key = Key::new(NAMESPACE, &write.name);
-                store.remove::<F>(&Identity { key, uid: uid.to_owned(), version: write.version.to_string() });
+                store.remove::<F>(&Identity { key, uid: uid.into(), version: write.version.to_string() });
             }
         }
         true

@@ -172,17 +172,21 @@ fn another<'a>(key: &Key, api: &'a Api) -> Option<&'a Pod> {
 
 /// A serving pod of the slot's ReplicaSet, other than its victim and its replacement.
 fn other_victim(slot: &Slot, api: &Api) -> Option<PodOnNode> {
-    let fits = |pod: &Pod| pod.is_serving() && pod.generated && pod.meta.is_of(&slot.replica_set.uid);
+    let fits = |pod: &Pod| pod.is_serving() && pod.generated && pod.meta.is_of(slot.replica_set.uid.as_str());
     let pod = api.pods.values().find(|pod| fits(pod))?;
     let node = pod.node.clone().unwrap_or_default();
-    Some(PodOnNode { name: pod.meta.key.name.clone(), uid: Some(pod.meta.uid.clone()), node })
+    Some(PodOnNode { name: pod.meta.key.name.clone(), uid: Some(pod.meta.uid.as_str().into()), node })
 }
 
 /// Before the creation of a pod: the eviction of the pod that it replaces.
 fn evicted(asked: &Asked, action: &Key, api: &Api) -> Option<Asked> {
     let Deed::CreatePod { slot, pod } = Deed::of(asked) else { return None };
     let victim = api.actions.get(action)?.slots().find(|one| one.id == slot)?.victim.clone()?;
-    Some(Asked { kind: Kind::Pod, key: Key::new(pod.namespace, victim.name), what: What::Evict(victim.uid) })
+    Some(Asked {
+        kind: Kind::Pod,
+        key: Key::new(pod.namespace, victim.name),
+        what: What::Evict(victim.uid.map(String::from)),
+    })
 }
 
 /// Before the release of a pod of a standalone ReplicaSet: one replica fewer.

@@ -50,7 +50,8 @@ pub async fn create_part(
     };
     let name = part.metadata.name.as_deref().unwrap_or_default();
     let existing = ctx.writer.call(ctx.writer.api::<WorkloadAction>(namespace).get(name)).await?;
-    let is_ours = application_of(&existing) == Some(application.uid.as_str()) && existing.spec.move_ == part.spec.move_;
+    let is_ours =
+        application_of(&existing).as_ref() == Some(&application.uid) && existing.spec.move_ == part.spec.move_;
     let outcome = changed(ctx, existing);
     if is_ours { Ok(outcome) } else { Err(ActError::refused(RefusalKind::Taken, message)) }
 }

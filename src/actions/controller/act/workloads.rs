@@ -12,7 +12,7 @@ use ganglion_actions_plan::world::OwnerReading;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_core::facts::{
-    DeploymentFact, Identity, OtherKind, OwnerFact, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,
+    DeploymentFact, Identity, OtherKind, OwnerFact, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact, Uid,
 };
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::context::Context;
@@ -69,7 +69,7 @@ fn answered(
     answer: Result<DynamicObject, Error>,
 ) -> Result<EffectOutcome, Error> {
     match answer {
-        Ok(object) if object.metadata.uid.as_ref() == Some(&id.uid) => {
+        Ok(object) if Uid::of(&object.metadata) == id.uid => {
             let reading = owner_reading(kind.clone(), &object);
             ctx.store.write(|world| world.put_owner(&id.uid, reading, ctx.now()));
             Ok(EffectOutcome::Changed)

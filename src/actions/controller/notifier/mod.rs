@@ -20,7 +20,7 @@ use tracing::{error, info};
 use ganglion_actions_plan::effect::Effect;
 use ganglion_actions_plan::notify::{self, AttemptId, AttemptMade, AttemptResult};
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
-use ganglion_core::facts::{Identity, Key};
+use ganglion_core::facts::{Identity, Key, Uid};
 use ganglion_outbound::client::OutboundClient;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::fairness::{FairLimit, TenantCounts};
@@ -52,7 +52,7 @@ struct NotifierMemory {
 /// Attempts of one action.
 #[derive(Default)]
 struct Notified {
-    uid: String,
+    uid: Uid,
     under_way: BTreeSet<AttemptId>,
     /// Finished attempts that are not recorded yet.
     made: Vec<AttemptMade>,

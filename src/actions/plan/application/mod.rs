@@ -6,6 +6,7 @@
 //! move is created only once.
 
 use crate::world::ActionsWorld;
+use ganglion_core::facts::Uid;
 mod begin;
 mod part;
 mod progress;
@@ -44,8 +45,7 @@ impl<'a> Application<'a> {
     }
 
     fn parts(&self) -> impl Iterator<Item = ApplicationPart<'a>> + use<'a> {
-        let uid = self.action.metadata.uid.as_deref().unwrap_or_default();
-        self.world.parts_of(uid).filter_map(|part| ApplicationPart::of(part))
+        self.world.parts_of(&Uid::of(&self.action.metadata)).filter_map(|part| ApplicationPart::of(part))
     }
 
     /// The move that failed first. A move that ended because others failed is returned only if there is no other.

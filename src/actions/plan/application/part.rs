@@ -203,7 +203,7 @@ fn action(ctx: &PlanContext, name: String, change: Move) -> WorkloadAction {
             api_version: "ganglion.dev/v1alpha1".to_owned(),
             kind: "WorkloadAction".to_owned(),
             name: application.key.name,
-            uid: application.uid,
+            uid: application.uid.into(),
             controller: Some(true),
             block_owner_deletion: Some(true),
         }]),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use ganglion_api::reasons::Reason;
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::MoveApplication;
-use ganglion_core::facts::{DeploymentFact, Key, Owner, PodFact, ReplicaSetFact, StatefulSetFact};
+use ganglion_core::facts::{DeploymentFact, Key, Owner, PodFact, ReplicaSetFact, StatefulSetFact, Uid};
 
 use super::super::choose::way;
 use super::super::context::PlanContext;
@@ -28,7 +28,7 @@ pub struct Survey<'a> {
 /// One workload of the application.
 pub struct Member<'a> {
     pub workload: WorkloadRef,
-    uid: &'a str,
+    uid: &'a Uid,
     /// The replicas on the nodes that the application leaves.
     pub leaving: Vec<&'a PodFact>,
 }
@@ -51,7 +51,7 @@ impl<'a> Survey<'a> {
         };
         let selected =
             |labels: &BTreeMap<String, String>| spec.selector.iter().all(|(key, value)| labels.get(key) == Some(value));
-        let mut members: BTreeMap<&str, Member> = BTreeMap::new();
+        let mut members: BTreeMap<&Uid, Member> = BTreeMap::new();
         let (mut stay, mut held) = (Vec::new(), None);
         for pod in world.within::<PodFact>(namespace).filter(|pod| pod.is_active()) {
             let scope = scope_of(ctx, pod);

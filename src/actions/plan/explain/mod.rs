@@ -19,7 +19,7 @@ use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::status::{ApplicationProgress, Plan, PodOnNode, Slot, Step, Summary};
 use ganglion_api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
 use ganglion_core::duration;
-use ganglion_core::facts::Identity;
+use ganglion_core::facts::{Identity, Uid};
 use ganglion_core::layout::{age, clock};
 use ganglion_core::words::counted;
 
@@ -286,7 +286,7 @@ fn remarks(subject: ExplainedAction, status: &WorkloadActionStatus) -> Vec<Strin
 fn receipt(subject: ExplainedAction, status: &WorkloadActionStatus) -> Option<String> {
     if let Some(owner) =
         subject.action.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
-        && application_of(subject.action) == Some(owner.uid.as_str())
+        && application_of(subject.action).is_some_and(|application| application == *owner.uid)
     {
         return Some(format!("It is a move of the moveApplication {}: ganglion explain wa {0}", owner.name));
     }
@@ -298,7 +298,7 @@ fn receipt(subject: ExplainedAction, status: &WorkloadActionStatus) -> Option<St
     let spec = &receipt.spec;
     let when = format!("{} ({} ago)", clock(spec.executed_at.0), age(spec.executed_at.0, subject.now));
     let outcome = spec.outcome.as_ref().map(|outcome| format!("; its outcome was {outcome}")).unwrap_or_default();
-    Some(if Some(&spec.action_uid) == subject.action.metadata.uid.as_ref() {
+    Some(if spec.action_uid == Uid::of(&subject.action.metadata) {
         format!("Receipt {name} proves that it ran, from {when} on{outcome}.")
     } else {
         format!("Receipt {name} proves that another object of this name ran, from {when} on{outcome}.")

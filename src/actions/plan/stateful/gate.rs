@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::workload_action::status::Step;
-use ganglion_core::facts::{Identity, Key, PodFact};
+use ganglion_core::facts::{Identity, Key, PodFact, Uid};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::World;
 
@@ -61,7 +61,7 @@ fn is_wanted(world: &World, pod: &PodFact) -> bool {
 /// The patch that releases a pod, given as the API server sent it. If a node is given, the patch also pins the pod to
 /// it, in every term of its required node affinity, since the scheduler needs only one term to match. None if the gate
 /// is gone.
-pub fn release_patch(pod: &Value, uid: &str, node: Option<&str>) -> Option<JsonPatch> {
+pub fn release_patch(pod: &Value, uid: &Uid, node: Option<&str>) -> Option<JsonPatch> {
     let gates = pod.pointer("/spec/schedulingGates")?.as_array()?;
     let at = gates.iter().position(|gate| gate["name"] == marks::GATE)?;
     let index = at.to_string();

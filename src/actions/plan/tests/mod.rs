@@ -99,7 +99,11 @@ impl Stage {
 
     fn id(&mut self, name: &str) -> Identity {
         self.version += 1;
-        Identity { key: Key::new(NAMESPACE, name), uid: format!("uid-{name}"), version: self.version.to_string() }
+        Identity {
+            key: Key::new(NAMESPACE, name),
+            uid: format!("uid-{name}").into(),
+            version: self.version.to_string(),
+        }
     }
 
     fn put<F: Fact>(&mut self, make: impl FnOnce(Identity) -> F, name: &str) {

@@ -50,7 +50,7 @@ impl Stage {
             terminating: false,
         };
         change(&mut fact);
-        self.world.put_owner("uid-rollout", OwnerReading::Known(Box::new(fact)), self.now);
+        self.world.put_owner(&"uid-rollout".into(), OwnerReading::Known(Box::new(fact)), self.now);
     }
 }
 
@@ -203,7 +203,7 @@ fn a_ledger_of_an_action_that_has_ended_is_taken_off_the_owner() {
 fn replicas_that_cannot_be_changed_are_refused_in_the_words_of_the_reading() {
     let mut stage = stage();
     let unfit = OwnerReading::Unfit { reason: Reason::Forbidden, message: "cannot get rollouts".into() };
-    stage.world.put_owner("uid-rollout", unfit, stage.now);
+    stage.world.put_owner(&"uid-rollout".into(), unfit, stage.now);
     stage.act("bad", more());
     stage.settle("bad");
     let (ready, reason, message) = stage.ready("bad");
@@ -222,7 +222,7 @@ fn a_slot_at_work_waits_while_its_owner_cannot_be_read() {
     stage.act("go", more());
     stage.settle("go");
     let unfit = OwnerReading::Unfit { reason: Reason::Forbidden, message: "cannot get rollouts".into() };
-    stage.world.put_owner("uid-rollout", unfit, stage.now);
+    stage.world.put_owner(&"uid-rollout".into(), unfit, stage.now);
     assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }));
     assert!(stage.ready("go").2.contains("cannot get rollouts"), "{:?}", stage.ready("go"));
 }

@@ -3,7 +3,7 @@
 use super::*;
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_core::expression::ExpressionError;
-use ganglion_core::facts::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, OutsidePodFact};
+use ganglion_core::facts::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, OutsidePodFact, Uid};
 
 #[rstest]
 #[case::no_workload(json!({"move": {"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "wep"}, "to": {"nodeName": "d"}}}), Reason::WorkloadNotFound, "no Deployment wep")]
@@ -82,7 +82,7 @@ fn what_needs_the_load_of_nodes_waits_while_it_is_unknown(#[case] spec: serde_js
 fn an_action_that_was_noticed_late_waits_for_what_it_names() {
     let mut stage = Stage::new();
     stage.act("go", move_web(json!({"nodeName": "new"})));
-    let uid = stage.action("go").metadata.uid.clone().unwrap();
+    let uid = Uid::of(&stage.action("go").metadata);
     stage.now += SignedDuration::from_secs(60);
     stage.world.notice(&uid, stage.now);
     stage.world.notice(&uid, stage.now + SignedDuration::from_secs(60));

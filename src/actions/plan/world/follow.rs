@@ -4,7 +4,7 @@ use super::index::{ActionIndex, is_unfinished, working_slots};
 use super::{ActionsWorld, application_of};
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
-    BudgetFact, DeploymentFact, Key, Ledger, NodeFact, PodFact, ReplicaSetFact, StatefulSetFact,
+    BudgetFact, DeploymentFact, Key, Ledger, NodeFact, PodFact, ReplicaSetFact, StatefulSetFact, Uid,
 };
 use ganglion_core::world::{Fact, Follows, Requeue, World};
 
@@ -133,12 +133,11 @@ impl Follows<WorkloadAction> for ActionIndex {
 fn family(world: &World, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Vec<Key> {
     let Some(action) = new.or(old) else { return Vec::new() };
     let (before, after) = (ActionProgress::of(old), ActionProgress::of(new));
-    let uid = application_of(action);
     let application = if before == after { None } else { world.application_of(action).existing() };
     let makes_room = after.working < before.working || after.ended != before.ended;
-    let of_part = uid.filter(|_| makes_room);
-    let of_application = action.metadata.uid.as_deref().filter(|_| before.asked != after.asked || makes_room);
-    let moves = of_part.into_iter().chain(of_application).flat_map(|uid| world.parts_of(uid));
+    let of_part = application_of(action).filter(|_| makes_room);
+    let of_application = Some(Uid::of(&action.metadata)).filter(|_| before.asked != after.asked || makes_room);
+    let moves = of_part.into_iter().chain(of_application).flat_map(|uid| world.parts_of(&uid));
     let moves = moves.filter(|part| is_unfinished(part)).map(|part| part.key().into_owned());
     moves.chain(application.map(|application| application.key().into_owned())).collect()
 }

@@ -13,7 +13,7 @@ use super::usage::MeasuredUsage;
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
-use ganglion_core::facts::{Key, PodFact, ReplicaSetFact};
+use ganglion_core::facts::{Key, PodFact, ReplicaSetFact, Uid};
 use ganglion_core::world::{Fact, KeysBy, State};
 
 /// Number of waiting actions to requeue when one ends: enough to use all free capacity, few enough for a long queue.
@@ -34,18 +34,18 @@ pub struct ActionIndex {
     /// Unfinished actions without active slots: they wait.
     waiting: BTreeSet<Key>,
     /// Actions, by the uid of a ReplicaSet that they change.
-    pub actions_on_set: KeysBy<String>,
+    pub actions_on_set: KeysBy<Uid>,
     pub actions_to_node: KeysBy<String>,
     actions_on_workload: KeysBy<String>,
     pub action_of_slot: HashMap<String, Key>,
     /// The moves of a moveApplication, by the uid of the moveApplication.
-    pub parts_of_application: KeysBy<String>,
+    pub parts_of_application: KeysBy<Uid>,
     pub expressions: Expressions,
     /// Slots that are being written to the status of their action.
     pub reserved: HashMap<Key, Vec<Slot>>,
     turns: Turns,
     /// Time at which this process first planned each action, by uid.
-    pub noticed: HashMap<String, Timestamp>,
+    pub noticed: HashMap<Uid, Timestamp>,
     pub owners: Owners,
     pub usage: MeasuredUsage,
 }
@@ -121,9 +121,10 @@ impl ActionIndex {
         let Some(key) = new.or(old).map(|action| action.key().into_owned()) else { return };
         let (old_running, new_running) = (old.filter(|one| is_unfinished(one)), new.filter(|one| is_unfinished(one)));
         self.expressions.update(old_running, new_running);
-        self.parts_of_application.update(&key, old.and_then(application_of), new.and_then(application_of));
-        if let (Some(gone), None) = (old.and_then(|old| old.metadata.uid.as_deref()), new) {
-            self.noticed.remove(gone);
+        let (old_application, new_application) = (old.and_then(application_of), new.and_then(application_of));
+        self.parts_of_application.update(&key, old_application.as_ref(), new_application.as_ref());
+        if let (Some(gone), None) = (old, new) {
+            self.noticed.remove(&*gone.unique_id());
         }
         self.working.remove(&key);
         self.waiting.remove(&key);

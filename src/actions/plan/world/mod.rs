@@ -31,7 +31,7 @@ use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_core::expression::{Expression, ExpressionError, MeasuredView};
 use ganglion_core::facts::{
     BudgetFact, ClaimFact, DeploymentFact, Key, OutsidePodFact, PinBindingFact, PinPolicyFact, PodFact, ReplicaSetFact,
-    ServiceFact, VolumeFact, group,
+    ServiceFact, Uid, VolumeFact, group,
 };
 use ganglion_core::node_values::measured;
 use ganglion_core::world::World;
@@ -48,10 +48,10 @@ pub fn registered() -> World {
 }
 
 /// uid of the moveApplication that created the action.
-pub fn application_of(action: &WorkloadAction) -> Option<&str> {
+pub fn application_of(action: &WorkloadAction) -> Option<Uid> {
     let owners = action.metadata.owner_references.iter().flatten();
     let is_application = |owner: &&OwnerReference| owner.kind == "WorkloadAction" && owner.controller == Some(true);
-    owners.into_iter().find(is_application).map(|owner| owner.uid.as_str())
+    owners.into_iter().find(is_application).map(|owner| owner.uid.as_str().into())
 }
 
 /// The moveApplication that created an action.
@@ -79,7 +79,7 @@ pub trait ActionsWorld {
     fn running(&self) -> impl Iterator<Item = &Arc<WorkloadAction>>;
 
     /// The moves of the moveApplication with this uid, including ended ones, by key.
-    fn parts_of(&self, application_uid: &str) -> impl Iterator<Item = &Arc<WorkloadAction>>;
+    fn parts_of<'a>(&'a self, application: &Uid) -> impl Iterator<Item = &'a Arc<WorkloadAction>> + use<'a, Self>;
 
     /// The moveApplication that created this action.
     fn application_of(&self, part: &WorkloadAction) -> ParentApplication<'_>;
@@ -88,17 +88,17 @@ pub trait ActionsWorld {
     fn expression(&self, text: &str) -> Result<Expression, ExpressionError>;
 
     /// Time at which this process first planned the action with this uid, by its own clock.
-    fn noticed(&self, uid: &str) -> Option<Timestamp>;
+    fn noticed(&self, uid: &Uid) -> Option<Timestamp>;
 
     /// Records that the action with this uid is about to be planned.
-    fn notice(&mut self, uid: &str, now: Timestamp);
+    fn notice(&mut self, uid: &Uid, now: Timestamp);
 
     /// The slots at work of all actions, recorded and reserved, each with its action.
     fn slots_at_work(&self) -> impl Iterator<Item = (&Key, &Slot)>;
 
     /// The slots at work of the moves of the moveApplication with this uid, recorded and reserved, each with its
     /// action.
-    fn slots_at_work_of<'a>(&'a self, application_uid: &'a str) -> impl Iterator<Item = (&'a Key, &'a Slot)>;
+    fn slots_at_work_of<'a>(&'a self, application: &'a Uid) -> impl Iterator<Item = (&'a Key, &'a Slot)>;
 
     /// The open slots of this workload in all of its ReplicaSets, each with its action.
     fn slots_of_workload<'a>(
@@ -108,7 +108,7 @@ pub trait ActionsWorld {
     ) -> impl Iterator<Item = (&'a Key, &'a Slot)>;
 
     /// The open slots of the ReplicaSet with this uid, recorded and reserved.
-    fn slots_on(&self, set_uid: &str) -> impl Iterator<Item = &Slot>;
+    fn slots_on(&self, set: &Uid) -> impl Iterator<Item = &Slot>;
 
     /// The open slots whose replacement has this target node, recorded and reserved, each with its action.
     fn slots_to<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a Key, &'a Slot)>;
@@ -166,16 +166,16 @@ pub trait ActionsWorld {
     fn broken_off(&self) -> Option<Timestamp>;
 
     /// The last reading of the object with this uid.
-    fn owner(&self, uid: &str) -> Option<&OwnerReading>;
+    fn owner(&self, uid: &Uid) -> Option<&OwnerReading>;
 
     /// Time of the last reading.
-    fn owner_read_at(&self, uid: &str) -> Option<Timestamp>;
+    fn owner_read_at(&self, uid: &Uid) -> Option<Timestamp>;
 
     /// Stores a reading, or the answer to a write, unless the stored version is newer.
-    fn put_owner(&mut self, uid: &str, reading: OwnerReading, now: Timestamp);
+    fn put_owner(&mut self, uid: &Uid, reading: OwnerReading, now: Timestamp);
 
     /// Removes an object that a request found deleted.
-    fn drop_owner(&mut self, uid: &str);
+    fn drop_owner(&mut self, uid: &Uid);
 
     /// Stores the usage of all nodes.
     fn put_usage(&mut self, nodes: HashMap<String, NodeUse>, now: Timestamp);
@@ -205,24 +205,24 @@ impl ActionsWorld for World {
         index(self).running().filter_map(|key| self.action(key))
     }
 
-    fn parts_of(&self, application_uid: &str) -> impl Iterator<Item = &Arc<WorkloadAction>> {
-        index(self).parts_of_application.of(application_uid).filter_map(|key| self.action(key))
+    fn parts_of<'a>(&'a self, application: &Uid) -> impl Iterator<Item = &'a Arc<WorkloadAction>> + use<'a> {
+        index(self).parts_of_application.of(application).filter_map(|key| self.action(key))
     }
 
     fn application_of(&self, part: &WorkloadAction) -> ParentApplication<'_> {
         let Some(uid) = application_of(part) else { return ParentApplication::None };
-        application(self, part, uid).map_or(ParentApplication::Deleted, ParentApplication::Existing)
+        application(self, part, &uid).map_or(ParentApplication::Deleted, ParentApplication::Existing)
     }
 
     fn expression(&self, text: &str) -> Result<Expression, ExpressionError> {
         index(self).expressions.get(text)
     }
 
-    fn noticed(&self, uid: &str) -> Option<Timestamp> {
+    fn noticed(&self, uid: &Uid) -> Option<Timestamp> {
         index(self).noticed.get(uid).copied()
     }
 
-    fn notice(&mut self, uid: &str, now: Timestamp) {
+    fn notice(&mut self, uid: &Uid, now: Timestamp) {
         if let Some(index) = index_mut(self) {
             index.noticed.entry(uid.to_owned()).or_insert(now);
         }
@@ -232,11 +232,12 @@ impl ActionsWorld for World {
         slots_among(self, index(self).working.iter()).filter(|(_, slot)| slot.step != Step::Queued)
     }
 
-    fn slots_at_work_of<'a>(&'a self, application_uid: &'a str) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
+    fn slots_at_work_of<'a>(&'a self, application: &'a Uid) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
         let index = index(self);
-        let is_of_it =
-            move |key: &&Key| self.action(key).is_some_and(|action| application_of(action) == Some(application_uid));
-        let recorded = index.parts_of_application.of(application_uid).filter(|key| !self.is_reserved(key));
+        let is_of_it = move |key: &&Key| {
+            self.action(key).is_some_and(|action| application_of(action).as_ref() == Some(application))
+        };
+        let recorded = index.parts_of_application.of(application).filter(|key| !self.is_reserved(key));
         let keys = recorded.chain(index.reserved.keys().filter(is_of_it));
         let slots = keys.filter_map(|key| Some((key, self.action(key)?)));
         let slots = slots.flat_map(|(key, action)| index.slots_of(key, action).map(move |slot| (key, slot)));
@@ -253,9 +254,9 @@ impl ActionsWorld for World {
             .filter(move |(key, slot)| is_of_it(key, slot))
     }
 
-    fn slots_on(&self, set_uid: &str) -> impl Iterator<Item = &Slot> {
-        let slots = slots_among(self, index(self).actions_on_set.of(set_uid)).map(|(_, slot)| slot);
-        slots.filter(move |slot| slot.replica_set.uid == set_uid)
+    fn slots_on(&self, set: &Uid) -> impl Iterator<Item = &Slot> {
+        let slots = slots_among(self, index(self).actions_on_set.of(set)).map(|(_, slot)| slot);
+        slots.filter(move |slot| slot.replica_set.uid == *set)
     }
 
     fn slots_to<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
@@ -351,21 +352,21 @@ impl ActionsWorld for World {
         pods.max(self.table::<ReplicaSetFact>().watch_broke_at()).max(self.table::<DeploymentFact>().watch_broke_at())
     }
 
-    fn owner(&self, uid: &str) -> Option<&OwnerReading> {
+    fn owner(&self, uid: &Uid) -> Option<&OwnerReading> {
         index(self).owners.get(uid)
     }
 
-    fn owner_read_at(&self, uid: &str) -> Option<Timestamp> {
+    fn owner_read_at(&self, uid: &Uid) -> Option<Timestamp> {
         index(self).owners.read_at(uid)
     }
 
-    fn put_owner(&mut self, uid: &str, reading: OwnerReading, now: Timestamp) {
+    fn put_owner(&mut self, uid: &Uid, reading: OwnerReading, now: Timestamp) {
         if let Some(index) = index_mut(self) {
             index.owners.put(uid, reading, now);
         }
     }
 
-    fn drop_owner(&mut self, uid: &str) {
+    fn drop_owner(&mut self, uid: &Uid) {
         if let Some(index) = index_mut(self) {
             index.owners.remove(uid);
         }
@@ -420,11 +421,11 @@ fn index_mut(world: &mut World) -> Option<&mut ActionIndex> {
 }
 
 /// The moveApplication that created this action, if it still exists.
-fn application<'a>(world: &'a World, part: &WorkloadAction, uid: &str) -> Option<&'a Arc<WorkloadAction>> {
+fn application<'a>(world: &'a World, part: &WorkloadAction, uid: &Uid) -> Option<&'a Arc<WorkloadAction>> {
     let mut owners = part.metadata.owner_references.iter().flatten();
-    let owner = owners.find(|owner| owner.uid == uid)?;
+    let owner = owners.find(|owner| *uid == *owner.uid)?;
     let key = Key::new(part.metadata.namespace.as_deref().unwrap_or_default(), &owner.name);
-    world.action(&key).filter(|action| action.metadata.uid.as_deref() == Some(uid))
+    world.action(&key).filter(|action| Uid::of(&action.metadata) == *uid)
 }
 
 /// The open slots of these actions and of all actions with reserved slots.

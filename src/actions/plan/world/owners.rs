@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 
 use ganglion_api::reasons::Reason;
-use ganglion_core::facts::OwnerFact;
+use ganglion_core::facts::{OwnerFact, Uid};
 
 /// Maximum number of cached objects. Beyond it, the cache is cleared and the objects are read again.
 const REMEMBERED: usize = 1024;
@@ -24,19 +24,19 @@ pub enum OwnerReading {
 
 /// By uid, with the time of the reading.
 #[derive(Default)]
-pub struct Owners(HashMap<String, (Timestamp, OwnerReading)>);
+pub struct Owners(HashMap<Uid, (Timestamp, OwnerReading)>);
 
 impl Owners {
-    pub fn get(&self, uid: &str) -> Option<&OwnerReading> {
+    pub fn get(&self, uid: &Uid) -> Option<&OwnerReading> {
         self.0.get(uid).map(|(_, reading)| reading)
     }
 
-    pub fn read_at(&self, uid: &str) -> Option<Timestamp> {
+    pub fn read_at(&self, uid: &Uid) -> Option<Timestamp> {
         self.0.get(uid).map(|(at, _)| *at)
     }
 
     /// Stores a reading unless the stored version is newer.
-    pub fn put(&mut self, uid: &str, reading: OwnerReading, now: Timestamp) {
+    pub fn put(&mut self, uid: &Uid, reading: OwnerReading, now: Timestamp) {
         let order = |reading: &OwnerReading| match reading {
             OwnerReading::Known(fact) => Some(fact.id.order()),
             OwnerReading::Unfit { .. } => None,
@@ -48,10 +48,10 @@ impl Owners {
         if self.0.len() >= REMEMBERED && !self.0.contains_key(uid) {
             self.0.clear();
         }
-        self.0.insert(uid.to_owned(), (now, reading));
+        self.0.insert(uid.clone(), (now, reading));
     }
 
-    pub fn remove(&mut self, uid: &str) {
+    pub fn remove(&mut self, uid: &Uid) {
         self.0.remove(uid);
     }
 }
@@ -69,14 +69,14 @@ mod tests {
     #[test]
     fn a_late_reading_does_not_hide_the_answer_to_a_write_and_they_are_bounded() {
         let (mut owners, now) = (Owners::default(), Timestamp::UNIX_EPOCH);
-        owners.put("u", known(9), now);
-        owners.put("u", known(7), now);
-        assert_eq!(owners.get("u"), Some(&known(9)));
+        owners.put(&"u".into(), known(9), now);
+        owners.put(&"u".into(), known(7), now);
+        assert_eq!(owners.get(&"u".into()), Some(&known(9)));
         let unfit = OwnerReading::Unfit { reason: Reason::NotSupported, message: String::new() };
-        owners.put("u", unfit.clone(), now);
-        assert_eq!(owners.get("u"), Some(&unfit));
+        owners.put(&"u".into(), unfit.clone(), now);
+        assert_eq!(owners.get(&"u".into()), Some(&unfit));
         for other in 0..3 * REMEMBERED {
-            owners.put(&other.to_string(), known(1), now);
+            owners.put(&other.to_string().into(), known(1), now);
             assert!(owners.0.len() <= REMEMBERED);
         }
     }

@@ -98,7 +98,7 @@ impl Scene {
     fn make(&mut self, number: u8) -> Option<PodFact> {
         self.version += 1;
         let new = pod(number, self.version);
-        let id = Identity { uid: format!("u{}", self.version), ..new.id };
+        let id = Identity { uid: format!("u{}", self.version).into(), ..new.id };
         (!self.there.contains_key(&id.key)).then(|| self.put(PodFact { id, ..PodFact::default() }))
     }
 

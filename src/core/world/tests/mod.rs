@@ -30,8 +30,11 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 fn pod(number: u8, version: u64) -> PodFact {
-    let id =
-        Identity { key: Key::new("n", format!("p{number}")), uid: format!("u{number}"), version: version.to_string() };
+    let id = Identity {
+        key: Key::new("n", format!("p{number}")),
+        uid: format!("u{number}").into(),
+        version: version.to_string(),
+    };
     PodFact { id, ..PodFact::default() }
 }
 
@@ -54,7 +57,7 @@ fn play(events: Vec<Event>) -> World {
                     controller: set.map(|set| Owner {
                         kind: "ReplicaSet".into(),
                         name: String::new(),
-                        uid: format!("s{set}"),
+                        uid: format!("s{set}").into(),
                     }),
                     hold: PodHold {
                         requests: Requests { cpu, memory: cpu * 7, ..Requests::default() },
@@ -96,7 +99,7 @@ proptest! {
             let (count, requests) = world.usage(&node);
             prop_assert_eq!(count, i64::try_from(there.clone().count()).unwrap_or(-1));
             prop_assert_eq!(requests.cpu, there.map(|pod| pod.hold.requests.cpu).sum::<i64>());
-            let set = format!("s{number}");
+            let set = format!("s{number}").into();
             let mut scanned: Vec<&Key> = all.iter().filter(|pod| pod.is_of(&set)).map(|pod| &pod.id.key).collect();
             scanned.sort();
             let indexed: Vec<&Key> = world.pods_of(&set).map(|pod| &pod.id.key).collect();

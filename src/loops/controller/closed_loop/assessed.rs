@@ -8,7 +8,7 @@ use kube::ResourceExt;
 
 use ganglion_api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use ganglion_api::marks;
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Key, Uid};
 use ganglion_loops_plan::validate::assessment::{Assessment, AssessmentInput, NamespaceAccess, assess};
 use ganglion_loops_plan::validate::chain::LoopLink;
 use ganglion_loops_plan::validate::conflict::{Claimant, ClaimantKind, dimensions};
@@ -122,7 +122,7 @@ fn claimant(one: &ClosedLoop) -> Claimant {
     Claimant {
         kind: ClaimantKind::ClosedLoop,
         name: one.name_any(),
-        uid: one.uid().unwrap_or_default(),
+        uid: Uid::of(&one.metadata),
         created: one.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |created| created.0),
         target: one.spec.target.clone(),
         dimensions: dimensions(&one.spec),

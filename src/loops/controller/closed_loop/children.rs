@@ -15,6 +15,7 @@ use ganglion_api::decision::{Decision, DecisionSpec};
 use ganglion_api::execution::{Execution, ExecutionSpec};
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec};
+use ganglion_core::facts::Uid;
 use ganglion_core::owners::is_owned;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::validate::assessment::Assessment;
@@ -96,7 +97,7 @@ async fn reconcile_child<K: Child>(
         writer.create::<ClosedLoop, K>(ctx, &desired).await?;
         return Ok(None);
     };
-    if !is_owned(stored.meta().owner_references.as_ref(), &parent.uid().unwrap_or_default()) {
+    if !is_owned(stored.meta().owner_references.as_ref(), &Uid::of(&parent.metadata)) {
         if is_orphan(stored.owner_references(), &name) {
             return Ok(None);
         }

@@ -7,14 +7,13 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
 
 use super::ClosedLoopController;
 use crate::target::{Actor, Trials};
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::ExecutionState;
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Key, Uid};
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::common::{HEARTBEAT, later};
 use ganglion_loops_plan::execution::Trial;
@@ -134,7 +133,7 @@ impl ClosedLoopController {
             self.preflights.cancel(&key);
             return None;
         }
-        let question = PreflightQuestion::new(&parent.uid().unwrap_or_default(), &parent.spec);
+        let question = PreflightQuestion::new(Uid::of(&parent.metadata), &parent.spec);
         let mut state = match last {
             Some(last) if *last.question == question => last,
             Some(_) | None => PreflightState::new(question, parent, now),
@@ -213,7 +212,7 @@ mod tests {
 
     #[test]
     fn only_a_verdict_changes_a_verdict() {
-        let question = PreflightQuestion::new("u", &ClosedLoop::new("web", Default::default()).spec);
+        let question = PreflightQuestion::new("u".into(), &ClosedLoop::new("web", Default::default()).spec);
         let mut check = PreflightState::new(question, &ClosedLoop::new("web", Default::default()), at(0));
         assert_eq!((check.verdict.clone(), check.due), (Preflight::Pending(None), at(0)));
         check.record(&checked(Err(Error::Broken)), at(0));
@@ -245,7 +244,7 @@ mod tests {
         for (verdict, most) in [(Preflight::Passed, 300), (failed, 5)] {
             let conditions = verdict.condition(&[], stamp).into_iter().collect();
             parent.status = Some(ganglion_api::closed_loop::ClosedLoopStatus { conditions, ..Default::default() });
-            let check = PreflightState::new(PreflightQuestion::new("u", &parent.spec), &parent, at(0));
+            let check = PreflightState::new(PreflightQuestion::new("u".into(), &parent.spec), &parent, at(0));
             assert_eq!(check.verdict, verdict);
             waits(&check, 0, 0, most);
         }

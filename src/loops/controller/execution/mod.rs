@@ -27,7 +27,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::{Decision, DecisionStatus};
 use ganglion_api::execution::{Execution, ExecutionStatus};
 use ganglion_api::marks;
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Identity, Key};
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::acted;
 use ganglion_loops_plan::execution::{
@@ -90,6 +90,7 @@ impl Default for Round {
 /// Execution with its loop and Decision.
 pub struct ObservedExecution {
     parent: Arc<ClosedLoop>,
+    id: Identity,
     execution: Arc<Execution>,
     status: ExecutionStatus,
     decision: Option<Arc<Decision>>,
@@ -168,7 +169,14 @@ impl Reconciler for ExecutionController {
         let execution = family.execution?;
         let status = execution.status.clone().unwrap_or_default();
         let webhook = self.webhooks.state(key, |seq| Some(*seq) == webhook::claimed_seq(&status));
-        Some(ObservedExecution { parent: family.parent, execution, status, decision: family.decision, webhook })
+        Some(ObservedExecution {
+            parent: family.parent,
+            id: execution.id(),
+            execution,
+            status,
+            decision: family.decision,
+            webhook,
+        })
     }
 
     fn plan(&self, observed: &ObservedExecution, memory: &mut ExecutionMemory) -> ExecutionStep {
@@ -247,15 +255,14 @@ impl Reconciler for ExecutionController {
 
 impl ExecutionController {
     fn context<'a>(&'a self, observed: &'a ObservedExecution, round: &'a Round) -> ExecutionContext<'a> {
-        let metadata = &observed.execution.metadata;
         // A decision of an earlier leader term is carried out only after the decision controller has confirmed it.
         let decision = observed.decision_status().filter(|decision| decision.term.as_deref() == Some(&*self.ctx.term));
         ExecutionContext {
             spec: &observed.execution.spec,
             status: &observed.status,
-            uid: metadata.uid.as_deref().unwrap_or_default(),
-            generation: metadata.generation.unwrap_or(0),
-            loop_name: metadata.name.as_deref().unwrap_or_default(),
+            uid: &observed.id.uid,
+            generation: observed.execution.metadata.generation.unwrap_or(0),
+            loop_name: &observed.id.key.name,
             chosen: decision.and_then(|decision| decision.chosen.as_ref()),
             tag: decision.and_then(|decision| decision.tag.as_ref()),
             seen: round.target_state.as_ref(),
@@ -265,9 +272,9 @@ impl ExecutionController {
     }
 
     fn actor(&self, observed: &ObservedExecution, memory: &ExecutionMemory) -> Actor {
-        let (id, spec) = (observed.execution.id(), &observed.execution.spec);
+        let (id, spec) = (&observed.id, &observed.execution.spec);
         let actor = Actor::new(&self.targets, &id.key, &spec.target, spec.service_account_name.as_deref());
-        actor.executing(id.uid).after(memory.refusals)
+        actor.executing(id.uid.clone()).after(memory.refusals)
     }
 
     async fn read_target(

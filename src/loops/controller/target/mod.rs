@@ -22,7 +22,7 @@ use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::Claim;
 use ganglion_api::marks;
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Key, Uid};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_loops_plan::execution::{EffectResult, ExecutionEffect, ObjectVersion, TargetState};
@@ -48,7 +48,7 @@ pub struct Actor {
     /// Key of the loop.
     pub loop_key: Key,
     /// uid of its Execution, which owns the WorkloadActions that it creates.
-    uid: String,
+    uid: Uid,
     pub target: TargetRef,
     pub account: Account,
     /// Forbidden requests of earlier reconciles. A successful read does not clear them: it does not show that the
@@ -67,7 +67,7 @@ impl Actor {
         };
         Self {
             loop_key: loop_key.clone(),
-            uid: String::new(),
+            uid: Uid::default(),
             target: target.clone(),
             account,
             refusals: Refusals::default(),
@@ -75,7 +75,7 @@ impl Actor {
     }
 
     /// Sets the uid of the Execution.
-    pub fn executing(self, uid: String) -> Self {
+    pub fn executing(self, uid: Uid) -> Self {
         Self { uid, ..self }
     }
 
@@ -163,7 +163,7 @@ pub async fn read(
 /// Returns the parts of an object that preconditions need.
 fn object_version(meta: &ObjectMeta) -> ObjectVersion {
     ObjectVersion {
-        uid: meta.uid.clone().unwrap_or_default(),
+        uid: Uid::of(meta),
         generation: meta.generation.unwrap_or(0),
         version: meta.resource_version.clone().unwrap_or_default(),
         written_by: None,

@@ -15,6 +15,7 @@ use ganglion_api::closed_loop::metric::ResourceName;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
+use ganglion_core::facts::Uid;
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_loops_plan::execution::{
     ObjectVersion, PendingResize, PodResize, PodResources, ResizeTarget, TargetState,
@@ -35,10 +36,10 @@ pub async fn read(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<T
     };
     let target = object_version(&workload.metadata);
     let pods: ObjectList<Pod> = actor.account.list(&pods_url(actor), &selector).await?;
-    let sets: Vec<String> =
+    let sets: Vec<Uid> =
         targets.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
     let owned = |owner: &OwnerReference| {
-        owner.controller == Some(true) && (owner.uid == target.uid || sets.contains(&owner.uid))
+        owner.controller == Some(true) && (target.uid == *owner.uid || sets.iter().any(|set| *set == *owner.uid))
     };
     let mut pods: Vec<PodResources> = pods
         .into_iter()

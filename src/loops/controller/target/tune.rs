@@ -9,7 +9,7 @@ use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::marks;
-use ganglion_core::facts::{Identity, Key};
+use ganglion_core::facts::{Identity, Key, Uid};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::Origin;
 use ganglion_loops_plan::execution::{TargetState, TunedLoop};
@@ -38,7 +38,7 @@ pub async fn read(targets: &Targets, actor: &Actor) -> Result<TargetState, Error
     let mut mine = status.tuning.into_iter().filter(|tuning| tuning.by == actor.loop_key.name);
     let mine = mine.find(|tuning| now.duration_since(tuning.at.0) < ttl);
     Ok(TargetState::Loop(Box::new(TunedLoop {
-        uid: other.uid().unwrap_or_default(),
+        uid: Uid::of(&other.metadata),
         tunable: other.spec.tunable,
         rank: policy.rank,
         metrics: policy.metrics,
@@ -53,11 +53,11 @@ fn ttl(tuned: &ClosedLoop) -> SignedDuration {
 
 /// Removes obsolete entries, since the list is short, and writes this loop's entry. The tuned loop is enqueued and
 /// applies it at once.
-pub async fn act(targets: &Targets, actor: &Actor, uid: &str, tuning: &Tuning) -> Result<Option<String>, Error> {
+pub async fn act(targets: &Targets, actor: &Actor, uid: &Uid, tuning: &Tuning) -> Result<Option<String>, Error> {
     let key = Key::new(actor.loop_key.namespace.clone(), actor.target.name.clone());
     let manager = format!("{}/{}", marks::EXECUTION_MANAGER, actor.loop_key.name);
     make_room(targets, &key, uid, &manager).await?;
-    let id = Identity { key, uid: uid.to_owned(), ..Identity::default() };
+    let id = Identity { key, uid: uid.clone(), ..Identity::default() };
     let status = json!({"tuning": [tuning]});
     let tuned = targets.ctx.writer.apply_status::<ClosedLoop>(&manager, &id, &status).await?;
     targets.ctx.store.apply(tuned, Origin::Own);
@@ -66,7 +66,7 @@ pub async fn act(targets: &Targets, actor: &Actor, uid: &str, tuning: &Tuning) -
 
 /// Removes entries that have expired, and entries of loops that no longer exist or may no longer tune. Nobody else
 /// removes them, since each entry belongs to the field manager of its loop.
-async fn make_room(targets: &Targets, key: &Key, uid: &str, manager: &str) -> Result<(), Error> {
+async fn make_room(targets: &Targets, key: &Key, uid: &Uid, manager: &str) -> Result<(), Error> {
     let now = targets.ctx.now();
     let found = targets.ctx.store.read(|world| {
         let tuned = world.table::<ClosedLoop>().get(key)?;

@@ -227,7 +227,7 @@ impl DecisionRules {
             rung: index,
             action,
             at,
-            executor: input.executor.map(|executor| executor.uid.to_owned()).unwrap_or_default(),
+            executor: input.executor.map(|executor| executor.uid.into()).unwrap_or_default(),
             mode: self.mode,
             unknown: alarm.unknown,
             least_served: last_served.and_then(|last| last.least_served.clone()),

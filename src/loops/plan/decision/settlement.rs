@@ -93,12 +93,12 @@ pub fn awaits_execution(status: &DecisionStatus, executor: Option<Executor>) -> 
 
 /// Whether the Execution has taken up this decision.
 pub fn is_taken_up(chosen: &Chosen, executor: Executor) -> bool {
-    executor.uid == chosen.executor && executor.status.seq == Some(chosen.seq)
+    chosen.executor == *executor.uid && executor.status.seq == Some(chosen.seq)
 }
 
 /// Returns the outcome of the decision; None while it is running.
 fn outcome(chosen: &Chosen, executor: Executor) -> Option<Outcome> {
-    if executor.uid != chosen.executor {
+    if chosen.executor != *executor.uid {
         return Some(Outcome::Lost);
     }
     match executor.status.seq {

@@ -135,7 +135,7 @@ fn by_generation(
     there: &str,
     effect: ExecutionEffect,
 ) -> ClaimProgress {
-    if claim.uid.as_deref() != Some(&thing.uid) {
+    if claim.uid.as_ref() != Some(&thing.uid) {
         return ClaimProgress::Overtaken(format!("{} was recreated", target_text(&context.spec.target)));
     }
     if claim.generation == Some(thing.generation) {
@@ -211,11 +211,11 @@ fn action_spec(context: &ExecutionContext, template: &ActionTemplate) -> Workloa
 }
 
 fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLoop) -> ClaimProgress {
-    if claim.uid.as_deref() != Some(&other.uid) {
+    if claim.uid.as_ref() != Some(&other.uid) {
         return ClaimProgress::Overtaken(format!("{} was recreated", target_text(&context.spec.target)));
     }
     let message = tuning_text(claim, tune, context);
-    match other.mine.as_ref().filter(|mine| mine.uid == context.uid) {
+    match other.mine.as_ref().filter(|mine| mine.uid == *context.uid) {
         Some(mine) if mine.seq == claim.seq => return ClaimProgress::Done(message),
         Some(mine) if mine.seq > claim.seq => return ClaimProgress::Overtaken("a later decision has tuned it".into()),
         Some(_) | None => {}
@@ -223,7 +223,7 @@ fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLo
     let kept = other.mine.clone();
     let mut tuning = Tuning {
         by: context.loop_name.to_owned(),
-        uid: context.uid.to_owned(),
+        uid: context.uid.clone(),
         seq: claim.seq,
         at: micro_time(claim.at.0),
         rank: kept.as_ref().and_then(|kept| kept.rank.clone()),

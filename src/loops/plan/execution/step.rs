@@ -62,7 +62,7 @@ pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
 
 /// Whether the decision is open, addressed to this Execution, and not begun.
 fn is_due(context: &ExecutionContext, chosen: &Chosen, last: i64) -> bool {
-    chosen.outcome.is_none() && chosen.executor == context.uid && chosen.seq > last
+    chosen.outcome.is_none() && chosen.executor == *context.uid && chosen.seq > last
 }
 
 /// Claims the decision, or ends it if there is nothing to do.

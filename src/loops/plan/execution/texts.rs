@@ -7,6 +7,7 @@ use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
 use ganglion_core::digest::digest;
+use ganglion_core::facts::Uid;
 use ganglion_core::quantity;
 use ganglion_core::words::kind_of_text;
 
@@ -46,14 +47,14 @@ pub fn quantities_text(quantities: &Quantities) -> String {
 }
 
 /// Name of the WorkloadAction of a decision.
-pub fn action_name(loop_name: &str, uid: &str, seq: i64) -> String {
+pub fn action_name(loop_name: &str, uid: &Uid, seq: i64) -> String {
     let mut name = loop_name.to_owned();
     name.truncate(200);
-    let hash = digest(&[uid, &seq.to_string()], 8);
+    let hash = digest(&[uid.as_str(), &seq.to_string()], 8);
     format!("{}-{seq}-{hash}", name.trim_end_matches(['-', '.']))
 }
 
 /// Id of the event of a decision.
-pub fn event_id(uid: &str, seq: i64) -> String {
+pub fn event_id(uid: &Uid, seq: i64) -> String {
     format!("{uid}/{seq}")
 }

@@ -11,6 +11,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{LoopMode, TargetRef};
 use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionSpec, ExecutionStatus};
+use ganglion_core::facts::Uid;
 
 /// Result of a trial.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetStat
     let context = ExecutionContext {
         spec: &spec,
         status: &status,
-        uid: "",
+        uid: &Uid::default(),
         generation: 0,
         loop_name,
         chosen: None,
@@ -52,7 +53,7 @@ pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetStat
         rung: 0,
         action: rung.clone(),
         at: micro_time(now),
-        executor: String::new(),
+        executor: Uid::default(),
         mode: LoopMode::default(),
         unknown: false,
         least_served: None,

@@ -11,6 +11,7 @@ use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionSpec, ExecutionStatus, Quantities};
 use ganglion_api::monitoring::Tag;
 use ganglion_api::workload_action::WorkloadActionSpec;
+use ganglion_core::facts::Uid;
 
 /// Input of a step.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +19,7 @@ pub struct ExecutionContext<'a> {
     pub spec: &'a ExecutionSpec,
     pub status: &'a ExecutionStatus,
     /// uid of the Execution.
-    pub uid: &'a str,
+    pub uid: &'a Uid,
     pub generation: i64,
     /// Name of the loop.
     pub loop_name: &'a str,
@@ -45,7 +46,7 @@ pub enum Sent {
 /// Identity and version of an object, for preconditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectVersion {
-    pub uid: String,
+    pub uid: Uid,
     /// The API server increases it with each change of the spec, and with nothing else.
     pub generation: i64,
     /// The resourceVersion.
@@ -131,7 +132,7 @@ pub enum WorkloadActionState {
 /// Loop that is tuned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TunedLoop {
-    pub uid: String,
+    pub uid: Uid,
     pub tunable: Option<Tunable>,
     /// Effective rank and metrics.
     pub rank: Vec<String>,
@@ -178,7 +179,7 @@ pub enum ExecutionEffect {
     /// Sends an event, once.
     Send { id: String, webhook: Webhook },
     /// Sets this loop's entry in `status.tuning` of the other loop.
-    Tune { uid: String, tuning: Tuning },
+    Tune { uid: Uid, tuning: Tuning },
 }
 
 /// Result of an effect.

@@ -213,7 +213,7 @@ impl Loop {
             let job = ExecutionContext {
                 spec: &children.execution,
                 status: &status,
-                uid: "exe",
+                uid: &"exe".into(),
                 generation: 1,
                 loop_name: self.name,
                 chosen: decision.chosen.as_ref(),

@@ -7,14 +7,14 @@ use jiff::Timestamp;
 
 use crate::rung;
 use ganglion_api::closed_loop::{ClosedLoopSpec, LoopMode, TargetRef};
-use ganglion_core::facts::{AutoscalerFact, AutoscalerKind};
+use ganglion_core::facts::{AutoscalerFact, AutoscalerKind, Uid};
 
 /// Something that acts on a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
     pub kind: ClaimantKind,
     pub name: String,
-    pub uid: String,
+    pub uid: Uid,
     pub created: Timestamp,
     /// The target.
     pub target: TargetRef,
@@ -119,7 +119,7 @@ pub fn find(me: &Claimant, others: &[Claimant]) -> Option<Conflict> {
     })
 }
 
-fn order(claimant: &Claimant) -> (ClaimantKind, Timestamp, &str, &str) {
+fn order(claimant: &Claimant) -> (ClaimantKind, Timestamp, &str, &Uid) {
     (claimant.kind, claimant.created, &claimant.name, &claimant.uid)
 }
 

@@ -11,6 +11,7 @@ use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{ClosedLoopSpec, TargetRef};
 use ganglion_core::conditions::{self, Stamp};
+use ganglion_core::facts::Uid;
 
 /// Type of the condition.
 const CONDITION: &str = "Preflight";
@@ -68,7 +69,7 @@ impl Preflight {
 /// Parts of a loop that the verdict depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PreflightQuestion {
-    pub uid: String,
+    pub uid: Uid,
     pub target: TargetRef,
     pub account: Option<String>,
     pub rungs: Vec<PlacedRung>,
@@ -83,7 +84,7 @@ pub struct PlacedRung {
 }
 
 impl PreflightQuestion {
-    pub fn new(uid: &str, spec: &ClosedLoopSpec) -> Self {
+    pub fn new(uid: Uid, spec: &ClosedLoopSpec) -> Self {
         let placed = spec.actions.iter().flatten().flat_map(|action| {
             action.ladder.iter().enumerate().map(|(index, rung)| PlacedRung {
                 rung: rung.clone(),
@@ -91,7 +92,7 @@ impl PreflightQuestion {
             })
         });
         let (target, account) = (spec.target.clone(), spec.service_account_name.clone());
-        Self { uid: uid.to_owned(), target, account, rungs: placed.collect() }
+        Self { uid, target, account, rungs: placed.collect() }
     }
 }
 

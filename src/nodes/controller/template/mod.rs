@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use ganglion_api::marks;
 use ganglion_api::node_config::NodeConfigTemplate;
 use ganglion_api::node_config::reasons::NodeReason;
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Key, Uid};
 use ganglion_core::namespaces::Namespaces;
 use ganglion_nodes_plan::template::parsed::{ParsedTemplate, Rejection};
 use ganglion_nodes_plan::template::plan::{Observed, Renders, TemplatePlan, observe, plan};
@@ -107,9 +107,9 @@ impl Reconciler for NodeConfigTemplateController {
         }
         let parse = || Arc::new(ParsedTemplate::parse(&template, self.namespaces));
         let parsed = Arc::clone(memory.parsed.get_or_insert_with(parse));
-        let uid = template.metadata.uid.as_deref().unwrap_or_default();
+        let uid = Uid::of(&template.metadata);
         // Read before the facts: a change in between causes another reconcile.
-        let edition = self.ctx.store.read(|world| world.edition(uid));
+        let edition = self.ctx.store.read(|world| world.edition(&uid));
         let is_current = memory.settled.as_ref().is_some_and(|(planned, plan)| !is_outdated(*planned, edition, plan));
         let nodes = match &*parsed {
             Ok(parsed) if !is_current => Some(self.ctx.store.read(|world| observe(world, &template, &parsed.selector))),

@@ -8,6 +8,7 @@ use kube::Resource;
 use super::{STATUS, TemplateMemory};
 use ganglion_api::node_config::{NodeConfigTemplate, NodeConfigTemplateStatus};
 use ganglion_core::conditions::Stamp;
+use ganglion_core::facts::Uid;
 use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_nodes_plan::template::parsed::Rejection;
 use ganglion_nodes_plan::template::plan::TemplatePlan;
@@ -45,8 +46,8 @@ pub async fn report_plan(
         return Ok(next);
     }
     memory.counted_at = Some(now);
-    let uid = template.meta().uid.as_deref().unwrap_or_default();
-    let tally = ctx.store.read(|world| state::tally(world.node_configs_by(uid), plan));
+    let uid = Uid::of(template.meta());
+    let tally = ctx.store.read(|world| state::tally(world.node_configs_by(&uid), plan));
     let health = state::health(plan, &tally, failure);
     let old = template.status.clone().unwrap_or_default();
     let status = state::status(&old, (plan, &tally), &health, stamp(ctx, template));

@@ -22,7 +22,7 @@ use super::{CompiledTemplate, RenderError, name, render};
 use crate::world::NodesWorld;
 use ganglion_api::marks;
 use ganglion_api::node_config::{LeftOut, NodeConfig, NodeConfigSpec, NodeConfigTemplate, NodePreview};
-use ganglion_core::facts::{Key, NodeFact, Owner, Selector};
+use ganglion_core::facts::{Key, NodeFact, Owner, Selector, Uid};
 use ganglion_core::world::World;
 
 /// Maximum number of writes per pass, so that progress can be reported in between.
@@ -66,7 +66,7 @@ pub fn observe(world: &World, template: &NodeConfigTemplate, selector: &Selector
         })
         .collect();
     let wanted: HashSet<&str> = matches.iter().map(|one| one.name.as_str()).collect();
-    let owned = world.node_configs_by(template.meta().uid.as_deref().unwrap_or_default());
+    let owned = world.node_configs_by(&Uid::of(template.meta()));
     let surplus = owned.filter(|config| !wanted.contains(config.name_any().as_str())).cloned().collect();
     Observed { matches, surplus }
 }
@@ -232,7 +232,7 @@ fn consider(plan: &mut TemplatePlan, template: &NodeConfigTemplate, one: &Match,
         return;
     };
     match Owner::controller_of(config.meta()) {
-        Some(owner) if Some(&owner.uid) == template.meta().uid.as_ref() => {}
+        Some(owner) if owner.uid == Uid::of(template.meta()) => {}
         // The garbage collector deletes it.
         Some(owner) if owner.kind == NodeConfigTemplate::kind(&()) && owner.name == template.name_any() => return,
         Some(_) | None => {

@@ -27,7 +27,7 @@ fn extender(ready: Readiness) -> (Extender, Store, Metrics) {
     register(&mut world);
     let (store, metrics) = (Store::new(world), Metrics::new());
     for (at, factor) in ["0", "90", "50"].into_iter().enumerate() {
-        let id = Identity { key: Key::new("", format!("n{at}")), uid: at.to_string(), version: "1".into() };
+        let id = Identity { key: Key::new("", format!("n{at}")), uid: at.to_string().into(), version: "1".into() };
         let published = [(ganglion_core::facts::CONGESTION, factor.to_owned())].into();
         let node = NodeFact { id, ready: true, pod_capacity: 110, published, ..NodeFact::default() };
         store.apply(node, Origin::Watch);

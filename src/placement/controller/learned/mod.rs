@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use jiff::Timestamp;
 
-use ganglion_core::world::World;
+use ganglion_core::facts::{Identity, Key, Uid};
+use ganglion_core::world::{Fact, World};
 use ganglion_placement_plan::agents::AgentError;
 use ganglion_placement_plan::learned::{LearnedRewards, LearnedValues, RewardLearner};
 use ganglion_placement_plan::pigeon::LearnedDemand;
@@ -28,11 +29,11 @@ use ganglion_placement_plan::world::PlacementWorld;
 #[derive(Default)]
 pub struct Learners {
     /// By the uid of the policy.
-    rewards: Mutex<HashMap<String, RewardLearner>>,
+    rewards: Mutex<HashMap<Uid, RewardLearner>>,
     /// Values that requests read, by the name of the policy.
     latest: RwLock<HashMap<String, Arc<LearnedRewards>>>,
     /// Values saved before this process started that no learner has used yet, by the uid of the policy.
-    saved: Mutex<HashMap<String, LearnedValues>>,
+    saved: Mutex<HashMap<Uid, LearnedValues>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -41,7 +42,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Learners {
     /// Restores the saved rewards of the policy with this uid. Must be called before learning begins.
-    pub fn restore(&self, uid: String, saved: LearnedValues) {
+    pub fn restore(&self, uid: Uid, saved: LearnedValues) {
         lock(&self.saved).insert(uid, saved);
     }
 
@@ -55,20 +56,19 @@ impl Learners {
         let mut learners = lock(&self.rewards);
         let mut latest = HashMap::new();
         for object in world.policies() {
-            let (uid, name) = (object.metadata.uid.as_deref(), object.metadata.name.as_deref());
-            let (uid, name) = (uid.unwrap_or_default(), name.unwrap_or_default());
-            let Some(Ok(policy)) = compiled(name) else { continue };
+            let Identity { key: Key { name, .. }, uid, .. } = object.id();
+            let Some(Ok(policy)) = compiled(&name) else { continue };
             let Some(rules) = policy.rewards() else { continue };
             let is_ours = |scheduler: &str| policy.is_for(scheduler);
-            let learner = learners.entry(uid.to_owned()).or_insert_with(|| {
-                let saved = lock(&self.saved).remove(uid);
+            let learner = learners.entry(uid.clone()).or_insert_with(|| {
+                let saved = lock(&self.saved).remove(&uid);
                 RewardLearner::begin(world, &is_ours, saved.as_ref(), &rules)
             });
             learner.follow(world, &is_ours, &rules, now);
-            latest.insert(name.to_owned(), Arc::clone(learner.rewards()));
+            latest.insert(name, Arc::clone(learner.rewards()));
         }
-        let existing: HashSet<&str> = world.policies().filter_map(|object| object.metadata.uid.as_deref()).collect();
-        learners.retain(|uid, _| existing.contains(uid.as_str()));
+        let existing: HashSet<Uid> = world.policies().map(|object| Uid::of(&object.metadata)).collect();
+        learners.retain(|uid, _| existing.contains(uid));
         *self.latest.write().unwrap_or_else(PoisonError::into_inner) = latest;
     }
 
@@ -82,7 +82,7 @@ impl Learners {
     pub fn to_save(
         &self,
         policy: &CompiledPolicy,
-        uid: &str,
+        uid: &Uid,
         demand: BTreeMap<String, LearnedDemand>,
         now: Timestamp,
     ) -> Option<LearnedValues> {

@@ -10,6 +10,7 @@ use kube::{Api, Client, ResourceExt};
 use tracing::{info, warn};
 
 use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_core::facts::Uid;
 use ganglion_placement_plan::learned::{LearnedValues, map_name};
 
 /// Number of concurrent reads of ConfigMaps.
@@ -23,7 +24,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const REFUSALS: u32 = 30;
 
 /// Reads the saved values, by the uid of the policy; empty if the operator may not read them.
-pub async fn read_saved(client: &Client, namespace: &str, timeout: Duration) -> Vec<(String, LearnedValues)> {
+pub async fn read_saved(client: &Client, namespace: &str, timeout: Duration) -> Vec<(Uid, LearnedValues)> {
     let mut refusals = 0;
     loop {
         match tokio::time::timeout(timeout, read_maps(client, namespace)).await {
@@ -47,7 +48,7 @@ pub async fn read_saved(client: &Client, namespace: &str, timeout: Duration) -> 
 async fn read_maps(client: &Client, namespace: &str) -> kube::Result<Vec<ConfigMap>> {
     let policies = Api::<PlacementPolicy>::all(client.clone()).list_metadata(&ListParams::default()).await?;
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-    let names: Vec<String> = policies.iter().filter_map(|policy| policy.uid()).map(|uid| map_name(&uid)).collect();
+    let names: Vec<String> = policies.iter().map(|policy| map_name(&Uid::of(&policy.metadata))).collect();
     let found = stream::iter(names).map(|name| {
         let api = api.clone();
         async move { api.get_opt(&name).await }
@@ -56,11 +57,11 @@ async fn read_maps(client: &Client, namespace: &str) -> kube::Result<Vec<ConfigM
 }
 
 /// Parses a ConfigMap for each of its owners; empty if it cannot be parsed.
-fn parse(map: &ConfigMap) -> Vec<(String, LearnedValues)> {
+fn parse(map: &ConfigMap) -> Vec<(Uid, LearnedValues)> {
     match LearnedValues::read(map, Timestamp::now()) {
         Ok(saved) => {
             info!(name = map.name_any(), at = %saved.saved_at, "the saved values of a policy are restored");
-            map.owner_references().iter().map(|owner| (owner.uid.clone(), saved.clone())).collect()
+            map.owner_references().iter().map(|owner| (owner.uid.as_str().into(), saved.clone())).collect()
         }
         Err(error) => {
             warn!(name = map.name_any(), %error, "the saved values of a policy are lost");

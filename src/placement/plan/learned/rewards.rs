@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::world::PodFailure;
-use ganglion_core::facts::RunFailure;
+use ganglion_core::facts::{RunFailure, Uid};
 
 /// Settings of the agent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -113,9 +113,9 @@ impl LearnedRewards {
     }
 
     /// Marks a failure as counted. Returns whether it was not counted before.
-    pub fn count(&mut self, uid: &str, failure: &RunFailure, rules: &RewardRules) -> bool {
-        let is_new = self.counted.get(uid, &failure.container) != Some(&failure.restarts);
-        self.counted.set(uid, &failure.container, failure.restarts, rules.sizes.counted);
+    pub fn count(&mut self, uid: &Uid, failure: &RunFailure, rules: &RewardRules) -> bool {
+        let is_new = self.counted.get(uid.as_str(), &failure.container) != Some(&failure.restarts);
+        self.counted.set(uid.as_str(), &failure.container, failure.restarts, rules.sizes.counted);
         is_new
     }
 

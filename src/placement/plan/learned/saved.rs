@@ -10,12 +10,13 @@ use thiserror::Error;
 
 use super::rewards::LearnedRewards;
 use crate::pigeon::LearnedDemand;
+use ganglion_core::facts::Uid;
 
 /// Key of the text in the ConfigMap.
 pub const SAVED_KEY: &str = "memory.json";
 
 /// Name of the ConfigMap of the policy with this uid. A policy that is deleted and created again gets a new ConfigMap.
-pub fn map_name(uid: &str) -> String {
+pub fn map_name(uid: &Uid) -> String {
     format!("placement-memory-{uid}")
 }
 

@@ -23,7 +23,7 @@ pub fn at(seconds: i64) -> Timestamp {
 }
 
 pub fn identity(namespace: &str, name: &str, version: u64) -> Identity {
-    Identity { key: Key::new(namespace, name), uid: name.to_owned(), version: version.to_string() }
+    Identity { key: Key::new(namespace, name), uid: name.into(), version: version.to_string() }
 }
 
 /// A node with 8 cores and 16 GiB.

@@ -56,7 +56,7 @@ fn failed(uid: &str, pod_type: &str, node: &str, failures: &[RunFailure]) -> Pod
     PodFailure {
         clock: 0,
         scheduler: String::new(),
-        uid: uid.to_owned(),
+        uid: uid.into(),
         pod_type: pod_type.to_owned(),
         node: node.to_owned(),
         failures: failures.into(),

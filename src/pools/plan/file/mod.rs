@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use ganglion_core::digest::digest;
+use ganglion_core::facts::Uid;
 use record::HandoverRecord;
 use text::{FileLists, WorkerList};
 
@@ -40,7 +41,7 @@ pub struct JobList {
     /// stopped them.
     pub releasing: BTreeSet<Arc<str>>,
     /// The uid of the pod that existed when `version` was written. That pod started with an older file.
-    pub pod: Option<String>,
+    pub pod: Option<Uid>,
 }
 
 /// A job on the list of a worker.

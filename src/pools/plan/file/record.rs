@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{JobList, ListChange, MAX_VERSION, Published};
+use ganglion_core::facts::Uid;
 
 /// Content of the record.
 #[derive(Default, Serialize, Deserialize)]
@@ -39,7 +40,7 @@ impl HandoverRecord {
 #[serde(default)]
 pub struct RecordedWorker {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod: Option<String>,
+    pub pod: Option<Uid>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     releasing: Vec<String>,
     /// Version at which each of its jobs was added, in order, run-length encoded: `7*12 9` is twelve times 7, then 9.

@@ -73,11 +73,12 @@ fn a_pool_that_is_scaled_before_its_first_pass_converges() {
 
 /// Returns the workers that are restarted at once, of three that need a restart and of which some are not Ready.
 fn restarts(ready: [bool; 3], max_unavailable: usize) -> Vec<String> {
-    let pod = |nth: usize| WorkerPod { uid: format!("u{nth}"), runs: true, ready: ready[nth], ..WorkerPod::default() };
+    let pod =
+        |nth: usize| WorkerPod { uid: format!("u{nth}").into(), runs: true, ready: ready[nth], ..WorkerPod::default() };
     let list = |nth: usize| JobList {
         version: 1,
         jobs: vec![ListedJob { name: format!("job-{nth}").into(), since: 1 }],
-        pod: Some(format!("u{nth}")),
+        pod: Some(format!("u{nth}").into()),
         ..JobList::default()
     };
     let (names, all) = (["w-0", "w-1", "w-2"].map(str::to_owned), [0, 1, 2]);

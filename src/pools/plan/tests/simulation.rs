@@ -11,11 +11,12 @@ use crate::handover::{
     HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, plan_handover, runs_its_list,
 };
 use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
+use ganglion_core::facts::Uid;
 
 /// A process that runs jobs.
 #[derive(Clone, Debug)]
 pub struct Process {
-    pub uid: String,
+    pub uid: Uid,
     terminating: bool,
     /// Version of the whole file when the process last read it.
     version: i64,
@@ -112,7 +113,7 @@ impl Pool {
             if !self.processes.contains_key(&name) {
                 self.uids += 1;
                 let process = Process {
-                    uid: format!("uid-{}", self.uids),
+                    uid: format!("uid-{}", self.uids).into(),
                     terminating: false,
                     version: self.file.version,
                     running: self.listed(&name),

@@ -35,7 +35,7 @@ fn pool(spec: Value) -> Arc<SwarmPool> {
 }
 
 fn id(name: &str, version: u32) -> Identity {
-    Identity { key: Key::new("n", name), uid: name.to_owned(), version: version.to_string() }
+    Identity { key: Key::new("n", name), uid: name.into(), version: version.to_string() }
 }
 
 /// Two Ready workers of a StatefulSet, and a pool that was never reconciled.

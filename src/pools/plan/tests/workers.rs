@@ -17,7 +17,7 @@ fn workload(kind: PoolWorkloadKind, replicas: u32) -> PoolWorkloadFact {
 fn pod(name: &str, ready: bool, slot: Option<u32>) -> PodFact {
     let mut pod = PodFact { created: Timestamp::UNIX_EPOCH, ..PodFact::default() };
     pod.id.key = Key::new("n", name);
-    pod.id.uid = name.to_owned();
+    pod.id.uid = name.into();
     pod.ready_since = ready.then_some(Timestamp::UNIX_EPOCH);
     pod.marks.worker = slot.map(|slot| slot.to_string());
     pod

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::*;
 use ganglion_api::workload_action::Move;
 use ganglion_api::workload_action::status::{ApplicationProgress, PodOnNode, SetRef};
+use ganglion_core::facts::Uid;
 use ganglion_core::world::Requeue;
 
 /// The Deployment `web` with two replicas on node a, and the ReplicaSet `api` with two there and one on b.
@@ -85,7 +86,7 @@ impl Stage {
         let workload = action.spec.move_.as_ref().and_then(|change| change.workload.clone());
         let ok = pods.iter().all(|(_, step)| *step == Step::Succeeded);
         let slot = |(index, (pod, step)): (usize, &(&str, Step))| Slot {
-            id: identity::slot_id(action.metadata.uid.as_deref().unwrap(), index as i32),
+            id: identity::slot_id(&Uid::of(&action.metadata), index as i32),
             index: index as i32,
             attempt: 0,
             step: *step,
@@ -95,7 +96,7 @@ impl Stage {
             }),
             replica_set: SetRef::default(),
             label: String::new(),
-            victim: Some(PodOnNode { name: (*pod).into(), uid: Some(format!("uid-{pod}")), node: "a".into() }),
+            victim: Some(PodOnNode { name: (*pod).into(), uid: Some(format!("uid-{pod}").into()), node: "a".into() }),
             replacement: Some(PodOnNode { name: format!("{pod}-new"), uid: None, node: "d".into() }),
             tried: vec![],
             scaled: false,

@@ -66,11 +66,11 @@ fn a_pin_is_in_every_term(#[case] affinity: serde_json::Value, #[case] expected:
     if !affinity.is_null() {
         pod["spec"]["affinity"] = affinity;
     }
-    let patch = json!(release_patch(&pod, "u", Some("n")).expect("it is gated"));
+    let patch = json!(release_patch(&pod, &"u".into(), Some("n")).expect("it is gated"));
     let patch = patch.as_array().unwrap();
     let pin = patch.iter().find(|step| step["op"] == "add").expect("a pin");
     assert_eq!(pin["value"], expected);
     assert_eq!(patch.last(), Some(&json!({"op": "remove", "path": "/spec/schedulingGates/1"})));
-    let free = json!(release_patch(&pod, "u", None).expect("it is gated"));
+    let free = json!(release_patch(&pod, &"u".into(), None).expect("it is gated"));
     assert!(free.as_array().unwrap().iter().all(|step| step["op"] != "add"), "{free}");
 }

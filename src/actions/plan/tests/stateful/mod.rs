@@ -5,7 +5,7 @@ mod gated;
 
 use super::*;
 use ganglion_api::workload_action::status::PodOnNode;
-use ganglion_core::facts::{ClaimFact, PinBindingFact, PinPolicyFact, StatefulSetFact, VolumeFact};
+use ganglion_core::facts::{ClaimFact, PinBindingFact, PinPolicyFact, StatefulSetFact, Uid, VolumeFact};
 
 /// How a pod gets its node.
 #[derive(Clone, Copy, PartialEq)]
@@ -64,7 +64,7 @@ impl Stage {
     fn put_replica(&mut self, name: &str, life: &str, change: impl FnOnce(&mut PodFact)) {
         let id = self.id(name);
         let mut pod = PodFact {
-            id: Identity { uid: format!("uid-{name}{life}"), ..id },
+            id: Identity { uid: format!("uid-{name}{life}").into(), ..id },
             created: self.now,
             labels: stateful_labels(),
             controller: Some(Owner { kind: "StatefulSet".into(), name: "db".into(), uid: "uid-db".into() }),
@@ -208,7 +208,7 @@ fn where_no_node_takes_the_pod_it_is_let_go_without_a_pin() {
             next = stage.settle("go");
         }
         let NextStep::Do(Effect::DeletePod { pod }) = next else { panic!("not deleted: {next:#?}") };
-        assert_eq!(pod.uid, format!("uid-db-1-{life}"));
+        assert_eq!(pod.uid, Uid::from(format!("uid-db-1-{life}")));
         if stage.slot("go").step == Step::RollingBack {
             break;
         }

@@ -134,7 +134,7 @@ impl CrashScene {
         let job = ExecutionContext {
             spec: &execution,
             status: &status,
-            uid: "exe",
+            uid: &"exe".into(),
             generation: 1,
             loop_name: "l",
             chosen: Some(&chosen),

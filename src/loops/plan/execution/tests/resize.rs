@@ -74,7 +74,7 @@ impl Stage {
         let job = ExecutionContext {
             spec: &self.spec,
             status: &self.status,
-            uid: "exe",
+            uid: &"exe".into(),
             generation: 1,
             loop_name: "web",
             chosen: Some(&self.chosen),

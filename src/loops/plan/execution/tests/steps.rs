@@ -14,6 +14,7 @@ use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus};
+use ganglion_core::facts::Uid;
 
 const UID: &str = "11111111-2222-3333-4444-555555555555";
 
@@ -21,6 +22,7 @@ struct Bench {
     spec: ExecutionSpec,
     status: ExecutionStatus,
     chosen: Chosen,
+    uid: Uid,
 }
 
 fn thing(generation: i64) -> ObjectVersion {
@@ -36,6 +38,7 @@ impl Bench {
             spec: serde_json::from_value(target).unwrap(),
             status: ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() },
             chosen: serde_json::from_value(chosen).unwrap(),
+            uid: "exe".into(),
         }
     }
 
@@ -43,7 +46,7 @@ impl Bench {
         ExecutionContext {
             spec: &self.spec,
             status: &self.status,
-            uid: "exe",
+            uid: &self.uid,
             generation: 1,
             loop_name: "slow",
             chosen: Some(&self.chosen),
@@ -240,7 +243,7 @@ fn a_workload_action_is_made_once_and_its_end_is_the_end() {
     let none = TargetState::WorkloadAction(None);
     let mut bench = Bench::new(rung.clone());
     let ExecutionEffect::Create { name, spec } = bench.effect(&none) else { panic!("nothing made") };
-    assert_eq!(name, action_name("slow", "exe", 1));
+    assert_eq!(name, action_name("slow", &"exe".into(), 1));
     assert!(name.starts_with("slow-1-") && name.len() < 64);
     let moved = spec.move_.unwrap();
     assert_eq!(moved.workload.unwrap().name, "web");
@@ -347,9 +350,9 @@ fn a_rung_that_cannot_be_used_is_named() {
 
 #[test]
 fn names_are_of_one_decision() {
-    assert_ne!(action_name("a", "uid", 1), action_name("a", "uid", 2));
-    assert_ne!(action_name("a", "uid", 1), action_name("a", "other", 1));
-    assert!(action_name(&"a".repeat(253), UID, i64::MAX).len() <= 253);
+    assert_ne!(action_name("a", &"uid".into(), 1), action_name("a", &"uid".into(), 2));
+    assert_ne!(action_name("a", &"uid".into(), 1), action_name("a", &"other".into(), 1));
+    assert!(action_name(&"a".repeat(253), &UID.into(), i64::MAX).len() <= 253);
 }
 
 /// In each round the loop raises 3 to 4, and somebody sets it back.

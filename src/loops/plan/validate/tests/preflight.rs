@@ -73,7 +73,7 @@ fn a_missing_right_reads_as_the_api_server_writes_it() {
 
 #[test]
 fn a_verdict_names_the_rung_and_is_found_again_in_the_status() {
-    let question = PreflightQuestion::new("u", &demo(json!({})));
+    let question = PreflightQuestion::new("u".into(), &demo(json!({})));
     let failed = question.rungs[0].fails(LoopReason::TargetNotFound, "there is no Deployment web");
     let Preflight::Failed(_, words) = &failed else { panic!("{failed:?}") };
     assert_eq!(words, "rung 1 on Low cpu (scale by 1, at most 1000): there is no Deployment web");

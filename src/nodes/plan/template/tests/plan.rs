@@ -91,7 +91,7 @@ impl Scene {
             ConfigWrite::Delete { config } => {
                 let version = self.version();
                 let name = config.name_any();
-                let id = Identity { key: Key::new("n", name.clone()), uid: name.clone(), version };
+                let id = Identity { key: Key::new("n", name.clone()), uid: name.as_str().into(), version };
                 self.world.remove::<NodeConfig>(&id);
                 format!("delete {name}")
             }
@@ -115,7 +115,7 @@ impl Scene {
 
     fn health(&mut self) -> Health<NodeReason> {
         let plan = self.plan();
-        let tally = state::tally(self.world.node_configs_by("t"), &plan);
+        let tally = state::tally(self.world.node_configs_by(&"t".into()), &plan);
         state::health(&plan, &tally, None)
     }
 }

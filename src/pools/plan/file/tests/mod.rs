@@ -7,6 +7,7 @@ mod texts;
 use proptest::prelude::*;
 
 use super::*;
+use ganglion_core::facts::Uid;
 
 fn list(version: i64, jobs: &[(&str, i64)]) -> JobList {
     let jobs = jobs.iter().map(|(name, since)| ListedJob { name: (*name).into(), since: *since });
@@ -152,7 +153,7 @@ fn some_list() -> impl Strategy<Value = JobList> {
         version,
         jobs: jobs.into_iter().map(|(name, since)| ListedJob { name: name.into(), since }).collect(),
         releasing: releasing.into_iter().map(Into::into).collect(),
-        pod,
+        pod: pod.map(Uid::from),
     })
 }
 

@@ -18,7 +18,7 @@ fn the_texts_have_this_form() {
     };
     let second = published.lists.get_mut("swarm-worker-10").unwrap();
     second.releasing.insert("x \"y\"".into());
-    second.pod = Some("c0ffee".to_owned());
+    second.pod = Some("c0ffee".into());
     let (file, record) = render(&published);
     let expected = "workloads:\n  swarm-worker-2:\n    jobs:\n      - \"a: b\"\n      - stream:xxrtve1\n      - stream:xxrtve2\n    \
                     version: 7\n  swarm-worker-10:\n    jobs: []\n    version: 7\nversion: 7\n";
