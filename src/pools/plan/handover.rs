@@ -60,7 +60,7 @@ pub struct HandoverRules {
     pub patience: SignedDuration,
 }
 
-/// Input of [`plan`].
+/// Input of [`plan_handover`].
 #[derive(Clone, Debug)]
 pub struct HandoverInput<'a> {
     pub published: &'a Published,
