@@ -1,4 +1,4 @@
-//! Errors of the clients that read values of nodes, and lists of which only the first items are stored.
+//! Errors of the clients that read values of nodes, and lists that store only their first items.
 
 use std::fmt;
 use std::marker::PhantomData;

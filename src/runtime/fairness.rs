@@ -6,8 +6,8 @@
 //! | [`TenantCounts`] | number of items that each tenant has now, for a bound per tenant | polls, notifications, cached Secrets |
 //! | [`FairLimit`] | permits; a tenant gets at most a quarter of them, and waits for its own first | requests and bytes in flight (`outbound`), notifications |
 //!
-//! The admission of actions (`ganglion_actions_plan`) is not built on these: it is computed anew from statuses at each
-//! plan, since it must survive restarts, and its turns have sizes.
+//! The admission of actions (`ganglion_actions_plan`) does not use these: it has to survive restarts, so each plan
+//! computes it from statuses, and its turns have sizes.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
