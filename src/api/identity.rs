@@ -79,6 +79,8 @@ macro_rules! identities {
 identities! {
     /// The uid of a Kubernetes object. Empty if the object does not exist yet.
     Uid;
+    /// Identity of a slot: a hash of the uid of its action and its index.
+    SlotId;
 }
 
 impl Uid {

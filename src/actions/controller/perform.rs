@@ -10,7 +10,7 @@ use ganglion_actions_plan::effect::{self, Effect, RefusalKind};
 use ganglion_actions_plan::refused;
 use ganglion_actions_plan::world::ActionsWorld;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Key, SlotId};
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::reference;
 use ganglion_runtime::metrics::ReasonLabel;
@@ -107,7 +107,7 @@ impl WorkloadActionController {
     pub(super) async fn perform(&self, effect: &Effect) -> Result<(), ActError> {
         let before = self.replaced_status(effect);
         act::act(&self.ctx, effect).await?;
-        info!(effect = effect.name(), on = %effect.target().key(), slot = effect.slot(), "done");
+        info!(effect = effect.name(), on = %effect.target().key(), slot = effect.slot().map(SlotId::as_str), "done");
         if let Effect::Record { action, status } | Effect::Admit { action, status, .. } = effect
             && let Some(event) = events::transition_event(before.as_ref(), status)
                 .or_else(|| events::given_up_event(before.as_ref(), status))

@@ -144,7 +144,7 @@ pub fn obstacle(ctx: &PlanContext, scope: &Scope) -> Option<Choice> {
     if let Some(message) = busy {
         return Some(Choice::Wait { reason: Reason::WorkloadBusy, message });
     }
-    if ctx.work.verb != Verb::Create && Pods::of(ctx.world, scope).wanted_by_others("") {
+    if ctx.work.verb != Verb::Create && Pods::of(ctx.world, scope).wanted_by_others(None) {
         let message = "the ReplicaSet has not created the substitute of another replica yet".to_owned();
         return Some(Choice::Wait { reason: Reason::VictimBusy, message });
     }

@@ -12,7 +12,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use ganglion_api::workload_action::status::SetRef;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
-use ganglion_core::facts::{Identity, Key, OtherKind, Uid};
+use ganglion_core::facts::{Identity, Key, OtherKind, SlotId, Uid};
 use ganglion_core::json_patch::JsonPatch;
 
 /// The next step for an action.
@@ -145,7 +145,7 @@ impl Effect {
     }
 
     /// Id of the slot that the effect names.
-    pub fn slot(&self) -> Option<&str> {
+    pub fn slot(&self) -> Option<&SlotId> {
         match self {
             Self::CreatePod(new) => Some(&new.slot),
             Self::ChangePod { change: PodChange::Detach { slot, .. } | PodChange::Mark { slot, .. }, .. } => Some(slot),
@@ -236,7 +236,7 @@ pub enum ScalableKind {
 pub struct NewPod {
     pub key: Key,
     pub node: String,
-    pub slot: String,
+    pub slot: SlotId,
     /// The ReplicaSet whose template is used.
     pub set: Key,
     /// The label of the template that the pod is created without.
@@ -250,12 +250,12 @@ pub struct NewPod {
 pub enum PodChange {
     /// Detaches the pod from its ReplicaSet: removes the label, replaces the set by the action as owner, adds the
     /// slot's marks.
-    Detach { label: String, set: SetRef, slot: String, action: Identity, peers: String },
+    Detach { label: String, set: SetRef, slot: SlotId, action: Identity, peers: String },
     /// Attaches the pod to the ReplicaSet: adds the label, replaces the action by the set as controller, removes the
     /// marks.
     Attach { label: String, value: String, set: SetRef, action: Identity },
     /// Marks the pod that the set deletes when it has one too many.
-    Mark { slot: String, rests_on: Claimable },
+    Mark { slot: SlotId, rests_on: Claimable },
     /// Removes the mark. `cost` is the deletion cost of the template.
     Unmark { cost: Option<String> },
 }
@@ -267,7 +267,7 @@ pub struct Claimable {
     /// The label, with its value, that ties the pod to its set.
     pub label: Option<(String, String)>,
     /// The slot whose mark the pod has.
-    pub held_by: Option<String>,
+    pub held_by: Option<SlotId>,
     /// Whether the pod has any annotations.
     pub annotated: bool,
 }
@@ -310,16 +310,17 @@ impl PodChange {
     }
 }
 
-fn mark(uid: &Uid, slot: &str, rests_on: &Claimable) -> JsonPatch {
+fn mark(uid: &Uid, slot: &SlotId, rests_on: &Claimable) -> JsonPatch {
     const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
-    let marks = [(marks::SLOT, slot), (marks::ROLE, marks::ROLE_SURPLUS), (marks::DELETION_COST, marks::LOWEST_COST)];
+    let marks =
+        [(marks::SLOT, slot.as_str()), (marks::ROLE, marks::ROLE_SURPLUS), (marks::DELETION_COST, marks::LOWEST_COST)];
     let mut patch = JsonPatch::of(uid);
     patch.test(&["metadata", "deletionTimestamp"], Value::Null);
     if let Some((key, value)) = &rests_on.label {
         patch.test(&["metadata", "labels", key], &**value);
     }
     if rests_on.annotated {
-        patch.test(&["metadata", "annotations", marks::SLOT], rests_on.held_by.clone());
+        patch.test(&["metadata", "annotations", marks::SLOT], rests_on.held_by.as_ref().map(SlotId::as_str));
         for (key, value) in marks {
             patch.add(&["metadata", "annotations", key], value);
         }

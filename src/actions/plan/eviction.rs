@@ -177,7 +177,7 @@ impl<'a> View<'a> {
 
     /// Waits until the set deletes the marked pod. If the set keeps it (somebody scaled up), removes the mark.
     pub fn release(&self, step: Step, surplus: &PodFact, pods: &Pods<'a>) -> SlotNext {
-        if pods.excess() > 0 || pods.wanted_by_others(&self.slot.id) {
+        if pods.excess() > 0 || pods.wanted_by_others(Some(&self.slot.id)) {
             let message = format!("pod {} is about to be deleted", surplus.id.key.name);
             return self.hold(step, None, Some(message), None);
         }

@@ -85,7 +85,7 @@ impl<'a> View<'a> {
         }
         // Wait while the substitute of another slot is pending: a pod that exists when we detach counts as
         // pre-existing.
-        if pods.wanted_by_others(&self.slot.id) {
+        if pods.wanted_by_others(Some(&self.slot.id)) {
             let message = "the ReplicaSet has not created the substitute of another replica yet".to_owned();
             return self.hold_or_back(step, Reason::VictimBusy, message, timeout);
         }
@@ -210,7 +210,7 @@ impl<'a> View<'a> {
         if let Some((reason, message)) = self.unready(&pods) {
             return self.hold_or_back(step, reason, message, self.ctx.ready_time());
         }
-        if pods.wanted_by_others(&self.slot.id) {
+        if pods.wanted_by_others(Some(&self.slot.id)) {
             let message = "another replica is detached and has no substitute yet".to_owned();
             return self.hold_or_back(step, Reason::WorkloadBusy, message, self.ctx.drain_time());
         }

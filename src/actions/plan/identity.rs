@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::origin;
 use ganglion_api::workload_action::{MOST_REPLICAS, RunPolicy, WorkloadAction};
 use ganglion_core::digest::digest;
-use ganglion_core::facts::{Identity, Uid};
+use ganglion_core::facts::{Identity, SlotId, Uid};
 
 /// Spec members that may change while the action runs. They do not belong to its identity.
 const MUTABLE: [&str; 4] = ["suspend", "abort", "timeouts", "ttlSecondsAfterFinished"];
@@ -45,19 +45,19 @@ pub fn receipt_name(action: &WorkloadAction) -> String {
 }
 
 /// Id of a slot: a hash of the action's uid and the slot's index. 16 hex digits.
-pub fn slot_id(action: &Uid, index: i32) -> String {
-    digest(&[action.as_str(), &index.to_string()], 16)
+pub fn slot_id(action: &Uid, index: i32) -> SlotId {
+    digest(&[action.as_str(), &index.to_string()], 16).into()
 }
 
 /// Ids of all slots that an action may have: one for each replica, at most [`MOST_REPLICAS`].
-pub fn slot_ids(action: &Uid) -> impl Iterator<Item = String> {
+pub fn slot_ids(action: &Uid) -> impl Iterator<Item = SlotId> {
     (0..MOST_REPLICAS).map(move |index| slot_id(action, index))
 }
 
 /// Name of a slot's new pod in one attempt. It has the style of the ReplicaSet's own names and is deterministic, so
 /// that the pod cannot be created twice.
-pub fn replacement_name(set_name: &str, slot: &str, attempt: i32) -> String {
+pub fn replacement_name(set_name: &str, slot: &SlotId, attempt: i32) -> String {
     let mut name = set_name.to_owned();
     name.truncate(240);
-    format!("{name}-{}", digest(&[slot, &attempt.to_string()], 8))
+    format!("{name}-{}", digest(&[slot.as_str(), &attempt.to_string()], 8))
 }

@@ -11,7 +11,9 @@ use super::identity::slot_ids;
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{DeploymentFact, Identity, Key, Ledger, PodFact, ReplicaSetFact, StatefulSetFact, Uid};
+use ganglion_core::facts::{
+    DeploymentFact, Identity, Key, Ledger, PodFact, ReplicaSetFact, SlotId, StatefulSetFact, Uid,
+};
 use ganglion_core::world::World;
 
 /// Minimum time for which an object must be without its action before it counts as a leftover. It covers an action that
@@ -20,7 +22,7 @@ pub const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Time at which each object (by uid and slot) was first seen without its action.
 #[derive(Clone, Debug, Default)]
-pub struct Leftovers(HashMap<(Uid, String), Timestamp>);
+pub struct Leftovers(HashMap<(Uid, SlotId), Timestamp>);
 
 impl Leftovers {
     /// The effects that are due now, sorted by name, and the time of the next sweep if any object is still within
@@ -54,11 +56,11 @@ impl Leftovers {
 /// Possible slots of actions that do not parse. Their pods and ledgers may be in use.
 struct HiddenSlots<'a> {
     world: &'a World,
-    by_namespace: HashMap<String, HashSet<String>>,
+    by_namespace: HashMap<String, HashSet<SlotId>>,
 }
 
 impl HiddenSlots<'_> {
-    fn contain(&mut self, namespace: &str, slot: &str) -> bool {
+    fn contain(&mut self, namespace: &str, slot: &SlotId) -> bool {
         let unreadable = self.world.table::<WorkloadAction>().unreadable().values();
         let slots = || {
             let here = unreadable.filter(|action| action.metadata.namespace.as_deref() == Some(namespace));
@@ -70,14 +72,14 @@ impl HiddenSlots<'_> {
 
 /// Workloads and ReplicaSets whose ledger names a slot that no action has. An action that has ended removes its ledger
 /// itself.
-fn ledgers(world: &World) -> Vec<(Identity, String, Option<Effect>)> {
+fn ledgers(world: &World) -> Vec<(Identity, SlotId, Option<Effect>)> {
     let deployments = world.all::<DeploymentFact>().map(|one| (ScalableKind::Deployment, &one.id, &one.scale));
     let sets = world.all::<ReplicaSetFact>().map(|one| (ScalableKind::ReplicaSet, &one.id, &one.scale));
     let stateful = world.all::<StatefulSetFact>().map(|one| (ScalableKind::StatefulSet, &one.id, &one.set.scale));
-    let known = |slot: &str| {
+    let known = |slot: &SlotId| {
         world
             .all::<WorkloadAction>()
-            .any(|action| action.status.iter().flat_map(|status| &status.slots).any(|one| one.id == slot))
+            .any(|action| action.status.iter().flat_map(|status| &status.slots).any(|one| one.id == *slot))
     };
     deployments
         .chain(sets)
@@ -92,11 +94,11 @@ fn ledgers(world: &World) -> Vec<(Identity, String, Option<Effect>)> {
 }
 
 /// Pods with the mark of a slot that no action has open, each with that slot.
-fn orphans(world: &World) -> impl Iterator<Item = (&PodFact, &str)> {
+fn orphans(world: &World) -> impl Iterator<Item = (&PodFact, &SlotId)> {
     world
         .marked_pods()
         .filter(|pod| !pod.terminating)
-        .filter_map(|pod| pod.marks.slot.as_deref().map(|slot| (pod, slot)))
+        .filter_map(|pod| pod.marks.slot.as_ref().map(|slot| (pod, slot)))
         .filter(|(_, slot)| world.action_of(slot).is_none())
 }
 
@@ -188,12 +190,12 @@ mod tests {
 
     #[test]
     fn an_action_that_does_not_parse_keeps_what_it_may_own_and_nothing_else() {
-        let marked = |name: &str, slot: String| {
+        let marked = |name: &str, slot: SlotId| {
             let mut pod = pod(name, marks::ROLE_REPLACEMENT, false);
             pod.marks.slot = Some(slot);
             pod
         };
-        let ids: Vec<String> = slot_ids(&"odd".into()).collect();
+        let ids: Vec<SlotId> = slot_ids(&"odd".into()).collect();
         let mut world = world(vec![marked("first", ids[0].clone()), marked("last", ids[99].clone())]);
         world.apply(marked("other", "slot".into()), Origin::Watch);
         let metadata = ObjectMeta {

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::world::ActionsWorld;
 use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
-use ganglion_core::facts::{Identity, Key, Ledger};
+use ganglion_core::facts::{Identity, Key, Ledger, SlotId};
 use ganglion_core::world::World;
 
 use super::context::{PlanContext, Work};
@@ -64,7 +64,7 @@ fn touched<'a>(ctx: &PlanContext<'a>, effect: &Effect) -> Option<&'a Slot> {
             own(&slot.victim) || own(&slot.replacement)
         })
     };
-    let named = |id: &str| ctx.status.slots.iter().find(|slot| slot.id == id);
+    let named = |id: &SlotId| ctx.status.slots.iter().find(|slot| slot.id == *id);
     match effect {
         Effect::CreatePod(pod) => named(&pod.slot),
         Effect::ChangePod { change: PodChange::Mark { slot, .. } | PodChange::Detach { slot, .. }, .. } => named(slot),

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::world::ActionsWorld;
 use ganglion_api::workload_action::status::{Slot, Step};
-use ganglion_core::facts::{Key, Ledger, PodFact, ReplicaSetFact};
+use ganglion_core::facts::{Key, Ledger, PodFact, ReplicaSetFact, SlotId};
 use ganglion_core::world::World;
 
 use super::apart;
@@ -83,7 +83,7 @@ impl<'a> Pods<'a> {
     }
 
     /// The pod marked for deletion by this slot.
-    pub fn surplus_of(&self, slot: &str) -> Option<&'a PodFact> {
+    pub fn surplus_of(&self, slot: &SlotId) -> Option<&'a PodFact> {
         self.active().find(|pod| pod.is_marked_by(slot))
     }
 
@@ -146,8 +146,8 @@ impl<'a> Pods<'a> {
     /// delete it.
     pub fn orphan(&self) -> Option<&'a PodFact> {
         self.marked().find(|pod| {
-            let slot = pod.marks.slot.as_deref().unwrap_or_default();
-            let mut holders = self.world.slots_on(&self.set.id.uid).filter(|open| open.id == slot);
+            let slot = pod.marks.slot.as_ref();
+            let mut holders = self.world.slots_on(&self.set.id.uid).filter(|open| Some(&open.id) == slot);
             holders.all(|open| !is_exchanging(open.step) && !self.needs_surplus(open))
         })
     }
@@ -172,9 +172,9 @@ impl<'a> Pods<'a> {
         }
     }
 
-    /// Whether another open slot needs a surplus and has none.
-    pub fn wanted_by_others(&self, slot: &str) -> bool {
-        let mut others = self.world.slots_on(&self.set.id.uid).filter(|other| other.id != slot);
+    /// Whether an open slot other than this one needs a surplus and has none.
+    pub fn wanted_by_others(&self, slot: Option<&SlotId>) -> bool {
+        let mut others = self.world.slots_on(&self.set.id.uid).filter(|other| Some(&other.id) != slot);
         others.any(|other| self.needs_surplus(other) && self.surplus_of(&other.id).is_none())
     }
 

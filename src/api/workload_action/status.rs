@@ -5,7 +5,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::identity::Uid;
+use crate::identity::{SlotId, Uid};
 use crate::reasons;
 use crate::refs::WorkloadRef;
 
@@ -166,7 +166,7 @@ pub struct PodChoice {
 pub struct Slot {
     /// Identity of the slot: a hash of the action's uid and the slot's index. Each pod that the slot works on has it in
     /// the annotation `ganglion.dev/slot`.
-    pub id: String,
+    pub id: SlotId,
     /// Index of the slot in its action, from 0.
     pub index: i32,
     /// Number of retries so far.

@@ -4,6 +4,7 @@
 //! It ensures that a change of replicas happens once: even after a crash or a write of an autoscaler, a slot has made
 //! its change if and only if the ledger names the slot.
 
+use ganglion_api::identity::SlotId;
 use serde::{Deserialize, Serialize};
 
 /// The last change of replicas, stored as JSON in [`ganglion_api::marks::LEDGER`].
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct Ledger {
     /// Slot that made the change.
-    pub slot: String,
+    pub slot: SlotId,
     /// The slot reverted its change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undone: bool,

@@ -7,14 +7,14 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::requests::{Requests, cores, requests};
 use super::stateful_set::{is_gated, pinned_to};
-use super::{Identity, Owner, PodRun, Uid, pod_type};
+use super::{Identity, Owner, PodRun, SlotId, Uid, pod_type};
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 
 /// Labels and annotations of this operator on a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    pub slot: Option<String>,
+    pub slot: Option<SlotId>,
     pub role: Option<String>,
     pub peers: Option<String>,
     /// The pod deletion cost, no matter who wrote it.
@@ -128,8 +128,8 @@ impl PodFact {
     }
 
     /// Whether the pod carries the mark of this slot.
-    pub fn is_marked_by(&self, slot: &str) -> bool {
-        self.marks.slot.as_deref() == Some(slot)
+    pub fn is_marked_by(&self, slot: &SlotId) -> bool {
+        self.marks.slot.as_ref() == Some(slot)
     }
 }
 
@@ -177,7 +177,7 @@ impl From<Pod> for PodFact {
             labels: meta.labels.clone().unwrap_or_default(),
             annotated: meta.annotations.as_ref().is_some_and(|all| !all.is_empty()),
             marks: Marks {
-                slot: annotation(marks::SLOT),
+                slot: annotation(marks::SLOT).map(SlotId::from),
                 role: annotation(marks::ROLE),
                 peers: annotation(marks::PEERS),
                 cost: annotation(marks::DELETION_COST),

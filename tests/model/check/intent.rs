@@ -3,8 +3,7 @@
 
 use ganglion_api::marks;
 use ganglion_api::workload_action::status::Slot;
-use ganglion_core::facts::Key;
-use ganglion_core::facts::Ledger;
+use ganglion_core::facts::{Key, Ledger, SlotId};
 
 use super::invariants::Invariants;
 use super::{Violation, violation};
@@ -70,9 +69,9 @@ fn holds(condition: bool, key: &Key, text: &str) -> Result<(), Violation> {
 }
 
 /// Returns the slot, which must be open, of an action with a finalizer and a receipt.
-fn open(invariants: &Invariants, api: &Api, key: &Key, id: &str, what: &str) -> Result<Slot, Violation> {
+fn open(invariants: &Invariants, api: &Api, key: &Key, id: &SlotId, what: &str) -> Result<Slot, Violation> {
     let Some(action) = api.actions.get(key) else { return violation("NoIntent", format!("{key} {what}, but is gone")) };
-    let Some(slot) = action.open_slots().find(|slot| slot.id == id) else {
+    let Some(slot) = action.open_slots().find(|slot| slot.id == *id) else {
         return violation("NoIntent", format!("{key} {what} for slot {id}, which is not open"));
     };
     holds(action.meta.finalizers.iter().any(|one| one == marks::FINALIZER), key, &format!("{what} without finalizer"))?;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use ganglion_actions_plan::Limits;
 use ganglion_api::marks;
 use ganglion_api::workload_action::status::Step;
-use ganglion_core::facts::Key;
-use ganglion_core::facts::Ledger;
+use ganglion_core::facts::{Key, Ledger, SlotId};
 
 use super::accounts::Account;
 use super::{Cause, Terms, Violation, intent, limits, outcome, violation, waits};
@@ -28,7 +27,7 @@ pub struct Invariants {
     limits: Limits,
     pub accounts: BTreeMap<String, Account>,
     /// Slot of each pod that the operator created, by uid.
-    pub replacements: BTreeMap<String, String>,
+    pub replacements: BTreeMap<String, SlotId>,
     /// Creation time of each pod, by uid.
     born: BTreeMap<String, u64>,
     pub terms: BTreeMap<String, Terms>,

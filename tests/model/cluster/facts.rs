@@ -56,7 +56,7 @@ impl AsFact for Pod {
             labels: meta.labels.clone(),
             annotated: !meta.annotations.is_empty(),
             marks: Marks {
-                slot: meta.annotation(marks::SLOT),
+                slot: meta.annotation(marks::SLOT).map(Into::into),
                 role: meta.annotation(marks::ROLE),
                 peers: meta.annotation(marks::PEERS),
                 cost: meta.annotation(marks::DELETION_COST),

@@ -1,7 +1,7 @@
 //! Effect of a request on pods and workloads, for the invariants; derived from the request itself.
 
 use ganglion_api::marks;
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Key, SlotId};
 use serde_json::Value;
 
 use super::asked::{Asked, Kind, MergePatch, What};
@@ -12,17 +12,17 @@ pub enum Deed {
     Own,
     CreatePod {
         pod: Key,
-        slot: String,
+        slot: SlotId,
     },
     /// Releases a pod from its ReplicaSet, for this slot.
     Detach {
         pod: Key,
         uid: String,
-        slot: String,
+        slot: SlotId,
     },
     /// Marks the pod that the ReplicaSet deletes as surplus.
     Mark {
-        slot: String,
+        slot: SlotId,
     },
     /// Attaches a pod to its ReplicaSet, or removes our marks.
     Release,
@@ -47,7 +47,7 @@ impl Deed {
         match (asked.kind, &asked.what) {
             (Kind::Pod, What::NewPod(new)) => {
                 let slot = new.metadata.annotations.as_ref().and_then(|all| all.get(marks::SLOT));
-                Self::CreatePod { pod: pod(), slot: text(&slot.cloned()) }
+                Self::CreatePod { pod: pod(), slot: slot.cloned().unwrap_or_default().into() }
             }
             (Kind::Pod, What::Evict(uid)) => Self::Evict { pod: pod(), uid: text(uid) },
             (Kind::Pod, What::Delete(uid)) => Self::DeletePod { pod: pod(), uid: text(uid) },
@@ -68,7 +68,7 @@ fn change(asked: &Asked, patch: &MergePatch) -> Deed {
     match patch.metadata.annotations.get(marks::SLOT) {
         Some(Some(slot)) if leaves => {
             let uid = patch.metadata.uid.clone().unwrap_or_default();
-            Deed::Detach { pod: asked.key.clone(), uid, slot: slot.clone() }
+            Deed::Detach { pod: asked.key.clone(), uid, slot: slot.as_str().into() }
         }
         Some(None) if !leaves => Deed::Release,
         _ => panic!("{asked} is not supported by the model"),
@@ -76,12 +76,12 @@ fn change(asked: &Asked, patch: &MergePatch) -> Deed {
 }
 
 /// Slot whose mark a JSON patch sets, by itself or with all annotations.
-fn marked_for(patch: &[Value]) -> String {
+fn marked_for(patch: &[Value]) -> SlotId {
     let mut adds = patch.iter().filter(|step| step["op"] == "add");
     let slot = adds.find_map(|step| match step["path"].as_str()?.strip_prefix("/metadata/annotations")? {
         "" => step["value"][marks::SLOT].as_str(),
         key if key.ends_with("~1slot") => step["value"].as_str(),
         _ => None,
     });
-    slot.unwrap_or_default().to_owned()
+    slot.unwrap_or_default().into()
 }

@@ -136,7 +136,7 @@ proptest! {
         }
         prop_assert!(alike(&pod["metadata"]["labels"], &template["metadata"]["labels"]));
         let annotations = pod["metadata"]["annotations"].as_object_mut().unwrap();
-        prop_assert_eq!(annotations.remove(marks::SLOT).unwrap(), new().slot);
+        prop_assert_eq!(annotations.remove(marks::SLOT).unwrap(), json!(new().slot));
         prop_assert_eq!(annotations.remove(marks::ROLE).unwrap(), marks::ROLE_REPLACEMENT);
         prop_assert!(alike(&pod["metadata"]["annotations"], &template["metadata"]["annotations"]));
 

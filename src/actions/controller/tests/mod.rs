@@ -152,7 +152,7 @@ async fn a_pod_is_changed_for_one_version() {
     api.perform(&Effect::ChangePod { pod: pod_id(), change }).await.unwrap();
     let body = api.body(0);
     assert_eq!((&body["metadata"]["uid"], &body["metadata"]["resourceVersion"]), (&json!("p1"), &json!("5")));
-    assert!(api.pod().unwrap().is_marked_by("s1"));
+    assert!(api.pod().unwrap().is_marked_by(&"s1".into()));
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn a_replacement_that_exists_is_taken_if_it_is_ours_and_refused_if_not() {
     let ours = scripted([exists(), (200, pod_json(Some("s1")))]);
     ours.knows(set());
     ours.perform(&Effect::CreatePod(new_pod())).await.unwrap();
-    assert!(ours.pod().unwrap().is_marked_by("s1"));
+    assert!(ours.pod().unwrap().is_marked_by(&"s1".into()));
 
     for other in [Some("s2"), None] {
         let api = scripted([exists(), (200, pod_json(other))]);

@@ -149,7 +149,7 @@ pub fn back(ctx: &PlanContext, application: Application) -> Vec<(usize, Workload
         if begun.contains(pod.name.as_str()) || still.is_none_or(|known| !known.is_active()) {
             return None;
         }
-        let name = free_name(ctx, &pod.name, &["back", &slot.id]);
+        let name = free_name(ctx, &pod.name, &["back", slot.id.as_str()]);
         let to = Some(home_first(&application.spec.from, home));
         let pod = Some(PodRef { name: pod.name.clone() });
         let change = Move { workload: None, pod, from: None, to, count: None, up_to: None };

@@ -4,7 +4,7 @@ use super::index::{ActionIndex, is_unfinished, working_slots};
 use super::{ActionsWorld, application_of};
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
-    BudgetFact, DeploymentFact, Key, Ledger, NodeFact, PodFact, ReplicaSetFact, StatefulSetFact, Uid,
+    BudgetFact, DeploymentFact, Key, Ledger, NodeFact, PodFact, ReplicaSetFact, SlotId, StatefulSetFact, Uid,
 };
 use ganglion_core::world::{Fact, Follows, Requeue, World};
 
@@ -44,7 +44,7 @@ impl Follows<PodFact> for ActionIndex {
 }
 
 /// The slot that marked the pod.
-fn marker(pod: &PodFact) -> Option<&String> {
+fn marker(pod: &PodFact) -> Option<&SlotId> {
     pod.marks.slot.as_ref()
 }
 

@@ -13,7 +13,7 @@ use super::usage::MeasuredUsage;
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
-use ganglion_core::facts::{Key, PodFact, ReplicaSetFact, Uid};
+use ganglion_core::facts::{Key, PodFact, ReplicaSetFact, SlotId, Uid};
 use ganglion_core::world::{Fact, KeysBy, State};
 
 /// Number of waiting actions to requeue when one ends: enough to use all free capacity, few enough for a long queue.
@@ -26,7 +26,7 @@ const REMEMBERED: usize = 4096;
 #[derive(Default)]
 pub struct ActionIndex {
     /// Pods, by the slot that marked them.
-    pub marked: KeysBy<String>,
+    pub marked: KeysBy<SlotId>,
     /// ReplicaSets, by kind and name of the owner.
     sets_of_workload: KeysBy<String>,
     /// Unfinished actions with active slots.
@@ -37,7 +37,7 @@ pub struct ActionIndex {
     pub actions_on_set: KeysBy<Uid>,
     pub actions_to_node: KeysBy<String>,
     actions_on_workload: KeysBy<String>,
-    pub action_of_slot: HashMap<String, Key>,
+    pub action_of_slot: HashMap<SlotId, Key>,
     /// The moves of a moveApplication, by the uid of the moveApplication.
     pub parts_of_application: KeysBy<Uid>,
     pub expressions: Expressions,
@@ -84,7 +84,7 @@ impl ActionIndex {
 
     /// Actions to requeue when this pod changes: the action that marked it, and the actions at work on its ReplicaSet.
     pub fn concerned_by_pod(&self, pod: &PodFact) -> impl Iterator<Item = &Key> {
-        let marker = pod.marks.slot.as_deref().and_then(|slot| self.action_of_slot.get(slot));
+        let marker = pod.marks.slot.as_ref().and_then(|slot| self.action_of_slot.get(slot));
         let set = pod.controller.iter().flat_map(|owner| self.actions_on_set.of(&owner.uid));
         set.chain(marker)
     }

@@ -31,7 +31,7 @@ use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_core::expression::{Expression, ExpressionError, MeasuredView};
 use ganglion_core::facts::{
     BudgetFact, ClaimFact, DeploymentFact, Key, OutsidePodFact, PinBindingFact, PinPolicyFact, PodFact, ReplicaSetFact,
-    ServiceFact, Uid, VolumeFact, group,
+    ServiceFact, SlotId, Uid, VolumeFact, group,
 };
 use ganglion_core::node_values::measured;
 use ganglion_core::world::World;
@@ -114,7 +114,7 @@ pub trait ActionsWorld {
     fn slots_to<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a Key, &'a Slot)>;
 
     /// The action with this open slot.
-    fn action_of(&self, slot: &str) -> Option<&Key>;
+    fn action_of(&self, slot: &SlotId) -> Option<&Key>;
 
     /// Whether slots are reserved for the action: their nodes, pods and shares of limits are not free.
     fn is_reserved(&self, action: &Key) -> bool;
@@ -130,7 +130,7 @@ pub trait ActionsWorld {
     fn last_turn(&self, namespace: &str) -> u64;
 
     /// The pods with the mark of this slot.
-    fn pods_marked(&self, slot: &str) -> impl Iterator<Item = &PodFact>;
+    fn pods_marked(&self, slot: &SlotId) -> impl Iterator<Item = &PodFact>;
 
     /// The pods with the mark of any slot.
     fn marked_pods(&self) -> impl Iterator<Item = &PodFact>;
@@ -265,7 +265,7 @@ impl ActionsWorld for World {
         slots_among(self, index(self).actions_to_node.of(node)).filter(move |(_, slot)| goes_there(slot))
     }
 
-    fn action_of(&self, slot: &str) -> Option<&Key> {
+    fn action_of(&self, slot: &SlotId) -> Option<&Key> {
         index(self).action_of_slot.get(slot)
     }
 
@@ -289,7 +289,7 @@ impl ActionsWorld for World {
         index(self).last_turn(namespace)
     }
 
-    fn pods_marked(&self, slot: &str) -> impl Iterator<Item = &PodFact> {
+    fn pods_marked(&self, slot: &SlotId) -> impl Iterator<Item = &PodFact> {
         index(self).marked.of(slot).filter_map(|key| self.pod(key))
     }
 

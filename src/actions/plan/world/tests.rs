@@ -79,13 +79,13 @@ proptest! {
             let running = world.all::<WorkloadAction>().filter(|action| action.status.as_ref()
                 .is_some_and(|one| one.finished_at.is_none()));
             let slots = running.flat_map(|action| action.status.iter().flat_map(|status| &status.slots));
-            let mut ids: Vec<&str> = slots.filter(|slot| !slot.step.is_end() && is_it(slot))
-                .map(|slot| slot.id.as_str()).collect();
+            let mut ids: Vec<SlotId> = slots.filter(|slot| !slot.step.is_end() && is_it(slot))
+                .map(|slot| slot.id.clone()).collect();
             ids.sort_unstable();
             ids
         };
         let ids = |slots: Vec<&Slot>| {
-            let mut ids: Vec<String> = slots.into_iter().map(|slot| slot.id.clone()).collect();
+            let mut ids: Vec<SlotId> = slots.into_iter().map(|slot| slot.id.clone()).collect();
             ids.sort_unstable();
             ids
         };
@@ -112,11 +112,11 @@ proptest! {
     fn marks_of_pods_equal_a_scan(news in prop::collection::vec((0..4_u8, prop::option::of(0..4_u8)), 0..40)) {
         let mut world = registered();
         for (version, (number, slot)) in news.into_iter().enumerate() {
-            let marks = Marks { slot: slot.map(|slot| format!("slot{slot}")), ..Marks::default() };
+            let marks = Marks { slot: slot.map(|slot| format!("slot{slot}").into()), ..Marks::default() };
             world.apply(PodFact { marks, ..pod(number, version + 10) }, Origin::Watch);
         }
         for number in 0..4 {
-            let slot = format!("slot{number}");
+            let slot = SlotId::from(format!("slot{number}"));
             let marked = world.all::<PodFact>().filter(|pod| pod.is_marked_by(&slot)).count();
             prop_assert_eq!(world.pods_marked(&slot).count(), marked);
         }
