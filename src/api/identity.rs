@@ -1,6 +1,6 @@
 //! Identities as types, so that they cannot be mixed up. In a schema and on the wire, each is a string.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -48,6 +48,12 @@ macro_rules! identities {
             }
         }
 
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
         impl PartialEq<str> for $name {
             fn eq(&self, text: &str) -> bool {
                 self.0 == text
@@ -56,6 +62,12 @@ macro_rules! identities {
 
         impl PartialEq<&str> for $name {
             fn eq(&self, text: &&str) -> bool {
+                self.0 == *text
+            }
+        }
+
+        impl PartialEq<String> for $name {
+            fn eq(&self, text: &String) -> bool {
                 self.0 == *text
             }
         }
@@ -81,6 +93,8 @@ identities! {
     Uid;
     /// Identity of a slot: a hash of the uid of its action and its index.
     SlotId;
+    /// Name of a Node.
+    NodeName;
 }
 
 impl Uid {

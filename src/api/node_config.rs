@@ -14,6 +14,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
+use crate::identity::NodeName;
 use crate::refs::selector_schema;
 use source::{MetricsCollector, Predictor};
 pub use status::NodeConfigStatus;
@@ -61,7 +62,7 @@ pub use status::NodeConfigStatus;
 pub struct NodeConfigSpec {
     /// Name of the node.
     #[schemars(length(min = 1, max = 253))]
-    pub node_name: String,
+    pub node_name: NodeName,
     /// true: the operator sends no requests, and the last values become stale. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
@@ -184,7 +185,7 @@ pub struct NodeConfigTemplateStatus {
 #[serde(rename_all = "camelCase")]
 pub struct NodePreview {
     /// Name of the node.
-    pub node_name: String,
+    pub node_name: NodeName,
     /// Values that are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_collector: Option<MetricsCollector>,
@@ -198,7 +199,7 @@ pub struct NodePreview {
 #[serde(rename_all = "camelCase")]
 pub struct LeftOut {
     /// Name of the node.
-    pub node: String,
+    pub node: NodeName,
     /// Why the NodeConfig does not match.
     pub message: String,
 }

@@ -7,6 +7,8 @@ use kube::KubeSchema;
 use schemars::{Schema, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::identity::NodeName;
+
 /// A Secret in the object's namespace.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
@@ -94,7 +96,7 @@ pub struct NodeSource {
     /// Only replicas on this node. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
-    pub node_name: Option<String>,
+    pub node_name: Option<NodeName>,
     /// Only replicas on nodes with all these labels, at most 16. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
@@ -117,7 +119,7 @@ pub struct Target {
     /// Name of the target node. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
-    pub node_name: Option<String>,
+    pub node_name: Option<NodeName>,
     /// Only nodes with all these labels, at most 16. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]

@@ -215,6 +215,6 @@ pub async fn node_configs(named: &NamedNode) -> Result<Vec<NodeConfig>, Error> {
         Err(kube::Error::Api(status)) if status.code == 400 => api.list(&ListParams::default()).await?.items,
         found => found?.items,
     };
-    found.retain(|config| config.spec.node_name == named.name);
+    found.retain(|config| config.spec.node_name == *named.name);
     Ok(found)
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::expression::MeasuredView;
+use crate::facts::NodeName;
 use crate::quantity;
 use ganglion_api::closed_loop::metric::NodeConfigField;
 use ganglion_api::node_config::status::NodeValue;
@@ -42,7 +43,7 @@ pub fn measured<'a>(configs: impl Iterator<Item = &'a Arc<NodeConfig>>, now: Tim
 }
 
 /// Whether the source selects a node with this name and these labels.
-pub fn means(source: &NodeConfigField, name: &str, labels: &BTreeMap<String, String>) -> bool {
+pub fn means(source: &NodeConfigField, name: &NodeName, labels: &BTreeMap<String, String>) -> bool {
     match (&source.node_name, &source.node_selector) {
         (Some(wanted), _) => wanted == name,
         (None, Some(wanted)) => wanted.iter().all(|(key, value)| labels.get(key) == Some(value)),

@@ -22,7 +22,7 @@ use ganglion_actions_plan::drain::action::{is_open, key_of, manifest};
 use ganglion_actions_plan::drain::{DrainPlan, DrainProgress, DrainReport, DrainWishes, MoveKey, stays_of_plan};
 use ganglion_actions_plan::preview::ActionPreview;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{Identity, Key};
+use ganglion_core::facts::{Identity, Key, NodeName};
 
 /// Interval between reads of pods and actions.
 const PACE: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ impl From<kube::Error> for Error {
 /// The drained nodes, with options and state.
 pub struct Drain {
     cluster: DrainClient,
-    pub nodes: Vec<String>,
+    pub nodes: Vec<NodeName>,
     pub wishes: DrainWishes,
     /// Actions that this run created or resumed.
     own: BTreeSet<Key>,
@@ -78,8 +78,8 @@ impl Drain {
         wishes: DrainWishes,
     ) -> Result<Self, Error> {
         let cluster = DrainClient { client };
-        let mut nodes: BTreeSet<String> = BTreeSet::new();
-        for name in names {
+        let mut nodes: BTreeSet<NodeName> = BTreeSet::new();
+        for name in names.into_iter().map(NodeName::from) {
             cluster.node(&name).await?;
             nodes.insert(name);
         }

@@ -16,7 +16,7 @@ use cluster::ClusterReader;
 use ganglion_actions_plan::preview::{ActionPreview, preview};
 use ganglion_actions_plan::verb;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{Identity, Key, NodeFact};
+use ganglion_core::facts::{Identity, Key, NodeFact, NodeName};
 use ganglion_core::world::{Origin, World};
 use ganglion_placement::cache::PlacementCache;
 use ganglion_runtime::store::Store;
@@ -53,7 +53,7 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlanBasis<'a> {
     /// Nodes that would be cordoned before the actions start.
-    pub cordoned: &'a [String],
+    pub cordoned: &'a [NodeName],
     /// true: the user will create the actions, so a missing permission to create them is a refusal.
     pub is_maker: bool,
 }
@@ -123,7 +123,7 @@ pub async fn plan(
 }
 
 /// Marks these nodes as cordoned in the world.
-fn cordon(world: &mut World, names: &[String]) {
+fn cordon(world: &mut World, names: &[NodeName]) {
     for name in names {
         if let Some(node) = world.node(name).cloned() {
             let version = (node.id.order() + 1).to_string();

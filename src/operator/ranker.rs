@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 
 use ganglion_actions_plan::nodes::Load;
 use ganglion_actions_plan::rank::{NodeRanker, NodeRanking, RankError, RankedPod};
-use ganglion_core::facts::{Owner, default_requests};
+use ganglion_core::facts::{NodeName, Owner, default_requests};
 use ganglion_core::world::World;
 use ganglion_placement::cache::PlacementCache;
 use ganglion_placement_plan::inventory::Inventory;
@@ -66,8 +66,8 @@ fn placed(RankedPod { set, template }: RankedPod<'_>) -> PlacedPod {
 }
 
 impl PolicyRanking {
-    fn evaluate<R>(&self, nodes: &[&str], answer: impl FnOnce(&PlacementQuestion<'_>) -> R) -> R {
-        let candidates: Vec<_> = nodes.iter().map(|name| self.inventory.node(name)).collect();
+    fn evaluate<R>(&self, nodes: &[&NodeName], answer: impl FnOnce(&PlacementQuestion<'_>) -> R) -> R {
+        let candidates: Vec<_> = nodes.iter().map(|name| self.inventory.node(name.as_str())).collect();
         answer(&PlacementQuestion {
             pod: &self.pod,
             inventory: &self.inventory,
@@ -82,18 +82,18 @@ impl PolicyRanking {
 }
 
 impl NodeRanking for PolicyRanking {
-    fn add(&mut self, node: &str, load: Load) {
+    fn add(&mut self, node: &NodeName, load: Load) {
         self.inventory.add(node, load.pods, load.requests, load.cores, self.now);
     }
 
-    fn assign(&mut self, node: &str) {
+    fn assign(&mut self, node: &NodeName) {
         self.inventory.add(node, 1, self.pod.requests, self.pod.cores, self.now);
         if let Some(siblings) = &mut self.siblings {
             *siblings.on_nodes.entry(node.to_owned()).or_default() += 1;
         }
     }
 
-    fn rank(&self, nodes: &[&str]) -> Vec<Result<f64, String>> {
+    fn rank(&self, nodes: &[&NodeName]) -> Vec<Result<f64, String>> {
         let (rejections, scored) = self.evaluate(nodes, |question| self.policy.judge(question));
         let rank = |(rejection, total): (Option<_>, f64)| match rejection {
             Some(NodeRejection { reason, .. }) => Err(reason),
@@ -102,7 +102,7 @@ impl NodeRanking for PolicyRanking {
         rejections.into_iter().zip(scored.totals).map(rank).collect()
     }
 
-    fn words(&self, node: &str) -> String {
+    fn words(&self, node: &NodeName) -> String {
         self.evaluate(&[node], |question| {
             let words = |member: &PolicyMember| {
                 let words = member.agent.explain(question, 0);
@@ -187,13 +187,14 @@ mod tests {
         let (set, template) = (ReplicaSetFact { id: identity("n", "web"), ..ReplicaSetFact::default() }, template());
         let pod = RankedPod { set: &set, template: &template };
         let mut ranking = store.read(|world| ranker.begin(world, "green", pod, NOW)).expect("a ranking");
+        let nodes = ["a", "b", "c"].map(NodeName::from);
         // Again after a replica was assigned: power ignores the requests of its init container.
         for _ in 0..2 {
-            let ranks = ranking.rank(&["a", "b", "c"]);
+            let ranks = ranking.rank(&nodes.each_ref());
             let [Err(why), Ok(b), Ok(c)] = &ranks[..] else { panic!("{ranks:?}") };
             assert_eq!(why, "only: node.name != 'a' is false");
             assert!((b - 6.5).abs() < 1e-6 && (c - 6.0).abs() < 1e-6, "{ranks:?}");
-            ranking.assign("b");
+            ranking.assign(&nodes[1]);
         }
     }
 }

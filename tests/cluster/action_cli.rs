@@ -41,16 +41,16 @@ async fn replicas(testbed: &Testbed, name: &str, spec: &Value) -> Result<Vec<Val
 /// Completed replicas of an action, in the same form.
 fn done(action: &WorkloadAction) -> Vec<Value> {
     let slots = action.status.iter().flat_map(|status| &status.slots);
-    let side = |value: &mut Value, key: &str, found: Option<&String>| {
+    let side = |value: &mut Value, key: &str, found: Option<&str>| {
         if let Some(found) = found {
             value[key] = json!(found);
         }
     };
     let replica = |slot: &ganglion_api::workload_action::status::Slot| {
         let mut replica = json!({});
-        side(&mut replica, "pod", slot.victim.as_ref().map(|pod| &pod.name));
-        side(&mut replica, "from", slot.victim.as_ref().map(|pod| &pod.node));
-        side(&mut replica, "to", slot.replacement.as_ref().map(|pod| &pod.node));
+        side(&mut replica, "pod", slot.victim.as_ref().map(|pod| pod.name.as_str()));
+        side(&mut replica, "from", slot.victim.as_ref().map(|pod| pod.node.as_str()));
+        side(&mut replica, "to", slot.replacement.as_ref().map(|pod| pod.node.as_str()));
         replica
     };
     slots.map(replica).collect()

@@ -139,7 +139,10 @@ impl Setup {
                         workload: Some(reference(&workload)),
                         pod: None,
                         from: None,
-                        to: Some(Target { node_name: Some(rng.pick(&setup.nodes)?.name.clone()), ..Target::default() }),
+                        to: Some(Target {
+                            node_name: Some(rng.pick(&setup.nodes)?.name.as_str().into()),
+                            ..Target::default()
+                        }),
                         count: None,
                         up_to: None,
                     }),
@@ -155,7 +158,7 @@ impl Setup {
 }
 
 fn application(rng: &mut Rng, nodes: &[NodeSpec]) -> WorkloadActionSpec {
-    let node = |rng: &mut Rng| rng.pick(nodes).map(|node| node.name.clone());
+    let node = |rng: &mut Rng| rng.pick(nodes).map(|node| node.name.as_str().into());
     let from = if rng.chance(700) {
         NodeSource { node_name: node(rng), ..NodeSource::default() }
     } else {
@@ -256,7 +259,7 @@ fn actions(rng: &mut Rng, workloads: &[Workload], nodes: &[NodeSpec], steps: usi
 
 fn target(rng: &mut Rng, nodes: &[NodeSpec]) -> Target {
     if rng.chance(700) {
-        let node_name = rng.pick(nodes).map(|node| node.name.clone());
+        let node_name = rng.pick(nodes).map(|node| node.name.as_str().into());
         return Target { node_name, ..Target::default() };
     }
     let zone = if rng.chance(500) { "a" } else { "b" };
@@ -274,9 +277,10 @@ pub fn action(rng: &mut Rng, workload: &Workload, workloads: &[Workload], nodes:
     let of = reference(workload);
     let to = target(rng, nodes);
     let count = rng.chance(500).then(|| i32::try_from(rng.between(1, 3)).unwrap_or(1));
-    let from = rng
-        .chance(300)
-        .then(|| NodeSource { node_name: rng.pick(nodes).map(|node| node.name.clone()), ..NodeSource::default() });
+    let from = rng.chance(300).then(|| NodeSource {
+        node_name: rng.pick(nodes).map(|node| node.name.as_str().into()),
+        ..NodeSource::default()
+    });
     let by_pod = rng.chance(300);
     let pod = by_pod.then(|| PodRef { name: SOME.into() });
     let workload = (!by_pod).then(|| of.clone());
@@ -309,7 +313,7 @@ pub fn action(rng: &mut Rng, workload: &Workload, workloads: &[Workload], nodes:
 /// A swap of a replica of one workload for one or two of any workload.
 fn swap(rng: &mut Rng, of: WorkloadRef, workloads: &[Workload], nodes: &[NodeSpec]) -> Swap {
     let mut side = |workload: Option<WorkloadRef>| {
-        let node = rng.chance(300).then(|| rng.pick(nodes).map(|node| node.name.clone())).flatten();
+        let node = rng.chance(300).then(|| rng.pick(nodes).map(|node| node.name.as_str().into())).flatten();
         let from = node.map(|node| NodeSource { node_name: Some(node), ..NodeSource::default() });
         let workload = workload.or_else(|| rng.pick(workloads).map(reference));
         SwapSide { workload, pod: None, from }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use ganglion_actions_plan::effect::{NewPod, action_owner};
 use ganglion_api::marks;
+use ganglion_core::facts::NodeName;
 
 type JsonObject = Map<String, Value>;
 
@@ -44,7 +45,7 @@ fn member<'a>(object: &'a mut JsonObject, name: &str) -> Option<&'a mut JsonObje
 
 /// Adds the node to the pod's required node affinity. Terms are alternatives, so each one gets the node. The node is
 /// matched by the field `metadata.name`, since its hostname label may differ.
-fn pin(spec: &mut JsonObject, node: &str) -> Option<()> {
+fn pin(spec: &mut JsonObject, node: &NodeName) -> Option<()> {
     let affinity = member(member(spec, "affinity")?, "nodeAffinity")?;
     let required = member(affinity, "requiredDuringSchedulingIgnoredDuringExecution")?;
     let terms = list(required, "nodeSelectorTerms")?;

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use tracing::debug;
 
 use ganglion_actions_plan::world::{ActionsWorld, NodeUse};
+use ganglion_core::facts::NodeName;
 use ganglion_core::world::World;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_outbound::client::objects::{ReadError, api_words};
@@ -70,11 +71,12 @@ pub fn store_usage(world: &mut World, body: &[u8], now: Timestamp) -> Result<(),
     let measured = measured_nodes(body).map_err(|error| format!("metrics.k8s.io: {error}"))?;
     let mut nodes = HashMap::new();
     for usage in measured {
-        let Some(node) = world.node(&usage.name) else { continue };
+        let name = NodeName::from(usage.name.as_str());
+        let Some(node) = world.node(&name) else { continue };
         let cpu = usage.cpu_percent(node.allocatable.cpu).ok().map(|percent| percent / 100.0);
         let memory = usage.memory_percent(node.allocatable.memory).ok().map(|percent| percent / 100.0);
         let fraction = NodeUse { cpu, memory, at: usage.at.unwrap_or(now) };
-        nodes.insert(usage.name, fraction);
+        nodes.insert(name, fraction);
     }
     // A metrics-server that has just started serves an empty list.
     if nodes.is_empty() {

@@ -11,7 +11,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
-use ganglion_core::facts::{Key, PodFact};
+use ganglion_core::facts::{Key, NodeName, PodFact};
 use ganglion_core::world::Fact;
 
 use super::Limits;
@@ -98,7 +98,7 @@ pub fn room(ctx: &PlanContext, slots: &[Slot]) -> (usize, Option<ReachedLimit>) 
 /// Nodes on which the limits admit one more replica.
 pub struct OpenNodes<'a> {
     limit: Option<usize>,
-    targets: HashMap<&'a str, usize>,
+    targets: HashMap<&'a NodeName, usize>,
 }
 
 impl<'a> OpenNodes<'a> {
@@ -106,7 +106,7 @@ impl<'a> OpenNodes<'a> {
         Self { limit: ctx.limits.per_target_node, targets: Count::at_work(ctx).targets }
     }
 
-    pub fn takes_one_more(&self, node: &str) -> bool {
+    pub fn takes_one_more(&self, node: &NodeName) -> bool {
         self.limit.is_none_or(|limit| self.targets.get(node).copied().unwrap_or(0) < limit)
     }
 }
@@ -117,8 +117,8 @@ struct Count<'a> {
     all: usize,
     namespaces: HashMap<&'a str, usize>,
     workloads: HashMap<WorkloadName<'a>, usize>,
-    sources: HashMap<&'a str, usize>,
-    targets: HashMap<&'a str, usize>,
+    sources: HashMap<&'a NodeName, usize>,
+    targets: HashMap<&'a NodeName, usize>,
     ahead: Ahead,
     application: Option<OfApplication>,
 }
@@ -249,7 +249,7 @@ impl<'a> Count<'a> {
         ];
         sides.into_iter().find_map(|(limit, nodes, pod, does, setting)| {
             let node = &pod.as_ref()?.node;
-            let used = nodes.get(node.as_str()).copied().unwrap_or(0);
+            let used = nodes.get(node).copied().unwrap_or(0);
             let limit = limit.filter(|limit| used >= *limit)?;
             let message = format!("{used} of {limit} replicas are {does} {node} (setting limits.{setting})");
             Some(ReachedLimit { reason: Reason::NodeLimitReached, message })

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
-use ganglion_core::facts::{ClaimFact, Key, PodFact};
+use ganglion_core::facts::{ClaimFact, Key, NodeName, PodFact};
 
 use ganglion_core::world::World;
 
@@ -70,11 +70,11 @@ fn cannot(scope: &Scope, found: &[Hindrance], advice: &str) -> StartRefusal {
 
 /// Refuses replicas on nodes to which the next pod could come back.
 pub fn refuse_open_nodes(ctx: &PlanContext, victims: &[Option<&PodFact>]) -> Result<(), StartRefusal> {
-    let open = victims.iter().flatten().find_map(|pod| open_node(ctx, pod.node.as_deref()?));
+    let open = victims.iter().flatten().find_map(|pod| open_node(ctx, pod.node.as_ref()?));
     open.map_or(Ok(()), |message| Err(StartRefusal::soon(Reason::NodeNotCordoned, message)))
 }
 
-fn open_node(ctx: &PlanContext, name: &str) -> Option<String> {
+fn open_node(ctx: &PlanContext, name: &NodeName) -> Option<String> {
     let is_open = ctx.world.node(name).is_some_and(|node| !node.cordoned && !node.terminating);
     is_open.then(|| {
         format!("the next pod could come back to node {name}: run `kubectl cordon {name}`, then apply a new action")
@@ -91,7 +91,7 @@ impl<'a> View<'a> {
         if self.ctx.suspended() {
             return self.suspended(step);
         }
-        if let Some(message) = victim.node.as_deref().and_then(|name| open_node(self.ctx, name)) {
+        if let Some(message) = victim.node.as_ref().and_then(|name| open_node(self.ctx, name)) {
             return self.roll_back(Reason::NodeNotCordoned, &message);
         }
         // If replicas share a volume, the next pods run only after all old pods have left it, so the replicas do not
@@ -122,8 +122,8 @@ impl<'a> View<'a> {
     /// pods.
     pub fn await_successor(&self, pods: &Pods<'a>) -> SlotNext {
         let step = Step::Verifying;
-        if let Some(pod) = self.young(pods).find(|pod| pod.node.as_deref() == self.home()) {
-            let node = self.home().unwrap_or_default();
+        if let Some(pod) = self.young(pods).find(|pod| pod.node.as_ref() == self.home()) {
+            let node = self.home().map(NodeName::as_str).unwrap_or_default();
             let message = format!("pod {} came back to node {node}, which is not cordoned any more", pod.id.key.name);
             return self.end(Step::Failed, Reason::NodeNotCordoned, &message);
         }
@@ -172,8 +172,8 @@ impl<'a> View<'a> {
     }
 
     /// The node that the replica leaves.
-    fn home(&self) -> Option<&'a str> {
-        self.slot.victim.as_ref().map(|victim| victim.node.as_str())
+    fn home(&self) -> Option<&'a NodeName> {
+        self.slot.victim.as_ref().map(|victim| &victim.node)
     }
 
     /// Pods that the set has created since the action was created.
@@ -189,7 +189,7 @@ impl<'a> View<'a> {
             slots.any(|slot| slot.replacement.as_ref().is_some_and(|one| one.name == pod.id.key.name))
         };
         let created = self.ctx.created();
-        let came = pods.active().filter(|pod| pod.created >= created && pod.node.as_deref() != self.home());
+        let came = pods.active().filter(|pod| pod.created >= created && pod.node.as_ref() != self.home());
         came.filter(|pod| !taken(pod)).max_by_key(|pod| (pod.created, pod.id.key.name.clone()))
     }
 }

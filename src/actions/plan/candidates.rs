@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice};
-use ganglion_core::facts::{NodeFact, Requests, TemplateFact};
+use ganglion_core::facts::{NodeFact, NodeName, Requests, TemplateFact};
 use ganglion_core::world::World;
 
 use super::context::PlanContext;
@@ -20,7 +20,7 @@ use super::scope::{Scope, StartRefusal};
 
 /// Order of the nodes: by preference, by score of the policy (in millionths), by share that stays free (in
 /// thousandths), by name.
-type NodeRank<'a> = (usize, Reverse<i64>, Reverse<i64>, &'a str);
+type NodeRank = (usize, Reverse<i64>, Reverse<i64>, NodeName);
 
 /// How well a node fits, apart from the policy.
 #[derive(Clone, Copy)]
@@ -39,9 +39,9 @@ pub struct Candidates<'a, 'f> {
     template: Option<&'f TemplateFact>,
     requests: Requests,
     /// Nodes that can take a replica.
-    fit: BTreeMap<&'a str, Fit>,
+    fit: BTreeMap<NodeName, Fit>,
     /// The nodes in `fit` that the policy does not reject, best first.
-    open: BTreeSet<NodeRank<'a>>,
+    open: BTreeSet<NodeRank>,
     refused: Vec<NodeChoice>,
     /// Nodes that the policy currently rejects.
     rejected: Vec<NodeChoice>,
@@ -57,7 +57,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         ctx: &PlanContext<'a>,
         filter: &'f Filter<'f>,
         scope: &Scope<'f>,
-        tried: &[String],
+        tried: &[NodeName],
     ) -> Result<Self, StartRefusal> {
         Self::among(ctx, Nodes::new(ctx.world, ctx.now), filter, scope, tried)
     }
@@ -68,7 +68,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         nodes: Nodes<'a>,
         filter: &'f Filter<'f>,
         scope: &Scope<'f>,
-        tried: &[String],
+        tried: &[NodeName],
     ) -> Result<Self, StartRefusal> {
         let template = scope.set.template.as_deref();
         let policy = ctx.work.to.and_then(|to| to.policy.as_deref());
@@ -91,8 +91,8 @@ impl<'a, 'f> Candidates<'a, 'f> {
         };
         // A node that the user's node name excludes is no candidate, so the plan does not list it.
         for node in ctx.world.nodes().filter(|node| !filter.names_another(node)) {
-            if tried.contains(&node.id.key.name) {
-                all.refuse(&node.id.key.name, (Reason::NodeExcluded, "tried before and failed".to_owned()));
+            if tried.contains(&node.name()) {
+                all.refuse(node.name(), (Reason::NodeExcluded, "tried before and failed".to_owned()));
             } else {
                 all.evaluate(node);
             }
@@ -116,7 +116,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
     }
 
     fn evaluate(&mut self, node: &'a NodeFact) {
-        let name = &node.id.key.name;
+        let name = node.name();
         let admitted = self.filter.admits(&self.nodes, node).map_err(|why| (Reason::NodeExcluded, why));
         match admitted.and_then(|()| self.nodes.assess(node, self.template)) {
             Ok(share) => {
@@ -124,7 +124,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
                 self.fit.insert(name, Fit { preference, share });
             }
             Err(refusal) => {
-                self.fit.remove(name.as_str());
+                self.fit.remove(&name);
                 self.refuse(name, refusal);
             }
         }
@@ -136,41 +136,41 @@ impl<'a, 'f> Candidates<'a, 'f> {
             self.open = self.fit.iter().map(|(name, fit)| fit.rank(0, name)).collect();
             return;
         };
-        let names: Vec<&str> = self.fit.keys().copied().collect();
+        let names: Vec<&NodeName> = self.fit.keys().collect();
         self.open.clear();
         self.rejected.clear();
         for ((name, fit), rank) in self.fit.iter().zip(policy.rank(&names)) {
             match rank {
                 Ok(score) => drop(self.open.insert(fit.rank(millionths(score), name))),
-                Err(why) => self.rejected.push(refusal(name, (Reason::PolicyRejected, why))),
+                Err(why) => self.rejected.push(refusal(name.clone(), (Reason::PolicyRejected, why))),
             }
         }
     }
 
-    fn refuse(&mut self, name: &str, why: NodeRefusal) {
+    fn refuse(&mut self, name: NodeName, why: NodeRefusal) {
         self.refused.push(refusal(name, why));
     }
 
     /// Refuses the node that the replicas leave. The reason that they are already there says more than that the node is
     /// full.
-    fn refuse_home(&mut self, home: Option<&str>) {
+    fn refuse_home(&mut self, home: Option<&NodeName>) {
         self.refused.append(&mut self.rejected);
         let Some(home) = home else { return };
         let known = self.refused.len();
-        self.open.retain(|(_, _, _, name)| *name != home);
-        self.refused.retain(|node| node.name != home || node.refused == Some(Reason::NodeExcluded));
-        let is_candidate = self.refused.len() < known || self.refused.iter().all(|node| node.name != home);
+        self.open.retain(|(_, _, _, name)| name != home);
+        self.refused.retain(|node| node.name != *home || node.refused == Some(Reason::NodeExcluded));
+        let is_candidate = self.refused.len() < known || self.refused.iter().all(|node| node.name != *home);
         if is_candidate && self.world.node(home).is_some_and(|node| !self.filter.names_another(node)) {
-            self.refuse(home, (Reason::AlreadyOnTarget, format!("the replica is on node {home} already")));
+            self.refuse(home.clone(), (Reason::AlreadyOnTarget, format!("the replica is on node {home} already")));
         }
     }
 
     /// Refuses the nodes that one replica cannot use, although others can.
     pub fn narrow(&mut self, why: impl Fn(&NodeFact) -> Option<NodeRefusal>) {
-        let names: Vec<&'a str> = self.fit.keys().copied().collect();
+        let names: Vec<NodeName> = self.fit.keys().cloned().collect();
         for name in names {
-            if let Some(refusal) = self.world.node(name).and_then(&why) {
-                self.fit.remove(name);
+            if let Some(refusal) = self.world.node(&name).and_then(&why) {
+                self.fit.remove(&name);
                 self.open.retain(|(_, _, _, open)| *open != name);
                 self.refuse(name, refusal);
             }
@@ -178,42 +178,42 @@ impl<'a, 'f> Candidates<'a, 'f> {
     }
 
     /// The open nodes except the replica's own node, best first.
-    pub fn best(&self, home: Option<&str>) -> impl Iterator<Item = &'a str> {
-        self.open.iter().map(|(_, _, _, name)| *name).filter(move |name| home != Some(*name))
+    pub fn best(&self, home: Option<&NodeName>) -> impl Iterator<Item = &NodeName> {
+        self.open.iter().map(|(_, _, _, name)| name).filter(move |name| home != Some(*name))
     }
 
     /// Assigns a replica from this node to the best other node that it may use. None if no node can take it.
-    pub fn take(&mut self, home: Option<&str>, allows: &dyn Fn(&NodeFact) -> bool) -> Option<&'a str> {
-        let is_allowed = |name: &str| home != Some(name) && self.world.node(name).is_some_and(allows);
-        let best = *self.open.iter().find(|(_, _, _, name)| is_allowed(name))?;
-        let name = best.3;
+    pub fn take(&mut self, home: Option<&NodeName>, allows: &dyn Fn(&NodeFact) -> bool) -> Option<NodeName> {
+        let is_allowed = |name: &NodeName| home != Some(name) && self.world.node(name).is_some_and(allows);
+        let best = self.open.iter().find(|(_, _, _, name)| is_allowed(name))?.clone();
+        let name = best.3.clone();
         match self.chosen.iter().position(|node| node.name == name) {
             Some(at) => self.chosen[at].replicas += 1,
-            None => self.chosen.push(self.possible(best, 1)),
+            None => self.chosen.push(self.possible(&best, 1)),
         }
-        self.nodes.add(name, self.requests);
-        if let Some(node) = self.world.node(name) {
+        self.nodes.add(&name, self.requests);
+        if let Some(node) = self.world.node(&name) {
             self.evaluate(node);
         }
         match &mut self.policy {
             Some(policy) => {
-                policy.assign(name);
+                policy.assign(&name);
                 self.order();
             }
             // Only this node has changed.
             None => {
                 self.open.remove(&best);
-                self.open.extend(self.fit.get(name).map(|fit| fit.rank(0, name)));
+                self.open.extend(self.fit.get(&name).map(|fit| fit.rank(0, &name)));
             }
         }
         Some(name)
     }
 
     /// Entry of the plan for a node that can take replicas.
-    fn possible(&self, (preference, _, Reverse(share), name): NodeRank<'_>, replicas: i32) -> NodeChoice {
-        let mut choice = possible(name, share, replicas);
+    fn possible(&self, (preference, _, Reverse(share), name): &NodeRank, replicas: i32) -> NodeChoice {
+        let mut choice = possible(name, *share, replicas);
         if self.filter.has_preferences() {
-            let met = if self.filter.prefers(preference) {
+            let met = if self.filter.prefers(*preference) {
                 format!("preference {}", preference + 1)
             } else {
                 "no preference".into()
@@ -227,7 +227,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
     }
 
     /// The refused nodes if no node can take the replica from this one.
-    pub fn refused(mut self, home: Option<&str>) -> Vec<NodeChoice> {
+    pub fn refused(mut self, home: Option<&NodeName>) -> Vec<NodeChoice> {
         self.refuse_home(home);
         self.refused
     }
@@ -239,16 +239,16 @@ impl<'a, 'f> Candidates<'a, 'f> {
 
     /// The nodes for the plan: nodes with replicas, nodes that could take one, and refused nodes, including the node
     /// that all replicas leave.
-    pub fn listed(mut self, home: Option<&str>) -> Vec<NodeChoice> {
+    pub fn listed(mut self, home: Option<&NodeName>) -> Vec<NodeChoice> {
         self.refuse_home(home);
         let mut listed = std::mem::take(&mut self.chosen);
-        let taken: BTreeSet<String> = listed.iter().map(|node| node.name.clone()).collect();
-        let open = self.open.iter().filter(|(_, _, _, name)| !taken.contains(*name));
+        let taken: BTreeSet<NodeName> = listed.iter().map(|node| node.name.clone()).collect();
+        let open = self.open.iter().filter(|(_, _, _, name)| !taken.contains(name));
         // A policy takes time to describe a node, and a plan lists only some nodes.
         listed.extend(
             open.enumerate().map(
                 |(at, rank)| {
-                    if at < LIST_LIMIT { self.possible(*rank, 0) } else { possible(rank.3, rank.2.0, 0) }
+                    if at < LIST_LIMIT { self.possible(rank, 0) } else { possible(&rank.3, rank.2.0, 0) }
                 },
             ),
         );
@@ -259,13 +259,13 @@ impl<'a, 'f> Candidates<'a, 'f> {
 }
 
 impl Fit {
-    fn rank(self, score: i64, name: &str) -> NodeRank<'_> {
-        (self.preference, Reverse(score), Reverse(self.share), name)
+    fn rank(self, score: i64, name: &NodeName) -> NodeRank {
+        (self.preference, Reverse(score), Reverse(self.share), name.clone())
     }
 }
 
-fn refusal(name: &str, (reason, message): NodeRefusal) -> NodeChoice {
-    NodeChoice { name: name.to_owned(), replicas: 0, message, refused: Some(reason) }
+fn refusal(name: NodeName, (reason, message): NodeRefusal) -> NodeChoice {
+    NodeChoice { name, replicas: 0, message, refused: Some(reason) }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "scores are small, and casts of floats saturate")]

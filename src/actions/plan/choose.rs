@@ -5,7 +5,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::refs::Target;
 use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice, Plan, PodOnNode, SetRef, Slot, Step};
 use ganglion_api::workload_action::{Mode, OnReplicaOwner};
-use ganglion_core::facts::{NodeFact, PodFact};
+use ganglion_core::facts::{NodeFact, NodeName, PodFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::admission::{self, ReachedLimit};
@@ -212,7 +212,7 @@ fn pick_nodes(
     scope: &Scope,
     victims: &[Option<&PodFact>],
     plan: &mut Plan,
-) -> Result<Vec<String>, StartRefusal> {
+) -> Result<Vec<NodeName>, StartRefusal> {
     if let Some(name) = ctx.work.to.and_then(|to| to.node_name.as_ref())
         && ctx.world.node(name).is_none()
     {
@@ -220,7 +220,7 @@ fn pick_nodes(
     }
     let filter = target(ctx)?;
     let mut candidates = Candidates::new(ctx, &filter, scope, &[])?;
-    let homes: Vec<Option<&str>> = victims.iter().map(|pod| pod.and_then(|pod| pod.node.as_deref())).collect();
+    let homes: Vec<Option<&NodeName>> = victims.iter().map(|pod| pod.and_then(|pod| pod.node.as_ref())).collect();
     let volumes = |at: usize, node: &NodeFact| {
         let set = scope.stateful()?;
         stateful::volume_refusal(ctx.world, set, &stateful::name_of(set, victims, at), node)
@@ -237,7 +237,7 @@ fn pick_nodes(
             count_and_cut(plan);
             return Err(stop);
         };
-        places.push(name.to_owned());
+        places.push(name);
     }
     let shared_home = homes.first().copied().flatten().filter(|first| homes.iter().all(|home| *home == Some(*first)));
     plan.nodes = candidates.listed(shared_home);
@@ -253,7 +253,7 @@ pub fn target<'a>(ctx: &PlanContext<'a>) -> Result<Filter<'a>, StartRefusal> {
     }
 }
 
-pub fn unknown_node(name: &str) -> StartRefusal {
+pub fn unknown_node(name: &NodeName) -> StartRefusal {
     StartRefusal::soon(Reason::NodeNotFound, format!("no node {name}; look at `kubectl get nodes`"))
 }
 
@@ -264,13 +264,13 @@ pub fn count_and_cut(plan: &mut Plan) {
 }
 
 /// Another node within the limits for a slot whose node failed; None if there is none. The nodes of a swap are fixed.
-pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
+pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<NodeName> {
     if ctx.work.swap.is_some() {
         return None;
     }
     let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot)?;
     let filter = target(ctx).ok()?;
-    let home = slot.victim.as_ref().map(|victim| victim.node.as_str());
+    let home = slot.victim.as_ref().map(|victim| &victim.node);
     let mut tried = slot.tried.clone();
     tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
     let open = admission::OpenNodes::of(ctx);
@@ -278,7 +278,7 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     if let Some((set, pod)) = scope.stateful().zip(slot.replacement.as_ref()) {
         candidates.narrow(|node| stateful::volume_refusal(ctx.world, set, &pod.name, node));
     }
-    candidates.best(home).find(|name| open.takes_one_more(name)).map(str::to_owned)
+    candidates.best(home).find(|name| open.takes_one_more(name)).cloned()
 }
 
 /// Why no node takes a replica.
@@ -308,7 +308,7 @@ pub fn new_slot(
     label: &str,
     (index, attempt): (i32, i32),
     victim: Option<&PodFact>,
-    node: Option<String>,
+    node: Option<NodeName>,
 ) -> Slot {
     let id = identity::slot_id(&ctx.id().uid, index);
     let set = &scope.set.id;

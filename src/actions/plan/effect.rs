@@ -12,7 +12,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use ganglion_api::workload_action::status::SetRef;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
-use ganglion_core::facts::{Identity, Key, OtherKind, SlotId, Uid};
+use ganglion_core::facts::{Identity, Key, NodeName, OtherKind, SlotId, Uid};
 use ganglion_core::json_patch::JsonPatch;
 
 /// The next step for an action.
@@ -84,7 +84,7 @@ pub enum Effect {
     /// Removes our scheduling gate from a pod of a StatefulSet. If a node is given, also pins the pod to it.
     ReleasePod {
         pod: Identity,
-        node: Option<String>,
+        node: Option<NodeName>,
     },
     /// Writes replicas and ledger in one patch if the workload still has this version.
     Scale {
@@ -235,7 +235,7 @@ pub enum ScalableKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPod {
     pub key: Key,
-    pub node: String,
+    pub node: NodeName,
     pub slot: SlotId,
     /// The ReplicaSet whose template is used.
     pub set: Key,

@@ -12,7 +12,7 @@ use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::NodeChoice;
 use ganglion_core::expression::{Expression, NodeView, PodsView, ResourceView};
-use ganglion_core::facts::{Key, NodeFact, Requests, TemplateFact};
+use ganglion_core::facts::{Key, NodeFact, NodeName, Requests, TemplateFact};
 use ganglion_core::quantity;
 use ganglion_core::world::World;
 
@@ -43,7 +43,7 @@ pub struct Nodes<'a> {
     world: &'a World,
     now: Timestamp,
     /// Load that this decision has assigned to each node or removed from it.
-    sent: HashMap<String, Load>,
+    sent: HashMap<NodeName, Load>,
     /// An action whose replicas count only if they have a new pod.
     except: Option<&'a Key>,
 }
@@ -60,18 +60,18 @@ impl<'a> Nodes<'a> {
     }
 
     /// Removes this pod from the load of the node.
-    pub fn remove(&mut self, node: &str, requests: Requests) {
+    pub fn remove(&mut self, node: &NodeName, requests: Requests) {
         let load = self.sent.entry(node.to_owned()).or_default();
         (load.pods, load.requests) = (load.pods - 1, load.requests - requests);
     }
 
     /// Adds one more replica to the load of the node.
-    pub fn add(&mut self, node: &str, requests: Requests) {
+    pub fn add(&mut self, node: &NodeName, requests: Requests) {
         self.sent.entry(node.to_owned()).or_default().add(requests);
     }
 
     /// The load of this node: pods bound to it, and replacement pods of actions that are not bound yet.
-    pub fn load(&self, node: &str) -> Load {
+    pub fn load(&self, node: &NodeName) -> Load {
         let (pods, requests) = self.world.usage(node);
         let sent = self.sent.get(node).copied().unwrap_or_default();
         let mut load = Load { pods: pods + sent.pods, requests: requests + sent.requests, cores: sent.cores };
@@ -80,7 +80,7 @@ impl<'a> Nodes<'a> {
             let known = self.world.pod(&Key::new(&action.namespace, &replacement.name));
             let counts = known.is_some() || self.except != Some(action);
             // The old pod of a StatefulSet has the name of the new one.
-            if counts && known.is_none_or(|pod| pod.node.as_deref() != Some(node)) {
+            if counts && known.is_none_or(|pod| pod.node.as_ref() != Some(node)) {
                 let set = Scope::of_slot(self.world, &action.namespace, slot).map(|scope| scope.set);
                 let template = set.and_then(|set| set.template.as_deref());
                 load.add(template.map(|template| template.requests).unwrap_or_default());
@@ -92,11 +92,12 @@ impl<'a> Nodes<'a> {
 
     /// Whether the expression holds for this node.
     pub fn satisfies(&self, node: &NodeFact, expression: &Expression) -> Result<bool, String> {
-        let load = self.load(&node.id.key.name);
-        let (there, _) = self.world.usage(&node.id.key.name);
+        let name = node.name();
+        let load = self.load(&name);
+        let (there, _) = self.world.usage(&name);
         let resource = |allocatable, requested| ResourceView { allocatable, requested };
         let view = NodeView {
-            name: &node.id.key.name,
+            name: name.as_str(),
             labels: &node.labels,
             taints: &node.taints,
             ready: node.ready,
@@ -104,7 +105,7 @@ impl<'a> Nodes<'a> {
             pods: PodsView { count: load.pods, arriving: load.pods - there, capacity: node.pod_capacity },
             cpu: resource(node.allocatable.cpu, load.requests.cpu),
             memory: resource(node.allocatable.memory, load.requests.memory),
-            measured: self.world.measured(&node.id.key.name, self.now),
+            measured: self.world.measured(&name, self.now),
         };
         expression.matches(&view).map_err(|error| error.to_string())
     }
@@ -143,8 +144,8 @@ impl<'a> Nodes<'a> {
     }
 
     fn room(&self, node: &NodeFact, request: Requests) -> Result<i64, NodeRefusal> {
-        let name = &node.id.key.name;
-        let load = self.load(name);
+        let name = node.name();
+        let load = self.load(&name);
         if load.pods >= node.pod_capacity {
             let message = format!("{name}: pods: {} of {}", load.pods, node.pod_capacity);
             return Err((Reason::NodeFull, message));
@@ -193,7 +194,7 @@ impl Resource {
 }
 
 /// Entry of the plan for a chosen or possible node.
-pub fn possible(name: &str, share: i64, replicas: i32) -> NodeChoice {
+pub fn possible(name: &NodeName, share: i64, replicas: i32) -> NodeChoice {
     let message = format!("{}.{} % free with one more replica", share / 10, (share % 10).abs());
     NodeChoice { name: name.to_owned(), replicas, message, refused: None }
 }
@@ -302,7 +303,7 @@ mod tests {
         let world = crate::world::registered();
         let mut nodes = Nodes::new(&world, Timestamp::UNIX_EPOCH);
         assert_eq!(nodes.assess(&node(), None), Ok(500));
-        nodes.add("n1", Requests::default());
+        nodes.add(&"n1".into(), Requests::default());
         assert_eq!(nodes.assess(&node(), None), Ok(0));
     }
 
@@ -314,7 +315,7 @@ mod tests {
         let pod = template(asking("1", "0"));
         for left in [500, 0] {
             assert_eq!(nodes.assess(&node, Some(&pod)).ok(), Some(left));
-            nodes.add("n1", pod.requests);
+            nodes.add(&"n1".into(), pod.requests);
         }
         assert_eq!(nodes.assess(&node, Some(&pod)).map_err(|(reason, _)| reason), Err(Reason::NodeFull));
         assert!(nodes.assess(&node, None).is_err(), "two pods are its capacity");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::world::ActionsWorld;
 use ganglion_api::refs::{NodeSource, Target};
 use ganglion_core::expression::Expression;
-use ganglion_core::facts::NodeFact;
+use ganglion_core::facts::{NodeFact, NodeName};
 use ganglion_core::world::World;
 
 use super::nodes::Nodes;
@@ -14,7 +14,7 @@ use super::scope::StartRefusal;
 /// The user's selection of nodes.
 #[derive(Default)]
 pub struct Filter<'a> {
-    name: Option<&'a str>,
+    name: Option<&'a NodeName>,
     selector: Option<&'a BTreeMap<String, String>>,
     expression: Option<Expression>,
     /// Nodes that are excluded.
@@ -26,7 +26,7 @@ pub struct Filter<'a> {
 impl<'a> Filter<'a> {
     fn new(
         world: &World,
-        name: Option<&'a str>,
+        name: Option<&'a NodeName>,
         selector: Option<&'a BTreeMap<String, String>>,
         condition: Option<&str>,
     ) -> Result<Self, StartRefusal> {
@@ -37,7 +37,7 @@ impl<'a> Filter<'a> {
 
     pub fn source(world: &World, source: Option<&'a NodeSource>) -> Result<Self, StartRefusal> {
         source.map_or(Ok(Self::default()), |source| {
-            Self::new(world, source.node_name.as_deref(), source.node_selector.as_ref(), source.condition.as_deref())
+            Self::new(world, source.node_name.as_ref(), source.node_selector.as_ref(), source.condition.as_deref())
         })
     }
 
@@ -61,7 +61,7 @@ impl<'a> Filter<'a> {
         let preferred =
             preferred.map(|one| Self::new(world, None, one.node_selector.as_ref(), one.condition.as_deref()));
         let preferences = preferred.collect::<Result<_, StartRefusal>>()?;
-        let all = Self::new(world, to.node_name.as_deref(), to.node_selector.as_ref(), to.condition.as_deref())?;
+        let all = Self::new(world, to.node_name.as_ref(), to.node_selector.as_ref(), to.condition.as_deref())?;
         Ok(Self { preferences, ..all })
     }
 
@@ -74,7 +74,7 @@ impl<'a> Filter<'a> {
     }
 
     pub fn names_another(&self, node: &NodeFact) -> bool {
-        self.name.is_some_and(|name| name != node.id.key.name)
+        self.name.is_some_and(|name| *name != *node.id.key.name)
     }
 
     /// Index of the first preference that the node meets. For a node that meets none, the number of preferences.
@@ -102,7 +102,7 @@ impl<'a> Filter<'a> {
             return Err("the replicas leave it".to_owned());
         }
         if self.names_another(node) {
-            return Err(format!("not node {}", self.name.unwrap_or_default()));
+            return Err(format!("not node {}", self.name.map(NodeName::as_str).unwrap_or_default()));
         }
         if let Some((key, value)) = self
             .selector
@@ -121,12 +121,12 @@ impl<'a> Filter<'a> {
 
 /// The source as text, for messages and columns.
 pub fn source_words(source: &NodeSource) -> String {
-    place_words(source.node_name.as_deref(), source.node_selector.as_ref(), source.condition.as_deref())
+    place_words(source.node_name.as_ref(), source.node_selector.as_ref(), source.condition.as_deref())
 }
 
 /// The target as text, for messages and columns.
 pub fn target_words(target: &Target) -> String {
-    let asked = place_words(target.node_name.as_deref(), target.node_selector.as_ref(), target.condition.as_deref());
+    let asked = place_words(target.node_name.as_ref(), target.node_selector.as_ref(), target.condition.as_deref());
     match &target.policy {
         _ if !asked.is_empty() => asked,
         Some(policy) => format!("policy {policy}"),
@@ -139,10 +139,14 @@ pub fn labels_words(labels: &BTreeMap<String, String>) -> String {
     place_words(None, Some(labels), None).replace(", ", ",")
 }
 
-fn place_words(name: Option<&str>, selector: Option<&BTreeMap<String, String>>, condition: Option<&str>) -> String {
+fn place_words(
+    name: Option<&NodeName>,
+    selector: Option<&BTreeMap<String, String>>,
+    condition: Option<&str>,
+) -> String {
     let labels = selector.iter().flat_map(|selector| selector.iter()).map(|(key, value)| format!("{key}={value}"));
     let words: Vec<String> =
-        name.map(str::to_owned).into_iter().chain(labels).chain(condition.map(str::to_owned)).collect();
+        name.map(NodeName::to_string).into_iter().chain(labels).chain(condition.map(str::to_owned)).collect();
     let mut text = words.join(", ");
     if text.chars().count() > 48 {
         text = text.chars().take(47).chain(['…']).collect();

@@ -5,6 +5,7 @@
 
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{NodeChoice, Plan, PlannedReplica, PodChoice};
+use ganglion_core::facts::NodeName;
 use ganglion_core::layout::{paragraph, table};
 
 /// Maximum number of nodes or pods listed for one message, of messages for one reason, and of explained replicas.
@@ -32,11 +33,12 @@ pub fn replicas(plan: &Plan) -> String {
 }
 
 fn row(plan: &Plan, replica: &PlannedReplica) -> [String; 4] {
-    let shown = |name: &Option<String>, none: &str| name.clone().unwrap_or_else(|| none.to_owned());
+    let shown = |node: Option<&NodeName>| node.map_or("-", NodeName::as_str).to_owned();
     let node = replica.to.as_ref().and_then(|to| plan.nodes.iter().find(|node| node.name == *to));
     let pod = replica.pod.as_ref().and_then(|name| plan.pods.iter().find(|pod| pod.name == *name));
     let why = node.map(node_words).or(pod.map(|pod| pod.message.as_str())).unwrap_or_default();
-    [shown(&replica.pod, "(new)"), shown(&replica.from, "-"), shown(&replica.to, "-"), why.to_owned()]
+    let pod = replica.pod.as_deref().unwrap_or("(new)");
+    [pod.to_owned(), shown(replica.from.as_ref()), shown(replica.to.as_ref()), why.to_owned()]
 }
 
 /// The nodes and pods that were not chosen, with the reasons.
@@ -55,7 +57,7 @@ fn other_nodes(nodes: &[&NodeChoice], unlisted: usize) -> String {
     reasons.sort_by_key(|(reason, _)| *reason == Some(Reason::NodeExcluded));
     for (reason, group) in reasons {
         let label = reason.map_or("possible", Reason::as_str);
-        let name = |node: &NodeChoice| node.name.clone();
+        let name = |node: &NodeChoice| node.name.to_string();
         text.push_str(&alike(&group, node_words, name, |words| format!("{label}: {words}"), label));
     }
     text + &more(unlisted, "which a plan does not list")

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::nodes::Load;
 use super::scope::StartRefusal;
 use ganglion_api::reasons::Reason;
-use ganglion_core::facts::{ReplicaSetFact, TemplateFact};
+use ganglion_core::facts::{NodeName, ReplicaSetFact, TemplateFact};
 use ganglion_core::world::World;
 
 /// Ranks nodes by PlacementPolicies.
@@ -24,16 +24,16 @@ pub trait NodeRanker: Sync {
 /// Ranks nodes for one pod after the other.
 pub trait NodeRanking {
     /// Adds further pods to a node: pods of other actions that are in motion to it.
-    fn add(&mut self, node: &str, load: Load);
+    fn add(&mut self, node: &NodeName, load: Load);
 
     /// Adds one of the ranked pods to a node.
-    fn assign(&mut self, node: &str);
+    fn assign(&mut self, node: &NodeName);
 
     /// For each of these nodes, the current score from 0 to 10, or why the node is rejected.
-    fn rank(&self, nodes: &[&str]) -> Vec<Result<f64, String>>;
+    fn rank(&self, nodes: &[&NodeName]) -> Vec<Result<f64, String>>;
 
     /// Describes how the score of a node was computed.
-    fn words(&self, node: &str) -> String;
+    fn words(&self, node: &NodeName) -> String;
 }
 
 /// A pod to place: its ReplicaSet and its template.

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{PodOnNode, Step};
+use ganglion_core::facts::NodeName;
 
 use super::choose;
 use super::context::Verb;
@@ -64,12 +65,12 @@ impl<'a> View<'a> {
     }
 
     /// The same slot with a new pod on this node.
-    fn again_on(&self, node: String, tried: Option<&str>) -> SlotNext {
+    fn again_on(&self, node: NodeName, tried: Option<&NodeName>) -> SlotNext {
         let mut slot = self.slot.clone();
         slot.attempt += 1;
         slot.step = Step::Planned;
         slot.since = Time(self.ctx.now);
-        slot.tried.extend(tried.map(str::to_owned));
+        slot.tried.extend(tried.cloned());
         let name = identity::replacement_name(&slot.replica_set.name, &slot.id, slot.attempt);
         slot.replacement = Some(PodOnNode { name, uid: None, node });
         (slot.reason, slot.message) = (None, None);

@@ -12,7 +12,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::refs::PodRef;
 use ganglion_api::workload_action::status::{Plan, Slot, Step};
 use ganglion_api::workload_action::{Mode, Swap, SwapSide};
-use ganglion_core::facts::{NodeFact, PodFact, Uid};
+use ganglion_core::facts::{NodeFact, NodeName, PodFact, Uid};
 
 use super::QUEUE_PACE;
 use super::admission;
@@ -73,7 +73,7 @@ pub fn choose(ctx: &PlanContext, swap: &Swap, open: &[(i32, i32)]) -> Result<Cho
     plan.pods.sort_by_key(|choice| !choice.chosen);
     cut(&mut plan.pods, &mut plan.truncated);
     let slots = pairs.iter().map(|Pairing { side, pod, to }| {
-        let node = Some(to.id.key.name.clone());
+        let node = Some(to.name());
         new_slot(ctx, &side.scope, &side.label, (side.index, side.attempt), Some(pod), node)
     });
     Ok(admit(ctx, slots.collect(), plan))
@@ -161,8 +161,8 @@ fn pair<'a, 's>(ctx: &PlanContext<'a>, sides: &'s [SwapHalf<'a>]) -> Option<Vec<
     let fixed = nodes_of_started(ctx);
     let on = |is_of: fn(&SwapHalf) -> bool| {
         let pods = sides.iter().find(|side| is_of(side)).map(|side| side.fit.as_slice()).unwrap_or_default();
-        let mut nodes: Vec<&str> = Vec::new();
-        for node in pods.iter().filter_map(|pod| pod.node.as_deref()) {
+        let mut nodes: Vec<&NodeName> = Vec::new();
+        for node in pods.iter().filter_map(|pod| pod.node.as_ref()) {
             if !nodes.contains(&node) {
                 nodes.push(node);
             }
@@ -176,9 +176,9 @@ fn pair<'a, 's>(ctx: &PlanContext<'a>, sides: &'s [SwapHalf<'a>]) -> Option<Vec<
 }
 
 /// The two nodes of a swap that has started.
-fn nodes_of_started<'a>(ctx: &PlanContext<'a>) -> Option<(&'a str, &'a str)> {
+fn nodes_of_started<'a>(ctx: &PlanContext<'a>) -> Option<(&'a NodeName, &'a NodeName)> {
     let slot = ctx.status.slots.iter().find(|slot| slot.step != Step::Queued)?;
-    let (home, target) = (slot.victim.as_ref()?.node.as_str(), slot.replacement.as_ref()?.node.as_str());
+    let (home, target) = (&slot.victim.as_ref()?.node, &slot.replacement.as_ref()?.node);
     Some(if slot.index == 0 { (home, target) } else { (target, home) })
 }
 
@@ -186,8 +186,8 @@ fn nodes_of_started<'a>(ctx: &PlanContext<'a>) -> Option<(&'a str, &'a str)> {
 fn assign<'a, 's>(
     ctx: &PlanContext<'a>,
     sides: &'s [SwapHalf<'a>],
-    one: &str,
-    other: &str,
+    one: &NodeName,
+    other: &NodeName,
 ) -> Option<Vec<Pairing<'a, 's>>> {
     let mut order: Vec<&SwapHalf> = sides.iter().collect();
     order.sort_by_key(|side| (side.fit.len(), side.index));
@@ -195,7 +195,7 @@ fn assign<'a, 's>(
     for side in order {
         let (home, target) = if side.index == 0 { (one, other) } else { (other, one) };
         let is_free = |pod: &&&PodFact| pairs.iter().all(|pair| pair.pod.id.uid != pod.id.uid);
-        let mut there = side.fit.iter().filter(|pod| pod.node.as_deref() == Some(home));
+        let mut there = side.fit.iter().filter(|pod| pod.node.as_ref() == Some(home));
         let pod = *there.find(is_free)?;
         pairs.push(Pairing { side, pod, to: ctx.world.node(target)? });
     }
@@ -205,7 +205,8 @@ fn assign<'a, 's>(
 
 fn no_pair(sides: &[SwapHalf]) -> StartRefusal {
     let on = |side: &SwapHalf| {
-        let mut nodes: Vec<&str> = side.fit.iter().filter_map(|pod| pod.node.as_deref()).collect();
+        let nodes = side.fit.iter().filter_map(|pod| pod.node.as_ref());
+        let mut nodes: Vec<&str> = nodes.map(NodeName::as_str).collect();
         nodes.dedup();
         let nodes = if nodes.is_empty() { "no node that the side allows".to_owned() } else { nodes.join(", ") };
         format!("{} is on {nodes}", words(&side.scope))
@@ -224,17 +225,19 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sta
     let key = ctx.id().key;
     let mut after = Nodes::new(ctx.world, ctx.now).without(&key);
     for pair in pairs {
-        after.remove(pair.pod.node.as_deref().unwrap_or_default(), pair.pod.hold.requests);
+        if let Some(node) = &pair.pod.node {
+            after.remove(node, pair.pod.hold.requests);
+        }
     }
     let mut before = Nodes::new(ctx.world, ctx.now).without(&key);
     let mut full: Option<String> = None;
     let mut fits = false;
     for pair in pairs {
-        let name = &pair.to.id.key.name;
+        let name = pair.to.name();
         let share = assess(&mut after, pair).map_err(StartRefusal::node)?;
-        match plan.nodes.iter_mut().find(|choice| choice.name == *name) {
+        match plan.nodes.iter_mut().find(|choice| choice.name == name) {
             Some(choice) => choice.replicas += 1,
-            None => plan.nodes.push(possible(name, share, 1)),
+            None => plan.nodes.push(possible(&name, share, 1)),
         }
         match assess(&mut before, pair) {
             Ok(_) => fits = true,
@@ -256,7 +259,7 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sta
 fn assess(nodes: &mut Nodes, pair: &Pairing) -> Result<i64, NodeRefusal> {
     let template = pair.side.scope.set.template.as_deref();
     let share = nodes.assess(pair.to, template)?;
-    nodes.add(&pair.to.id.key.name, template.map(|template| template.requests).unwrap_or_default());
+    nodes.add(&pair.to.name(), template.map(|template| template.requests).unwrap_or_default());
     Ok(share)
 }
 

@@ -7,7 +7,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::refs::NodeSource;
 use ganglion_api::workload_action::MOST_REPLICAS;
 use ganglion_api::workload_action::status::{Plan, PodChoice, Step};
-use ganglion_core::facts::PodFact;
+use ganglion_core::facts::{NodeName, PodFact};
 
 use super::admission;
 use super::choose::{cut, words};
@@ -137,11 +137,11 @@ pub fn candidates<'a>(
     let source = Filter::source(ctx.world, from)?;
     let nodes = Nodes::new(ctx.world, ctx.now);
     // The result for each node, since several of the pods may be on it.
-    let mut eligible: HashMap<&str, Result<(), String>> = HashMap::new();
+    let mut eligible: HashMap<Option<&NodeName>, Result<(), String>> = HashMap::new();
     let (mut fit, mut busy) = (Vec::new(), 0);
     let mut refused = Vec::new();
     for pod in Pods::of(ctx.world, scope).active() {
-        let node = pod.node.as_deref().unwrap_or_default();
+        let node = pod.node.as_ref();
         match eligible.entry(node).or_insert_with(|| may_leave(ctx, &nodes, node, &source, target)) {
             Err(why) => refused.push(choice_of(pod, false, why)),
             Ok(()) if has_failed(ctx, pod) => refused.push(choice_of(pod, false, "could not be moved before")),
@@ -186,8 +186,14 @@ fn rank_words(chosen: bool) -> &'static str {
 }
 
 /// Whether a replica on this node may be chosen.
-fn may_leave(ctx: &PlanContext, nodes: &Nodes, node: &str, source: &Filter, target: &Filter) -> Result<(), String> {
-    let Some(node) = ctx.world.node(node) else { return Err("not scheduled yet".into()) };
+fn may_leave(
+    ctx: &PlanContext,
+    nodes: &Nodes,
+    node: Option<&NodeName>,
+    source: &Filter,
+    target: &Filter,
+) -> Result<(), String> {
+    let Some(node) = node.and_then(|node| ctx.world.node(node)) else { return Err("not scheduled yet".into()) };
     source.admits(nodes, node).map_err(|why| format!("excluded by `from`: {why}"))?;
     let already = target.is_best(nodes, node);
     if already { Err("already on a target node".into()) } else { Ok(()) }

@@ -6,6 +6,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::identity::NodeName;
 use crate::node_config::status::NodeValue;
 use crate::refs::{Auth, CaRef};
 use crate::scalars::{DurationText, Number};
@@ -262,7 +263,7 @@ pub struct NodeConfigField {
     /// The NodeConfig of this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
-    pub node_name: Option<String>,
+    pub node_name: Option<NodeName>,
     /// The NodeConfigs of nodes that have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]

@@ -5,7 +5,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::identity::{SlotId, Uid};
+use crate::identity::{NodeName, SlotId, Uid};
 use crate::reasons;
 use crate::refs::WorkloadRef;
 
@@ -124,10 +124,10 @@ pub struct PlannedReplica {
     pub pod: Option<String>,
     /// The node that the pod leaves; unset for a new replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
+    pub from: Option<NodeName>,
     /// The node that the new pod runs on; unset for a replica that is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to: Option<String>,
+    pub to: Option<NodeName>,
 }
 
 /// One node that was considered.
@@ -135,7 +135,7 @@ pub struct PlannedReplica {
 #[serde(rename_all = "camelCase")]
 pub struct NodeChoice {
     /// Name of the node.
-    pub name: String,
+    pub name: NodeName,
     /// Number of the action's replicas that are assigned to the node.
     pub replicas: i32,
     /// Why the node was selected or rejected.
@@ -153,7 +153,7 @@ pub struct PodChoice {
     pub name: String,
     /// The node that the pod runs on; unset before it is scheduled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
+    pub node: Option<NodeName>,
     /// true: the pod was selected.
     pub chosen: bool,
     /// Why the pod was selected or not.
@@ -193,7 +193,7 @@ pub struct Slot {
     /// Nodes on which the replacement pod failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
-    pub tried: Vec<String>,
+    pub tried: Vec<NodeName>,
     /// true: `spec.replicas` of the workload was changed (create and delete). Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scaled: bool,
@@ -238,7 +238,7 @@ pub struct PodOnNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<Uid>,
     /// The node on which the pod runs or will run.
-    pub node: String,
+    pub node: NodeName,
 }
 
 /// The step of a slot. Steps up to Adopted can be undone; after the first accepted eviction, the slot is completed.

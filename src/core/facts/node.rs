@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 
-use super::{Identity, Requests};
+use super::{Identity, NodeName, Requests};
 use crate::quantity;
 
 /// Annotations on nodes that placement reads. They are published by a PlacementPolicy or by other programs.
@@ -73,6 +73,11 @@ pub struct NodeFact {
 }
 
 impl NodeFact {
+    /// The name of the node.
+    pub fn name(&self) -> NodeName {
+        self.id.key.name.as_str().into()
+    }
+
     /// Whether the same selectors and names mean both nodes: a heartbeat changes neither labels nor addresses.
     pub fn is_selected_like(&self, other: &Self) -> bool {
         self.id.uid == other.id.uid && self.labels == other.labels && self.addresses == other.addresses

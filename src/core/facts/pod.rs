@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::requests::{Requests, cores, requests};
 use super::stateful_set::{is_gated, pinned_to};
-use super::{Identity, Owner, PodRun, SlotId, Uid, pod_type};
+use super::{Identity, NodeName, Owner, PodRun, SlotId, Uid, pod_type};
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 
@@ -46,7 +46,7 @@ pub struct PodFact {
     pub annotated: bool,
     pub marks: Marks,
     pub controller: Option<Owner>,
-    pub node: Option<String>,
+    pub node: Option<NodeName>,
     /// IP address of the pod.
     pub ip: Option<String>,
     /// Time at which the pod became Ready; None if it is not Ready.
@@ -64,7 +64,7 @@ pub struct PodFact {
     /// The operator's scheduling gate holds the pod.
     pub gated: bool,
     /// Node that a pod of a StatefulSet is pinned to.
-    pub pin: Option<String>,
+    pub pin: Option<NodeName>,
     pub hold: PodHold,
     /// `spec.schedulerName`.
     pub scheduler: String,
@@ -85,8 +85,8 @@ pub struct PodHold {
 
 impl PodFact {
     /// Node of the pod and the resources that it occupies there; None if the pod is unbound or finished.
-    pub fn held(&self) -> Option<(&str, PodHold)> {
-        Some((self.node.as_deref().filter(|_| !self.finished)?, self.hold))
+    pub fn held(&self) -> Option<(&NodeName, PodHold)> {
+        Some((self.node.as_ref().filter(|_| !self.finished)?, self.hold))
     }
 
     /// Preserves `terminating`, since a deletion is never undone. After an eviction of ours, the store marks the pod as
@@ -137,7 +137,7 @@ impl PodFact {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OutsidePodFact {
     pub id: Identity,
-    pub node: Option<String>,
+    pub node: Option<NodeName>,
     /// All containers have terminated (phase Succeeded or Failed).
     pub finished: bool,
     pub hold: PodHold,
@@ -145,8 +145,8 @@ pub struct OutsidePodFact {
 
 impl OutsidePodFact {
     /// See [`PodFact::held`].
-    pub fn held(&self) -> Option<(&str, PodHold)> {
-        Some((self.node.as_deref().filter(|_| !self.finished)?, self.hold))
+    pub fn held(&self) -> Option<(&NodeName, PodHold)> {
+        Some((self.node.as_ref().filter(|_| !self.finished)?, self.hold))
     }
 }
 
@@ -188,7 +188,7 @@ impl From<Pod> for PodFact {
             controller,
             gated: is_gated(spec.and_then(|spec| spec.scheduling_gates.as_deref())),
             pin: is_stateful.then(|| pinned_to(&pod)).flatten(),
-            node: spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()),
+            node: spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()).map(NodeName::from),
             ip: status.and_then(|status| status.pod_ip.clone()).filter(|ip| !ip.is_empty()),
             ready_since: condition("Ready")
                 .filter(|ready| ready.status == "True")

@@ -7,7 +7,7 @@ use kube::Resource;
 use serde::Deserialize;
 
 use super::workload::{scale, selector_text};
-use super::{Identity, Owner, ReplicaSetFact, TemplateFact};
+use super::{Identity, NodeName, Owner, ReplicaSetFact, TemplateFact};
 use ganglion_api::foreign::{MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding};
 use ganglion_api::marks;
 use std::sync::Arc;
@@ -156,16 +156,16 @@ impl From<StatefulSet> for StatefulSetFact {
 }
 
 /// Node that every required node affinity term of a pod names, as a pin does.
-pub(super) fn pinned_to(pod: &Pod) -> Option<String> {
+pub(super) fn pinned_to(pod: &Pod) -> Option<NodeName> {
     let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
-    pin_of(affinity.required_during_scheduling_ignored_during_execution.as_ref()?).map(str::to_owned)
+    pin_of(affinity.required_during_scheduling_ignored_during_execution.as_ref()?)
 }
 
 /// Node that every term names.
-pub fn pin_of(required: &NodeSelector) -> Option<&str> {
+pub fn pin_of(required: &NodeSelector) -> Option<NodeName> {
     let terms = &required.node_selector_terms;
     let first = node_of(terms.first()?)?;
-    terms.iter().all(|term| node_of(term) == Some(first)).then_some(first)
+    terms.iter().all(|term| node_of(term) == Some(first)).then(|| first.into())
 }
 
 /// The only node that a term names. A later pin adds to an earlier one, so the last requirement counts.

@@ -8,7 +8,7 @@ use super::follow::{Follows, State};
 use super::keys::KeysBy;
 use super::table::Fact;
 use crate::facts::{
-    AutoscalerFact, HpaFact, Key, NodeFact, OutsidePodFact, PodFact, PodHold, ReplicaSetFact, Requests, Uid,
+    AutoscalerFact, HpaFact, Key, NodeFact, NodeName, OutsidePodFact, PodFact, PodHold, ReplicaSetFact, Requests, Uid,
 };
 use ganglion_api::node_config::NodeConfig;
 
@@ -20,8 +20,8 @@ struct ClusterIndex {
     /// By the uid of their controller.
     sets: KeysBy<Uid>,
     /// By the name of the node.
-    node_configs: KeysBy<String>,
-    loads: HashMap<String, NodeLoad>,
+    node_configs: KeysBy<NodeName>,
+    loads: HashMap<NodeName, NodeLoad>,
 }
 
 /// Resources that the pods of a node occupy.
@@ -33,7 +33,7 @@ struct NodeLoad {
 }
 
 impl ClusterIndex {
-    fn update_load(&mut self, old: Option<(&str, PodHold)>, new: Option<(&str, PodHold)>) {
+    fn update_load(&mut self, old: Option<(&NodeName, PodHold)>, new: Option<(&NodeName, PodHold)>) {
         if old == new {
             return;
         }
@@ -47,7 +47,7 @@ impl ClusterIndex {
         }
     }
 
-    fn unload(&mut self, node: &str, hold: &PodHold) {
+    fn unload(&mut self, node: &NodeName, hold: &PodHold) {
         let Some(load) = self.loads.get_mut(node) else { return };
         load.requests = load.requests - hold.requests;
         if let Some(at) = load.holds.iter().position(|one| one == hold) {
@@ -104,7 +104,7 @@ fn owner_uid(set: &ReplicaSetFact) -> Option<&Uid> {
     set.controller.as_ref().map(|owner| &owner.uid)
 }
 
-fn node_of(config: &NodeConfig) -> &str {
+fn node_of(config: &NodeConfig) -> &NodeName {
     &config.spec.node_name
 }
 
@@ -131,8 +131,8 @@ impl World {
         self.state::<ClusterIndex>().sets.of(owner).filter_map(|key| self.get(key))
     }
 
-    pub fn node(&self, name: &str) -> Option<&NodeFact> {
-        self.get(&Key::new("", name))
+    pub fn node(&self, name: &NodeName) -> Option<&NodeFact> {
+        self.get(&Key::new("", name.as_str()))
     }
 
     /// All nodes, by name.
@@ -141,19 +141,19 @@ impl World {
     }
 
     /// Number of pods bound to this node, and the sum of their requests, without finished pods.
-    pub fn usage(&self, node: &str) -> (i64, Requests) {
+    pub fn usage(&self, node: &NodeName) -> (i64, Requests) {
         self.state::<ClusterIndex>().loads.get(node).map_or((0, Requests::default()), |load| {
             (i64::try_from(load.holds.len()).unwrap_or(i64::MAX), load.requests)
         })
     }
 
     /// Resources that each pod occupies on this node.
-    pub fn holds(&self, node: &str) -> &[PodHold] {
+    pub fn holds(&self, node: &NodeName) -> &[PodHold] {
         self.state::<ClusterIndex>().loads.get(node).map_or(&[], |load| &load.holds)
     }
 
     /// The NodeConfigs in all namespaces whose spec names this node, by key.
-    pub fn node_configs_of(&self, node: &str) -> impl Iterator<Item = &Arc<NodeConfig>> {
+    pub fn node_configs_of(&self, node: &NodeName) -> impl Iterator<Item = &Arc<NodeConfig>> {
         self.state::<ClusterIndex>().node_configs.of(node).filter_map(|key| self.table().get(key))
     }
 

@@ -14,14 +14,15 @@ use ganglion_api::closed_loop::metric::{
 };
 use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_core::amounts::{Amounts, or_default};
+use ganglion_core::facts::NodeName;
 use ganglion_core::node_values::{fresh, means};
 use ganglion_core::quantity;
 use ganglion_core::words::kind_of_text;
 
 /// Node that the source may select.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SelectableNode<'a> {
-    pub name: &'a str,
+    pub name: NodeName,
     pub labels: &'a BTreeMap<String, String>,
     /// Status of its NodeConfig in the namespace that the source names; None if there is no NodeConfig.
     pub status: Option<&'a NodeConfigStatus>,
@@ -35,7 +36,7 @@ pub fn node_value<'a>(
     now: Timestamp,
 ) -> SourceResult {
     let (mut values, mut problems) = (Vec::new(), Vec::new());
-    for node in nodes.into_iter().filter(|node| means(source, node.name, node.labels)) {
+    for node in nodes.into_iter().filter(|node| means(source, &node.name, node.labels)) {
         match node.status {
             None => problems.push((node.name, "it has no NodeConfig".to_owned())),
             Some(status) => match fresh(Some(status), source.field, now) {
@@ -270,7 +271,11 @@ mod node_tests {
         ];
         let labels = |row: &str| BTreeMap::from([("row".to_owned(), row.to_owned())]);
         let labelled: Vec<_> = all.iter().map(|(name, row, status)| (*name, labels(row), status.as_ref())).collect();
-        let nodes = labelled.iter().map(|(name, labels, status)| SelectableNode { name, labels, status: *status });
+        let nodes = labelled.iter().map(|(name, labels, status)| SelectableNode {
+            name: (*name).into(),
+            labels,
+            status: *status,
+        });
         node_value(&source, nodes, Timestamp::UNIX_EPOCH).map(|found| found.value)
     }
 

@@ -184,7 +184,7 @@ impl Follows<NodeFact> for LoopFollower {
             return Requeue::none();
         }
         readers(world, |_, source| {
-            [old, new].into_iter().flatten().any(|side| means(source, &side.id.key.name, &side.labels))
+            [old, new].into_iter().flatten().any(|side| means(source, &side.name(), &side.labels))
         })
     }
 }

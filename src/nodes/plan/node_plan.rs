@@ -47,7 +47,7 @@ impl NodePlan {
         match (&self.parsed, &self.standing) {
             (Err(_), _) | (_, Standing::Conflict(_) | Standing::NamespaceRefused(_)) => MetricSeries::default(),
             (Ok(parsed), Standing::Clear | Standing::NodeNotFound) => {
-                MetricSeries { node: &parsed.node, values: parsed.values().map(NodeValue::as_str).collect() }
+                MetricSeries { node: parsed.node.as_str(), values: parsed.values().map(NodeValue::as_str).collect() }
             }
         }
     }

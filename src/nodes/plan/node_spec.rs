@@ -11,6 +11,7 @@ use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::refs::CaRef;
 use ganglion_api::scalars::DurationText;
 use ganglion_core::duration;
+use ganglion_core::facts::NodeName;
 
 /// Interval of a source without `fetchInterval`.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(15);
@@ -125,7 +126,7 @@ pub struct SpecSource {
 /// Requested measurements of a NodeConfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedNodeSpec {
-    pub node: String,
+    pub node: NodeName,
     pub suspended: bool,
     pub sources: BTreeMap<Question, SpecSource>,
 }

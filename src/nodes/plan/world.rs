@@ -98,7 +98,8 @@ impl Follows<NodeFact> for NodeIndex {
     /// match it or did before.
     fn requeue(world: &World, old: Option<&NodeFact>, new: Option<&NodeFact>) -> Requeue {
         let Some(node) = new.or(old).filter(|_| !is_heartbeat(old, new)) else { return Requeue::none() };
-        let configs = world.node_configs_of(&node.id.key.name).map(|config| config.key().into_owned());
+        let name = node.name();
+        let configs = world.node_configs_of(&name).map(|config| config.key().into_owned());
         let matches = |template: &&NodeConfigTemplate| {
             let selector = Selector::from(&template.spec.node_selector);
             [old, new].into_iter().flatten().any(|side| selector.matches(&side.labels))
@@ -288,8 +289,8 @@ mod tests {
         (config.spec.node_name, config.metadata.resource_version) = ("n2".into(), Some("7".into()));
         let requeue = world.apply(config.clone(), Origin::Watch);
         assert_eq!(names::<NodeConfig>(&requeue), ["a-n1", "own"], "the node that it leaves");
-        assert_eq!(world.node_configs_of("n1").count(), 1);
-        assert_eq!(world.node_configs_of("n2").count(), 1);
+        assert_eq!(world.node_configs_of(&"n1".into()).count(), 1);
+        assert_eq!(world.node_configs_of(&"n2".into()).count(), 1);
     }
 
     #[test]

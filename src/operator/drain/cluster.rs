@@ -17,7 +17,7 @@ use ganglion_actions_plan::drain::{NodePod, PodSurroundings, action};
 use ganglion_api::marks;
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{ClaimFact, DeploymentFact, Key};
+use ganglion_core::facts::{ClaimFact, DeploymentFact, Key, NodeName};
 
 /// Field manager of a drain's writes. It begins like kubectl's field manager: a person creates these actions.
 const MANAGER: &str = "kubectl-ganglion";
@@ -54,29 +54,29 @@ fn needed<T>(what: &'static str, answer: Result<T, kube::Error>) -> Result<T, Er
 
 impl DrainClient {
     /// Checks that the node exists.
-    pub async fn node(&self, name: &str) -> Result<(), Error> {
-        let found = Api::<Node>::all(self.client.clone()).get_opt(name).await;
-        needed("the node cannot be read", found)?.map(drop).ok_or_else(|| Error::NoNode(name.to_owned()))
+    pub async fn node(&self, name: &NodeName) -> Result<(), Error> {
+        let found = Api::<Node>::all(self.client.clone()).get_opt(name.as_str()).await;
+        needed("the node cannot be read", found)?.map(drop).ok_or_else(|| Error::NoNode(name.to_string()))
     }
 
     /// Names of the nodes with these labels.
-    pub async fn nodes_with(&self, selector: &str) -> Result<Vec<String>, Error> {
+    pub async fn nodes_with(&self, selector: &str) -> Result<Vec<NodeName>, Error> {
         let with = ListParams::default().labels(selector);
         let found = needed("nodes cannot be listed", Api::<Node>::all(self.client.clone()).list(&with).await)?;
-        let names: Vec<String> = found.iter().map(ResourceExt::name_any).collect();
+        let names: Vec<NodeName> = found.iter().map(|node| node.name_any().into()).collect();
         if names.is_empty() { Err(Error::NoneSelected(selector.to_owned())) } else { Ok(names) }
     }
 
     /// Cordons or uncordons the node.
-    pub async fn cordon(&self, name: &str, cordoned: bool) -> Result<(), Error> {
+    pub async fn cordon(&self, name: &NodeName, cordoned: bool) -> Result<(), Error> {
         let patch = json!({"spec": {"unschedulable": cordoned}});
         let nodes: Api<Node> = Api::all(self.client.clone());
         let what = if cordoned { "the node cannot be cordoned" } else { "the node cannot be uncordoned" };
-        needed(what, nodes.patch(name, &params(), &Patch::Strategic(patch)).await).map(drop)
+        needed(what, nodes.patch(name.as_str(), &params(), &Patch::Strategic(patch)).await).map(drop)
     }
 
     /// Pods on these nodes.
-    pub async fn pods(&self, nodes: &[String]) -> Result<Vec<NodePod>, Error> {
+    pub async fn pods(&self, nodes: &[NodeName]) -> Result<Vec<NodePod>, Error> {
         let mut all = Vec::new();
         for node in nodes {
             let on = ListParams::default().fields(&format!("spec.nodeName={node}"));
@@ -88,8 +88,8 @@ impl DrainClient {
     }
 
     /// Actions of drains of these nodes, open and completed.
-    pub async fn actions(&self, nodes: &[String]) -> Result<Vec<WorkloadAction>, Error> {
-        let labels: Vec<String> = nodes.iter().map(|node| action::label(node)).collect();
+    pub async fn actions(&self, nodes: &[NodeName]) -> Result<Vec<WorkloadAction>, Error> {
+        let labels: Vec<String> = nodes.iter().map(action::label).collect();
         let of = ListParams::default().labels(&format!("{} in ({})", marks::DRAIN, labels.join(",")));
         match Api::<WorkloadAction>::all(self.client.clone()).list(&of).await {
             Ok(found) => Ok(found.items),

@@ -10,7 +10,7 @@ use super::learned::DemandLearner;
 use super::pigeon::PigeonNode;
 use super::record::NodeRecord;
 use crate::world::PlacementWorld;
-use ganglion_core::facts::{Key, NodeFact, Requests};
+use ganglion_core::facts::{Key, NodeFact, NodeName, Requests};
 use ganglion_core::world::World;
 
 /// Records of all nodes, with learned demand.
@@ -21,7 +21,7 @@ pub struct Inventory {
     /// Data that `pigeon` reads of every node for every pod, at the same index as in `records`. Free indexes hold a row
     /// that does not count.
     rows: Vec<PigeonNode>,
-    places: HashMap<String, usize, RandomState>,
+    places: HashMap<NodeName, usize, RandomState>,
     free: Vec<usize>,
     pub learned: DemandLearner,
 }
@@ -48,12 +48,13 @@ impl Inventory {
         self.places.clear();
         self.free.clear();
         for node in world.nodes() {
-            self.update(world, &node.id.key.name);
+            self.update(world, &node.name());
         }
     }
 
-    fn update(&mut self, world: &World, name: &str) {
-        let record = world.table::<NodeFact>().get(&Key::new("", name)).map(|node| NodeRecord::from_world(world, node));
+    fn update(&mut self, world: &World, name: &NodeName) {
+        let record =
+            world.table::<NodeFact>().get(&Key::new("", name.as_str())).map(|node| NodeRecord::from_world(world, node));
         let known = self.places.get(name).copied();
         if record.is_none() && known.is_none() {
             return;
@@ -90,7 +91,7 @@ impl Inventory {
     }
 
     /// Adds pods that have been on their way to the node since this time; see [`NodeRecord::add`].
-    pub fn add(&mut self, name: &str, pods: i64, requests: Requests, cores: i64, since: Timestamp) {
+    pub fn add(&mut self, name: &NodeName, pods: i64, requests: Requests, cores: i64, since: Timestamp) {
         let Some(place) = self.places.get(name).copied() else { return };
         if let (Some(Some(record)), Some(row)) = (self.records.get_mut(place), self.rows.get_mut(place)) {
             record.add(pods, requests, cores, since);

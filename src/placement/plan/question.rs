@@ -10,7 +10,7 @@ use super::learned::LearnedRewards;
 use super::pigeon::LearnedDemand;
 use super::record::{NodeRecord, SampleRules};
 use ganglion_api::placement_policy::DEFAULT_SCHEDULER;
-use ganglion_core::facts::{Key, Owner, ReplicaSetFact, Requests, SPREAD_RATE, Uid, cores, requests};
+use ganglion_core::facts::{Key, NodeName, Owner, ReplicaSetFact, Requests, SPREAD_RATE, Uid, cores, requests};
 use ganglion_core::world::World;
 
 /// Key of the taint and of the label of control plane nodes.
@@ -67,7 +67,7 @@ pub struct Siblings {
     /// Annotation [`SPREAD_RATE`] of the ReplicaSet.
     pub spread_rate: Option<String>,
     /// Number of its other active pods, by node. Terminating pods do not count.
-    pub on_nodes: HashMap<String, u32>,
+    pub on_nodes: HashMap<NodeName, u32>,
 }
 
 impl Siblings {
@@ -79,7 +79,7 @@ impl Siblings {
             .filter(|set| set.id.uid == owner.uid)?;
         let mut on_nodes = HashMap::new();
         let others = world.pods_of(&owner.uid).filter(|other| other.is_active() && other.id.uid != pod.uid);
-        for node in others.filter_map(|other| other.node.as_deref()) {
+        for node in others.filter_map(|other| other.node.as_ref()) {
             match on_nodes.get_mut(node) {
                 Some(count) => *count += 1,
                 None => drop(on_nodes.insert(node.to_owned(), 1)),

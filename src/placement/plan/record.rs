@@ -116,11 +116,11 @@ pub struct NodeRecord {
 impl NodeRecord {
     /// Builds the record of a node from the caches.
     pub fn from_world(world: &World, node: &Arc<NodeFact>) -> Self {
-        let name = &node.id.key.name;
-        let (pods, requests) = world.usage(name);
-        let holds = world.holds(name);
+        let name = node.name();
+        let (pods, requests) = world.usage(&name);
+        let holds = world.holds(&name);
         let published = published(node);
-        let configs: Vec<_> = world.node_configs_of(name).collect();
+        let configs: Vec<_> = world.node_configs_of(&name).collect();
         let measured = configs.iter().find_map(|config| measured(config, node));
         let times = [&published, &measured].into_iter().flatten().filter_map(|sample| sample.at);
         let oldest = times.min().map(|at| at.saturating_sub(MAX_WINDOW).unwrap_or(Timestamp::MIN));

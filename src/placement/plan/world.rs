@@ -7,7 +7,9 @@ use jiff::Timestamp;
 
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
-use ganglion_core::facts::{Key, NodeFact, OutsidePodFact, PodFact, PodHold, PodRun, Requests, RunFailure, Uid};
+use ganglion_core::facts::{
+    Key, NodeFact, NodeName, OutsidePodFact, PodFact, PodHold, PodRun, Requests, RunFailure, Uid,
+};
 use ganglion_core::world::{Fact, Follows, Requeue, State, World};
 
 /// Maximum number of remembered nodes, each with its last change.
@@ -21,8 +23,8 @@ const MAX_ARRIVALS: usize = 4096;
 struct PlacementIndex {
     clock: u64,
     /// Nodes by the clock of their last change.
-    changes: BTreeMap<u64, String>,
-    last: HashMap<String, u64>,
+    changes: BTreeMap<u64, NodeName>,
+    last: HashMap<NodeName, u64>,
     /// Entries up to this clock may have been dropped.
     forgotten: u64,
     arrivals: VecDeque<Arrival>,
@@ -46,7 +48,7 @@ pub struct PodFailure {
     pub scheduler: String,
     pub uid: Uid,
     pub pod_type: String,
-    pub node: String,
+    pub node: NodeName,
     pub failures: Box<[RunFailure]>,
     pub created: Timestamp,
 }
@@ -70,7 +72,7 @@ impl PodFailure {
 }
 
 impl PlacementIndex {
-    fn node(&mut self, name: &str) {
+    fn node(&mut self, name: &NodeName) {
         self.clock += 1;
         if let Some(before) = self.last.insert(name.to_owned(), self.clock) {
             self.changes.remove(&before);
@@ -84,7 +86,7 @@ impl PlacementIndex {
         }
     }
 
-    fn holds(&mut self, old: Option<(&str, PodHold)>, new: Option<(&str, PodHold)>) {
+    fn holds(&mut self, old: Option<(&NodeName, PodHold)>, new: Option<(&NodeName, PodHold)>) {
         if old != new {
             for (node, _) in [old, new].into_iter().flatten() {
                 self.node(node);
@@ -126,7 +128,7 @@ pub trait PlacementWorld {
     fn placement_clock(&self) -> u64;
 
     /// The nodes that were added, changed or removed after this clock; None if older entries were dropped.
-    fn nodes_changed_since(&self, clock: u64) -> Option<impl Iterator<Item = &str>>;
+    fn nodes_changed_since(&self, clock: u64) -> Option<impl Iterator<Item = &NodeName>>;
 
     /// The recently created pods after this clock.
     fn arrivals_since(&self, clock: u64) -> impl Iterator<Item = &Arrival>;
@@ -145,10 +147,10 @@ impl PlacementWorld for World {
         index(self).clock
     }
 
-    fn nodes_changed_since(&self, clock: u64) -> Option<impl Iterator<Item = &str>> {
+    fn nodes_changed_since(&self, clock: u64) -> Option<impl Iterator<Item = &NodeName>> {
         let index = index(self);
         let later = index.changes.range(clock.saturating_add(1)..);
-        (clock >= index.forgotten).then(|| later.map(|(_, name)| name.as_str()))
+        (clock >= index.forgotten).then(|| later.map(|(_, name)| name))
     }
 
     fn arrivals_since(&self, clock: u64) -> impl Iterator<Item = &Arrival> {
@@ -220,7 +222,7 @@ impl Follows<OutsidePodFact> for PlacementIndex {
 impl Follows<NodeFact> for PlacementIndex {
     fn update(&mut self, old: Option<&NodeFact>, new: Option<&NodeFact>) {
         if let Some(node) = new.or(old) {
-            self.node(&node.id.key.name);
+            self.node(&node.name());
         }
     }
 }

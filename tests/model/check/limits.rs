@@ -23,10 +23,10 @@ pub fn check(limits: &Limits, suspended: &BTreeSet<String>, api: &Api) -> Result
             }
             add("all", String::new());
             if let Some(victim) = &slot.victim {
-                add("source", victim.node.clone());
+                add("source", victim.node.to_string());
             }
             if let Some(replacement) = &slot.replacement {
-                add("target", replacement.node.clone());
+                add("target", replacement.node.to_string());
             }
         }
     }

@@ -79,7 +79,8 @@ fn slot_holds(api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> 
         let to =
             spec.create.as_ref().map(|create| &create.to).or(spec.move_.as_ref().and_then(|moved| moved.to.as_ref()));
         let on = live.node.clone().unwrap_or_default();
-        if live.node.as_ref() != Some(&replacement.node)
+        if live.node.is_none()
+            || replacement.node != on
             || to.and_then(|to| to.node_name.as_ref()).is_some_and(|name| *name != on)
         {
             return fail(format!("{} runs on {on}", replacement.name));

@@ -7,8 +7,8 @@ use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
     AutoscalerFact, AutoscalerKind, BudgetFact, Controls, DeploymentFact, HpaFact, Identity, Key, Marks, NodeFact,
-    Owner, PodFact, PodHold, PodRun, ReceiptFact, ReplicaSetFact, RunFailure, SPREAD_RATE, ScaleFact, Selector,
-    ServiceFact,
+    NodeName, Owner, PodFact, PodHold, PodRun, ReceiptFact, ReplicaSetFact, RunFailure, SPREAD_RATE, ScaleFact,
+    Selector, ServiceFact,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -64,7 +64,7 @@ impl AsFact for Pod {
             },
             controller: meta.owner(),
             generated: self.generated,
-            node: self.node.clone(),
+            node: self.node.as_deref().map(NodeName::from),
             ready_since: self.ready_since.map(time),
             terminating: meta.deleted.is_some(),
             finished: self.phase == Phase::Failed,

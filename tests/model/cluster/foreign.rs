@@ -149,7 +149,7 @@ fn fill_in(api: &Api, spec: &mut WorkloadActionSpec, rng: &mut Rng) {
         pod.name.clone_from(&some.meta.key.name);
     }
     if let Some(name) = from.and_then(|from| from.node_name.as_mut()).filter(|name| *name == SOME) {
-        *name = some.node.clone().unwrap_or_default();
+        *name = some.node.clone().unwrap_or_default().into();
     }
 }
 

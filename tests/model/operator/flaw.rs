@@ -174,7 +174,7 @@ fn another<'a>(key: &Key, api: &'a Api) -> Option<&'a Pod> {
 fn other_victim(slot: &Slot, api: &Api) -> Option<PodOnNode> {
     let fits = |pod: &Pod| pod.is_serving() && pod.generated && pod.meta.is_of(slot.replica_set.uid.as_str());
     let pod = api.pods.values().find(|pod| fits(pod))?;
-    let node = pod.node.clone().unwrap_or_default();
+    let node = pod.node.clone().unwrap_or_default().into();
     Some(PodOnNode { name: pod.meta.key.name.clone(), uid: Some(pod.meta.uid.as_str().into()), node })
 }
 

@@ -83,7 +83,7 @@ pub async fn act(ctx: &Context, effect: &Effect) -> Result<EffectOutcome, ActErr
         Effect::ChangePod { pod, change } => pods::change(ctx, pod, change).await,
         Effect::Evict { pod } => pods::evict(ctx, pod).await,
         Effect::DeletePod { pod } => pods::delete(ctx, pod).await,
-        Effect::ReleasePod { pod, node } => pods::release(ctx, pod, node.as_deref()).await,
+        Effect::ReleasePod { pod, node } => pods::release(ctx, pod, node.as_ref()).await,
         Effect::Scale { workload, replicas, ledger } => {
             workloads::scale(ctx, workload, *replicas, ledger.as_deref()).await
         }

@@ -14,7 +14,7 @@ use crate::replacement;
 use ganglion_actions_plan::effect::{NewPod, Patch, PodChange, RefusalKind};
 use ganglion_actions_plan::stateful::gate::release_patch;
 use ganglion_api::marks;
-use ganglion_core::facts::{Identity, PodFact, ReplicaSet, ReplicaSetFact, TemplateFact, Uid};
+use ganglion_core::facts::{Identity, NodeName, PodFact, ReplicaSet, ReplicaSetFact, TemplateFact, Uid};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::eviction::{self, EvictionAnswer};
@@ -97,7 +97,7 @@ pub async fn delete(ctx: &Context, pod: &Identity) -> Result<EffectOutcome, ActE
 }
 
 /// Removes our scheduling gate from the pod if it still has this uid. If a node is given, also pins the pod to it.
-pub async fn release(ctx: &Context, pod: &Identity, node: Option<&str>) -> Result<EffectOutcome, ActError> {
+pub async fn release(ctx: &Context, pod: &Identity, node: Option<&NodeName>) -> Result<EffectOutcome, ActError> {
     let Some(stored) = ctx.writer.get::<PodWithGate>(&pod.key).await? else { return Ok(gone::<PodFact>(ctx, pod)) };
     if Uid::of(&stored.metadata) != pod.uid {
         return Err(Error::Conflict(format!("another pod has the name {}", pod.key.name)).into());

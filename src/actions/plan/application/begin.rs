@@ -155,7 +155,7 @@ fn place(ctx: &PlanContext, application: Application, survey: &Survey, plan: &mu
                 let refusal = |set| stateful::volume_refusal(ctx.world, set, &pod.id.key.name, node);
                 scope.stateful().and_then(refusal).is_none()
             };
-            let to = candidates.take(pod.node.as_deref(), &allows).map(str::to_owned);
+            let to = candidates.take(pod.node.as_ref(), &allows);
             full |= to.is_none();
             plan.pods.push(choice(pod, true, format!("replica of {workload}")));
             plan.replicas.push(PlannedReplica { pod: Some(pod.id.key.name.clone()), from: pod.node.clone(), to });

@@ -12,6 +12,7 @@ use ganglion_api::refs::{NodePreference, NodeSource, PodRef, Target, WorkloadRef
 use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_api::workload_action::{MOST_REPLICAS, Move, ReplicaCount, RunPolicy, WorkloadAction, WorkloadActionSpec};
 use ganglion_core::digest::digest;
+use ganglion_core::facts::NodeName;
 
 use super::super::context::PlanContext;
 use super::super::explain::{cause, reason_of};
@@ -145,7 +146,7 @@ pub fn back(ctx: &PlanContext, application: Application) -> Vec<(usize, Workload
     moved.sort_by(|a, b| (b.since.0, &b.id).cmp(&(a.since.0, &a.id)));
     let back = moved.into_iter().filter_map(|slot| {
         let (pod, home) = (slot.replacement.as_ref()?, &slot.victim.as_ref()?.node);
-        let still = ctx.world.pod(&ctx.key(&pod.name)).filter(|known| known.node.as_deref() == Some(&pod.node));
+        let still = ctx.world.pod(&ctx.key(&pod.name)).filter(|known| known.node.as_ref() == Some(&pod.node));
         if begun.contains(pod.name.as_str()) || still.is_none_or(|known| !known.is_active()) {
             return None;
         }
@@ -159,9 +160,9 @@ pub fn back(ctx: &PlanContext, application: Application) -> Vec<(usize, Workload
 }
 
 /// The nodes that a replica came from as a target, its own node first.
-fn home_first(from: &NodeSource, home: &str) -> Target {
+fn home_first(from: &NodeSource, home: &NodeName) -> Target {
     let NodeSource { node_name, node_selector, condition } = from.clone();
-    let own = NodePreference { node_selector: None, condition: Some(format!("node.name == {home:?}")) };
+    let own = NodePreference { node_selector: None, condition: Some(format!("node.name == {:?}", home.as_str())) };
     Target { node_name, node_selector, condition, policy: None, preferences: Some(vec![own]) }
 }
 

@@ -43,7 +43,7 @@ impl<'a> Survey<'a> {
         let nodes = Nodes::new(world, ctx.now);
         let mut known: HashMap<&str, bool> = HashMap::new();
         let mut leaves = |pod: &PodFact| {
-            let Some(name) = pod.node.as_deref() else { return false };
+            let Some(name) = pod.node.as_ref() else { return false };
             let node = world.node(name);
             *known
                 .entry(node.map_or("", |node| &node.id.key.name))

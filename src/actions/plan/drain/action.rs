@@ -8,6 +8,7 @@ use super::{MoveKey, NewMove};
 use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::digest::digest;
+use ganglion_core::facts::NodeName;
 
 /// Seconds for which an action is kept after its end: one day.
 const KEPT: i64 = 86_400;
@@ -16,7 +17,8 @@ const KEPT: i64 = 86_400;
 const LABEL: usize = 63;
 
 /// Value of the label [`marks::DRAIN`]: the node's name, or a hash of a longer one.
-pub fn label(node: &str) -> String {
+pub fn label(node: &NodeName) -> String {
+    let node = node.as_str();
     if node.len() <= LABEL { node.to_owned() } else { digest(&[node], 40) }
 }
 
@@ -51,7 +53,7 @@ fn name(key: &MoveKey, seed: &str) -> String {
     let MoveKey { namespace, kind, name, node } = key;
     let mut words = format!("drain-{node}-{name}");
     words.truncate(180);
-    format!("{}-{}", words.trim_end_matches(['-', '.']), digest(&[namespace, kind, name, node, seed], 8))
+    format!("{}-{}", words.trim_end_matches(['-', '.']), digest(&[namespace, kind, name, node.as_str(), seed], 8))
 }
 
 /// The workload and the node of an action of a drain; None for any other action.

@@ -13,6 +13,7 @@ mod text;
 use serde::Serialize;
 
 use ganglion_api::refs::WorkloadRef;
+use ganglion_core::facts::NodeName;
 
 pub use plan::{DrainPlan, PodSurroundings, WorkloadMove};
 pub use pods::NodePod;
@@ -36,13 +37,13 @@ pub struct MoveKey {
     pub namespace: String,
     pub kind: String,
     pub name: String,
-    pub node: String,
+    pub node: NodeName,
 }
 
 impl MoveKey {
-    pub fn new(namespace: &str, workload: &WorkloadRef, node: &str) -> Self {
+    pub fn new(namespace: &str, workload: &WorkloadRef, node: &NodeName) -> Self {
         let own = str::to_owned;
-        Self { namespace: own(namespace), kind: own(&workload.kind), name: own(&workload.name), node: own(node) }
+        Self { namespace: own(namespace), kind: own(&workload.kind), name: own(&workload.name), node: node.clone() }
     }
 }
 
@@ -78,7 +79,7 @@ pub struct Stay {
     pub namespace: String,
     /// Kind and name of the pod or workload, such as `Deployment/web`.
     pub what: String,
-    pub node: String,
+    pub node: NodeName,
     /// Number of its pods on the node.
     pub pods: usize,
     pub cause: StayCause,
@@ -123,7 +124,7 @@ pub enum DrainOutcome {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainReport {
-    pub nodes: Vec<String>,
+    pub nodes: Vec<NodeName>,
     pub outcome: DrainOutcome,
     /// Number of replicas that moved.
     pub moved: usize,

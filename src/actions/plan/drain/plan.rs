@@ -8,7 +8,7 @@ use super::super::hindrance::Hindrance;
 use super::pods::NodePod;
 use super::{MoveKey, Stay, StayCause};
 use ganglion_api::refs::WorkloadRef;
-use ganglion_core::facts::{ClaimFact, Key};
+use ganglion_core::facts::{ClaimFact, Key, NodeName};
 
 /// Facts about the workloads and volumes of the pods. Facts that may not be read are missing; the operator then
 /// decides.
@@ -31,7 +31,7 @@ pub struct PodSurroundings {
 pub struct WorkloadMove {
     pub namespace: String,
     pub workload: WorkloadRef,
-    pub node: String,
+    pub node: NodeName,
     pub pods: Vec<String>,
     /// Why the new pods cannot run first, or which data are lost.
     pub hindrances: Vec<Hindrance>,

@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::Pod;
 
 use ganglion_api::marks;
 use ganglion_api::refs::WorkloadRef;
-use ganglion_core::facts::{Identity, Key, PodVolumes};
+use ganglion_core::facts::{Identity, Key, NodeName, PodVolumes};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodePod {
     pub key: Key,
-    pub node: String,
+    pub node: NodeName,
     /// Its controller.
     pub owner: Option<WorkloadRef>,
     pub finished: bool,
@@ -29,7 +29,7 @@ impl From<Pod> for NodePod {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         Self {
             key: Identity::from(meta).key,
-            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default().into(),
             owner: owner.map(|owner| WorkloadRef {
                 api_version: owner.api_version.clone(),
                 kind: owner.kind.clone(),

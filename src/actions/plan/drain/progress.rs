@@ -11,12 +11,12 @@ use super::{DrainOutcome, DrainReport, DrainWishes, MoveKey, Stay, StayCause};
 use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_api::workload_action::{MOST_REPLICAS, WorkloadAction};
 use ganglion_core::duration;
-use ganglion_core::facts::Identity;
+use ganglion_core::facts::{Identity, NodeName};
 
 /// The current state of a drain.
 #[derive(Clone, Copy, Debug)]
 pub struct DrainProgress<'a> {
-    pub nodes: &'a [String],
+    pub nodes: &'a [NodeName],
     pub wishes: &'a DrainWishes,
     pub plan: &'a DrainPlan,
     /// The actions of this run, and the actions of an interrupted run that this run continues. They are read before the

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::action::{label, manifest};
 use super::*;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{ClaimFact, Identity, Key};
+use ganglion_core::facts::{ClaimFact, Identity, Key, NodeName};
 
 fn owner(kind: &str, name: &str) -> Value {
     json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": true}])
@@ -102,7 +102,7 @@ fn a_stateful_set_keeps_its_names_and_pods_on_their_way_leave() {
 
 /// A drain of node n1 with these pods and actions.
 struct Stage {
-    nodes: Vec<String>,
+    nodes: Vec<NodeName>,
     wishes: DrainWishes,
     plan: DrainPlan,
     actions: Vec<WorkloadAction>,
@@ -246,8 +246,8 @@ fn names_and_labels_are_valid_and_each_run_has_its_own() {
     assert!(name("1").starts_with("drain-n1-web-"), "{}", name("1"));
     assert_ne!(name("1"), name("2"));
     assert_eq!(name("1"), name("1"));
-    let long = format!("{}.example", "n".repeat(200));
-    assert_eq!(label("n1"), "n1");
+    let long = format!("{}.example", "n".repeat(200)).into();
+    assert_eq!(label(&"n1".into()), "n1");
     assert!(label(&long).len() <= 63);
     let action: WorkloadAction = serde_json::from_value(manifest(&new[0], 60, "1")).unwrap();
     assert_eq!(super::action::key_of(&action), Some(new[0].of.key()));

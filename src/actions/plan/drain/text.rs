@@ -13,7 +13,7 @@ use super::progress::{DrainProgress, MoveState, slots};
 use super::{DrainOutcome, DrainReport, MoveKey, Stay, StayCause};
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
-use ganglion_core::facts::Identity;
+use ganglion_core::facts::{Identity, NodeName};
 use ganglion_core::layout::{age, paragraph, table};
 use ganglion_core::words::counted;
 
@@ -29,7 +29,7 @@ pub fn plan_text(progress: &DrainProgress, previews: &BTreeMap<MoveKey, ActionPr
             MoveState::NeedsDisruption => format!("stays: {}", of.why()),
             _ => previewed(of, previews.get(&of.key())),
         };
-        [of.namespace.clone(), of.words(), of.node.clone(), of.pods.len().to_string(), what]
+        [of.namespace.clone(), of.words(), of.node.to_string(), of.pods.len().to_string(), what]
     };
     let mut rows: Vec<[String; 5]> = plan.moves.iter().map(row).collect();
     let waits = if wishes.leave_jobs { "stays: " } else { "waited for: " };
@@ -50,7 +50,7 @@ pub fn plan_text(progress: &DrainProgress, previews: &BTreeMap<MoveKey, ActionPr
 
 fn as_row(stay: &Stay, word: &str) -> [String; 5] {
     let Stay { namespace, what, node, pods, message, .. } = stay;
-    [namespace.clone(), what.clone(), node.clone(), pods.to_string(), format!("{word}{message}")]
+    [namespace.clone(), what.clone(), node.to_string(), pods.to_string(), format!("{word}{message}")]
 }
 
 fn previewed(of: &WorkloadMove, preview: Option<&ActionPreview>) -> String {
@@ -59,8 +59,13 @@ fn previewed(of: &WorkloadMove, preview: Option<&ActionPreview>) -> String {
     let why = || preview.reason.iter().chain(&preview.message).cloned().collect::<Vec<_>>().join(": ");
     match preview.outcome {
         PreviewOutcome::Starts => {
-            let mut targets: Vec<&str> =
-                preview.plan.iter().flat_map(|plan| &plan.replicas).filter_map(|one| one.to.as_deref()).collect();
+            let mut targets: Vec<&str> = preview
+                .plan
+                .iter()
+                .flat_map(|plan| &plan.replicas)
+                .filter_map(|one| one.to.as_ref())
+                .map(NodeName::as_str)
+                .collect();
             targets.sort_unstable();
             targets.dedup();
             let more = if targets.len() > TARGETS { ", …" } else { "" };
@@ -155,25 +160,25 @@ fn fit(mut lines: Vec<String>, rows: usize, columns: usize) -> Vec<String> {
     lines
 }
 
-fn is_of(action: &WorkloadAction, node: &str) -> bool {
-    key_of(action).is_some_and(|key| key.node == node)
+fn is_of(action: &WorkloadAction, node: &NodeName) -> bool {
+    key_of(action).is_some_and(|key| key.node == *node)
 }
 
-fn namespaces(progress: &DrainProgress, node: &str, now: Timestamp) -> Vec<Branch> {
+fn namespaces(progress: &DrainProgress, node: &NodeName, now: Timestamp) -> Vec<Branch> {
     let mut all: BTreeMap<String, Vec<Branch>> = BTreeMap::new();
     let mut keys: Vec<MoveKey> = progress.plan.moves.iter().map(WorkloadMove::key).collect();
     keys.extend(progress.actions.iter().filter_map(key_of));
     keys.sort();
     keys.dedup();
-    for key in keys.iter().filter(|key| key.node == node) {
+    for key in keys.iter().filter(|key| key.node == *node) {
         all.entry(key.namespace.clone()).or_default().push(workload(progress, key, now));
     }
     let waited = if progress.wishes.leave_jobs { [].iter() } else { progress.plan.jobs.iter() };
-    for stay in waited.filter(|stay| stay.node == node) {
+    for stay in waited.filter(|stay| stay.node == *node) {
         let line = format!("{}: waited for: {}", stay.what, stay.message);
         all.entry(stay.namespace.clone()).or_default().push(Branch::leaf(line));
     }
-    for stay in progress.stays().iter().filter(|stay| stay.node == node && !stay.is_expected()) {
+    for stay in progress.stays().iter().filter(|stay| stay.node == *node && !stay.is_expected()) {
         if stay.what.starts_with("Pod/") {
             let line = format!("{}: stays: {}", stay.what, stay.message);
             all.entry(stay.namespace.clone()).or_default().push(Branch::leaf(line));
@@ -272,6 +277,6 @@ pub fn report_text(report: &DrainReport, plan: bool) -> String {
 }
 
 /// The nodes as text: `Node a`, `Nodes a, b`.
-pub fn nodes_words(nodes: &[String]) -> String {
+pub fn nodes_words(nodes: &[NodeName]) -> String {
     format!("{} {}", if nodes.len() == 1 { "Node" } else { "Nodes" }, nodes.join(", "))
 }

@@ -19,7 +19,7 @@ use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::status::{ApplicationProgress, Plan, PodOnNode, Slot, Step, Summary};
 use ganglion_api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
 use ganglion_core::duration;
-use ganglion_core::facts::{Identity, Uid};
+use ganglion_core::facts::{Identity, NodeName, Uid};
 use ganglion_core::layout::{age, clock};
 use ganglion_core::words::counted;
 
@@ -89,15 +89,15 @@ pub struct StoryReplica {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
+    pub from: Option<NodeName>,
     /// The new pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_pod: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub to: Option<String>,
+    pub to: Option<NodeName>,
     /// Nodes on which the new pod failed before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tried: Vec<String>,
+    pub tried: Vec<NodeName>,
     /// Number of retries.
     pub attempt: i32,
     /// Why the replica waits or was undone.

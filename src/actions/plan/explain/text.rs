@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::super::plan_text::{self, grouped};
 use super::{ActionStory, StoryEvent, StoryReplica, StoryState};
 use ganglion_api::workload_action::status::{ApplicationMove, ApplicationProgress, Summary};
+use ganglion_core::facts::NodeName;
 use ganglion_core::layout::{age, clock, paragraph, table};
 use ganglion_core::words::counted;
 
@@ -97,7 +98,7 @@ fn replica_words(replica: &StoryReplica, now: Timestamp) -> String {
         // The slot was queued for a retry and has no pods.
         (None, None) => format!("replica {}", replica.index),
     };
-    let part = |word: &str, name: &Option<String>| name.as_ref().map(|name| format!(" {word} {name}"));
+    let part = |word: &str, node: &Option<NodeName>| node.as_ref().map(|node| format!(" {word} {node}"));
     let name = new_pod.as_ref().map(|name| format!(", as {name}"));
     let tried = (!tried.is_empty()).then(|| format!(", after it failed on {}", tried.join(", ")));
     let attempt = (*attempt > 0).then(|| format!(", attempt {}", attempt + 1));
@@ -107,8 +108,8 @@ fn replica_words(replica: &StoryReplica, now: Timestamp) -> String {
 
 /// Summary of the replicas that are not shown one by one.
 fn rest_words(rest: &[&StoryReplica], now: Timestamp) -> String {
-    let nodes = |word: &str, node: fn(&StoryReplica) -> Option<&String>| {
-        let mut names: Vec<&String> = rest.iter().filter_map(|replica| node(replica)).collect();
+    let nodes = |word: &str, node: fn(&StoryReplica) -> Option<&NodeName>| {
+        let mut names: Vec<&NodeName> = rest.iter().filter_map(|replica| node(replica)).collect();
         names.sort_unstable();
         names.dedup();
         match names.as_slice() {

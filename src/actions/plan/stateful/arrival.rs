@@ -10,7 +10,7 @@ use crate::nodes::Nodes;
 use crate::slot::{SlotNext, View};
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
-use ganglion_core::facts::PodFact;
+use ganglion_core::facts::{NodeName, PodFact};
 
 impl View<'_> {
     pub fn arrive(&self) -> SlotNext {
@@ -18,7 +18,7 @@ impl View<'_> {
         match &pod.node {
             None if pod.gated => self.let_through(pod),
             None => self.await_scheduler(pod),
-            Some(node) if node != self.target() => self.landed_elsewhere(pod, node),
+            Some(node) if *node != self.target() => self.landed_elsewhere(pod, node),
             Some(_) => self.await_stable(pod),
         }
     }
@@ -52,13 +52,13 @@ impl View<'_> {
         if let Some(next) = self.target_failure(Some(pod)) {
             return next;
         }
-        SlotNext::Do(Effect::ReleasePod { pod: pod.id.clone(), node: Some(self.target().to_owned()) })
+        SlotNext::Do(Effect::ReleasePod { pod: pod.id.clone(), node: Some(self.target()) })
     }
 
     fn await_scheduler(&self, pod: &PodFact) -> SlotNext {
         let step = Step::Scheduling;
-        if pod.pin.as_deref() != Some(self.target()) {
-            return self.come_again(pod, self.target().to_owned(), None).unwrap_or_else(|| {
+        if pod.pin != Some(self.target()) {
+            return self.come_again(pod, self.target(), None).unwrap_or_else(|| {
                 self.lost(Reason::PinMissed, "the new pod was repeatedly not pinned to its target node")
             });
         }
@@ -84,7 +84,7 @@ impl View<'_> {
     /// The next step if the target node does not accept pods any more.
     fn target_failure(&self, pod: Option<&PodFact>) -> Option<SlotNext> {
         let name = self.target();
-        let why = match self.ctx.world.node(name) {
+        let why = match self.ctx.world.node(&name) {
             None => format!("node {name} is gone"),
             Some(node) if node.terminating => format!("node {name} is being deleted"),
             Some(node) if node.cordoned => format!("node {name} was cordoned"),
@@ -97,7 +97,7 @@ impl View<'_> {
     fn other_node(&self, pod: Option<&PodFact>, reason: Reason, why: &str) -> SlotNext {
         let other = choose::another_node(self.ctx, self.slot).filter(|_| self.slot.attempt < MOST_ATTEMPTS);
         let Some(node) = other else { return self.lost(reason, why) };
-        let tried = Some(self.target().to_owned());
+        let tried = Some(self.target());
         match pod {
             Some(pod) if !pod.gated => self.come_again(pod, node, tried).unwrap_or_else(|| self.lost(reason, why)),
             _ => SlotNext::Record(self.toward(node, tried)),
@@ -105,7 +105,7 @@ impl View<'_> {
     }
 
     /// The same slot with this node as the target.
-    fn toward(&self, node: String, tried: Option<String>) -> Slot {
+    fn toward(&self, node: NodeName, tried: Option<NodeName>) -> Slot {
         let mut slot = self.slot.clone();
         slot.attempt += 1;
         slot.since = Time(self.ctx.now);
@@ -118,21 +118,21 @@ impl View<'_> {
 
     /// Creates the pod again, pinned to this node: the current pod becomes the old one. None after [`MOST_ATTEMPTS`]
     /// attempts.
-    fn come_again(&self, pod: &PodFact, node: String, tried: Option<String>) -> Option<SlotNext> {
+    fn come_again(&self, pod: &PodFact, node: NodeName, tried: Option<NodeName>) -> Option<SlotNext> {
         if self.slot.attempt >= MOST_ATTEMPTS {
             return None;
         }
         let mut slot = self.toward(node, tried);
-        let from = self.slot.victim.as_ref().map_or_else(|| self.target(), |victim| victim.node.as_str());
+        let node = self.slot.victim.as_ref().map_or_else(|| self.target(), |victim| victim.node.clone());
         let (name, uid) = (pod.id.key.name.clone(), Some(pod.id.uid.clone()));
-        slot.victim = Some(PodOnNode { name, uid, node: from.to_owned() });
+        slot.victim = Some(PodOnNode { name, uid, node });
         // A pod that runs is evicted only as budgets allow it.
         (slot.evicting, slot.step) = if pod.node.is_some() { (false, Step::Planned) } else { (true, Step::Evicting) };
         Some(SlotNext::Record(slot))
     }
 
     /// The new pod is on another node than the target: an API server did not see the pin yet.
-    fn landed_elsewhere(&self, pod: &PodFact, node: &str) -> SlotNext {
+    fn landed_elsewhere(&self, pod: &PodFact, node: &NodeName) -> SlotNext {
         if self.may_stay(node) {
             let mut slot = self.slot.clone();
             slot.replacement.iter_mut().for_each(|replacement| node.clone_into(&mut replacement.node));
@@ -141,16 +141,16 @@ impl View<'_> {
         if self.ctx.aborted() {
             return self.missed(pod, self.ctx.why_aborted());
         }
-        self.come_again(pod, self.target().to_owned(), None).unwrap_or_else(|| {
+        self.come_again(pod, self.target(), None).unwrap_or_else(|| {
             let name = &pod.id.key.name;
             self.missed(pod, &format!("pod {name} was repeatedly scheduled to another node than {}", self.target()))
         })
     }
 
     /// Whether the user's target also allows this node.
-    fn may_stay(&self, node: &str) -> bool {
+    fn may_stay(&self, node: &NodeName) -> bool {
         let (ctx, nodes) = (self.ctx, Nodes::new(self.ctx.world, self.ctx.now));
-        let is_home = self.slot.victim.as_ref().is_some_and(|victim| victim.node == node);
+        let is_home = self.slot.victim.as_ref().is_some_and(|victim| victim.node == *node);
         let filter = choose::target(ctx).ok();
         let by_policy = ctx.work.to.is_some_and(|to| to.policy.is_some());
         let admits = filter.zip(ctx.world.node(node)).is_some_and(|(filter, node)| filter.admits(&nodes, node).is_ok());
@@ -159,7 +159,7 @@ impl View<'_> {
 
     /// Ends a slot whose pod runs on another node than the target.
     pub fn missed(&self, pod: &PodFact, why: &str) -> SlotNext {
-        let node = pod.node.as_deref().unwrap_or("no node");
+        let node = pod.node.as_ref().map_or("no node", NodeName::as_str);
         let message = format!("{why}; pod {} runs on {node}", pod.id.key.name);
         if self.ctx.work.verb == Verb::Create {
             return self.roll_back(Reason::PinMissed, &message);
@@ -170,7 +170,7 @@ impl View<'_> {
     fn await_stable(&self, pod: &PodFact) -> SlotNext {
         let step = Step::Readying;
         let node = self.target();
-        if self.ctx.world.node(node).is_none() {
+        if self.ctx.world.node(&node).is_none() {
             let why = format!("node {node} is gone");
             return self.other_node(Some(pod), Reason::NodeGone, &why);
         }

@@ -56,7 +56,7 @@ fn let_go(view: &View) -> SlotNext {
     match pod.filter(|pod| pod.is_active()) {
         None if over => failed(view, &format!("the StatefulSet has not created pod {name} yet")),
         None => wait(view),
-        Some(pod) if pod.node.as_deref() == Some(view.target()) && !view.ctx.aborted() => {
+        Some(pod) if pod.node == Some(view.target()) && !view.ctx.aborted() => {
             SlotNext::Record(onwards(view, Step::Readying))
         }
         Some(PodFact { node: Some(node), .. }) => failed(view, &format!("pod {name} runs on {node}")),
@@ -73,7 +73,7 @@ fn let_go(view: &View) -> SlotNext {
 /// Whether the pod is pinned to a node, and not by its template.
 fn is_pinned(view: &View, pod: &PodFact) -> bool {
     let template = view.stateful().and_then(|set| pin_of(set.set.template.as_ref()?.node_affinity.as_ref()?));
-    pod.pin.is_some() && pod.pin.as_deref() != template
+    pod.pin.is_some() && pod.pin != template
 }
 
 /// Deletes a pinned pod that no node takes, after it is recorded, within the limit.
@@ -90,7 +90,7 @@ fn come_unpinned(view: &View, pod: &PodFact) -> SlotNext {
     }
     let mut slot = view.slot.clone();
     slot.attempt += 1;
-    let node = slot.victim.as_ref().map_or_else(String::new, |victim| victim.node.clone());
+    let node = slot.victim.as_ref().map(|victim| victim.node.clone()).unwrap_or_default();
     slot.victim = Some(PodOnNode { name: pod.id.key.name.clone(), uid: Some(pod.id.uid.clone()), node });
     SlotNext::Record(slot)
 }

@@ -10,7 +10,7 @@ use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::Mode;
 use ganglion_api::workload_action::status::{Plan, PodOnNode, Slot, Step};
-use ganglion_core::facts::{PodFact, StatefulSetFact};
+use ganglion_core::facts::{NodeName, PodFact, StatefulSetFact};
 
 /// The label of the slots. It is empty, since pods of a StatefulSet are not detached. The error says why the action is
 /// refused.
@@ -101,7 +101,7 @@ pub fn highest<'a>(
     }
     let (nodes, source) = (Nodes::new(ctx.world, ctx.now), Filter::source(ctx.world, ctx.work.from)?);
     let leaves = |pod: &PodFact| {
-        let node = pod.node.as_deref().and_then(|node| ctx.world.node(node));
+        let node = pod.node.as_ref().and_then(|node| ctx.world.node(node));
         node.is_some_and(|node| source.admits(&nodes, node).is_ok())
     };
     let is_meant = |pod: Option<&PodFact>| ctx.work.from.is_none() || pod.is_some_and(leaves);
@@ -145,7 +145,7 @@ fn another_order(set: &StatefulSetFact, pod: &PodFact, ctx: &PlanContext) -> Sta
          highest ordinals are there, or leave `from` out",
         set.id.key.name,
         pod.id.key.name,
-        pod.node.as_deref().unwrap_or("none"),
+        pod.node.as_ref().map_or("none", NodeName::as_str),
     );
     StartRefusal::now(Reason::NotHighestOrdinal, message)
 }

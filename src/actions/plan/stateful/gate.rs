@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::workload_action::status::Step;
-use ganglion_core::facts::{Identity, Key, PodFact, Uid};
+use ganglion_core::facts::{Identity, Key, NodeName, PodFact, Uid};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::World;
 
@@ -61,7 +61,7 @@ fn is_wanted(world: &World, pod: &PodFact) -> bool {
 /// The patch that releases a pod, given as the API server sent it. If a node is given, the patch also pins the pod to
 /// it, in every term of its required node affinity, since the scheduler needs only one term to match. None if the gate
 /// is gone.
-pub fn release_patch(pod: &Value, uid: &Uid, node: Option<&str>) -> Option<JsonPatch> {
+pub fn release_patch(pod: &Value, uid: &Uid, node: Option<&NodeName>) -> Option<JsonPatch> {
     let gates = pod.pointer("/spec/schedulingGates")?.as_array()?;
     let at = gates.iter().position(|gate| gate["name"] == marks::GATE)?;
     let index = at.to_string();
@@ -77,7 +77,7 @@ pub fn release_patch(pod: &Value, uid: &Uid, node: Option<&str>) -> Option<JsonP
 }
 
 /// The affinity, narrowed to this node.
-fn pinned(affinity: Value, node: &str) -> Value {
+fn pinned(affinity: Value, node: &NodeName) -> Value {
     let mut affinity = if affinity.is_object() { affinity } else { json!({}) };
     let pin = json!({"key": "metadata.name", "operator": "In", "values": [node]});
     if !affinity["nodeAffinity"].is_object() {

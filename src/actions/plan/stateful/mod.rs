@@ -29,7 +29,7 @@ mod volumes;
 
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::Step;
-use ganglion_core::facts::{PodFact, StatefulSetFact};
+use ganglion_core::facts::{NodeName, PodFact, StatefulSetFact};
 
 use super::context::Verb;
 use super::slot::{SlotNext, View};
@@ -83,8 +83,8 @@ impl<'a> View<'a> {
     }
 
     /// The node to which the new pod is pinned.
-    fn target(&self) -> &str {
-        self.slot.replacement.as_ref().map_or("", |replacement| replacement.node.as_str())
+    fn target(&self) -> NodeName {
+        self.slot.replacement.as_ref().map(|replacement| replacement.node.clone()).unwrap_or_default()
     }
 
     /// The new pod, if it exists and is not about to go.

@@ -1,7 +1,7 @@
 //! Moves of replicas that must not run side by side.
 
 use super::*;
-use ganglion_core::facts::ClaimFact;
+use ganglion_core::facts::{ClaimFact, NodeName};
 
 fn off(node: &str) -> serde_json::Value {
     json!({"disruption": "Allowed", "move": {
@@ -189,7 +189,7 @@ fn a_pod_that_comes_back_or_does_not_come_is_told() {
         stage.gone("web-a");
         let now = stage.now;
         stage.put_pod("web-new", "a", |pod| {
-            (pod.created, pod.ready_since, pod.node) = (now, None, node.map(str::to_owned));
+            (pod.created, pod.ready_since, pod.node) = (now, None, node.map(NodeName::from));
         });
         stage.settle("go");
         stage.now += SignedDuration::from_secs(421);

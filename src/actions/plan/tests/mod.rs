@@ -146,7 +146,7 @@ impl Stage {
             generated: true,
             labels: labels(true),
             controller: Some(Owner { kind: "ReplicaSet".into(), name: "web-h1".into(), uid: "uid-web-h1".into() }),
-            node: Some(node.to_owned()),
+            node: Some(node.into()),
             ready_since: Some(self.now),
             ..PodFact::default()
         };

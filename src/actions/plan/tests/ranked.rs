@@ -3,6 +3,7 @@
 use super::*;
 use crate::nodes::Load;
 use crate::rank::{NodeRanking, RankError, RankedPod};
+use ganglion_core::facts::NodeName;
 
 /// Prefers d, then c, then b, with a lower score per assigned replica; rejects a.
 #[derive(Debug)]
@@ -30,18 +31,18 @@ impl NodeRanker for Likes {
 }
 
 impl NodeRanking for LikesFor {
-    fn add(&mut self, _: &str, _: Load) {}
+    fn add(&mut self, _: &NodeName, _: Load) {}
 
-    fn assign(&mut self, node: &str) {
-        self.0.entry(node.to_owned()).and_modify(|score| *score -= 4.0);
+    fn assign(&mut self, node: &NodeName) {
+        self.0.entry(node.to_string()).and_modify(|score| *score -= 4.0);
     }
 
-    fn rank(&self, nodes: &[&str]) -> Vec<Result<f64, String>> {
-        nodes.iter().map(|node| self.0.get(*node).copied().ok_or_else(|| "x: never".to_owned())).collect()
+    fn rank(&self, nodes: &[&NodeName]) -> Vec<Result<f64, String>> {
+        nodes.iter().map(|node| self.0.get(node.as_str()).copied().ok_or_else(|| "x: never".to_owned())).collect()
     }
 
-    fn words(&self, node: &str) -> String {
-        format!("score {:?}", self.0.get(node))
+    fn words(&self, node: &NodeName) -> String {
+        format!("score {:?}", self.0.get(node.as_str()))
     }
 }
 

@@ -28,7 +28,7 @@ fn created(stage: &mut Stage) -> NewPod {
 fn put_replacement(stage: &mut Stage, new: &NewPod, ready: bool) {
     let marks = Marks { slot: Some(new.slot.clone()), role: Some(marks::ROLE_REPLACEMENT.into()), ..Marks::default() };
     let since = ready.then_some(stage.now);
-    stage.put_pod(&new.key.name.clone(), &new.node.clone(), |pod| {
+    stage.put_pod(&new.key.name.clone(), new.node.as_str(), |pod| {
         (pod.labels, pod.generated, pod.marks) = (labels(false), false, marks);
         (pod.ready_since, pod.controller) = (since, None);
     });

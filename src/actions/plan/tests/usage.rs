@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::*;
 use crate::world::NodeUse;
 use ganglion_api::node_config::NodeConfig;
+use ganglion_core::facts::NodeName;
 
 fn calm() -> serde_json::Value {
     move_web(json!({"where": "node.cpu.utilization < 0.5 && node.pods < 3"}))
@@ -15,7 +16,7 @@ impl Stage {
     fn measure(&mut self, nodes: &[(&str, f64)]) {
         let at = self.now;
         let usage = |cpu| NodeUse { cpu: Some(cpu), memory: Some(0.1), at };
-        let all: HashMap<_, _> = nodes.iter().map(|(node, cpu)| ((*node).to_owned(), usage(*cpu))).collect();
+        let all: HashMap<_, _> = nodes.iter().map(|(node, cpu)| (NodeName::from(*node), usage(*cpu))).collect();
         self.world.put_usage(all, at);
     }
 
@@ -39,7 +40,7 @@ impl Stage {
         conditions.iter().find(|one| one.type_ == "Reconciling").map(|one| one.reason.clone()).unwrap_or_default()
     }
 
-    fn target(&mut self, name: &str) -> Option<String> {
+    fn target(&mut self, name: &str) -> Option<NodeName> {
         let status = self.settle_until_admitted(name)?;
         status.slots[0].replacement.as_ref().map(|pod| pod.node.clone())
     }
@@ -55,14 +56,14 @@ fn an_action_waits_until_the_usage_is_read_and_again_when_it_is_too_old() {
     assert_eq!(stage.cause("go"), "UsageUnknown");
     assert!(stage.ready("go").2.contains("metrics.k8s.io has not been read yet"), "{:?}", stage.ready("go"));
     stage.measure(&[("a", 0.9), ("b", 0.9), ("c", 0.3), ("d", 0.9)]);
-    assert_eq!(stage.target("go").as_deref(), Some("c"), "d is emptier, and busy");
+    assert_eq!(stage.target("go"), Some("c".into()), "d is emptier, and busy");
     stage.now += SignedDuration::from_secs(151);
     assert_eq!(stage.target("go"), None);
     stage.measure(&[("a", 0.9), ("b", 0.9), ("c", 0.9), ("d", 0.3)]);
-    assert_eq!(stage.target("go").as_deref(), Some("d"));
+    assert_eq!(stage.target("go"), Some("d".into()));
     // A measurement that is too old does not count, even if it was read just now.
     let old = NodeUse { cpu: Some(0.1), memory: None, at: stage.now - SignedDuration::from_secs(151) };
-    stage.world.put_usage(HashMap::from([("d".to_owned(), old)]), stage.now);
+    stage.world.put_usage(HashMap::from([("d".into(), old)]), stage.now);
     assert_eq!(stage.target("go"), None);
     stage.settle("go");
     assert_eq!(stage.ready("go").1, "NoCandidateNode");
@@ -104,7 +105,7 @@ fn what_a_node_config_measures_comes_first_and_is_enough() {
     stage.act("go", calm());
     assert_eq!(stage.target("go"), None, "d is not measured");
     stage.put_config("d", "20");
-    assert_eq!(stage.target("go").as_deref(), Some("d"));
+    assert_eq!(stage.target("go"), Some("d".into()));
     stage.measure(&[("a", 0.1), ("b", 0.1), ("c", 0.1), ("d", 0.1)]);
-    assert_eq!(stage.target("go").as_deref(), Some("d"), "the others are busy by their NodeConfigs");
+    assert_eq!(stage.target("go"), Some("d".into()), "the others are busy by their NodeConfigs");
 }

@@ -51,7 +51,7 @@ fn marker(pod: &PodFact) -> Option<&SlotId> {
 impl Follows<NodeFact> for ActionIndex {
     fn requeue(world: &World, old: Option<&NodeFact>, new: Option<&NodeFact>) -> Requeue {
         let Some(node) = new.or(old) else { return Requeue::none() };
-        actions(world.slots_to(&node.id.key.name).map(|(action, _)| action))
+        actions(world.slots_to(&node.name()).map(|(action, _)| action))
     }
 }
 

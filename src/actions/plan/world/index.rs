@@ -13,7 +13,7 @@ use super::usage::MeasuredUsage;
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
-use ganglion_core::facts::{Key, PodFact, ReplicaSetFact, SlotId, Uid};
+use ganglion_core::facts::{Key, NodeName, PodFact, ReplicaSetFact, SlotId, Uid};
 use ganglion_core::world::{Fact, KeysBy, State};
 
 /// Number of waiting actions to requeue when one ends: enough to use all free capacity, few enough for a long queue.
@@ -35,7 +35,7 @@ pub struct ActionIndex {
     waiting: BTreeSet<Key>,
     /// Actions, by the uid of a ReplicaSet that they change.
     pub actions_on_set: KeysBy<Uid>,
-    pub actions_to_node: KeysBy<String>,
+    pub actions_to_node: KeysBy<NodeName>,
     actions_on_workload: KeysBy<String>,
     pub action_of_slot: HashMap<SlotId, Key>,
     /// The moves of a moveApplication, by the uid of the moveApplication.

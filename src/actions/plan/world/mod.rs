@@ -30,8 +30,8 @@ use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_core::expression::{Expression, ExpressionError, MeasuredView};
 use ganglion_core::facts::{
-    BudgetFact, ClaimFact, DeploymentFact, Key, OutsidePodFact, PinBindingFact, PinPolicyFact, PodFact, ReplicaSetFact,
-    ServiceFact, SlotId, Uid, VolumeFact, group,
+    BudgetFact, ClaimFact, DeploymentFact, Key, NodeName, OutsidePodFact, PinBindingFact, PinPolicyFact, PodFact,
+    ReplicaSetFact, ServiceFact, SlotId, Uid, VolumeFact, group,
 };
 use ganglion_core::node_values::measured;
 use ganglion_core::world::World;
@@ -111,7 +111,7 @@ pub trait ActionsWorld {
     fn slots_on(&self, set: &Uid) -> impl Iterator<Item = &Slot>;
 
     /// The open slots whose replacement has this target node, recorded and reserved, each with its action.
-    fn slots_to<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a Key, &'a Slot)>;
+    fn slots_to<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = (&'a Key, &'a Slot)>;
 
     /// The action with this open slot.
     fn action_of(&self, slot: &SlotId) -> Option<&Key>;
@@ -178,14 +178,14 @@ pub trait ActionsWorld {
     fn drop_owner(&mut self, uid: &Uid);
 
     /// Stores the usage of all nodes.
-    fn put_usage(&mut self, nodes: HashMap<String, NodeUse>, now: Timestamp);
+    fn put_usage(&mut self, nodes: HashMap<NodeName, NodeUse>, now: Timestamp);
 
     /// Records that the usage could not be read. The last usage counts until it is too old.
     fn usage_failed(&mut self, problem: String);
 
     /// Measured values of a node, for expressions: from its NodeConfigs; a missing CPU or memory usage comes from
     /// metrics.k8s.io.
-    fn measured(&self, node: &str, now: Timestamp) -> MeasuredView;
+    fn measured(&self, node: &NodeName, now: Timestamp) -> MeasuredView;
 
     /// Whether an expression of an unfinished action reads the usage of nodes.
     fn wants_usage(&self) -> bool;
@@ -259,9 +259,9 @@ impl ActionsWorld for World {
         slots.filter(move |slot| slot.replica_set.uid == *set)
     }
 
-    fn slots_to<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
+    fn slots_to<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
         let goes_there =
-            move |slot: &Slot| slot.replacement.as_ref().is_some_and(|replacement| replacement.node == node);
+            move |slot: &Slot| slot.replacement.as_ref().is_some_and(|replacement| replacement.node == *node);
         slots_among(self, index(self).actions_to_node.of(node)).filter(move |(_, slot)| goes_there(slot))
     }
 
@@ -372,7 +372,7 @@ impl ActionsWorld for World {
         }
     }
 
-    fn put_usage(&mut self, nodes: HashMap<String, NodeUse>, now: Timestamp) {
+    fn put_usage(&mut self, nodes: HashMap<NodeName, NodeUse>, now: Timestamp) {
         if let Some(index) = index_mut(self) {
             index.usage.put(nodes, now);
         }
@@ -384,7 +384,7 @@ impl ActionsWorld for World {
         }
     }
 
-    fn measured(&self, node: &str, now: Timestamp) -> MeasuredView {
+    fn measured(&self, node: &NodeName, now: Timestamp) -> MeasuredView {
         let known = measured(self.node_configs_of(node), now);
         let usage = index(self).usage.fresh(node, now);
         MeasuredView { cpu: known.cpu.or_else(|| usage?.cpu), memory: known.memory.or_else(|| usage?.memory), ..known }
@@ -401,11 +401,11 @@ impl ActionsWorld for World {
             None => all.any(|expression| expression.reads_usage()),
             Some(_) => all.any(|expression| expression.needs_usage()),
         };
-        let is_measured = |node: &str| {
+        let is_measured = |node: &NodeName| {
             let known = measured(self.node_configs_of(node), now);
             known.cpu.is_some() && known.memory.is_some()
         };
-        if !reads || usage.is_fresh(now) || self.nodes().all(|node| is_measured(&node.id.key.name)) {
+        if !reads || usage.is_fresh(now) || self.nodes().all(|node| is_measured(&node.name())) {
             return None;
         }
         Some(usage.problem().unwrap_or("metrics.k8s.io has not been read yet").to_owned())

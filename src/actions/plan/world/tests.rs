@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use ganglion_core::facts::{Identity, Marks, Owner, PodRun, RunFailure, Uid};
+use ganglion_core::facts::{Identity, Marks, NodeName, Owner, PodRun, RunFailure, Uid};
 use ganglion_core::world::{Fact, Origin};
 
 fn pod(number: u8, version: usize) -> PodFact {
@@ -92,7 +92,7 @@ proptest! {
         prop_assert_eq!(ids(world.slots_at_work().map(|(_, slot)| slot).collect()),
             scan(&|slot| slot.step != Step::Queued));
         for number in 0..3 {
-            let (name, set, node) = (format!("w{number}"), Uid::from(format!("r{number}")), format!("n{number}"));
+            let (name, set, node) = (format!("w{number}"), Uid::from(format!("r{number}")), NodeName::from(format!("n{number}")));
             let workload = WorkloadRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: name.clone() };
             let of_it = world.slots_of_workload("n", &workload).map(|(_, slot)| slot).collect();
             prop_assert_eq!(ids(of_it), scan(&|slot| slot.workload.name == name));

@@ -1,5 +1,6 @@
 //! Usage of nodes from metrics.k8s.io. It is only read while the expression of an action needs it.
 
+use ganglion_core::facts::NodeName;
 use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +20,7 @@ pub struct NodeUse {
 /// Cached usage of all nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeasuredUsage {
-    nodes: HashMap<String, NodeUse>,
+    nodes: HashMap<NodeName, NodeUse>,
     /// Time of the last successful reading.
     read_at: Option<Timestamp>,
     /// Reason why the last attempt to read it failed.
@@ -28,7 +29,7 @@ pub struct MeasuredUsage {
 
 impl MeasuredUsage {
     /// Stores the usage of all nodes.
-    pub fn put(&mut self, nodes: HashMap<String, NodeUse>, now: Timestamp) {
+    pub fn put(&mut self, nodes: HashMap<NodeName, NodeUse>, now: Timestamp) {
         *self = Self { nodes, read_at: Some(now), problem: None };
     }
 
@@ -47,7 +48,7 @@ impl MeasuredUsage {
     }
 
     /// Usage of a node, if its measurement is recent.
-    pub fn fresh(&self, node: &str, now: Timestamp) -> Option<&NodeUse> {
+    pub fn fresh(&self, node: &NodeName, now: Timestamp) -> Option<&NodeUse> {
         self.nodes.get(node).filter(|usage| now.duration_since(usage.at) <= OLDEST)
     }
 }

@@ -106,7 +106,7 @@ impl Scene {
         let mut known = self.there.get(&pod(number, 0).id.key)?.clone();
         self.version += 1;
         known.id.version = self.version.to_string();
-        known.node = Some(self.version.to_string());
+        known.node = Some(self.version.to_string().into());
         Some(self.put(known))
     }
 

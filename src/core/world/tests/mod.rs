@@ -8,7 +8,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::facts::{Owner, PodFact, PodHold, Requests};
+use crate::facts::{NodeName, Owner, PodFact, PodHold, Requests};
 
 /// One event for one of a few pods.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ fn play(events: Vec<Event>) -> World {
         match event {
             Event::Put { pod: number, node, set, cpu, finished } => {
                 let fact = PodFact {
-                    node: node.map(|node| format!("node{node}")),
+                    node: node.map(|node| format!("node{node}").into()),
                     controller: set.map(|set| Owner {
                         kind: "ReplicaSet".into(),
                         name: String::new(),
@@ -72,7 +72,7 @@ fn play(events: Vec<Event>) -> World {
                 world.remove::<PodFact>(&pod(number, version).id);
             }
             Event::Own { pod: number, node, behind } => {
-                let fact = PodFact { node: Some(format!("node{node}")), ..pod(number, version - behind) };
+                let fact = PodFact { node: Some(format!("node{node}").into()), ..pod(number, version - behind) };
                 world.apply(fact, Origin::Own);
             }
             Event::Relist { keep } => {
@@ -94,7 +94,7 @@ proptest! {
         let world = play(events);
         let all: Vec<&PodFact> = world.table::<PodFact>().values().map(Arc::as_ref).collect();
         for number in 0..4 {
-            let node = format!("node{number}");
+            let node = NodeName::from(format!("node{number}"));
             let there = all.iter().filter(|pod| pod.node.as_ref() == Some(&node) && !pod.finished);
             let (count, requests) = world.usage(&node);
             prop_assert_eq!(count, i64::try_from(there.clone().count()).unwrap_or(-1));
@@ -125,7 +125,7 @@ proptest! {
         let written = PodFact { node: Some("mine".into()), ..pod(1, at + ahead) };
         world.apply(written, Origin::Own);
         world.apply(pod(1, at + ahead - 1), Origin::Watch);
-        prop_assert_eq!(world.pod(&pod(1, 0).id.key).and_then(|pod| pod.node.as_deref()), Some("mine"));
+        prop_assert_eq!(world.pod(&pod(1, 0).id.key).and_then(|pod| pod.node.clone()), Some("mine".into()));
     }
 }
 

@@ -133,8 +133,9 @@ fn node_value(world: &World, source: &NodeConfigField, namespace: &str, now: Tim
     let named = source.node_name.iter().filter_map(|name| world.node(name));
     let all = world.nodes().filter(|_| source.node_name.is_none());
     let nodes = named.chain(all).map(|node| {
-        let name = node.id.key.name.as_str();
-        let here = world.node_configs_of(name).filter(|config| config.metadata.namespace.as_deref() == Some(namespace));
+        let name = node.name();
+        let here =
+            world.node_configs_of(&name).filter(|config| config.metadata.namespace.as_deref() == Some(namespace));
         // If two NodeConfigs are for one node, only the older one has values.
         let status = here.filter_map(|config| config.status.as_ref()).max_by_key(|status| status.sampled_at.as_ref());
         SelectableNode { name, labels: &node.labels, status }

@@ -9,7 +9,7 @@ use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
 use ganglion_core::conditions::Stamp;
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Key, NodeName};
 use ganglion_core::power_curve::KnownCurve;
 use ganglion_nodes_plan::node_plan::NodePlan;
 use ganglion_nodes_plan::node_spec::{Question, SourceServer};
@@ -235,7 +235,7 @@ impl PolledNodes {
 
 /// Effects of a poll result.
 pub struct RecordOutcome {
-    pub node: String,
+    pub node: NodeName,
     pub interval: SignedDuration,
     pub sample: Option<NodeSample>,
     /// First failure after a success.

@@ -39,7 +39,7 @@ impl NodeConfigController {
             begins_to_fail |= outcome.begins_to_fail;
             if let Some(sample) = outcome.sample {
                 let measured = NodeMeasurement { value: sample.value, at: sample.at, interval: outcome.interval };
-                self.ctx.metrics.node_values.set(&key.to_string(), &outcome.node, value.as_str(), measured);
+                self.ctx.metrics.node_values.set(&key.to_string(), outcome.node.as_str(), value.as_str(), measured);
             }
             if let Some(poll) = outcome.wakes {
                 self.polls.wake(poll, INPUT_DELAY);

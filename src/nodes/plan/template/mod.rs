@@ -155,7 +155,7 @@ pub fn render(compiled: &CompiledTemplate, node: &NodeFact) -> Result<NodeConfig
         check::check(term, source).map_err(|(field, problem)| RenderError::Value { field, problem })?;
     }
     let NodeTemplate { node_name: _, suspend, metrics_collector, predictor } = template;
-    Ok(NodeConfigSpec { node_name: node.id.key.name.clone(), suspend, metrics_collector, predictor })
+    Ok(NodeConfigSpec { node_name: node.name(), suspend, metrics_collector, predictor })
 }
 
 /// Classifies an error of the engine: caused by the node or by the text.

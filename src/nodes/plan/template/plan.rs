@@ -22,7 +22,7 @@ use super::{CompiledTemplate, RenderError, name, render};
 use crate::world::NodesWorld;
 use ganglion_api::marks;
 use ganglion_api::node_config::{LeftOut, NodeConfig, NodeConfigSpec, NodeConfigTemplate, NodePreview};
-use ganglion_core::facts::{Key, NodeFact, Owner, Selector, Uid};
+use ganglion_core::facts::{Key, NodeFact, NodeName, Owner, Selector, Uid};
 use ganglion_core::world::World;
 
 /// Maximum number of writes per pass, so that progress can be reported in between.
@@ -89,7 +89,7 @@ struct Rendered {
 /// Cache of render results, by node name. It may be lost.
 #[derive(Debug, Default)]
 pub struct Renders {
-    known: HashMap<String, Rendered>,
+    known: HashMap<NodeName, Rendered>,
     /// Number of renders since the cache was created.
     count: usize,
 }
@@ -101,7 +101,7 @@ impl Renders {
             *count += 1;
             Rendered { node: Arc::clone(node), result: render(compiled, node).map(Arc::new) }
         };
-        let known = match self.known.entry(node.id.key.name.clone()) {
+        let known = match self.known.entry(node.name()) {
             Entry::Vacant(free) => free.insert(rendered()),
             Entry::Occupied(known) => {
                 let known = known.into_mut();
@@ -124,8 +124,8 @@ impl Renders {
 
     fn forget_others(&mut self, matches: &[Match]) {
         if self.known.len() > matches.len() {
-            let there: HashSet<&str> = matches.iter().map(|one| one.node.id.key.name.as_str()).collect();
-            self.known.retain(|name, _| there.contains(name.as_str()));
+            let there: HashSet<NodeName> = matches.iter().map(|one| one.node.name()).collect();
+            self.known.retain(|name, _| there.contains(name));
         }
     }
 }
@@ -145,7 +145,7 @@ impl LeftOuts {
         self.count += 1;
         if self.listed.len() < MAX_LEFT_OUT {
             let message = message.chars().take(MAX_MESSAGE).collect();
-            self.listed.push(LeftOut { node: node.id.key.name.clone(), message });
+            self.listed.push(LeftOut { node: node.name(), message });
         }
     }
 }

@@ -10,7 +10,7 @@ use super::saved::LearnedValues;
 use crate::pigeon::{LearnedDemand, SMOOTHING};
 use crate::record::demand;
 use crate::world::{PlacementWorld, PodFailure, is_placed, wants_place};
-use ganglion_core::facts::{PodFact, PodRun, Requests};
+use ganglion_core::facts::{NodeName, PodFact, PodRun, Requests};
 use ganglion_core::world::World;
 
 /// Maximum number of existing pods, the newest ones, from which the demand of a new scheduler is learned. Older pods
@@ -90,10 +90,10 @@ impl RewardLearner {
 
 /// Rewards running pods. Pods of one type on one node are rewarded in one step, since there may be very many.
 fn reward_running(rewards: &mut LearnedRewards, world: &World, is_ours: IsOurs<'_>, rules: &RewardRules) {
-    let mut running: HashMap<(&str, &str), i32> = HashMap::new();
+    let mut running: HashMap<(&str, &NodeName), i32> = HashMap::new();
     let steady = world.all::<PodFact>().filter(|pod| pod.run == PodRun::Steady && !pod.terminating && is_placed(pod));
     for pod in steady.filter(|pod| is_ours(&pod.scheduler)) {
-        if let Some(node) = pod.node.as_deref() {
+        if let Some(node) = pod.node.as_ref() {
             *running.entry((pod.pod_type(), node)).or_default() += 1;
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::world::PodFailure;
-use ganglion_core::facts::{RunFailure, Uid};
+use ganglion_core::facts::{NodeName, RunFailure, Uid};
 
 /// Settings of the agent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,9 +120,9 @@ impl LearnedRewards {
     }
 
     /// Adds a reward for a pod type on a node, `times` times.
-    pub fn learn(&mut self, (pod_type, node): (&str, &str), reward: f64, times: i32, rules: &RewardRules) {
-        let value = self.of_type(pod_type, rules).value(node);
-        self.set(pod_type, node, updated(value, reward, rules.weight, times), rules);
+    pub fn learn(&mut self, (pod_type, node): (&str, &NodeName), reward: f64, times: i32, rules: &RewardRules) {
+        let value = self.of_type(pod_type, rules).value(node.as_str());
+        self.set(pod_type, node.as_str(), updated(value, reward, rules.weight, times), rules);
     }
 
     fn set(&mut self, pod_type: &str, node: &str, value: f64, rules: &RewardRules) {

@@ -15,7 +15,9 @@ use crate::record::{NodeRecord, SampleRules, demand};
 use crate::world::registered;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
-use ganglion_core::facts::{CONGESTION, Identity, Key, NodeFact, Owner, PodFact, PodHold, Requests, USAGE_SAMPLED_AT};
+use ganglion_core::facts::{
+    CONGESTION, Identity, Key, NodeFact, NodeName, Owner, PodFact, PodHold, Requests, USAGE_SAMPLED_AT,
+};
 use ganglion_core::world::{Origin, World};
 
 pub fn at(seconds: i64) -> Timestamp {
@@ -42,7 +44,7 @@ pub fn node(name: &str, version: u64, published: &[(&'static str, &str)]) -> Nod
 
 pub fn pod(name: &str, version: u64, node: Option<&str>, hold: PodHold) -> PodFact {
     let (id, scheduler) = (identity("n", name, version), "default-scheduler".to_owned());
-    PodFact { id, node: node.map(str::to_owned), hold, scheduler, ..PodFact::default() }
+    PodFact { id, node: node.map(NodeName::from), hold, scheduler, ..PodFact::default() }
 }
 
 pub fn hold(cpu: i64, bound: i64) -> PodHold {
@@ -137,7 +139,7 @@ fn pods_on_their_way_are_pending_with_the_cores_that_power_counts() {
     inventory.refresh(&world);
     // The larger amounts come from an init container, or from a limit if the request is 0.
     for (requested, cores) in [(4000, 100), (0, 500)] {
-        inventory.add("a", 1, hold(requested, 1).requests, cores, at(1000));
+        inventory.add(&"a".into(), 1, hold(requested, 1).requests, cores, at(1000));
     }
     let record = inventory.node("a").expect("a node");
     assert_eq!((record.pods, record.requests.cpu, record.pending), (2, 4000, 600));
@@ -156,7 +158,7 @@ fn demand_is_learned_once_from_each_pod_of_the_scheduler() {
         inventory.refresh(&world);
         // The pod is bound, runs and ends, but counts once.
         for (version, node) in [("4", "a"), ("5", "a")] {
-            (pod.id.version, pod.node) = (version.to_owned(), Some(node.to_owned()));
+            (pod.id.version, pod.node) = (version.to_owned(), Some(node.into()));
             world.apply(pod.clone(), Origin::Watch);
             inventory.refresh(&world);
         }
@@ -288,7 +290,7 @@ proptest! {
         };
         prop_assert_eq!(told(&followed), told(&anew));
         for name in ["n0", "n1", "n2", "n3"] {
-            prop_assert_eq!(followed.node(name).is_some(), world.node(name).is_some());
+            prop_assert_eq!(followed.node(name).is_some(), world.node(&name.into()).is_some());
             prop_assert!(followed.node(name).is_none_or(|record| record.name() == name));
         }
     }

@@ -82,7 +82,7 @@ proptest! {
         let later = LearnedValues::of_demand(at(seconds + 60), demand.clone()).with_rewards(&restored, None);
         prop_assert!(later.is_like(&saved));
         let mut more = restored;
-        more.learn(("another", "n"), 0.0, 1, &RewardRules::default());
+        more.learn(("another", &"n".into()), 0.0, 1, &RewardRules::default());
         prop_assert!(!LearnedValues::of_demand(at(1), demand).with_rewards(&more, None).is_like(&saved));
         learned.learn(&[1.0; 5], SMOOTHING);
         let demand = BTreeMap::from([("default-scheduler".to_owned(), learned)]);

@@ -50,7 +50,7 @@ fn asked<R>(
 /// Learned values after pods of type web failed on b.
 fn rewards() -> LearnedRewards {
     let mut memory = LearnedRewards::default();
-    memory.learn(("web", "b"), FAILURE, 5, &RewardRules::default());
+    memory.learn(("web", &"b".into()), FAILURE, 5, &RewardRules::default());
     memory
 }
 

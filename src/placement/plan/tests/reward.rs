@@ -38,7 +38,7 @@ fn vectors_are_met() {
         let mut memory = LearnedRewards::default();
         assert_eq!(rewards.len(), expected.trace.len(), "{id}");
         for (reward, value) in rewards.into_iter().zip(expected.trace) {
-            memory.learn(("web", "n1"), reward, 1, &rules);
+            memory.learn(("web", &"n1".into()), reward, 1, &rules);
             assert_real(&id, memory.of_type("web", &rules).value("n1"), value);
         }
         assert_real(&id, memory.of_type("web", &rules).value("n1"), expected.value);
@@ -58,7 +58,7 @@ fn failed(uid: &str, pod_type: &str, node: &str, failures: &[RunFailure]) -> Pod
         scheduler: String::new(),
         uid: uid.into(),
         pod_type: pod_type.to_owned(),
-        node: node.to_owned(),
+        node: node.into(),
         failures: failures.into(),
         created: at(0),
     }
@@ -112,7 +112,7 @@ fn unknown_nodes_have_the_initial_value() {
     let rules = RewardRules { initial: 0.7, ..RewardRules::default() };
     let mut memory = LearnedRewards::default();
     assert_real("unknown type", memory.of_type("web", &rules).score("n2"), 7.0);
-    memory.learn(("web", "n1"), 0.0, 1, &rules);
+    memory.learn(("web", &"n1".into()), 0.0, 1, &rules);
     let values = memory.of_type("web", &rules);
     assert_real("known node", values.value("n1"), 0.63);
     assert_real("new node", values.value("n2"), 0.7);
@@ -126,11 +126,11 @@ fn unknown_nodes_have_the_initial_value() {
 fn a_value_that_is_the_initial_one_again_needs_no_place() {
     let rules = RewardRules::default();
     let mut memory = LearnedRewards::default();
-    memory.learn(("web", "n"), 1.0, 1, &rules);
+    memory.learn(("web", &"n".into()), 1.0, 1, &rules);
     assert_eq!(memory.len().0, 0);
-    memory.learn(("web", "n"), 0.0, 1, &rules);
+    memory.learn(("web", &"n".into()), 0.0, 1, &rules);
     assert_eq!(memory.len().0, 1);
-    memory.learn(("web", "n"), 1.0, 1000, &rules);
+    memory.learn(("web", &"n".into()), 1.0, 1000, &rules);
     assert_eq!(memory.len().0, 0);
     assert!(!memory.of_type("web", &rules).is_known());
 }
@@ -144,7 +144,7 @@ fn what_was_updated_least_recently_is_forgotten() {
     let rules = small();
     let mut memory = LearnedRewards::default();
     for node in ["a", "b", "c", "a", "d"] {
-        memory.learn(("web", node), 0.0, 1, &rules);
+        memory.learn(("web", &node.into()), 0.0, 1, &rules);
     }
     let values = memory.of_type("web", &rules);
     let known = ["a", "b", "c", "d"].map(|node| values.learned(node).is_some());
@@ -297,7 +297,7 @@ proptest! {
                     memory.fail(&failed(uid, pod_type, node, std::slice::from_ref(one)), &rules);
                 }
                 Happening::Reward(pod_type, node, reward, times) => {
-                    memory.learn((pod_type, node), *reward, *times, &rules);
+                    memory.learn((pod_type, &node.as_str().into()), *reward, *times, &rules);
                 }
             }
             let (pairs, counted) = memory.len();

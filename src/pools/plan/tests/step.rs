@@ -42,7 +42,7 @@ fn id(name: &str, version: u32) -> Identity {
 fn observed(spec: Value) -> ObservedPool {
     let pod = |name: &str| PodFact {
         id: id(name, 1),
-        node: Some("node".to_owned()),
+        node: Some("node".into()),
         ready_since: Some(Timestamp::UNIX_EPOCH),
         ..PodFact::default()
     };

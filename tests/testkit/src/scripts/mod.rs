@@ -151,8 +151,8 @@ impl Script {
     pub fn spec(&self, called: impl Fn(&str) -> String) -> WorkloadActionSpec {
         let kind = if self.of == Of::Deployment { "Deployment" } else { "ReplicaSet" };
         let workload = WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: APP.into() };
-        let to = |name: &str| Target { node_name: Some(called(name)), ..Target::default() };
-        let from = Some(NodeSource { node_name: Some(called(HOME)), ..NodeSource::default() });
+        let to = |name: &str| Target { node_name: Some(called(name).into()), ..Target::default() };
+        let from = Some(NodeSource { node_name: Some(called(HOME).into()), ..NodeSource::default() });
         let disruption = if self.disruption { Disruption::Allowed } else { Disruption::Never };
         let mut spec =
             WorkloadActionSpec { disruption, timeouts: Some(self.timeouts()), ..WorkloadActionSpec::default() };

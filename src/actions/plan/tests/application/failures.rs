@@ -101,7 +101,7 @@ fn a_failure_takes_all_back_to_where_they_were() {
     let back = stage.make_parts("go");
     assert_eq!(back.iter().map(|part| stage.subject(part)).collect::<Vec<_>>(), ["api-a-new"]);
     let to = stage.change(&back[0]).to.unwrap();
-    assert_eq!(to.node_name.as_deref(), Some("a"));
+    assert_eq!(to.node_name, Some("a".into()));
     assert_eq!(to.preferences.unwrap()[0].condition.as_deref(), Some("node.name == \"a\""));
     let status = stage.settle_until_admitted(&back[0]).expect("it begins, although another failed");
     assert_eq!(status.slots[0].replacement.as_ref().unwrap().node, "a");

@@ -275,7 +275,7 @@ fn what_stays_is_listed_before_anything_moves() {
     assert!(!agent.chosen && agent.message.contains("DaemonSet"), "{}", agent.message);
     assert!(of("elsewhere").is_none());
     assert_eq!((plan.replicas.len(), plan.pods_total), (4, 6));
-    assert!(plan.replicas.iter().all(|replica| replica.to.as_deref() == Some("d")), "{:?}", plan.replicas);
+    assert!(plan.replicas.iter().all(|replica| replica.to == Some("d".into())), "{:?}", plan.replicas);
     let (ready, reason, message) = stage.ready("go");
     assert_eq!((ready.as_str(), reason.as_str()), ("True", "Planned"));
     assert_eq!(message, "would move 4 replicas of 2 workloads from a; 2 pods there cannot move, see status.plan.pods");

@@ -17,7 +17,7 @@ fn a_gated_pod_that_is_wanted_is_bound_and_released() {
     let held = GatedPod::observe(&stage.world, &key).unwrap().decide(stage.now);
     assert_eq!(held, GateVerdict::HoldUntil(stage.now + LONGEST_HOLD), "its slot releases it");
     let NextStep::Do(Effect::ReleasePod { pod, node }) = stage.settle("go") else { panic!("not released") };
-    assert_eq!((pod.uid.as_str(), node.as_deref()), ("uid-db-1-2", Some("d")));
+    assert_eq!((pod.uid.as_str(), node), ("uid-db-1-2", Some("d".into())));
     let late = GatedPod::observe(&stage.world, &key).unwrap().decide(stage.now + LONGEST_HOLD);
     assert_eq!(late, GateVerdict::Release, "held too long");
 }
@@ -66,7 +66,7 @@ fn a_pin_is_in_every_term(#[case] affinity: serde_json::Value, #[case] expected:
     if !affinity.is_null() {
         pod["spec"]["affinity"] = affinity;
     }
-    let patch = json!(release_patch(&pod, &"u".into(), Some("n")).expect("it is gated"));
+    let patch = json!(release_patch(&pod, &"u".into(), Some(&"n".into())).expect("it is gated"));
     let patch = patch.as_array().unwrap();
     let pin = patch.iter().find(|step| step["op"] == "add").expect("a pin");
     assert_eq!(pin["value"], expected);

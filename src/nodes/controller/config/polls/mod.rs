@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use super::NodeConfigController;
 use super::polled::PollKey;
 use ganglion_api::node_config::reasons::NodeReason;
-use ganglion_core::facts::Key;
+use ganglion_core::facts::{Key, NodeName};
 use ganglion_core::power_curve::{Curve, POINTS};
 use ganglion_nodes_plan::node_spec::{Question, ValueSource};
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
@@ -110,7 +110,7 @@ impl NodeConfigController {
     }
 
     /// Source for this question and name of the node; None if it is no longer measured.
-    fn source(&self, question: Question, key: &Key) -> Option<(ValueSource, String)> {
+    fn source(&self, question: Question, key: &Key) -> Option<(ValueSource, NodeName)> {
         let state = self.polled.state();
         let parsed = state.objects.get(key)?.plan.measured()?;
         Some((parsed.sources.get(&question)?.source.clone(), parsed.node.clone()))
@@ -126,7 +126,7 @@ impl NodeConfigController {
                 Ok(self.fake(question))
             }
             ValueSource::DifferentialPressureApi { server, sensor } => {
-                pressure::poll(self, key, server, (&node, sensor.as_deref())).await
+                pressure::poll(self, key, server, (node.as_str(), sensor.as_deref())).await
             }
             ValueSource::Redfish { server, .. } if question == Question::Model => {
                 return redfish::poll_model(self, key, server).await;

@@ -12,7 +12,7 @@ use super::request::NodeRequest;
 use super::{PollTrouble, problem};
 use crate::config::NodeConfigController;
 use ganglion_api::node_config::reasons::NodeReason;
-use ganglion_core::facts::Requests;
+use ganglion_core::facts::{NodeName, Requests};
 use ganglion_nodes_plan::node_spec::SourceServer;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_outbound::client::objects::{ReadError, api_words};
@@ -30,7 +30,7 @@ const OLDEST: SignedDuration = SignedDuration::from_secs(150);
 
 /// Properties of a node by which its numbers are found in an answer.
 pub struct Machine {
-    pub name: String,
+    pub name: NodeName,
     pub addresses: Vec<IpAddr>,
     pub allocatable: Requests,
 }
@@ -66,8 +66,9 @@ pub async fn prometheus(
     let at = controller.ctx.now();
     let sample = |of: (&NodeStatistic, &NodeStatistic), machine: &Machine| {
         let value =
-            of.0.of(&machine.name, &machine.addresses).map_err(|error| request.trouble_of_value(&error).problem)?;
-        let deviation = of.1.of(&machine.name, &machine.addresses).ok();
+            of.0.of(machine.name.as_str(), &machine.addresses)
+                .map_err(|error| request.trouble_of_value(&error).problem)?;
+        let deviation = of.1.of(machine.name.as_str(), &machine.addresses).ok();
         Ok(NodeSample { value, deviation, at, source: request.host.clone() })
     };
     let of =

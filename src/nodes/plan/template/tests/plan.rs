@@ -80,7 +80,7 @@ impl Scene {
     fn perform(&mut self, write: &ConfigWrite) -> String {
         match write {
             ConfigWrite::Create { name, spec } => {
-                self.config(name, &spec.node_name, json!([owner("all", "t")]));
+                self.config(name, spec.node_name.as_str(), json!([owner("all", "t")]));
                 self.set(name, |config| config.spec = NodeConfigSpec::clone(spec));
                 format!("create {name}")
             }

@@ -90,7 +90,7 @@ pub fn spread(publication: &UsagePublication) -> Duration {
 
 /// A node and the time of its published annotations.
 pub fn mark(world: &World, node: &Key) -> Option<(Key, String)> {
-    let at = world.node(&node.name)?.published.get(USAGE_SAMPLED_AT)?;
+    let at = world.get::<NodeFact>(node)?.published.get(USAGE_SAMPLED_AT)?;
     Some((node.clone(), at.clone()))
 }
 
