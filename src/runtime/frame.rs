@@ -117,7 +117,8 @@ pub trait Reconciler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Next, Error>> + Send;
 
     /// Discards what the controller keeps of an object outside its memory, such as polls and metric series. Called when
-    /// the object is gone or does not parse.
+    /// the object is gone or does not parse, and before the first reconcile of an object with the name of an earlier
+    /// one.
     fn forget(&self, _: &Key) {}
 }
 
@@ -131,12 +132,19 @@ pub async fn run<R: Reconciler>(controller: Arc<R>, queue: Arc<Queue>, run: Run)
 pub async fn reconcile<R: Reconciler>(controller: Arc<R>, key: Key) -> ReconcileResult {
     let (ctx, memories) = (controller.ctx(), controller.memories());
     if let Some(reported) = controller.unreadable(&key).await {
-        memories.take(&key, None);
+        memories.take(&key);
         controller.forget(&key);
         return finish(ctx, reported.map(|()| Some(Next::AwaitChange)), R::PAUSE);
     }
     let uid = ctx.store.read(|world| world.table::<R::Kind>().get(&key).map(|object| object.id().uid));
-    let mut memory = memories.take(&key, uid.as_ref()).unwrap_or_default();
+    let mut memory = match memories.take(&key) {
+        Some((owner, memory)) if Some(&owner) == uid.as_ref() => memory,
+        Some(_) => {
+            controller.forget(&key);
+            R::Memory::default()
+        }
+        None => R::Memory::default(),
+    };
     let result = rounds(&controller, &key, &mut memory).await;
     match (&result, uid) {
         (Ok(None), _) | (_, None) => controller.forget(&key),
@@ -194,10 +202,9 @@ impl<M> Default for Memories<M> {
 }
 
 impl<M> Memories<M> {
-    /// Removes the memory of an object and returns it if it belongs to this uid.
-    fn take(&self, key: &Key, uid: Option<&Uid>) -> Option<M> {
-        let (owner, memory) = self.lock().remove(key)?;
-        (Some(&owner) == uid).then_some(memory)
+    /// Removes the memory of an object, and returns it with the uid of the object that it belongs to.
+    fn take(&self, key: &Key) -> Option<(Uid, M)> {
+        self.lock().remove(key)
     }
 
     fn put(&self, key: Key, uid: Uid, memory: M) {
