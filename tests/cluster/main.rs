@@ -13,6 +13,7 @@ mod choices;
 mod crash;
 mod drain;
 mod foreign;
+mod forged;
 mod harness;
 mod installs;
 mod lifecycle;
