@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
 use ganglion_core::facts::{PodFact, ReplicaSetFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -108,10 +109,19 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The problem of an owner of another kind whose replicas the slot changes: the owner was not read yet, is unfit or
-    /// is being deleted.
+    /// The problem of an owner whose replicas the slot changes: it is not the workload that was checked when the slot
+    /// began, or it is of another kind and was not read yet, is unfit or is being deleted.
     fn owner_problem(&self) -> Option<StartRefusal> {
-        self.scope.filter(|_| self.ctx.work.verb.scales())?.with_owner(self.ctx.world).err()
+        let scope = self.scope.filter(|_| self.ctx.work.verb.scales())?;
+        if !scope.is_named_by(&self.slot.workload) {
+            let (set, WorkloadRef { kind, name, .. }) = (&self.slot.replica_set.name, scope.workload());
+            let message = format!(
+                "ReplicaSet {set} belongs to {kind} {name} since the action began, whose replicas the action does not \
+                 change; to continue, remove this owner reference from the ReplicaSet"
+            );
+            return Some(StartRefusal::now(Reason::ReplicasOwnedElsewhere, message));
+        }
+        scope.with_owner(self.ctx.world).err()
     }
 
     /// An existing new pod of an earlier attempt. Its name proves that the slot created it.
