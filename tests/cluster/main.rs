@@ -25,6 +25,7 @@ mod loop_polls;
 mod loop_preflight;
 mod loop_rungs;
 mod loop_sources;
+mod loop_tampering;
 mod loop_webhooks;
 mod loops;
 mod moves;
