@@ -71,6 +71,12 @@ pub enum Error {
     Broken,
 }
 
+impl From<BadSegment> for Error {
+    fn from(error: BadSegment) -> Self {
+        Self::Malformed(error.to_string())
+    }
+}
+
 impl Error {
     /// How to handle the error.
     pub fn class(&self) -> Class {

@@ -27,6 +27,7 @@ use crate as clients;
 use crate::web::{self, Answer, Call, Credentials, Web};
 use ganglion_api::refs::{Auth, CaRef, KeyRef};
 use ganglion_core::document::parsed;
+use ganglion_core::kind_path::KindPath;
 use ganglion_runtime::account::{Account, ObjectPath};
 use ganglion_runtime::fairness::FairLimit;
 use login::Logins;
@@ -230,8 +231,8 @@ impl OutboundClient {
             data: Option<BTreeMap<String, ByteString>>,
         }
         let (secret, namespace) = (&wanted.name, &wanted.namespace);
-        let url = format!("/api/v1/namespaces/{namespace}/secrets");
-        let opened = on.open_as_operator(ObjectPath { url: &url, name: name(secret)?, subresource: None }).await;
+        let kind = KindPath::namespaced("v1", namespace, "secrets").map_err(|error| error.to_string())?;
+        let opened = on.open_as_operator(ObjectPath { kind: &kind, name: name(secret)?, subresource: None }).await;
         let body = self.body(namespace, opened, self.limits.object).await;
         let body = body.map_err(|error| Unanswered {
             passing: error.is_passing(),
@@ -279,8 +280,8 @@ impl OutboundClient {
             #[serde(default)]
             binary_data: Option<BTreeMap<String, ByteString>>,
         }
-        let url = format!("/api/v1/namespaces/{}/configmaps", on.namespace());
-        let path = ObjectPath { url: &url, name: name(&key.name)?, subresource: None };
+        let kind = KindPath::namespaced("v1", on.namespace(), "configmaps").map_err(|error| error.to_string())?;
+        let path = ObjectPath { kind: &kind, name: name(&key.name)?, subresource: None };
         let what = format!("ConfigMap {}", key.name);
         let body = self.body(on.namespace(), on.open(path).await, self.limits.object).await;
         let body = body.map_err(|error| Unanswered { passing: error.is_passing(), words: on.words(error, &what) })?;
