@@ -24,6 +24,7 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 
 use crate as clients;
+use crate::private::AddressOrigin;
 use crate::web::{self, Answer, Call, Credentials, Web};
 use ganglion_api::refs::{Auth, CaRef, KeyRef};
 use ganglion_core::document::parsed;
@@ -137,10 +138,11 @@ impl OutboundClient {
         answer.map_err(Unanswered::from)
     }
 
-    /// Checks the address of a request, and reads the current version of its Secrets and ConfigMap.
+    /// Checks the address of a POST request, and reads the current version of its Secrets and ConfigMap.
     pub async fn prepare(&self, account: &Account, request: Outgoing<'_>) -> Result<(), Unanswered> {
         web::parse(request.url).map_err(|error| error.to_string())?;
-        self.call(account.into(), request, Duration::ZERO).await.map(drop)
+        let call = self.call(account.into(), request, Duration::ZERO).await?;
+        Ok(self.web.check_post(&call).await?)
     }
 
     /// Creates a request with credentials and certificate authorities from Secrets that are not older than `age`. The
@@ -175,7 +177,7 @@ impl OutboundClient {
         };
         let (url, tenant) = (request.url.to_owned(), on.namespace().to_owned());
         let (within, limit) = (request.within, self.limits.sample);
-        Ok(Call { url, auth, ca, insecure: false, redirects: false, within, limit, tenant })
+        Ok(Call { url, auth, ca, insecure: false, redirects: false, within, limit, tenant, origin: AddressOrigin::User })
     }
 
     /// Value of one key of a Secret that is not older than `age`. Error texts name the missing or unreadable object or
