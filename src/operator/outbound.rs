@@ -200,7 +200,10 @@ mod tests {
         );
         assert_eq!(found.unwrap().private.len(), 2);
         let error = rules("outbound: {privateNetworks: [{networks: [10.0.0.0/8], ports: [443]}]}").unwrap_err();
-        assert!(error.starts_with("setting outbound.privateNetworks: a rule without namespaces names ports"), "{error}");
+        assert!(
+            error.starts_with("setting outbound.privateNetworks: a rule without namespaces names ports"),
+            "{error}"
+        );
         let error = rules("outbound: {deniedHosts: [10.0.0.1]}").unwrap_err();
         assert!(error.starts_with("setting outbound.deniedHosts: \"10.0.0.1\" is not a host"), "{error}");
     }

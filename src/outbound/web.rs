@@ -342,11 +342,7 @@ impl Web {
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_max_header_list_size(HEAD)
             .user_agent(concat!("ganglion/", env!("CARGO_PKG_VERSION")))
-            .dns_resolver(Resolver {
-                names: self.names.clone(),
-                guarded: trust.guarded,
-                access: trust.access.clone(),
-            });
+            .dns_resolver(Resolver { names: self.names.clone(), guarded: trust.guarded, access: trust.access.clone() });
         let builder = match &trust.authorities {
             TrustedAuthorities::None => builder.tls_certs_only([]),
             TrustedAuthorities::Public => builder,

@@ -177,8 +177,10 @@ mod tests {
     }
 
     fn list(kinds: &[&str]) -> String {
-        let resource = |kind: &&str| json!({
-            "name": kind.to_lowercase(), "kind": kind, "namespaced": true, "singularName": "", "verbs": []});
+        let resource = |kind: &&str| {
+            json!({
+            "name": kind.to_lowercase(), "kind": kind, "namespaced": true, "singularName": "", "verbs": []})
+        };
         json!({"kind": "APIResourceList", "groupVersion": "a.b/v1",
             "resources": kinds.iter().map(resource).collect::<Vec<_>>()})
         .to_string()
@@ -229,7 +231,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_refusal_is_no_answer_about_the_kind() {
-        let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "no", "code": 403});
+        let status =
+            json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "no", "code": 403});
         let (writer, asked) = api_server(403, status.to_string());
         let discovery = Discovery::default();
         for _ in 0..2 {

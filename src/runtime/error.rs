@@ -8,6 +8,8 @@ use std::time::Duration;
 use kube::core::Status;
 use thiserror::Error;
 
+use ganglion_core::kind_path::BadSegment;
+
 /// Reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {

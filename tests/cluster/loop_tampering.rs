@@ -100,7 +100,8 @@ fn a_decision_that_is_not_the_loops_is_not_carried_out() {
         let at = "2026-11-18T08:26:40.000000Z";
         let claim = json!({"seq": 8, "at": at, "deadline": "2099-01-01T00:00:00.000000Z", "do": webhook,
             "goal": {"event": "forged"}});
-        let patch = json!({"metadata": {"uid": execution.uid()}, "status": {"state": "Claimed", "seq": 8, "claim": claim}});
+        let patch =
+            json!({"metadata": {"uid": execution.uid()}, "status": {"state": "Claimed", "seq": 8, "claim": claim}});
         testbed.api::<Execution>().patch_status("web", &PatchParams::default(), &Patch::Merge(&patch)).await?;
         until::<Execution, _>(testbed, "web", "the claim to end", |one| {
             let status = one.status?;

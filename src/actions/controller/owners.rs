@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::api::DynamicObject;
 
-use super::act::{self, owner_reading, owner_path};
+use super::act::{self, owner_path, owner_reading};
 use ganglion_actions_plan::NeededOwner;
 use ganglion_actions_plan::world::{ActionsWorld, OwnerReading};
 use ganglion_api::reasons::Reason;

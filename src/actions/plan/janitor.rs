@@ -313,10 +313,8 @@ mod tests {
 
     #[test]
     fn nothing_is_done_in_namespaces_of_kubernetes() {
-        let mut pods = vec![
-            replacement(&replacement_name("web-1", &SLOT.into(), 0)),
-            pod("surplus", marks::ROLE_SURPLUS, true),
-        ];
+        let mut pods =
+            vec![replacement(&replacement_name("web-1", &SLOT.into(), 0)), pod("surplus", marks::ROLE_SURPLUS, true)];
         for pod in &mut pods {
             pod.id.key.namespace = "kube-system".into();
         }

@@ -177,7 +177,17 @@ impl OutboundClient {
         };
         let (url, tenant) = (request.url.to_owned(), on.namespace().to_owned());
         let (within, limit) = (request.within, self.limits.sample);
-        Ok(Call { url, auth, ca, insecure: false, redirects: false, within, limit, tenant, origin: AddressOrigin::User })
+        Ok(Call {
+            url,
+            auth,
+            ca,
+            insecure: false,
+            redirects: false,
+            within,
+            limit,
+            tenant,
+            origin: AddressOrigin::User,
+        })
     }
 
     /// Value of one key of a Secret that is not older than `age`. Error texts name the missing or unreadable object or

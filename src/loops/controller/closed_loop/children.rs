@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use kube::ResourceExt;
 use kube::core::object::HasSpec;
-use kube::{Resource, ResourceExt};
 use serde::Serialize;
 
 use ganglion_api::closed_loop::ClosedLoop;

@@ -249,7 +249,8 @@ impl SourceReader<'_> {
             Err(error) => return Err(ReadError::Api(error).for_account(&self.account, &what)),
         };
         let kind = discovered.path(&self.account.namespace).map_err(|error| error.to_string())?;
-        let opened = self.account.open(ObjectPath { kind: &kind, name: objects::name(object)?, subresource: None }).await;
+        let opened =
+            self.account.open(ObjectPath { kind: &kind, name: objects::name(object)?, subresource: None }).await;
         let outbound = &self.sources.outbound;
         outbound.read(&self.account, &what, opened, outbound.limits.object).await
     }

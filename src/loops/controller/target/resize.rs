@@ -36,7 +36,7 @@ pub async fn read(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<T
         return Ok(TargetState::Unfit(LoopReason::NotScalable, words));
     };
     let target = object_version(&workload.metadata);
-    let pods: ObjectList<Pod> = actor.account.list(&pods(actor)?, &selector).await?;
+    let pods: ObjectList<Pod> = actor.account.list(&pod_kind(actor)?, &selector).await?;
     let sets: Vec<Uid> =
         targets.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
     let owned = |owner: &OwnerReference| {
@@ -52,7 +52,7 @@ pub async fn read(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<T
     Ok(TargetState::Resources(Box::new(ResizeTarget { target, template, pods })))
 }
 
-fn pods(actor: &Actor) -> Result<KindPath, Error> {
+fn pod_kind(actor: &Actor) -> Result<KindPath, Error> {
     Ok(KindPath::namespaced("v1", &actor.loop_key.namespace, "pods")?)
 }
 
@@ -116,7 +116,7 @@ pub async fn act(
     container: &str,
     resource: ResourceName,
 ) -> Result<Option<String>, Error> {
-    let kind = pods(actor)?;
+    let kind = pod_kind(actor)?;
     for pod in pods {
         let path = ObjectPath { kind: &kind, name: &pod.name, subresource: Some("resize") };
         let index = pod.index.to_string();

@@ -3,9 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use ganglion_api::closed_loop::action::{
-    ActionTemplate, LoopAction, PatchField, Resize, Rung, Scale, Tune, Webhook,
-};
+use ganglion_api::closed_loop::action::{ActionTemplate, LoopAction, PatchField, Resize, Rung, Scale, Tune, Webhook};
 use ganglion_api::closed_loop::metric::{Metric, ResourceName};
 use ganglion_api::closed_loop::policy::{Tunable, Tuning};
 use ganglion_api::closed_loop::reasons::LoopReason;

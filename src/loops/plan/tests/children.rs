@@ -42,7 +42,8 @@ fn a_child_is_known_by_what_others_cannot_change(
     let mut child = object("web", "child", created, owners);
     assert_eq!(standing(&child, &parent, known), expected);
     child.labels = Some([(marks::LOOP.to_owned(), "web".to_owned())].into());
-    let labeled = if expected == ChildStanding::Foreign && owners.is_empty() { ChildStanding::Damaged } else { expected };
+    let labeled =
+        if expected == ChildStanding::Foreign && owners.is_empty() { ChildStanding::Damaged } else { expected };
     assert_eq!(standing(&child, &parent, known), labeled);
 }
 
