@@ -160,6 +160,6 @@ fn is_granted(api: &Api, pod: &Key) -> bool {
 fn is_replacement(api: &Api, pod: &Key) -> bool {
     let marked = api.pods.get(pod).and_then(|known| known.meta.annotations.get(marks::ROLE));
     let mut slots = api.actions.values().flat_map(|action| action.open_slots());
-    let is_recorded = |name: &str| slots.any(|slot| slot.replacement.as_ref().is_some_and(|new| new.name == name));
+    let mut is_recorded = |name: &str| slots.any(|slot| slot.replacement.as_ref().is_some_and(|new| new.name == name));
     marked.is_some_and(|role| role == marks::ROLE_REPLACEMENT) || is_recorded(&pod.name)
 }
