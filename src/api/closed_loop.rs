@@ -106,7 +106,7 @@ fn default_interval() -> DurationText {
 #[serde(rename_all = "camelCase")]
 pub struct TargetRef {
     /// API version of the object, such as `apps/v1`.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^([a-zA-Z0-9.-]{1,253}/)?[a-zA-Z0-9-]{1,63}$"))]
     pub api_version: String,
     /// Kind of the object.
     #[schemars(length(min = 1, max = 63))]

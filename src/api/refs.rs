@@ -65,7 +65,7 @@ pub struct KeyRef {
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadRef {
     /// API version of the workload, such as `apps/v1`.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^([a-zA-Z0-9.-]{1,253}/)?[a-zA-Z0-9-]{1,63}$"))]
     pub api_version: String,
     /// Kind of the workload: Deployment, ReplicaSet, StatefulSet, or another kind that owns ReplicaSets, such as a
     /// Rollout of Argo. To change the replicas of another kind, the operator needs the permission to get and patch it,

@@ -13,6 +13,7 @@ pub mod duration;
 pub mod expression;
 pub mod facts;
 pub mod json_patch;
+pub mod kind_path;
 pub mod layout;
 pub mod names;
 pub mod namespaces;

@@ -10,9 +10,10 @@ pub fn is_name(text: &str) -> bool {
     text.chars().all(may) && !text.trim_matches('.').is_empty()
 }
 
-/// Whether the text is an API version, with or without a group: names separated by slashes.
+/// Whether the text is an API version: a version, or a group and a version separated by a slash.
 pub fn is_api_version(text: &str) -> bool {
-    text.split('/').all(is_name)
+    let (group, version) = text.split_once('/').map_or((None, text), |(group, version)| (Some(group), version));
+    group.is_none_or(is_name) && is_name(version)
 }
 
 /// Whether Prometheus accepts the text as a label name. Any other text would change the query around it.
@@ -34,6 +35,7 @@ mod tests {
             assert!(!is_name(text), "{text}");
         }
         assert!(is_api_version("apps/v1") && is_api_version("v1"));
+        assert!(!is_api_version("apps/v1/replicasets"));
         assert!(!is_api_version("apps/../v1") && !is_api_version("apps/") && !is_api_version("/v1"));
     }
 }

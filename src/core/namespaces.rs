@@ -13,13 +13,18 @@ pub struct Namespaces {
 impl Namespaces {
     /// Message why the operator does not act in this namespace; None if it does.
     pub fn refusal(self, namespace: &str) -> Option<String> {
-        (!self.allow_kube && namespace.starts_with(RESERVED)).then(|| {
+        (!self.allow_kube && is_reserved(namespace)).then(|| {
             format!(
                 "the operator does not act in namespace {namespace}: its setting namespaces.allowKube is false; use \
                  another namespace"
             )
         })
     }
+}
+
+/// Whether Kubernetes reserves the namespace for itself.
+pub fn is_reserved(namespace: &str) -> bool {
+    namespace.starts_with(RESERVED)
 }
 
 #[cfg(test)]

@@ -5,15 +5,17 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use kube::{Client, Config};
 use prometheus_client::metrics::counter::Counter;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::Error;
-use crate::operator::settings::{MaxBytes, Outbound, Settings};
+use crate::operator::settings::{MaxBytes, Outbound, PrivateNetwork, RequestMethod, Settings};
 use ganglion_outbound::address::{self, Names};
 use ganglion_outbound::client::{AnswerLimits, OutboundClient};
+use ganglion_outbound::private::PrivateRule;
 use ganglion_outbound::web::Web;
 use ganglion_runtime::api_server;
 use ganglion_runtime::fairness::FairLimit;
@@ -33,10 +35,31 @@ pub fn rules(config: &Config, settings: &Settings) -> Result<address::Rules, Err
         denied_hosts: parsed("deniedHosts", &outbound.denied_hosts)?,
         allowed_networks: parsed("allowedNetworks", &outbound.allowed_networks)?,
         allowed_hosts: parsed("allowedHosts", &outbound.allowed_hosts)?,
+        private: outbound.private_networks.iter().map(private_rule).collect::<Result<_, _>>()?,
         only_allowed: outbound.only_allowed,
         show_causes: false,
         api_server,
     })
+}
+
+fn private_rule(rule: &PrivateNetwork) -> Result<PrivateRule, Error> {
+    let setting = "privateNetworks";
+    let PrivateNetwork { namespaces, networks, hosts, ports, methods } = rule;
+    let method = |method: &RequestMethod| match method {
+        RequestMethod::Get => Method::GET,
+        RequestMethod::Post => Method::POST,
+    };
+    let rule = PrivateRule {
+        namespaces: namespaces.clone(),
+        networks: parsed(setting, networks)?,
+        hosts: parsed(setting, hosts)?,
+        ports: ports.clone(),
+        methods: methods.iter().map(method).collect(),
+    };
+    match rule.problem() {
+        Some(problem) => Err(Error::Setting { setting, problem: problem.to_owned() }),
+        None => Ok(rule),
+    }
 }
 
 fn parsed<T: FromStr<Err: Display>>(setting: &'static str, texts: &[String]) -> Result<Vec<T>, Error> {
@@ -172,6 +195,15 @@ mod tests {
         assert_eq!(rules("outbound: {allowApiServer: true}").unwrap().api_server, None);
         let error = rules("outbound: {allowedNetworks: [10.0.0.1/8]}").unwrap_err();
         assert!(error.starts_with("setting outbound.allowedNetworks: \"10.0.0.1/8\" is not a network"), "{error}");
+        let found = rules(
+            "outbound: {privateNetworks: [{namespaces: [platform]}, {networks: [10.0.0.0/8], ports: [443], methods: [GET]}]}",
+        );
+        assert_eq!(found.unwrap().private.len(), 2);
+        let error = rules("outbound: {privateNetworks: [{networks: [10.0.0.0/8], ports: [443]}]}").unwrap_err();
+        assert!(
+            error.starts_with("setting outbound.privateNetworks: a rule without namespaces names ports"),
+            "{error}"
+        );
         let error = rules("outbound: {deniedHosts: [10.0.0.1]}").unwrap_err();
         assert!(error.starts_with("setting outbound.deniedHosts: \"10.0.0.1\" is not a host"), "{error}");
     }

@@ -102,7 +102,8 @@ pub struct NamespaceSettings {
 
 /// Requests to servers that users name, such as the sources of loops. Denied addresses are refused. Allowed addresses
 /// are permitted even if a built-in rule refuses them: loopback, link-local, cloud metadata, and address translators.
-/// All other addresses are permitted unless `onlyAllowed` is set.
+/// Private addresses and names of the cluster are refused unless `privateNetworks` permits them. All other addresses are
+/// permitted unless `onlyAllowed` is set.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Outbound {
@@ -116,6 +117,8 @@ pub struct Outbound {
     /// Hosts that are permitted with `onlyAllowed`, and whose connection errors are shown to users in detail. Default:
     /// none.
     pub allowed_hosts: Vec<String>,
+    /// Rules that permit requests to private addresses and to names of the cluster, at most 100. Default: none.
+    pub private_networks: Vec<PrivateNetwork>,
     /// true: refuses all addresses and hosts that are not allowed. Default: false.
     pub only_allowed: bool,
     /// true: allows requests to the API server, at the address by which the operator reaches it and at its endpoints.
@@ -127,6 +130,32 @@ pub struct Outbound {
     pub concurrency: usize,
     /// Maximum sizes of responses, in bytes.
     pub max_bytes: MaxBytes,
+}
+
+/// See [`Outbound::private_networks`]. Each list narrows the rule, an empty one does not. A rule without namespaces is
+/// for all of them; it names networks or hosts, and ports and methods.
+#[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PrivateNetwork {
+    /// Namespaces of the objects that name a server; `*` stands for all.
+    pub namespaces: Vec<String>,
+    /// Networks and addresses.
+    pub networks: Vec<String>,
+    /// Hosts; `.example.com` includes all hosts below it.
+    pub hosts: Vec<String>,
+    /// Ports, 1 to 65535.
+    pub ports: Vec<u16>,
+    /// GET or POST.
+    pub methods: Vec<RequestMethod>,
+}
+
+/// Method of a request to a server that a user names.
+#[derive(Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestMethod {
+    #[serde(rename = "GET")]
+    Get,
+    #[serde(rename = "POST")]
+    Post,
 }
 
 /// See [`Outbound::max_bytes`].
@@ -203,6 +232,7 @@ impl Default for Outbound {
             denied_hosts: Vec::new(),
             allowed_networks: Vec::new(),
             allowed_hosts: Vec::new(),
+            private_networks: Vec::new(),
             only_allowed: false,
             allow_api_server: false,
             timeout_seconds: 10,
@@ -275,6 +305,7 @@ impl Settings {
         let bounds = [
             ("workloadActions.concurrency", many(actions.concurrency), 1..=1000, "from 1 to 1000"),
             ("closedLoops.concurrency", many(self.closed_loops.concurrency), 1..=1000, "from 1 to 1000"),
+            ("outbound.privateNetworks", many(self.outbound.private_networks.len()), 0..=100, "at most 100 rules"),
             ("closedLoops.series", many(self.closed_loops.series), 0..=10_000, "from 0 to 10000"),
             ("outbound.timeoutSeconds", self.outbound.timeout_seconds, 1..=60, "from 1 to 60"),
             ("outbound.concurrency", many(self.outbound.concurrency), 1..=100_000, "from 1 to 100000"),
@@ -403,6 +434,7 @@ mod tests {
             "deniedHosts",
             "allowedNetworks",
             "allowedHosts",
+            "privateNetworks",
             "onlyAllowed",
             "sample",
             "object",

@@ -16,13 +16,14 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use super::network::{HostPattern, Network};
+use super::private::{PrivateAccess, PrivateRule, is_cluster_name, is_private};
 
 /// Maximum number of concurrent lookups; each blocks a thread.
 const LOOKUPS: usize = 128;
 
 /// Allowed and denied addresses and hosts. Deny rules win over allow rules. Allow rules win over the built-in rules,
-/// which refuse loopback, link-local, cloud metadata and translator addresses. Everything else is allowed unless
-/// `only_allowed` is set.
+/// which refuse loopback, link-local, cloud metadata and translator addresses. Private addresses and names of the
+/// cluster need a rule in `private`. Everything else is allowed unless `only_allowed` is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub denied_networks: Vec<Network>,
@@ -30,6 +31,8 @@ pub struct Rules {
     pub allowed_networks: Vec<Network>,
     /// Names do not lift the built-in rules: the owner of a DNS name could otherwise open this host to requests.
     pub allowed_hosts: Vec<HostPattern>,
+    /// Who may ask which private addresses.
+    pub private: Vec<PrivateRule>,
     /// Refuses everything that is not explicitly allowed.
     pub only_allowed: bool,
     /// Errors show the cause of a failed connection for every host, not only for allowed hosts.
@@ -46,6 +49,19 @@ pub struct RefusedAddress {
     kind: &'static str,
 }
 
+/// Description of an address that the settings can permit; see [`super::private`].
+const PRIVATE: &str = "a private address";
+
+/// The same for an address whose name is one of the cluster.
+const OF_CLUSTER: &str = "the address of a name of the cluster";
+
+impl RefusedAddress {
+    /// Whether a line in the settings would permit the address.
+    pub fn is_private(&self) -> bool {
+        matches!(self.kind, PRIVATE | OF_CLUSTER)
+    }
+}
+
 /// Name that does not resolve to an address.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
@@ -58,7 +74,7 @@ fn any(networks: &[Network], address: IpAddr) -> bool {
 impl Rules {
     /// Checks whether connections to this address of this host are allowed. [`Names`] checks the addresses of the API
     /// server.
-    pub fn check(&self, host: &str, address: IpAddr) -> Result<(), RefusedAddress> {
+    pub fn check(&self, host: &str, address: IpAddr, access: &PrivateAccess) -> Result<(), RefusedAddress> {
         let meant = meant(address);
         let kind = match address {
             _ if any(&self.denied_networks, address) => "in a denied network (setting outbound.deniedNetworks)",
@@ -68,6 +84,12 @@ impl Rules {
             _ if is_link_local(meant) => "a link-local address",
             _ if is_metadata(meant) => "an address of cloud metadata",
             _ if is_translated(address) => "an address of a translator",
+            _ if is_private(meant) || is_cluster_name(host) => {
+                if access.permits(&self.private, address) || access.permits(&self.private, meant) {
+                    return Ok(());
+                }
+                if is_private(meant) { PRIVATE } else { OF_CLUSTER }
+            }
             _ if self.only_allowed && !self.is_allowed_host(host) => {
                 "not allowed (settings outbound.allowedNetworks and allowedHosts)"
             }
@@ -214,6 +236,7 @@ impl Names {
         &self,
         name: &str,
         guarded: Option<u16>,
+        access: &PrivateAccess,
     ) -> Result<Vec<IpAddr>, Box<dyn std::error::Error + Send + Sync>> {
         let found = self.lookup(name).await?;
         let api = self.api_addresses(guarded).await?;
@@ -222,7 +245,7 @@ impl Names {
         for address in found {
             let is_api = api.iter().any(|one| meant(*one) == meant(address));
             let api = is_api.then_some(RefusedAddress { address, kind: "the API server's" });
-            match api.map_or(self.rules.check(name, address), Err) {
+            match api.map_or(self.rules.check(name, address, access), Err) {
                 Ok(()) => allowed.push(address),
                 Err(why) => refused = Some(why),
             }
@@ -285,13 +308,14 @@ pub struct Resolver {
     pub names: Names,
     /// See [`Names::guarded`].
     pub guarded: Option<u16>,
+    pub access: PrivateAccess,
 }
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (names, guarded) = (self.names.clone(), self.guarded);
+        let (names, guarded, access) = (self.names.clone(), self.guarded, self.access.clone());
         Box::pin(async move {
-            let allowed = names.allowed(name.as_str(), guarded).await?;
+            let allowed = names.allowed(name.as_str(), guarded, &access).await?;
             // Port 0 stands for the port of the request.
             let addresses: Addrs = Box::new(allowed.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(addresses)

@@ -5,7 +5,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `address`, `network` | allowed addresses, checked when a name is resolved |
+//! | `address`, `network`, `private` | allowed addresses, checked when a name is resolved; who may ask private ones |
 //! | `body` | an answer within the shared limit on bytes in flight |
 //! | `web` | a single request, over pooled connections |
 //! | `trust` | verification of server certificates |
@@ -23,6 +23,7 @@ pub mod inference;
 pub mod network;
 pub mod node_usage;
 pub mod pressure;
+pub mod private;
 pub mod prometheus;
 pub mod redfish;
 mod signature;

@@ -11,6 +11,7 @@ use rstest::rstest;
 use testkit::servers::http::{Authority, Manner, Server};
 
 use super::address::{Names, Rules, System, system};
+use super::private::{AddressOrigin, PrivateRule};
 use super::prometheus::Point;
 use super::trust::Distrust;
 use super::web::{Call, Credentials, Web};
@@ -37,7 +38,8 @@ fn web() -> Web {
 fn call(url: impl Into<String>) -> Call {
     let within = Duration::from_secs(5);
     let (auth, ca, insecure, redirects) = (None, None, false, false);
-    Call { url: url.into(), auth, ca, insecure, redirects, within, limit: LIMIT, tenant: "a".into() }
+    let (limit, tenant, origin) = (LIMIT, "a".into(), AddressOrigin::User);
+    Call { url: url.into(), auth, ca, insecure, redirects, within, limit, tenant, origin }
 }
 
 async fn number(web: &Web, call: &Call, path: &str) -> Result<String, Error> {
@@ -295,6 +297,10 @@ fn by_name(name: &str) -> io::Result<Vec<IpAddr>> {
         "metadata.example" => Ok(vec!["169.254.169.254".parse().unwrap()]),
         "both.example" => Ok(vec!["::1".parse().unwrap(), "127.0.0.1".parse().unwrap()]),
         "api.example" => Ok(vec!["127.0.0.1".parse().unwrap()]),
+        "db.prod.svc" => Ok(vec!["10.255.255.1".parse().unwrap()]),
+        // A reserved address, which is private and has no server anywhere.
+        "reserved.prod.svc" => Ok(vec!["240.255.255.1".parse().unwrap()]),
+        "open.prod.svc" => Ok(vec!["1.0.0.1".parse().unwrap()]),
         "hangs.example" => {
             std::thread::sleep(Duration::from_secs(2));
             Err(io::ErrorKind::TimedOut.into())
@@ -493,4 +499,59 @@ async fn endpoints_of_the_api_server_are_not_asked() {
     assert_eq!(web.get(&call(url)).await.err(), refused);
     assert_eq!(web.get(&call(api.url("/"))).await.err(), refused);
     assert!(web.get(&call(beside.url("/"))).await.is_ok());
+}
+
+fn line(server: &str, method: &str) -> String {
+    format!(
+        "a cluster administrator permits it by a line in outbound.privateNetworks of the operator's settings: - \
+         {{namespaces: [a], {server}, ports: [9], methods: [{method}]}}"
+    )
+}
+
+#[rstest]
+#[case("10.255.255.1", "10.255.255.1 is a private address", r#"networks: ["10.255.255.1"]"#)]
+#[case("[::ffff:10.255.255.1]", "::ffff:10.255.255.1 is a private address", r#"networks: ["::ffff:10.255.255.1"]"#)]
+#[case("100.64.0.1", "100.64.0.1 is a private address", r#"networks: ["100.64.0.1"]"#)]
+#[case("[fd12::1]", "fd12::1 is a private address", r#"networks: ["fd12::1"]"#)]
+#[case("db.prod.svc", "10.255.255.1 is a private address", "hosts: [db.prod.svc]")]
+#[case("open.prod.svc", "1.0.0.1 is the address of a name of the cluster", "hosts: [open.prod.svc]")]
+#[tokio::test]
+async fn private_addresses_are_refused_with_the_line_that_permits_them(
+    #[case] host: &str,
+    #[case] words: &str,
+    #[case] server: &str,
+) {
+    let other = PrivateRule { namespaces: vec!["b".into()], ..PrivateRule::default() };
+    let web = web_with(Rules { private: vec![other], ..Rules::default() }, by_name);
+    let call = call(format!("http://{host}:9/"));
+    let refused = Err(Error::Refused(format!("{words}: {}", line(server, "GET"))));
+    assert_eq!(web.get(&call).await.map(drop), refused);
+    let refused = Err(Error::Refused(format!("{words}: {}", line(server, "POST"))));
+    assert_eq!(web.post(&call, HeaderMap::new(), Vec::new()).await.map(drop), refused);
+    assert_eq!(web.ask(&call, "text/plain", Vec::new()).await.map(drop), refused);
+}
+
+/// The connections of one namespace are not used by another one with other permissions.
+#[tokio::test]
+async fn who_may_not_ask_a_private_address_is_refused_after_somebody_who_may() {
+    let rule = PrivateRule {
+        namespaces: vec!["platform".into(), "metal".into()],
+        methods: vec![reqwest::Method::GET],
+        ..PrivateRule::default()
+    };
+    let web = web_with(Rules { private: vec![rule], ..Rules::default() }, by_name);
+    let within = Duration::from_millis(200);
+    let is_refused = |error: Option<Error>| matches!(error, Some(Error::Refused(_)));
+    for url in ["http://reserved.prod.svc:9/", "http://240.255.255.1:9/"] {
+        let of = |tenant: &str| Call { tenant: tenant.into(), within, ..call(url) };
+        for tenant in ["platform", "metal"] {
+            assert!(!is_refused(web.get(&of(tenant)).await.err()), "{tenant}");
+            let posted = web.post(&of(tenant), HeaderMap::new(), Vec::new()).await;
+            assert!(is_refused(posted.err()), "the rule is for GET");
+        }
+        assert!(is_refused(web.get(&of("shop")).await.err()));
+        let worker = Call { origin: AddressOrigin::OwnPod, ..of("shop") };
+        assert!(!is_refused(web.get(&worker).await.err()), "a pod of the object");
+    }
+    assert_eq!(web.kept(), 3, "one for the rule, one for no rule, one for pods");
 }

@@ -21,6 +21,7 @@ use tracing::warn;
 use super::Error;
 use super::address::{Names, RefusedAddress, Resolver, Unresolved};
 use super::body::{self, BoundedBody, Unread};
+use super::private::{AddressOrigin, AskedAddress, PrivateAccess, advice};
 use super::trust::{self, Distrust};
 use ganglion_core::document::{self, Text};
 use ganglion_runtime::fairness::FairLimit;
@@ -71,8 +72,10 @@ pub struct Call {
     pub within: Duration,
     /// Maximum size of the answer in bytes, which depends on its purpose.
     pub limit: usize,
-    /// Tenant to which the bytes of the answer are accounted.
+    /// Tenant to which the bytes of the answer are accounted: the namespace that asks, which decides about private
+    /// addresses.
     pub tenant: String,
+    pub origin: AddressOrigin,
 }
 
 /// Answer of a server, with any status.
@@ -124,10 +127,12 @@ enum WantedPart {
     Status,
 }
 
-/// Connection properties of an HTTP client: trusted authorities, and the port on which the API server is refused.
+/// Connection properties of an HTTP client: trusted authorities, the port on which the API server is refused, and the
+/// private addresses that it may reach.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Trust {
     guarded: Option<u16>,
+    access: PrivateAccess,
     authorities: TrustedAuthorities,
 }
 
@@ -177,6 +182,14 @@ impl Web {
         }
     }
 
+    /// Checks whether a POST request may be sent. The address of a name is checked only when the request is sent.
+    pub async fn check_post(&self, call: &Call) -> Result<(), Error> {
+        let url = parse(&call.url)?;
+        let asked = asked(call, &url, &Method::POST);
+        let access = PrivateAccess::of(&self.names.rules().private, asked, call.origin);
+        self.client(&url, call, asked, &access).await.map(drop)
+    }
+
     /// Sends a POST request with this body and these headers, at most once. Reads only the status of the answer. On an
     /// error the request may have arrived, unless the error says that it was not sent.
     pub async fn post(&self, call: &Call, headers: HeaderMap, body: Vec<u8>) -> Result<Answer, Error> {
@@ -202,22 +215,24 @@ impl Web {
         wanted: WantedPart,
         with: impl FnOnce(RequestBuilder) -> RequestBuilder,
     ) -> Result<Answer, Error> {
+        let asked = asked(call, url, &method);
+        let access = PrivateAccess::of(&self.names.rules().private, asked, call.origin);
         let work = async {
-            let client = self.client(url, call).await?;
-            let request = client.request(method, url.clone());
+            let client = self.client(url, call, asked, &access).await?;
+            let request = client.request(method.clone(), url.clone());
             let request = match &call.auth {
                 None => request,
                 Some(Credentials::Bearer(token)) => request.bearer_auth(token),
                 Some(Credentials::Basic { username, password }) => request.basic_auth(username, Some(password)),
             };
-            let response = with(request).send().await.map_err(|error| failure(&error))?;
+            let response = with(request).send().await.map_err(|error| failure(&error, asked))?;
             self.read(call, response, wanted).await
         };
         // The pool retries only requests of which no byte was written.
         let done = tokio::time::timeout_at(end, work).await.unwrap_or(Err(Error::Timeout(call.within)));
         match done {
             Err(error @ (Error::Unreachable(_) | Error::Broken(_) | Error::Timeout(_))) => {
-                Err(self.hidden(url, error, end).await)
+                Err(self.hidden(asked, &access, error, end).await)
             }
             done => done,
         }
@@ -232,7 +247,7 @@ impl Web {
                 Some(body.map_err(|unread| match unread {
                     Unread::TooLong => Error::TooLong(call.limit),
                     Unread::Full => Error::Full,
-                    Unread::Broken(error) => failure(&error),
+                    Unread::Broken(error) => Error::Broken(root(&error)),
                 })?)
             }
         };
@@ -240,12 +255,17 @@ impl Web {
     }
 
     /// Hides the cause of a failed connection; see the documentation of this module.
-    async fn hidden(&self, url: &Url, error: Error, end: tokio::time::Instant) -> Error {
-        let host = url.host_str().unwrap_or_default();
-        if self.names.rules().shows_cause(host) {
+    async fn hidden(
+        &self,
+        asked: AskedAddress<'_>,
+        access: &PrivateAccess,
+        error: Error,
+        end: tokio::time::Instant,
+    ) -> Error {
+        let (AskedAddress { host, port, .. }, rules) = (asked, self.names.rules());
+        if rules.shows_cause(host) || access.is_named(&rules.private) {
             return error;
         }
-        let port = url.port_or_known_default().unwrap_or_default();
         if let Some(suppressed) = self.log.suppressed(Instant::now()) {
             warn!(host, port, %error, suppressed, "no answer from a server that a user names");
         }
@@ -270,14 +290,24 @@ impl Web {
     }
 
     /// HTTP client for this URL and the authorities of the request.
-    async fn client(&self, url: &Url, call: &Call) -> Result<Client, Error> {
+    async fn client(
+        &self,
+        url: &Url,
+        call: &Call,
+        asked: AskedAddress<'_>,
+        access: &PrivateAccess,
+    ) -> Result<Client, Error> {
         let guarded = url.port_or_known_default().and_then(|port| self.names.guarded(port));
         if let Some(host) = url.host_str().filter(|host| self.names.rules().denies(host)) {
             return Err(Error::Refused(format!("{host} is denied (setting outbound.deniedHosts)")));
         }
         // Addresses are not resolved, so they are checked here; names are checked when the connection is made.
         if let Some(address) = url.host_str().filter(|_| url.domain().is_none()) {
-            self.names.allowed(address, guarded).await.map_err(|why| Error::Refused(why.to_string()))?;
+            let allowed = self.names.allowed(address, guarded, access).await;
+            allowed.map_err(|why| match why.downcast::<RefusedAddress>() {
+                Ok(refused) => refusal(&refused, asked),
+                Err(other) => Error::Refused(other.to_string()),
+            })?;
         }
         let authorities = match (url.scheme(), &call.ca) {
             ("http", _) => TrustedAuthorities::None,
@@ -285,7 +315,7 @@ impl Web {
             (_, Some(pem)) => TrustedAuthorities::Only(pem.clone()),
             (_, None) => TrustedAuthorities::Public,
         };
-        let trust = Trust { guarded, authorities };
+        let trust = Trust { guarded, access: access.clone(), authorities };
         let now = Instant::now();
         if let Some((used, client)) = self.clients().get_mut(&trust) {
             *used = now;
@@ -312,7 +342,7 @@ impl Web {
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_max_header_list_size(HEAD)
             .user_agent(concat!("ganglion/", env!("CARGO_PKG_VERSION")))
-            .dns_resolver(Resolver { names: self.names.clone(), guarded: trust.guarded });
+            .dns_resolver(Resolver { names: self.names.clone(), guarded: trust.guarded, access: trust.access.clone() });
         let builder = match &trust.authorities {
             TrustedAuthorities::None => builder.tls_certs_only([]),
             TrustedAuthorities::Public => builder,
@@ -351,10 +381,23 @@ pub fn parse(text: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
-fn failure(error: &reqwest::Error) -> Error {
+fn asked<'a>(call: &'a Call, url: &'a Url, method: &'a Method) -> AskedAddress<'a> {
+    let host = url.host_str().unwrap_or_default();
+    AskedAddress { namespace: &call.tenant, method, host, port: url.port_or_known_default().unwrap_or_default() }
+}
+
+/// Refusal of an address, with the line of the settings that would permit it, if there is one.
+fn refusal(refused: &RefusedAddress, asked: AskedAddress<'_>) -> Error {
+    if refused.is_private() {
+        return Error::Refused(format!("{refused}: {}", advice(asked)));
+    }
+    Error::Refused(refused.to_string())
+}
+
+fn failure(error: &reqwest::Error, asked: AskedAddress<'_>) -> Error {
     for cause in trust::causes(error) {
         if let Some(refused) = cause.downcast_ref::<RefusedAddress>() {
-            return Error::Refused(refused.to_string());
+            return refusal(refused, asked);
         }
         if let Some(Unresolved(words)) = cause.downcast_ref() {
             return Error::Unresolved(words.clone());

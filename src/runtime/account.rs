@@ -13,6 +13,10 @@ use serde_json::{Value, json};
 use super::error::Error;
 use super::writer::Writer;
 use ganglion_core::json_patch::JsonPatch;
+use ganglion_core::kind_path::{KindPath, segment};
+
+/// Maximum size of an answer in bytes: an object, or the pods of a workload.
+pub const MAX_ANSWER: usize = 8 << 20;
 
 /// The impersonation header.
 const HEADER: &str = "impersonate-user";
@@ -37,8 +41,8 @@ pub struct AccountId {
 /// Path of an object or of a subresource.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectPath<'a> {
-    /// URL path of the kind in its namespace.
-    pub url: &'a str,
+    /// Path of the kind in its namespace.
+    pub kind: &'a KindPath,
     pub name: &'a str,
     pub subresource: Option<&'a str>,
 }
@@ -46,10 +50,11 @@ pub struct ObjectPath<'a> {
 impl ObjectPath<'_> {
     /// Builds the request that reads the object.
     pub fn request(&self) -> Result<http::Request<Vec<u8>>, Error> {
-        let (request, params) = (Request::new(self.url), GetParams::default());
+        let (request, params) = (Request::new(self.kind.as_str()), GetParams::default());
+        let name = segment(self.name)?;
         let request = match self.subresource {
-            Some(subresource) => request.get_subresource(subresource, self.name),
-            None => request.get(self.name, &params),
+            Some(subresource) => request.get_subresource(subresource, name),
+            None => request.get(name, &params),
         };
         request.map_err(malformed)
     }
@@ -74,14 +79,14 @@ impl Account {
 
     /// Lists the objects of a kind with these labels. Returns the response unread, whatever its status; the caller must
     /// bound the body.
-    pub async fn open_list(&self, url: &str, labels: &str) -> Result<http::Response<Body>, Error> {
-        let request = Request::new(url).list(&ListParams::default().labels(labels)).map_err(malformed)?;
+    pub async fn open_list(&self, kind: &KindPath, labels: &str) -> Result<http::Response<Body>, Error> {
+        let request = Request::new(kind.as_str()).list(&ListParams::default().labels(labels)).map_err(malformed)?;
         self.writer.send(self.impersonated(request)?).await
     }
 
     /// Lists the objects of a kind with these labels.
-    pub async fn list<T: DeserializeOwned>(&self, url: &str, labels: &str) -> Result<T, Error> {
-        let request = Request::new(url).list(&ListParams::default().labels(labels));
+    pub async fn list<T: DeserializeOwned>(&self, kind: &KindPath, labels: &str) -> Result<T, Error> {
+        let request = Request::new(kind.as_str()).list(&ListParams::default().labels(labels));
         self.send(request.map_err(malformed)?).await
     }
 
@@ -101,23 +106,23 @@ impl Account {
         patch: &Patch<impl Serialize + Debug>,
     ) -> Result<T, Error> {
         let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
-        let request = Request::new(path.url);
+        let (request, name) = (Request::new(path.kind.as_str()), segment(path.name)?);
         let request = match path.subresource {
-            Some(subresource) => request.patch_subresource(subresource, path.name, &params, patch),
-            None => request.patch(path.name, &params, patch),
+            Some(subresource) => request.patch_subresource(subresource, name, &params, patch),
+            None => request.patch(name, &params, patch),
         };
         self.send(request.map_err(malformed)?).await
     }
 
     /// Creates an object.
-    pub async fn create<T: Serialize + DeserializeOwned>(&self, url: &str, object: &T) -> Result<T, Error> {
+    pub async fn create<T: Serialize + DeserializeOwned>(&self, kind: &KindPath, object: &T) -> Result<T, Error> {
         let params = PostParams { field_manager: Some(self.manager.to_owned()), ..PostParams::default() };
         let body = serde_json::to_vec(object).map_err(malformed)?;
-        self.send(Request::new(url).create(&params, body).map_err(malformed)?).await
+        self.send(Request::new(kind.as_str()).create(&params, body).map_err(malformed)?).await
     }
 
     async fn send<T: DeserializeOwned>(&self, request: http::Request<Vec<u8>>) -> Result<T, Error> {
-        self.writer.call(self.writer.client().request(self.impersonated(request)?)).await
+        self.writer.bounded(self.impersonated(request)?, MAX_ANSWER).await
     }
 
     fn impersonated(&self, mut request: http::Request<Vec<u8>>) -> Result<http::Request<Vec<u8>>, Error> {
@@ -130,7 +135,8 @@ impl Account {
     /// not, the error has a message with advice.
     pub async fn try_out(&self) -> Result<(), Error> {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-        match self.create::<Value>("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await {
+        let kind = KindPath::of_review("authentication.k8s.io/v1", "selfsubjectreviews")?;
+        match self.create::<Value>(&kind, &review).await {
             // The account itself was refused, so the impersonation was accepted.
             Err(Error::Forbidden(refused)) if !is_impersonation(&refused) => Ok(()),
             Err(Error::Forbidden(refused)) => Err(Error::Forbidden(self.refusal_message(&refused))),
@@ -145,7 +151,8 @@ impl Account {
         let resource_attributes = Some(ResourceAttributes { namespace, ..attributes });
         let spec = SelfSubjectAccessReviewSpec { resource_attributes, ..SelfSubjectAccessReviewSpec::default() };
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        let answer = self.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await?;
+        let kind = KindPath::of_review("authorization.k8s.io/v1", "selfsubjectaccessreviews")?;
+        let answer = self.create(&kind, &review).await?;
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 

@@ -30,7 +30,12 @@ pub struct ChildWriter {
     pub update: &'static str,
     /// Fields of the spec that others write.
     pub others: &'static [&'static str],
+    /// Whether an update also restores the owner references, and removes finalizers: nobody else needs any.
+    pub restores_metadata: bool,
 }
+
+/// Finalizers with which the garbage collector deletes dependents of an object, or keeps them.
+const OF_GARBAGE_COLLECTOR: [&str; 2] = ["foregroundDeletion", "orphan"];
 
 /// Whether the garbage collector waits for a child before it deletes the owner in the foreground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +69,14 @@ impl ChildWriter {
         ctx.write_own::<O, K>(self.create, child, created).await
     }
 
+    /// Removes the finalizers that others have added to a child, so that it can be deleted.
+    pub async fn drop_finalizers<O: Fact, K: Kube + Fact>(&self, ctx: &Context, stored: &K) -> Result<(), Error> {
+        let Some(patch) = without_finalizers(JsonPatch::of(&Uid::of(stored.meta())), stored) else { return Ok(()) };
+        let key = stored.id().key;
+        let updated = ctx.writer.patch_json::<K>(self.manager, &key, patch);
+        ctx.write_own::<O, K>(self.update, stored, updated).await
+    }
+
     /// Sets the labels and the spec of the stored child to those of `desired`, if they differ.
     pub async fn update<O, K>(&self, ctx: &Context, stored: &K, desired: &K) -> Result<(), Error>
     where
@@ -91,6 +104,12 @@ impl ChildWriter {
                 patch.add(&["metadata", "labels", key], value.as_str());
             }
         }
+        if self.restores_metadata {
+            if stored.owner_references() != desired.owner_references() {
+                patch.add(&["metadata", "ownerReferences"], json!(desired.owner_references()));
+            }
+            patch = without_finalizers(patch.clone(), stored).unwrap_or(patch);
+        }
         let (from, to) = (to_object(stored.spec())?, to_object(desired.spec())?);
         for field in from.keys().filter(|field| !to.contains_key(*field) && self.is_ours(field)) {
             patch.remove(&["spec", field]);
@@ -106,6 +125,22 @@ impl ChildWriter {
     fn is_ours(&self, field: &str) -> bool {
         !self.others.contains(&field)
     }
+}
+
+/// Whether others have added finalizers to the object.
+pub fn has_foreign_finalizers(object: &impl ResourceExt) -> bool {
+    object.finalizers().iter().any(|name| !OF_GARBAGE_COLLECTOR.contains(&name.as_str()))
+}
+
+/// The patch, with the removal of the finalizers that others have added; None if there are none.
+fn without_finalizers(mut patch: JsonPatch, object: &impl ResourceExt) -> Option<JsonPatch> {
+    if !has_foreign_finalizers(object) {
+        return None;
+    }
+    let kept = object.finalizers().iter().filter(|name| OF_GARBAGE_COLLECTOR.contains(&name.as_str()));
+    let kept: Vec<&String> = kept.collect();
+    patch.add(&["metadata", "finalizers"], json!(kept));
+    Some(patch)
 }
 
 fn to_object(spec: &impl Serialize) -> Result<Map<String, Value>, Error> {
@@ -126,8 +161,13 @@ mod tests {
 
     use super::*;
 
-    const WRITER: ChildWriter =
-        ChildWriter { manager: "m", create: "CreateChild", update: "UpdateChild", others: &["sample"] };
+    const WRITER: ChildWriter = ChildWriter {
+        manager: "m",
+        create: "CreateChild",
+        update: "UpdateChild",
+        others: &["sample"],
+        restores_metadata: true,
+    };
 
     fn child(labels: Value, spec: MonitoringSpec) -> Monitoring {
         let mut child = Monitoring::new("web", spec);
@@ -160,6 +200,27 @@ mod tests {
         }
         let changes = WRITER.changes(&child(labels.clone(), paused), &child(labels, plain)).unwrap();
         assert_eq!(json!(changes)[1]["path"], "/spec/paused");
+    }
+
+    #[test]
+    fn an_update_restores_owner_references_and_removes_finalizers() {
+        let mut owner = Monitoring::new("owner", MonitoringSpec::default());
+        owner.metadata.uid = Some("o".to_owned());
+        let new = || child(json!(null), MonitoringSpec::default());
+        let desired = owned_by(&owner, OwnerDeletion::DoesNotWait, BTreeMap::new(), new());
+        let operations = |stored: &Monitoring| {
+            let changes = WRITER.changes(stored, &desired).unwrap();
+            changes.map(|patch| json!(patch).as_array().cloned().unwrap_or_default().split_off(1))
+        };
+        assert_eq!(operations(&desired), None);
+        let owners = json!({"op": "add", "path": "/metadata/ownerReferences", "value": desired.owner_references()});
+        assert_eq!(operations(&new()), Some(vec![owners]));
+        let mut blocked = desired.clone();
+        blocked.metadata.finalizers = Some(vec!["foregroundDeletion".to_owned(), "example.com/mine".to_owned()]);
+        let finalizers = json!({"op": "add", "path": "/metadata/finalizers", "value": ["foregroundDeletion"]});
+        assert_eq!(operations(&blocked), Some(vec![finalizers]));
+        let plain = ChildWriter { restores_metadata: false, ..WRITER };
+        assert_eq!(plain.changes(&blocked, &new()).unwrap(), None, "others may write the metadata");
     }
 
     #[test]

@@ -1,4 +1,8 @@
-//! Discovery: the plural of a kind, and whether it has a scale subresource. Answers are cached for five minutes.
+//! Discovery: the plural of a kind, and whether it has a scale subresource. Answers are cached: five minutes for a kind
+//! that exists, and [`MISSING_HOLDS`] for one that does not.
+//!
+//! Users name the API version and the kind. So only texts that are an API version are asked about, answers are bounded
+//! in bytes, and kinds that do not exist cannot evict others from the cache.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,12 +12,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 
 use super::context::Context;
 use super::error::Error;
+use super::writer::Writer;
+use ganglion_core::kind_path::{BadSegment, KindPath};
 
 /// Lifetime of a cached answer. A CRD may be installed, removed, or gain a scale subresource.
 const HOLDS: SignedDuration = SignedDuration::from_mins(5);
 
-/// Maximum number of cached kinds.
+/// Lifetime of the answer that a kind does not exist. It may be installed at any moment.
+const MISSING_HOLDS: SignedDuration = SignedDuration::from_secs(10);
+
+/// Maximum number of cached answers about kinds that exist, and of those about kinds that do not. Beyond it, the oldest
+/// is dropped.
 const MOST: usize = 256;
+
+/// Maximum size of the list of an API version in bytes. The largest lists of Kubernetes have 20 KiB.
+const MAX_LIST: usize = 1 << 20;
 
 /// A kind as the API server serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,53 +41,80 @@ pub struct DiscoveredKind {
 
 impl DiscoveredKind {
     /// Path of the kind in this namespace.
-    pub fn url(&self, namespace: &str) -> String {
-        let root = if self.api_version.contains('/') { "apis" } else { "api" };
-        format!("/{root}/{}/namespaces/{namespace}/{}", self.api_version, self.plural)
+    pub fn path(&self, namespace: &str) -> Result<KindPath, BadSegment> {
+        KindPath::namespaced(&self.api_version, namespace, &self.plural)
     }
 }
 
-/// Discovered kinds by API version and kind, with the time of discovery.
-type Kinds = HashMap<(String, String), (Timestamp, DiscoveredKind)>;
+/// Answers by API version and kind, with the time of discovery.
+struct Answers<T>(HashMap<(String, String), (Timestamp, T)>);
+
+impl<T> Default for Answers<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T: Clone> Answers<T> {
+    fn get(&self, id: &(String, String), now: Timestamp, holds: SignedDuration) -> Option<T> {
+        let (at, answer) = self.0.get(id)?;
+        (now.duration_since(*at) < holds).then(|| answer.clone())
+    }
+
+    fn put(&mut self, id: (String, String), now: Timestamp, answer: T) {
+        if self.0.len() >= MOST && !self.0.contains_key(&id) {
+            let oldest = self.0.iter().min_by_key(|(_, (at, _))| *at).map(|(id, _)| id.clone());
+            oldest.and_then(|oldest| self.0.remove(&oldest));
+        }
+        self.0.insert(id, (now, answer));
+    }
+}
 
 /// The cache of kinds.
 #[derive(Default)]
-pub struct Discovery(Mutex<Kinds>);
+pub struct Discovery {
+    found: Mutex<Answers<DiscoveredKind>>,
+    missing: Mutex<Answers<()>>,
+}
+
+fn lock<T>(answers: &Mutex<T>) -> MutexGuard<'_, T> {
+    answers.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Discovery {
-    fn kinds(&self) -> MutexGuard<'_, Kinds> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Looks up a kind; None if the API server does not serve it, or if the text is no API version.
+    pub async fn find(&self, ctx: &Context, api_version: &str, kind: &str) -> Result<Option<DiscoveredKind>, Error> {
+        match well_known(api_version, kind) {
+            Some(found) => Ok(Some(found)),
+            None => self.find_other(&ctx.writer, ctx.now(), api_version, kind).await,
+        }
     }
 
-    /// Looks up a kind; None if the API server does not serve it.
-    pub async fn find(&self, ctx: &Context, api_version: &str, kind: &str) -> Result<Option<DiscoveredKind>, Error> {
-        if let Some(found) = well_known(api_version, kind) {
-            return Ok(Some(found));
-        }
+    async fn find_other(
+        &self,
+        writer: &Writer,
+        now: Timestamp,
+        api_version: &str,
+        kind: &str,
+    ) -> Result<Option<DiscoveredKind>, Error> {
+        let Ok(path) = KindPath::of_version(api_version) else { return Ok(None) };
         let id = (api_version.to_owned(), kind.to_owned());
-        let now = ctx.now();
-        let known = self.kinds().get(&id).filter(|(asked, _)| now.duration_since(*asked) < HOLDS).cloned();
-        if let Some((_, found)) = known {
+        if let Some(found) = lock(&self.found).get(&id, now, HOLDS) {
             return Ok(Some(found));
         }
-        let client = ctx.writer.client();
-        let list = if api_version.contains('/') {
-            ctx.writer.call(client.list_api_group_resources(api_version)).await
-        } else {
-            ctx.writer.call(client.list_core_api_resources(api_version)).await
-        };
-        let found = match list {
+        if lock(&self.missing).get(&id, now, MISSING_HOLDS).is_some() {
+            return Ok(None);
+        }
+        let request = http::Request::get(path.as_str()).body(Vec::new());
+        let request = request.map_err(|error| Error::Malformed(error.to_string()))?;
+        let found = match writer.bounded(request, MAX_LIST).await {
             Ok(list) => discovered(api_version, kind, &list),
             Err(Error::NotFound(_)) => None,
             Err(error) => return Err(error),
         };
-        // A missing kind is not cached, since it may be installed at any moment.
-        if let Some(found) = &found {
-            let mut kinds = self.kinds();
-            if kinds.len() >= MOST {
-                kinds.clear();
-            }
-            kinds.insert(id, (now, found.clone()));
+        match &found {
+            Some(found) => lock(&self.found).put(id, now, found.clone()),
+            None => lock(&self.missing).put(id, now, ()),
         }
         Ok(found)
     }
@@ -102,4 +142,102 @@ fn discovered(api_version: &str, kind: &str, list: &APIResourceList) -> Option<D
     let scale = format!("{plural}/scale");
     let has_scale = list.resources.iter().any(|one| one.name == scale);
     Some(DiscoveredKind { api_version: api_version.to_owned(), plural, has_scale, replicas_in_spec: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+    use tower_test::mock;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    /// A writer whose API server answers each request with this status and body, and the number of requests.
+    fn api_server(status: u16, body: String) -> (Writer, Arc<AtomicUsize>) {
+        let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        tokio::spawn(async move {
+            while let Some((_, send)) = handle.next_request().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let answer = Response::builder().status(status).body(Body::from(body.clone().into_bytes()));
+                send.send_response(answer.unwrap());
+            }
+        });
+        let client = Client::new(service, "default");
+        (Writer::new(client, Duration::from_secs(10), CancellationToken::new(), Metrics::new()), count)
+    }
+
+    fn list(kinds: &[&str]) -> String {
+        let resource = |kind: &&str| {
+            json!({
+            "name": kind.to_lowercase(), "kind": kind, "namespaced": true, "singularName": "", "verbs": []})
+        };
+        json!({"kind": "APIResourceList", "groupVersion": "a.b/v1",
+            "resources": kinds.iter().map(resource).collect::<Vec<_>>()})
+        .to_string()
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_an_api_version_is_asked_about_and_each_kind_once() {
+        let (writer, asked) = api_server(200, list(&["Thing"]));
+        let discovery = Discovery::default();
+        let find = async |version: &str, kind: &str, second: i64| {
+            discovery.find_other(&writer, at(second), version, kind).await.unwrap().map(|found| found.plural)
+        };
+        for version in ["apps/v1/replicasets", "v1/pods/x", "../v1", "", "a.b/v1?limit=0"] {
+            assert_eq!(find(version, "Thing", 0).await, None, "{version}");
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 0);
+        for second in [0, 1, 299] {
+            assert_eq!(find("a.b/v1", "Thing", second).await.as_deref(), Some("thing"));
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        for second in [0, 1, 9] {
+            assert_eq!(find("a.b/v1", "Other", second).await, None);
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 2, "an absent kind is remembered, too");
+        assert_eq!(find("a.b/v1", "Other", 10).await, None);
+        assert_eq!(asked.load(Ordering::Relaxed), 3, "but not for long");
+        for other in 0..2 * MOST {
+            assert_eq!(find("a.b/v1", &format!("Other{other}"), 11).await, None);
+        }
+        assert!(lock(&discovery.missing).0.len() <= MOST);
+        let before = asked.load(Ordering::Relaxed);
+        assert!(find("a.b/v1", "Thing", 12).await.is_some());
+        assert_eq!(asked.load(Ordering::Relaxed), before, "absent kinds evict none that exist");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_is_not_read() {
+        let kinds: Vec<String> = (0..20_000).map(|kind| format!("Kind{kind}")).collect();
+        let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
+        let (writer, _) = api_server(200, list(&kinds));
+        let error = Discovery::default().find_other(&writer, at(0), "a.b/v1", "Kind1").await.unwrap_err();
+        assert!(matches!(&error, Error::Malformed(words) if words.contains("more than 1048576 bytes")), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_no_answer_about_the_kind() {
+        let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "User \"o\" cannot get path \"/apis/a.b/v1\"", "code": 403});
+        let (writer, asked) = api_server(403, status.to_string());
+        let discovery = Discovery::default();
+        for _ in 0..2 {
+            let error = discovery.find_other(&writer, at(0), "a.b/v1", "Thing").await.unwrap_err();
+            assert!(matches!(error, Error::Forbidden(_) | Error::Doubtful(_)), "{error}");
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
 }

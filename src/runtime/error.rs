@@ -8,6 +8,8 @@ use std::time::Duration;
 use kube::core::Status;
 use thiserror::Error;
 
+use ganglion_core::kind_path::BadSegment;
+
 /// Reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -69,6 +71,12 @@ pub enum Error {
     /// A bug in this program.
     #[error("a bug in this program")]
     Broken,
+}
+
+impl From<BadSegment> for Error {
+    fn from(error: BadSegment) -> Self {
+        Self::Malformed(error.to_string())
+    }
 }
 
 impl Error {

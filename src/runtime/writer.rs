@@ -9,10 +9,11 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use http_body_util::{BodyExt, Collected, Limited};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::client::Body;
-use kube::core::Request;
+use kube::core::{Request, Status};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,6 +24,7 @@ use super::error::Error;
 use crate::metrics::Metrics;
 use ganglion_core::facts::{Identity, Key};
 use ganglion_core::json_patch::JsonPatch;
+use ganglion_core::kind_path::segment;
 
 /// A cluster-scoped or namespaced kind.
 pub trait Kube: Resource<DynamicType = (), Scope: ApiScope> + DeserializeOwned + Clone + Debug {}
@@ -99,6 +101,30 @@ impl Writer {
         self.call(self.client.send(request.map(Body::from))).await
     }
 
+    /// Sends a request whose path or selector contains text of a user, and parses the answer. An answer with more than
+    /// `limit` bytes is not read.
+    pub async fn bounded<T: DeserializeOwned>(
+        &self,
+        request: http::Request<Vec<u8>>,
+        limit: usize,
+    ) -> Result<T, Error> {
+        let read = async {
+            let (head, body) = self.client.send(request.map(Body::from)).await?.into_parts();
+            let body = Limited::new(body, limit).collect().await.map(Collected::to_bytes);
+            Ok((head.status, body))
+        };
+        let (status, body) = self.call(read).await?;
+        let body = body.map_err(|error| match error.downcast::<kube::Error>() {
+            Ok(broken) => Error::from(*broken),
+            Err(_) => Error::Malformed(format!("the answer of the API server has more than {limit} bytes")),
+        })?;
+        if !status.is_success() {
+            let refused = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| Status::failure("", ""));
+            return Err(kube::Error::Api(refused.with_code(status.as_u16()).boxed()).into());
+        }
+        serde_json::from_slice(&body).map_err(|error| Error::Malformed(error.to_string()))
+    }
+
     /// Counts and times a write. `effect` is its name in metrics and logs.
     pub async fn counted<T>(
         &self,
@@ -117,7 +143,7 @@ impl Writer {
 
     /// Reads an object; None if it does not exist.
     pub async fn get<K: Kube>(&self, key: &Key) -> Result<Option<K>, Error> {
-        self.call(self.api::<K>(&key.namespace).get_opt(&key.name)).await
+        self.call(self.api::<K>(&key.namespace).get_opt(segment(&key.name)?)).await
     }
 
     /// Creates an object with this field manager.

@@ -238,6 +238,7 @@ fn addresses_of_the_cluster_are_not_asked() {
             ("api", json!({"http": {"url": format!("http://{}/version", testbed.proxy.address), "path": "major"}})),
             ("metadata", json!({"http": {"url": "http://169.254.169.254/latest/meta-data", "path": "a"}})),
             ("endpoint", json!({"http": {"url": "https://192.0.2.7:6443/version", "path": "major"}})),
+            ("private", json!({"http": {"url": "http://10.255.255.1:9200/_all", "path": "a"}})),
         ];
         // The plane's API server listens on loopback, which cannot be an endpoint.
         let slices: Api<EndpointSlice> = Api::namespaced(testbed.client.clone(), "default");
@@ -248,7 +249,19 @@ fn addresses_of_the_cluster_are_not_asked() {
         put(testbed, "web", watcher(&metrics)).await?;
         unknown(testbed, "web", "api", "the address is refused: 127.0.0.1 is the API server's").await?;
         unknown(testbed, "web", "endpoint", "the address is refused: 192.0.2.7 is the API server's").await?;
-        unknown(testbed, "web", "metadata", "the address is refused: 169.254.169.254 is a link-local address").await
+        unknown(testbed, "web", "metadata", "the address is refused: 169.254.169.254 is a link-local address").await?;
+        let ns = &testbed.ns;
+        let line = format!("- {{namespaces: [{ns}], networks: [\"10.255.255.1\"], ports: [9200], methods: [GET]}}");
+        unknown(testbed, "web", "private", &line).await?;
+        // The line permits the request: there is no server at this address.
+        testbed.settings(&format!("  privateNetworks:\n    {line}"))?;
+        testbed.kill_and_restart().await?;
+        until::<Monitoring, _>(testbed, "web", "the private address to be asked", |one| {
+            let unknown = one.status?.unknown;
+            let private = unknown.iter().find(|one| one.metric == "private")?;
+            (!private.message.contains("the address is refused")).then_some(())
+        })
+        .await
     });
 }
 

@@ -1,7 +1,6 @@
 //! Objects that the schema accepts but the operator cannot parse: each reports that, and no other object is affected.
 
 use anyhow::{Context, Result, ensure};
-use ganglion_api::marks;
 use serde_json::{Value, json};
 use testkit::action::{action, move_pod, with};
 use testkit::testbed::{Testbed, story};
@@ -73,18 +72,6 @@ fn an_object_that_cannot_be_read_says_so_and_stops_nobody() {
         let after = is_invalid(testbed, "wa/odd", "status.queuedAt").await?;
         ensure!(before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"], "{before} {after}");
 
-        let left = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "left", "annotations": {
-                marks::SLOT: "0123456789abcdef", marks::ROLE: marks::ROLE_REPLACEMENT,
-            }},
-            "spec": {"containers": [{"name": "main", "image": "registry.example/app:1"}], "terminationGracePeriodSeconds": 1},
-        });
-        testbed.kubectl(&["create", "-f", "-"], Some(&left.to_string())).await?;
-        // The janitor's first round runs at the start.
-        testbed.kill_and_restart().await?;
-        is_invalid(testbed, "wa/odd", "status.queuedAt").await?;
-        testbed.kubectl(&["wait", "--for=delete", "pod/left", "--timeout=60s"], None).await?;
         testbed.kubectl(&["delete", "wa/odd", "loop/odd"], None).await?;
         testbed.act("go", move_pod(&scene.pod(0).0, &scene.free(0))).await?;
         testbed.ends("go", ("True", "Succeeded")).await?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ganglion_outbound::address::{Names, Rules, system};
+use ganglion_outbound::private::AddressOrigin;
 use ganglion_outbound::web::{Call, Web};
 use ganglion_runtime::fairness::FairLimit;
 use prometheus_client::metrics::counter::Counter;
@@ -17,5 +18,6 @@ pub fn web() -> Web {
 pub fn call(url: impl Into<String>) -> Call {
     let within = Duration::from_secs(30);
     let (auth, ca, insecure, redirects) = (None, None, false, false);
-    Call { url: url.into(), auth, ca, insecure, redirects, within, limit: 8 << 20, tenant: "a".into() }
+    let (limit, tenant, origin) = (8 << 20, "a".into(), AddressOrigin::User);
+    Call { url: url.into(), auth, ca, insecure, redirects, within, limit, tenant, origin }
 }

@@ -5,11 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use tracing::info;
 
 use super::WorkloadActionController;
 use ganglion_actions_plan::effect::Effect;
-use ganglion_actions_plan::janitor::Leftovers;
+use ganglion_actions_plan::janitor::{Leftovers, Sweep};
+use ganglion_runtime::events::{EventText, reference};
 use ganglion_runtime::metrics::ReasonLabel;
 
 /// Maximum time between two rounds.
@@ -35,7 +37,10 @@ impl Janitor {
     /// Runs one round and returns the time until the next.
     pub async fn round(&mut self, controller: &WorkloadActionController) -> Duration {
         let now = controller.ctx.now();
-        let (effects, again) = controller.ctx.store.read(|world| self.0.sweep(world, now));
+        let Sweep { effects, unproven, again } = controller.ctx.store.read(|world| self.0.sweep(world, now));
+        for pod in &unproven {
+            controller.ctx.events.publish(reference::<Pod>(pod), left_alone());
+        }
         for effect in effects {
             if controller.ctx.stop.is_cancelled() {
                 break;
@@ -47,10 +52,17 @@ impl Janitor {
     }
 }
 
+/// Event on a pod with marks that nothing confirms.
+fn left_alone() -> EventText {
+    let note = "the pod has the marks of a WorkloadAction that does not record it, so nothing is done with it; remove \
+                the annotations ganglion.dev/slot and ganglion.dev/role, or delete the pod if it is not needed";
+    EventText { warning: true, reason: "MarksNotConfirmed".to_owned(), note: note.to_owned(), about: None }
+}
+
 async fn clean(controller: &WorkloadActionController, effect: &Effect) {
     let outcome = match controller.perform(effect).await {
         Ok(()) => "ok",
-        // The object has changed; the next round decides again.
+        // The object has changed, or a budget protects the pod; the next round decides again.
         Err(error) => {
             info!(effect = effect.name(), %error, "leftover not cleaned up");
             "failed"

@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::api::DynamicObject;
 
-use super::act::{self, owner_reading, owner_url};
+use super::act::{self, owner_path, owner_reading};
 use ganglion_actions_plan::NeededOwner;
 use ganglion_actions_plan::world::{ActionsWorld, OwnerReading};
 use ganglion_api::reasons::Reason;
@@ -69,8 +69,8 @@ async fn read_checked(ctx: &Context, discovery: &Discovery, needed: &NeededOwner
 /// Reads the object. The first time, also verifies that its scale subresource counts `spec.replicas`: a kind may store
 /// the number elsewhere.
 async fn read_object(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Result<OwnerReading, Error> {
-    let (url, name) = (owner_url(&kind, &needed.namespace), &needed.workload.name);
-    let path = ObjectPath { url: &url, name, subresource: None };
+    let (objects, name) = (owner_path(&kind, &needed.namespace)?, &needed.workload.name);
+    let path = ObjectPath { kind: &objects, name, subresource: None };
     let proven = ctx.store.read(|world| is_known(world, &needed.uid));
     for _ in 0..MAX_READS {
         let object: DynamicObject = dynamic::get(&ctx.writer, path).await?;

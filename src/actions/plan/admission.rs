@@ -1,22 +1,26 @@
 //! Admission: limits on the number of replicas in motion, and actions that exclude one another.
 //!
 //! Decides over the whole store. Only slots that have started count. [`ahead`] computes the turns of waiting actions.
+//! Neither depends on the number of waiting actions, which users decide.
 
 use std::collections::HashMap;
 
-use jiff::Timestamp;
+use jiff::SignedDuration;
 
+use crate::world::line::{QueueRank, WaitingLine};
 use crate::world::{ActionsWorld, application_of};
 use ganglion_api::reasons::Reason;
 use ganglion_api::refs::WorkloadRef;
-use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_core::facts::{Key, NodeName, PodFact};
 use ganglion_core::world::Fact;
 
-use super::Limits;
 use super::context::{PlanContext, Work, is_suspended};
 use super::scope::{Scope, StartRefusal};
+use super::{Limits, QUEUE_PACE};
+
+/// Number of waiting actions of one namespace that are planned again within [`QUEUE_PACE`].
+const PLANS_PER_PACE: usize = 64;
 
 /// Why the action must wait for another action on the same workload. Actions that change replicas run alone; moves run
 /// together.
@@ -160,6 +164,8 @@ impl OfApplication {
 struct Ahead {
     all: usize,
     namespace: usize,
+    /// There are more, which were not counted.
+    is_cut: bool,
 }
 
 impl<'a> Count<'a> {
@@ -213,7 +219,9 @@ impl<'a> Count<'a> {
         let changing = |place: String| format!("replicas {place} are being changed");
         let reached = |limit: Option<usize>, used, ahead, reason, what: &dyn Fn() -> String, setting| {
             let limit = limit.filter(|limit| used + ahead >= *limit)?;
-            let line = if ahead > 0 { format!(", {ahead} more are ahead in the queue") } else { String::new() };
+            let or_more = if self.ahead.is_cut { " or" } else { "" };
+            let line =
+                if ahead > 0 { format!(", {ahead}{or_more} more are ahead in the queue") } else { String::new() };
             let message = format!("{used} of {limit} {}{line} (setting limits.{setting})", what());
             Some(ReachedLimit { reason, message })
         };
@@ -271,62 +279,68 @@ fn is_idle(ctx: &PlanContext, action: &Key, slot: &Slot) -> bool {
 /// fewest replicas in motion has the next turn; among equals, the namespace whose last turn was longest ago. Only
 /// actions that wait for the same limit take turns. A swap takes all of its replicas in one turn, since others would
 /// otherwise take its places one by one.
+///
+/// Counts no further than to a limit: what is behind it cannot be admitted, however long the line is.
 fn ahead(ctx: &PlanContext, at_work: &HashMap<&str, usize>) -> Ahead {
-    let (own, namespace) = (rank(ctx.action), ctx.namespace());
-    let mut others: HashMap<&str, WaitingLine> = HashMap::new();
+    let (own, namespace, lines) = (QueueRank::of(ctx.action), ctx.namespace(), ctx.world.waiting_lines());
+    let reserved = reserved_ranks(ctx);
+    let is_reserved = |namespace: &str, rank: &QueueRank| {
+        reserved.get(namespace).is_some_and(|ranks: &Vec<QueueRank>| ranks.contains(rank))
+    };
     let mut ahead = Ahead::default();
     let mut before_in_namespace = 0;
-    for action in ctx.world.running() {
-        let Some(limit) = waits_for(action).filter(|_| !ctx.world.is_reserved(&action.id().key)) else { continue };
-        let waits_for_all = limit == Reason::LimitReached;
-        let theirs = action.metadata.namespace.as_deref().unwrap_or_default();
-        if theirs != namespace {
-            if waits_for_all {
-                others.entry(theirs).or_default().add(action);
-            }
-        } else if rank(action) < own {
-            ahead.namespace += together(action);
-            before_in_namespace += if waits_for_all { together(action) } else { 0 };
+    for (rank, waiting) in lines.of(namespace).into_iter().flat_map(|line| line.limited_before(&own)) {
+        if is_reserved(namespace, rank) {
+            continue;
+        }
+        ahead.namespace += waiting.replicas;
+        before_in_namespace += if waiting.waits_for_all { waiting.replicas } else { 0 };
+        let reaches = |limit: Option<usize>, count: usize| limit.is_some_and(|limit| count >= limit);
+        if reaches(ctx.limits.per_namespace, ahead.namespace) || reaches(ctx.limits.in_all, before_in_namespace) {
+            ahead.all = before_in_namespace;
+            ahead.is_cut = true;
+            return ahead;
         }
     }
     let at_work = |namespace: &str| at_work.get(namespace).copied().unwrap_or(0);
     // Number of replicas of this namespace in motion at the turn of this action.
     let level = at_work(namespace) + before_in_namespace;
     let is_first = |other: &str| (ctx.world.last_turn(other), other) < (ctx.world.last_turn(namespace), namespace);
-    let turns = others.into_iter().map(|(other, line)| {
-        let until_equal = level.saturating_sub(at_work(other)).min(line.replicas);
-        let also_then = at_work(other) <= level && until_equal < line.replicas && is_first(other);
+    let others = lines.iter().filter(|(other, line)| *other != namespace && line.replicas_for_all() > 0);
+    let turns = others.map(|(other, line)| {
+        let being_admitted = reserved.get(other).into_iter().flatten().filter_map(|rank| line.replicas_of(rank));
+        let replicas = line.replicas_for_all().saturating_sub(being_admitted.sum());
+        let until_equal = level.saturating_sub(at_work(other)).min(replicas);
+        let also_then = at_work(other) <= level && until_equal < replicas && is_first(other);
         match until_equal + usize::from(also_then) {
             0 => 0,
-            turns => turns.max(line.first.map_or(0, |(_, replicas)| replicas)),
+            turns => {
+                let first = line.for_all().find(|(rank, _)| !is_reserved(other, rank));
+                turns.max(first.map_or(0, |(_, replicas)| replicas))
+            }
         }
     });
     ahead.all = before_in_namespace + turns.sum::<usize>();
     ahead
 }
 
-/// The waiting actions of one namespace.
-#[derive(Default)]
-struct WaitingLine<'a> {
-    /// Number of replicas that the actions admit at their turns.
-    replicas: usize,
-    /// Rank of the first action, and the number of replicas that its turn takes.
-    first: Option<(QueueRank<'a>, usize)>,
-}
-
-impl<'a> WaitingLine<'a> {
-    fn add(&mut self, action: &'a WorkloadAction) {
-        let (rank, replicas) = (rank(action), together(action));
-        self.replicas += replicas;
-        if self.first.is_none_or(|(first, _)| rank < first) {
-            self.first = Some((rank, replicas));
+/// Ranks of the actions that are being admitted, by namespace.
+fn reserved_ranks<'a>(ctx: &PlanContext<'a>) -> HashMap<&'a str, Vec<QueueRank>> {
+    let mut ranks: HashMap<&str, Vec<QueueRank>> = HashMap::new();
+    for key in ctx.world.reserved() {
+        if let Some(action) = ctx.world.action(key) {
+            ranks.entry(&key.namespace).or_default().push(QueueRank::of(action));
         }
     }
+    ranks
 }
 
-/// Number of replicas that the action admits at once.
-fn together(action: &WorkloadAction) -> usize {
-    action.spec.swap.as_ref().map_or(1, |swap| 1 + swap.with.len())
+/// Interval at which a waiting action is planned again without a change: longer in a long line of its namespace, so that
+/// the number of plans is bounded. The first actions of each line are planned as soon as slots become free.
+pub fn pace(ctx: &PlanContext) -> SignedDuration {
+    let line = ctx.world.waiting_lines().of(ctx.namespace()).map_or(0, WaitingLine::count);
+    let times = i32::try_from(line.div_ceil(PLANS_PER_PACE)).unwrap_or(i32::MAX).max(1);
+    QUEUE_PACE.saturating_mul(times)
 }
 
 /// Namespace, kind and name.
@@ -335,23 +349,4 @@ type WorkloadName<'a> = (&'a str, &'a str, &'a str);
 /// The workload that the user named. A rollout replaces its ReplicaSet, but not the workload.
 fn workload_of<'a>(namespace: &'a str, workload: &'a WorkloadRef) -> WorkloadName<'a> {
     (namespace, &workload.kind, &workload.name)
-}
-
-/// Order within a namespace: by priority, age and name. The smallest is first.
-type QueueRank<'a> = (i32, Timestamp, Option<&'a str>);
-
-fn rank(action: &WorkloadAction) -> QueueRank<'_> {
-    let metadata = &action.metadata;
-    let age = metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    (-action.spec.priority, age, metadata.name.as_deref())
-}
-
-/// The limit of the cluster or of the namespace, if it is the only obstacle to the admission of an action without
-/// running slots.
-fn waits_for(action: &WorkloadAction) -> Option<Reason> {
-    let status = action.status.as_ref().filter(|_| !action.spec.suspend)?;
-    let is_idle = status.slots.iter().all(|slot| slot.step.is_end() || slot.step == Step::Queued);
-    let reason = &status.conditions.iter().find(|one| one.type_ == "Reconciling")?.reason;
-    let limits = [Reason::LimitReached, Reason::NamespaceLimitReached];
-    limits.into_iter().find(|limit| is_idle && limit.as_str() == reason)
 }

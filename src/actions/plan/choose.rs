@@ -2,7 +2,7 @@
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
-use ganglion_api::refs::Target;
+use ganglion_api::refs::{Target, WorkloadRef};
 use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice, Plan, PodOnNode, SetRef, Slot, Step};
 use ganglion_api::workload_action::{Mode, OnReplicaOwner};
 use ganglion_core::facts::{NodeFact, NodeName, PodFact};
@@ -120,9 +120,9 @@ pub fn way(ctx: &PlanContext, scope: &Scope) -> Result<(String, bool), StartRefu
     Ok((if goes_first { label.unwrap_or_default() } else { label? }, goes_first))
 }
 
-/// The scope for an action that changes replicas. A pod of a workload of another kind is refused: the policy on authors
-/// checks the right to scale a workload by the workload's name, and the API server could not check it by the name of a
-/// pod.
+/// The scope for an action that changes replicas. The policy on authors checks the right to scale the workload that the
+/// action names, so the replicas of no other object are changed: a ReplicaSet with a controller is refused. A pod of a
+/// workload of another kind is refused, too, since the API server cannot check the right by the name of a pod.
 fn scalable<'a>(ctx: &PlanContext<'a>, scope: Scope<'a>, named: Option<&PodFact>) -> Result<Scope<'a>, StartRefusal> {
     if let (Some(pod), Holder::Other(..)) = (named, scope.holder) {
         let (pod, workload) = (&pod.id.key.name, words(&scope));
@@ -130,6 +130,12 @@ fn scalable<'a>(ctx: &PlanContext<'a>, scope: Scope<'a>, named: Option<&PodFact>
             "name the workload instead, and the pod's node in `from`: your right to scale it is checked by its name";
         let message =
             format!("pod {pod} belongs to {workload}, whose replicas are not deleted by the name of a pod; {advice}");
+        return Err(StartRefusal::now(Reason::NotSupported, message));
+    }
+    if let Some(other) = ctx.work.workload.filter(|workload| !scope.is_named_by(workload)) {
+        let (WorkloadRef { kind, name, .. }, workload) = (other, words(&scope));
+        let advice = format!("name {workload} instead: your right to scale it is checked by its name");
+        let message = format!("{kind} {name} belongs to {workload}, which has its replicas; {advice}");
         return Err(StartRefusal::now(Reason::NotSupported, message));
     }
     scope.with_owner(ctx.world)

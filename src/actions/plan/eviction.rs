@@ -67,8 +67,7 @@ impl<'a> View<'a> {
         if self.overdue(step, self.ctx.drain_time()).unwrap_or(false) {
             return self.roll_back(Reason::BudgetBlocked, "the eviction was refused for drainSeconds");
         }
-        let pod = victim.id.clone();
-        SlotNext::Do(if granted { Effect::DeletePod { pod } } else { Effect::Evict { pod } })
+        SlotNext::Do(self.removal(victim))
     }
 
     /// Whether all budgets granted an eviction of the pod that ended before the pod was deleted, for instance because
@@ -134,7 +133,7 @@ impl<'a> View<'a> {
     }
 
     /// Waits for an adopted pod to become Ready, with the same timeouts as any new pod. A pod that stays unschedulable
-    /// is deleted, so that its set can create one without the pin.
+    /// is evicted, which no budget refuses before it runs, so that its set can create one without the pin.
     fn await_taken_in(&self, pod: &PodFact) -> SlotNext {
         let step = Step::Verifying;
         let (reason, message, timeout) = match &pod.node {
@@ -150,7 +149,7 @@ impl<'a> View<'a> {
         };
         match (self.overdue(step, timeout).unwrap_or(false), &pod.node) {
             (false, _) => self.hold(step, Some(reason), Some(message), self.deadline(step, timeout)),
-            (true, None) => SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() }),
+            (true, None) => SlotNext::Do(Effect::Evict { pod: pod.id.clone() }),
             (true, Some(_)) => self.end(Step::Failed, reason, &message),
         }
     }

@@ -110,9 +110,14 @@ pub fn needed_owner(world: &World, action: &WorkloadAction) -> Option<NeededOwne
     if has_ended && (slots.is_empty() || action.metadata.finalizers.iter().flatten().next().is_none()) {
         return None;
     }
-    let scope = match slots.iter().find_map(|slot| Scope::of_slot(world, namespace, slot)) {
+    // An owner that the action may not change is not read either.
+    let of_slot = |slot| Scope::of_slot(world, namespace, slot).filter(|scope| scope.is_named_by(&slot.workload));
+    let scope = match slots.iter().find_map(of_slot) {
         Some(scope) => scope,
-        None => Scope::of_workload(world, namespace, work.workload?).ok()?,
+        None => {
+            let named = work.workload?;
+            Scope::of_workload(world, namespace, named).ok().filter(|scope| scope.is_named_by(named))?
+        }
     };
     let Holder::Other(owner, _) = scope.holder else { return None };
     Some(NeededOwner {

@@ -59,5 +59,17 @@ pub fn slot_ids(action: &Uid) -> impl Iterator<Item = SlotId> {
 pub fn replacement_name(set_name: &str, slot: &SlotId, attempt: i32) -> String {
     let mut name = set_name.to_owned();
     name.truncate(240);
-    format!("{name}-{}", digest(&[slot.as_str(), &attempt.to_string()], 8))
+    format!("{name}-{}", suffix_of(slot, attempt))
+}
+
+/// Whether a slot gives its new pods this name in one of these attempts. A pod cannot be renamed, so the name proves
+/// what a mark does not: anybody who may patch a pod can write the marks of a slot. The name of the ReplicaSet is not
+/// compared, since a later attempt may be for another one.
+pub fn is_replacement_name(name: &str, slot: &SlotId, attempts: impl Iterator<Item = i32>) -> bool {
+    let Some((_, suffix)) = name.rsplit_once('-') else { return false };
+    attempts.into_iter().any(|attempt| suffix == suffix_of(slot, attempt))
+}
+
+fn suffix_of(slot: &SlotId, attempt: i32) -> String {
+    digest(&[slot.as_str(), &attempt.to_string()], 8)
 }

@@ -72,7 +72,7 @@ use world::ActionsWorld;
 /// created together, and watches of different kinds are not ordered.
 const GRACE: SignedDuration = SignedDuration::from_secs(3);
 
-/// Requeue interval of an action that waits for admission.
+/// Requeue interval of an action that waits for admission, unless its line is long; see [`admission::pace`].
 const QUEUE_PACE: SignedDuration = SignedDuration::from_secs(1);
 
 /// Limits from the settings: the maximum numbers of replicas in motion (None: no limit), and the allowed namespaces.
@@ -380,7 +380,7 @@ fn queue(ctx: &PlanContext, reason: Reason, message: String) -> NextStep {
     }
     let status = WorkloadActionStatus { queued_at: Some(Time(since)), ..ctx.status.clone() };
     let health = Health::Working { reason: Reason::Queued, cause: reason, message: format!("waiting: {message}") };
-    wait(ctx, report::status(ctx, status, &health), Some(deadline.min(ctx.now + QUEUE_PACE)))
+    wait(ctx, report::status(ctx, status, &health), Some(deadline.min(ctx.now + admission::pace(ctx))))
 }
 
 /// Ends an action that cannot start and has no running slot. If a late watch may be the cause, the action first waits

@@ -10,6 +10,7 @@ use ganglion_core::world::World;
 use super::context::{PlanContext, Work};
 use super::effect::{Effect, NextStep, PodChange, Refusal, RefusalKind};
 use super::rank::NoRanker;
+use super::rollback;
 use super::slot::{self, SlotNext};
 use super::{Limits, NOTHING, QUEUE_PACE, already_executed, application, record, wait, with_slots};
 
@@ -50,7 +51,12 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
 fn hold_refused(ctx: &PlanContext, slot: &Slot, refusal: &Refusal, pace: SignedDuration) -> NextStep {
     let mut slots = ctx.status.slots.clone();
     for shown in slots.iter_mut().filter(|shown| shown.id == slot.id) {
-        (shown.reason, shown.message) = (Some(refusal.kind.reason()), Some(refusal.message.clone()));
+        if shown.step == Step::RollingBack {
+            // The reason of the rollback decides how the slot ends.
+            shown.message = Some(rollback::refused_words(shown, &refusal.message));
+        } else {
+            (shown.reason, shown.message) = (Some(refusal.kind.reason()), Some(refusal.message.clone()));
+        }
     }
     wait(ctx, with_slots(ctx, slots), Some(ctx.now + pace))
 }
@@ -59,9 +65,11 @@ fn hold_refused(ctx: &PlanContext, slot: &Slot, refusal: &Refusal, pace: SignedD
 fn touched<'a>(ctx: &PlanContext<'a>, effect: &Effect) -> Option<&'a Slot> {
     let of = |pod: &Identity| {
         let name = Some(&pod.key.name);
-        ctx.status.slots.iter().find(|slot| {
+        let mark = ctx.world.pod(&pod.key).and_then(|known| known.marks.slot.as_ref());
+        let mut slots = ctx.status.slots.iter();
+        slots.find(|slot| {
             let own = |pod: &Option<PodOnNode>| pod.as_ref().map(|pod| &pod.name) == name;
-            own(&slot.victim) || own(&slot.replacement)
+            own(&slot.victim) || own(&slot.replacement) || Some(&slot.id) == mark
         })
     };
     let named = |id: &SlotId| ctx.status.slots.iter().find(|slot| slot.id == *id);

@@ -14,10 +14,13 @@ use super::effect::Effect;
 use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{SlotNext, View};
-use ganglion_core::facts::Ledger;
+use ganglion_core::facts::{Ledger, PodFact};
 
 /// Maximum number of retries of a slot that was rolled back because of changes by others.
 const MOST_ATTEMPTS: i32 = 5;
+
+/// Text between the cause of a rollback and the reason why it is not complete.
+const NOT_UNDONE: &str = "; not undone yet: ";
 
 /// The next step of a slot that rolls back.
 pub fn next(view: &View) -> SlotNext {
@@ -46,17 +49,22 @@ fn carried_through(view: &View) -> bool {
     }
 }
 
-/// Deletes the new pod, unless the set has adopted it.
+/// Evicts the new pod, unless the set has adopted it. A budget that also counts the new pod can delay that.
 fn replacement_away(view: &View) -> Option<SlotNext> {
-    let pod = view.replacement.filter(|pod| !view.taken_in() && !pod.terminating)?;
-    Some(SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() }))
+    let is_ours = |pod: &&PodFact| !view.taken_in() && view.owns_replacement(pod);
+    let pod = view.replacement.filter(is_ours).filter(|pod| !pod.terminating)?;
+    Some(SlotNext::Do(view.removal(pod)))
 }
 
 /// Adds the old pod to its set again after another pod is marked for deletion in its place.
 fn victim_back(view: &View) -> Option<SlotNext> {
     let victim = view.victim.filter(|pod| pod.is_active() && view.is_out())?;
     let (Some(scope), Some(pods)) = (&view.scope, view.pods()) else {
-        // Its set is gone. Together with the workload, this pod would have been deleted, too.
+        if !view.set_is_gone() {
+            return Some(wait(view));
+        }
+        // Its set is gone. Kubernetes deletes the pods of a deleted workload without asking budgets, and would have
+        // deleted this pod, too.
         return Some(SlotNext::Do(Effect::DeletePod { pod: victim.id.clone() }));
     };
     if view.ctx.work.verb == Verb::Delete && view.scaled() {
@@ -104,6 +112,17 @@ fn replicas_back(view: &View) -> Option<SlotNext> {
     }
 }
 
+/// Message of a slot that rolls back while its undoing is refused: the cause of the rollback, and the refusal.
+pub fn refused_words(slot: &Slot, refused: &str) -> String {
+    let cause = slot.message.as_deref().map_or("", cause_of);
+    format!("{cause}{NOT_UNDONE}{refused}")
+}
+
+/// The cause of a rollback, without a refusal.
+fn cause_of(message: &str) -> &str {
+    message.split_once(NOT_UNDONE).map_or(message, |(cause, _)| cause)
+}
+
 /// Waits before the replicas are lowered: during a rollout, which may have unavailable replicas of its own, at most
 /// `drainSeconds`; and after the watches broke.
 fn calm(view: &View, scope: &Scope) -> Option<SlotNext> {
@@ -144,6 +163,7 @@ fn wait(view: &View) -> SlotNext {
 /// Ends the slot. A slot that was rolled back because of a change by others is queued again.
 fn ended(view: &View) -> Slot {
     let mut slot = view.slot.clone();
+    slot.message = slot.message.as_deref().map(|message| cause_of(message).to_owned());
     let again = matches!(slot.reason, Some(Reason::RolloutStarted | Reason::WorkloadScaled | Reason::VictimGone));
     slot.since = Time(view.ctx.now);
     slot.scaled = false;

@@ -9,7 +9,7 @@ use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::status::Slot;
 use ganglion_core::expression::{Concern, ExpressionError};
 use ganglion_core::facts::{
-    DeploymentFact, Key, Ledger, Owner, PodFact, ReplicaSetFact, ScaleFact, StatefulSetFact, Uid,
+    DeploymentFact, Key, Ledger, Owner, PodFact, ReplicaSetFact, ScaleFact, StatefulSetFact, Uid, group,
 };
 use ganglion_core::world::World;
 
@@ -206,6 +206,13 @@ impl<'a> Scope<'a> {
             Holder::Other(owner, _) => (self.set.controller_version.as_str(), owner.kind.as_str(), &owner.name),
         };
         WorkloadRef { api_version: api_version.into(), kind: kind.into(), name: name.clone() }
+    }
+
+    /// Whether this reference names the workload, in any version.
+    pub fn is_named_by(&self, named: &WorkloadRef) -> bool {
+        let workload = self.workload();
+        let id = |one: &WorkloadRef| (group(&one.api_version).to_owned(), one.kind.clone(), one.name.clone());
+        id(&workload) == id(named)
     }
 
     /// uid of the workload.

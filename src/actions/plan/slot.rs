@@ -9,14 +9,16 @@ use jiff::{SignedDuration, Timestamp};
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
-use ganglion_core::facts::PodFact;
+use ganglion_core::facts::{PodFact, ReplicaSetFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::QUEUE_PACE;
 use super::apart;
 use super::context::{PlanContext, Verb};
 use super::effect::Effect;
+use super::identity::is_replacement_name;
 use super::rollback;
 use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
@@ -69,7 +71,7 @@ pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
         return view.hold(slot.step, Some(stop.reason), Some(stop.message), Some(ctx.now + QUEUE_PACE));
     }
     if let Some(pod) = view.leftover() {
-        return SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() });
+        return SlotNext::Do(view.removal(pod));
     }
     if slot.step == Step::RollingBack {
         return swap::on_again(&view).unwrap_or_else(|| rollback::next(&view));
@@ -107,13 +109,22 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The problem of an owner of another kind whose replicas the slot changes: the owner was not read yet, is unfit or
-    /// is being deleted.
+    /// The problem of an owner whose replicas the slot changes: it is not the workload that was checked when the slot
+    /// began, or it is of another kind and was not read yet, is unfit or is being deleted.
     fn owner_problem(&self) -> Option<StartRefusal> {
-        self.scope.filter(|_| self.ctx.work.verb.scales())?.with_owner(self.ctx.world).err()
+        let scope = self.scope.filter(|_| self.ctx.work.verb.scales())?;
+        if !scope.is_named_by(&self.slot.workload) {
+            let (set, WorkloadRef { kind, name, .. }) = (&self.slot.replica_set.name, scope.workload());
+            let message = format!(
+                "ReplicaSet {set} belongs to {kind} {name} since the action began, whose replicas the action does not \
+                 change; to continue, remove this owner reference from the ReplicaSet"
+            );
+            return Some(StartRefusal::now(Reason::ReplicasOwnedElsewhere, message));
+        }
+        scope.with_owner(self.ctx.world).err()
     }
 
-    /// An existing new pod of an earlier attempt.
+    /// An existing new pod of an earlier attempt. Its name proves that the slot created it.
     fn leftover(&self) -> Option<&'a PodFact> {
         let current = self.slot.replacement.as_ref().map(|replacement| replacement.name.as_str());
         let mut marked = self.ctx.world.pods_marked(&self.slot.id);
@@ -121,8 +132,29 @@ impl<'a> View<'a> {
             pod.marks.role.as_deref() == Some(marks::ROLE_REPLACEMENT)
                 && pod.id.key.namespace == self.ctx.namespace()
                 && Some(pod.id.key.name.as_str()) != current
+                && is_replacement_name(&pod.id.key.name, &self.slot.id, 0..=self.slot.attempt)
                 && !pod.terminating
         })
+    }
+
+    /// Whether the slot's ReplicaSet is gone or about to go. The cache contains all ReplicaSets.
+    pub fn set_is_gone(&self) -> bool {
+        let set = &self.slot.replica_set;
+        let known = self.ctx.world.get::<ReplicaSetFact>(&self.ctx.key(&set.name));
+        known.is_none_or(|known| known.id.uid != set.uid || known.terminating)
+    }
+
+    /// Whether the slot created its new pod: somebody else's pod may have the name.
+    pub fn owns_replacement(&self, pod: &PodFact) -> bool {
+        let recorded = self.slot.replacement.as_ref().and_then(|replacement| replacement.uid.as_ref());
+        recorded.map_or_else(|| pod.is_marked_by(&self.slot.id), |uid| *uid == pod.id.uid)
+    }
+
+    /// Removes a pod by an eviction, so that the API server asks its budgets. If they have granted an eviction that was
+    /// not carried out, a deletion completes it.
+    pub fn removal(&self, pod: &PodFact) -> Effect {
+        let id = pod.id.clone();
+        if self.is_granted(pod) { Effect::DeletePod { pod: id } } else { Effect::Evict { pod: id } }
     }
 
     pub fn pods(&self) -> Option<Pods<'a>> {

@@ -213,7 +213,7 @@ pub struct Http {
 )]
 pub struct ObjectField {
     /// API version of the object, such as `apps/v1`.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^([a-zA-Z0-9.-]{1,253}/)?[a-zA-Z0-9-]{1,63}$"))]
     pub api_version: String,
     /// Kind of the object. Secret is not allowed, because statuses show the values of sources.
     #[schemars(length(min = 1, max = 63))]

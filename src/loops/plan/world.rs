@@ -2,9 +2,12 @@
 //!
 //! A child has the name of its loop, so a loop and its three children share one key. Loops derive nothing from facts:
 //! there are few of them, and each reads few objects.
+//!
+//! Others may change the spec of a child. The closed-loop controller publishes the specs that follow from the loop, and
+//! the controllers of the children do nothing for a child with another spec ([`Family::agreed_execution`] and the like).
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
@@ -22,6 +25,8 @@ use ganglion_core::node_values::means;
 use ganglion_core::owners::is_owned;
 use ganglion_core::world::{Fact, Follows, Requeue, State, World, is_another};
 
+use crate::children::{Children, is_said};
+
 /// A loop with those of its children that exist.
 #[derive(Clone, Debug)]
 pub struct Family {
@@ -29,6 +34,8 @@ pub struct Family {
     pub monitoring: Option<Arc<Monitoring>>,
     pub decision: Option<Arc<Decision>>,
     pub execution: Option<Arc<Execution>>,
+    /// Specs of the children that follow from the loop; None if this process has not assessed the loop yet.
+    pub says: Option<Arc<Children>>,
 }
 
 impl Family {
@@ -46,7 +53,26 @@ impl Family {
             decision: self.decision.filter(|object| ours(object.metadata.owner_references.as_ref())),
             execution: self.execution.filter(|object| ours(object.metadata.owner_references.as_ref())),
             parent: self.parent,
+            says: self.says,
         }
+    }
+
+    /// The Monitoring, if its spec follows from the loop.
+    pub fn agreed_monitoring(&self) -> Option<&Arc<Monitoring>> {
+        let says = self.says.as_ref()?;
+        self.monitoring.as_ref().filter(|object| is_said(&object.spec, &says.monitoring))
+    }
+
+    /// The Decision, if its spec follows from the loop.
+    pub fn agreed_decision(&self) -> Option<&Arc<Decision>> {
+        let says = self.says.as_ref()?;
+        self.decision.as_ref().filter(|object| object.spec == says.decision)
+    }
+
+    /// The Execution, if its spec follows from the loop.
+    pub fn agreed_execution(&self) -> Option<&Arc<Execution>> {
+        let says = self.says.as_ref()?;
+        self.execution.as_ref().filter(|object| object.spec == says.execution)
     }
 }
 
@@ -61,12 +87,19 @@ pub trait LoopsWorld {
 
     /// All autoscalers in this namespace whose target has this name, regardless of the target's kind.
     fn autoscalers_on<'a>(&'a self, namespace: &'a str, target: &'a str) -> impl Iterator<Item = &'a AutoscalerFact>;
+
+    /// Publishes the specs of the children that follow from the loop with this key and uid.
+    fn publish_children(&mut self, key: &Key, uid: &Uid, children: &Arc<Children>);
 }
 
 impl LoopsWorld for World {
     fn family(&self, key: &Key) -> Option<Family> {
+        let parent: &Arc<ClosedLoop> = self.table().get(key)?;
+        let published = self.state::<LoopFollower>().children.get(key);
+        let says = published.filter(|(uid, _)| *uid == Uid::of(&parent.metadata)).map(|(_, says)| Arc::clone(says));
         Some(Family {
-            parent: Arc::clone(self.table().get(key)?),
+            says,
+            parent: Arc::clone(parent),
             monitoring: self.table().get(key).cloned(),
             decision: self.table().get(key).cloned(),
             execution: self.table().get(key).cloned(),
@@ -89,15 +122,27 @@ impl LoopsWorld for World {
         let vpas = self.within::<VpaFact>(namespace).map(|fact| &fact.0);
         scaled_objects.chain(hpas).chain(vpas).filter(move |fact| fact.target.name == target)
     }
+
+    fn publish_children(&mut self, key: &Key, uid: &Uid, children: &Arc<Children>) {
+        // The loop may have been deleted meanwhile.
+        let exists = self.table::<ClosedLoop>().get(key).is_some_and(|parent| Uid::of(&parent.metadata) == *uid);
+        if let Some(follower) = self.state_mut::<LoopFollower>().filter(|_| exists) {
+            follower.children.insert(key.clone(), (uid.clone(), Arc::clone(children)));
+        }
+    }
 }
 
 /// Follows the kinds of loops and the kinds that they read.
 #[derive(Default)]
-struct LoopFollower;
+struct LoopFollower {
+    /// Specs of the children that follow from each loop, with the uid of the loop.
+    children: HashMap<Key, (Uid, Arc<Children>)>,
+}
 
 impl State for LoopFollower {
     fn empty() -> &'static Self {
-        &Self
+        static EMPTY: LazyLock<LoopFollower> = LazyLock::new(LoopFollower::default);
+        &EMPTY
     }
 }
 
@@ -124,6 +169,12 @@ pub fn registered() -> World {
 }
 
 impl Follows<ClosedLoop> for LoopFollower {
+    fn update(&mut self, old: Option<&ClosedLoop>, new: Option<&ClosedLoop>) {
+        if let (Some(gone), None) = (old, new) {
+            self.children.remove(&*gone.key());
+        }
+    }
+
     /// Requeues the loop. After a change of the spec, also requeues the loops that may conflict with it or share a
     /// chain with it. If the loop was created, deleted or recreated, also requeues its children.
     fn requeue(world: &World, old: Option<&ClosedLoop>, new: Option<&ClosedLoop>) -> Requeue {
@@ -210,8 +261,13 @@ impl Follows<WorkloadAction> for LoopFollower {
 
 /// The loop with this key and its children.
 fn family(key: &Key) -> Requeue {
-    let children = Requeue::one::<Monitoring>(key.clone()).and(Requeue::one::<Decision>(key.clone()));
-    Requeue::one::<ClosedLoop>(key.clone()).and(children).and(Requeue::one::<Execution>(key.clone()))
+    Requeue::one::<ClosedLoop>(key.clone()).and(children_of(key))
+}
+
+/// The children of the loop with this key.
+pub fn children_of(key: &Key) -> Requeue {
+    let requeue = Requeue::one::<Monitoring>(key.clone()).and(Requeue::one::<Decision>(key.clone()));
+    requeue.and(Requeue::one::<Execution>(key.clone()))
 }
 
 /// The loops with the same target as the autoscaler, since their conflicts may have changed.
@@ -262,6 +318,7 @@ fn tunes(one: &ClosedLoop) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ganglion_api::monitoring::MonitoringSpec;
     use ganglion_core::facts::Identity;
     use ganglion_core::world::Origin;
     use serde_json::{Value, json};
@@ -305,6 +362,41 @@ mod tests {
         slow.spec.target.kind = "ClosedLoop".into();
         loops.apply(slow, Origin::Watch);
         assert_eq!(around(&loops, "c", "db"), ["c", "d", "slow"]);
+    }
+
+    #[test]
+    fn a_child_counts_while_its_spec_is_what_the_loop_says() {
+        let mut loops = registered();
+        let key = Key::new("n", "a");
+        loops.apply(looped("a", "web", "1"), Origin::Watch);
+        let monitoring = |account: Option<&str>, version: &str| {
+            let owners = json!([{"apiVersion": "v1", "kind": "ClosedLoop", "name": "a", "uid": "a"}]);
+            let value = json!({
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "Monitoring",
+                "metadata": {"namespace": "n", "name": "a", "uid": "m", "resourceVersion": version,
+                    "ownerReferences": owners},
+                "spec": {"serviceAccountName": account, "sample": {"time": "t", "values": {}}},
+            });
+            serde_json::from_value::<Monitoring>(value).unwrap()
+        };
+        loops.apply(monitoring(None, "2"), Origin::Watch);
+        let agreed = |loops: &World| loops.family(&key).unwrap().own().agreed_monitoring().is_some();
+        assert!(!agreed(&loops), "the loop has not been assessed yet");
+        let says = |account: Option<&str>| {
+            let monitoring = MonitoringSpec { service_account_name: account.map(str::to_owned), ..Default::default() };
+            Arc::new(Children { monitoring, decision: Default::default(), execution: Default::default() })
+        };
+        loops.publish_children(&key, &"another".into(), &says(None));
+        assert!(!agreed(&loops), "another loop of this name");
+        loops.publish_children(&key, &"a".into(), &says(None));
+        assert!(agreed(&loops), "a sample belongs to its sender");
+        loops.apply(monitoring(Some("admin"), "3"), Origin::Watch);
+        assert!(!agreed(&loops), "somebody has changed the account");
+        loops.publish_children(&key, &"a".into(), &says(Some("admin")));
+        assert!(agreed(&loops));
+        let gone = Identity { key: key.clone(), uid: "a".into(), version: "4".into() };
+        let _ = loops.remove::<ClosedLoop>(&gone);
+        assert!(loops.state::<LoopFollower>().children.is_empty());
     }
 
     fn monitorings(requeue: &Requeue) -> Vec<&str> {

@@ -24,9 +24,11 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 
 use crate as clients;
+use crate::private::AddressOrigin;
 use crate::web::{self, Answer, Call, Credentials, Web};
 use ganglion_api::refs::{Auth, CaRef, KeyRef};
 use ganglion_core::document::parsed;
+use ganglion_core::kind_path::KindPath;
 use ganglion_runtime::account::{Account, ObjectPath};
 use ganglion_runtime::fairness::FairLimit;
 use login::Logins;
@@ -136,10 +138,11 @@ impl OutboundClient {
         answer.map_err(Unanswered::from)
     }
 
-    /// Checks the address of a request, and reads the current version of its Secrets and ConfigMap.
+    /// Checks the address of a POST request, and reads the current version of its Secrets and ConfigMap.
     pub async fn prepare(&self, account: &Account, request: Outgoing<'_>) -> Result<(), Unanswered> {
         web::parse(request.url).map_err(|error| error.to_string())?;
-        self.call(account.into(), request, Duration::ZERO).await.map(drop)
+        let call = self.call(account.into(), request, Duration::ZERO).await?;
+        Ok(self.web.check_post(&call).await?)
     }
 
     /// Creates a request with credentials and certificate authorities from Secrets that are not older than `age`. The
@@ -174,7 +177,17 @@ impl OutboundClient {
         };
         let (url, tenant) = (request.url.to_owned(), on.namespace().to_owned());
         let (within, limit) = (request.within, self.limits.sample);
-        Ok(Call { url, auth, ca, insecure: false, redirects: false, within, limit, tenant })
+        Ok(Call {
+            url,
+            auth,
+            ca,
+            insecure: false,
+            redirects: false,
+            within,
+            limit,
+            tenant,
+            origin: AddressOrigin::User,
+        })
     }
 
     /// Value of one key of a Secret that is not older than `age`. Error texts name the missing or unreadable object or
@@ -230,8 +243,8 @@ impl OutboundClient {
             data: Option<BTreeMap<String, ByteString>>,
         }
         let (secret, namespace) = (&wanted.name, &wanted.namespace);
-        let url = format!("/api/v1/namespaces/{namespace}/secrets");
-        let opened = on.open_as_operator(ObjectPath { url: &url, name: name(secret)?, subresource: None }).await;
+        let kind = KindPath::namespaced("v1", namespace, "secrets").map_err(|error| error.to_string())?;
+        let opened = on.open_as_operator(ObjectPath { kind: &kind, name: name(secret)?, subresource: None }).await;
         let body = self.body(namespace, opened, self.limits.object).await;
         let body = body.map_err(|error| Unanswered {
             passing: error.is_passing(),
@@ -279,8 +292,8 @@ impl OutboundClient {
             #[serde(default)]
             binary_data: Option<BTreeMap<String, ByteString>>,
         }
-        let url = format!("/api/v1/namespaces/{}/configmaps", on.namespace());
-        let path = ObjectPath { url: &url, name: name(&key.name)?, subresource: None };
+        let kind = KindPath::namespaced("v1", on.namespace(), "configmaps").map_err(|error| error.to_string())?;
+        let path = ObjectPath { kind: &kind, name: name(&key.name)?, subresource: None };
         let what = format!("ConfigMap {}", key.name);
         let body = self.body(on.namespace(), on.open(path).await, self.limits.object).await;
         let body = body.map_err(|error| Unanswered { passing: error.is_passing(), words: on.words(error, &what) })?;

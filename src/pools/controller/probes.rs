@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::SwarmPoolController;
 use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy, SwarmPool, VersionProbe};
 use ganglion_core::facts::{Key, PodFact, Uid};
+use ganglion_outbound::private::AddressOrigin;
 use ganglion_outbound::web::Call;
 use ganglion_pools_plan::handover::{WorkerReport, has_released, runs_its_list};
 use ganglion_pools_plan::step::{ObservedPool, PlannedHandover};
@@ -183,6 +184,8 @@ impl SwarmPoolController {
             within: TIMEOUT,
             limit: MAX_ANSWER,
             tenant: key.pool.namespace.clone(),
+            // The address of a worker is private, and users cannot choose it.
+            origin: AddressOrigin::OwnPod,
         };
         let answer = self.outbound.web().get(&call).await;
         let report = answer.ok().and_then(|answer| parse_answer(answer.good().ok()?, &list));

@@ -1,5 +1,6 @@
 //! The driver's control of the operator's process, and of requests and answers between it and the API server.
 
+use ganglion_api::marks;
 use ganglion_core::facts::Key;
 
 use super::Run;
@@ -136,17 +137,29 @@ impl Run<'_> {
     }
 }
 
-/// Deed of a request. If a budget has granted the eviction of a victim, its deletion is the rest of that eviction.
+/// Deed of a request. If a budget has granted the eviction of a victim, its deletion is the rest of that eviction. The
+/// eviction of a pod that replaces a victim undoes its creation.
 fn deed(api: &Api, asked: &Asked) -> Deed {
     match Deed::of(asked) {
-        Deed::DeletePod { pod, uid } if is_granted(api, &pod, &uid) => Deed::Evict { pod, uid },
+        Deed::DeletePod { pod, uid } if is_victim(api, &uid) && is_granted(api, &pod) => Deed::Evict { pod, uid },
+        Deed::Evict { pod, uid } if !is_victim(api, &uid) && is_replacement(api, &pod) => Deed::DeletePod { pod, uid },
         deed => deed,
     }
 }
 
-fn is_granted(api: &Api, pod: &Key, uid: &str) -> bool {
+fn is_victim(api: &Api, uid: &str) -> bool {
     let mut slots = api.actions.values().flat_map(|action| action.open_slots());
-    let is_victim = slots
-        .any(|slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref().is_some_and(|known| *known == *uid)));
-    is_victim && api.budgets.values().any(|budget| budget.status.disrupted.contains_key(&pod.name))
+    slots.any(|slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref().is_some_and(|known| *known == *uid)))
+}
+
+fn is_granted(api: &Api, pod: &Key) -> bool {
+    api.budgets.values().any(|budget| budget.status.disrupted.contains_key(&pod.name))
+}
+
+/// Whether the pod has the mark of a replacement, or its name is recorded as one.
+fn is_replacement(api: &Api, pod: &Key) -> bool {
+    let marked = api.pods.get(pod).and_then(|known| known.meta.annotations.get(marks::ROLE));
+    let mut slots = api.actions.values().flat_map(|action| action.open_slots());
+    let mut is_recorded = |name: &str| slots.any(|slot| slot.replacement.as_ref().is_some_and(|new| new.name == name));
+    marked.is_some_and(|role| role == marks::ROLE_REPLACEMENT) || is_recorded(&pod.name)
 }

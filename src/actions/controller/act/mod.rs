@@ -27,7 +27,7 @@ use ganglion_core::world::{Fact, Origin};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::{Class, Error};
 use ganglion_runtime::writer::Kube;
-pub use workloads::{owner_reading, owner_url};
+pub use workloads::{owner_path, owner_reading};
 
 /// Result of a successful effect or read. The store contains it already, and the affected objects are enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

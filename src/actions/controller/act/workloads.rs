@@ -14,6 +14,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_core::facts::{
     DeploymentFact, Identity, OtherKind, OwnerFact, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact, Uid,
 };
+use ganglion_core::kind_path::KindPath;
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::dynamic;
@@ -48,8 +49,8 @@ async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<Effe
         ScalableKind::ReplicaSet => written::<ReplicaSet, ReplicaSetFact>(ctx, id, merge(ctx, id, patch).await),
         ScalableKind::StatefulSet => written::<StatefulSet, StatefulSetFact>(ctx, id, merge(ctx, id, patch).await),
         ScalableKind::Other(kind) => {
-            let url = owner_url(kind, &id.key.namespace);
-            let path = ObjectPath { url: &url, name: &id.key.name, subresource: None };
+            let objects = owner_path(kind, &id.key.namespace)?;
+            let path = ObjectPath { kind: &objects, name: &id.key.name, subresource: None };
             Ok(answered(ctx, kind, id, dynamic::merge(&ctx.writer, marks::MANAGER, path, patch).await)?)
         }
     }
@@ -57,8 +58,8 @@ async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<Effe
 
 /// Reads an object of another kind again.
 pub async fn read_other(ctx: &Context, kind: &OtherKind, id: &Identity) -> Result<EffectOutcome, Error> {
-    let url = owner_url(kind, &id.key.namespace);
-    let path = ObjectPath { url: &url, name: &id.key.name, subresource: None };
+    let objects = owner_path(kind, &id.key.namespace)?;
+    let path = ObjectPath { kind: &objects, name: &id.key.name, subresource: None };
     answered(ctx, kind, id, dynamic::get(&ctx.writer, path).await)
 }
 
@@ -82,10 +83,9 @@ fn answered(
     }
 }
 
-/// URL path of the objects of this kind in a namespace.
-pub fn owner_url(kind: &OtherKind, namespace: &str) -> String {
-    let OtherKind { api_version, plural, .. } = kind;
-    format!("/apis/{api_version}/namespaces/{namespace}/{plural}")
+/// Path of the objects of this kind in a namespace.
+pub fn owner_path(kind: &OtherKind, namespace: &str) -> Result<KindPath, Error> {
+    Ok(KindPath::namespaced(&kind.api_version, namespace, &kind.plural)?)
 }
 
 /// Converts the object to the fact that the planner uses.

@@ -76,11 +76,11 @@ fn is_pinned(view: &View, pod: &PodFact) -> bool {
     pod.pin.is_some() && pod.pin != template
 }
 
-/// Deletes a pinned pod that no node takes, after it is recorded, within the limit.
+/// Evicts a pinned pod that no node takes, which no budget refuses, after it is recorded, within the limit.
 fn come_unpinned(view: &View, pod: &PodFact) -> SlotNext {
     let recorded = view.slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid));
     if recorded {
-        return SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() });
+        return SlotNext::Do(Effect::Evict { pod: pod.id.clone() });
     }
     if view.slot.attempt > MOST_ATTEMPTS {
         return failed(

@@ -78,9 +78,9 @@ impl View<'_> {
 
     fn evict_stateful(&self, old: &PodFact) -> SlotNext {
         let (step, pod) = (Step::Evicting, old.id.clone());
-        // Budgets do not protect a pod that has not started.
+        // Budgets do not protect a pod that has not started: the API server evicts it at once.
         if old.node.is_none() {
-            return SlotNext::Do(Effect::DeletePod { pod });
+            return SlotNext::Do(Effect::Evict { pod });
         }
         // A grant names a pod. After the first attempt, it may still be the grant of an earlier pod of this name.
         let granted = self.slot.attempt == 0 && self.is_granted(old);

@@ -102,6 +102,7 @@ fn a_rollout_in_flight_is_waited_for_and_one_that_begins_turns_it_back() {
 #[case::none(json!({"move": {"workload": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"}}}), "WorkloadNotFound", "makes its pods without ReplicaSets is not supported")]
 #[case::other_group(json!({"move": {"workload": {"apiVersion": "other.io/v1", "kind": "Rollout", "name": "web"}}}), "WorkloadNotFound", "no ReplicaSet in namespace shop belongs to Rollout web")]
 #[case::by_pod(json!({"delete": {"pod": {"name": "web-a"}}}), "NotSupported", "name the workload instead")]
+#[case::by_set(json!({"delete": {"workload": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-h1"}}}), "NotSupported", "name Rollout web instead")]
 fn what_cannot_be_done_to_another_kind_is_refused_with_advice(
     #[case] spec: serde_json::Value,
     #[case] reason: &str,
@@ -225,4 +226,26 @@ fn a_slot_at_work_waits_while_its_owner_cannot_be_read() {
     stage.world.put_owner(&"uid-rollout".into(), unfit, stage.now);
     assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }));
     assert!(stage.ready("go").2.contains("cannot get rollouts"), "{:?}", stage.ready("go"));
+}
+
+/// Whoever may patch ReplicaSets may give one an owner, and needs no right to scale that owner.
+#[test]
+fn an_owner_that_the_set_gets_after_the_action_began_is_not_scaled() {
+    let mut stage = Stage::new();
+    let set = stage.world.get::<ReplicaSetFact>(&Key::new(NAMESPACE, "web-h1")).expect("a set").clone();
+    let bare = ReplicaSetFact { controller: None, ..set.clone() };
+    stage.put(|id| ReplicaSetFact { id, ..bare }, "web-h1");
+    let workload = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-h1"});
+    stage.act("go", json!({"create": {"workload": workload, "to": {"nodeName": "d"}}}));
+    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
+    let marks = Marks { slot: Some(new.slot), role: Some(marks::ROLE_REPLACEMENT.into()), ..Marks::default() };
+    stage.put_pod(&new.key.name, "d", |pod| (pod.labels, pod.controller, pod.marks) = (labels(false), None, marks));
+    let NextStep::Do(Effect::Scale { workload, .. }) = stage.settle("go") else { panic!("scales the set") };
+    assert_eq!(workload.kind, effect::ScalableKind::ReplicaSet);
+    stage.put(|id| ReplicaSetFact { id, ..set }, "web-h1");
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }));
+    stage.now += SignedDuration::from_secs(3);
+    stage.settle("go");
+    let (_, _, message) = stage.ready("go");
+    assert!(message.contains("belongs to Deployment web since the action began"), "{message}");
 }

@@ -21,6 +21,8 @@ use ganglion_core::facts::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, Ou
 #[case::expression(move_web(json!({"where": "node.pods <"})), Reason::ExpressionInvalid, "where")]
 #[case::unknown_name(move_web(json!({"where": "node.podz < 3"})), Reason::ExpressionInvalid, "node.podz")]
 #[case::nowhere(move_web(json!({"where": "node.pods > 90"})), Reason::NoCandidateNode, "none of")]
+#[case::delete_of_a_set(json!({"delete": {"workload": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-h1"}}}), Reason::NotSupported, "ReplicaSet web-h1 belongs to Deployment web, which has its replicas; name Deployment web")]
+#[case::create_of_a_set(json!({"create": {"workload": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-h1"}, "to": {"nodeName": "d"}}}), Reason::NotSupported, "name Deployment web")]
 #[case::policy(move_web(json!({"policy": "green"})), Reason::PolicyNotFound, "there is no PlacementPolicy green")]
 fn what_cannot_be_done_is_refused_with_advice(
     #[case] spec: serde_json::Value,

@@ -154,10 +154,10 @@ fn one_that_fails_takes_the_others_back() {
     put_replacement(&mut stage, &second, false);
     let trouble = Trouble { reason: Reason::ImagePullFailed, message: "no such image".into() };
     stage.change_pod(&second.key.name, |pod| pod.trouble = Some(trouble));
-    let NextStep::Do(Effect::DeletePod { pod }) = stage.settle("go") else { panic!("deletes a new pod") };
+    let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("evicts a new pod") };
     let gone = stage.id(&pod.key.name);
     stage.world.remove::<PodFact>(&gone);
-    let NextStep::Do(Effect::DeletePod { pod }) = stage.settle("go") else { panic!("deletes the other new pod") };
+    let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("evicts the other new pod") };
     let gone = stage.id(&pod.key.name);
     stage.world.remove::<PodFact>(&gone);
     stage.settle("go");

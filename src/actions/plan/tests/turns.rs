@@ -352,3 +352,54 @@ fn what_no_load_refuses_does_not_wait(#[case] to: serde_json::Value) {
     assert_eq!(reason, "NoCandidateNode");
     assert!(message.ends_with("; see `status.plan.nodes` for each"), "{message}");
 }
+
+/// Otherwise one tenant with thousands of actions would keep the store's lock for scans.
+#[test]
+fn the_cost_of_a_plan_and_of_a_change_does_not_depend_on_the_length_of_the_line() {
+    use crate::world::line::VISITED;
+    const LONG: usize = 3000;
+    let mut stage = Stage::new();
+    stage.limits = Limits { in_all: Some(50), per_namespace: Some(25), ..Limits::default() };
+    for number in 0..LONG {
+        put_waiting(&mut stage, NAMESPACE, &format!("a{number:04}"), Reason::LimitReached);
+        put_waiting(&mut stage, "bank", &format!("b{number:04}"), Reason::NamespaceLimitReached);
+    }
+    stage.act("last", move_web(json!({"nodeName": "d"})));
+    VISITED.set(0);
+    let NextStep::Wait { until: Some(until), .. } = stage.settle("last") else { panic!("it does not wait") };
+    // The line is counted up to the limit.
+    assert!(VISITED.get() <= 3 * 25 + 10, "{} actions were visited", VISITED.get());
+    let (_, _, message) = stage.ready("last");
+    let expected = "waiting: 0 of 25 replicas in namespace shop are being changed, 25 or more are ahead in the queue";
+    assert!(message.starts_with(expected), "{message}");
+    let pace = until.duration_since(stage.now).as_secs();
+    assert!((40..=60).contains(&pace), "{LONG} actions are planned every {pace} s");
+
+    let mut ended = stage.world.action(&Key::new("bank", "b0000")).expect("it waits").as_ref().clone();
+    ended.metadata.resource_version = Some((LONG * 10).to_string());
+    let mut slots = stage.settle_until_admitted("last").map(|status| status.slots).unwrap_or_default();
+    assert!(slots.is_empty(), "others are first");
+    slots.push(slot_at_work(&stage));
+    ended.status.get_or_insert_default().slots = slots;
+    stage.world.apply(ended.clone(), Origin::Watch);
+    ended.metadata.resource_version = Some((LONG * 10 + 1).to_string());
+    ended.status.get_or_insert_default().slots.clear();
+    VISITED.set(0);
+    let requeued = stage.world.apply(ended, Origin::Watch);
+    assert!(VISITED.get() <= 32, "{} actions were visited", VISITED.get());
+    let requeued: Vec<&Key> = requeued.of::<WorkloadAction>().collect();
+    for first in [Key::new(NAMESPACE, "a0000"), Key::new("bank", "b0001")] {
+        assert!(requeued.contains(&&first), "{first} has the next turn: {requeued:?}");
+    }
+    assert!(requeued.len() <= 17, "{requeued:?}");
+}
+
+fn slot_at_work(stage: &Stage) -> ganglion_api::workload_action::status::Slot {
+    let set = stage.world.get::<ReplicaSetFact>(&Key::new(NAMESPACE, "web-h1")).expect("a set");
+    let value = json!({
+        "id": "0123456789abcdef", "index": 0, "attempt": 0, "step": "Creating", "since": stage.now.to_string(),
+        "label": "h", "replicaSet": {"name": "web-h1", "uid": set.id.uid},
+        "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+    });
+    serde_json::from_value(value).expect("a slot")
+}

@@ -66,12 +66,7 @@ impl Follows<ReplicaSetFact> for ActionIndex {
         // The Deployment controller copies the ledger to the ReplicaSet with a delay, possibly after the action has
         // ended and cleaned up.
         let Some(ledger) = Ledger::parse(set.scale.ledger.as_deref()) else { return at_work };
-        let has_slot = |action: &WorkloadAction| {
-            let mut slots = action.status.iter().flat_map(|status| &status.slots);
-            slots.any(|slot| slot.id == ledger.slot)
-        };
-        let copied = world.table::<WorkloadAction>().iter().filter(|(_, action)| has_slot(action));
-        at_work.and(actions(copied.map(|(key, _)| key)))
+        at_work.and(actions(world.state::<Self>().recorded_slots.get(&ledger.slot)))
     }
 }
 
@@ -121,7 +116,7 @@ impl Follows<WorkloadAction> for ActionIndex {
         let held = Requeue::all::<PodFact>(pods.filter(|key| world.pod(key).is_some_and(|pod| pod.gated)));
         let mut requeue = held.and(Requeue::all::<WorkloadAction>(family(world, old, new)));
         if working_slots(old) > working_slots(new) {
-            requeue.extend(actions(world.state::<Self>().next_waiting()));
+            requeue.extend(Requeue::all::<WorkloadAction>(world.state::<Self>().next_waiting()));
         }
         requeue.and(Requeue::one::<WorkloadAction>(key))
     }

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::application_of;
 use super::expressions::Expressions;
+use super::line::WaitingLines;
 use super::owners::Owners;
 use super::usage::MeasuredUsage;
 use ganglion_api::refs::WorkloadRef;
@@ -32,12 +33,14 @@ pub struct ActionIndex {
     /// Unfinished actions with active slots.
     pub working: BTreeSet<Key>,
     /// Unfinished actions without active slots: they wait.
-    waiting: BTreeSet<Key>,
+    pub waiting: WaitingLines,
     /// Actions, by the uid of a ReplicaSet that they change.
     pub actions_on_set: KeysBy<Uid>,
     pub actions_to_node: KeysBy<NodeName>,
     actions_on_workload: KeysBy<String>,
     pub action_of_slot: HashMap<SlotId, Key>,
+    /// Actions by slot, those that have ended included.
+    pub recorded_slots: HashMap<SlotId, Key>,
     /// The moves of a moveApplication, by the uid of the moveApplication.
     pub parts_of_application: KeysBy<Uid>,
     pub expressions: Expressions,
@@ -65,13 +68,9 @@ impl State for ActionIndex {
 }
 
 impl ActionIndex {
-    pub fn running(&self) -> impl Iterator<Item = &Key> {
-        self.working.iter().chain(&self.waiting)
-    }
-
     /// The waiting actions that may start when slots become free.
-    pub fn next_waiting(&self) -> impl Iterator<Item = &Key> {
-        self.waiting.iter().take(REQUEUED_AT_AN_END)
+    pub fn next_waiting(&self) -> Vec<Key> {
+        self.waiting.first(REQUEUED_AT_AN_END, |namespace| self.last_turn(namespace))
     }
 
     pub fn sets_of_workload(&self, namespace: &str, workload: &WorkloadRef) -> impl Iterator<Item = &Key> {
@@ -127,7 +126,9 @@ impl ActionIndex {
             self.noticed.remove(&*gone.unique_id());
         }
         self.working.remove(&key);
-        self.waiting.remove(&key);
+        if let Some(old) = old {
+            self.waiting.remove(old);
+        }
         for slot in old.iter().flat_map(|action| &action.status).flat_map(|status| &status.slots) {
             self.actions_on_set.remove(&slot.replica_set.uid, &key);
             if let Some(replacement) = &slot.replacement {
@@ -135,6 +136,10 @@ impl ActionIndex {
             }
             self.actions_on_workload.remove(&workload_id(&key.namespace, &slot.workload), &key);
             self.action_of_slot.remove(&slot.id);
+            self.recorded_slots.remove(&slot.id);
+        }
+        for slot in new.iter().flat_map(|action| &action.status).flat_map(|status| &status.slots) {
+            self.recorded_slots.insert(slot.id.clone(), key.clone());
         }
         let Some(action) = new_running else { return };
         for slot in action.status.iter().flat_map(|status| &status.slots).filter(|slot| !slot.step.is_end()) {
@@ -145,8 +150,11 @@ impl ActionIndex {
             self.actions_on_workload.add(&workload_id(&key.namespace, &slot.workload), &key);
             self.action_of_slot.insert(slot.id.clone(), key.clone());
         }
-        let actions = if working_slots(new) == 0 { &mut self.waiting } else { &mut self.working };
-        actions.insert(key);
+        if working_slots(new) == 0 {
+            self.waiting.put(action);
+        } else {
+            self.working.insert(key);
+        }
     }
 }
 

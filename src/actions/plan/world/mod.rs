@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `index` | derived from actions, pods and ReplicaSets; reservations; what is not watched |
 //! | `follow` | the objects that a change requeues |
+//! | `line` | the order in which waiting actions have their turns |
 //! | `expressions` | cache of parsed conditions |
 //! | `owners` | cached objects of kinds that are not watched |
 //! | `usage` | node usage from metrics.k8s.io, while an expression needs it |
@@ -12,6 +13,7 @@
 mod expressions;
 mod follow;
 mod index;
+pub mod line;
 mod owners;
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,7 @@ use ganglion_core::facts::{
 use ganglion_core::node_values::measured;
 use ganglion_core::world::World;
 use index::ActionIndex;
+use line::WaitingLines;
 pub use owners::OwnerReading;
 pub use usage::NodeUse;
 
@@ -75,8 +78,14 @@ impl<'a> ParentApplication<'a> {
 pub trait ActionsWorld {
     fn action(&self, key: &Key) -> Option<&Arc<WorkloadAction>>;
 
-    /// Actions that have not ended, by key.
+    /// Actions that have not ended.
     fn running(&self) -> impl Iterator<Item = &Arc<WorkloadAction>>;
+
+    /// The actions without running slots, in the order of their turns.
+    fn waiting_lines(&self) -> &WaitingLines;
+
+    /// The actions with reserved slots.
+    fn reserved(&self) -> impl Iterator<Item = &Key>;
 
     /// The moves of the moveApplication with this uid, including ended ones, by key.
     fn parts_of<'a>(&'a self, application: &Uid) -> impl Iterator<Item = &'a Arc<WorkloadAction>> + use<'a, Self>;
@@ -202,7 +211,18 @@ impl ActionsWorld for World {
     }
 
     fn running(&self) -> impl Iterator<Item = &Arc<WorkloadAction>> {
-        index(self).running().filter_map(|key| self.action(key))
+        let index = index(self);
+        let waiting: Vec<Key> = index.waiting.keys().collect();
+        let waiting = waiting.into_iter().filter_map(|key| self.action(&key));
+        index.working.iter().filter_map(|key| self.action(key)).chain(waiting)
+    }
+
+    fn waiting_lines(&self) -> &WaitingLines {
+        &index(self).waiting
+    }
+
+    fn reserved(&self) -> impl Iterator<Item = &Key> {
+        index(self).reserved.keys()
     }
 
     fn parts_of<'a>(&'a self, application: &Uid) -> impl Iterator<Item = &'a Arc<WorkloadAction>> + use<'a> {

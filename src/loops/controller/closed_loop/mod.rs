@@ -11,7 +11,7 @@
 //!
 //! The controllers of the children measure, decide and act. Everything in memory may be lost in a crash.
 
-use ganglion_loops_plan::world::{Family, LoopsWorld};
+use ganglion_loops_plan::world::{Family, LoopsWorld, children_of};
 mod assessed;
 mod children;
 mod preflights;
@@ -23,18 +23,22 @@ use jiff::Timestamp;
 
 use crate::target::Targets;
 pub use assessed::{Assessed, Neighbours};
+use children::{KnownChildren, ReconciledChildren};
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{ClosedLoop, LoopMode};
 use ganglion_api::marks;
 use ganglion_core::facts::Key;
 use ganglion_core::names::{DEFAULT_ACCOUNT, is_name};
 use ganglion_core::namespaces::Namespaces;
+use ganglion_core::world::Fact;
+use ganglion_loops_plan::children::Children;
 use ganglion_loops_plan::common::PARSE_AGAIN;
 use ganglion_loops_plan::validate::assessment::NamespaceAccess;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_runtime::account::{Account, AccountId};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
+use ganglion_runtime::events::{EventText, reference};
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::permissions::PermissionCache;
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
@@ -69,6 +73,9 @@ pub struct ClosedLoopMemory {
     /// Last assessment.
     assessed: Option<Arc<Assessed>>,
     preflight: Option<PreflightState>,
+    children: KnownChildren,
+    /// Specs that all children had at the end of the last reconcile.
+    agreed: Option<Arc<Children>>,
     /// Time of the last write of the loop's status.
     reported_at: Option<Timestamp>,
     /// Time at which the next summary of decisions is written.
@@ -95,8 +102,9 @@ pub struct ObservedLoop {
 
 /// Result of the effects.
 pub struct LoopDone {
-    /// Names an object that has the name of a child and another owner, if there is one.
-    not_owned: Option<String>,
+    children: ReconciledChildren,
+    /// Whether somebody else has changed the children that were written.
+    restored: bool,
 }
 
 impl Reconciler for ClosedLoopController {
@@ -145,10 +153,20 @@ impl Reconciler for ClosedLoopController {
         memory: &mut ClosedLoopMemory,
     ) -> Result<LoopDone, Error> {
         let ObservedLoop { family, .. } = observed;
+        let (id, says) = (family.parent.id(), Arc::clone(&assessed.assessment.children));
+        let is_agreed = memory.agreed.take().is_some_and(|agreed| agreed == says);
+        if !family.says.as_ref().is_some_and(|published| Arc::ptr_eq(published, &says)) {
+            self.ctx.store.write(|world| world.publish_children(&id.key, &id.uid, &says));
+        }
         let may_act = assessed.assessment.problem.is_none() && family.parent.spec.mode != LoopMode::Paused;
         memory.preflight = self.next_preflight(family, may_act, memory.preflight.take());
-        let not_owned = children::reconcile(&self.ctx, family, &assessed.assessment).await?;
-        Ok(LoopDone { not_owned })
+        let children = children::reconcile(&self.ctx, family, &assessed.assessment, &mut memory.children).await?;
+        if !is_agreed {
+            // Children that were not written may have waited for the loop.
+            self.ctx.store.requeue(children_of(&id.key));
+        }
+        memory.agreed = Some(says);
+        Ok(LoopDone { children, restored: is_agreed })
     }
 
     async fn report(
@@ -158,7 +176,12 @@ impl Reconciler for ClosedLoopController {
         done: Result<&LoopDone, &Error>,
         memory: &mut ClosedLoopMemory,
     ) -> Result<Next, Error> {
-        let not_owned = done.ok().and_then(|done| done.not_owned.as_deref());
+        if let Ok(LoopDone { children, restored: true }) = done
+            && !children.written.is_empty()
+        {
+            self.ctx.events.publish(reference::<ClosedLoop>(&observed.family.parent.id()), restored(&children.written));
+        }
+        let not_owned = done.ok().and_then(|done| done.children.not_owned.as_deref());
         let summary_due = report::write(&self.ctx, &observed.family, assessed, not_owned, memory).await?;
         let tuning_ends = assessed.assessment.effective.until.as_ref().map(|until| until.0);
         let parse_again = assessed.assessment.is_passing().then(|| self.ctx.now() + PARSE_AGAIN);
@@ -169,6 +192,16 @@ impl Reconciler for ClosedLoopController {
     fn forget(&self, key: &Key) {
         self.preflights.cancel(key);
     }
+}
+
+/// Event about children that somebody else has changed.
+fn restored(children: &[String]) -> EventText {
+    let note = format!(
+        "somebody else changed {}; the loop has restored it, and nothing was done by the changed spec: look at \
+         managedFields for the author",
+        children.join(", ")
+    );
+    EventText { warning: true, reason: "ChildRestored".to_owned(), note, about: None }
 }
 
 impl ClosedLoopController {

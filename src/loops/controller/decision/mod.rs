@@ -58,6 +58,8 @@ pub struct ObservedDecision {
     execution: Option<Arc<Execution>>,
     /// Current status: the stored one, or a newer one that is not worth a write.
     before: Arc<DecisionStatus>,
+    /// Whether the spec is what the loop says.
+    is_agreed: bool,
 }
 
 /// Decision about the alarms.
@@ -92,6 +94,7 @@ impl Reconciler for DecisionController {
         if family.parent.metadata.deletion_timestamp.is_some() {
             return None;
         }
+        let is_agreed = family.agreed_decision().is_some();
         let object = family.decision?;
         let monitoring = family.monitoring.filter(|monitoring| monitoring.status.is_some());
         let uid = monitoring.as_ref().and_then(|monitoring| monitoring.metadata.uid.as_ref());
@@ -102,12 +105,15 @@ impl Reconciler for DecisionController {
             memory.monitoring = uid.cloned();
         }
         let before = memory.status.current(&object);
-        Some(ObservedDecision { object, monitoring, execution: family.execution, before })
+        Some(ObservedDecision { object, monitoring, execution: family.execution, before, is_agreed })
     }
 
     /// Decides on the alarms that monitoring wrote, and records the outcome of the last decision.
     fn plan(&self, observed: &ObservedDecision, memory: &mut DecisionMemory) -> DecisionPlan {
-        let ObservedDecision { object, monitoring, execution, before } = observed;
+        let ObservedDecision { object, monitoring, execution, before, is_agreed } = observed;
+        if !is_agreed {
+            return DecisionPlan::Wait(Next::AwaitChange);
+        }
         let Some(alarms) = monitoring.as_ref().and_then(|monitoring| monitoring.status.as_ref()) else {
             return DecisionPlan::Wait(Next::AwaitChange);
         };

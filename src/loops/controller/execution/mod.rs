@@ -30,6 +30,7 @@ use ganglion_api::marks;
 use ganglion_core::facts::{Identity, Key};
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::acted;
+use ganglion_loops_plan::children::Children;
 use ganglion_loops_plan::execution::{
     EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, Sent, TargetState, after_effect, next_step,
 };
@@ -94,6 +95,8 @@ pub struct ObservedExecution {
     execution: Arc<Execution>,
     status: ExecutionStatus,
     decision: Option<Arc<Decision>>,
+    /// Specs of the children that follow from the loop, if the spec of the Execution is among them.
+    says: Option<Arc<Children>>,
     /// Task that sends the claimed event. Its answer is a result that is not recorded yet.
     webhook: Option<TaskState<SentEvent>>,
 }
@@ -166,6 +169,7 @@ impl Reconciler for ExecutionController {
         if family.parent.metadata.deletion_timestamp.is_some() {
             return None;
         }
+        let says = family.says.clone().filter(|_| family.agreed_execution().is_some());
         let execution = family.execution?;
         let status = execution.status.clone().unwrap_or_default();
         let webhook = self.webhooks.state(key, |seq| Some(*seq) == webhook::claimed_seq(&status));
@@ -175,6 +179,7 @@ impl Reconciler for ExecutionController {
             execution,
             status,
             decision: family.decision,
+            says,
             webhook,
         })
     }
@@ -184,6 +189,7 @@ impl Reconciler for ExecutionController {
         match &observed.webhook {
             Some(TaskState { answer: Some(sent), .. }) => after_effect(&context, &sent.effect, &sent.result),
             Some(task) if !task.has_ended => ExecutionStep::Nothing,
+            Some(_) | None if observed.says.is_none() => ExecutionStep::Nothing,
             Some(_) | None => next_step(&context),
         }
     }
@@ -259,6 +265,7 @@ impl ExecutionController {
         let decision = observed.decision_status().filter(|decision| decision.term.as_deref() == Some(&*self.ctx.term));
         ExecutionContext {
             spec: &observed.execution.spec,
+            actions: observed.says.as_ref().map(|says| says.decision.actions.as_slice()).unwrap_or_default(),
             status: &observed.status,
             uid: &observed.id.uid,
             generation: observed.execution.metadata.generation.unwrap_or(0),

@@ -239,13 +239,14 @@ impl Reconciler for MonitoringController {
 }
 
 impl MonitoringController {
-    /// Returns the Monitoring of this name and its loop, if the loop owns it and is not being deleted.
+    /// Returns the Monitoring of this name and its loop, if the loop owns it and is not being deleted, and if its spec
+    /// is what the loop says: otherwise somebody else could have the operator send requests with Secrets.
     fn family(&self, key: &Key) -> Option<(Arc<Monitoring>, Family)> {
         let family = self.ctx.store.read(|world| world.family(key))?.own();
         if family.parent.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        Some((family.monitoring.clone()?, family))
+        Some((Arc::clone(family.agreed_monitoring()?), family))
     }
 
     async fn record(

@@ -19,6 +19,7 @@ use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec};
 use ganglion_core::document::{self, Text};
 use ganglion_core::facts::Key;
+use ganglion_core::kind_path::KindPath;
 use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::monitoring::{SourceResult, SourceValue};
@@ -242,16 +243,14 @@ impl SourceReader<'_> {
             return Err("a Secret is no source: its values would be shown in a status".to_owned());
         }
         let what = format!("{kind} {object}");
-        for part in api_version.split('/') {
-            objects::name(part)?;
-        }
         let discovered = match self.sources.discovery.find(&self.sources.ctx, api_version, kind).await {
             Ok(Some(discovered)) => discovered,
             Ok(None) => return Err(format!("the API server does not know a namespaced kind {kind} in {api_version}")),
             Err(error) => return Err(ReadError::Api(error).for_account(&self.account, &what)),
         };
-        let url = discovered.url(&self.account.namespace);
-        let opened = self.account.open(ObjectPath { url: &url, name: objects::name(object)?, subresource: None }).await;
+        let kind = discovered.path(&self.account.namespace).map_err(|error| error.to_string())?;
+        let opened =
+            self.account.open(ObjectPath { kind: &kind, name: objects::name(object)?, subresource: None }).await;
         let outbound = &self.sources.outbound;
         outbound.read(&self.account, &what, opened, outbound.limits.object).await
     }
@@ -266,20 +265,20 @@ impl SourceReader<'_> {
         if selector.selects_all() {
             return Err("the target's selector matches every pod: set podLabels".to_owned());
         }
-        let (labels, namespace) = (selector.to_string(), &self.account.namespace);
-        let url = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods");
-        let used: PodMetricsList = self.list("API metrics.k8s.io", &url, &labels).await?;
+        let labels = selector.to_string();
+        let used: PodMetricsList = self.list("API metrics.k8s.io", "metrics.k8s.io/v1beta1", &labels).await?;
         let mut pods = PodList::default();
         if sources::needs_pods(source) {
-            pods = self.list("list of pods", &format!("/api/v1/namespaces/{namespace}/pods"), &labels).await?;
+            pods = self.list("list of pods", "v1", &labels).await?;
         }
         sources::pod_usage(source, &used, &pods.items)
     }
 
-    /// Lists the objects with these labels.
-    async fn list<T: DeserializeOwned>(&self, what: &str, url: &str, labels: &str) -> Result<T, String> {
+    /// Lists the pods with these labels, as this API version has them.
+    async fn list<T: DeserializeOwned>(&self, what: &str, api_version: &str, labels: &str) -> Result<T, String> {
         let outbound = &self.sources.outbound;
-        let opened = self.account.open_list(url, labels).await;
+        let kind = KindPath::namespaced(api_version, &self.account.namespace, "pods");
+        let opened = self.account.open_list(&kind.map_err(|error| error.to_string())?, labels).await;
         let body = outbound.read(&self.account, what, opened, outbound.limits.pods).await?;
         document::parsed(&body.bytes).map_err(|error| format!("{what}: {error}"))
     }

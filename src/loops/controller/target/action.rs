@@ -14,6 +14,7 @@ use ganglion_api::execution::{Claim, Execution};
 use ganglion_api::marks;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
 use ganglion_core::facts::{DeploymentFact, Key, ReplicaSetFact};
+use ganglion_core::kind_path::KindPath;
 use ganglion_core::owners::is_owned;
 use ganglion_core::world::Origin;
 use ganglion_loops_plan::execution::{TargetState, WorkloadActionState};
@@ -91,8 +92,8 @@ pub async fn act(
         "name": loop_name, "uid": actor.uid, "controller": true, "blockOwnerDeletion": false,
     }]);
     action.metadata.owner_references = serde_json::from_value(owner).ok();
-    let url = WorkloadAction::url_path(&(), Some(namespace));
-    let made = actor.account.create(&url, &action).await?;
+    let kind = KindPath::namespaced(&WorkloadAction::api_version(&()), namespace, &WorkloadAction::plural(&()))?;
+    let made = actor.account.create(&kind, &action).await?;
     take_in(targets, made);
     Ok(None)
 }

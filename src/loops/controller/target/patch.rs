@@ -24,9 +24,9 @@ pub async fn read(targets: &Targets, actor: &Actor, path: &str) -> Result<Target
         return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
     }
     let Some(found) = discover(targets, target).await? else { return Ok(unknown_kind(target)) };
-    let url = found.url(&actor.loop_key.namespace);
+    let kind = found.path(&actor.loop_key.namespace)?;
     let object: DynamicObject =
-        actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
+        actor.account.get(ObjectPath { kind: &kind, name: &target.name, subresource: None }).await?;
     let unfit = |words: String| Ok(TargetState::Unfit(LoopReason::NotScalable, words));
     if object.metadata.generation.is_none() {
         return unfit(format!(
@@ -69,7 +69,7 @@ pub async fn act(
     value: &Value,
 ) -> Result<Option<String>, Error> {
     let Some(found) = discover(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
-    let url = found.url(&actor.loop_key.namespace);
+    let kind = found.path(&actor.loop_key.namespace)?;
     let mut patch = patch_of(target);
     let parts: Vec<_> = path.split('.').collect();
     // In a list, `add` would insert an element.
@@ -79,7 +79,7 @@ pub async fn act(
     } else {
         patch.add(&parts, value.clone());
     }
-    let object_path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
+    let object_path = ObjectPath { kind: &kind, name: &actor.target.name, subresource: None };
     let object: DynamicObject = actor.account.json(object_path, patch).await?;
     Ok(Some(value_text(object.data.pointer(&pointer(path)))))
 }

@@ -17,6 +17,7 @@ use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
 use ganglion_core::facts::Uid;
 use ganglion_core::json_patch::JsonPatch;
+use ganglion_core::kind_path::KindPath;
 use ganglion_loops_plan::execution::{
     ObjectVersion, PendingResize, PodResize, PodResources, ResizeTarget, TargetState,
 };
@@ -27,15 +28,15 @@ use ganglion_runtime::error::Error;
 pub async fn read(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
     let target = &actor.target;
     let Some(found) = discover(targets, target).await? else { return Ok(unknown_kind(target)) };
-    let url = found.url(&actor.loop_key.namespace);
+    let kind = found.path(&actor.loop_key.namespace)?;
     let workload: DynamicObject =
-        actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
+        actor.account.get(ObjectPath { kind: &kind, name: &target.name, subresource: None }).await?;
     let Some(selector) = selector(&workload) else {
         let words = format!("{} {} has no selector for its pods", target.kind, target.name);
         return Ok(TargetState::Unfit(LoopReason::NotScalable, words));
     };
     let target = object_version(&workload.metadata);
-    let pods: ObjectList<Pod> = actor.account.list(&pods_url(actor), &selector).await?;
+    let pods: ObjectList<Pod> = actor.account.list(&pod_kind(actor)?, &selector).await?;
     let sets: Vec<Uid> =
         targets.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
     let owned = |owner: &OwnerReference| {
@@ -51,8 +52,8 @@ pub async fn read(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<T
     Ok(TargetState::Resources(Box::new(ResizeTarget { target, template, pods })))
 }
 
-fn pods_url(actor: &Actor) -> String {
-    format!("/api/v1/namespaces/{}/pods", actor.loop_key.namespace)
+fn pod_kind(actor: &Actor) -> Result<KindPath, Error> {
+    Ok(KindPath::namespaced("v1", &actor.loop_key.namespace, "pods")?)
 }
 
 /// Returns the pod selector of the workload. A ReplicationController has a plain map of labels as its selector.
@@ -115,9 +116,9 @@ pub async fn act(
     container: &str,
     resource: ResourceName,
 ) -> Result<Option<String>, Error> {
-    let url = pods_url(actor);
+    let kind = pod_kind(actor)?;
     for pod in pods {
-        let path = ObjectPath { url: &url, name: &pod.name, subresource: Some("resize") };
+        let path = ObjectPath { kind: &kind, name: &pod.name, subresource: Some("resize") };
         let index = pod.index.to_string();
         let at = ["spec", "containers", &index];
         let patch = patch(&pod.thing, &at, container, resource, &pod.from, &pod.to);
@@ -136,8 +137,8 @@ pub async fn act_on_template(
     change: (ResourceName, &Quantities, &Quantities),
 ) -> Result<Option<String>, Error> {
     let Some(found) = discover(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
-    let url = found.url(&actor.loop_key.namespace);
-    let path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
+    let kind = found.path(&actor.loop_key.namespace)?;
+    let path = ObjectPath { kind: &kind, name: &actor.target.name, subresource: None };
     let index = index.to_string();
     let at = ["spec", "template", "spec", "containers", &index];
     let (resource, from, to) = change;

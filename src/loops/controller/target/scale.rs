@@ -42,8 +42,8 @@ pub async fn read(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Re
             format!("{} has no scale subresource: use another action, or correct spec.target", target.kind),
         ));
     }
-    let url = found.url(&actor.loop_key.namespace);
-    let whole = ObjectPath { url: &url, name: &target.name, subresource: None };
+    let kind = found.path(&actor.loop_key.namespace)?;
+    let whole = ObjectPath { kind: &kind, name: &target.name, subresource: None };
     for _ in 0..READS {
         let object: DynamicObject = actor.account.get(whole).await?;
         if let Some(manager) = replicas_owner(&object.metadata) {
@@ -95,8 +95,8 @@ pub async fn act(
 ) -> Result<Option<String>, Error> {
     let target = &actor.target;
     let Some(found) = discover(targets, target).await? else { return Err(no_such_kind(target)) };
-    let url = found.url(&actor.loop_key.namespace);
-    let path = ObjectPath { url: &url, name: &target.name, subresource: Some("scale") };
+    let kind = found.path(&actor.loop_key.namespace)?;
+    let path = ObjectPath { kind: &kind, name: &target.name, subresource: Some("scale") };
     let body = json!({
         "metadata": {"uid": thing.uid, "resourceVersion": thing.version},
         "spec": {"replicas": replicas},

@@ -39,12 +39,23 @@ pub struct ClaimPlan {
 /// Returns the next step.
 pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     if let Some(claim) = &context.status.claim {
-        return resume::resume(context, claim);
+        return match resume::resume(context, claim) {
+            ExecutionStep::Act(_) if !context.has_rung(&claim.action) => {
+                let message = "the claimed action is not among the actions of the loop, so it is not carried out: the \
+                               loop's spec has changed, or somebody else has written the claim";
+                ended(context, claim.seq, ExecutionState::Lost, LoopReason::Lost, message)
+            }
+            step => step,
+        };
     }
     let Some(last) = context.status.seq else { return end::first(context) };
     let Some(chosen) = context.chosen.filter(|chosen| is_due(context, chosen, last)) else {
         return ExecutionStep::Nothing;
     };
+    // The Decision withdraws its decision if the loop's spec has changed. Nobody else decides.
+    if !context.has_rung(&chosen.action) {
+        return ExecutionStep::Nothing;
+    }
     if context.spec.paused {
         return ExecutionStep::Nothing;
     }

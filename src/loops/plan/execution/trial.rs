@@ -36,6 +36,7 @@ pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetStat
     let status = ExecutionStatus::default();
     let context = ExecutionContext {
         spec: &spec,
+        actions: &[],
         status: &status,
         uid: &Uid::default(),
         generation: 0,

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use ganglion_api::closed_loop::action::{ActionTemplate, PatchField, Resize, Rung, Scale, Tune, Webhook};
+use ganglion_api::closed_loop::action::{ActionTemplate, LoopAction, PatchField, Resize, Rung, Scale, Tune, Webhook};
 use ganglion_api::closed_loop::metric::{Metric, ResourceName};
 use ganglion_api::closed_loop::policy::{Tunable, Tuning};
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -17,6 +17,9 @@ use ganglion_core::facts::Uid;
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutionContext<'a> {
     pub spec: &'a ExecutionSpec,
+    /// Actions of the loop. Statuses can be written by others, so a decision or claim counts only if its action is among
+    /// them.
+    pub actions: &'a [LoopAction],
     pub status: &'a ExecutionStatus,
     /// uid of the Execution.
     pub uid: &'a Uid,
@@ -32,6 +35,13 @@ pub struct ExecutionContext<'a> {
     /// Whether the claim in the status may have been carried out.
     pub sent: Sent,
     pub now: Timestamp,
+}
+
+impl ExecutionContext<'_> {
+    /// Whether the loop has this rung.
+    pub fn has_rung(&self, rung: &Rung) -> bool {
+        self.actions.iter().any(|action| action.ladder.contains(rung))
+    }
 }
 
 /// Whether a claim may have been carried out.

@@ -212,6 +212,7 @@ impl Loop {
             let decision = self.decision.clone();
             let job = ExecutionContext {
                 spec: &children.execution,
+                actions: &children.decision.actions,
                 status: &status,
                 uid: &"exe".into(),
                 generation: 1,

@@ -5,6 +5,7 @@
 //! Must not know how children are written.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -81,7 +82,7 @@ pub enum LoopProblem {
 /// Result of the assessment.
 #[derive(Clone, Debug)]
 pub struct Assessment {
-    pub children: Children,
+    pub children: Arc<Children>,
     /// Parsed rules of the first two stages; None if the spec cannot be parsed.
     pub stages: Option<(MonitoringRules, DecisionRules)>,
     pub effective: Effective,
@@ -103,7 +104,7 @@ pub fn assess(case: &AssessmentInput) -> Assessment {
     let problem = find_problem(case, unreadable.or_else(|| read.as_ref().err().cloned()));
     let Some(why) = problem.as_ref().map(LoopProblem::message) else {
         return Assessment {
-            children: free,
+            children: Arc::new(free),
             stages: read.ok(),
             effective: policy.shown,
             problem,
@@ -115,7 +116,7 @@ pub fn assess(case: &AssessmentInput) -> Assessment {
         (blocked.monitoring.paused, blocked.execution.paused) = (true, true);
     }
     let stages = read.ok().and_then(|(watch, _)| Some((watch, DecisionRules::parse(&blocked.decision).ok()?)));
-    Assessment { children: blocked, stages, effective: policy.shown, problem, overlap: None }
+    Assessment { children: Arc::new(blocked), stages, effective: policy.shown, problem, overlap: None }
 }
 
 fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Option<LoopProblem> {

@@ -46,6 +46,7 @@ const CONFIGS: ChildWriter = ChildWriter {
     create: "CreateNodeConfig",
     update: "ChangeNodeConfig",
     others: &[],
+    restores_metadata: false,
 };
 
 async fn perform(ctx: &Context, template: &NodeConfigTemplate, write: &ConfigWrite) -> Result<(), Error> {

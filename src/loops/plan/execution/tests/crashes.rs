@@ -9,6 +9,7 @@ use crate::execution::{
 };
 use crate::tests::bench::at;
 use crate::tests::properties::{restless, value};
+use ganglion_api::closed_loop::action::LoopAction;
 use ganglion_api::decision::{Chosen, Direction};
 use ganglion_api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus};
 
@@ -131,8 +132,11 @@ impl CrashScene {
         let execution: ExecutionSpec =
             serde_json::from_value(json!({"target": {"apiVersion": "v1", "kind": "K", "name": "n"}})).unwrap();
         let seen = process.seen.clone();
+        let ladder = json!([{"when": {"metric": "m", "side": "Low"}, "ladder": [chosen.action]}]);
+        let actions: Vec<LoopAction> = serde_json::from_value(ladder).unwrap();
         let job = ExecutionContext {
             spec: &execution,
+            actions: &actions,
             status: &status,
             uid: &"exe".into(),
             generation: 1,

@@ -8,6 +8,7 @@ use crate::execution::{
     ResizeTarget, Sent, TargetState, after_effect, next_step,
 };
 use crate::tests::bench::at;
+use ganglion_api::closed_loop::action::LoopAction;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus, Quantities};
@@ -15,6 +16,7 @@ use ganglion_api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus, Qu
 /// An API server with a workload's pods, and the Execution that resizes them.
 struct Stage {
     spec: ExecutionSpec,
+    actions: Vec<LoopAction>,
     status: ExecutionStatus,
     chosen: Chosen,
     seen: ResizeTarget,
@@ -44,10 +46,12 @@ fn rung(members: Value) -> Value {
 impl Stage {
     fn new(rung: Value, pods: &[(&str, &str)]) -> Self {
         let target = json!({"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
+        let actions = json!([{"when": {"metric": "memory", "side": "Low"}, "ladder": [rung]}]);
         let chosen = json!({"seq": 1, "metric": "memory", "side": "Low", "rung": 0, "do": rung, "executor": "exe",
             "mode": "Auto", "at": "2026-11-18T08:26:40.000000Z"});
         Self {
             spec: serde_json::from_value(target).unwrap(),
+            actions: serde_json::from_value(actions).unwrap(),
             status: ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() },
             chosen: serde_json::from_value(chosen).unwrap(),
             seen: ResizeTarget {
@@ -73,6 +77,7 @@ impl Stage {
         let seen = TargetState::Resources(Box::new(self.seen.clone()));
         let job = ExecutionContext {
             spec: &self.spec,
+            actions: &self.actions,
             status: &self.status,
             uid: &"exe".into(),
             generation: 1,

@@ -10,6 +10,7 @@ use crate::execution::{
 };
 use crate::proposal::digest_of;
 use crate::tests::bench::at;
+use ganglion_api::closed_loop::action::LoopAction;
 use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Chosen;
@@ -20,6 +21,7 @@ const UID: &str = "11111111-2222-3333-4444-555555555555";
 
 struct Bench {
     spec: ExecutionSpec,
+    actions: Vec<LoopAction>,
     status: ExecutionStatus,
     chosen: Chosen,
     uid: Uid,
@@ -32,10 +34,12 @@ fn thing(generation: i64) -> ObjectVersion {
 impl Bench {
     fn new(rung: Value) -> Self {
         let target = json!({"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
+        let actions = json!([{"when": {"metric": "cpu", "side": "Low"}, "ladder": [rung]}]);
         let chosen = json!({"seq": 1, "metric": "cpu", "side": "Low", "rung": 0, "do": rung, "executor": "exe",
             "mode": "Auto", "at": "2026-11-18T08:26:40.000000Z", "leastServed": "memory"});
         Self {
             spec: serde_json::from_value(target).unwrap(),
+            actions: serde_json::from_value(actions).unwrap(),
             status: ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() },
             chosen: serde_json::from_value(chosen).unwrap(),
             uid: "exe".into(),
@@ -45,6 +49,7 @@ impl Bench {
     fn job<'a>(&'a self, seen: Option<&'a TargetState>, sent: Sent, second: i64) -> ExecutionContext<'a> {
         ExecutionContext {
             spec: &self.spec,
+            actions: &self.actions,
             status: &self.status,
             uid: &self.uid,
             generation: 1,
@@ -90,6 +95,25 @@ impl Bench {
 
 fn up() -> Value {
     json!({"scale": {"by": 1, "max": 9}})
+}
+
+/// A status can be written by others: a decision or claim with an action that the loop does not have is not carried out.
+#[rstest]
+#[case::webhook(json!({"webhook": {"url": "https://elsewhere.example/"}}), &TargetState::Nothing)]
+#[case::scale(json!({"scale": {"by": -9, "min": 0}}), &TargetState::Scale(thing(1), 3))]
+fn an_action_that_the_loop_does_not_have_is_not_carried_out(#[case] forged: Value, #[case] seen: &TargetState) {
+    let mut bench = Bench::new(up());
+    bench.chosen.action = serde_json::from_value(forged.clone()).unwrap();
+    assert_eq!(bench.next(seen), ExecutionStep::Nothing);
+
+    let mut genuine = Bench::new(forged);
+    let claim = genuine.next(seen);
+    genuine.recorded(claim);
+    assert!(matches!(next_step(&genuine.job(Some(seen), Sent::NotYet, 0)), ExecutionStep::Act(_)));
+    bench.status = genuine.status;
+    let end = next_step(&bench.job(Some(seen), Sent::NotYet, 0));
+    bench.recorded(end);
+    assert_eq!((bench.status.state, &bench.status.claim), (Some(ExecutionState::Lost), &None));
 }
 
 #[test]

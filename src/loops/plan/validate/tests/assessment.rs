@@ -129,7 +129,7 @@ fn an_autoscaler_is_in_the_way_and_named() {
     let spec = demo(json!({}));
     let scaler = Claimant { kind: ClaimantKind::HorizontalPodAutoscaler, uid: "h".into(), ..claimant("hpa", &spec) };
     let (assessment, status) = judged(&spec, &[scaler], ChildStatuses::default());
-    let why = assessment.children.execution.blocked.unwrap();
+    let why = assessment.children.execution.blocked.clone().unwrap();
     assert!(why.contains("HorizontalPodAutoscaler hpa acts on replicas"), "{why}");
     assert!(words(&status).contains(&("Conflict", "True", "AutoscalerConflict")), "{status:?}");
     assert!(assessment.stages.is_some(), "monitoring continues");
