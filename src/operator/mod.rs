@@ -2,6 +2,7 @@
 //!
 //! Only this module depends on all other modules. It makes no decisions about workloads.
 
+pub mod admission;
 pub mod check;
 pub mod drain;
 mod extender;
