@@ -9,6 +9,7 @@ use ganglion::cli::{self, Cli, Command};
 fn main() -> anyhow::Result<ExitCode> {
     let done: anyhow::Result<()> = match Cli::read().command {
         Command::Crds(crds) => Ok(cli::crds(&crds)?),
+        Command::Policies(policies) => Ok(cli::policies(&policies)?),
         Command::Drain(drain) => return Ok(to_its_end(cli::drain::drain(drain))??),
         Command::Run(run) => Ok(to_its_end(cli::run(run))??),
         Command::Push(push) => Ok(to_its_end(cli::push::push(push))??),

@@ -1,5 +1,5 @@
-//! The manifests in `crds/` match the types, and the types can parse everything that the schemas accept. Drift fails
-//! here instead of at a user's site.
+//! The manifests in `crds/` match the types, and the types can parse everything that the schemas accept. The manifest of
+//! the admission policies matches their table. Drift fails here instead of at a user's site.
 
 mod schema;
 
@@ -39,6 +39,14 @@ fn the_manifests_are_what_the_types_say() {
     for name in expected {
         assert!(list.contains(&format!("- {name}")), "crds/kustomization.yaml lacks {name}");
     }
+}
+
+#[test]
+fn the_admission_policies_are_what_the_table_says() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/kustomize/base/admission.yaml");
+    let there = std::fs::read_to_string(path).unwrap_or_default();
+    let text = ganglion::operator::admission::manifest::text().unwrap();
+    assert!(there == text, "kustomize/base/admission.yaml is stale: cargo run -- policies");
 }
 
 /// Lists, maps and strings of a spec without a maximum, by their path.

@@ -1,9 +1,10 @@
 //! Kinds that the operator reads and never writes, with only the fields that it needs: KEDA's ScaledObject, the
-//! VerticalPodAutoscaler, and MutatingAdmissionPolicies and their bindings, which the API types in use do not include
-//! yet.
+//! VerticalPodAutoscaler, MutatingAdmissionPolicies and their bindings, which the API types in use do not include yet,
+//! and ValidatingAdmissionPolicies and their bindings, whose specs are compared as a whole.
 
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// KEDA's autoscaler.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -79,4 +80,32 @@ pub struct MutatingAdmissionPolicySpec {}
 #[serde(rename_all = "camelCase", default)]
 pub struct MutatingAdmissionPolicyBindingSpec {
     pub policy_name: String,
+}
+
+/// A policy that checks objects at admission. The spec is kept as it was received, with fields of newer versions.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "admissionregistration.k8s.io",
+    version = "v1",
+    kind = "ValidatingAdmissionPolicy",
+    plural = "validatingadmissionpolicies",
+    schema = "disabled"
+)]
+pub struct ValidatingAdmissionPolicySpec {
+    #[serde(flatten)]
+    pub fields: Map<String, Value>,
+}
+
+/// Binding that activates such a policy.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "admissionregistration.k8s.io",
+    version = "v1",
+    kind = "ValidatingAdmissionPolicyBinding",
+    plural = "validatingadmissionpolicybindings",
+    schema = "disabled"
+)]
+pub struct ValidatingAdmissionPolicyBindingSpec {
+    #[serde(flatten)]
+    pub fields: Map<String, Value>,
 }

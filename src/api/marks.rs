@@ -31,6 +31,12 @@ pub const GATE: &str = "ganglion.dev/placement";
 /// binding.
 pub const PIN_POLICY: &str = "ganglion-pin-statefulsets";
 
+/// Annotation on an admission policy of the operator: the version of Ganglion that generated it.
+pub const POLICY_VERSION: &str = "ganglion.dev/policy-version";
+
+/// Annotation on an admission policy of the operator: the digest of its spec. A policy with another spec was edited.
+pub const POLICY_DIGEST: &str = "ganglion.dev/policy-digest";
+
 /// Kubernetes' annotation that orders the pods of a ReplicaSet for scaling down: the pod with the lowest cost is
 /// deleted first.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";

@@ -109,6 +109,9 @@ reasons! {
     // Rejected before any effect.
     /// A field has a value that cannot be parsed; the message names the field.
     InvalidObject,
+    /// Admission policies of the operator are missing or edited, so the operator does not act; the message says which,
+    /// and what to do.
+    AdmissionPolicyMissing,
     /// The operator's settings exclude the namespace.
     NamespaceRefused,
     /// This version does not support a member of the spec, or the kind of the workload.
@@ -267,6 +270,9 @@ impl Reason {
                 "Use another namespace, or set namespaces.allowKube in the operator's settings, then apply a new action."
             }
             Self::InvalidObject => "Delete the object, correct the field that the message names, and apply it again.",
+            Self::AdmissionPolicyMissing => {
+                "Install the admission policies: kubectl apply --server-side -f kustomize/base/admission.yaml."
+            }
             Self::ExpressionInvalid => "Apply a new action with a valid expression in where.",
             Self::WorkloadNotFound => "Check kind, name and namespace of the workload, then apply a new action.",
             Self::PodNotFound => "Apply a new action that names a running pod.",

@@ -53,6 +53,8 @@ pub enum Command {
     Run(RunArgs),
     /// Writes the CRD manifests, one file per kind.
     Crds(CrdsArgs),
+    /// Writes the manifest of the admission policies.
+    Policies(PoliciesArgs),
     /// Pushes a sample to a loop.
     Push(push::PushArgs),
     /// Explains what a loop, an action, a pool, a policy or a node does, and why.
@@ -114,6 +116,17 @@ pub struct CrdsArgs {
     pub check: bool,
 }
 
+/// Options of `policies`.
+#[derive(Args, Debug)]
+pub struct PoliciesArgs {
+    /// File for the manifest.
+    #[arg(long, default_value = "kustomize/base/admission.yaml", value_name = "FILE")]
+    pub file: PathBuf,
+    /// Write nothing, and fail if the file is not up to date.
+    #[arg(long)]
+    pub check: bool,
+}
+
 /// Error of a command.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -141,9 +154,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    #[error("a CRD cannot be serialized as YAML")]
+    #[error("a manifest cannot be serialized as YAML")]
     Render(#[from] serde_saphyr::ser::Error),
-    #[error("out of date: {}; run `ganglion crds`", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
+    #[error("out of date: {}; run `ganglion crds` or `ganglion policies`", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
     Stale(Vec<PathBuf>),
 }
 
@@ -204,6 +217,16 @@ pub fn crds(crds: &CrdsArgs) -> Result<(), Error> {
         }
     }
     if stale.is_empty() { Ok(()) } else { Err(Error::Stale(stale)) }
+}
+
+/// Writes or checks the manifest of the admission policies.
+pub fn policies(policies: &PoliciesArgs) -> Result<(), Error> {
+    let (path, text) = (&policies.file, operator::admission::manifest::text()?);
+    if !policies.check {
+        return write(path, &text);
+    }
+    let is_current = std::fs::read_to_string(path).is_ok_and(|there| there == text);
+    if is_current { Ok(()) } else { Err(Error::Stale(vec![path.clone()])) }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {

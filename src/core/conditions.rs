@@ -62,6 +62,11 @@ pub fn invalid(old: &[Condition], reason: &str, error: &str, stamp: Stamp) -> Ve
     let message = format!(
         "{error}; correct the field, or delete the object and apply it again; changes have no effect until then"
     );
+    stalled(old, reason, message, stamp)
+}
+
+/// Conditions of an object that does not work until somebody changes something. Conditions outside the summary stay.
+pub fn stalled(old: &[Condition], reason: &str, message: String, stamp: Stamp) -> Vec<Condition> {
     let others = old.iter().filter(|one| !matches!(one.type_.as_str(), "Ready" | "Reconciling" | "Stalled"));
     let mut conditions = summary(old, &Health::Stalled(reason, message), stamp);
     conditions.extend(others.cloned());

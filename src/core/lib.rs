@@ -19,6 +19,7 @@ pub mod names;
 pub mod namespaces;
 pub mod node_values;
 pub mod owners;
+pub mod policies;
 pub mod power_curve;
 pub mod quantity;
 pub mod status;

@@ -1,7 +1,7 @@
 //! Namespaces in which the operator does not act: those of Kubernetes itself.
 
 /// Prefix of the namespaces that Kubernetes reserves.
-const RESERVED: &str = "kube-";
+pub const RESERVED: &str = "kube-";
 
 /// Namespaces in which the operator acts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -94,6 +94,7 @@ impl<'a> LoopCheck<'a> {
         self.ctx.store.apply(ClosedLoop::clone(&parent), Origin::Own);
         let Some((monitoring, stages)) = self.assess(&parent, report) else { return };
         around.binding(report).await;
+        around.policies(report).await;
         let account = self.may_speak_for_the_account(&parent, report).await;
         let changes = if account { self.rungs(&parent, report).await } else { BTreeMap::new() };
         let measured = self.measure(monitoring, &stages.0, values, account, report).await;

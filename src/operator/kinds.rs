@@ -10,7 +10,8 @@ use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
 use ganglion_api::foreign::{
-    MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ScaledObject, VerticalPodAutoscaler,
+    MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ScaledObject, ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding, VerticalPodAutoscaler,
 };
 use ganglion_api::marks;
 use ganglion_api::monitoring::Monitoring;
@@ -24,6 +25,7 @@ use ganglion_core::facts::{
     ReceiptFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSet, StatefulSetFact, VolumeFact,
     VpaFact,
 };
+use ganglion_core::policies::{PolicyBindingFact, PolicyFact};
 use ganglion_runtime::watch::Feeds;
 
 /// Starts the watch of every kind.
@@ -44,6 +46,8 @@ pub fn feed(feeds: &mut Feeds) {
     feeds.optional_cluster::<PersistentVolume, VolumeFact>();
     feeds.optional_named::<MutatingAdmissionPolicy, PinPolicyFact>(marks::PIN_POLICY);
     feeds.optional_named::<MutatingAdmissionPolicyBinding, PinBindingFact>(marks::PIN_POLICY);
+    feeds.optional_cluster::<ValidatingAdmissionPolicy, PolicyFact>();
+    feeds.optional_cluster::<ValidatingAdmissionPolicyBinding, PolicyBindingFact>();
     feeds.namespaced::<WorkloadAction, WorkloadAction>();
     feeds.namespaced::<WorkloadActionReceipt, ReceiptFact>();
     feeds.namespaced::<ClosedLoop, ClosedLoop>();

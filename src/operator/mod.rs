@@ -2,6 +2,7 @@
 //!
 //! Only this module depends on all other modules. It makes no decisions about workloads.
 
+pub mod admission;
 pub mod check;
 pub mod drain;
 mod extender;
@@ -106,7 +107,9 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let metrics = Metrics::new();
     let web = Arc::new(outbound::web(names.clone(), &settings, &metrics));
     let outbound = Arc::new(outbound::client(web, &settings, &metrics));
-    let store = Store::new(world::world());
+    let mut world = world::world();
+    world.guard(admission::guards());
+    let store = Store::new(world);
     // Watches and the HTTP server stop last, after the controllers have drained.
     let ended = CancellationToken::new();
     let listener = listen(options.bind).await?;

@@ -4,11 +4,14 @@
 //! time of the next reconcile. A controller owns the four steps. Nothing here knows a kind of ours.
 //!
 //! ```text
-//! key -> unreadable? -> begin -> observe -> plan -> act -> report -> Next
-//!            |                      |                                  |- Again: the next round, from observe
-//!            |                      '- None: forget the object         |- AwaitChange
-//!            '- the status says which field is wrong                   '- At: requeue
+//! key -> unreadable? -> unguarded? -> begin -> observe -> plan -> act -> report -> Next
+//!            |              |                     |                                 |- Again: the next round
+//!            |              |                     '- None: forget the object        |- AwaitChange
+//!            |              '- the status says which admission policies are missing '- At: requeue
+//!            '- the status says which field is wrong
 //! ```
+//!
+//! A kind whose admission policies are not in force is read, and not acted on: anybody may have written its objects.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -22,6 +25,7 @@ use crate::error::Error;
 use crate::queue::Queue;
 use crate::run::{self, Action, ReconcileResult, Run};
 use ganglion_core::facts::{Key, Uid};
+use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 
 /// When the frame runs the steps of an object again.
@@ -86,6 +90,14 @@ pub trait Reconciler: Send + Sync + 'static {
         std::future::ready(None)
     }
 
+    /// Reports that the admission policies of the kind are not in force. Controllers of custom resources call
+    /// [`StatusWriter::report_unguarded`]. Default: other kinds need no policies.
+    ///
+    /// [`StatusWriter::report_unguarded`]: crate::status::StatusWriter::report_unguarded
+    fn unguarded(&self, _: &Key, _: &PolicyProblem) -> impl Future<Output = Result<(), Error>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// Begins a reconcile, before its first round: drops what the last reconcile left in the memory, and reads what no
     /// watch delivers. Default: there is nothing to do.
     fn begin(&self, _: &Key, _: &mut Self::Memory) -> impl Future<Output = Result<(), Error>> + Send {
@@ -136,6 +148,11 @@ pub async fn reconcile<R: Reconciler>(controller: Arc<R>, key: Key) -> Reconcile
         controller.forget(&key);
         return finish(ctx, reported.map(|()| Some(Next::AwaitChange)), R::PAUSE);
     }
+    if let Some(problem) = policy_problem::<R>(ctx) {
+        memories.take(&key);
+        controller.forget(&key);
+        return finish(ctx, controller.unguarded(&key, &problem).await.map(|()| Some(Next::AwaitChange)), R::PAUSE);
+    }
     let uid = ctx.store.read(|world| world.table::<R::Kind>().get(&key).map(|object| object.id().uid));
     let mut memory = match memories.take(&key) {
         Some((owner, memory)) if Some(&owner) == uid.as_ref() => memory,
@@ -153,6 +170,11 @@ pub async fn reconcile<R: Reconciler>(controller: Arc<R>, key: Key) -> Reconcile
     finish(ctx, result, R::PAUSE)
 }
 
+/// Why objects of the controller's kind must not be acted on.
+fn policy_problem<R: Reconciler>(ctx: &Context) -> Option<PolicyProblem> {
+    ctx.store.read(|world| world.policy_problem(R::Kind::KIND))
+}
+
 /// Runs the steps. None if the object is gone.
 async fn rounds<R: Reconciler>(controller: &Arc<R>, key: &Key, memory: &mut R::Memory) -> Result<Option<Next>, Error> {
     for round in 0..R::MAX_ROUNDS {
@@ -164,6 +186,10 @@ async fn rounds<R: Reconciler>(controller: &Arc<R>, key: &Key, memory: &mut R::M
         }
         let Some(observed) = controller.observe(key, memory) else { return Ok(None) };
         let plan = controller.plan(&observed, memory);
+        if policy_problem::<R>(controller.ctx()).is_some() {
+            // The change of the policies has requeued the object.
+            return Ok(Some(Next::AwaitChange));
+        }
         let done = controller.act(&observed, &plan, memory).await;
         let reported = controller.report(&observed, &plan, done.as_ref(), memory).await;
         done?;

@@ -5,8 +5,9 @@
 
 use std::fmt::Debug;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -16,7 +17,8 @@ use crate::writer::Kube;
 use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::facts::Key;
 use ganglion_core::json_patch::JsonPatch;
-use ganglion_core::world::{Fact, Origin};
+use ganglion_core::policies::{POLICY_MISSING, PolicyProblem};
+use ganglion_core::world::{Fact, Origin, Unreadable};
 
 /// Method by which the status of a kind is written.
 #[derive(Clone, Copy, Debug)]
@@ -79,10 +81,39 @@ impl StatusWriter {
     pub async fn report_unreadable<K: Kube + Fact>(&self, ctx: &Context, key: &Key) -> Option<Result<(), Error>> {
         let object = ctx.store.read(|world| world.table::<K>().unreadable().get(key).cloned())?;
         let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: ctx.now() };
-        let old = object.conditions();
-        let conditions = conditions::invalid(&old, self.invalid, &object.error, stamp);
-        if conditions == old {
-            return Some(Ok(()));
+        let conditions = conditions::invalid(&object.conditions(), self.invalid, &object.error, stamp);
+        Some(self.write_conditions::<K>(ctx, &object, conditions, stamp).await)
+    }
+
+    /// Reports in the status that the admission policies of the kind are not in force, and what to do. All status
+    /// fields except `observedGeneration` and `conditions` keep their stored values.
+    pub async fn report_unguarded<K: Kube + Fact + Serialize>(
+        &self,
+        ctx: &Context,
+        key: &Key,
+        problem: &PolicyProblem,
+    ) -> Result<(), Error> {
+        let Some(object) = ctx.store.read(|world| world.table::<K>().get(key).cloned()) else { return Ok(()) };
+        let status = match to_json(&*object)?["status"].take() {
+            Value::Object(status) => status,
+            _ => Map::new(),
+        };
+        let object = Unreadable { metadata: object.meta().clone(), error: problem.to_string(), status };
+        let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: ctx.now() };
+        let conditions = conditions::stalled(&object.conditions(), POLICY_MISSING, object.error.clone(), stamp);
+        self.write_conditions::<K>(ctx, &object, conditions, stamp).await
+    }
+
+    /// Writes these conditions with the rest of the stored status, if they differ from the stored ones.
+    async fn write_conditions<K: Kube + Fact>(
+        &self,
+        ctx: &Context,
+        object: &Unreadable,
+        conditions: Vec<Condition>,
+        stamp: Stamp,
+    ) -> Result<(), Error> {
+        if conditions == object.conditions() {
+            return Ok(());
         }
         let mut status = object.status.clone();
         status.insert("observedGeneration".to_owned(), json!(stamp.generation));
@@ -99,8 +130,7 @@ impl StatusWriter {
                 }
             }
         };
-        let written = ctx.writer.counted("RecordInvalid", write).await;
-        Some(match written {
+        match ctx.writer.counted("RecordInvalid", write).await {
             Ok(Guard(Ok(object))) => {
                 ctx.store.apply(object, Origin::Own);
                 Ok(())
@@ -112,7 +142,7 @@ impl StatusWriter {
             // The object has changed or is gone: the watch reports the newer version.
             Err(Error::Conflict(_) | Error::NotFound(_)) => Ok(()),
             Err(error) => Err(error),
-        })
+        }
     }
 }
 

@@ -25,7 +25,7 @@ const PODS: Right = ("", "pods", "create", "");
 pub const EVICT: Right = ("", "pods/eviction", "create", "");
 
 /// Grants a user these permissions in the namespace.
-async fn user(testbed: &Testbed, name: &str, rights: &[Right]) -> Result<()> {
+pub async fn user(testbed: &Testbed, name: &str, rights: &[Right]) -> Result<()> {
     let rule = |(group, resource, verb, only): &Right| {
         let names: Vec<&str> = Some(*only).filter(|name| !name.is_empty()).into_iter().collect();
         json!({"apiGroups": [group], "resources": [resource], "verbs": [verb], "resourceNames": names})
@@ -45,7 +45,7 @@ fn manifest(kind: &str, name: &str, spec: &Value) -> String {
 }
 
 /// Response of the API server to this user.
-async fn says(testbed: &Testbed, user: &str, args: &[&str], input: Option<&str>) -> Result<String, String> {
+pub async fn says(testbed: &Testbed, user: &str, args: &[&str], input: Option<&str>) -> Result<String, String> {
     let all = [&["--as", user], args].concat();
     testbed.kubectl(&all, input).await.map_err(|error| format!("{error:#}"))
 }
@@ -182,6 +182,7 @@ fn the_author_of_an_action_may_evict_and_scale() {
         let all: &[(&str, &[Right])] = &[
             ("evicts", &[KINDS, EVICT]),
             ("scales-web", &[KINDS, EVICT, scale("deployments/scale", "web")]),
+            ("scales-set", &[KINDS, EVICT, scale("replicasets/scale", "")]),
             ("scales-two", &[KINDS, EVICT, scale("deployments/scale", ""), scale("replicasets/scale", "")]),
             (
                 "scales",
@@ -214,9 +215,15 @@ fn the_author_of_an_action_may_evict_and_scale() {
             allowed(&acts("scales-web", &spec).await)?;
         }
         refused(&acts("scales-web", &create(&db)).await, right, ns)?;
-        let set = create(&workload("ReplicaSet", "web"));
-        refused(&acts("scales-web", &set).await, "\"replicasets/scale\"", ns)?;
-        allowed(&acts("scales-two", &set).await)?;
+        for set in [create(&workload("ReplicaSet", "web")), delete(&workload("ReplicaSet", "web"))] {
+            refused(&acts("scales-web", &set).await, "\"replicasets/scale\"", ns)?;
+            // The ReplicaSet may belong to a Deployment, which would be scaled.
+            refused(&acts("scales-set", &set).await, right, ns)?;
+            allowed(&acts("scales-two", &set).await)?;
+        }
+        // The right is asked for the kind in its group: a Rollout is no Deployment.
+        let rollout = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"});
+        refused(&acts("scales", &delete(&rollout)).await, "\"rollouts/scale\" in API group \"argoproj.io\"", ns)?;
         for spec in [create(&workload("StatefulSet", "db")), delete(&workload("StatefulSet", "db"))] {
             refused(&acts("scales-two", &spec).await, "cannot patch resource \"statefulsets/scale\"", ns)?;
             allowed(&acts("scales", &spec).await)?;
@@ -260,7 +267,15 @@ fn the_children_of_a_loop_are_written_by_who_could_write_the_loop() {
         };
         let time = |second: u32| json!({"spec": {"sample": {"time": format!("2026-01-01T00:00:{second:02}Z"), "values": {"cpu": "6"}}}});
         allowed(&patch("sender", "monitoring", &[], time(1)).await)?;
-        allowed(&patch("sender", "monitoring", &[], json!({"metadata": {"annotations": {"a": "b"}}})).await)?;
+        for metadata in [
+            json!({"annotations": {"a": "b"}}),
+            json!({"labels": {"a": "b"}}),
+            json!({"finalizers": ["a.b/c"]}),
+            json!({"ownerReferences": null}),
+        ] {
+            let answer = patch("sender", "monitoring", &[], json!({"metadata": metadata})).await;
+            refused(&answer, "spec.sample may be written without it", ns)?;
+        }
         let more = json!({"spec": {"sample": time(2)["spec"]["sample"], "paused": true}});
         refused(&patch("sender", "monitoring", &[], more).await, "spec.sample may be written without it", ns)?;
         for (kind, spec) in [
@@ -275,8 +290,13 @@ fn the_children_of_a_loop_are_written_by_who_could_write_the_loop() {
             let status = json!({"status": {"observedGeneration": 7}});
             let answer = patch("nobody", kind, &["--subresource=status"], status).await;
             refused(&answer, "cannot create resource \"pods\"", ns).map_err(|error| error.context(kind))?;
-            allowed(&patch("nobody", kind, &[], json!({"metadata": {"labels": {"a": "b"}}})).await)?;
+            if kind != "closedloop" {
+                // The operator finds a child by its labels and owners.
+                let answer = patch("nobody", kind, &[], json!({"metadata": {"labels": {"a": "b"}}})).await;
+                refused(&answer, "cannot create resource \"pods\"", ns)?;
+            }
         }
+        secrets_of_children(testbed).await?;
         let execution = json!({"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
         refused(&creates(testbed, "nobody", "Execution", &execution).await, "cannot create resource \"pods\"", ns)?;
         allowed(&creates(testbed, "maker", "Execution", &execution).await)?;
@@ -285,6 +305,37 @@ fn the_children_of_a_loop_are_written_by_who_could_write_the_loop() {
         testbed.api::<ClosedLoop>().patch("web", &PatchParams::default(), &finalizers).await?;
         allowed(&says(testbed, "nobody", &["delete", "closedloop", "web", "--cascade=foreground"], None).await)
     });
+}
+
+/// The operator sends the Secrets of a child like those of its loop. The user may create pods, but get no Secrets.
+async fn secrets_of_children(testbed: &Testbed) -> Result<()> {
+    let auth = json!({"bearer": {"name": "login", "key": "token"}});
+    let http = json!({"url": "http://127.0.0.1:1", "path": "a", "auth": auth});
+    let prometheus = json!({"url": "http://127.0.0.1:1", "query": "a", "auth": {"basic": {"name": "login"}}});
+    let trusts = json!({"url": "https://127.0.0.1:1", "path": "a", "ca": {"secret": {"name": "login", "key": "ca"}}});
+    let metrics = |source: Value| json!({"metrics": [{"name": "cpu", "source": source, "low": {"raise": "5"}}]});
+    let webhook = json!({"webhook": {"url": "http://127.0.0.1:1", "auth": auth}});
+    let actions = json!({"actions": [{"when": {"metric": "cpu", "side": "Low"}, "ladder": [{"scale": {"by": 1, "max": 3}}, webhook]}]});
+    let (at, uid) = ("2026-01-01T00:00:00.000000Z", "u");
+    let chosen = json!({"seq": 1, "metric": "cpu", "side": "Low", "rung": 0, "do": webhook, "at": at, "executor": uid, "mode": "Auto"});
+    let claim = json!({"seq": 1, "at": at, "deadline": at, "do": webhook, "goal": {"event": "e"}});
+    for (kind, field, value) in [
+        ("monitoring", "spec", metrics(json!({"http": http}))),
+        ("monitoring", "spec", metrics(json!({"prometheus": prometheus}))),
+        ("monitoring", "spec", metrics(json!({"http": trusts}))),
+        ("decision", "spec", actions),
+        ("decision", "status", json!({"chosen": chosen})),
+        ("execution", "status", json!({"claim": claim})),
+    ] {
+        let patch = json!({field: value}).to_string();
+        let subresource: &[&str] = if field == "status" { &["--subresource=status"] } else { &[] };
+        let args = [&["patch", kind, "web", "--type=merge", "-p", patch.as_str()], subresource].concat();
+        let answer = says(testbed, "maker", &args, None).await;
+        refused(&answer, "cannot get resource \"secrets\"", &testbed.ns)
+            .map_err(|error| error.context(patch.clone()))?;
+        ensure!(answer.is_err_and(|words| words.contains("missing for Secret login")));
+    }
+    Ok(())
 }
 
 #[test]

@@ -34,16 +34,41 @@ fn kind(object: &DynamicObject) -> &str {
 #[test]
 fn with_rights_in_one_namespace_only_the_operator_works_there() {
     loop_story("installs-single", async |testbed| {
+        // Who may create pods in the operator's namespace can run them as its account, so it has one of its own.
+        let home_ns = format!("{}-operator", testbed.ns);
+        let cluster = &testbed.plane.cluster;
+        cluster.kubectl(&["create", "namespace", &home_ns], None).await?;
+        let variable = format!("env: [{{name: GANGLION_WATCH_NAMESPACE, value: {}}}]", testbed.ns);
+        let patch = format!(
+            "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: ganglion}}, \
+             spec: {{template: {{spec: {{containers: [{{name: ganglion, {variable}}}]}}}}}}}}"
+        );
         let overlay = format!(
-            "namespace: {}\nresources: [KUSTOMIZE/base]\ncomponents: [KUSTOMIZE/components/single-namespace]\n",
+            "namespace: {home_ns}\nresources: [KUSTOMIZE/base]\ncomponents: [KUSTOMIZE/components/single-namespace]\n\
+             patches: [{{patch: '{patch}'}}]\n"
+        );
+        let subject = format!("[{{op: replace, path: /subjects/0/namespace, value: {home_ns}}}]");
+        let tenant = format!(
+            "namespace: {}\nresources: [KUSTOMIZE/tenant]\n\
+             patches: [{{target: {{kind: RoleBinding}}, patch: '{subject}'}}]\n",
             testbed.ns
         );
-        let objects = render(testbed, &overlay).await?;
+        let mut objects = render(testbed, &overlay).await?;
+        let tenants = render(testbed, &tenant).await?;
+        ensure!(
+            tenants.iter().all(|object| object.metadata.namespace.as_deref() == Some(&testbed.ns)),
+            "rights outside the namespace of the tenant: {tenants:?}"
+        );
+        let here = |object: &&DynamicObject| kind(object) == "RoleBinding";
+        let own: Vec<_> = objects.iter().filter(here).filter_map(|object| object.metadata.name.clone()).collect();
+        ensure!(own == ["ganglion-lease"], "rights in the operator's own namespace: {own:?}");
+        objects.extend(tenants);
         let whole = objects.iter().filter(|object| kind(object) == "ClusterRoleBinding");
         let whole: Vec<_> = whole.filter_map(|object| object.metadata.name.clone()).collect();
         ensure!(whole == ["ganglion-nodes"], "{whole:?}");
         let deployment = objects.iter().find(|object| kind(object) == "Deployment").context("no Deployment")?;
-        ensure!(deployment.data.to_string().contains("GANGLION_WATCH_NAMESPACE"), "{:?}", deployment.data);
+        let watched = json!({"name": "GANGLION_WATCH_NAMESPACE", "value": testbed.ns});
+        ensure!(deployment.data.to_string().contains(&watched.to_string()), "{:?}", deployment.data);
 
         // The testbed's own operator has other permissions, so it is stopped.
         testbed.operator.lock().await.kill();
@@ -54,12 +79,12 @@ fn with_rights_in_one_namespace_only_the_operator_works_there() {
             rights.contains(&kind(object)) || object.metadata.name.as_deref() == Some("ganglion-nodes")
         });
         for object in rights {
-            testbed.kubectl(&["apply", "--server-side", "-f", "-"], Some(&serde_json::to_string(object)?)).await?;
+            cluster.kubectl(&["apply", "--server-side", "-f", "-"], Some(&serde_json::to_string(object)?)).await?;
         }
-        let token = token_of(&testbed.client, &testbed.ns, "ganglion").await?;
+        let token = token_of(&testbed.client, &home_ns, "ganglion").await?;
         let kubeconfig = kubeconfig::direct(&testbed.plane.cluster.config, &token);
         let home = TempDir::new()?;
-        let scope = ["--lease-namespace", testbed.ns.as_str(), "--watch-namespace", testbed.ns.as_str()];
+        let scope = ["--lease-namespace", home_ns.as_str(), "--watch-namespace", testbed.ns.as_str()];
         let mut operator = Operator::prepare(home.path(), &kubeconfig, &scope)?;
         operator.start()?;
         operator.ready().await?;
@@ -75,6 +100,7 @@ fn with_rights_in_one_namespace_only_the_operator_works_there() {
         testbed.act("more", json!({"create": {"workload": workload, "to": to}})).await?;
         testbed.ends("more", ("True", "Succeeded")).await?;
         measures(testbed).await?;
+        cluster.kubectl(&["delete", "namespace", &home_ns, "--wait=false"], None).await?;
         // Checks for leftovers while it runs.
         testkit::testbed::rest::rest_clean(testbed).await
     });

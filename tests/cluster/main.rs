@@ -40,6 +40,7 @@ mod placement;
 mod placement_certificates;
 mod placement_rewards;
 mod placement_usage;
+mod policies;
 mod pool_faults;
 mod pool_rights;
 mod pool_workers;

@@ -1,14 +1,14 @@
 //! Permissions to create SwarmPools, and the operator's report if a namespace has not granted it access to its
 //! ConfigMaps.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::DeleteParams;
 use serde_json::json;
 use testkit::plane::install::LOOPS;
-use testkit::testbed::pools::{WORKERS, is, message, pool, pool_story, reloading, spec};
+use testkit::testbed::pools::{WORKERS, is, message, pool, pool_story, reloading, spec, stateful_set};
 
-use crate::admission::{EVICT, KINDS, Right, allowed, creates, refused, users};
+use crate::admission::{EVICT, KINDS, Right, allowed, creates, refused, says, users};
 
 const WRITES: [Right; 2] = [("", "configmaps", "create", ""), ("", "configmaps", "patch", "")];
 const READS: Right = ("", "configmaps", "list", "");
@@ -40,6 +40,38 @@ fn the_author_of_a_pool_may_do_what_the_pool_does() {
         allowed(&creates(testbed, "scaler", "SwarmPool", &scales).await)?;
         refused(&creates(testbed, "restarter", "SwarmPool", &reload).await, "patch resource \"pods\"", ns)?;
         allowed(&creates(testbed, "reloader", "SwarmPool", &reload).await)
+    });
+}
+
+/// The scale subresource and the status are ways to the same effects.
+#[test]
+fn who_scales_a_pool_may_scale_its_workload() {
+    pool_story("pool-scale", async |testbed| {
+        let scale = |resource: &'static str, verb: &'static str| ("apps", resource, verb, "");
+        let [sets, deployments] = ["statefulsets/scale", "deployments/scale"];
+        let who: [(&str, &[Right]); 3] = [
+            ("half", &[KINDS, scale(sets, "patch")]),
+            ("scales", &[KINDS, scale(sets, "patch"), scale(deployments, "patch")]),
+            // As a HorizontalPodAutoscaler.
+            ("updates", &[KINDS, scale(sets, "update"), scale(deployments, "update")]),
+        ];
+        users(testbed, &who).await?;
+        stateful_set(testbed, 2).await?;
+        pool(testbed, WORKERS, spec(json!({}))).await?;
+        let ns = testbed.ns.as_str();
+        let scales = async |user: &str| {
+            let args = ["scale", "swarmpool", WORKERS, "--replicas=0"];
+            says(testbed, user, &args, None).await
+        };
+        refused(&scales("nobody").await, "patch or update resource \"deployments/scale\"", ns)?;
+        refused(&scales("half").await, "patch or update resource \"deployments/scale\"", ns)?;
+        let set = testbed.kubectl(&["get", "statefulset", WORKERS, "-o", "jsonpath={.spec.replicas}"], None).await?;
+        ensure!(set == "2", "the set was scaled to {set}");
+        allowed(&scales("updates").await)?;
+        allowed(&scales("scales").await)?;
+        let status = r#"{"status": {"version": 7}}"#;
+        let forge = ["patch", "swarmpool", WORKERS, "--subresource=status", "--type=merge", "-p", status];
+        refused(&says(testbed, "nobody", &forge, None).await, "pods/eviction", ns)
     });
 }
 

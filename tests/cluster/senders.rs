@@ -237,6 +237,19 @@ fn a_senders_account_can_do_nothing_else() {
         let refused = monitorings.patch(LOOP, &params, &patch).await.err().map(|error| error.to_string());
         let why = "of a Monitoring, spec.sample may be written without it";
         ensure!(refused.as_ref().is_some_and(|words| words.contains(why)), "{refused:?}");
+        for metadata in [
+            json!({"ownerReferences": null}),
+            json!({"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]}),
+            json!({"finalizers": ["example.com/mine"]}),
+            json!({"labels": {"ganglion.dev/loop": "other"}}),
+            json!({"annotations": {"a": "b"}}),
+        ] {
+            // Together with a sample, too.
+            let sample = json!({"time": "2026-01-01T00:00:00Z", "values": {"cpu": "2"}});
+            let patch = Patch::Merge(json!({"metadata": metadata, "spec": {"sample": sample}}));
+            let refused = monitorings.patch(LOOP, &params, &patch).await.err().map(|error| error.to_string());
+            ensure!(refused.as_ref().is_some_and(|words| words.contains(why)), "{metadata}: {refused:?}");
+        }
         testbed.api::<Monitoring>().patch(LOOP, &params, &patch).await?;
         until::<Monitoring, _>(testbed, LOOP, "the Monitoring to be put right again", |one| {
             (!one.spec.paused && one.spec.metrics.len() == 2).then_some(())

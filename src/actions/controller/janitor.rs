@@ -11,6 +11,8 @@ use tracing::info;
 use super::WorkloadActionController;
 use ganglion_actions_plan::effect::Effect;
 use ganglion_actions_plan::janitor::{Leftovers, Sweep};
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_core::world::Fact;
 use ganglion_runtime::events::{EventText, reference};
 use ganglion_runtime::metrics::ReasonLabel;
 
@@ -36,6 +38,10 @@ pub struct Janitor(Leftovers);
 impl Janitor {
     /// Runs one round and returns the time until the next.
     pub async fn round(&mut self, controller: &WorkloadActionController) -> Duration {
+        // Without its policies, anybody may have written the marks.
+        if controller.ctx.store.read(|world| world.policy_problem(WorkloadAction::KIND)).is_some() {
+            return ROUND;
+        }
         let now = controller.ctx.now();
         let Sweep { effects, unproven, again } = controller.ctx.store.read(|world| self.0.sweep(world, now));
         for pod in &unproven {

@@ -39,6 +39,7 @@ use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use ganglion_core::facts::Key;
+use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
@@ -137,6 +138,15 @@ impl Reconciler for WorkloadActionController {
 
     async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
         STATUS.report_unreadable::<WorkloadAction>(&self.ctx, key).await
+    }
+
+    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+        let is_over = self.ctx.store.read(|world| {
+            let status = world.action(key).and_then(|action| action.status.as_ref());
+            status.is_some_and(|status| status.finished_at.is_some())
+        });
+        // An action that has ended keeps its result.
+        if is_over { Ok(()) } else { STATUS.report_unguarded::<WorkloadAction>(&self.ctx, key, problem).await }
     }
 
     /// Reads what is unknown. Later rounds read what their own effects changed.

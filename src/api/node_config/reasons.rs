@@ -21,6 +21,9 @@ reasons! {
     Suspended,
     /// A field has a value that cannot be parsed; the message names the field.
     InvalidObject,
+    /// Admission policies of the operator are missing or edited, so the operator does not act; the message says which,
+    /// and what to do.
+    AdmissionPolicyMissing,
     /// A field of the spec is invalid; the message names the field and the valid values.
     SpecInvalid,
     /// The operator's settings exclude the namespace.

@@ -19,6 +19,9 @@ reasons! {
     MemoryLost,
     /// A field has a value that cannot be parsed; the message names the field.
     InvalidObject,
+    /// Admission policies of the operator are missing or edited, so the operator does not act; the message says which,
+    /// and what to do.
+    AdmissionPolicyMissing,
     /// An option of an agent is invalid; the message names the option and the valid values.
     SpecInvalid,
     /// An expression cannot be parsed, or uses an unknown name; the message shows the position.

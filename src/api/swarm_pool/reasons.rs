@@ -32,6 +32,9 @@ reasons! {
     // Requires an action by the user.
     /// A field has a value that cannot be parsed; the message names the field.
     InvalidObject,
+    /// Admission policies of the operator are missing or edited, so the operator does not act; the message says which,
+    /// and what to do.
+    AdmissionPolicyMissing,
     /// The operator's settings exclude the namespace.
     NamespaceRefused,
     /// The workload does not exist.

@@ -13,6 +13,7 @@ use crate::facts::{
     PinPolicyFact, PodFact, ReceiptFact, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSetFact, Uid,
     VolumeFact, VpaFact,
 };
+use crate::policies::{PolicyBindingFact, PolicyFact};
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
@@ -116,6 +117,8 @@ tables! {
         stateful_sets: StatefulSetFact = "StatefulSet";
         pin_policies: PinPolicyFact = "MutatingAdmissionPolicy";
         pin_bindings: PinBindingFact = "MutatingAdmissionPolicyBinding";
+        policies: PolicyFact = "ValidatingAdmissionPolicy";
+        policy_bindings: PolicyBindingFact = "ValidatingAdmissionPolicyBinding";
         claims: ClaimFact = "PersistentVolumeClaim";
         volumes: VolumeFact = "PersistentVolume";
         config_maps: ConfigMapFact = "ConfigMap";

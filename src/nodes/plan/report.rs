@@ -191,7 +191,8 @@ fn advice(reason: NodeReason, field: &str) -> Option<String> {
     let words = match reason {
         R::Sampled | R::NothingToMeasure | R::Waiting | R::Applied | R::Applying | R::Stale => return None,
         // The problem text names what to change.
-        R::InvalidObject | R::SpecInvalid | R::NamespaceRefused | R::SecretUnavailable | R::TemplateInvalid => {
+        R::InvalidObject | R::AdmissionPolicyMissing | R::SpecInvalid | R::NamespaceRefused => return None,
+        R::SecretUnavailable | R::TemplateInvalid => {
             return None;
         }
         R::InputMissing | R::NoReading | R::NodesLeftOut | R::NodeConfigsNotReady => return None,

@@ -1,5 +1,6 @@
 //! The series of loops, nodes and actions. They are built for each scrape, so that deleted objects have no series.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
 use jiff::Timestamp;
@@ -12,6 +13,7 @@ use prometheus_client::registry::Registry;
 use ganglion_actions_plan::figures::ActionFigures;
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::node_config::status::NodeValue;
+use ganglion_core::policies::PolicyState;
 use ganglion_loops_plan::figures::LoopFigures;
 use ganglion_nodes_plan::readings::stale_at;
 use ganglion_runtime::metrics::ValuesOfNode;
@@ -49,6 +51,12 @@ struct DecisionLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabels {
+    policy: &'static str,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ActionLabels {
     state: &'static str,
     reason: &'static str,
@@ -70,9 +78,11 @@ pub fn registry(
     loops: Vec<LoopFigures>,
     actions: &ActionFigures,
     nodes: Vec<ValuesOfNode>,
+    policies: &BTreeMap<&'static str, PolicyState>,
     now: Timestamp,
 ) -> Registry {
     let mut registry = Registry::with_prefix("ganglion");
+    add_policies(&mut registry, policies);
     add_loops(&mut registry, loops);
     add_nodes(&mut registry, nodes, now);
     let count = Family::<ActionLabels, Gauge>::default();
@@ -85,6 +95,19 @@ pub fn registry(
     let help = "Waiting time of the WorkloadAction that has waited longest";
     registry.register("actions_oldest_wait_seconds", help, oldest);
     registry
+}
+
+/// Adds a series for each state of each policy: 1 for the current state.
+fn add_policies(registry: &mut Registry, policies: &BTreeMap<&'static str, PolicyState>) {
+    let states = Family::<PolicyLabels, Gauge>::default();
+    for (&policy, current) in policies {
+        for state in PolicyState::ALL {
+            let labels = PolicyLabels { policy, state: state.as_str() };
+            states.get_or_create(&labels).set(i64::from(state == *current));
+        }
+    }
+    let help = "Admission policies by state: 1 for the current state; the operator acts only if all are Present";
+    registry.register("admission_policies", help, states);
 }
 
 fn add_loops(registry: &mut Registry, loops: Vec<LoopFigures>) {

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use ganglion_core::policies::PolicyState;
 use ganglion_core::world::World;
 use ganglion_runtime::metrics::{KindLabel, Metrics};
 use ganglion_runtime::server::{self, ServerLimits, UNREAD};
@@ -54,13 +55,24 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Readiness: ready once the caches are synced. Standby replicas are ready, too.
-async fn readyz(State(served): State<Served>) -> (StatusCode, &'static str) {
-    if served.ready.is_ready() {
-        (StatusCode::OK, "ok\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "caches are not synced\n")
+/// Readiness: ready once the caches are synced. Standby replicas are ready, too, and so is an operator without its
+/// admission policies: it serves, and a rollout must not stop because of them. The text says which are missing.
+async fn readyz(State(served): State<Served>) -> (StatusCode, String) {
+    if !served.ready.is_ready() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "caches are not synced\n".to_owned());
     }
+    let states = served.store.read(World::policy_states);
+    let missing: Vec<String> = states
+        .into_iter()
+        .filter(|(_, state)| *state != PolicyState::Present)
+        .map(|(name, state)| format!("{name} ({})", state.as_str()))
+        .collect();
+    let text = if missing.is_empty() {
+        "ok\n".to_owned()
+    } else {
+        format!("ok, but the operator does not act on kinds without their admission policies: {}\n", missing.join(", "))
+    };
+    (StatusCode::OK, text)
 }
 
 async fn metrics(State(served): State<Served>) -> Response {
@@ -72,10 +84,11 @@ async fn metrics(State(served): State<Served>) -> Response {
         served.metrics.memory.set(bytes);
     }
     let now = Timestamp::now();
-    let (mut loops, actions) = served.store.read(|world| {
+    let (mut loops, actions, policies) = served.store.read(|world| {
         (
             ganglion_loops_plan::figures::of_loops(world, served.loop_series),
             ganglion_actions_plan::figures::of_actions(world, now),
+            world.policy_states(),
         )
     });
     for one in &mut loops {
@@ -84,7 +97,7 @@ async fn metrics(State(served): State<Served>) -> Response {
         }
     }
     let nodes = served.metrics.node_values.first(served.node_series);
-    match served.metrics.render(&figures::registry(loops, &actions, nodes, now)) {
+    match served.metrics.render(&figures::registry(loops, &actions, nodes, &policies, now)) {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()

@@ -114,7 +114,10 @@ fn the_figures_of_loops_and_actions_are_rendered_with_their_labels() {
         }],
     }];
     let actions = ActionFigures { count: [(("waiting", "LimitReached"), 2)].into(), oldest_wait: 12.5 };
-    let text = Metrics::new().render(&figures::registry(loops, &actions, Vec::new(), Timestamp::UNIX_EPOCH)).unwrap();
+    let policies = [("ganglion-swarmpools", PolicyState::Modified)].into();
+    let text = Metrics::new()
+        .render(&figures::registry(loops, &actions, Vec::new(), &policies, Timestamp::UNIX_EPOCH))
+        .unwrap();
     for line in [
         "ganglion_loop_ready{namespace=\"shop\",name=\"web\"} 1",
         "ganglion_loop_value{namespace=\"shop\",name=\"web\",metric=\"cpu\"} 2.5",
@@ -122,6 +125,8 @@ fn the_figures_of_loops_and_actions_are_rendered_with_their_labels() {
         "ganglion_loop_decisions_total{namespace=\"shop\",name=\"web\",metric=\"cpu\",outcome=\"wanted\"} 7",
         "ganglion_actions{state=\"waiting\",reason=\"LimitReached\"} 2",
         "ganglion_actions_oldest_wait_seconds 12.5",
+        "ganglion_admission_policies{policy=\"ganglion-swarmpools\",state=\"Modified\"} 1",
+        "ganglion_admission_policies{policy=\"ganglion-swarmpools\",state=\"Present\"} 0",
     ] {
         assert!(text.lines().any(|known| known == line), "{line} is not in\n{text}");
     }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::learned::{Learners, restore};
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_core::facts::Uid;
-use ganglion_core::world::World;
+use ganglion_core::world::{Fact, World};
 use ganglion_placement_plan::agents::AgentError;
 use ganglion_placement_plan::inventory::Inventory;
 use ganglion_placement_plan::learned::{LearnedRewards, LearnedValues};
@@ -60,7 +60,9 @@ impl PlacementCache {
 
     /// The same, for callers that already hold the world.
     pub fn policy_of(&self, world: &World, name: &str) -> Option<Result<Arc<CompiledPolicy>, AgentError>> {
-        let Some(object) = world.policy(name) else {
+        // Without the admission policies of the kind, anybody may have written the policy.
+        let is_guarded = world.policy_problem(PlacementPolicy::KIND).is_none();
+        let Some(object) = world.policy(name).filter(|_| is_guarded) else {
             self.0.policies.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
             return None;
         };

@@ -33,6 +33,7 @@ use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_core::conditions::Health;
 use ganglion_core::facts::{ConfigMapFact, Key};
 use ganglion_core::namespaces::Namespaces;
+use ganglion_core::policies::PolicyProblem;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_pools_plan::PoolProblem;
 use ganglion_pools_plan::step::{ListsToPublish, ObservedPool, PlannedHandover, PoolMemory, PoolStep, next_step};
@@ -112,6 +113,10 @@ impl Reconciler for SwarmPoolController {
 
     async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
         STATUS.report_unreadable::<SwarmPool>(&self.ctx, key).await
+    }
+
+    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+        STATUS.report_unguarded::<SwarmPool>(&self.ctx, key, problem).await
     }
 
     async fn begin(&self, _: &Key, memory: &mut PoolMemory) -> Result<(), Error> {

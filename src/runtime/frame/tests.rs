@@ -11,6 +11,7 @@ use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::writer::Writer;
 use ganglion_core::facts::{Identity, PodFact};
+use ganglion_core::policies::{ExpectedPolicy, Guards, PolicyBindingFact, PolicyFact};
 use ganglion_core::world::{Origin, World};
 
 /// A controller of pods that counts its rounds in the memory, and logs its steps.
@@ -99,6 +100,11 @@ impl Reconciler for Counting {
         (self.report)(*plan)
     }
 
+    async fn unguarded(&self, _: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+        self.log(problem.to_string());
+        Ok(())
+    }
+
     fn forget(&self, _: &Key) {
         self.log("forget");
     }
@@ -155,4 +161,28 @@ async fn reporting_does_not_mask_the_error_of_act() {
     assert_eq!(controller.logged(), ["act 1", "NotFound"], "the failure is reported once, and ends the reconcile");
     let _ = reconcile(Arc::clone(&controller), key()).await;
     assert_eq!(controller.logged()[0], "act 2", "the memory survives an error");
+}
+
+#[tokio::test]
+async fn a_kind_is_acted_on_only_while_its_policies_are_in_force() {
+    const NAME: &str = "guard";
+    let controller = Counting::new(|_| Ok(()), |_| Ok(Next::AwaitChange));
+    let expected = ExpectedPolicy::new(NAME, "0.1.0", "digest".to_owned());
+    controller.ctx.store.write(|world| world.guard(Guards::new([expected], [(PodFact::KIND, vec![NAME])])));
+    controller.put("a", "1");
+    let id = |version: &str| Identity { key: Key::new("", NAME), uid: "p".into(), version: version.to_owned() };
+    let policy = PolicyFact { id: id("2"), digest: "digest".to_owned(), ..PolicyFact::default() };
+    controller.ctx.store.apply(policy, Origin::Watch);
+    assert_eq!(reconcile(Arc::clone(&controller), key()).await.unwrap(), Action::AwaitChange);
+    let logged = controller.logged();
+    assert!(logged[0] == "forget" && logged[1].contains("guard (Unbound)") && logged.len() == 2, "{logged:?}");
+
+    let binding = PolicyBindingFact { id: id("3"), policy: NAME.to_owned(), denies: true };
+    controller.ctx.store.apply(binding, Origin::Watch);
+    reconcile(Arc::clone(&controller), key()).await.unwrap();
+    assert_eq!(controller.logged(), ["act 1", "done"]);
+
+    controller.ctx.store.remove::<PolicyBindingFact>(&id("4"));
+    reconcile(Arc::clone(&controller), key()).await.unwrap();
+    assert!(controller.logged()[0] == "forget" && controller.memories.is_empty());
 }

@@ -11,6 +11,7 @@
 //!
 //! The controllers of the children measure, decide and act. Everything in memory may be lost in a crash.
 
+use ganglion_core::policies::PolicyProblem;
 use ganglion_loops_plan::world::{Family, LoopsWorld, children_of};
 mod assessed;
 mod children;
@@ -125,6 +126,10 @@ impl Reconciler for ClosedLoopController {
 
     async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
         STATUS.report_unreadable::<ClosedLoop>(&self.ctx, key).await
+    }
+
+    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+        STATUS.report_unguarded::<ClosedLoop>(&self.ctx, key, problem).await
     }
 
     async fn begin(&self, key: &Key, memory: &mut ClosedLoopMemory) -> Result<(), Error> {

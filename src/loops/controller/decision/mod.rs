@@ -19,6 +19,7 @@ use ganglion_api::execution::Execution;
 use ganglion_api::marks;
 use ganglion_api::monitoring::Monitoring;
 use ganglion_core::facts::Key;
+use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::common::{FieldError, PARSE_AGAIN};
 use ganglion_loops_plan::decision::{Decided, DecisionInput, DecisionRules, Executor};
@@ -87,6 +88,10 @@ impl Reconciler for DecisionController {
 
     async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
         STATUS.report_unreadable::<Decision>(&self.ctx, key).await
+    }
+
+    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+        STATUS.report_unguarded::<Decision>(&self.ctx, key, problem).await
     }
 
     fn observe(self: &Arc<Self>, key: &Key, memory: &mut DecisionMemory) -> Option<ObservedDecision> {

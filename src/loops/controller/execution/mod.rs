@@ -11,6 +11,7 @@
 //! result.
 //! Everything in memory may be lost in a crash.
 
+use ganglion_core::policies::PolicyProblem;
 use ganglion_loops_plan::world::LoopsWorld;
 mod events;
 mod webhook;
@@ -157,6 +158,10 @@ impl Reconciler for ExecutionController {
 
     async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
         STATUS.report_unreadable::<Execution>(&self.ctx, key).await
+    }
+
+    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+        STATUS.report_unguarded::<Execution>(&self.ctx, key, problem).await
     }
 
     async fn begin(&self, _: &Key, memory: &mut ExecutionMemory) -> Result<(), Error> {

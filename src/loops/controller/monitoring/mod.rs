@@ -25,6 +25,7 @@ use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use ganglion_api::monitoring::{Sample, Tag};
 use ganglion_core::facts::Key;
+use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::figures;
@@ -133,6 +134,10 @@ impl Reconciler for MonitoringController {
 
     async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
         STATUS.report_unreadable::<Monitoring>(&self.ctx, key).await
+    }
+
+    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+        STATUS.report_unguarded::<Monitoring>(&self.ctx, key, problem).await
     }
 
     async fn begin(&self, key: &Key, memory: &mut MonitoringMemory) -> Result<(), Error> {

@@ -138,6 +138,9 @@ fn words(reason: LoopReason) -> Option<&'static str> {
         R::InvalidObject => {
             "Correct the field that the message names; the operator of another version may have written it."
         }
+        R::AdmissionPolicyMissing => {
+            "Install the admission policies: kubectl apply --server-side -f kustomize/base/admission.yaml."
+        }
         R::TimescaleOverlap => "Raise spec.interval:",
         R::NamespaceRefused => {
             "Move the loop to another namespace, or set namespaces.allowKube in the operator's settings."

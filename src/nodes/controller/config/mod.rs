@@ -22,6 +22,7 @@ use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_core::facts::Key;
 use ganglion_core::namespaces::Namespaces;
+use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 use ganglion_nodes_plan::news::WriteRule;
 use ganglion_nodes_plan::node_plan::NodePlan;
@@ -79,6 +80,10 @@ impl Reconciler for NodeConfigController {
 
     async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
         STATUS.report_unreadable::<NodeConfig>(&self.ctx, key).await
+    }
+
+    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+        STATUS.report_unguarded::<NodeConfig>(&self.ctx, key, problem).await
     }
 
     fn observe(self: &Arc<Self>, key: &Key, (): &mut ()) -> Option<ObservedNode> {

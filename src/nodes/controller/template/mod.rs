@@ -10,6 +10,7 @@
 //! The garbage collector deletes the NodeConfigs of a deleted template through their owner references. All state in
 //! memory may be lost.
 
+use ganglion_core::policies::PolicyProblem;
 use ganglion_nodes_plan::world::{Edition, NodesWorld};
 mod act;
 mod report;
@@ -95,6 +96,10 @@ impl Reconciler for NodeConfigTemplateController {
 
     async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
         STATUS.report_unreadable::<NodeConfigTemplate>(&self.ctx, key).await
+    }
+
+    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+        STATUS.report_unguarded::<NodeConfigTemplate>(&self.ctx, key, problem).await
     }
 
     fn observe(self: &Arc<Self>, key: &Key, memory: &mut TemplateMemory) -> Option<ObservedTemplate> {

@@ -25,6 +25,7 @@ use ganglion_api::placement_policy::PlacementPolicyStatus;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_core::conditions::Stamp;
 use ganglion_core::facts::Key;
+use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 use ganglion_placement_plan::agents::AgentError;
 use ganglion_placement_plan::learned::{LastSave, LearnedValues, SavePlan, SaveResult, map_name};
@@ -109,6 +110,10 @@ impl Reconciler for PlacementPolicyController {
 
     async fn unreadable(&self, key: &Key) -> Option<Result<(), Error>> {
         STATUS.report_unreadable::<PlacementPolicy>(&self.ctx, key).await
+    }
+
+    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+        STATUS.report_unguarded::<PlacementPolicy>(&self.ctx, key, problem).await
     }
 
     fn observe(self: &Arc<Self>, key: &Key, _: &mut PolicyMemory) -> Option<ObservedPolicy> {

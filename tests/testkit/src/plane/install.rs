@@ -30,14 +30,14 @@ pub const ACCOUNT: &str = "ganglion";
 
 /// Kinds in kustomize/base except the running operator itself, in order of their creation.
 const KINDS: [&str; 8] = [
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
     "Namespace",
     "ServiceAccount",
     "ClusterRole",
     "ClusterRoleBinding",
     "Role",
     "RoleBinding",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
 ];
 
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -23,7 +23,7 @@ use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_core::facts::Key;
 use ganglion_core::namespaces::Namespaces;
-use ganglion_core::world::World;
+use ganglion_core::world::{Fact, World};
 use ganglion_outbound::client::OutboundClient;
 use ganglion_outbound::client::attempt::host;
 use ganglion_placement_plan::publish::plan::{NodeAnnotations, expired};
@@ -77,7 +77,12 @@ impl UsagePublisher {
     /// Elects the publishing policy and restarts its poll if the winner or its spec changed.
     pub fn elect(&self) {
         let mut state = self.state();
-        let elected = self.ctx.store.read(|world| publisher(world.policies(), self.namespaces)).map(Arc::new);
+        let elected = self.ctx.store.read(|world| {
+            // Without the admission policies of the kind, none publishes.
+            let is_guarded = world.policy_problem(PlacementPolicy::KIND).is_none();
+            is_guarded.then(|| publisher(world.policies(), self.namespaces)).flatten()
+        });
+        let elected = elected.map(Arc::new);
         if state.elected == elected {
             return;
         }
