@@ -15,6 +15,7 @@ mod drain;
 mod foreign;
 mod forged;
 mod harness;
+mod hostile;
 mod installs;
 mod lifecycle;
 mod loop_conflicts;
