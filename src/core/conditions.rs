@@ -57,11 +57,9 @@ pub fn summary<R: AsRef<str>>(old: &[Condition], health: &Health<R>, stamp: Stam
     }
 }
 
-/// Conditions of an object that does not parse: Stalled. Conditions outside the summary stay.
-pub fn invalid(old: &[Condition], reason: &str, error: &str, stamp: Stamp) -> Vec<Condition> {
-    let message = format!(
-        "{error}; correct the field, or delete the object and apply it again; changes have no effect until then"
-    );
+/// Conditions of an object that is not kept: Stalled, with the error and advice. Conditions outside the summary stay.
+pub fn unread(old: &[Condition], reason: &str, error: &str, advice: &str, stamp: Stamp) -> Vec<Condition> {
+    let message = format!("{error}; {advice}");
     let others = old.iter().filter(|one| !matches!(one.type_.as_str(), "Ready" | "Reconciling" | "Stalled"));
     let mut conditions = summary(old, &Health::Stalled(reason, message), stamp);
     conditions.extend(others.cloned());

@@ -106,7 +106,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let metrics = Metrics::new();
     let web = Arc::new(outbound::web(names.clone(), &settings, &metrics));
     let outbound = Arc::new(outbound::client(web, &settings, &metrics));
-    let store = Store::new(world::world());
+    let store = Store::new(world::world().with_limits(settings.occupancy_limits()));
     // Watches and the HTTP server stop last, after the controllers have drained.
     let ended = CancellationToken::new();
     let listener = listen(options.bind).await?;

@@ -4,6 +4,7 @@
 //! given file and no environment variables.
 
 mod node_configs;
+mod objects;
 mod placement;
 mod swarm_pools;
 
@@ -16,8 +17,10 @@ use thiserror::Error;
 
 use ganglion_actions_plan::Limits;
 use ganglion_core::namespaces::Namespaces;
+use ganglion_core::world::OccupancyLimits;
 use ganglion_nodes_plan::news::WriteRule;
 pub use node_configs::{Deadband, NodeConfigs};
+pub use objects::Objects;
 pub use placement::Placement;
 pub use swarm_pools::SwarmPools;
 
@@ -31,6 +34,7 @@ pub struct Settings {
     pub swarm_pools: SwarmPools,
     pub placement: Placement,
     pub namespaces: NamespaceSettings,
+    pub objects: Objects,
     pub outbound: Outbound,
     pub api: Api,
     pub lease: Lease,
@@ -298,6 +302,18 @@ impl Settings {
             ("swarmPools.probes", many(self.swarm_pools.probes), 1..=10_000, "from 1 to 10000"),
             ("placement.concurrency", many(self.placement.concurrency), 1..=1000, "from 1 to 1000"),
             (
+            (
+                "swarmPools.maxBytesPerNamespace",
+                many(self.swarm_pools.max_bytes_per_namespace),
+                1 << 20..=1 << 36,
+                "from 1048576 to 68719476736",
+            ),
+            (
+                "swarmPools.maxBytesInAll",
+                many(self.swarm_pools.max_bytes_in_all),
+                many(self.swarm_pools.max_bytes_per_namespace)..=1 << 36,
+                "from swarmPools.maxBytesPerNamespace to 68719476736",
+            ),
                 "placement.maxBodyBytes",
                 many(self.placement.max_body_bytes),
                 65_536..=1 << 28,
@@ -305,6 +321,18 @@ impl Settings {
             ),
             ("workloadActions.resyncSeconds", actions.resync_seconds, 10..=86_400, "from 10 to 86400"),
             ("api.requestTimeoutSeconds", self.api.request_timeout_seconds, 1..=60, "from 1 to 60"),
+            (
+                "objects.maxBytesPerNamespace",
+                many(self.objects.max_bytes_per_namespace),
+                1 << 20..=1 << 36,
+                "from 1048576 to 68719476736",
+            ),
+            (
+                "objects.maxBytesInAll",
+                many(self.objects.max_bytes_in_all),
+                many(self.objects.max_bytes_per_namespace)..=1 << 36,
+                "from objects.maxBytesPerNamespace to 68719476736",
+            ),
             ("lease.durationSeconds", lease.duration_seconds, 3..=3600, "from 3 to 3600"),
             (
                 "lease.renewDeadlineSeconds",
@@ -360,6 +388,18 @@ impl Settings {
         let NodeConfigs { heartbeat_seconds, deadband: Deadband { celsius, pascals, percent, watts }, .. } =
             self.node_configs;
         // The maximum is one day.
+    /// Limits of the memory for the jobs of pools.
+    pub fn job_limits(&self) -> OccupancyLimits {
+        let pools = &self.swarm_pools;
+        OccupancyLimits { per_namespace: pools.max_bytes_per_namespace, in_all: pools.max_bytes_in_all }
+    }
+
+    /// Limits of the memory that custom resources occupy.
+    pub fn occupancy_limits(&self) -> OccupancyLimits {
+        let Objects { max_bytes_per_namespace: per_namespace, max_bytes_in_all: in_all } = self.objects;
+        OccupancyLimits { per_namespace, in_all }
+    }
+
         let heartbeat = SignedDuration::from_secs(i64::try_from(heartbeat_seconds).unwrap_or(i64::MAX));
         WriteRule { celsius, pascals, percent, watts, heartbeat }
     }
@@ -404,6 +444,8 @@ mod tests {
             "allowedNetworks",
             "allowedHosts",
             "onlyAllowed",
+            "maxBytesPerNamespace",
+            "maxBytesInAll",
             "sample",
             "object",
             "pods",
@@ -472,6 +514,8 @@ mod tests {
             ("nodeConfigs: {deadband: {celsius: .nan}}", "nodeConfigs.deadband.celsius"),
             ("outbound: {maxBytes: {object: 0}}", "outbound.maxBytes.object"),
             ("outbound: {maxBytes: {pods: 100000000}}", "outbound.maxBytes.pods"),
+            ("swarmPools: {maxBytesPerNamespace: 1}", "swarmPools.maxBytesPerNamespace"),
+            ("swarmPools: {maxBytesInAll: 1}", "swarmPools.maxBytesInAll"),
             ("api: {requestTimeoutSeconds: 0}", "api.requestTimeoutSeconds"),
             ("lease: {renewDeadlineSeconds: 15}", "lease.renewDeadlineSeconds"),
             ("lease: {retrySeconds: 10}", "lease.retrySeconds"),
@@ -483,4 +527,6 @@ mod tests {
             assert!(error.contains(field), "{yaml}: {error}");
         }
     }
+            ("objects: {maxBytesPerNamespace: 1}", "objects.maxBytesPerNamespace"),
+            ("objects: {maxBytesInAll: 67108863}", "objects.maxBytesInAll"),
 }

@@ -15,6 +15,7 @@ mod drain;
 mod foreign;
 mod harness;
 mod installs;
+mod large;
 mod lifecycle;
 mod loop_conflicts;
 mod loop_faults;
