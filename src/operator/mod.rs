@@ -38,6 +38,7 @@ use ganglion_outbound::client::OutboundClient;
 use ganglion_placement::cache::{self, PlacementCache};
 use ganglion_placement::extender::Extender;
 use ganglion_runtime::certificate::CertificateKeeper;
+use ganglion_runtime::certificate::tls::ServerConfigError;
 use ganglion_runtime::lease::{Elector, KubeLeases, LeaseLost, Timings};
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::store::Store;
@@ -82,7 +83,13 @@ pub enum Error {
         source: std::io::Error,
     },
     #[error("TLS cannot be set up")]
-    Tls(#[from] rustls::Error),
+    Tls(#[from] ServerConfigError),
+    #[error("cannot read the file {path} of setting placement.clientCaFile")]
+    ClientCa {
+        path: String,
+        #[source]
+        source: std::io::Error,
+    },
     #[error("signals cannot be received")]
     Signals(#[source] std::io::Error),
     #[error("setting outbound.{setting}: {problem}")]
@@ -131,7 +138,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
         cache::learn(client.clone(), namespace.clone(), placement.clone(), list, &feeds.ready(), ended.clone());
     let mut learning = tokio::spawn(learning);
     let keeper = extender::keeper(&settings, &namespace);
-    let mut extender = extender::serve(options.extender_bind, extender, &keeper, &client, &ended).await?;
+    let mut extender = extender::serve(options.extender_bind, extender, &keeper, &settings, &client, &ended).await?;
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
 
     let mut elector = elector(&client, &settings, &options.identity, &namespace);

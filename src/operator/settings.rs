@@ -253,6 +253,8 @@ pub enum Error {
     Deadband(&'static str),
     #[error("setting {0} must not be empty")]
     Empty(&'static str),
+    #[error("setting placement.clientCaFile requires placement.tls: true")]
+    ClientCaWithoutTls,
 }
 
 impl Settings {
@@ -300,8 +302,6 @@ impl Settings {
             ("nodeConfigs.series", many(self.node_configs.series), 0..=100_000, "from 0 to 100000"),
             ("swarmPools.concurrency", many(self.swarm_pools.concurrency), 1..=1000, "from 1 to 1000"),
             ("swarmPools.probes", many(self.swarm_pools.probes), 1..=10_000, "from 1 to 10000"),
-            ("placement.concurrency", many(self.placement.concurrency), 1..=1000, "from 1 to 1000"),
-            (
             (
                 "swarmPools.maxBytesPerNamespace",
                 many(self.swarm_pools.max_bytes_per_namespace),
@@ -314,13 +314,13 @@ impl Settings {
                 many(self.swarm_pools.max_bytes_per_namespace)..=1 << 36,
                 "from swarmPools.maxBytesPerNamespace to 68719476736",
             ),
+            ("placement.concurrency", many(self.placement.concurrency), 1..=1000, "from 1 to 1000"),
+            (
                 "placement.maxBodyBytes",
                 many(self.placement.max_body_bytes),
                 65_536..=1 << 28,
                 "from 65536 to 268435456",
             ),
-            ("workloadActions.resyncSeconds", actions.resync_seconds, 10..=86_400, "from 10 to 86400"),
-            ("api.requestTimeoutSeconds", self.api.request_timeout_seconds, 1..=60, "from 1 to 60"),
             (
                 "objects.maxBytesPerNamespace",
                 many(self.objects.max_bytes_per_namespace),
@@ -333,6 +333,8 @@ impl Settings {
                 many(self.objects.max_bytes_per_namespace)..=1 << 36,
                 "from objects.maxBytesPerNamespace to 68719476736",
             ),
+            ("workloadActions.resyncSeconds", actions.resync_seconds, 10..=86_400, "from 10 to 86400"),
+            ("api.requestTimeoutSeconds", self.api.request_timeout_seconds, 1..=60, "from 1 to 60"),
             ("lease.durationSeconds", lease.duration_seconds, 3..=3600, "from 3 to 3600"),
             (
                 "lease.renewDeadlineSeconds",
@@ -359,6 +361,9 @@ impl Settings {
         if let Some(name) = self.node_configs.deadband.wrong() {
             return Err(Error::Deadband(name));
         }
+        if !self.placement.tls && !self.placement.client_ca_file.is_empty() {
+            return Err(Error::ClientCaWithoutTls);
+        }
         let names = [("lease.name", &lease.name), ("placement.tlsSecret", &self.placement.tls_secret)];
         names.iter().find(|(_, name)| name.is_empty()).map_or(Ok(()), |(field, _)| Err(Error::Empty(field)))
     }
@@ -383,11 +388,6 @@ impl Settings {
         Namespaces { allow_kube: self.namespaces.allow_kube }
     }
 
-    /// Rule that decides when the status of a NodeConfig is written.
-    pub fn node_write_rule(&self) -> WriteRule {
-        let NodeConfigs { heartbeat_seconds, deadband: Deadband { celsius, pascals, percent, watts }, .. } =
-            self.node_configs;
-        // The maximum is one day.
     /// Limits of the memory for the jobs of pools.
     pub fn job_limits(&self) -> OccupancyLimits {
         let pools = &self.swarm_pools;
@@ -400,6 +400,11 @@ impl Settings {
         OccupancyLimits { per_namespace, in_all }
     }
 
+    /// Rule that decides when the status of a NodeConfig is written.
+    pub fn node_write_rule(&self) -> WriteRule {
+        let NodeConfigs { heartbeat_seconds, deadband: Deadband { celsius, pascals, percent, watts }, .. } =
+            self.node_configs;
+        // The maximum is one day.
         let heartbeat = SignedDuration::from_secs(i64::try_from(heartbeat_seconds).unwrap_or(i64::MAX));
         WriteRule { celsius, pascals, percent, watts, heartbeat }
     }
@@ -439,13 +444,13 @@ mod tests {
             "series",
             "resyncSeconds",
             "allowKube",
+            "maxBytesPerNamespace",
+            "maxBytesInAll",
             "deniedNetworks",
             "deniedHosts",
             "allowedNetworks",
             "allowedHosts",
             "onlyAllowed",
-            "maxBytesPerNamespace",
-            "maxBytesInAll",
             "sample",
             "object",
             "pods",
@@ -462,6 +467,7 @@ mod tests {
             "tls",
             "tlsSecret",
             "serverNames",
+            "clientCaFile",
             "maxBodyBytes",
             "timeoutSeconds",
             "patchableKinds",
@@ -508,18 +514,21 @@ mod tests {
             ("outbound: {maxBytes: {nodes: 100000000}}", "outbound.maxBytes.nodes"),
             ("nodeConfigs: {polls: 0}", "nodeConfigs.polls"),
             ("swarmPools: {probes: 0}", "swarmPools.probes"),
+            ("swarmPools: {maxBytesPerNamespace: 1}", "swarmPools.maxBytesPerNamespace"),
+            ("swarmPools: {maxBytesInAll: 1}", "swarmPools.maxBytesInAll"),
             ("placement: {maxBodyBytes: 1}", "placement.maxBodyBytes"),
             ("nodeConfigs: {heartbeatSeconds: 29}", "nodeConfigs.heartbeatSeconds"),
             ("nodeConfigs: {deadband: {watts: -1}}", "nodeConfigs.deadband.watts"),
             ("nodeConfigs: {deadband: {celsius: .nan}}", "nodeConfigs.deadband.celsius"),
             ("outbound: {maxBytes: {object: 0}}", "outbound.maxBytes.object"),
             ("outbound: {maxBytes: {pods: 100000000}}", "outbound.maxBytes.pods"),
-            ("swarmPools: {maxBytesPerNamespace: 1}", "swarmPools.maxBytesPerNamespace"),
-            ("swarmPools: {maxBytesInAll: 1}", "swarmPools.maxBytesInAll"),
             ("api: {requestTimeoutSeconds: 0}", "api.requestTimeoutSeconds"),
             ("lease: {renewDeadlineSeconds: 15}", "lease.renewDeadlineSeconds"),
             ("lease: {retrySeconds: 10}", "lease.retrySeconds"),
+            ("objects: {maxBytesPerNamespace: 1}", "objects.maxBytesPerNamespace"),
+            ("objects: {maxBytesInAll: 67108863}", "objects.maxBytesInAll"),
             ("lease: {name: ''}", "lease.name"),
+            ("placement: {tls: false, clientCaFile: /ca.crt}", "placement.clientCaFile"),
             ("placement: {tlsSecret: ''}", "placement.tlsSecret"),
             ("closedLoops: {patchableKinds: [{group: apps/v1, kind: Deployment}]}", "closedLoops.patchableKinds[0]"),
         ] {
@@ -527,6 +536,4 @@ mod tests {
             assert!(error.contains(field), "{yaml}: {error}");
         }
     }
-            ("objects: {maxBytesPerNamespace: 1}", "objects.maxBytesPerNamespace"),
-            ("objects: {maxBytesInAll: 67108863}", "objects.maxBytesInAll"),
 }
