@@ -20,7 +20,11 @@ use ganglion::operator::{self, ClusterAccess};
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
-use ganglion_api::foreign::{ScaledObject, VerticalPodAutoscaler};
+use ganglion_api::foreign::{
+    MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ScaledObject, ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding, VerticalPodAutoscaler,
+};
+use ganglion_api::marks;
 use ganglion_api::monitoring::Monitoring;
 use ganglion_api::node_config::{NodeConfig, NodeConfigTemplate};
 use ganglion_api::placement_policy::PlacementPolicy;
@@ -29,8 +33,9 @@ use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::ListParams;
 use kube::runtime::watcher::{Config, Error, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -70,18 +75,24 @@ pub async fn run(kubeconfig: PathBuf, bind: SocketAddr) -> Result<()> {
 }
 
 impl Watchers {
-    /// Starts a watcher for each kind in `ganglion::caches`.
+    /// Starts a watcher for each kind in `ganglion::operator::kinds`.
     fn start_all(&self) {
         self.start::<Node>();
         self.start::<Pod>();
         self.start::<ReplicaSet>();
         self.start::<Deployment>();
         self.start::<StatefulSet>();
+        self.start::<PersistentVolumeClaim>();
+        self.start::<PersistentVolume>();
         self.start::<PodDisruptionBudget>();
         self.start::<Service>();
         self.start::<HorizontalPodAutoscaler>();
         self.start::<ScaledObject>();
         self.start::<VerticalPodAutoscaler>();
+        self.start::<ValidatingAdmissionPolicy>();
+        self.start::<ValidatingAdmissionPolicyBinding>();
+        self.start_named::<MutatingAdmissionPolicy>(marks::PIN_POLICY);
+        self.start_named::<MutatingAdmissionPolicyBinding>(marks::PIN_POLICY);
         self.start::<WorkloadAction>();
         self.start::<WorkloadActionReceipt>();
         self.start::<ClosedLoop>();
@@ -92,13 +103,44 @@ impl Watchers {
         self.start::<NodeConfigTemplate>();
         self.start::<SwarmPool>();
         self.start::<PlacementPolicy>();
+        self.list_policies();
+    }
+
+    /// Lists the metadata of all policies once, as the operator does before it restores learned values.
+    fn list_policies(&self) {
+        self.missing.fetch_add(1, Ordering::AcqRel);
+        let (client, missing) = (self.client.clone(), Arc::clone(&self.missing));
+        tokio::spawn(async move {
+            match Api::<PlacementPolicy>::all(client).list_metadata(&ListParams::default()).await {
+                Ok(_) => missing.fetch_sub(1, Ordering::AcqRel),
+                Err(error) => {
+                    eprintln!("{error}");
+                    0
+                }
+            };
+        });
     }
 
     fn start<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static>(&self) {
+        self.start_with::<K>(Config::default());
+    }
+
+    /// Starts a watcher for the object with this name.
+    fn start_named<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static>(
+        &self,
+        name: &str,
+    ) {
+        self.start_with::<K>(Config::default().fields(&format!("metadata.name={name}")));
+    }
+
+    fn start_with<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static>(
+        &self,
+        config: Config,
+    ) {
         self.missing.fetch_add(1, Ordering::AcqRel);
         let (api, missing) = (Api::<K>::all(self.client.clone()), Arc::clone(&self.missing));
         tokio::spawn(async move {
-            let config = Config { page_size: Some(PAGE), ..Config::default() };
+            let config = Config { page_size: Some(PAGE), ..config };
             let mut events = pin!(watcher(api, config));
             let mut waits = true;
             while let Some(event) = events.next().await {

@@ -23,7 +23,7 @@ pub mod workload_action;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::crd::CustomResourceExt;
 
-use crd::{made_by_us, with_unseen_status, with_whole_status};
+use crd::{made_by_us, with_bounds, with_unseen_status, with_whole_status};
 
 /// API group of every kind.
 pub const GROUP: &str = "ganglion.dev";
@@ -33,7 +33,7 @@ pub const UNSEEN_GENERATION: i64 = -1;
 
 /// Every CRD of this operator.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![
+    let all = [
         with_unseen_status(with_whole_status(workload_action::WorkloadAction::crd())),
         receipt::WorkloadActionReceipt::crd(),
         with_unseen_status(closed_loop::ClosedLoop::crd()),
@@ -44,5 +44,6 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         with_unseen_status(with_whole_status(node_config::NodeConfigTemplate::crd())),
         with_unseen_status(with_whole_status(swarm_pool::SwarmPool::crd())),
         with_unseen_status(with_whole_status(placement_policy::PlacementPolicy::crd())),
-    ]
+    ];
+    all.into_iter().map(with_bounds).collect()
 }

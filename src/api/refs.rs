@@ -99,7 +99,7 @@ pub struct NodeSource {
     pub node_name: Option<NodeName>,
     /// Only replicas on nodes with all these labels, at most 16. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("maxProperties" = 16))]
+    #[schemars(extend("maxProperties" = 16), extend("additionalProperties" = { "type": "string", "maxLength": 63 }))]
     pub node_selector: Option<BTreeMap<String, String>>,
     /// Only replicas on nodes for which this CEL expression is true, such as `node.memory.requestedShare > 0.8`: more
     /// than 80 % of its allocatable memory is requested. At most 512 characters. Default: any node.
@@ -122,7 +122,7 @@ pub struct Target {
     pub node_name: Option<NodeName>,
     /// Only nodes with all these labels, at most 16. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("maxProperties" = 16))]
+    #[schemars(extend("maxProperties" = 16), extend("additionalProperties" = { "type": "string", "maxLength": 63 }))]
     pub node_selector: Option<BTreeMap<String, String>>,
     /// Only nodes for which this CEL expression is true, such as `node.pods < 3 && node.memory.requestedShare < 0.5`.
     /// The usage of a node, `node.cpu.utilization` and `node.memory.utilization`, is measured by a NodeConfig or else
@@ -151,7 +151,7 @@ pub struct Target {
 pub struct NodePreference {
     /// Only nodes with all these labels, at most 16. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("maxProperties" = 16))]
+    #[schemars(extend("maxProperties" = 16), extend("additionalProperties" = { "type": "string", "maxLength": 63 }))]
     pub node_selector: Option<BTreeMap<String, String>>,
     /// Nodes for which this CEL expression is true. At most 512 characters. Default: any node.
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]

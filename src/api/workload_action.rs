@@ -258,7 +258,10 @@ pub struct SwapSide {
 pub struct MoveApplication {
     /// Labels that select the workloads in this namespace, 1 to 16, such as `app.kubernetes.io/part-of: shop`. A
     /// workload must have all of them.
-    #[schemars(extend("minProperties" = 1, "maxProperties" = 16))]
+    #[schemars(
+        extend("minProperties" = 1, "maxProperties" = 16),
+        extend("additionalProperties" = { "type": "string", "maxLength": 63 })
+    )]
     pub selector: BTreeMap<String, String>,
     /// Nodes that the replicas leave.
     pub from: NodeSource,

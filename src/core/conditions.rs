@@ -57,12 +57,9 @@ pub fn summary<R: AsRef<str>>(old: &[Condition], health: &Health<R>, stamp: Stam
     }
 }
 
-/// Conditions of an object that does not parse: Stalled. Conditions outside the summary stay.
-pub fn invalid(old: &[Condition], reason: &str, error: &str, stamp: Stamp) -> Vec<Condition> {
-    let message = format!(
-        "{error}; correct the field, or delete the object and apply it again; changes have no effect until then"
-    );
-    stalled(old, reason, message, stamp)
+/// Conditions of an object that is not kept: Stalled, with the error and advice. Conditions outside the summary stay.
+pub fn unread(old: &[Condition], reason: &str, error: &str, advice: &str, stamp: Stamp) -> Vec<Condition> {
+    stalled(old, reason, format!("{error}; {advice}"), stamp)
 }
 
 /// Conditions of an object that does not work until somebody changes something. Conditions outside the summary stay.

@@ -28,11 +28,22 @@ pub fn keeper(settings: &Settings, namespace: &str) -> Option<CertificateKeeper>
     placement.tls.then(|| CertificateKeeper::new(CertificateSecret { namespace, name, server_names }))
 }
 
+/// Reads the certificates of the authorities whose clients are served; None if the settings name no file.
+fn client_ca(settings: &Settings) -> Result<Option<Vec<u8>>, Error> {
+    let path = &settings.placement.client_ca_file;
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let read = std::fs::read(path).map_err(|source| Error::ClientCa { path: path.clone(), source });
+    read.map(Some)
+}
+
 /// Serves schedulers until `stop`, if an address is given.
 pub async fn serve(
     bind: Option<SocketAddr>,
     extender: Extender,
     keeper: &Option<CertificateKeeper>,
+    settings: &Settings,
     client: &Client,
     stop: &CancellationToken,
 ) -> Result<JoinHandle<()>, Error> {
@@ -40,7 +51,7 @@ pub async fn serve(
     let listener = listen(bind).await?;
     let limits = ServerLimits { connections: CONNECTIONS, unread: UNREAD };
     let acceptor = match keeper {
-        Some(keeper) => Some(TlsAcceptor::from(tls::server_config(keeper.served())?)),
+        Some(keeper) => Some(TlsAcceptor::from(tls::server_config(keeper.served(), client_ca(settings)?.as_deref())?)),
         None => None,
     };
     info!(address = %bind, tls = acceptor.is_some(), "serving schedulers");

@@ -39,6 +39,7 @@ use ganglion_outbound::client::OutboundClient;
 use ganglion_placement::cache::{self, PlacementCache};
 use ganglion_placement::extender::Extender;
 use ganglion_runtime::certificate::CertificateKeeper;
+use ganglion_runtime::certificate::tls::ServerConfigError;
 use ganglion_runtime::lease::{Elector, KubeLeases, LeaseLost, Timings};
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::store::Store;
@@ -83,7 +84,13 @@ pub enum Error {
         source: std::io::Error,
     },
     #[error("TLS cannot be set up")]
-    Tls(#[from] rustls::Error),
+    Tls(#[from] ServerConfigError),
+    #[error("cannot read the file {path} of setting placement.clientCaFile")]
+    ClientCa {
+        path: String,
+        #[source]
+        source: std::io::Error,
+    },
     #[error("signals cannot be received")]
     Signals(#[source] std::io::Error),
     #[error("setting outbound.{setting}: {problem}")]
@@ -107,7 +114,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let metrics = Metrics::new();
     let web = Arc::new(outbound::web(names.clone(), &settings, &metrics));
     let outbound = Arc::new(outbound::client(web, &settings, &metrics));
-    let mut world = world::world();
+    let mut world = world::world().with_limits(settings.occupancy_limits());
     world.guard(admission::guards());
     let store = Store::new(world);
     // Watches and the HTTP server stop last, after the controllers have drained.
@@ -134,7 +141,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
         cache::learn(client.clone(), namespace.clone(), placement.clone(), list, &feeds.ready(), ended.clone());
     let mut learning = tokio::spawn(learning);
     let keeper = extender::keeper(&settings, &namespace);
-    let mut extender = extender::serve(options.extender_bind, extender, &keeper, &client, &ended).await?;
+    let mut extender = extender::serve(options.extender_bind, extender, &keeper, &settings, &client, &ended).await?;
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
 
     let mut elector = elector(&client, &settings, &options.identity, &namespace);

@@ -4,6 +4,7 @@
 //! given file and no environment variables.
 
 mod node_configs;
+mod objects;
 mod placement;
 mod swarm_pools;
 
@@ -16,8 +17,10 @@ use thiserror::Error;
 
 use ganglion_actions_plan::Limits;
 use ganglion_core::namespaces::Namespaces;
+use ganglion_core::world::OccupancyLimits;
 use ganglion_nodes_plan::news::WriteRule;
 pub use node_configs::{Deadband, NodeConfigs};
+pub use objects::Objects;
 pub use placement::Placement;
 pub use swarm_pools::SwarmPools;
 
@@ -31,6 +34,7 @@ pub struct Settings {
     pub swarm_pools: SwarmPools,
     pub placement: Placement,
     pub namespaces: NamespaceSettings,
+    pub objects: Objects,
     pub outbound: Outbound,
     pub api: Api,
     pub lease: Lease,
@@ -279,6 +283,8 @@ pub enum Error {
     Deadband(&'static str),
     #[error("setting {0} must not be empty")]
     Empty(&'static str),
+    #[error("setting placement.clientCaFile requires placement.tls: true")]
+    ClientCaWithoutTls,
 }
 
 impl Settings {
@@ -327,12 +333,36 @@ impl Settings {
             ("nodeConfigs.series", many(self.node_configs.series), 0..=100_000, "from 0 to 100000"),
             ("swarmPools.concurrency", many(self.swarm_pools.concurrency), 1..=1000, "from 1 to 1000"),
             ("swarmPools.probes", many(self.swarm_pools.probes), 1..=10_000, "from 1 to 10000"),
+            (
+                "swarmPools.maxBytesPerNamespace",
+                many(self.swarm_pools.max_bytes_per_namespace),
+                1 << 20..=1 << 36,
+                "from 1048576 to 68719476736",
+            ),
+            (
+                "swarmPools.maxBytesInAll",
+                many(self.swarm_pools.max_bytes_in_all),
+                many(self.swarm_pools.max_bytes_per_namespace)..=1 << 36,
+                "from swarmPools.maxBytesPerNamespace to 68719476736",
+            ),
             ("placement.concurrency", many(self.placement.concurrency), 1..=1000, "from 1 to 1000"),
             (
                 "placement.maxBodyBytes",
                 many(self.placement.max_body_bytes),
                 65_536..=1 << 28,
                 "from 65536 to 268435456",
+            ),
+            (
+                "objects.maxBytesPerNamespace",
+                many(self.objects.max_bytes_per_namespace),
+                1 << 20..=1 << 36,
+                "from 1048576 to 68719476736",
+            ),
+            (
+                "objects.maxBytesInAll",
+                many(self.objects.max_bytes_in_all),
+                many(self.objects.max_bytes_per_namespace)..=1 << 36,
+                "from objects.maxBytesPerNamespace to 68719476736",
             ),
             ("workloadActions.resyncSeconds", actions.resync_seconds, 10..=86_400, "from 10 to 86400"),
             ("api.requestTimeoutSeconds", self.api.request_timeout_seconds, 1..=60, "from 1 to 60"),
@@ -362,6 +392,9 @@ impl Settings {
         if let Some(name) = self.node_configs.deadband.wrong() {
             return Err(Error::Deadband(name));
         }
+        if !self.placement.tls && !self.placement.client_ca_file.is_empty() {
+            return Err(Error::ClientCaWithoutTls);
+        }
         let names = [("lease.name", &lease.name), ("placement.tlsSecret", &self.placement.tls_secret)];
         names.iter().find(|(_, name)| name.is_empty()).map_or(Ok(()), |(field, _)| Err(Error::Empty(field)))
     }
@@ -384,6 +417,18 @@ impl Settings {
     /// Namespaces in which the operator acts.
     pub fn namespaces(&self) -> Namespaces {
         Namespaces { allow_kube: self.namespaces.allow_kube }
+    }
+
+    /// Limits of the memory for the jobs of pools.
+    pub fn job_limits(&self) -> OccupancyLimits {
+        let pools = &self.swarm_pools;
+        OccupancyLimits { per_namespace: pools.max_bytes_per_namespace, in_all: pools.max_bytes_in_all }
+    }
+
+    /// Limits of the memory that custom resources occupy.
+    pub fn occupancy_limits(&self) -> OccupancyLimits {
+        let Objects { max_bytes_per_namespace: per_namespace, max_bytes_in_all: in_all } = self.objects;
+        OccupancyLimits { per_namespace, in_all }
     }
 
     /// Rule that decides when the status of a NodeConfig is written.
@@ -430,6 +475,8 @@ mod tests {
             "series",
             "resyncSeconds",
             "allowKube",
+            "maxBytesPerNamespace",
+            "maxBytesInAll",
             "deniedNetworks",
             "deniedHosts",
             "allowedNetworks",
@@ -452,6 +499,7 @@ mod tests {
             "tls",
             "tlsSecret",
             "serverNames",
+            "clientCaFile",
             "maxBodyBytes",
             "timeoutSeconds",
             "patchableKinds",
@@ -498,6 +546,8 @@ mod tests {
             ("outbound: {maxBytes: {nodes: 100000000}}", "outbound.maxBytes.nodes"),
             ("nodeConfigs: {polls: 0}", "nodeConfigs.polls"),
             ("swarmPools: {probes: 0}", "swarmPools.probes"),
+            ("swarmPools: {maxBytesPerNamespace: 1}", "swarmPools.maxBytesPerNamespace"),
+            ("swarmPools: {maxBytesInAll: 1}", "swarmPools.maxBytesInAll"),
             ("placement: {maxBodyBytes: 1}", "placement.maxBodyBytes"),
             ("nodeConfigs: {heartbeatSeconds: 29}", "nodeConfigs.heartbeatSeconds"),
             ("nodeConfigs: {deadband: {watts: -1}}", "nodeConfigs.deadband.watts"),
@@ -507,7 +557,10 @@ mod tests {
             ("api: {requestTimeoutSeconds: 0}", "api.requestTimeoutSeconds"),
             ("lease: {renewDeadlineSeconds: 15}", "lease.renewDeadlineSeconds"),
             ("lease: {retrySeconds: 10}", "lease.retrySeconds"),
+            ("objects: {maxBytesPerNamespace: 1}", "objects.maxBytesPerNamespace"),
+            ("objects: {maxBytesInAll: 67108863}", "objects.maxBytesInAll"),
             ("lease: {name: ''}", "lease.name"),
+            ("placement: {tls: false, clientCaFile: /ca.crt}", "placement.clientCaFile"),
             ("placement: {tlsSecret: ''}", "placement.tlsSecret"),
             ("closedLoops: {patchableKinds: [{group: apps/v1, kind: Deployment}]}", "closedLoops.patchableKinds[0]"),
         ] {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::runtime::events::Reporter;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +23,7 @@ use ganglion_nodes::config::{self as node_config, NodeConfigController, PolledNo
 use ganglion_nodes::template::NodeConfigTemplateController;
 use ganglion_placement::policy::{PlacementPolicyController, UsagePublisher, run_usage};
 use ganglion_pools::{SwarmPoolController, WorkerProbes};
+use ganglion_pools_plan::room::JobRoom;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::events;
@@ -140,6 +142,8 @@ impl Term<'_> {
             outbound: Arc::clone(outbound),
             probes: WorkerProbes::default(),
             memories: Memories::default(),
+            room: JobRoom::new(settings.job_limits()),
+            reads: Semaphore::new(ganglion_pools::READS),
         });
         self.tasks.spawn(ganglion_pools::run_probes(controller, polls::PollLimits { polls: pools.probes }));
     }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::account::AccountId;
 use crate::error::Error;
 use crate::refusals::{BELIEVED_AFTER, Refusals};
 
@@ -21,8 +22,19 @@ pub const RECHECKED_AFTER: SignedDuration = BELIEVED_AFTER;
 /// Minimum time between two requests while a first refusal is not believed yet.
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
-/// Maximum number of cached permissions. A full cache is emptied.
+/// Maximum number of cached permissions. In a full cache, the tenant with most of them loses one.
 const MOST: usize = 4096;
+
+/// The tenant, a namespace, that a permission is asked for.
+pub trait OfTenant {
+    fn tenant(&self) -> &str;
+}
+
+impl OfTenant for AccountId {
+    fn tenant(&self) -> &str {
+        &self.namespace
+    }
+}
 
 /// Answer to the question whether an account has a permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +58,7 @@ impl<K> Default for PermissionCache<K> {
     }
 }
 
-impl<K: Eq + Hash> PermissionCache<K> {
+impl<K: Clone + Eq + Hash + OfTenant> PermissionCache<K> {
     /// Creates a cache that believes the first refusal. For a command that ends before a refusal could be confirmed.
     pub fn believing() -> Self {
         Self { believes: true, ..Self::default() }
@@ -73,8 +85,11 @@ impl<K: Eq + Hash> PermissionCache<K> {
         let (cached, problem) = cached.after(request.await, clock());
         let permission = cached.permission.clone();
         let mut entries = self.lock();
-        if entries.len() >= MOST {
-            entries.clear();
+        if entries.len() >= MOST
+            && !entries.contains_key(&key)
+            && let Some(evicted) = least_needed(&entries)
+        {
+            entries.remove(&evicted);
         }
         entries.insert(key, cached);
         permission.ok_or(problem.unwrap_or(Error::Broken))
@@ -88,6 +103,18 @@ impl<K: Eq + Hash> PermissionCache<K> {
     fn lock(&self) -> MutexGuard<'_, HashMap<K, CachedPermission>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The permission of the tenant with most of them that expires first.
+fn least_needed<K: Clone + OfTenant>(entries: &HashMap<K, CachedPermission>) -> Option<K> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for key in entries.keys() {
+        *counts.entry(key.tenant()).or_default() += 1;
+    }
+    let (largest, _) = counts.into_iter().max_by_key(|(tenant, count)| (*count, *tenant))?;
+    let of_largest = entries.iter().filter(|(key, _)| key.tenant() == largest);
+    let first = of_largest.min_by_key(|(_, cached)| cached.permission.as_ref().map(|permission| permission.expires))?;
+    Some(first.0.clone())
 }
 
 /// State of one permission.
@@ -165,6 +192,31 @@ mod tests {
         let (cached, problem) = cached.after(Err(Error::Broken), at(420));
         assert_eq!(is_refused(&cached), Some(true));
         assert!(matches!(problem, Some(Error::Broken)));
+    }
+
+    impl OfTenant for &str {
+        fn tenant(&self) -> &str {
+            self.split('/').next().unwrap_or_default()
+        }
+    }
+
+    impl OfTenant for String {
+        fn tenant(&self) -> &str {
+            self.split('/').next().unwrap_or_default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_tenant_with_many_accounts_evicts_only_its_own() {
+        let clock: fn() -> Timestamp = || Timestamp::UNIX_EPOCH;
+        let cache = PermissionCache::<String>::default();
+        let ask = |key: String| cache.check(clock, key, async { Ok(()) });
+        ask("small/web".to_owned()).await.unwrap();
+        for at in 0..MOST + 100 {
+            ask(format!("large/{at}")).await.unwrap();
+        }
+        assert!(cache.lock().len() <= MOST);
+        cache.check(clock, "small/web".to_owned(), async { unreachable!() }).await.unwrap();
     }
 
     #[tokio::test]

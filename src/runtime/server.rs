@@ -1,11 +1,15 @@
 //! HTTP servers with or without TLS: the number of connections and their timeouts. Does not depend on the routes.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,6 +30,10 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Address of the client of a request, as an extension of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
 
 /// Limits of a server.
 #[derive(Clone, Copy, Debug)]
@@ -49,34 +57,48 @@ pub async fn serve(
 ) {
     let service = TowerToHyperService::new(router);
     let mut connections = JoinSet::new();
-    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    let mut open: Vec<(IpAddr, AbortHandle)> = Vec::new();
     loop {
         let accepted = tokio::select! {
             biased;
             () = stop.cancelled() => break,
             accepted = listener.accept() => accepted,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, address)) = accepted else {
             // No file descriptor is free, or the client has disconnected.
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         while connections.try_join_next().is_some() {}
-        open.retain(|connection| !connection.is_finished());
-        if open.len() >= limits.connections {
-            // Requests take milliseconds, so the oldest connection is most likely idle. Clients that only hold
-            // connections open cannot lock out others.
-            open.pop_front().inspect(AbortHandle::abort);
+        open.retain(|(_, connection)| !connection.is_finished());
+        if open.len() >= limits.connections
+            && let Some(at) = oldest_of_most(&open)
+        {
+            // Requests take milliseconds, so this connection is most likely idle. Clients that only hold connections
+            // open cannot lock out others.
+            open.remove(at).1.abort();
         }
-        let connection = Connection { unread: limits.unread, service: service.clone(), stop: stop.clone() };
-        open.push_back(connections.spawn(connection.accept(stream, tls.clone())));
+        let peer = Peer(address.ip());
+        let connection = Connection { peer, unread: limits.unread, service: service.clone(), stop: stop.clone() };
+        open.push((peer.0, connections.spawn(connection.accept(stream, tls.clone()))));
     }
     // A client that keeps its connection open must not keep the process running.
     let _ = tokio::time::timeout(GOODBYE, async { while connections.join_next().await.is_some() {} }).await;
 }
 
+/// Position of the oldest connection of the peer that has most of them.
+fn oldest_of_most(open: &[(IpAddr, AbortHandle)]) -> Option<usize> {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    for (peer, _) in open {
+        *counts.entry(*peer).or_default() += 1;
+    }
+    let most = counts.values().max()?;
+    open.iter().position(|(peer, _)| counts.get(peer) == Some(most))
+}
+
 /// Service for one connection.
 struct Connection {
+    peer: Peer,
     unread: Duration,
     service: TowerToHyperService<Router>,
     stop: CancellationToken,
@@ -98,7 +120,11 @@ impl Connection {
         http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(self.unread));
-        let mut connection = pin!(http.serve_connection(TokioIo::new(Box::pin(stream)), self.service));
+        let service = service_fn(|mut request: Request<Incoming>| {
+            request.extensions_mut().insert(self.peer);
+            self.service.call(request)
+        });
+        let mut connection = pin!(http.serve_connection(TokioIo::new(Box::pin(stream)), service));
         let done = tokio::select! {
             done = connection.as_mut() => done,
             () = self.stop.cancelled() => {

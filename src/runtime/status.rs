@@ -12,13 +12,13 @@ use serde_json::{Map, Value, json};
 use crate::context::Context;
 use crate::error::Error;
 use crate::events::{EventText, reference};
-use crate::guard::Guard;
+use crate::guard::{Guard, is_status_too_large};
 use crate::writer::Kube;
 use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::facts::Key;
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::policies::{POLICY_MISSING, PolicyProblem};
-use ganglion_core::world::{Fact, Origin, Unreadable};
+use ganglion_core::world::{Fact, Origin, Unreadable, UnreadableCause};
 
 /// Method by which the status of a kind is written.
 #[derive(Clone, Copy, Debug)]
@@ -76,13 +76,14 @@ impl StatusWriter {
         Ok(())
     }
 
-    /// Reports in the status that the object does not parse, and which field is wrong; None if it parses. All status
-    /// fields except `observedGeneration` and `conditions` keep their stored values.
+    /// Reports in the status that the object is not kept, and why; None if it is kept. All status fields except
+    /// `observedGeneration` and `conditions` keep their stored values.
     pub async fn report_unreadable<K: Kube + Fact>(&self, ctx: &Context, key: &Key) -> Option<Result<(), Error>> {
         let object = ctx.store.read(|world| world.table::<K>().unreadable().get(key).cloned())?;
         let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: ctx.now() };
-        let conditions = conditions::invalid(&object.conditions(), self.invalid, &object.error, stamp);
-        Some(self.write_conditions::<K>(ctx, &object, conditions, stamp).await)
+        let reason = object.cause.reason().unwrap_or(self.invalid);
+        let conditions = conditions::unread(&object.conditions(), reason, &object.error, object.cause.advice(), stamp);
+        Some(self.record::<K>(ctx, &object, conditions, stamp).await)
     }
 
     /// Reports in the status that the admission policies of the kind are not in force, and what to do. All status
@@ -98,14 +99,14 @@ impl StatusWriter {
             Value::Object(status) => status,
             _ => Map::new(),
         };
-        let object = Unreadable { metadata: object.meta().clone(), error: problem.to_string(), status };
+        let object = Unreadable { metadata: object.meta().clone(), status, ..Unreadable::default() };
         let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: ctx.now() };
-        let conditions = conditions::stalled(&object.conditions(), POLICY_MISSING, object.error.clone(), stamp);
-        self.write_conditions::<K>(ctx, &object, conditions, stamp).await
+        let conditions = conditions::stalled(&object.conditions(), POLICY_MISSING, problem.to_string(), stamp);
+        self.record::<K>(ctx, &object, conditions, stamp).await
     }
 
-    /// Writes these conditions with the rest of the stored status, if they differ from the stored ones.
-    async fn write_conditions<K: Kube + Fact>(
+    /// Writes these conditions if they differ from the stored ones.
+    async fn record<K: Kube + Fact>(
         &self,
         ctx: &Context,
         object: &Unreadable,
@@ -115,24 +116,14 @@ impl StatusWriter {
         if conditions == object.conditions() {
             return Ok(());
         }
-        let mut status = object.status.clone();
-        status.insert("observedGeneration".to_owned(), json!(stamp.generation));
-        status.insert("conditions".to_owned(), json!(conditions));
-        let id = object.id();
-        let write = async {
-            match self.method {
-                StatusMethod::Update | StatusMethod::UpdateUnlessChanged { .. } => {
-                    ctx.writer.replace_status::<Guard<K>>(self.manager, &id, &status).await
-                }
-                StatusMethod::Apply { others } => {
-                    status.retain(|field, _| !others.contains(&field.as_str()));
-                    ctx.writer.apply_status::<Guard<K>>(self.manager, &id, &status).await
-                }
-            }
-        };
+        let write = self.write_unread::<K>(ctx, object, conditions, stamp);
         match ctx.writer.counted("RecordInvalid", write).await {
-            Ok(Guard(Ok(object))) => {
-                ctx.store.apply(object, Origin::Own);
+            Ok(Guard(Ok(answer))) => {
+                // The answer contains the object, which is not kept for want of room.
+                match object.cause {
+                    UnreadableCause::NoRoom => ctx.store.put_unreadable::<K>(without_room(object, &answer)),
+                    UnreadableCause::Invalid | UnreadableCause::TooLarge => ctx.store.apply(answer, Origin::Own),
+                }
                 Ok(())
             }
             Ok(Guard(Err(object))) => {
@@ -144,6 +135,44 @@ impl StatusWriter {
             Err(error) => Err(error),
         }
     }
+
+    /// Writes these conditions into the status of an object that is not kept.
+    async fn write_unread<K: Kube + Fact>(
+        &self,
+        ctx: &Context,
+        object: &Unreadable,
+        conditions: Vec<Condition>,
+        stamp: Stamp,
+    ) -> Result<Guard<K>, Error> {
+        let id = object.id();
+        let generation = ("observedGeneration".to_owned(), json!(stamp.generation));
+        let mut status = object.status.clone();
+        if object.is_partial && !matches!(self.method, StatusMethod::Apply { .. }) {
+            // An update replaces the whole status, of which only the conditions are kept in memory.
+            let stored = ctx.writer.get_status::<K>(&id.key).await?;
+            status = stored.ok_or_else(|| Error::NotFound(id.key.to_string()))?;
+            if is_status_too_large(&status) {
+                status.clear();
+            }
+        }
+        status.extend([generation, ("conditions".to_owned(), json!(conditions))]);
+        match self.method {
+            StatusMethod::Update | StatusMethod::UpdateUnlessChanged { .. } => {
+                ctx.writer.replace_status::<Guard<K>>(self.manager, &id, &status).await
+            }
+            // Fields that are not applied again are removed. The operator writes them again once it keeps the object.
+            StatusMethod::Apply { others } => {
+                status.retain(|field, _| !others.contains(&field.as_str()));
+                ctx.writer.apply_status::<Guard<K>>(self.manager, &id, &status).await
+            }
+        }
+    }
+}
+
+/// The object as the answer to a write shows it.
+fn without_room<F: Fact>(object: &Unreadable, answer: &F) -> Unreadable {
+    let (metadata, conditions) = answer.head();
+    Unreadable { metadata, ..object.clone() }.with_conditions(&conditions)
 }
 
 /// Returns a JSON patch that replaces the status if this field of it still has the value that was read.

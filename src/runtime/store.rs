@@ -46,6 +46,11 @@ impl Store {
         self.requeue(self.write(|world| world.put_unreadable::<F>(object)));
     }
 
+    /// Stores an object that was refused for want of room and was read again.
+    pub fn readmit<F: Fact>(&self, fact: F) {
+        self.requeue(self.write(|world| world.readmit(fact)));
+    }
+
     /// Removes an object and requeues the objects that this affects.
     pub fn remove<F: Fact>(&self, id: &Identity) {
         self.requeue(self.write(|world| world.remove::<F>(id)));

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Collected, Limited};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::client::Body;
 use kube::core::{Request, Status};
 use kube::{Api, Client, Resource};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -207,6 +208,17 @@ impl Writer {
         self.call(self.client.request(request)).await
     }
 
+    /// Reads the status of an object as it is stored, whether the object parses or not; None if the object does not exist.
+    pub async fn get_status<K: Kube>(&self, key: &Key) -> Result<Option<Map<String, Value>>, Error> {
+        let request = Request::new(path::<K>(&key.namespace)).get(&key.name, &GetParams::default());
+        let request = request.map_err(|error| Error::Malformed(error.to_string()))?;
+        match self.call(self.client.request::<StoredStatus>(request)).await {
+            Ok(stored) => Ok(Some(stored.status)),
+            Err(Error::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Patches an object by a JSON patch, which contains its own preconditions.
     pub async fn patch_json<K: Kube>(&self, manager: &str, key: &Key, patch: JsonPatch) -> Result<K, Error> {
         self.patch(manager, key, &Patch::Json::<()>(patch.into())).await
@@ -217,6 +229,13 @@ impl Writer {
         let api = self.api::<K>(&key.namespace);
         self.call(api.patch_status(&key.name, &changing(manager), &Patch::Json::<()>(patch.into()))).await
     }
+}
+
+/// An object of which only the status is read.
+#[derive(Deserialize)]
+struct StoredStatus {
+    #[serde(default)]
+    status: Map<String, Value>,
 }
 
 /// The body of a status write.

@@ -354,12 +354,13 @@ fn one_tenant_hurts_no_other() {
             let pod = tenant.api::<Pod>().get(name).await?;
             ensure!(pod.uid() == *uid && pod.metadata.deletion_timestamp.is_none(), "{name} was deleted");
         }
-        scene.moved(testbed, &[&scene.pod(0).0, &scene.pod(1).0, &scene.pod(2).0], &[
-            &scene.free(0),
-            &scene.free(1),
-            &scene.free(2),
-        ])
-        .await?;
+        scene
+            .moved(
+                testbed,
+                &[&scene.pod(0).0, &scene.pod(1).0, &scene.pod(2).0],
+                &[&scene.free(0), &scene.free(1), &scene.free(2)],
+            )
+            .await?;
         let (all, none) = (ListParams::default(), DeleteParams::default());
         tenant.api::<WorkloadAction>().delete_collection(&none, &all).await?;
         becomes("the end of the hostile actions", async || {

@@ -17,6 +17,7 @@ mod forged;
 mod harness;
 mod hostile;
 mod installs;
+mod large;
 mod lifecycle;
 mod loop_conflicts;
 mod loop_faults;

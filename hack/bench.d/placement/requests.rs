@@ -92,11 +92,11 @@ pub async fn server(bind: SocketAddr, nodes: usize) -> Result<()> {
 
 /// Reads the request and answers in the same form.
 async fn null_filter(body: Bytes) -> Response {
-    answer(&body, |request| filter_reply(request, &[]))
+    answer(&body, |request| filter_reply(&request.candidates, &[]))
 }
 
 async fn null_prioritize(body: Bytes) -> Response {
-    answer(&body, |request| prioritize_reply(request, &[]))
+    answer(&body, |request| prioritize_reply(&request.candidates, &[]))
 }
 
 fn answer(body: &[u8], reply: impl Fn(&ExtenderRequest<'_>) -> Vec<u8>) -> Response {

@@ -239,7 +239,7 @@ pub struct ResourceUse {
     pub resource: ResourceName,
     /// Labels that select the pods. Default: the pods of the loop's target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("maxProperties" = 16))]
+    #[schemars(extend("maxProperties" = 16), extend("additionalProperties" = { "type": "string", "maxLength": 63 }))]
     pub pod_labels: Option<BTreeMap<String, String>>,
     /// Counts only this container of each pod. Default: all containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -266,7 +266,7 @@ pub struct NodeConfigField {
     pub node_name: Option<NodeName>,
     /// The NodeConfigs of nodes that have all these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("maxProperties" = 16))]
+    #[schemars(extend("maxProperties" = 16), extend("additionalProperties" = { "type": "string", "maxLength": 63 }))]
     pub node_selector: Option<BTreeMap<String, String>>,
     /// Namespace of the NodeConfigs. If it is not the loop's own namespace, the loop's service account needs the
     /// permission to list NodeConfigs there. Default: the loop's namespace.

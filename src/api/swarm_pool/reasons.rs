@@ -50,6 +50,9 @@ reasons! {
     /// The content of a ConfigMap is not a list of jobs; the message shows the position. Assigned jobs stay with their
     /// workers.
     SourceInvalid,
+    /// The jobs of the namespace's pools need more memory than the operator's settings allow. Assigned jobs stay with
+    /// their workers.
+    JobsTooMany,
     /// There is no worker.
     NoWorkers,
     /// The workers have reached their maximum number of jobs; some jobs have no worker.

@@ -22,13 +22,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledObjectFact, VpaFact};
 pub use claim::ClaimFact;
+pub use ganglion_api::GROUP;
 pub use ganglion_api::identity::{NodeName, SlotId, Uid};
 pub use ledger::Ledger;
 pub use node::{CONGESTION, CONGESTION_SAMPLED_AT, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES};
 pub use owner::{OtherKind, OwnerFact, group};
 pub use pod::{Marks, OutsidePodFact, PodFact, PodHold, Trouble};
 pub use replica_set::{ReplicaSet, ReplicaSetFact, ReplicaSetSpec, SPREAD_RATE, TemplateFact};
-pub use requests::{GPU, Requests, cores, default_requests, requests};
+pub use requests::{Amounts, ContainerRequests, GPU, Requests, cores, default_requests, requests};
 pub use run::{PodRun, RunFailure, pod_type};
 pub use stateful_set::{PinBindingFact, PinPolicyFact, StatefulSet, StatefulSetFact, VolumeFact, pin_of};
 pub use volumes::PodVolumes;

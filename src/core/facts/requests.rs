@@ -21,18 +21,58 @@ pub struct Requests {
 
 type ResourceList = BTreeMap<String, Quantity>;
 
-impl Requests {
-    /// Reads the amounts of a map; missing ones come from `other`. The API server has validated the amounts, so text
-    /// that does not parse counts as missing.
-    pub(super) fn of(amounts: Option<&ResourceList>, other: Self) -> Self {
-        let amount = |name: &str| amounts.and_then(|amounts| amounts.get(name));
-        let bytes = |name: &str, other| amount(name).and_then(|text| quantity::bytes(&text.0).ok()).unwrap_or(other);
-        Self {
-            cpu: amount("cpu").and_then(|text| quantity::cpu_millis(&text.0).ok()).unwrap_or(other.cpu),
-            memory: bytes("memory", other.memory),
-            gpu: bytes(GPU, other.gpu),
-            storage: bytes("ephemeral-storage", other.storage),
+/// Amounts of a list of resources, in the units of [`Requests`]; None for a missing one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amounts {
+    cpu: Option<i64>,
+    memory: Option<i64>,
+    gpu: Option<i64>,
+    storage: Option<i64>,
+}
+
+impl Amounts {
+    /// Whether the resource is one of these.
+    pub fn has(resource: &str) -> bool {
+        matches!(resource, "cpu" | "memory" | GPU | "ephemeral-storage")
+    }
+
+    /// Reads the amount of a resource. The API server has validated the amounts, so text that does not parse counts as
+    /// missing.
+    pub fn set(&mut self, resource: &str, text: &str) {
+        match resource {
+            "cpu" => self.cpu = quantity::cpu_millis(text).ok(),
+            "memory" => self.memory = quantity::bytes(text).ok(),
+            GPU => self.gpu = quantity::bytes(text).ok(),
+            "ephemeral-storage" => self.storage = quantity::bytes(text).ok(),
+            _ => {}
         }
+    }
+
+    /// The amounts; missing ones come from `other`.
+    pub fn or(self, other: Requests) -> Requests {
+        Requests {
+            cpu: self.cpu.unwrap_or(other.cpu),
+            memory: self.memory.unwrap_or(other.memory),
+            gpu: self.gpu.unwrap_or(other.gpu),
+            storage: self.storage.unwrap_or(other.storage),
+        }
+    }
+}
+
+impl From<Option<&ResourceList>> for Amounts {
+    fn from(list: Option<&ResourceList>) -> Self {
+        let mut amounts = Self::default();
+        for (resource, quantity) in list.into_iter().flatten() {
+            amounts.set(resource, &quantity.0);
+        }
+        amounts
+    }
+}
+
+impl Requests {
+    /// Reads the amounts of a map; missing ones come from `other`.
+    pub(super) fn of(amounts: Option<&ResourceList>, other: Self) -> Self {
+        Amounts::from(amounts).or(other)
     }
 
     fn zip(self, other: Self, join: fn(i64, i64) -> i64) -> Self {
@@ -63,22 +103,79 @@ impl std::ops::Sub for Requests {
     }
 }
 
-/// Effective request of a pod, as the scheduler computes it: the larger of (a) containers plus sidecars and (b) the
-/// largest init container plus the sidecars started before it. The pod-level request overrides it, if set. The overhead
-/// is added.
-pub fn requests(spec: &PodSpec) -> Requests {
-    let (mut side, mut peak) = (Requests::default(), Requests::default());
-    for init in spec.init_containers.iter().flatten() {
-        if init.restart_policy.as_deref() == Some("Always") {
-            side = side + container(init);
-            peak = peak.max(side);
+/// Requests of the containers of a pod, added one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContainerRequests {
+    containers: Requests,
+    sidecars: Requests,
+    /// Largest request while init containers run.
+    peak: Requests,
+    cores: i64,
+}
+
+impl ContainerRequests {
+    /// Adds a container.
+    pub fn add(&mut self, requests: Amounts, limits: Amounts) {
+        let request = requests.or(Requests::default());
+        self.containers = self.containers + request;
+        let cores = if request.cpu == 0 { limits.or(Requests::default()).cpu } else { request.cpu };
+        self.cores = self.cores.saturating_add(cores);
+    }
+
+    /// Adds the next init container.
+    pub fn add_init(&mut self, requests: Amounts, is_sidecar: bool) {
+        let request = requests.or(Requests::default());
+        if is_sidecar {
+            self.sidecars = self.sidecars + request;
+            self.peak = self.peak.max(self.sidecars);
         } else {
-            peak = peak.max(side + container(init));
+            self.peak = self.peak.max(self.sidecars + request);
         }
     }
-    let all = spec.containers.iter().map(container).fold(side, std::ops::Add::add).max(peak);
+
+    /// The sum with the init containers of the same pod.
+    #[must_use]
+    pub fn with_inits(self, inits: Self) -> Self {
+        Self { sidecars: inits.sidecars, peak: inits.peak, ..self }
+    }
+
+    /// Effective request of the pod, as the scheduler computes it: the larger of (a) containers plus sidecars and (b)
+    /// the largest init container plus the sidecars started before it. The pod-level request overrides it, if set. The
+    /// overhead is added.
+    pub fn total(&self, pod: Amounts, overhead: Amounts) -> Requests {
+        pod.or((self.sidecars + self.containers).max(self.peak)) + overhead.or(Requests::default())
+    }
+
+    /// CPU of the pod in millicores as WAO counts it: for each container its request, or else its limit.
+    pub fn cores(&self) -> i64 {
+        self.cores
+    }
+}
+
+impl From<&PodSpec> for ContainerRequests {
+    fn from(spec: &PodSpec) -> Self {
+        let mut sum = Self::default();
+        for init in spec.init_containers.iter().flatten() {
+            sum.add_init(amounts(init).0, init.restart_policy.as_deref() == Some("Always"));
+        }
+        for container in &spec.containers {
+            let (requests, limits) = amounts(container);
+            sum.add(requests, limits);
+        }
+        sum
+    }
+}
+
+/// Requests and limits of a container.
+fn amounts(container: &Container) -> (Amounts, Amounts) {
+    let Some(resources) = &container.resources else { return Default::default() };
+    (resources.requests.as_ref().into(), resources.limits.as_ref().into())
+}
+
+/// Effective request of a pod; see [`ContainerRequests::total`].
+pub fn requests(spec: &PodSpec) -> Requests {
     let pod = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    Requests::of(pod, all) + Requests::of(spec.overhead.as_ref(), Requests::default())
+    ContainerRequests::from(spec).total(pod.into(), spec.overhead.as_ref().into())
 }
 
 /// Adds the requests that the API server adds to pods, but not to the templates of controllers: a container that limits
@@ -94,22 +191,9 @@ pub fn default_requests(spec: &mut PodSpec) {
     }
 }
 
-/// CPU of a pod in millicores as WAO counts it: for each container its request, or else its limit.
+/// CPU of a pod in millicores; see [`ContainerRequests::cores`].
 pub fn cores(spec: &PodSpec) -> i64 {
-    let cpu = |container: &Container| {
-        let resources = container.resources.as_ref();
-        let limit = Requests::of(resources.and_then(|resources| resources.limits.as_ref()), Requests::default());
-        match self::container(container).cpu {
-            0 => limit.cpu,
-            request => request,
-        }
-    };
-    spec.containers.iter().map(cpu).fold(0, i64::saturating_add)
-}
-
-fn container(container: &Container) -> Requests {
-    let resources = container.resources.as_ref();
-    Requests::of(resources.and_then(|resources| resources.requests.as_ref()), Requests::default())
+    ContainerRequests::from(spec).cores()
 }
 
 #[cfg(test)]

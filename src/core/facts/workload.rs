@@ -12,7 +12,7 @@ use kube::core::PartialObjectMeta;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{Identity, Selector, Uid};
+use super::{Identity, Key, Selector, Uid};
 use ganglion_api::marks;
 use ganglion_api::receipt::WorkloadActionReceipt;
 
@@ -275,6 +275,16 @@ pub struct ReceiptFact {
     pub action_uid: Uid,
     pub executed_at: Timestamp,
     pub outcome: Option<String>,
+}
+
+impl ReceiptFact {
+    /// Estimate of the memory that the fact occupies, in bytes.
+    pub fn bytes(&self) -> usize {
+        let Key { namespace, name } = &self.id.key;
+        let texts = [namespace.len(), name.len(), self.id.uid.as_str().len(), self.action_uid.as_str().len()];
+        let outcome = self.outcome.as_ref().map_or(0, String::len);
+        texts.into_iter().fold(512_usize.saturating_add(outcome), usize::saturating_add)
+    }
 }
 
 impl From<WorkloadActionReceipt> for ReceiptFact {

@@ -18,11 +18,13 @@
 //! | `requeue` | the set of objects to requeue |
 //! | `cluster` | pods, ReplicaSets, nodes and autoscalers: indexes and queries that several products use |
 //! | `keys` | an index: keys of objects by what they belong to |
-//! | `unreadable` | objects that do not parse |
+//! | `occupancy` | memory of each namespace, and its limits |
+//! | `unreadable` | objects that do not parse or are not kept |
 
 mod cluster;
 mod follow;
 mod keys;
+mod occupancy;
 mod requeue;
 mod table;
 mod tables;
@@ -39,15 +41,17 @@ use crate::facts::{Identity, Key};
 use follow::{ByType, Followers};
 pub use follow::{Follows, State, is_another};
 pub use keys::KeysBy;
+pub use occupancy::{Occupancy, OccupancyLimits};
 pub use requeue::Requeue;
 use table::Change;
 pub use table::{Fact, Listing, Origin, Table};
 use tables::Tables;
-pub use unreadable::Unreadable;
+pub use unreadable::{Unreadable, UnreadableCause, head};
 
 /// The cached state of the cluster.
 pub struct World {
     tables: Tables,
+    occupancy: Occupancy,
     /// [`Followers`] of each kind.
     followers: ByType,
     /// States of the followers.
@@ -57,7 +61,12 @@ pub struct World {
 impl Default for World {
     /// An empty world that no product follows.
     fn default() -> Self {
-        let mut world = Self { tables: Tables::default(), followers: ByType::default(), states: ByType::default() };
+        let mut world = Self {
+            tables: Tables::default(),
+            occupancy: Occupancy::default(),
+            followers: ByType::default(),
+            states: ByType::default(),
+        };
         cluster::register(&mut world);
         world
     }
@@ -73,9 +82,17 @@ impl fmt::Debug for World {
 /// Facts and their versions.
 impl World {
     /// Stores a created or changed object, and returns the objects to requeue: none if nothing changed that a planner
-    /// reads.
+    /// reads. If its namespace has no room for it, only its identity is stored.
     pub fn apply<F: Fact>(&mut self, mut fact: F, origin: Origin) -> Requeue {
-        if let Some(stored) = F::table(self).get(&fact.key()) {
+        fact.slim();
+        let stored = F::table(self).get(&fact.key());
+        // The answer to a write to a stored object is always stored: the next plan must see it.
+        if (origin == Origin::Watch || stored.is_none()) && !self.has_room_for(stored.map(Arc::as_ref), &fact) {
+            let (metadata, conditions) = fact.head();
+            let most = self.occupancy.limits.per_namespace;
+            return self.put_unreadable::<F>(Unreadable::without_room(&metadata, conditions, most));
+        }
+        if let Some(stored) = stored {
             fact.follow(stored);
         }
         let change = F::table_mut(self).put(fact, origin);
@@ -91,7 +108,9 @@ impl World {
 
     /// Starts a list of one kind, for one namespace or all. Call it before the request.
     pub fn begin_list<F: Fact>(&self, namespace: Option<&str>) -> Listing<F> {
-        F::table(self).begin_list(namespace)
+        let mut list = F::table(self).begin_list(namespace);
+        list.most = self.occupancy.limits.per_namespace;
+        list
     }
 
     /// Stores a complete list and removes objects that it does not contain: after a broken watch, the list is the only
@@ -140,7 +159,46 @@ impl World {
         F::table_mut(self).watch_broke(at);
     }
 
-    /// Stores an object whose newest version does not parse, and returns the objects to requeue.
+    fn has_room_for<F: Fact>(&self, stored: Option<&F>, fact: &F) -> bool {
+        let namespace = &fact.key().namespace;
+        // Usually there is room for any object, so that its size need not be computed.
+        if F::IS_ALWAYS_STORED || self.occupancy.free(namespace) > occupancy::LARGEST {
+            return true;
+        }
+        let bytes = fact.bytes();
+        bytes == 0 || self.occupancy.admits(namespace, stored.map_or(0, Fact::bytes), bytes)
+    }
+
+    /// Sets the limits of the memory of custom resources.
+    #[must_use]
+    pub fn with_limits(mut self, limits: OccupancyLimits) -> Self {
+        self.occupancy.limits = limits;
+        self
+    }
+
+    /// Bytes that the custom resources of each namespace occupy, as an estimate. Unsorted.
+    pub fn occupancy(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.occupancy.all()
+    }
+
+    /// Objects that were not stored for want of room, in namespaces that have room now. At most `most`.
+    pub fn readmissible<F: Fact>(&self, namespace: Option<&str>, most: usize) -> Vec<Identity> {
+        let refused = F::table(self).unreadable().values().filter(|object| object.cause == UnreadableCause::NoRoom);
+        let within = refused.map(|object| object.id()).filter(|id| namespace.is_none_or(|one| id.key.namespace == one));
+        within.filter(|id| self.occupancy.has_room(&id.key.namespace)).take(most).collect()
+    }
+
+    /// Stores an object that was read again, unless the watch has reported a newer version or its deletion.
+    pub fn readmit<F: Fact>(&mut self, fact: F) -> Requeue {
+        let id = fact.id();
+        let refused = F::table(self).unreadable().get(&id.key).map(|object| object.id());
+        match refused.filter(|refused| refused.uid == id.uid && refused.order() <= id.order()) {
+            Some(_) => self.apply(fact, Origin::Watch),
+            None => Requeue::none(),
+        }
+    }
+
+    /// Stores an object whose newest version is not kept, and returns the objects to requeue.
     pub fn put_unreadable<F: Fact>(&mut self, object: Unreadable) -> Requeue {
         F::table_mut(self).put_unreadable(object).map_or_else(Requeue::none, Requeue::one::<F>)
     }
@@ -174,6 +232,10 @@ impl World {
     /// Updates the states of all followers, and returns the objects to requeue.
     fn changed<F: Fact>(&mut self, change: &Change<F>) -> Requeue {
         let Some((old, new)) = change.sides() else { return Requeue::none() };
+        if let Some(fact) = new.or(old) {
+            let (old, new) = (old.map_or(0, Fact::bytes), new.map_or(0, Fact::bytes));
+            self.occupancy.replace(&fact.key().namespace, old, new);
+        }
         let Some(followers) = self.followers.get::<Followers<F>>() else { return Requeue::none() };
         followers.update(&mut self.states, old, new);
         followers.requeue(self, old, new)

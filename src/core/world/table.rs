@@ -6,6 +6,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
 use super::World;
 use super::unreadable::Unreadable;
@@ -24,6 +25,9 @@ pub enum Origin {
 pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
     /// Name of the kind in metrics, logs and [`Requeue`](super::Requeue).
     const KIND: &'static str;
+    /// The fact is stored even if its namespace has no room. So are receipts: without its receipt, an action could run
+    /// again.
+    const IS_ALWAYS_STORED: bool = false;
     /// Key of the object.
     fn key(&self) -> Cow<'_, Key>;
     /// uid of the object. Not `uid`, which kube uses for objects.
@@ -42,6 +46,23 @@ pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
     }
     /// Drops data that is not used.
     fn slim(&mut self) {}
+    /// Memory that the fact occupies, in bytes, as an estimate without its version; 0 if it does not count for the
+    /// limits of its namespace.
+    fn bytes(&self) -> usize {
+        0
+    }
+    /// Metadata and conditions of the object, if its kind has them.
+    fn head(&self) -> (ObjectMeta, Vec<Condition>) {
+        let Identity { key: Key { namespace, name }, uid, version } = self.id();
+        let metadata = ObjectMeta {
+            namespace: Some(namespace),
+            name: Some(name),
+            uid: Some(uid.to_string()),
+            resource_version: Some(version),
+            ..ObjectMeta::default()
+        };
+        (metadata, Vec::new())
+    }
     /// Copies state of the stored version that a newer version of the object cannot undo.
     fn follow(&mut self, _stored: &Self) {}
     /// Table of the kind.
@@ -72,6 +93,9 @@ impl<T> Change<T> {
 /// Number of namespaces in `seen`, and of objects in `gone`, that remain after pruning. Pruning starts at twice the
 /// number and drops the oldest entries. An entry guards against late answers and watch events.
 const REMEMBERED: usize = 2048;
+
+/// Maximum bytes of the unreadable objects of one namespace. Further ones are not kept and get no condition.
+const MAX_UNREADABLE: usize = 4 << 20;
 
 /// An object that our own requests found deleted.
 #[derive(Debug)]
@@ -218,13 +242,20 @@ impl<T: Fact> Table<T> {
         self.broken
     }
 
-    /// Stores an object whose newest version does not parse. Its last fact stays. Returns its key, unless a newer
-    /// version is stored.
+    /// Stores an object whose newest version is not kept. Its last fact stays. Returns its key, unless a newer version
+    /// is stored or the namespace has too many such objects.
     pub(super) fn put_unreadable(&mut self, object: Unreadable) -> Option<Key> {
         let id = object.id();
         let known = self.unreadable.get(&id.key).map(|known| known.id().order());
         let fact = self.items.get(&id.key).map(|fact| order(fact.version()));
         if known.max(fact).is_some_and(|known| known > id.order()) {
+            return None;
+        }
+        self.unreadable.remove(&id.key);
+        let here = self.unreadable.range(Key::new(&id.key.namespace, "")..);
+        let here = here.take_while(|(key, _)| key.namespace == id.key.namespace);
+        let bytes = here.map(|(_, object)| object.bytes()).fold(object.bytes(), usize::saturating_add);
+        if bytes > MAX_UNREADABLE {
             return None;
         }
         self.unreadable.insert(id.key.clone(), Arc::new(object));
@@ -277,7 +308,6 @@ impl<T: Fact> Table<T> {
 
     /// Stores a fact unless a newer version is stored.
     pub fn put(&mut self, mut fact: T, origin: Origin) -> Change<T> {
-        fact.slim();
         let id = fact.id();
         let old = self.items.get(&id.key).cloned();
         match origin {
@@ -361,23 +391,43 @@ pub struct Listing<F> {
     pub(super) unreadable: Vec<Unreadable>,
     pub(super) facts: Vec<F>,
     listed: HashSet<Key>,
+    /// Maximum bytes of one namespace.
+    pub(super) most: usize,
+    /// Bytes of the facts and of the unreadable objects received so far, by namespace.
+    bytes: HashMap<String, [usize; 2]>,
 }
 
 impl<F: Fact> Listing<F> {
     fn new(namespace: Option<String>, known: HashMap<Key, String>, gone: HashMap<Key, Uid>) -> Self {
-        Self { namespace, known, gone, unreadable: Vec::new(), facts: Vec::new(), listed: HashSet::new() }
+        let (unreadable, facts, listed, bytes) = (Vec::new(), Vec::new(), HashSet::new(), HashMap::new());
+        Self { namespace, known, gone, unreadable, facts, listed, most: usize::MAX, bytes }
     }
 
-    /// Adds an object of the list.
-    pub fn add(&mut self, fact: F) {
-        self.listed.insert(fact.key().into_owned());
+    /// Adds an object of the list. If the objects of its namespace have no room, only its identity is added.
+    pub fn add(&mut self, mut fact: F) {
+        fact.slim();
+        let key = fact.key().into_owned();
+        let [facts, _] = self.bytes.entry(key.namespace.clone()).or_default();
+        let bytes = facts.saturating_add(fact.bytes());
+        if bytes > self.most && !F::IS_ALWAYS_STORED {
+            let (metadata, conditions) = fact.head();
+            return self.add_unreadable(Unreadable::without_room(&metadata, conditions, self.most));
+        }
+        *facts = bytes;
+        self.listed.insert(key);
         self.facts.push(fact);
     }
 
-    /// Adds an object of the list that does not parse.
+    /// Adds an object of the list that is not kept.
     pub fn add_unreadable(&mut self, object: Unreadable) {
-        self.listed.insert(object.id().key);
-        self.unreadable.push(object);
+        let key = object.id().key;
+        let [_, unreadable] = self.bytes.entry(key.namespace.clone()).or_default();
+        *unreadable = unreadable.saturating_add(object.bytes());
+        let is_kept = *unreadable <= MAX_UNREADABLE;
+        self.listed.insert(key);
+        if is_kept {
+            self.unreadable.push(object);
+        }
     }
 
     fn has(&self, key: &Key) -> bool {

@@ -4,10 +4,11 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ManagedFieldsEntry, ObjectMeta};
 
-use super::World;
 use super::table::{Fact, Table};
+use super::unreadable::head;
+use super::{World, occupancy};
 use crate::facts::{
     BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Key, NodeFact, OutsidePodFact, PinBindingFact,
     PinPolicyFact, PodFact, ReceiptFact, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSetFact, Uid,
@@ -25,7 +26,7 @@ use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 
 macro_rules! tables {
-    (facts { $($fact:ident: $type:ty = $kind:literal $(, follow $follow:path)?;)* }
+    (facts { $($fact:ident: $type:ty = $kind:literal $(, follow $follow:path)? $(, bytes $bytes:path)?;)* }
      objects { $($object:ident: $whole:ty = $name:literal;)* }) => {
         /// All tables.
         #[derive(Default)]
@@ -58,6 +59,10 @@ macro_rules! tables {
             $(fn follow(&mut self, stored: &Self) {
                 $follow(self, stored);
             })?
+            $(const IS_ALWAYS_STORED: bool = true;
+            fn bytes(&self) -> usize {
+                $bytes(self)
+            })?
             fn table(world: &World) -> &Table<Self> {
                 &world.tables.$fact
             }
@@ -84,6 +89,16 @@ macro_rules! tables {
             fn slim(&mut self) {
                 let fields = self.metadata.managed_fields.take();
                 self.metadata.managed_fields = fields.and_then(first_manager).map(|first| vec![first]);
+                // A copy of the object, which nothing reads.
+                self.metadata.annotations.as_mut().and_then(|all| all.remove(LAST_APPLIED));
+            }
+            fn bytes(&self) -> usize {
+                let version = self.version().len();
+                occupancy::estimate(size_of::<Self>(), self).saturating_sub(version.saturating_mul(occupancy::FACTOR))
+            }
+            fn head(&self) -> (ObjectMeta, Vec<Condition>) {
+                let conditions = self.status.as_ref().map(|status| status.conditions.clone());
+                (head(&self.metadata), conditions.unwrap_or_default())
             }
             fn table(world: &World) -> &Table<Self> {
                 &world.tables.$object
@@ -94,6 +109,9 @@ macro_rules! tables {
         })*
     };
 }
+
+/// Annotation with the manifest that `kubectl apply` last applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Reduces managedFields, which are often larger than the object, to the entry of the first manager, without its
 /// fields. The entry shows who created the object. Entries of the operator do not count, since it may have written in
@@ -127,7 +145,7 @@ tables! {
         hpas: HpaFact = "HorizontalPodAutoscaler";
         scaled_objects: ScaledObjectFact = "ScaledObject";
         vpas: VpaFact = "VerticalPodAutoscaler";
-        receipts: ReceiptFact = "WorkloadActionReceipt";
+        receipts: ReceiptFact = "WorkloadActionReceipt", bytes ReceiptFact::bytes;
     }
     objects {
         actions: WorkloadAction = "WorkloadAction";

@@ -15,6 +15,9 @@ pub struct Placement {
     /// never written; if there is none, the operator creates it and renews the certificate. Default:
     /// ganglion-extender-tls.
     pub tls_secret: String,
+    /// File with the PEM certificates of authorities. If it is set, the extender serves only clients with a certificate
+    /// of one of them. It requires `tls`, and is read at start. Default: none; every client is served.
+    pub client_ca_file: String,
     /// Names and addresses that schedulers use for the server; the certificate is issued for them. Default:
     /// `ganglion-extender.NAMESPACE.svc` with the operator's namespace.
     pub server_names: Vec<String>,
@@ -27,6 +30,7 @@ impl Default for Placement {
         Self {
             tls: true,
             tls_secret: "ganglion-extender-tls".to_owned(),
+            client_ca_file: String::new(),
             server_names: Vec::new(),
             max_body_bytes: 64 << 20,
             concurrency: 4,

@@ -53,8 +53,8 @@ impl From<&Pod> for PlacedPod {
     }
 }
 
-/// The same exact toleration that WAO requires.
-fn tolerates_control_plane(toleration: &Toleration) -> bool {
+/// Whether this is the exact toleration that WAO requires.
+pub fn tolerates_control_plane(toleration: &Toleration) -> bool {
     toleration.key.as_deref() == Some(CONTROL_PLANE)
         && toleration.operator.as_deref() == Some("Exists")
         && toleration.effect.as_deref() == Some("NoSchedule")

@@ -8,6 +8,7 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
+use tokio::sync::SemaphorePermit;
 
 use super::observe::{is_own, not_owned};
 use super::{SwarmPoolController, key_of, namespace};
@@ -57,8 +58,10 @@ impl SwarmPoolController {
     /// Reads source ConfigMaps.
     pub(super) async fn read_sources(&self, ids: &[Identity], memory: &mut SourceMemory) -> Result<(), Error> {
         for id in ids {
+            let _turn = self.turn().await?;
             if let Some(map) = self.read_config_map(id).await? {
-                memory.insert(ParsedSource::parse(&map));
+                memory.remove(&id.key.name);
+                memory.insert(ParsedSource::parse(&map, &self.room));
             }
         }
         Ok(())
@@ -71,15 +74,25 @@ impl SwarmPoolController {
         ids: &[Identity],
         memory: &mut OutputMemory,
     ) -> Result<(), Error> {
-        let requests: Vec<_> = ids.iter().map(|id| self.read_config_map(id)).collect();
+        let requests: Vec<_> = ids.iter().map(|id| self.read_output(pool, id)).collect();
         let mut reads = stream::iter(requests).buffer_unordered(AT_ONCE);
         while let Some(read) = reads.next().await {
             if let Some(map) = read? {
-                memory.insert_read(OutputMap::parse(pool, &map));
+                memory.insert_read(map);
             }
         }
         memory.end_read(pool);
         Ok(())
+    }
+
+    async fn read_output(&self, pool: &SwarmPool, id: &Identity) -> Result<Option<OutputMap>, Error> {
+        let _turn = self.turn().await?;
+        Ok(self.read_config_map(id).await?.map(|map| OutputMap::parse(pool, &map)))
+    }
+
+    /// Waits until a ConfigMap may be read: each has up to a megabyte, and pools read many.
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, Error> {
+        self.reads.acquire().await.map_err(|_| Error::Broken)
     }
 
     /// Reads a cached ConfigMap from the API server. Removes it from the cache if it does not exist, since the watch

@@ -25,6 +25,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
+use tokio::sync::Semaphore;
 
 use config_maps::WriteFailure;
 use ganglion_api::marks;
@@ -36,6 +37,7 @@ use ganglion_core::namespaces::Namespaces;
 use ganglion_core::policies::PolicyProblem;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_pools_plan::PoolProblem;
+use ganglion_pools_plan::room::JobRoom;
 use ganglion_pools_plan::step::{ListsToPublish, ObservedPool, PlannedHandover, PoolMemory, PoolStep, next_step};
 use ganglion_pools_plan::world::PoolsWorld;
 use ganglion_runtime::account::binding_advice;
@@ -73,7 +75,14 @@ pub struct SwarmPoolController {
     /// Probes change their state while pools are reconciled, so it is not in `memories`.
     pub probes: WorkerProbes,
     pub memories: Memories<PoolMemory>,
+    /// Memory for the jobs of all pools.
+    pub room: JobRoom,
+    /// ConfigMaps that all pools may read at the same time.
+    pub reads: Semaphore,
 }
+
+/// Default of [`SwarmPoolController::reads`].
+pub const READS: usize = 4;
 
 /// Result of a step.
 pub enum PoolDone {

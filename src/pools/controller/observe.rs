@@ -27,7 +27,8 @@ impl SwarmPoolController {
         let (workload, sources, outputs) =
             self.ctx.store.read(|world| (workload(world, &pool), source_maps(world, &pool), output_maps(world, &pool)));
         let probed = workload.as_ref().map(|workload| self.probes.reports(key, &workload.pods)).unwrap_or_default();
-        Some(ObservedPool { block, workload, sources, outputs, probed, now: self.ctx.now(), pool })
+        let (room, now) = (self.room.clone(), self.ctx.now());
+        Some(ObservedPool { block, workload, sources, outputs, probed, room, now, pool })
     }
 
     /// Reason for which the controller reads and writes nothing for the pool.

@@ -23,6 +23,9 @@ const POLICY: StatusPolicy = StatusPolicy { details_after: SignedDuration::from_
 /// Delay before a live read or a blocked eviction is repeated.
 const RETRY: SignedDuration = SignedDuration::from_secs(1);
 
+/// Interval between two checks whether there is memory for sources that were not read for want of it.
+const ROOM_CHECK: SignedDuration = SignedDuration::from_secs(60);
+
 impl SwarmPoolController {
     /// Writes the status of a pool whose lists are published, and returns the time of the next reconcile.
     pub(super) async fn report_handover(
@@ -58,8 +61,10 @@ impl SwarmPoolController {
         let must_retry = refreshed.retry || matches!(health, Health::Retrying(PoolReason::BudgetBlocked, _));
         let retry_at = if must_retry { now.checked_add(RETRY).ok() } else { None };
         let refresh_at = next_refresh(observed, handover, &memory.workers);
+        // Another pool may have released memory, which wakes nobody.
+        let room_at = if memory.sources.lacks_room() { now.checked_add(ROOM_CHECK).ok() } else { None };
         let (given_at, waits_until) = (handover.plan.due, handover.workers.waits_until);
-        Ok(Next::earliest([next_timeout, report_at, retry_at, refresh_at, given_at, waits_until]))
+        Ok(Next::earliest([next_timeout, report_at, retry_at, refresh_at, room_at, given_at, waits_until]))
     }
 
     /// Reports the reason for which the pool is not reconciled.

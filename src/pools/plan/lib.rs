@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `step` | decides what the controller does next |
 //! | `replicas` | decides whether to scale the workload |
+//! | `room` | memory for jobs, shared by namespaces |
 //! | `sources` | the jobs of a pool, from its spec and from ConfigMaps |
 //! | `jobs` | parses the jobs of one text |
 //! | `workers` | determines the workers: maps pods to slots |
@@ -25,6 +26,7 @@ pub mod handover;
 pub mod jobs;
 pub mod output;
 pub mod replicas;
+pub mod room;
 pub mod sources;
 pub mod state;
 pub mod step;

@@ -1,12 +1,14 @@
 //! The jobs of a pool: from its spec and from source ConfigMaps, which are parsed once per version.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::file::Published;
 use super::jobs::{self, JobTable};
+use super::room::{self, JobPlace, JobRoom};
 use super::{Job, PoolProblem};
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::{InlineJob, JobQos, SwarmPool};
@@ -24,22 +26,76 @@ pub type ObservedSources = BTreeMap<String, Option<Identity>>;
 /// A parsed source ConfigMap.
 pub struct ParsedSource {
     id: Identity,
-    jobs: Result<Arc<[Job]>, String>,
+    jobs: Result<PlacedJobs, SourceFault>,
+}
+
+/// Jobs with the memory that they occupy.
+struct PlacedJobs {
+    jobs: Arc<[Job]>,
+    _place: JobPlace,
+}
+
+/// Reason why the jobs of a source are unknown.
+enum SourceFault {
+    Text(String),
+    /// The jobs need this many bytes, more than the namespace has left.
+    NoRoom {
+        wanted: usize,
+        most: usize,
+    },
+}
+
+impl fmt::Display for SourceFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::NoRoom { wanted, most } => write!(
+                f,
+                "its jobs need {} KiB of memory, but the pools of a namespace may use {} KiB in all: remove jobs, or \
+                 have a cluster administrator raise swarmPools.maxBytesPerNamespace in the operator's settings",
+                wanted.div_ceil(1 << 10),
+                most >> 10
+            ),
+        }
+    }
 }
 
 impl ParsedSource {
-    /// Parses all keys of a ConfigMap.
-    pub fn parse(map: &ConfigMap) -> Self {
+    /// Parses all keys of a ConfigMap. Its jobs occupy memory of its namespace.
+    pub fn parse(map: &ConfigMap, room: &JobRoom) -> Self {
+        let id = Identity::from(&map.metadata);
+        let jobs = Self::jobs(map, &id.key.namespace, room);
+        Self { id, jobs }
+    }
+
+    fn jobs(map: &ConfigMap, namespace: &str, room: &JobRoom) -> Result<PlacedJobs, SourceFault> {
         let mut all = Vec::new();
         for (key, text) in map.data.iter().flatten() {
-            match jobs::parse(text) {
-                Ok(jobs) => all.extend(jobs),
-                Err(problem) => {
-                    return Self { id: (&map.metadata).into(), jobs: Err(format!("key {key}: {problem}")) };
-                }
+            let jobs = jobs::parse(text).map_err(|problem| SourceFault::Text(format!("key {key}: {problem}")))?;
+            all.extend(jobs);
+            let wanted = room::bytes(&all);
+            if wanted > room.free(namespace) {
+                return Err(SourceFault::NoRoom { wanted, most: room.per_namespace() });
             }
         }
-        Self { id: (&map.metadata).into(), jobs: Ok(all.into()) }
+        let wanted = room::bytes(&all);
+        match room.occupy(namespace, wanted) {
+            Some(place) => Ok(PlacedJobs { jobs: all.into(), _place: place }),
+            None => Err(SourceFault::NoRoom { wanted, most: room.per_namespace() }),
+        }
+    }
+
+    /// Version of the jobs. A source may be read again in the same version.
+    fn version(&self) -> (String, bool) {
+        (self.id.version.clone(), self.jobs.is_ok())
+    }
+
+    /// Whether the source was not read for want of memory that is free now.
+    fn has_room_now(&self, room: &JobRoom) -> bool {
+        match &self.jobs {
+            Err(SourceFault::NoRoom { wanted, .. }) => *wanted <= room.free(&self.id.key.namespace),
+            Err(SourceFault::Text(_)) | Ok(_) => false,
+        }
     }
 }
 
@@ -48,9 +104,9 @@ pub fn is_current(read: &Identity, cached: &Identity) -> bool {
     read.uid == cached.uid && (read.version == cached.version || read.order() > cached.order())
 }
 
-/// Inputs of the job table: the generation of the pool, the ConfigMaps with their versions, and, if a source cannot be
-/// read, the version of the published lists, whose jobs are kept.
-type TableKey = (Option<i64>, Vec<(String, String)>, Option<i64>);
+/// Inputs of the job table: the generation of the pool, the ConfigMaps with their versions and whether they were read,
+/// and, if a source cannot be read, the version of the published lists, whose jobs are kept.
+type TableKey = (Option<i64>, Vec<(String, (String, bool))>, Option<i64>);
 
 /// Sources and their jobs, as last read.
 #[derive(Default)]
@@ -72,13 +128,24 @@ impl SourceMemory {
     }
 
     /// Drops ConfigMaps that no longer exist, and returns those that have to be read.
-    pub fn unread(&mut self, observed: &ObservedSources) -> Vec<Identity> {
+    pub fn unread(&mut self, observed: &ObservedSources, room: &JobRoom) -> Vec<Identity> {
         self.parsed.retain(|name, _| observed.get(name).is_some_and(Option::is_some));
         let existing = observed.iter().filter_map(|(name, id)| Some((name, id.as_ref()?)));
+        let is_read = |source: &ParsedSource, id: &Identity| is_current(&source.id, id) && !source.has_room_now(room);
         existing
-            .filter(|(name, id)| self.parsed.get(*name).is_none_or(|source| !is_current(&source.id, id)))
+            .filter(|(name, id)| self.parsed.get(*name).is_none_or(|source| !is_read(source, id)))
             .map(|(_, id)| id.clone())
             .collect()
+    }
+
+    /// Whether a source was not read for want of memory.
+    pub fn lacks_room(&self) -> bool {
+        self.parsed.values().any(|source| matches!(source.jobs, Err(SourceFault::NoRoom { .. })))
+    }
+
+    /// Forgets a ConfigMap that is read again, so that its jobs do not occupy memory twice.
+    pub fn remove(&mut self, name: &str) {
+        self.parsed.remove(name);
     }
 
     /// Stores a ConfigMap that was read.
@@ -88,7 +155,7 @@ impl SourceMemory {
 
     /// Number of jobs in all ConfigMaps.
     pub fn job_count(&self) -> usize {
-        self.parsed.values().filter_map(|source| source.jobs.as_ref().ok()).map(|jobs| jobs.len()).sum()
+        self.parsed.values().filter_map(|source| source.jobs.as_ref().ok()).map(|placed| placed.jobs.len()).sum()
     }
 
     /// Problems of sources that do not exist or do not parse.
@@ -100,9 +167,13 @@ impl SourceMemory {
                 problems.push(PoolProblem::new(PoolReason::SourceNotFound, message));
                 continue;
             };
-            if let Err(error) = &source.jobs {
-                let message = format!("ConfigMap {name}, {error}; assigned jobs stay with their workers");
-                problems.push(PoolProblem::new(PoolReason::SourceInvalid, message));
+            if let Err(fault) = &source.jobs {
+                let message = format!("ConfigMap {name}, {fault}; assigned jobs stay with their workers");
+                let reason = match fault {
+                    SourceFault::Text(_) => PoolReason::SourceInvalid,
+                    SourceFault::NoRoom { .. } => PoolReason::JobsTooMany,
+                };
+                problems.push(PoolProblem::new(reason, message));
             }
         }
         problems
@@ -118,8 +189,7 @@ impl SourceMemory {
     ) -> (Arc<JobTable>, Vec<PoolProblem>) {
         let mut problems = self.problems(observed);
         let keeps_published = !problems.is_empty();
-        let versions =
-            observed.keys().filter_map(|name| Some((name.clone(), self.parsed.get(name)?.id.version.clone())));
+        let versions = observed.keys().filter_map(|name| Some((name.clone(), self.parsed.get(name)?.version())));
         let key = (pool.metadata.generation, versions.collect(), keeps_published.then_some(published.version));
         if let Some((last_key, table)) = &self.table
             && *last_key == key
@@ -129,8 +199,8 @@ impl SourceMemory {
         let inline = pool.spec.jobs.inline.iter().flatten().map(inline_job).collect();
         let mut sources = vec![("jobs.inline".to_owned(), inline)];
         for (name, source) in &self.parsed {
-            if let Ok(jobs) = &source.jobs {
-                sources.push((format!("ConfigMap {name}"), jobs.to_vec()));
+            if let Ok(placed) = &source.jobs {
+                sources.push((format!("ConfigMap {name}"), placed.jobs.to_vec()));
             }
         }
         let mut table = jobs::merge(sources);

@@ -15,6 +15,7 @@ use super::handover::{
 };
 use super::output::{ObservedOutputs, OutputMemory};
 use super::replicas::{ObservedWorkload, ScaleWrite, replicas_to_write};
+use super::room::JobRoom;
 use super::sources::{ObservedSources, SourceMemory};
 use super::workers::{Admission, PoolWorkers, WorkerMemory, await_workers, workers_of};
 use ganglion_api::swarm_pool::reasons::PoolReason;
@@ -53,6 +54,8 @@ pub struct ObservedPool {
     pub outputs: Result<ObservedOutputs, PoolProblem>,
     /// Last answers of workers to probes, by pod name.
     pub probed: BTreeMap<String, WorkerReport>,
+    /// Memory for the jobs of all pools.
+    pub room: JobRoom,
     pub now: Timestamp,
 }
 
@@ -163,7 +166,8 @@ pub fn next_step(observed: &ObservedPool, memory: &mut PoolMemory) -> PoolStep {
         Ok(outputs) => outputs,
         Err(problem) => return PoolStep::Refuse(problem.health()),
     };
-    let (sources, outputs) = (memory.sources.unread(&observed.sources), memory.output.unread(observed_outputs));
+    let (sources, outputs) =
+        (memory.sources.unread(&observed.sources, &observed.room), memory.output.unread(observed_outputs));
     let is_stale = !memory.output.has_read || !sources.is_empty() || !outputs.is_empty();
     if is_stale && !memory.has_just_read {
         return PoolStep::Read { sources, outputs };

@@ -269,7 +269,7 @@ fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
 }
 
 /// Parses the certificates of a PEM file as trust anchors; None if one of them is malformed.
-fn roots(pem: &[u8]) -> Option<RootCertStore> {
+pub fn roots(pem: &[u8]) -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem)? {
         roots.add(certificate).ok()?;

@@ -1,5 +1,5 @@
 //! The certificate of the operator's HTTPS server, in a Secret. The operator creates and renews it, unless another
-//! owner provides it.
+//! owner provides it. The key of its CA is in a Secret of its own, which only the leader reads.
 //!
 //! Every replica watches the Secret and serves its certificate, so a change needs no restart. Only the leader writes
 //! it.
@@ -22,14 +22,15 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::error::Error;
 use super::writer::Writer;
-use secret::{SecretPlan, SecretWrite, WantedSecret, plan};
+use ganglion_core::facts::Key;
+use secret::{SecretPlan, WantedSecret, plan};
 use tls::ReloadingCertificate;
 
 /// Field manager of the Secret.
@@ -147,38 +148,64 @@ impl CertificateKeeper {
                 return longest;
             }
         };
-        if let Some(write) = plan.write()
-            && let Err(error) = self.write(writer, known.is_none(), write).await
-        {
-            warn!(%error, name = self.wanted.name, "the certificate's Secret cannot be written");
-            return RETRY;
+        if plan.write().is_some() || known.as_ref().is_some_and(secret::exposes_ca) {
+            if let Err(error) = self.write(writer, known, now).await {
+                warn!(%error, name = self.wanted.name, "the certificate's Secrets cannot be written");
+                return RETRY;
+            }
         }
         let due = plan.next_look().map(|due| due.duration_since(now).clamp(SignedDuration::from_secs(1), MAX_PAUSE));
         due.map_or(longest, |due| due.unsigned_abs())
     }
 
-    async fn write(&self, writer: &Writer, is_new: bool, write: &SecretWrite) -> Result<(), Error> {
+    /// Writes the Secret with the key of the CA, then the served one. Plans with that key: a new certificate of the same
+    /// CA needs no change at the clients.
+    async fn write(&self, writer: &Writer, known: Option<Secret>, now: Timestamp) -> Result<(), Error> {
+        let ca_key = Key::new(&self.wanted.namespace, secret::ca_name(&self.wanted.name));
+        let ca = writer.get::<Secret>(&ca_key).await?;
+        let is_new = known.is_none();
+        let known = known.map(|known| secret::joined(known, ca.as_ref()));
+        let plan = self.wanted.plan(known.as_ref(), now).map_err(|error| Error::Malformed(error.to_string()))?;
+        let (whole, reason, is_new_ca) = match (plan.write(), known) {
+            (Some(write), _) => ((*write.secret).clone(), write.reason.to_string(), write.is_new_ca),
+            (None, Some(known)) => (known, "the key of the CA moves to a Secret of its own".to_owned(), false),
+            (None, None) => return Ok(()),
+        };
+        let Some((served, new_ca)) = secret::divided(whole, ca.as_ref()) else {
+            let owner = format!("Secret {ca_key} exists and is not the operator's: delete or rename it");
+            return Err(Error::Malformed(owner));
+        };
+        let written = async {
+            if ca.as_ref().is_none_or(|ca| ca.data != new_ca.data) {
+                self.put(writer, ca.is_none(), &new_ca).await?;
+            }
+            self.put(writer, is_new, &served).await
+        };
+        match written.await {
+            Ok(()) if is_new_ca => {
+                warn!(reason, "created a new CA: copy ca.crt of the Secret to kube-scheduler");
+                Ok(())
+            }
+            Ok(()) => {
+                info!(reason, "the certificate's Secret was written");
+                Ok(())
+            }
+            // Another replica was faster; the watch delivers its write.
+            Err(Error::Conflict(_) | Error::AlreadyExists(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn put(&self, writer: &Writer, is_new: bool, secret: &Secret) -> Result<(), Error> {
         let api = writer.api::<Secret>(&self.wanted.namespace);
         let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         let sent = async {
             if is_new {
-                writer.call(api.create(&params, &write.secret)).await
+                writer.call(api.create(&params, secret)).await
             } else {
-                writer.call(api.replace(&self.wanted.name, &params, &write.secret)).await
+                writer.call(api.replace(&secret.name_any(), &params, secret)).await
             }
         };
-        match writer.counted("WriteCertificate", sent).await {
-            Ok(_) => {
-                if write.is_new_ca {
-                    warn!(reason = %write.reason, "created a new CA: copy ca.crt of the Secret to kube-scheduler");
-                } else {
-                    info!(reason = %write.reason, "the certificate was renewed");
-                }
-                Ok(())
-            }
-            // Another replica was faster; the watch delivers its write.
-            Err(Error::Conflict(_)) => Ok(()),
-            Err(error) => Err(error),
-        }
+        writer.counted("WriteCertificate", sent).await.map(drop)
     }
 }

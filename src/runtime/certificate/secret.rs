@@ -1,6 +1,8 @@
 //! Plans the Secret with the server's certificate: use, create, renew, or leave it to its owner.
 //!
-//! Owns the layout of the Secret, and the rule that only a Secret of ours is ever written. Sends no requests: the
+//! The key of the CA is in a Secret of its own; plans are made from both together ([`joined`], [`divided`]).
+//!
+//! Owns the layout of the Secrets, and the rule that only a Secret of ours is ever written. Sends no requests: the
 //! caller writes the plan, and serves only stored certificates, since another replica may have been faster.
 
 use std::collections::BTreeMap;
@@ -10,6 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use thiserror::Error;
 
 use super::issue::{self, CertificateError, CertificateFlaw, CertificateState, Issued, Pair};
@@ -93,10 +96,54 @@ impl Usable {
     }
 }
 
+/// Name of the Secret with the key of the CA.
+pub fn ca_name(name: &str) -> String {
+    format!("{name}-ca")
+}
+
+/// Whether this Secret of ours contains the key of the CA, as earlier versions of the operator wrote it.
+pub fn exposes_ca(secret: &Secret) -> bool {
+    is_ours(secret) && !bytes(secret, CA_KEY).is_empty()
+}
+
+/// The Secret together with the key of its CA, if the other Secret contains it.
+#[must_use]
+pub fn joined(mut secret: Secret, ca: Option<&Secret>) -> Secret {
+    let Some(ca) = ca.filter(|ca| is_ours(ca) && bytes(ca, CA_CRT) == bytes(&secret, CA_CRT)) else { return secret };
+    secret.data.get_or_insert_default().insert(CA_KEY.to_owned(), ByteString(bytes(ca, CA_KEY).to_vec()));
+    secret
+}
+
+/// Divides a Secret into the one that is served, without the key of the CA, and the one with that key. The served
+/// Secret may be mounted, copied or shown to those who configure schedulers; who has the key can issue certificates.
+/// `stored` is the second one as stored; None if that belongs to another owner.
+pub fn divided(mut secret: Secret, stored: Option<&Secret>) -> Option<(Secret, Secret)> {
+    let key = secret.data.as_mut().and_then(|data| data.remove(CA_KEY))?;
+    let data =
+        BTreeMap::from([(CA_CRT.to_owned(), ByteString(bytes(&secret, CA_CRT).to_vec())), (CA_KEY.to_owned(), key)]);
+    let metadata = match stored {
+        Some(stored) if !is_ours(stored) => return None,
+        Some(stored) => ObjectMeta { managed_fields: None, ..stored.metadata.clone() },
+        None => ours(&secret.metadata.namespace.clone().unwrap_or_default(), &ca_name(&secret.name_any())),
+    };
+    Some((secret, Secret { metadata, data: Some(data), ..Secret::default() }))
+}
+
+/// Metadata of a Secret of ours.
+fn ours(namespace: &str, name: &str) -> ObjectMeta {
+    let (label, value) = MANAGED_BY;
+    ObjectMeta {
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        labels: Some(BTreeMap::from([(label.to_owned(), value.to_owned())])),
+        ..ObjectMeta::default()
+    }
+}
+
 /// Secret to write, with details for the log.
 #[derive(Clone, PartialEq)]
 pub struct SecretWrite {
-    /// Carries uid and resourceVersion of the Secret that it replaces, as preconditions.
+    /// Contains the key of the CA: [`divided`] before it is written. Carries uid and resourceVersion of the Secret that it replaces, as preconditions.
     pub secret: Box<Secret>,
     pub reason: Reason,
     /// The CA is new: clients refuse the server until they receive the new `ca.crt`.
@@ -211,13 +258,7 @@ fn of_others(pair: Pair, wanted: WantedSecret<'_>, now: Timestamp) -> SecretPlan
 /// Creates the missing Secret.
 fn created(wanted: WantedSecret<'_>, now: Timestamp) -> Result<SecretWrite, CertificateError> {
     let issued = issue::issue(wanted.server_names, now, None)?;
-    let (label, value) = MANAGED_BY;
-    let metadata = ObjectMeta {
-        namespace: Some(wanted.namespace.to_owned()),
-        name: Some(wanted.name.to_owned()),
-        labels: Some(BTreeMap::from([(label.to_owned(), value.to_owned())])),
-        ..ObjectMeta::default()
-    };
+    let metadata = ours(wanted.namespace, wanted.name);
     let secret = Secret { metadata, type_: Some(SECRET_TYPE.to_owned()), ..Secret::default() };
     Ok(written(secret, issued, Reason::Missing))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::crypto::ring;
-use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use thiserror::Error;
@@ -50,15 +50,35 @@ impl ResolvesServerCert for ReloadingCertificate {
     }
 }
 
-/// TLS 1.2 and 1.3 for HTTP/1.1 with this certificate. Fails only if the provider lacks these versions, which is a bug
-/// in the build.
-pub fn server_config(certificate: ReloadingCertificate) -> Result<Arc<ServerConfig>, rustls::Error> {
+/// Reason why a server cannot be configured.
+#[derive(Debug, Error)]
+pub enum ServerConfigError {
+    #[error("there is no PEM certificate of a client CA, or one cannot be read")]
+    ClientCa,
+    /// The provider lacks the protocol versions, which is a bug in the build.
+    #[error(transparent)]
+    Provider(#[from] rustls::Error),
+}
+
+/// TLS 1.2 and 1.3 for HTTP/1.1 with this certificate. With `client_ca` (PEM), clients need a certificate of one of
+/// these authorities.
+pub fn server_config(
+    certificate: ReloadingCertificate,
+    client_ca: Option<&[u8]>,
+) -> Result<Arc<ServerConfig>, ServerConfigError> {
     // The provider is explicit, since the process may have another default or none.
-    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let mut config = builder
-        .with_protocol_versions(&[&TLS13, &TLS12])?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(certificate));
+    let provider = Arc::new(ring::default_provider());
+    let builder =
+        ServerConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[&TLS13, &TLS12])?;
+    let builder = match client_ca {
+        Some(pem) => {
+            let roots = issue::roots(pem).filter(|roots| !roots.is_empty()).ok_or(ServerConfigError::ClientCa)?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|_| ServerConfigError::ClientCa)?)
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(certificate));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     // No session resumption, so every connection gets the current certificate. The scheduler keeps its connections open
     // and resumes none.

@@ -44,6 +44,12 @@ const LOOK: Duration = Duration::from_secs(15);
 /// it loads the roles, and 404 while a CRD is replaced; the autoscalers of that kind continue to act meanwhile.
 const ABSENT_AFTER: Duration = Duration::from_secs(60);
 
+/// Maximum interval between two checks whether there is room for objects that were not stored for want of it.
+const ROOM_CHECK: Duration = Duration::from_secs(60);
+
+/// Maximum number of such objects that are read in one check.
+const READMITTED: usize = 256;
+
 /// Watch of objects `K`, stored as facts `F`.
 pub struct Feed<K, F> {
     api: Api<Guard<K>>,
@@ -219,7 +225,7 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
     fn fact(&self, object: Guard<K>) -> Result<F, Box<Unreadable>> {
         object.0.map(F::from).map_err(Box::new).inspect_err(|object| {
             let Key { namespace, name } = object.id().key;
-            warn!(kind = F::KIND, ns = namespace, name, error = object.error, "object does not parse");
+            warn!(kind = F::KIND, ns = namespace, name, error = object.error, "object is not read");
             self.metrics.unreadable.get_or_create(&KindLabel { kind: F::KIND }).inc();
         })
     }
@@ -231,8 +237,8 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
         }
     }
 
-    /// Looks up unconfirmed objects after each list. Runs in the task of the watch, so that a panic here also ends the
-    /// watch, which is noticed.
+    /// Looks up unconfirmed objects after each list, and objects that were not stored for want of room. Runs in the
+    /// task of the watch, so that a panic here also ends the watch, which is noticed.
     fn look_up(&self) -> impl Future<Output = ()> + use<K, F> {
         let look_up = LookUp {
             api: self.api.clone(),
@@ -248,7 +254,7 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
                 tokio::select! {
                     biased;
                     () = listed.notified() => {}
-                    () = look_up.twice() => listed.notified().await,
+                    () = look_up.always() => {}
                 }
             }
         }
@@ -323,11 +329,26 @@ struct LookUp<K, F> {
 }
 
 impl<K: Watched, F: Fact + From<K>> LookUp<K, F> {
-    /// Looks them up twice: now, and once every request sent before the list has been answered or has timed out.
-    async fn twice(&self) {
+    /// Looks them up twice: now, and once every request sent before the list has been answered or has timed out. Then
+    /// reads objects again for which there is room now. Never returns.
+    async fn always(&self) {
         self.all().await;
         sleep(self.timeout).await;
         self.all().await;
+        loop {
+            sleep(ROOM_CHECK.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
+            self.refused().await;
+        }
+    }
+
+    /// Reads objects again that were not stored for want of room.
+    async fn refused(&self) {
+        for id in self.store.read(|world| world.readmissible::<F>(self.namespace.as_deref(), READMITTED)) {
+            // A failed read is repeated in the next round.
+            if let Ok(Ok(Some(Guard(Ok(found))))) = timeout(self.timeout, self.one(&id)).await {
+                self.store.readmit(F::from(found));
+            }
+        }
     }
 
     async fn all(&self) {

@@ -95,7 +95,7 @@ impl Operator {
         command.arg(self.program.clone().map_or_else(program, Ok)?).args(&self.arguments);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("RUST_BACKTRACE", "1");
         // As in kustomize/base.
-        command.env("MALLOC_ARENA_MAX", "2");
+        command.env("MALLOC_ARENA_MAX", "1");
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().context("setsid and setpriv are missing (package util-linux)")?;
         let child = self.child.insert(child);

@@ -26,7 +26,7 @@ use ganglion_loops_plan::world::{Family, LoopsWorld};
 use ganglion_runtime::account::{Account, AccountId};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::permissions::{Permission, PermissionCache, RECHECKED_AFTER};
+use ganglion_runtime::permissions::{OfTenant, Permission, PermissionCache, RECHECKED_AFTER};
 
 const NOT_CHECKED: &str = "it is not known yet whether the loop may read NodeConfigs of that namespace";
 
@@ -38,6 +38,12 @@ pub type NodeAccess = PermissionCache<NodeConfigReader>;
 pub struct NodeConfigReader {
     account: AccountId,
     namespace: String,
+}
+
+impl OfTenant for NodeConfigReader {
+    fn tenant(&self) -> &str {
+        self.account.tenant()
+    }
 }
 
 /// Checks whether the account may list the NodeConfigs of this namespace.

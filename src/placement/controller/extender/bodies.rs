@@ -1,11 +1,17 @@
 //! The bodies of requests: their maximum size, their timeout, and the bytes in flight.
 //!
 //! A request occupies its share of the bytes in flight until its reply is sent, since the reply has about the same
-//! size. Large requests, with full nodes, must not delay small ones, with names, so both have separate limits. If a
-//! limit is reached, the request is refused immediately, since a scheduler that waits does not schedule.
+//! size, and memory for each candidate. Large requests, with full nodes, must not delay small ones, with names, so both
+//! have separate limits.
+//!
+//! Anybody who reaches the port can open requests and let them wait. So if a limit is reached, the oldest request of the
+//! peer that occupies most is given up in favor of a peer that occupies less. A peer that occupies most itself is
+//! refused immediately, since a scheduler that waits does not schedule.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,7 +20,9 @@ use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use ganglion_runtime::server::Peer;
 
 /// Timeout for reading a body.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,20 +40,89 @@ const LARGE_IN_FLIGHT: usize = 2;
 /// reply.
 const PART: usize = 64 << 10;
 
-/// Bytes per semaphore permit. A semaphore acquires at most a 32-bit number of permits.
-const UNIT: usize = 1 << 10;
+/// Minimum bytes of a request: buffers of its connection.
+const LEAST: usize = 16 << 10;
+
+/// Memory per candidate in bytes: its name, its result and its part of the reply.
+const CANDIDATE: usize = 512;
 
 /// Limits of request bodies.
 pub struct Bodies {
     max: usize,
-    small: Arc<Semaphore>,
-    large: Arc<Semaphore>,
+    small: Arc<Room>,
+    large: Arc<Room>,
 }
 
-/// A body with its permit for the bytes in flight.
+/// Bytes in flight, which peers share.
+struct Room {
+    most: usize,
+    /// Occupied places, the oldest first.
+    places: Mutex<Vec<Occupied>>,
+    /// Id of the next place.
+    next: AtomicU64,
+}
+
+struct Occupied {
+    /// Distinguishes the places of one peer.
+    id: u64,
+    peer: IpAddr,
+    bytes: usize,
+    given_up: CancellationToken,
+}
+
+/// Occupied bytes, free again once it is dropped.
+struct Place {
+    room: Arc<Room>,
+    id: u64,
+    /// Cancelled when the place goes to another peer.
+    given_up: CancellationToken,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.room.places().retain(|place| place.id != self.id);
+    }
+}
+
+impl Room {
+    fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, places: Mutex::default(), next: AtomicU64::default() })
+    }
+
+    /// Occupies these bytes for a peer. None if there is no room, and no other peer occupies more.
+    fn occupy(self: &Arc<Self>, peer: IpAddr, bytes: usize) -> Option<Place> {
+        let mut places = self.places();
+        while places.iter().map(|place| place.bytes).sum::<usize>().saturating_add(bytes) > self.most {
+            let wanted = bytes_of(&places, peer).saturating_add(bytes);
+            let largest = places.iter().map(|place| place.peer).max_by_key(|other| bytes_of(&places, *other))?;
+            if largest == peer || bytes_of(&places, largest) <= wanted {
+                return None;
+            }
+            let oldest = places.iter().position(|place| place.peer == largest)?;
+            places.remove(oldest).given_up.cancel();
+        }
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let given_up = CancellationToken::new();
+        places.push(Occupied { id, peer, bytes, given_up: given_up.clone() });
+        Some(Place { room: Arc::clone(self), id, given_up })
+    }
+
+    fn places(&self) -> MutexGuard<'_, Vec<Occupied>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes that a peer occupies.
+fn bytes_of(places: &[Occupied], peer: IpAddr) -> usize {
+    places.iter().filter(|place| place.peer == peer).map(|place| place.bytes).sum()
+}
+
+/// A body with its place in the bytes in flight.
 pub struct ReadBody {
     bytes: Bytes,
-    place: OwnedSemaphorePermit,
+    peer: IpAddr,
+    small: Arc<Room>,
+    places: Vec<Place>,
 }
 
 impl ReadBody {
@@ -53,18 +130,27 @@ impl ReadBody {
         &self.bytes
     }
 
-    /// Moves the permit of the request to its reply.
+    /// Occupies memory for this number of candidates. The error is the reply if there is no room.
+    pub fn occupy(&mut self, candidates: usize) -> Result<(), Response> {
+        let place = self.small.occupy(self.peer, candidates.saturating_mul(CANDIDATE));
+        self.places.push(place.ok_or_else(no_room)?);
+        Ok(())
+    }
+
+    /// Moves the places of the request to its reply.
     pub fn answered(self, reply: Response) -> Response {
-        reply.map(|reply| Body::new(PlacedReply { reply, part: Bytes::new(), _place: self.place }))
+        let given_up = self.places.iter().map(|place| Box::pin(place.given_up.clone().cancelled_owned())).collect();
+        reply.map(|reply| Body::new(PlacedReply { reply, part: Bytes::new(), given_up, _places: self.places }))
     }
 }
 
-/// The body of a reply with the permit of its request.
+/// The body of a reply with the places of its request.
 struct PlacedReply {
     reply: Body,
     /// Data of the reply that was not passed to the connection yet.
     part: Bytes,
-    _place: OwnedSemaphorePermit,
+    given_up: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
+    _places: Vec<Place>,
 }
 
 impl http_body::Body for PlacedReply {
@@ -72,6 +158,9 @@ impl http_body::Body for PlacedReply {
     type Error = axum::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.given_up.iter_mut().any(|given_up| given_up.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(Some(Err(axum::Error::new("the place of the request went to another client"))));
+        }
         if self.part.is_empty() {
             match ready!(Pin::new(&mut self.reply).poll_frame(cx)).map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) => self.part = data,
@@ -98,15 +187,15 @@ impl http_body::Body for PlacedReply {
 impl Bodies {
     /// Limits with bodies of at most `max` bytes.
     pub fn new(max: usize) -> Self {
-        let room = |bytes: usize| Arc::new(Semaphore::new(units(bytes)));
-        Self { max, small: room(SMALL_IN_FLIGHT), large: room(max.saturating_mul(LARGE_IN_FLIGHT)) }
+        let large = max.saturating_mul(LARGE_IN_FLIGHT);
+        Self { max, small: Room::new(SMALL_IN_FLIGHT), large: Room::new(large) }
     }
 
     /// Reads the body of a request. The error is the reply if the body is too large, too slow, incomplete or of unknown
     /// size.
     pub async fn read(&self, request: Request<Body>) -> Result<ReadBody, Response> {
-        let length =
-            request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let length = request.headers().get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         let Some(length) = length else {
             return Err(refusal(StatusCode::LENGTH_REQUIRED, "the request needs a Content-Length".to_owned()));
         };
@@ -119,15 +208,15 @@ impl Bodies {
             return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, words));
         }
         let room = if length <= SMALL { &self.small } else { &self.large };
-        let wanted = u32::try_from(units(length)).unwrap_or(u32::MAX);
-        let Ok(place) = Arc::clone(room).try_acquire_many_owned(wanted) else {
-            return Err(refusal(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "too many large requests at the same time".to_owned(),
-            ));
+        let peer = request.extensions().get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+        let place = room.occupy(peer, length.max(LEAST)).ok_or_else(no_room)?;
+        let gathered = tokio::select! {
+            biased;
+            () = place.given_up.cancelled() => return Err(no_room()),
+            gathered = tokio::time::timeout(TIMEOUT, gather(request.into_body(), length)) => gathered,
         };
-        match tokio::time::timeout(TIMEOUT, gather(request.into_body(), length)).await {
-            Ok(Ok(bytes)) => Ok(ReadBody { bytes, place }),
+        match gathered {
+            Ok(Ok(bytes)) => Ok(ReadBody { bytes, peer, small: Arc::clone(&self.small), places: vec![place] }),
             Ok(Err(words)) => Err(refusal(StatusCode::BAD_REQUEST, words)),
             Err(_) => {
                 let words = format!("the request body did not arrive within {} s", TIMEOUT.as_secs());
@@ -152,8 +241,8 @@ async fn gather(mut body: Body, length: usize) -> Result<Bytes, String> {
     Ok(gathered.into())
 }
 
-fn units(bytes: usize) -> usize {
-    bytes.div_ceil(UNIT)
+fn no_room() -> Response {
+    refusal(StatusCode::SERVICE_UNAVAILABLE, "too many large requests at the same time".to_owned())
 }
 
 fn refusal(status: StatusCode, words: String) -> Response {

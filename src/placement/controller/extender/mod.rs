@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -21,14 +21,14 @@ use jiff::Timestamp;
 use tracing::{info, warn};
 
 use crate::cache::PlacementCache;
-use bodies::Bodies;
+use bodies::{Bodies, ReadBody};
 use ganglion_api::placement_policy::PolicyMode;
 use ganglion_placement_plan::policy::CompiledPolicy;
-use ganglion_placement_plan::question::{NodeRejection, PlacedPod};
+use ganglion_placement_plan::question::NodeRejection;
 use ganglion_placement_plan::wire::score;
 use ganglion_runtime::metrics::{ExtenderLabels, Metrics, VerbLabel};
 use ganglion_runtime::watch::Readiness;
-use wire::{ExtenderRequest, MAX_NODES, RejectedNode};
+use wire::{CandidateNodes, ExtenderRequest, MAX_NODES, RejectedNode, WireError};
 
 /// Requests of at least this size in bytes are processed on a blocking thread, so that they do not delay others.
 const LARGE: usize = 256 << 10;
@@ -86,10 +86,7 @@ impl Extender {
         let begun = Instant::now();
         let (outcome, response) = match self.0.bodies.read(request).await {
             Err(refused) => ("refused", refused),
-            Ok(body) => {
-                let (outcome, reply) = self.clone().answer_apart(verb, policy, body.bytes().clone()).await;
-                (outcome, body.answered(reply))
-            }
+            Ok(body) => self.clone().answer_apart(verb, policy, body).await,
         };
         let metrics = &self.0.metrics;
         metrics.extender_requests.get_or_create(&ExtenderLabels { verb: verb.as_str(), outcome }).inc();
@@ -100,35 +97,55 @@ impl Extender {
         response
     }
 
-    async fn answer_apart(self, verb: ExtenderVerb, policy: String, body: Bytes) -> (ResultLabel, Response) {
-        if body.len() < LARGE {
-            return self.answer(verb, &policy, &body);
+    async fn answer_apart(self, verb: ExtenderVerb, policy: String, body: ReadBody) -> (ResultLabel, Response) {
+        if body.bytes().len() < LARGE {
+            return self.answer(verb, &policy, body);
         }
-        let done = tokio::task::spawn_blocking(move || self.answer(verb, &policy, &body)).await;
+        let done = tokio::task::spawn_blocking(move || self.answer(verb, &policy, body)).await;
         done.unwrap_or_else(|_| {
             ("panic", text(StatusCode::INTERNAL_SERVER_ERROR, "a bug in the operator; see its log"))
         })
     }
 
-    fn answer(&self, verb: ExtenderVerb, name: &str, body: &[u8]) -> (ResultLabel, Response) {
-        let request = match ExtenderRequest::parse(body, MAX_NODES) {
+    fn answer(&self, verb: ExtenderVerb, name: &str, mut body: ReadBody) -> (ResultLabel, Response) {
+        let bytes = body.bytes().clone();
+        // The policy comes first: without one, nothing but the candidates is read.
+        let (outcome, reply) = match self.policy(name) {
+            Ok(policy) => self.opinion(verb, &policy, &bytes, &mut body),
+            Err(outcome) => match CandidateNodes::parse(&bytes, MAX_NODES) {
+                Ok(candidates) => match body.occupy(candidates.len()) {
+                    Ok(()) => (outcome, no_opinion(verb, &candidates)),
+                    Err(refused) => ("refused", refused),
+                },
+                Err(error) => invalid(&error),
+            },
+        };
+        (outcome, body.answered(reply))
+    }
+
+    fn opinion(
+        &self,
+        verb: ExtenderVerb,
+        policy: &CompiledPolicy,
+        bytes: &[u8],
+        body: &mut ReadBody,
+    ) -> (ResultLabel, Response) {
+        let request = match ExtenderRequest::parse(bytes, MAX_NODES) {
             Ok(request) => request,
-            Err(error) => return ("invalid", text(StatusCode::BAD_REQUEST, &error.to_string())),
+            Err(error) => return invalid(&error),
         };
-        let policy = match self.policy(name) {
-            Ok(policy) => policy,
-            Err(outcome) => return (outcome, no_opinion(verb, &request)),
-        };
-        let pod = PlacedPod::from(&*request.pod);
-        if !policy.concerns(&pod) {
-            return ("other_pod", no_opinion(verb, &request));
+        if let Err(refused) = body.occupy(request.candidates.len()) {
+            return ("refused", refused);
         }
-        let answer = self.judge(verb, &policy, &pod, &request);
+        if !policy.concerns(&request.pod) {
+            return ("other_pod", no_opinion(verb, &request.candidates));
+        }
+        let answer = self.judge(verb, policy, &request);
         if policy.mode == PolicyMode::Shadow {
-            answer.log(&policy, &pod, &request);
-            return ("shadow", no_opinion(verb, &request));
+            answer.log(policy, &request);
+            return ("shadow", no_opinion(verb, &request.candidates));
         }
-        ("ok", json(answer.encode(&request)))
+        ("ok", json(answer.encode(&request.candidates)))
     }
 
     /// The policy of this name; as an error the outcome if it cannot be used.
@@ -154,15 +171,9 @@ impl Extender {
         Err(why)
     }
 
-    fn judge(
-        &self,
-        verb: ExtenderVerb,
-        policy: &CompiledPolicy,
-        pod: &PlacedPod,
-        request: &ExtenderRequest<'_>,
-    ) -> PolicyAnswer {
+    fn judge(&self, verb: ExtenderVerb, policy: &CompiledPolicy, request: &ExtenderRequest<'_>) -> PolicyAnswer {
         let names: Vec<&str> = request.candidates.names().collect();
-        self.0.placement.evaluate(policy, pod, &names, Timestamp::now(), |question| match verb {
+        self.0.placement.evaluate(policy, &request.pod, &names, Timestamp::now(), |question| match verb {
             ExtenderVerb::Filter => PolicyAnswer::Filter(policy.filter(question)),
             ExtenderVerb::Prioritize => PolicyAnswer::Prioritize(policy.score(question).totals),
         })
@@ -176,24 +187,24 @@ enum PolicyAnswer {
 }
 
 impl PolicyAnswer {
-    fn encode(self, request: &ExtenderRequest<'_>) -> Vec<u8> {
+    fn encode(self, candidates: &CandidateNodes<'_>) -> Vec<u8> {
         match self {
             Self::Filter(rejections) => {
                 let rejected = |one: NodeRejection| RejectedNode { reason: one.reason, unresolvable: !one.resolvable };
                 let rejections: Vec<_> = rejections.into_iter().map(|one| one.map(rejected)).collect();
-                wire::filter_reply(request, &rejections)
+                wire::filter_reply(candidates, &rejections)
             }
             Self::Prioritize(totals) => {
                 let scores: Vec<u8> = totals.into_iter().map(score).collect();
-                wire::prioritize_reply(request, &scores)
+                wire::prioritize_reply(candidates, &scores)
             }
         }
     }
 
     /// Logs the result that the scheduler does not get in mode Shadow.
-    fn log(&self, policy: &CompiledPolicy, pod: &PlacedPod, request: &ExtenderRequest<'_>) {
+    fn log(&self, policy: &CompiledPolicy, request: &ExtenderRequest<'_>) {
         let names: Vec<&str> = request.candidates.names().collect();
-        let (policy, pod) = (&policy.name, &pod.key);
+        let (policy, pod) = (&policy.name, &request.pod.key);
         match self {
             Self::Filter(rejections) => {
                 let rejected = rejections.iter().flatten().count();
@@ -219,12 +230,15 @@ async fn prioritize(State(extender): State<Extender>, Path(policy): Path<String>
 }
 
 /// Reply without an opinion: every node passes, and all have the same score.
-fn no_opinion(verb: ExtenderVerb, request: &ExtenderRequest<'_>) -> Response {
-    let count = request.candidates.len();
+fn no_opinion(verb: ExtenderVerb, candidates: &CandidateNodes<'_>) -> Response {
     json(match verb {
-        ExtenderVerb::Filter => wire::filter_reply(request, &vec![None; count]),
-        ExtenderVerb::Prioritize => wire::prioritize_reply(request, &vec![0; count]),
+        ExtenderVerb::Filter => wire::filter_reply(candidates, &[]),
+        ExtenderVerb::Prioritize => wire::prioritize_reply(candidates, &[]),
     })
+}
+
+fn invalid(error: &WireError) -> (ResultLabel, Response) {
+    ("invalid", text(StatusCode::BAD_REQUEST, &error.to_string()))
 }
 
 fn json(body: Vec<u8>) -> Response {

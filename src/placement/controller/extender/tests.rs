@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode, header};
 use http_body_util::BodyExt;
 use rstest::rstest;
@@ -16,7 +16,7 @@ use super::*;
 use ganglion_core::facts::{Identity, Key, NodeFact};
 use ganglion_core::world::{Origin, World};
 use ganglion_placement_plan::world::register;
-use ganglion_runtime::server::{self, ServerLimits, UNREAD};
+use ganglion_runtime::server::{self, Peer, ServerLimits, UNREAD};
 use ganglion_runtime::store::Store;
 
 const MAX_BODY: usize = 1 << 20;
@@ -269,6 +269,66 @@ async fn a_request_keeps_its_place_until_its_reply_is_read() {
     let rest = body.collect().await.unwrap().to_bytes();
     assert_eq!(first.len() + rest.len(), 200 << 10);
     assert_eq!(third().await, None);
+}
+
+fn peer(last: u8) -> Peer {
+    Peer([10, 0, 0, last].into())
+}
+
+/// A request of this peer with this body, of which all but the last byte arrive.
+fn slow(from: Peer, length: usize) -> Request<Body> {
+    let sent = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(vec![b' '; length - 1]))]);
+    let body = Body::from_stream(futures::StreamExt::chain(sent, futures::stream::pending()));
+    let mut request = Request::post("/").header(header::CONTENT_LENGTH, length).body(body).unwrap();
+    request.extensions_mut().insert(from);
+    request
+}
+
+/// A request of this peer with a whole body.
+fn whole(from: Peer, length: usize) -> Request<Body> {
+    let body = Body::from(vec![b' '; length]);
+    let mut request = Request::post("/").header(header::CONTENT_LENGTH, length).body(body).unwrap();
+    request.extensions_mut().insert(from);
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_bodies_of_one_peer_never_refuse_another() {
+    let bodies = Arc::new(Bodies::new(MAX_BODY));
+    let spawn = |request| {
+        let bodies = Arc::clone(&bodies);
+        tokio::spawn(async move { bodies.read(request).await.err().map(|refused| refused.status()) })
+    };
+    let mut slow_ones: Vec<_> = (0..64).map(|_| spawn(slow(peer(1), 1 << 20))).collect();
+    tokio::task::yield_now().await;
+    assert_eq!(spawn(whole(peer(1), 1 << 20)).await.unwrap(), Some(StatusCode::SERVICE_UNAVAILABLE), "its own share");
+    for _ in 0..100 {
+        assert!(bodies.read(whole(peer(2), 1 << 20)).await.is_ok());
+    }
+    // The first of them was given up at once, the others time out.
+    assert_eq!(slow_ones.remove(0).await.unwrap(), Some(StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(slow_ones.pop().unwrap().await.unwrap(), Some(StatusCode::REQUEST_TIMEOUT));
+    // Also while others hold their replies unread.
+    let mut held = Vec::new();
+    for _ in 0..64 {
+        held.push(bodies.read(whole(peer(1), 1 << 20)).await.unwrap().answered(json(vec![b' '; 1 << 20])));
+    }
+    assert!(bodies.read(whole(peer(2), 1 << 20)).await.is_ok());
+    assert!(held.remove(0).into_body().collect().await.is_err(), "its place went to the other peer");
+    assert!(held.remove(0).into_body().collect().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_peers_share_the_room_and_candidates_count() {
+    let bodies = Bodies::new(MAX_BODY);
+    let mut held = Vec::new();
+    for last in 0..64 {
+        held.push(bodies.read(whole(peer(last), 1 << 20)).await.unwrap());
+    }
+    let mut small = bodies.read(whole(peer(100), 20 << 10)).await.unwrap();
+    assert!(small.occupy(100).is_ok());
+    // 100,000 candidates need more than is left for a peer beside 64 others.
+    assert_eq!(small.occupy(100_000).unwrap_err().status(), StatusCode::SERVICE_UNAVAILABLE);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Error, Location, Spanned};
 
-use super::{Job, JobFault, JobsProblem, TextPosition, check_name};
+use super::{Job, JobFault, JobsProblem, MAX_JOBS, TextPosition, check_name};
 use crate::yaml;
 
 const MAX_WEIGHT: u64 = 1000;
@@ -121,8 +121,9 @@ impl Shape for JobItems {
         while let Some(item) = items.next_element::<Spanned<Node<JobItem>>>()? {
             let Node(JobItem(found)) = item.value;
             match found {
-                Ok(job) => jobs.push(job),
-                Err(fault) => {
+                Ok(job) if jobs.len() < MAX_JOBS => jobs.push(job),
+                found => {
+                    let fault = found.err().unwrap_or_else(|| JobFault::TooMany.into());
                     while items.next_element::<IgnoredAny>()?.is_some() {}
                     let item_number = Some(jobs.len() + 1);
                     return Ok(Self(Err(DocumentFault { item: item_number, ..fault.within(item.referenced) })));

@@ -49,11 +49,15 @@ fn parse_lines(text: &str) -> Result<Vec<Job>, JobsProblem> {
         if name.is_empty() || name.starts_with('#') {
             continue;
         }
-        check_name(name).map_err(|fault| JobsProblem::new(TextPosition { line, item: None }, fault, name))?;
+        let checked = if jobs.len() < MAX_JOBS { check_name(name) } else { Err(JobFault::TooMany) };
+        checked.map_err(|fault| JobsProblem::new(TextPosition { line, item: None }, fault, name))?;
         jobs.push(Job { name: name.into(), weight: 1, dedicated: false });
     }
     Ok(jobs)
 }
+
+/// Maximum number of jobs in one text. A job occupies many times its text, so a text of short names is not read whole.
+pub const MAX_JOBS: usize = 1 << 17;
 
 /// Maximum length of a name, in characters.
 pub const MAX_CHARACTERS: usize = 253;
@@ -151,6 +155,8 @@ pub enum JobFault {
     Twice,
     #[error("there is more than one YAML document; only one is allowed")]
     SeveralDocuments,
+    #[error("a text lists at most {MAX_JOBS} jobs; divide it into several ConfigMaps")]
+    TooMany,
     #[error("the YAML has too many aliases or levels")]
     TooComplex,
     #[error("this cannot be read as YAML: {0}")]

@@ -147,13 +147,37 @@ fn laughs_beside_the_jobs_are_bounded() {
 }
 
 #[rstest]
-#[case::lines(mebibyte("a\n"))]
-#[case::flow(format!("[{}]", mebibyte("a,")))]
+#[case::lines(mebibyte("abcdefg\n"))]
+#[case::flow(format!("[{}]", mebibyte("abcdefg,")))]
 fn a_text_of_the_largest_size_is_read(#[case] text: String) {
-    let start = Instant::now();
-    assert_eq!(parse(&text).unwrap().len(), 1 << 19);
-    // Generous, because this is a debug build that runs beside other tests.
-    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    assert_eq!(parse(&text).unwrap().len(), MAX_JOBS);
+}
+
+#[rstest]
+#[case::lines("abcdefg\n", "")]
+#[case::block("- abcd\n", "")]
+#[case::flow("abcdefg,", "[")]
+fn the_time_of_parsing_grows_with_the_text_only(#[case] piece: &str, #[case] open: &str) {
+    let text = |times: usize| format!("{open}{}{}", piece.repeat(times), if open.is_empty() { "" } else { "]" });
+    let (short, long) = (text(MAX_JOBS / 8), text(MAX_JOBS));
+    let time = |text: &str, times: usize| {
+        let begun = Instant::now();
+        (0..times).for_each(|_| drop(parse(text).unwrap()));
+        begun.elapsed()
+    };
+    // Both sides are measured in turn, and the best of each counts: other tests run beside this one. A quadratic parser
+    // needs eight times as long.
+    let ratio = |(short, long): (Duration, Duration)| long.as_secs_f64() / short.as_secs_f64();
+    let best = (0..5).map(|_| (time(&short, 8), time(&long, 1))).reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
+    assert!(ratio(best.unwrap()) < 4.0, "{best:?}");
+}
+
+#[rstest]
+#[case::lines("a\n".repeat(MAX_JOBS + 1), "line 131073: a text lists at most 131072 jobs; divide it into several ConfigMaps: \"a\"")]
+#[case::flow(format!("[{}]", "a,".repeat(MAX_JOBS + 5)), "item 131073, line 1: a text lists at most 131072 jobs")]
+fn more_jobs_than_a_text_may_have_are_refused(#[case] text: String, #[case] expected: &str) {
+    let error = parse(&text).unwrap_err().to_string();
+    assert!(error.starts_with(expected), "{error}");
 }
 
 fn mebibyte(piece: &str) -> String {

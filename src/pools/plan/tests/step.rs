@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::file::{Published, render};
 use crate::output::OutputMap;
 use crate::replicas::{ObservedWorkload, ScaleWrite};
+use crate::room::JobRoom;
 use crate::sources::ParsedSource;
 use crate::step::{ListsToPublish, ObservedPool, PlannedHandover, PoolBlock, PoolMemory, PoolStep, next_step};
 use crate::workers::PoolWorkloadFact;
@@ -19,6 +20,7 @@ use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_core::conditions::Health;
 use ganglion_core::facts::{Identity, Key, PodFact, ScaleFact};
+use ganglion_core::world::OccupancyLimits;
 
 fn pool(spec: Value) -> Arc<SwarmPool> {
     let mut whole = json!({
@@ -62,6 +64,7 @@ fn observed(spec: Value) -> ObservedPool {
         sources: BTreeMap::new(),
         outputs: Ok(BTreeMap::new()),
         probed: BTreeMap::new(),
+        room: JobRoom::default(),
         now: Timestamp::UNIX_EPOCH,
     }
 }
@@ -169,11 +172,43 @@ fn a_source_is_read_once_per_version_and_its_jobs_are_assigned() {
     let PoolStep::Read { sources, outputs } = next_step(&observed, &mut memory) else { panic!("nothing is read") };
     assert_eq!((sources, outputs.len()), (vec![id("jobs", 3)], 0));
     let map = json!({"metadata": {"name": "jobs", "uid": "jobs", "resourceVersion": "4"}, "data": {"x": "a\nb\nc"}});
-    memory.sources.insert(ParsedSource::parse(&serde_json::from_value(map).unwrap()));
+    memory.sources.insert(ParsedSource::parse(&serde_json::from_value(map).unwrap(), &JobRoom::default()));
     let handover = handover(next_step(&observed, &mut memory));
     let names: Vec<&Job> = handover.desired.table.jobs.iter().collect();
     assert_eq!(names.len(), 3, "the version that was read is newer than the cached one: {names:?}");
     assert_eq!(handover.problems[0].reason, PoolReason::SourceNotFound);
+}
+
+#[test]
+fn a_source_without_room_keeps_the_jobs_and_is_read_once_there_is_room() {
+    let mut observed = observed(json!({"jobs": {"configMaps": {"names": ["first", "second"]}}}));
+    observed.room = JobRoom::new(OccupancyLimits { per_namespace: 1 << 20, in_all: 1 << 20 });
+    observed.sources = ["first", "second"].map(|name| (name.to_owned(), Some(id(name, 3)))).into();
+    let mut memory = memory(&observed);
+    let source = |name: &str, jobs: usize| -> ConfigMap {
+        let text: String = (0..jobs).map(|job| format!("{name}-{job}\n")).collect();
+        let metadata = json!({"namespace": "n", "name": name, "uid": name, "resourceVersion": "3"});
+        serde_json::from_value(json!({"metadata": metadata, "data": {"x": text}})).unwrap()
+    };
+    for name in ["first", "second"] {
+        memory.sources.insert(ParsedSource::parse(&source(name, 2000), &observed.room));
+    }
+    let planned = handover(next_step(&observed, &mut memory));
+    let PoolProblem { reason, message, .. } = &planned.problems[0];
+    assert_eq!((*reason, planned.desired.table.jobs.len()), (PoolReason::JobsTooMany, 2000));
+    assert!(message.contains("ConfigMap second") && message.contains("swarmPools.maxBytesPerNamespace"), "{message}");
+    assert!(memory.sources.lacks_room());
+    // A shorter version of the first makes room for the second, which has not changed.
+    memory.sources.remove("first");
+    memory.sources.insert(ParsedSource::parse(&source("first", 10), &observed.room));
+    let PoolStep::Read { sources, .. } = next_step(&observed, &mut memory) else { panic!("nothing is read") };
+    assert_eq!(sources, [id("second", 3)]);
+    memory.sources.remove("second");
+    memory.sources.insert(ParsedSource::parse(&source("second", 2000), &observed.room));
+    let planned = handover(next_step(&observed, &mut memory));
+    assert_eq!((planned.problems.len(), planned.desired.table.jobs.len()), (0, 2010));
+    drop((planned, memory));
+    assert_eq!(observed.room.free("n"), 1 << 20);
 }
 
 #[test]

@@ -94,6 +94,34 @@ fn a_secret_is_created_and_then_used() {
     assert_eq!((usable.expires, usable.warning, usable.is_ours), (in_days(90), None, true));
 }
 
+#[test]
+fn the_key_of_the_ca_is_in_a_secret_of_its_own() {
+    let (served, ca) = divided(stored(), None).unwrap();
+    let keys = |secret: &Secret| secret.data.as_ref().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(
+        (keys(&served), keys(&ca)),
+        (vec!["ca.crt".into(), "tls.crt".into(), "tls.key".into()], vec!["ca.crt".into(), "ca.key".into()])
+    );
+    assert_eq!(
+        (ca.metadata.namespace.as_deref(), ca.metadata.name.as_deref()),
+        (Some("system"), Some("ganglion-tls-ca"))
+    );
+    assert!(is_ours(&ca) && exposes_ca(&stored()) && !exposes_ca(&served));
+    // Renewed with the key, the authority stays.
+    let write = plan_at(Some(&joined(served.clone(), Some(&ca))), in_days(60)).write().unwrap().clone();
+    assert!(!write.is_new_ca);
+    // The key of another authority, or of a Secret of another owner, is not used.
+    let (_, other) = divided(plan_at(None, now()).write().unwrap().secret.as_ref().clone(), None).unwrap();
+    let foreign = Secret { metadata: ObjectMeta::default(), ..ca.clone() };
+    for ca in [None, Some(&other), Some(&foreign)] {
+        assert_eq!(joined(served.clone(), ca), served);
+    }
+    assert_eq!(divided(stored(), Some(&foreign)), None);
+    // A stored Secret is replaced in the version that was read.
+    let old = Secret { metadata: ObjectMeta { resource_version: Some("7".into()), ..ca.metadata.clone() }, ..ca };
+    assert_eq!(divided(stored(), Some(&old)).unwrap().1.metadata.resource_version.as_deref(), Some("7"));
+}
+
 #[rstest]
 #[case::good(0, ("use", None))]
 #[case::good_until_its_last_third(59, ("use", None))]

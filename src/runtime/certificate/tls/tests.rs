@@ -59,7 +59,7 @@ async fn serve(
 ) -> (SocketAddr, mpsc::UnboundedReceiver<Result<(), HandshakeError>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let acceptor = TlsAcceptor::from(server_config(certificate.clone()).unwrap());
+    let acceptor = TlsAcceptor::from(server_config(certificate.clone(), None).unwrap());
     let (results, seen) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         loop {
@@ -224,7 +224,7 @@ async fn a_client_without_tls_is_refused_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_limit_is_for_the_whole_handshake() {
-    let acceptor = TlsAcceptor::from(server_config(ReloadingCertificate::default()).unwrap());
+    let acceptor = TlsAcceptor::from(server_config(ReloadingCertificate::default(), None).unwrap());
     for interval in [Duration::from_secs(3600), Duration::from_secs(2)] {
         let (mut client, server) = duplex(1024);
         let dribble = tokio::spawn(async move {

@@ -3,6 +3,7 @@
 //! The format is that of Go's `encoding/json` for structs without tags: keys are read in any letter case and written in
 //! `PascalCase`, and `null` stands for nil. Must not decide about a node, and does not depend on HTTP or the caches.
 
+mod pod;
 mod reply;
 mod request;
 
@@ -13,6 +14,9 @@ use thiserror::Error;
 
 pub use reply::{MAX_SCORE, RejectedNode, filter_reply, prioritize_reply};
 pub use request::{CandidateNodes, ExtenderRequest, FullNode, MAX_NODES};
+
+/// Maximum number of labels of a pod.
+const MAX_LABELS: usize = 1024;
 
 /// Maximum length of an error's detail in characters.
 const MAX_DETAIL: usize = 200;

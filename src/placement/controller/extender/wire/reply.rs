@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::request::{CandidateNodes, ExtenderRequest};
+use super::request::CandidateNodes;
 
 /// Maximum score of an extender. The scheduler does not enforce it.
 pub const MAX_SCORE: u8 = 10;
@@ -73,8 +73,8 @@ struct HostPriority<'r> {
 
 /// Encodes the reply to a filter request. `rejections` has one element per candidate, in their order; None for a node
 /// that passes. A candidate without an element passes. If a name occurs more than once, its strictest element counts.
-pub fn filter_reply(request: &ExtenderRequest<'_>, rejections: &[Option<RejectedNode>]) -> Vec<u8> {
-    let outcomes = outcomes(&request.candidates, rejections);
+pub fn filter_reply(candidates: &CandidateNodes<'_>, rejections: &[Option<RejectedNode>]) -> Vec<u8> {
+    let outcomes = outcomes(candidates, rejections);
     let mut capacity = FRAME;
     let mut result = FilterResult::default();
     let mut failed = Reasons::default();
@@ -87,7 +87,7 @@ pub fn filter_reply(request: &ExtenderRequest<'_>, rejections: &[Option<Rejected
         }
     }
     let fitting = outcomes.iter().filter(|outcome| outcome.rejected.is_none());
-    match &request.candidates {
+    match candidates {
         CandidateNodes::Names(_) => {
             let names: Vec<_> = fitting.map(|outcome| outcome.name).collect();
             capacity = names.iter().fold(capacity, |sum, name| sum.saturating_add(name.len() + AROUND));
@@ -107,9 +107,9 @@ pub fn filter_reply(request: &ExtenderRequest<'_>, rejections: &[Option<Rejected
 /// Encodes the reply to a prioritize request. `scores` has one element per candidate, in their order. A score above
 /// [`MAX_SCORE`] is lowered to it, and a missing score counts as 0. If a name occurs more than once, its first score
 /// counts.
-pub fn prioritize_reply(request: &ExtenderRequest<'_>, scores: &[u8]) -> Vec<u8> {
+pub fn prioritize_reply(candidates: &CandidateNodes<'_>, scores: &[u8]) -> Vec<u8> {
     let mut capacity = FRAME;
-    let outcomes = outcomes(&request.candidates, &[]);
+    let outcomes = outcomes(candidates, &[]);
     let hosts = outcomes.iter().map(|outcome| {
         capacity = capacity.saturating_add(outcome.name.len() + AROUND);
         let score = scores.get(outcome.at).copied().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! A request of kube-scheduler: the pod and the candidate nodes.
 //!
-//! Parses the body once and borrows from it. A full node stays as JSON text, since parsing 5,000 typed nodes costs more
+//! Parses the body once and borrows from it. The pod is reduced to what agents read; a full node stays as JSON text, since parsing 5,000 typed nodes costs more
 //! than any decision about them. Only the node's name is read, and nothing else must be.
 //!
 //! If a key occurs twice, the last one counts, as in Go. The first `metadata.name` of a full node
@@ -10,12 +10,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::WireError;
+use super::pod::WirePod;
+use ganglion_placement_plan::question::PlacedPod;
 
 /// Maximum number of candidates in a request.
 pub const MAX_NODES: usize = 100_000;
@@ -23,7 +24,7 @@ pub const MAX_NODES: usize = 100_000;
 /// A parsed `ExtenderArgs`, the request for both verbs.
 #[derive(Debug)]
 pub struct ExtenderRequest<'a> {
-    pub pod: Box<Pod>,
+    pub pod: PlacedPod,
     pub candidates: CandidateNodes<'a>,
 }
 
@@ -47,22 +48,40 @@ pub struct FullNode<'a> {
 impl<'a> ExtenderRequest<'a> {
     /// Parses a body with up to `max_nodes` candidates, usually [`MAX_NODES`].
     pub fn parse(body: &'a [u8], max_nodes: usize) -> Result<Self, WireError> {
-        // Checks the whole text at once: the parser would check only the parts that it reads, and each raw node
-        // separately.
-        let text = str::from_utf8(body).map_err(|error| WireError::NotUtf8(error.valid_up_to()))?;
-        let mut parser = serde_json::Deserializer::from_str(text);
-        let args = parser.deserialize_map(ArgsVisitor { max_nodes }).and_then(|args| parser.end().map(|()| args));
-        let Args { pod, nodes, names } = args.map_err(|error| WireError::of_parser(&error))?;
-        let pod = pod.ok_or(WireError::NoPod)?;
-        let candidates = match (nodes, names) {
-            (Some(_), Some(_)) => return Err(WireError::BothNodesAndNames),
-            (None, None) => return Err(WireError::NeitherNodesNorNames),
-            (None, Some(names)) => {
-                CandidateNodes::Names(names.within(max_nodes)?.into_iter().map(|Name(name)| name).collect())
-            }
-            (Some(nodes), None) => CandidateNodes::Nodes(named(nodes.within(max_nodes)?)?),
-        };
-        Ok(Self { pod, candidates })
+        let args = parse(body, ArgsVisitor { max_nodes, reads_pod: true })?;
+        let Some(WirePod(pod)) = args.pod else { return Err(WireError::NoPod) };
+        Ok(Self { pod, candidates: candidates(args.nodes, args.names, max_nodes)? })
+    }
+}
+
+impl<'a> CandidateNodes<'a> {
+    /// Parses the candidates of a body, and skips its pod.
+    pub fn parse(body: &'a [u8], max_nodes: usize) -> Result<Self, WireError> {
+        let args = parse(body, ArgsVisitor { max_nodes, reads_pod: false })?;
+        candidates(args.nodes, args.names, max_nodes)
+    }
+}
+
+fn parse<'a>(body: &'a [u8], visitor: ArgsVisitor) -> Result<Args<'a>, WireError> {
+    // Checks the whole text at once: the parser would check only the parts that it reads, and each raw node separately.
+    let text = str::from_utf8(body).map_err(|error| WireError::NotUtf8(error.valid_up_to()))?;
+    let mut parser = serde_json::Deserializer::from_str(text);
+    let args = parser.deserialize_map(visitor).and_then(|args| parser.end().map(|()| args));
+    args.map_err(|error| WireError::of_parser(&error))
+}
+
+fn candidates<'a>(
+    nodes: Option<Bounded<&'a RawValue>>,
+    names: Option<Bounded<Name<'a>>>,
+    max_nodes: usize,
+) -> Result<CandidateNodes<'a>, WireError> {
+    match (nodes, names) {
+        (Some(_), Some(_)) => Err(WireError::BothNodesAndNames),
+        (None, None) => Err(WireError::NeitherNodesNorNames),
+        (None, Some(names)) => {
+            Ok(CandidateNodes::Names(names.within(max_nodes)?.into_iter().map(|Name(name)| name).collect()))
+        }
+        (Some(nodes), None) => Ok(CandidateNodes::Nodes(named(nodes.within(max_nodes)?)?)),
     }
 }
 
@@ -155,13 +174,14 @@ impl Visitor<'_> for KeyVisitor {
 /// Members of `ExtenderArgs`; None if missing or null.
 #[derive(Default)]
 struct Args<'a> {
-    pod: Option<Box<Pod>>,
+    pod: Option<WirePod>,
     nodes: Option<Bounded<&'a RawValue>>,
     names: Option<Bounded<Name<'a>>>,
 }
 
 struct ArgsVisitor {
     max_nodes: usize,
+    reads_pod: bool,
 }
 
 impl<'de> Visitor<'de> for ArgsVisitor {
@@ -175,11 +195,11 @@ impl<'de> Visitor<'de> for ArgsVisitor {
         let mut args = Args::default();
         while let Some(key) = members.next_key::<MemberKey>()? {
             match key {
-                MemberKey::Pod => args.pod = members.next_value()?,
+                MemberKey::Pod if self.reads_pod => args.pod = members.next_value()?,
                 MemberKey::Nodes => args.nodes = members.next_value_seed(NodeList { max: self.max_nodes })?,
                 MemberKey::NodeNames => args.names = members.next_value_seed(List::new(self.max_nodes))?,
                 // Skipped without recursion at any depth.
-                MemberKey::Items | MemberKey::Metadata | MemberKey::Name | MemberKey::Other => {
+                MemberKey::Pod | MemberKey::Items | MemberKey::Metadata | MemberKey::Name | MemberKey::Other => {
                     _ = members.next_value::<IgnoredAny>()?
                 }
             }
