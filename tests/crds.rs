@@ -1,5 +1,5 @@
-//! The manifests in `crds/` match the types, and the types can parse everything that the schemas accept. The manifest of
-//! the admission policies matches their table. Drift fails here instead of at a user's site.
+//! The manifests in `crds/` match the types, and the types can parse everything that the schemas accept. The manifest
+//! of the admission policies matches their table. Drift fails here instead of at a user's site.
 
 mod schema;
 

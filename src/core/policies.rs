@@ -7,16 +7,11 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result as FmtResult};
 use std::sync::LazyLock;
 
-use serde_json::Value;
-
-use crate::digest;
-use crate::facts::{Identity, Key};
+use crate::facts::{Key, PolicyBindingFact, PolicyFact};
 use crate::world::{Fact, Follows, Requeue, State, World};
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
-use ganglion_api::foreign::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
-use ganglion_api::marks;
 use ganglion_api::monitoring::Monitoring;
 use ganglion_api::node_config::{NodeConfig, NodeConfigTemplate};
 use ganglion_api::placement_policy::PlacementPolicy;
@@ -26,68 +21,9 @@ use ganglion_api::workload_action::WorkloadAction;
 /// Reason of the conditions of an object whose kind is not guarded.
 pub const POLICY_MISSING: &str = "AdmissionPolicyMissing";
 
-/// What to do if policies are missing.
+/// Advice if policies are missing.
 const ADVICE: &str = "apply kustomize/base again, or only its policies: kubectl apply --server-side -f \
     kustomize/base/admission.yaml";
-
-/// Number of hexadecimal digits of a digest.
-const DIGITS: usize = 32;
-
-/// Digest of the spec of a policy or binding as the API server stores it. Members are sorted, so their order does not
-/// matter.
-pub fn spec_digest(spec: &Value) -> String {
-    digest::digest(&[&spec.to_string()], DIGITS)
-}
-
-/// A ValidatingAdmissionPolicy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PolicyFact {
-    pub id: Identity,
-    /// Version of Ganglion that generated the policy, by its annotation.
-    pub version: String,
-    /// Digest of the spec, by its annotation.
-    pub claimed: String,
-    /// Digest of the spec.
-    pub digest: String,
-}
-
-impl From<ValidatingAdmissionPolicy> for PolicyFact {
-    fn from(policy: ValidatingAdmissionPolicy) -> Self {
-        let annotation = |name: &str| {
-            let annotations = policy.metadata.annotations.as_ref();
-            annotations.and_then(|annotations| annotations.get(name)).cloned().unwrap_or_default()
-        };
-        Self {
-            id: (&policy.metadata).into(),
-            version: annotation(marks::POLICY_VERSION),
-            claimed: annotation(marks::POLICY_DIGEST),
-            digest: spec_digest(&Value::Object(policy.spec.fields)),
-        }
-    }
-}
-
-/// A ValidatingAdmissionPolicyBinding.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PolicyBindingFact {
-    pub id: Identity,
-    /// Name of the policy.
-    pub policy: String,
-    /// Whether the binding denies all writes that the policy does not allow.
-    pub denies: bool,
-}
-
-impl From<ValidatingAdmissionPolicyBinding> for PolicyBindingFact {
-    fn from(binding: ValidatingAdmissionPolicyBinding) -> Self {
-        let spec = Value::Object(binding.spec.fields);
-        let actions = spec["validationActions"].as_array();
-        let is_whole = spec["matchResources"].is_null() && spec["paramRef"].is_null();
-        Self {
-            id: (&binding.metadata).into(),
-            policy: spec["policyName"].as_str().unwrap_or_default().to_owned(),
-            denies: is_whole && actions.is_some_and(|actions| actions.iter().any(|action| action == "Deny")),
-        }
-    }
-}
 
 /// A policy that the operator expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -281,10 +217,13 @@ impl World {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::facts::spec_digest;
     use crate::world::Origin;
+    use ganglion_api::foreign::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+    use ganglion_api::marks;
 
     const NAME: &str = "guard";
 
@@ -331,7 +270,7 @@ mod tests {
         for (found, expected) in [
             (None, PolicyState::Missing),
             (Some(policy("true", "true", "0.9.0")), PolicyState::Present),
-            // Of another version, with the same spec.
+            // Another version with the same spec.
             (Some(policy("true", "true", "0.8.0")), PolicyState::Present),
             (Some(policy("true", "lost", "")), PolicyState::Present),
             (Some(policy("more", "more", "0.10.0")), PolicyState::Present),

@@ -22,10 +22,9 @@ use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
     BudgetFact, ClaimFact, DeploymentFact, HpaFact, NodeFact, OutsidePodFact, PinBindingFact, PinPolicyFact, PodFact,
-    ReceiptFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSet, StatefulSetFact, VolumeFact,
-    VpaFact,
+    PolicyBindingFact, PolicyFact, ReceiptFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSet,
+    StatefulSetFact, VolumeFact, VpaFact,
 };
-use ganglion_core::policies::{PolicyBindingFact, PolicyFact};
 use ganglion_runtime::watch::Feeds;
 
 /// Starts the watch of every kind.

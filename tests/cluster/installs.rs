@@ -47,7 +47,7 @@ fn with_rights_in_one_namespace_only_the_operator_works_there() {
             "namespace: {home_ns}\nresources: [KUSTOMIZE/base]\ncomponents: [KUSTOMIZE/components/single-namespace]\n\
              patches: [{{patch: '{patch}'}}]\n"
         );
-        let subject = format!("[{{op: replace, path: /subjects/0/namespace, value: {home_ns}}}]");
+        let subject = json!([{"op": "replace", "path": "/subjects/0/namespace", "value": home_ns}]);
         let tenant = format!(
             "namespace: {}\nresources: [KUSTOMIZE/tenant]\n\
              patches: [{{target: {{kind: RoleBinding}}, patch: '{subject}'}}]\n",

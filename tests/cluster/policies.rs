@@ -240,12 +240,6 @@ fn the_account_of_the_operator_is_bounded() {
         allowed(&patch(json!({"metadata": {"labels": {"a": "b"}, "annotations": {"ganglion.dev/slot": "s"}}})).await)?;
         refuses(patch(json!({"metadata": {"annotations": {"a": "b"}}})).await, "of a pod, the operator changes only")?;
         refuses(patch(json!({"spec": {"activeDeadlineSeconds": 1}})).await, "of a pod, the operator changes only")?;
-        refuses(
-            asks(&["delete", "pod", "-n", "kube-system", "--all"], None)
-                .await
-                .and(create("kube-public", account("x")).await),
-            "does not write in namespace kube-",
-        )?;
         // Administrators, who may write every path, are not bounded.
         let host = copy(json!({"hostNetwork": true}), json!({})).to_string();
         testbed.kubectl(&["create", "--dry-run=server", "-f", "-"], Some(&host)).await.map(drop)
@@ -256,8 +250,8 @@ fn the_account_of_the_operator_is_bounded() {
 #[test]
 fn who_may_not_delete_an_object_may_not_change_its_owners() {
     story("policies-metadata", async |testbed| {
-        let patches = |resource: &'static str| ("ganglion.dev", resource, "patch", "");
-        users(testbed, &[("patcher", &[patches("workloadactions"), patches("nodeconfigs")])]).await?;
+        let may = |verb: &'static str| ("ganglion.dev", "workloadactions", verb, "");
+        users(testbed, &[("patcher", &[may("get"), may("patch")])]).await?;
         let to = json!({"nodeName": "node-1"});
         let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
         testbed.act("held", json!({"move": {"workload": workload, "to": to}, "suspend": true})).await?;
@@ -267,9 +261,7 @@ fn who_may_not_delete_an_object_may_not_change_its_owners() {
             says(testbed, user, &args, None).await
         };
         let dead = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
-        for metadata in
-            [json!({"ownerReferences": dead}), json!({"finalizers": ["a.b/c"]}), json!({"finalizers": null})]
-        {
+        for metadata in [json!({"ownerReferences": dead}), json!({"finalizers": ["a.b/c"]})] {
             let Err(words) = patch("patcher", metadata.clone()).await else { bail!("{metadata} is allowed") };
             ensure!(words.contains("cannot delete resource \"workloadactions\""), "{words}");
             allowed(&patch("nobody", metadata).await)?;

@@ -11,10 +11,9 @@ use super::unreadable::head;
 use super::{World, occupancy};
 use crate::facts::{
     BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Key, NodeFact, OutsidePodFact, PinBindingFact,
-    PinPolicyFact, PodFact, ReceiptFact, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSetFact, Uid,
-    VolumeFact, VpaFact,
+    PinPolicyFact, PodFact, PolicyBindingFact, PolicyFact, ReceiptFact, ReplicaSetFact, ScaledObjectFact, ServiceFact,
+    StatefulSetFact, Uid, VolumeFact, VpaFact,
 };
-use crate::policies::{PolicyBindingFact, PolicyFact};
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;

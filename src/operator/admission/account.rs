@@ -1,8 +1,8 @@
 //! The policy on the operator's own account: whoever has its token cannot do more with pods and workloads than actions
 //! and pools do.
 //!
-//! The operator is recognized by its right for a path that no role for users grants. Who may write every path, such as
-//! an administrator, is not the operator.
+//! The operator is recognized by its right for a path that no role for users grants. An administrator, who
+//! may write every path, is not the operator.
 
 use super::{AdmissionPolicy, Guarded, Invariant, Operation};
 use Operation::{Create, Delete, Update};

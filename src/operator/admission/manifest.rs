@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{AdmissionPolicy, Guarded, policies};
 use ganglion_api::marks;
-use ganglion_core::policies::spec_digest;
+use ganglion_core::facts::spec_digest;
 
 /// Comment at the top of the manifest.
 const HEADER: &str = "\

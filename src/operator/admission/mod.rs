@@ -13,7 +13,7 @@ use ganglion_core::policies::{ExpectedPolicy, Guards};
 
 use rights::RightsRule;
 
-/// What a request does with an object.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     Create,
@@ -103,7 +103,7 @@ const LOOPS: &[&str] = &["ganglion-closedloops", "ganglion-children"];
 /// Policies that every kind depends on.
 const ALL_NEED: &[&str] = &["ganglion-metadata", "ganglion-operator"];
 
-/// What the operator expects in the cluster before it acts.
+/// Policies that the operator expects in the cluster before it acts.
 pub fn guards() -> Guards {
     let version = env!("CARGO_PKG_VERSION");
     let all = policies();

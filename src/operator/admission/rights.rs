@@ -108,7 +108,7 @@ impl AskedRight {
     }
 }
 
-/// How many of the rights of a rule the author must have.
+/// Number of the rights of a rule that the author must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needed {
     All,

@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::Value;
 
 use super::*;
-use ganglion_core::policies::spec_digest;
+use ganglion_core::facts::spec_digest;
 use ganglion_core::world::World;
 
 /// Resource and operation of every write that a CRD makes possible.

@@ -24,8 +24,10 @@ use ganglion_api::foreign::{
 };
 use ganglion_api::monitoring::Monitoring;
 use ganglion_api::node_config::NodeConfig;
-use ganglion_core::facts::{DeploymentFact, HpaFact, NodeFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, VpaFact};
-use ganglion_core::policies::{PolicyBindingFact, PolicyFact};
+use ganglion_core::facts::{
+    DeploymentFact, HpaFact, NodeFact, PolicyBindingFact, PolicyFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact,
+    VpaFact,
+};
 use ganglion_core::world::{Fact, Origin, World};
 use ganglion_loops_plan::check::CheckReport;
 use ganglion_runtime::store::Store;

@@ -10,8 +10,8 @@ use crate::events;
 use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::writer::Writer;
-use ganglion_core::facts::{Identity, PodFact};
-use ganglion_core::policies::{ExpectedPolicy, Guards, PolicyBindingFact, PolicyFact};
+use ganglion_core::facts::{Identity, PodFact, PolicyBindingFact, PolicyFact};
+use ganglion_core::policies::{ExpectedPolicy, Guards};
 use ganglion_core::world::{Origin, World};
 
 /// A controller of pods that counts its rounds in the memory, and logs its steps.
