@@ -106,8 +106,8 @@ pub struct NamespaceSettings {
 
 /// Requests to servers that users name, such as the sources of loops. Denied addresses are refused. Allowed addresses
 /// are permitted even if a built-in rule refuses them: loopback, link-local, cloud metadata, and address translators.
-/// Private addresses and names of the cluster are refused unless `privateNetworks` permits them. All other addresses are
-/// permitted unless `onlyAllowed` is set.
+/// Private addresses and names of the cluster are refused unless `privateNetworks` permits them. All other addresses
+/// are permitted unless `onlyAllowed` is set.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Outbound {

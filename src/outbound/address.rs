@@ -31,7 +31,7 @@ pub struct Rules {
     pub allowed_networks: Vec<Network>,
     /// Names do not lift the built-in rules: the owner of a DNS name could otherwise open this host to requests.
     pub allowed_hosts: Vec<HostPattern>,
-    /// Who may ask which private addresses.
+    /// Rules that permit private addresses.
     pub private: Vec<PrivateRule>,
     /// Refuses everything that is not explicitly allowed.
     pub only_allowed: bool,

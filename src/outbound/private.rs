@@ -47,7 +47,7 @@ pub enum AddressOrigin {
 /// Private addresses that a request may reach.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PrivateAccess {
-    /// Those of the rules with these indexes.
+    /// Addresses that the rules with these indexes permit.
     Rules(Arc<[usize]>),
     /// The address of a pod of the object.
     OwnPod,

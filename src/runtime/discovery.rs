@@ -47,15 +47,15 @@ impl DiscoveredKind {
 }
 
 /// Answers by API version and kind, with the time of discovery.
-struct Answers<T>(HashMap<(String, String), (Timestamp, T)>);
+struct CachedAnswers<T>(HashMap<(String, String), (Timestamp, T)>);
 
-impl<T> Default for Answers<T> {
+impl<T> Default for CachedAnswers<T> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<T: Clone> Answers<T> {
+impl<T: Clone> CachedAnswers<T> {
     fn get(&self, id: &(String, String), now: Timestamp, holds: SignedDuration) -> Option<T> {
         let (at, answer) = self.0.get(id)?;
         (now.duration_since(*at) < holds).then(|| answer.clone())
@@ -73,8 +73,8 @@ impl<T: Clone> Answers<T> {
 /// The cache of kinds.
 #[derive(Default)]
 pub struct Discovery {
-    found: Mutex<Answers<DiscoveredKind>>,
-    missing: Mutex<Answers<()>>,
+    found: Mutex<CachedAnswers<DiscoveredKind>>,
+    missing: Mutex<CachedAnswers<()>>,
 }
 
 fn lock<T>(answers: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,5 +1,5 @@
-//! Marks that somebody else wrote: whoever may patch a pod can write the annotations of an action. The operator believes
-//! them only where the record of an action confirms them.
+//! Marks that somebody else wrote: whoever may patch a pod can write the annotations of an action. The operator
+//! believes them only where the record of an action confirms them.
 
 use anyhow::{Context, Result, ensure};
 use ganglion_api::marks;

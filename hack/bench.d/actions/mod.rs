@@ -3,6 +3,7 @@
 mod application;
 mod bare;
 mod large;
+mod line;
 mod many;
 mod share;
 mod single;
@@ -13,8 +14,11 @@ use anyhow::Result;
 
 use super::frame::Bench;
 
-/// Runs all parts, each on its own control plane.
+/// Runs all parts, each on its own control plane; the line needs none.
 pub async fn run(bench: &mut Bench) -> Result<()> {
+    if bench.wants("line") {
+        line::run(bench)?;
+    }
     if bench.wants("single") {
         single::run(bench).await?;
     }

@@ -335,8 +335,8 @@ fn reserved_ranks<'a>(ctx: &PlanContext<'a>) -> HashMap<&'a str, Vec<QueueRank>>
     ranks
 }
 
-/// Interval at which a waiting action is planned again without a change: longer in a long line of its namespace, so that
-/// the number of plans is bounded. The first actions of each line are planned as soon as slots become free.
+/// Interval at which a waiting action is planned again without a change: longer in a long line of its namespace, so
+/// that the number of plans is bounded. The first actions of each line are planned as soon as slots become free.
 pub fn pace(ctx: &PlanContext) -> SignedDuration {
     let line = ctx.world.waiting_lines().of(ctx.namespace()).map_or(0, WaitingLine::count);
     let times = i32::try_from(line.div_ceil(PLANS_PER_PACE)).unwrap_or(i32::MAX).max(1);

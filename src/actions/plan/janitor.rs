@@ -2,9 +2,10 @@
 //! vanished.
 //!
 //! Marks are annotations, which anybody who may patch the object can write. So a mark alone causes nothing but the
-//! removal of marks. A pod is evicted only if an existing action records the slot, and the pod has a name that only this
-//! slot gives to pods; the API server then asks the budgets. Pods of a vanished action are left to the garbage collector:
-//! the operator created them with the action as owner. Nothing is done in namespaces that Kubernetes reserves.
+//! removal of marks. A pod is evicted only if an existing action records the slot, and the pod has a name that only
+//! this slot gives to pods; the API server then asks the budgets. Pods of a vanished action are left to the garbage
+//! collector: the operator created them with the action as owner. Nothing is done in namespaces that Kubernetes
+//! reserves.
 //!
 //! Owns the decision. The controller performs the effects, one object at a time, each with the uid as precondition.
 
@@ -53,7 +54,7 @@ pub struct Sweep {
     pub again: Option<Timestamp>,
 }
 
-/// What becomes of a leftover.
+/// Decision about a leftover.
 enum Cleanup {
     Perform(Effect),
     /// A detached victim: it still serves, and the garbage collector deletes it with its action.

@@ -4,7 +4,8 @@
 //! there are few of them, and each reads few objects.
 //!
 //! Others may change the spec of a child. The closed-loop controller publishes the specs that follow from the loop, and
-//! the controllers of the children do nothing for a child with another spec ([`Family::agreed_execution`] and the like).
+//! the controllers of the children do nothing for a child with another spec ([`Family::agreed_execution`] and the
+//! like).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};

@@ -48,9 +48,9 @@ pub struct LimitedAction {
 #[derive(Debug, Default)]
 pub struct WaitingLine {
     all: BTreeSet<QueueRank>,
-    /// Those that wait for a limit.
+    /// Actions that wait for a limit.
     limited: BTreeMap<QueueRank, LimitedAction>,
-    /// Those that wait for the limit of the cluster, with their replicas.
+    /// Actions that wait for the limit of the cluster, with their replicas.
     for_all: BTreeMap<QueueRank, usize>,
     replicas_for_all: usize,
 }

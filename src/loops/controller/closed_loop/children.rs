@@ -1,7 +1,7 @@
 //! The children of a loop: their specs, owner references and finalizers.
 //!
-//! Restores what others change. Leaves an object alone if it has the name of a child and belongs to somebody else. Never
-//! writes `Monitoring.spec.sample` or the loop's spec.
+//! Restores what others change. Leaves an object alone if it has the name of a child and belongs to somebody else.
+//! Never writes `Monitoring.spec.sample` or the loop's spec.
 
 use std::collections::HashSet;
 use std::sync::Arc;

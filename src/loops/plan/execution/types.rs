@@ -17,8 +17,8 @@ use ganglion_core::facts::Uid;
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutionContext<'a> {
     pub spec: &'a ExecutionSpec,
-    /// Actions of the loop. Statuses can be written by others, so a decision or claim counts only if its action is among
-    /// them.
+    /// Actions of the loop. Statuses can be written by others, so a decision or claim counts only if its action is
+    /// among them.
     pub actions: &'a [LoopAction],
     pub status: &'a ExecutionStatus,
     /// uid of the Execution.

@@ -97,7 +97,8 @@ fn up() -> Value {
     json!({"scale": {"by": 1, "max": 9}})
 }
 
-/// A status can be written by others: a decision or claim with an action that the loop does not have is not carried out.
+/// A status can be written by others: a decision or claim with an action that the loop does not have is not carried
+/// out.
 #[rstest]
 #[case::webhook(json!({"webhook": {"url": "https://elsewhere.example/"}}), &TargetState::Nothing)]
 #[case::scale(json!({"scale": {"by": -9, "min": 0}}), &TargetState::Scale(thing(1), 3))]
