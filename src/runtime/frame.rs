@@ -156,11 +156,11 @@ pub async fn reconcile<R: Reconciler>(controller: Arc<R>, key: Key) -> Reconcile
     let uid = ctx.store.read(|world| world.table::<R::Kind>().get(&key).map(|object| object.id().uid));
     let mut memory = match memories.take(&key) {
         Some((owner, memory)) if Some(&owner) == uid.as_ref() => memory,
-        Some(_) => {
+        Some(_) if uid.is_some() => {
             controller.forget(&key);
             R::Memory::default()
         }
-        None => R::Memory::default(),
+        Some(_) | None => R::Memory::default(),
     };
     let result = rounds(&controller, &key, &mut memory).await;
     match (&result, uid) {
