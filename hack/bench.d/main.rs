@@ -8,6 +8,7 @@ mod actions;
 mod fleet;
 mod frame;
 mod loops;
+mod memory;
 mod nodes;
 mod placement;
 mod queue;
@@ -70,6 +71,8 @@ enum Name {
     /// Closed loops: samples back to back, and many loops with one per second, compared with a bare program; loops that
     /// act; calm loops.
     Loops,
+    /// Memory of an object of each kind at its largest, compared with the estimate that limits namespaces.
+    Memory,
     /// Node configs: one template for many nodes, and polls of many machines, each compared with a bare program.
     Nodes,
     /// Latency of the controllers' queue, compared with kube's applier.
@@ -115,6 +118,7 @@ async fn measure(options: &Options) -> Result<bool> {
     let measured = match options.name {
         Name::Actions => actions::run(&mut bench).await,
         Name::Loops => loops::run(&mut bench).await,
+        Name::Memory => memory::run(&mut bench),
         Name::Nodes => nodes::run(&mut bench).await,
         Name::Queue => queue::run(&mut bench).await,
         Name::Placement => placement::run(&mut bench).await,

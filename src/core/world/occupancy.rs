@@ -1,15 +1,15 @@
 //! Memory that the custom resources of each namespace occupy, and its limits.
 //!
 //! One namespace must not fill the memory of all replicas. The figures are estimates from the size of an object as JSON;
-//! `tests/crds.rs` compares them with the memory that is really allocated.
+//! `tests/memory.rs` compares them with the memory that is really allocated.
 
 use std::collections::HashMap;
 use std::io;
 
 use serde::Serialize;
 
-/// Memory per byte of JSON: a short text or list occupies more than its JSON.
-pub const FACTOR: usize = 3;
+/// Memory per byte of JSON of values without a type.
+pub const UNTYPED: usize = 6;
 
 /// Memory of an object in the indexes of products and controllers.
 const INDEXES: usize = 1 << 10;
@@ -91,12 +91,13 @@ impl Occupancy {
     }
 }
 
-/// Estimates the memory of a value whose own type has `size` bytes.
-pub fn estimate(size: usize, value: &impl Serialize) -> usize {
+/// Estimates the memory of a value whose own type has `size` bytes, and whose content occupies `factor` bytes per byte of
+/// JSON: a short text or a list of large types occupies more than its JSON.
+pub fn estimate(size: usize, factor: usize, value: &impl Serialize) -> usize {
     let mut length = Length(0);
     // Only a key that is not a text fails, and no type of ours has one.
     let _ = serde_json::to_writer(&mut length, value);
-    length.0.saturating_mul(FACTOR).saturating_add(size).saturating_add(INDEXES)
+    length.0.saturating_mul(factor).saturating_add(size).saturating_add(INDEXES)
 }
 
 /// Counts the bytes that are written.
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_estimate_grows_with_the_text() {
-        let [short, long] = [1, 1000].map(|length| estimate(0, &"a".repeat(length)));
-        assert_eq!(long - short, 999 * FACTOR);
+        let [short, long] = [1, 1000].map(|length| estimate(0, 3, &"a".repeat(length)));
+        assert_eq!(long - short, 999 * 3);
     }
 }

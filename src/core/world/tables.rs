@@ -26,7 +26,7 @@ use ganglion_api::workload_action::WorkloadAction;
 
 macro_rules! tables {
     (facts { $($fact:ident: $type:ty = $kind:literal $(, follow $follow:path)? $(, bytes $bytes:path)?;)* }
-     objects { $($object:ident: $whole:ty = $name:literal;)* }) => {
+     objects { $($object:ident: $whole:ty = $name:literal, factor $factor:literal;)* }) => {
         /// All tables.
         #[derive(Default)]
         pub struct Tables {
@@ -92,8 +92,8 @@ macro_rules! tables {
                 self.metadata.annotations.as_mut().and_then(|all| all.remove(LAST_APPLIED));
             }
             fn bytes(&self) -> usize {
-                let version = self.version().len();
-                occupancy::estimate(size_of::<Self>(), self).saturating_sub(version.saturating_mul(occupancy::FACTOR))
+                let version = self.version().len().saturating_mul($factor);
+                occupancy::estimate(size_of::<Self>(), $factor, self).saturating_sub(version)
             }
             fn head(&self) -> (ObjectMeta, Vec<Condition>) {
                 let conditions = self.status.as_ref().map(|status| status.conditions.clone());
@@ -124,6 +124,7 @@ fn first_manager(fields: Vec<ManagedFieldsEntry>) -> Option<ManagedFieldsEntry> 
     Some(ManagedFieldsEntry { fields_v1: None, ..first })
 }
 
+// The factors of the estimate of memory per byte of JSON are measured by tests/memory.rs.
 tables! {
     facts {
         pods: PodFact = "Pod", follow PodFact::stay_terminating;
@@ -147,14 +148,14 @@ tables! {
         receipts: ReceiptFact = "WorkloadActionReceipt", bytes ReceiptFact::bytes;
     }
     objects {
-        actions: WorkloadAction = "WorkloadAction";
-        loops: ClosedLoop = "ClosedLoop";
-        monitorings: Monitoring = "Monitoring";
-        decisions: Decision = "Decision";
-        executions: Execution = "Execution";
-        node_configs: NodeConfig = "NodeConfig";
-        node_config_templates: NodeConfigTemplate = "NodeConfigTemplate";
-        swarm_pools: SwarmPool = "SwarmPool";
-        placement_policies: PlacementPolicy = "PlacementPolicy";
+        actions: WorkloadAction = "WorkloadAction", factor 3;
+        loops: ClosedLoop = "ClosedLoop", factor 9;
+        monitorings: Monitoring = "Monitoring", factor 4;
+        decisions: Decision = "Decision", factor 9;
+        executions: Execution = "Execution", factor 3;
+        node_configs: NodeConfig = "NodeConfig", factor 2;
+        node_config_templates: NodeConfigTemplate = "NodeConfigTemplate", factor 2;
+        swarm_pools: SwarmPool = "SwarmPool", factor 2;
+        placement_policies: PlacementPolicy = "PlacementPolicy", factor 5;
     }
 }

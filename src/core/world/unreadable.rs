@@ -87,7 +87,7 @@ impl Unreadable {
 
     /// Estimate of the memory that it occupies, in bytes.
     pub fn bytes(&self) -> usize {
-        occupancy::estimate(size_of::<Self>(), &self.status)
+        occupancy::estimate(size_of::<Self>(), occupancy::UNTYPED, &self.status)
     }
 }
 

@@ -11,7 +11,7 @@ pub struct SwarmPools {
     /// Maximum number of concurrent version probes of workers, 1 to 10000. Default: 256.
     pub probes: usize,
     /// Maximum memory, as an estimate in bytes, for the jobs of all pools of one namespace, 1048576 to 68719476736. A
-    /// job counts 320 bytes and its name. Default: 50331648.
+    /// job counts 480 bytes and its name. Default: 50331648.
     pub max_bytes_per_namespace: usize,
     /// Maximum memory for the jobs of all pools, at least `maxBytesPerNamespace`. Default: 201326592.
     pub max_bytes_in_all: usize,

@@ -9,7 +9,7 @@ use ganglion_core::world::{Occupancy, OccupancyLimits};
 
 /// Memory of a job besides its name, in bytes: in the table of its source and of the pool, in the desired and the
 /// published lists, and while they are merged.
-const JOB: usize = 320;
+const JOB: usize = 480;
 
 /// Estimate of the memory that jobs occupy, in bytes.
 pub fn bytes(jobs: &[Job]) -> usize {
