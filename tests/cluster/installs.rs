@@ -34,7 +34,7 @@ fn kind(object: &DynamicObject) -> &str {
 #[test]
 fn with_rights_in_one_namespace_only_the_operator_works_there() {
     loop_story("installs-single", async |testbed| {
-        // Who may create pods in the operator's namespace can run them as its account, so it has one of its own.
+        // A user who may create pods in the operator's namespace can run them as its account, so it has one of its own.
         let home_ns = format!("{}-operator", testbed.ns);
         let cluster = &testbed.plane.cluster;
         cluster.kubectl(&["create", "namespace", &home_ns], None).await?;

@@ -32,7 +32,8 @@ fn same(field: &str, except: &str) -> String {
 /// Expression: the annotation belongs to the operator, or orders pods for scaling down.
 const OUR_ANNOTATION: &str = "key.startsWith('ganglion.dev/') || key == 'controller.kubernetes.io/pod-deletion-cost'";
 
-/// Expression: no container has more access to its host than the baseline Pod Security Standard allows.
+/// Expression: the pod does not use the namespaces or files of its host, and no container is privileged or has more
+/// capabilities than the baseline Pod Security Standard allows.
 const NO_HOST_ACCESS: &str = "!(variables.spec.?hostNetwork.orValue(false) || variables.spec.?hostPID.orValue(false) \
     || variables.spec.?hostIPC.orValue(false) \
     || variables.spec.?securityContext.?windowsOptions.?hostProcess.orValue(false) \
