@@ -42,7 +42,7 @@ pub enum ChildStanding {
 }
 
 /// Determines the relation of an object to the loop. `known`: this process has seen that the loop owns it. Whoever may
-/// write a child can change its owner references, but not its uid and the time of its creation.
+/// write a child can change its owner references, but not its uid. After a restart, the label decides.
 pub fn standing(child: &ObjectMeta, parent: &ObjectMeta, known: bool) -> ChildStanding {
     let owners = child.owner_references.as_deref().unwrap_or_default();
     let name = parent.name.as_deref().unwrap_or_default();
@@ -55,10 +55,6 @@ pub fn standing(child: &ObjectMeta, parent: &ObjectMeta, known: bool) -> ChildSt
     }
     if owners.iter().any(|owner| owner.controller == Some(true) && !is_of_namesake(owner)) {
         return ChildStanding::Foreign;
-    }
-    let created = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0);
-    if created(child) > created(parent) {
-        return ChildStanding::Damaged;
     }
     if owners.iter().any(is_of_namesake) {
         return ChildStanding::Orphan;

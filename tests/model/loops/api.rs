@@ -107,6 +107,7 @@ fn operations(patch: &Value) -> (Vec<(String, Value)>, Vec<Value>, Value) {
             (Some("add" | "remove"), path) if path.starts_with("/spec/") || path.starts_with("/metadata/labels") => {
                 steps.push(operation.clone());
             }
+            (Some("add"), "/metadata/ownerReferences" | "/metadata/finalizers") => steps.push(operation.clone()),
             other => panic!("not an operation that the operator sends: {other:?}"),
         }
     }
