@@ -1,5 +1,5 @@
-//! `hack/bench memory`: the memory that an object of each kind costs in each replica at its largest, and the estimate of
-//! it, on which the limit of a namespace is based. Needs no control plane.
+//! `hack/bench memory`: the memory that an object of each kind costs in each replica at its largest, and the estimate
+//! of it, on which the limit of a namespace is based. Needs no control plane.
 
 use anyhow::{Context, Result, ensure};
 use ganglion::operator::world::world;

@@ -1,7 +1,7 @@
 //! Edits of the generated CRDs that the derive macros cannot express.
 //!
-//! [`with_whole_status`] and [`made_by_us`] reduce cost. For each write, the API server decodes, merges, validates and stores the whole object:
-//! each field in managedFields, each CEL rule, and a copy in the watch cache for 75 seconds.
+//! [`with_whole_status`] and [`made_by_us`] reduce cost. For each write, the API server decodes, merges, validates and
+//! stores the whole object: each field in managedFields, each CEL rule, and a copy in the watch cache for 75 seconds.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
@@ -24,8 +24,8 @@ pub fn with_whole_status(mut crd: CustomResourceDefinition) -> CustomResourceDef
     crd
 }
 
-/// For a child of a loop: removes the CEL rules except those of [`with_bounds`] and makes the status atomic. Apart from samples, only the operator
-/// writes children, and the rules of the ClosedLoop have already validated the copied parts.
+/// For a child of a loop: removes the CEL rules except those of [`with_bounds`] and makes the status atomic. Apart from
+/// samples, only the operator writes children, and the rules of the ClosedLoop have already validated the copied parts.
 pub fn made_by_us(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     roots(&mut crd).for_each(|root| each_schema(root, &|schema| schema.x_kubernetes_validations = None));
     with_whole_status(crd)

@@ -231,7 +231,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_refusal_is_no_answer_about_the_kind() {
-        let status = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "User \"o\" cannot get path \"/apis/a.b/v1\"", "code": 403});
+        let message = "User \"o\" cannot get path \"/apis/a.b/v1\"";
+        let status = json!({
+            "kind": "Status", "status": "Failure", "reason": "Forbidden", "message": message, "code": 403,
+        });
         let (writer, asked) = api_server(403, status.to_string());
         let discovery = Discovery::default();
         for _ in 0..2 {

@@ -144,10 +144,11 @@ fn from_status(status: Box<Status>) -> Error {
     }
 }
 
-/// Recognizes the authorizer's message: `User "…" cannot create resource "pods" in API group "" in the namespace "…"`.
-/// Quotas, admission plugins and webhooks also answer 403, with other messages.
+/// Recognizes the authorizer's messages: `User "…" cannot create resource "pods" in API group "" in the namespace "…"`,
+/// and `User "…" cannot get path "/apis/apps/v1"`. Quotas, admission plugins and webhooks also answer 403, with other
+/// messages.
 fn is_missing_right(message: &str) -> bool {
-    message.contains(" cannot ") && message.contains(" resource \"")
+    message.contains(" cannot ") && (message.contains(" resource \"") || message.contains(" path \""))
 }
 
 /// Recognizes a failed `test` operation of a JSON patch. The API server only answers that the request was in error;
@@ -175,10 +176,12 @@ mod tests {
     fn refusals_are_told_from_what_passes() {
         let quota = "pods \"a\" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3";
         let right = "pods is forbidden: User \"system:serviceaccount:a:b\" cannot create resource \"pods\" in API group \"\" in the namespace \"c\"";
+        let path = "forbidden: User \"system:serviceaccount:a:b\" cannot get path \"/apis/apps/v1\"";
         let webhook = "admission webhook \"a.b.c\" denied the request: no";
         for (code, reason, message, expected) in [
             (403, "Forbidden", quota, "Denied"),
             (403, "Forbidden", right, "Forbidden"),
+            (403, "Forbidden", path, "Forbidden"),
             (400, "BadRequest", webhook, "Denied"),
             (422, "Invalid", "spec.containers: Required value", "Denied"),
             (422, "Invalid", "the server rejected our request due to an error in our request", "Conflict"),

@@ -87,7 +87,8 @@ pub fn is_status_too_large(status: &Map<String, Value>) -> bool {
     serde_json::to_string(status).map_or(true, |text| text.len() > MAX_STATUS)
 }
 
-/// The identity and conditions of an object of ours that is too large. Objects of other kinds are reduced to small facts.
+/// The identity and conditions of an object of ours that is too large. Objects of other kinds are reduced to small
+/// facts.
 fn too_large<K: Resource<DynamicType = ()>>(text: &str) -> serde_json::Result<Option<Unreadable>> {
     if text.len() <= MAX_OBJECT || K::group(&()) != GROUP {
         return Ok(None);

@@ -208,7 +208,8 @@ impl Writer {
         self.call(self.client.request(request)).await
     }
 
-    /// Reads the status of an object as it is stored, whether the object parses or not; None if the object does not exist.
+    /// Reads the status of an object as it is stored, whether the object parses or not; None if the object does not
+    /// exist.
     pub async fn get_status<K: Kube>(&self, key: &Key) -> Result<Option<Map<String, Value>>, Error> {
         let request = Request::new(path::<K>(&key.namespace)).get(&key.name, &GetParams::default());
         let request = request.map_err(|error| Error::Malformed(error.to_string()))?;

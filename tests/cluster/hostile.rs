@@ -280,7 +280,7 @@ async fn policy(testbed: &Testbed) -> Result<String> {
     Ok(name)
 }
 
-/// What the other tenant does meanwhile: a move, a loop, a pool, and requests of a scheduler.
+/// Work of the other tenant in the meantime: moves, a loop, a pool, and requests of a scheduler.
 async fn works(testbed: &Testbed, scene: &Scene, extender: &Extender, policy: &str) -> Result<()> {
     let scheduler = extender.client(IpAddr::V4(Ipv4Addr::LOCALHOST))?;
     for nth in 0..3 {

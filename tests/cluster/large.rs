@@ -1,4 +1,5 @@
-//! Objects that would fill the memory of the operator: they are refused, or reduced to a condition that says what to do.
+//! Objects that would fill the memory of the operator: they are refused, or reduced to a condition that says what to
+//! do.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};

@@ -31,7 +31,7 @@ pub use owner::{OtherKind, OwnerFact, group};
 pub use pod::{Marks, OutsidePodFact, PodFact, PodHold, Trouble};
 pub use policy::{PolicyBindingFact, PolicyFact, spec_digest};
 pub use replica_set::{ReplicaSet, ReplicaSetFact, ReplicaSetSpec, SPREAD_RATE, TemplateFact};
-pub use requests::{Amounts, ContainerRequests, GPU, Requests, cores, default_requests, requests};
+pub use requests::{ContainerRequests, GPU, Requests, ResourceAmounts, cores, default_requests, requests};
 pub use run::{PodRun, RunFailure, pod_type};
 pub use stateful_set::{PinBindingFact, PinPolicyFact, StatefulSet, StatefulSetFact, VolumeFact, pin_of};
 pub use volumes::PodVolumes;

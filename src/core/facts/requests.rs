@@ -23,14 +23,14 @@ type ResourceList = BTreeMap<String, Quantity>;
 
 /// Amounts of a list of resources, in the units of [`Requests`]; None for a missing one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amounts {
+pub struct ResourceAmounts {
     cpu: Option<i64>,
     memory: Option<i64>,
     gpu: Option<i64>,
     storage: Option<i64>,
 }
 
-impl Amounts {
+impl ResourceAmounts {
     /// Whether the resource is one of these.
     pub fn has(resource: &str) -> bool {
         matches!(resource, "cpu" | "memory" | GPU | "ephemeral-storage")
@@ -59,7 +59,7 @@ impl Amounts {
     }
 }
 
-impl From<Option<&ResourceList>> for Amounts {
+impl From<Option<&ResourceList>> for ResourceAmounts {
     fn from(list: Option<&ResourceList>) -> Self {
         let mut amounts = Self::default();
         for (resource, quantity) in list.into_iter().flatten() {
@@ -72,7 +72,7 @@ impl From<Option<&ResourceList>> for Amounts {
 impl Requests {
     /// Reads the amounts of a map; missing ones come from `other`.
     pub(super) fn of(amounts: Option<&ResourceList>, other: Self) -> Self {
-        Amounts::from(amounts).or(other)
+        ResourceAmounts::from(amounts).or(other)
     }
 
     fn zip(self, other: Self, join: fn(i64, i64) -> i64) -> Self {
@@ -115,7 +115,7 @@ pub struct ContainerRequests {
 
 impl ContainerRequests {
     /// Adds a container.
-    pub fn add(&mut self, requests: Amounts, limits: Amounts) {
+    pub fn add(&mut self, requests: ResourceAmounts, limits: ResourceAmounts) {
         let request = requests.or(Requests::default());
         self.containers = self.containers + request;
         let cores = if request.cpu == 0 { limits.or(Requests::default()).cpu } else { request.cpu };
@@ -123,7 +123,7 @@ impl ContainerRequests {
     }
 
     /// Adds the next init container.
-    pub fn add_init(&mut self, requests: Amounts, is_sidecar: bool) {
+    pub fn add_init(&mut self, requests: ResourceAmounts, is_sidecar: bool) {
         let request = requests.or(Requests::default());
         if is_sidecar {
             self.sidecars = self.sidecars + request;
@@ -142,7 +142,7 @@ impl ContainerRequests {
     /// Effective request of the pod, as the scheduler computes it: the larger of (a) containers plus sidecars and (b)
     /// the largest init container plus the sidecars started before it. The pod-level request overrides it, if set. The
     /// overhead is added.
-    pub fn total(&self, pod: Amounts, overhead: Amounts) -> Requests {
+    pub fn total(&self, pod: ResourceAmounts, overhead: ResourceAmounts) -> Requests {
         pod.or((self.sidecars + self.containers).max(self.peak)) + overhead.or(Requests::default())
     }
 
@@ -167,7 +167,7 @@ impl From<&PodSpec> for ContainerRequests {
 }
 
 /// Requests and limits of a container.
-fn amounts(container: &Container) -> (Amounts, Amounts) {
+fn amounts(container: &Container) -> (ResourceAmounts, ResourceAmounts) {
     let Some(resources) = &container.resources else { return Default::default() };
     (resources.requests.as_ref().into(), resources.limits.as_ref().into())
 }

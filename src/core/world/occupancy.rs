@@ -1,7 +1,7 @@
 //! Memory that the custom resources of each namespace occupy, and its limits.
 //!
-//! One namespace must not fill the memory of all replicas. The figures are estimates from the size of an object as JSON;
-//! `tests/memory.rs` compares them with the memory that is really allocated.
+//! One namespace must not fill the memory of all replicas. The figures are estimates from the size of an object as
+//! JSON; `tests/memory.rs` compares them with the memory that is really allocated.
 
 use std::collections::HashMap;
 use std::io;
@@ -91,8 +91,8 @@ impl Occupancy {
     }
 }
 
-/// Estimates the memory of a value whose own type has `size` bytes, and whose content occupies `factor` bytes per byte of
-/// JSON: a short text or a list of large types occupies more than its JSON.
+/// Estimates the memory of a value whose own type has `size` bytes, and whose content occupies `factor` bytes per byte
+/// of JSON: a short text or a list of large types occupies more than its JSON.
 pub fn estimate(size: usize, factor: usize, value: &impl Serialize) -> usize {
     let mut length = Length(0);
     // Only a key that is not a text fails, and no type of ours has one.

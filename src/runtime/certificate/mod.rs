@@ -158,8 +158,8 @@ impl CertificateKeeper {
         due.map_or(longest, |due| due.unsigned_abs())
     }
 
-    /// Writes the Secret with the key of the CA, then the served one. Plans with that key: a new certificate of the same
-    /// CA needs no change at the clients.
+    /// Writes the Secret with the key of the CA, then the served one. Plans with that key: a new certificate of the
+    /// same CA needs no change at the clients.
     async fn write(&self, writer: &Writer, known: Option<Secret>, now: Timestamp) -> Result<(), Error> {
         let ca_key = Key::new(&self.wanted.namespace, secret::ca_name(&self.wanted.name));
         let ca = writer.get::<Secret>(&ca_key).await?;

@@ -143,7 +143,8 @@ fn ours(namespace: &str, name: &str) -> ObjectMeta {
 /// Secret to write, with details for the log.
 #[derive(Clone, PartialEq)]
 pub struct SecretWrite {
-    /// Contains the key of the CA: [`divided`] before it is written. Carries uid and resourceVersion of the Secret that it replaces, as preconditions.
+    /// Contains the key of the CA: [`divided`] before it is written. Carries uid and resourceVersion of the Secret that
+    /// it replaces, as preconditions.
     pub secret: Box<Secret>,
     pub reason: Reason,
     /// The CA is new: clients refuse the server until they receive the new `ca.crt`.

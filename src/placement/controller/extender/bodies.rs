@@ -4,8 +4,8 @@
 //! size, and memory for each candidate. Large requests, with full nodes, must not delay small ones, with names, so both
 //! have separate limits.
 //!
-//! Anybody who reaches the port can open requests and let them wait. So if a limit is reached, the oldest request of the
-//! peer that occupies most is given up in favor of a peer that occupies less. A peer that occupies most itself is
+//! Anybody who reaches the port can open requests and let them wait. So if a limit is reached, the oldest request of
+//! the peer that occupies most is given up in favor of a peer that occupies less. A peer that occupies most itself is
 //! refused immediately, since a scheduler that waits does not schedule.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -71,14 +71,14 @@ struct Occupied {
 }
 
 /// Occupied bytes, free again once it is dropped.
-struct Place {
+struct BodyPlace {
     room: Arc<Room>,
     id: u64,
     /// Cancelled when the place goes to another peer.
     given_up: CancellationToken,
 }
 
-impl Drop for Place {
+impl Drop for BodyPlace {
     fn drop(&mut self) {
         self.room.places().retain(|place| place.id != self.id);
     }
@@ -90,7 +90,7 @@ impl Room {
     }
 
     /// Occupies these bytes for a peer. None if there is no room, and no other peer occupies more.
-    fn occupy(self: &Arc<Self>, peer: IpAddr, bytes: usize) -> Option<Place> {
+    fn occupy(self: &Arc<Self>, peer: IpAddr, bytes: usize) -> Option<BodyPlace> {
         let mut places = self.places();
         while places.iter().map(|place| place.bytes).sum::<usize>().saturating_add(bytes) > self.most {
             let wanted = bytes_of(&places, peer).saturating_add(bytes);
@@ -104,7 +104,7 @@ impl Room {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let given_up = CancellationToken::new();
         places.push(Occupied { id, peer, bytes, given_up: given_up.clone() });
-        Some(Place { room: Arc::clone(self), id, given_up })
+        Some(BodyPlace { room: Arc::clone(self), id, given_up })
     }
 
     fn places(&self) -> MutexGuard<'_, Vec<Occupied>> {
@@ -122,7 +122,7 @@ pub struct ReadBody {
     bytes: Bytes,
     peer: IpAddr,
     small: Arc<Room>,
-    places: Vec<Place>,
+    places: Vec<BodyPlace>,
 }
 
 impl ReadBody {
@@ -150,7 +150,7 @@ struct PlacedReply {
     /// Data of the reply that was not passed to the connection yet.
     part: Bytes,
     given_up: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
-    _places: Vec<Place>,
+    _places: Vec<BodyPlace>,
 }
 
 impl http_body::Body for PlacedReply {

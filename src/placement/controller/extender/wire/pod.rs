@@ -1,7 +1,7 @@
 //! The pod of a request, reduced while it is parsed to what the agents read.
 //!
-//! Every list is summed or searched, none is stored: a megabyte of `{}` holds hundreds of thousands of containers. Members
-//! that no agent reads are skipped.
+//! Every list is summed or searched, none is stored: a megabyte of `{}` holds hundreds of thousands of containers.
+//! Members that no agent reads are skipped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::MAX_LABELS;
 use ganglion_api::placement_policy::DEFAULT_SCHEDULER;
-use ganglion_core::facts::{Amounts, ContainerRequests, Key, Owner, SPREAD_RATE};
+use ganglion_core::facts::{ContainerRequests, Key, Owner, ResourceAmounts, SPREAD_RATE};
 use ganglion_placement_plan::question::{PlacedPod, tolerates_control_plane};
 
 /// The pod of a request.
@@ -44,7 +44,7 @@ impl<'de> Deserialize<'de> for WirePod {
 #[derive(Deserialize)]
 struct PodParts {
     metadata: Option<Metadata>,
-    spec: Option<Spec>,
+    spec: Option<WireSpec>,
 }
 
 #[derive(Default, Deserialize)]
@@ -60,32 +60,32 @@ struct Metadata {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Spec {
+struct WireSpec {
     containers: Option<Containers>,
     init_containers: Option<InitContainers>,
-    resources: Option<Resources>,
-    overhead: Option<ResourceAmounts>,
+    resources: Option<WireResources>,
+    overhead: Option<WireAmounts>,
     scheduler_name: Option<String>,
     tolerations: Option<Tolerates>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Container {
-    resources: Option<Resources>,
+struct WireContainer {
+    resources: Option<WireResources>,
     restart_policy: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
-struct Resources {
-    requests: Option<ResourceAmounts>,
-    limits: Option<ResourceAmounts>,
+struct WireResources {
+    requests: Option<WireAmounts>,
+    limits: Option<WireAmounts>,
 }
 
-impl Container {
-    fn amounts(&self) -> (Amounts, Amounts) {
-        let Some(Resources { requests, limits }) = &self.resources else { return Default::default() };
-        let amounts = |list: &Option<ResourceAmounts>| list.as_ref().map(|list| list.0).unwrap_or_default();
+impl WireContainer {
+    fn amounts(&self) -> (ResourceAmounts, ResourceAmounts) {
+        let Some(WireResources { requests, limits }) = &self.resources else { return Default::default() };
+        let amounts = |list: &Option<WireAmounts>| list.as_ref().map(|list| list.0).unwrap_or_default();
         (amounts(requests), amounts(limits))
     }
 }
@@ -121,7 +121,7 @@ reduced!(
     Tolerates: ListVisitor,
     Labels: MapVisitor,
     SpreadRate: MapVisitor,
-    ResourceAmounts: MapVisitor
+    WireAmounts: MapVisitor
 );
 
 struct ListVisitor<T>(PhantomData<T>);
@@ -178,9 +178,9 @@ impl<'de, T: ReducedMap> Visitor<'de> for MapVisitor<T> {
 struct Containers(ContainerRequests);
 
 impl Reduced for Containers {
-    type Element = Container;
+    type Element = WireContainer;
 
-    fn add(&mut self, container: Container) {
+    fn add(&mut self, container: WireContainer) {
         let (requests, limits) = container.amounts();
         self.0.add(requests, limits);
     }
@@ -191,9 +191,9 @@ impl Reduced for Containers {
 struct InitContainers(ContainerRequests);
 
 impl Reduced for InitContainers {
-    type Element = Container;
+    type Element = WireContainer;
 
-    fn add(&mut self, container: Container) {
+    fn add(&mut self, container: WireContainer) {
         let is_sidecar = container.restart_policy.as_deref() == Some("Always");
         self.0.add_init(container.amounts().0, is_sidecar);
     }
@@ -261,11 +261,11 @@ impl ReducedMap for SpreadRate {
 
 /// A list of resources.
 #[derive(Default)]
-struct ResourceAmounts(Amounts);
+struct WireAmounts(ResourceAmounts);
 
-impl ReducedMap for ResourceAmounts {
+impl ReducedMap for WireAmounts {
     fn reads(key: &str) -> bool {
-        Amounts::has(key)
+        ResourceAmounts::has(key)
     }
 
     fn add(&mut self, key: String, value: String) -> Result<(), &'static str> {

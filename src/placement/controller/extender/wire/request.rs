@@ -1,7 +1,8 @@
 //! A request of kube-scheduler: the pod and the candidate nodes.
 //!
-//! Parses the body once and borrows from it. The pod is reduced to what agents read; a full node stays as JSON text, since parsing 5,000 typed nodes costs more
-//! than any decision about them. Only the node's name is read, and nothing else must be.
+//! Parses the body once and borrows from it. The pod is reduced to what agents read; a full node stays as JSON text,
+//! since parsing 5,000 typed nodes costs more than any decision about them. Only the node's name is read, and nothing
+//! else must be.
 //!
 //! If a key occurs twice, the last one counts, as in Go. The first `metadata.name` of a full node
 //! counts, however, since the search ends there. Keys are compared without regard to ASCII case.

@@ -287,11 +287,15 @@ fn any_containers() -> impl Strategy<Value = Value> {
 
 prop_compose! {
     fn any_pod()(
-        containers in any_containers(), inits in any_containers(), pod_level in any_amounts(), overhead in any_amounts(),
+        containers in any_containers(), inits in any_containers(),
+        pod_level in any_amounts(), overhead in any_amounts(),
         scheduler in prop::sample::select(vec![json!(null), json!(""), json!("default-scheduler"), json!("x")]),
         labels in prop::option::of(prop::collection::btree_map("[a-c]", "[a-c]?", 0..3)),
         rate in prop::option::of("[0-9]"), controller in prop::option::of(any::<bool>()),
-        (key, effect) in ("node-role.kubernetes.io/control-plane|x", prop::sample::select(vec![json!("NoSchedule"), json!(null)])),
+        (key, effect) in (
+            "node-role.kubernetes.io/control-plane|x",
+            prop::sample::select(vec![json!("NoSchedule"), json!(null)]),
+        ),
         (without_metadata, without_spec) in (any::<bool>(), any::<bool>()),
     ) -> Value {
         let owner = |name: &str, controller: Option<bool>| {
@@ -689,7 +693,8 @@ proptest! {
     #[test]
     fn each_name_has_a_whole_score(names in vec(any_text(), 0..12), scores in vec(any::<u8>(), 0..14)) {
         let body = body_of(&names, None);
-        let reply: Value = serde_json::from_slice(&prioritize_reply(&parse(&body).unwrap().candidates, &scores)).unwrap();
+        let reply = prioritize_reply(&parse(&body).unwrap().candidates, &scores);
+        let reply: Value = serde_json::from_slice(&reply).unwrap();
         let mut hosts = vec![];
         for entry in reply.as_array().unwrap() {
             let host = entry["Host"].as_str().unwrap().to_owned();
