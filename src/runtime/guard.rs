@@ -169,8 +169,8 @@ mod tests {
         one
     }
 
-    fn read(object: &serde_json::Value) -> Result<WorkloadActionReceipt, Unreadable> {
-        serde_json::from_str::<Guard<WorkloadActionReceipt>>(&object.to_string()).unwrap().0
+    fn read(object: &serde_json::Value) -> Result<WorkloadActionReceipt, Box<Unreadable>> {
+        serde_json::from_str::<Guard<WorkloadActionReceipt>>(&object.to_string()).unwrap().0.map_err(Box::new)
     }
 
     #[test]

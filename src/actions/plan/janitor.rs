@@ -56,7 +56,7 @@ pub struct Sweep {
 
 /// Decision about a leftover.
 enum Cleanup {
-    Perform(Effect),
+    Perform(Box<Effect>),
     /// A detached victim: it still serves, and the garbage collector deletes it with its action.
     Keep,
     /// Nothing proves that the operator created the pod.
@@ -84,7 +84,7 @@ impl Leftovers {
                 sweep.again = Some(sweep.again.map_or(ripe, |soonest| soonest.min(ripe)));
             } else {
                 match cleanup {
-                    Cleanup::Perform(effect) => due.push((object.key, effect)),
+                    Cleanup::Perform(effect) => due.push((object.key, *effect)),
                     Cleanup::LeaveAlone if !leftover.reported && sweep.unproven.len() < REPORTED => {
                         leftover.reported = true;
                         sweep.unproven.push(object);
@@ -151,7 +151,7 @@ fn ledgers(world: &World, slots: &mut RecordedSlots<'_>) -> Vec<(Identity, SlotI
         let Some(ledger) = Ledger::parse(scale.ledger.as_deref()) else { continue };
         if !slots.of(&id.key.namespace).recorded.contains_key(&ledger.slot) {
             let workload = Scalable { kind, id: id.clone() };
-            left.push((id.clone(), ledger.slot, Cleanup::Perform(Effect::ClearLedger { workload })));
+            left.push((id.clone(), ledger.slot, Cleanup::Perform(Box::new(Effect::ClearLedger { workload }))));
         }
     }
     left
@@ -173,10 +173,12 @@ fn cleanup(world: &World, slots: &mut RecordedSlots<'_>, pod: &PodFact, slot: &S
         let set = world.get::<ReplicaSetFact>(&Key::new(id.key.namespace.clone(), owner.name.clone()));
         let ours = pod.marks.cost.as_deref() == Some(marks::LOWEST_COST);
         let cost = if ours { set.and_then(template_cost) } else { pod.marks.cost.clone() };
-        return Cleanup::Perform(Effect::ChangePod { pod: id, change: PodChange::Unmark { cost } });
+        return Cleanup::Perform(Box::new(Effect::ChangePod { pod: id, change: PodChange::Unmark { cost } }));
     }
     match pod.marks.role.as_deref() {
-        Some(marks::ROLE_REPLACEMENT) if slots.prove(pod, slot) => Cleanup::Perform(Effect::Evict { pod: id }),
+        Some(marks::ROLE_REPLACEMENT) if slots.prove(pod, slot) => {
+            Cleanup::Perform(Box::new(Effect::Evict { pod: id }))
+        }
         Some(marks::ROLE_REPLACEMENT) => Cleanup::LeaveAlone,
         _ => Cleanup::Keep,
     }

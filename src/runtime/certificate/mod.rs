@@ -148,11 +148,11 @@ impl CertificateKeeper {
                 return longest;
             }
         };
-        if plan.write().is_some() || known.as_ref().is_some_and(secret::exposes_ca) {
-            if let Err(error) = self.write(writer, known, now).await {
-                warn!(%error, name = self.wanted.name, "the certificate's Secrets cannot be written");
-                return RETRY;
-            }
+        if (plan.write().is_some() || known.as_ref().is_some_and(secret::exposes_ca))
+            && let Err(error) = self.write(writer, known, now).await
+        {
+            warn!(%error, name = self.wanted.name, "the certificate's Secrets cannot be written");
+            return RETRY;
         }
         let due = plan.next_look().map(|due| due.duration_since(now).clamp(SignedDuration::from_secs(1), MAX_PAUSE));
         due.map_or(longest, |due| due.unsigned_abs())

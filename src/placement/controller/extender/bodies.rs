@@ -130,11 +130,13 @@ impl ReadBody {
         &self.bytes
     }
 
-    /// Occupies memory for this number of candidates. The error is the reply if there is no room.
-    pub fn occupy(&mut self, candidates: usize) -> Result<(), Response> {
+    /// Occupies memory for this number of candidates. Returns whether there is room; otherwise, the reply is
+    /// [`no_room`].
+    pub fn occupy(&mut self, candidates: usize) -> bool {
         let place = self.small.occupy(self.peer, candidates.saturating_mul(CANDIDATE));
-        self.places.push(place.ok_or_else(no_room)?);
-        Ok(())
+        let has_room = place.is_some();
+        self.places.extend(place);
+        has_room
     }
 
     /// Moves the places of the request to its reply.
@@ -241,7 +243,8 @@ async fn gather(mut body: Body, length: usize) -> Result<Bytes, String> {
     Ok(gathered.into())
 }
 
-fn no_room() -> Response {
+/// Reply to a request for which there is no room.
+pub fn no_room() -> Response {
     refusal(StatusCode::SERVICE_UNAVAILABLE, "too many large requests at the same time".to_owned())
 }
 

@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use tracing::{info, warn};
 
 use crate::cache::PlacementCache;
-use bodies::{Bodies, ReadBody};
+use bodies::{Bodies, ReadBody, no_room};
 use ganglion_api::placement_policy::PolicyMode;
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::question::NodeRejection;
@@ -113,10 +113,8 @@ impl Extender {
         let (outcome, reply) = match self.policy(name) {
             Ok(policy) => self.opinion(verb, &policy, &bytes, &mut body),
             Err(outcome) => match CandidateNodes::parse(&bytes, MAX_NODES) {
-                Ok(candidates) => match body.occupy(candidates.len()) {
-                    Ok(()) => (outcome, no_opinion(verb, &candidates)),
-                    Err(refused) => ("refused", refused),
-                },
+                Ok(candidates) if body.occupy(candidates.len()) => (outcome, no_opinion(verb, &candidates)),
+                Ok(_) => ("refused", no_room()),
                 Err(error) => invalid(&error),
             },
         };
@@ -134,8 +132,8 @@ impl Extender {
             Ok(request) => request,
             Err(error) => return invalid(&error),
         };
-        if let Err(refused) = body.occupy(request.candidates.len()) {
-            return ("refused", refused);
+        if !body.occupy(request.candidates.len()) {
+            return ("refused", no_room());
         }
         if !policy.concerns(&request.pod) {
             return ("other_pod", no_opinion(verb, &request.candidates));

@@ -326,9 +326,9 @@ async fn many_peers_share_the_room_and_candidates_count() {
         held.push(bodies.read(whole(peer(last), 1 << 20)).await.unwrap());
     }
     let mut small = bodies.read(whole(peer(100), 20 << 10)).await.unwrap();
-    assert!(small.occupy(100).is_ok());
+    assert!(small.occupy(100));
     // 100,000 candidates need more than is left for a peer beside 64 others.
-    assert_eq!(small.occupy(100_000).unwrap_err().status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(!small.occupy(100_000));
 }
 
 #[tokio::test]
