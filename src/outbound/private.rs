@@ -73,7 +73,7 @@ impl PrivateAccess {
         }
     }
 
-    /// Whether the settings name who asks or the host that is asked, so that errors may show why a connection failed.
+    /// Whether a rule of the settings names the namespace or the host. Errors may then show why a connection failed.
     pub fn is_named(&self, rules: &[PrivateRule]) -> bool {
         match self {
             Self::Rules(indexes) => {

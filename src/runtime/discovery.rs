@@ -1,8 +1,8 @@
 //! Discovery: the plural of a kind, and whether it has a scale subresource. Answers are cached: five minutes for a kind
 //! that exists, and [`MISSING_HOLDS`] for one that does not.
 //!
-//! Users name the API version and the kind. So only texts that are an API version are asked about, answers are bounded
-//! in bytes, and kinds that do not exist cannot evict others from the cache.
+//! Users name the API version and the kind. A text that is not an API version causes no request. Answers are bounded in
+//! bytes, and kinds that do not exist cannot evict others from the cache.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -25,7 +25,7 @@ const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 /// Maximum number of cached permissions. In a full cache, the tenant with most of them loses one.
 const MOST: usize = 4096;
 
-/// The tenant, a namespace, that a permission is asked for.
+/// Namespace for whose objects the permission is checked.
 pub trait OfTenant {
     fn tenant(&self) -> &str;
 }

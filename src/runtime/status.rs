@@ -148,7 +148,7 @@ impl StatusWriter {
         let generation = ("observedGeneration".to_owned(), json!(stamp.generation));
         let mut status = object.status.clone();
         if object.is_partial && !matches!(self.method, StatusMethod::Apply { .. }) {
-            // An update replaces the whole status, of which only the conditions are kept in memory.
+            // An update replaces the whole status. Only its conditions are kept in memory, so the rest is read.
             let stored = ctx.writer.get_status::<K>(&id.key).await?;
             status = stored.ok_or_else(|| Error::NotFound(id.key.to_string()))?;
             if is_status_too_large(&status) {

@@ -232,7 +232,7 @@ impl Writer {
     }
 }
 
-/// An object of which only the status is read.
+/// An object reduced to its status.
 #[derive(Deserialize)]
 struct StoredStatus {
     #[serde(default)]

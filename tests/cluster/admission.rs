@@ -221,7 +221,7 @@ fn the_author_of_an_action_may_evict_and_scale() {
             refused(&acts("scales-set", &set).await, right, ns)?;
             allowed(&acts("scales-two", &set).await)?;
         }
-        // The right is asked for the kind in its group: a Rollout is no Deployment.
+        // The policy checks the right for the kind in its own group: a Rollout is not a Deployment.
         let rollout = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"});
         refused(&acts("scales", &delete(&rollout)).await, "\"rollouts/scale\" in API group \"argoproj.io\"", ns)?;
         for spec in [create(&workload("StatefulSet", "db")), delete(&workload("StatefulSet", "db"))] {
