@@ -314,7 +314,12 @@ fn one_tenant_hurts_no_other() {
         account(testbed, SCALES).await?;
         make(testbed, "web", on("Low", json!([{"scale": {"by": 1, "max": 2}}]))).await?;
         stateful_set(testbed, 2).await?;
-        pools::pool(testbed, WORKERS, pools::spec(json!({"refresh": {"policy": "None"}}))).await?;
+        pools::pool(
+            testbed,
+            WORKERS,
+            pools::spec(json!({"refresh": {"policy": "None"}, "handover": {"policy": "Immediate"}})),
+        )
+        .await?;
         let policy = policy(testbed).await?;
         let authority = until::<Secret, _>(testbed, "ganglion-extender-tls", "the certificate", |secret| {
             secret.data?.remove("ca.crt")

@@ -57,6 +57,7 @@ fn an_object_that_is_too_large_says_so_and_is_worked_on_once_it_is_smaller() {
         testbed.act("small", with(move_pod(&scene.pod(0).0, &scene.free(0)), json!({"mode": "Plan"}))).await?;
         testbed.ends("small", ("True", "Planned")).await?;
         testbed.kubectl(&["annotate", "wa/large", "note-"], None).await?;
-        testbed.ends("large", ("True", "Planned")).await.map(drop)
+        let planned = r#"--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=Planned"#;
+        testbed.kubectl(&["wait", planned, "wa/large", "--timeout=60s"], None).await.map(drop)
     });
 }

@@ -187,9 +187,10 @@ fn an_autoscaler_and_a_loop_scale_the_pool() {
         converged(testbed, WORKERS, 3, 30).await?;
         check(&kubelet, 30)?;
         testbed.api::<HorizontalPodAutoscaler>().delete("cameras", &DeleteParams::default()).await?;
-        let rights = [("swarmpools", "get"), ("swarmpools/scale", "get"), ("swarmpools/scale", "patch")];
-        let rights = rights.map(|(resource, verb)| ("ganglion.dev", resource, verb));
-        account(testbed, &rights).await?;
+        let pools = [("swarmpools", "get"), ("swarmpools/scale", "get"), ("swarmpools/scale", "patch")];
+        let pools = pools.map(|(resource, verb)| ("ganglion.dev", resource, verb));
+        let workloads = ["deployments/scale", "statefulsets/scale"].map(|resource| ("apps", resource, "patch"));
+        account(testbed, &[pools.as_slice(), &workloads].concat()).await?;
         let mut grows = on("High", json!([{"scale": {"by": 2, "max": 6}}]));
         grows["target"] = target;
         make(testbed, "cameras", grows).await?;

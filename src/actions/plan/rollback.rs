@@ -51,13 +51,14 @@ fn carried_through(view: &View) -> bool {
 
 /// Evicts the new pod, unless the set has adopted it. A budget that also counts the new pod can delay that, at most by
 /// `drainSeconds`: a budget that never allows it must not keep the action for ever. The pod is one more than the
-/// workload has without the action, and the slot has created it.
+/// workload has without the action, and the slot has created it. With its set, the pod is deleted without asking
+/// budgets, as Kubernetes deletes the pods of a deleted workload.
 fn replacement_away(view: &View) -> Option<SlotNext> {
     let is_ours = |pod: &&PodFact| !view.taken_in() && view.owns_replacement(pod);
     let pod = view.replacement.filter(is_ours).filter(|pod| !pod.terminating)?;
     let is_over = view.overdue(Step::RollingBack, view.ctx.drain_time()).unwrap_or(false);
     let delete = Effect::DeletePod { pod: pod.id.clone() };
-    Some(SlotNext::Do(if is_over { delete } else { view.removal(pod) }))
+    Some(SlotNext::Do(if is_over || view.set_is_gone() { delete } else { view.removal(pod) }))
 }
 
 /// Adds the old pod to its set again after another pod is marked for deletion in its place.
