@@ -430,10 +430,10 @@ fn pool_scales() -> AdmissionPolicy {
     };
     AdmissionPolicy {
         name: "ganglion-swarmpools-scale",
-        about: "The scale subresource of a pool changes the replicas of its workload. The API server does not tell the \
-                policy which workload that is, so the right is asked for all Deployments and StatefulSets of the \
-                namespace. It is asked for an unchanged number, too: zero replicas look like none, which is a change. \
-                HorizontalPodAutoscalers may update them.",
+        about: "The scale subresource of a pool changes the replicas of its workload. The request does not \
+                name this workload, so the author needs the right for all Deployments and StatefulSets of the namespace. \
+                The policy also checks requests that leave the number unchanged: for a pool without replicas, zero is a \
+                change, and the API server shows no difference. HorizontalPodAutoscalers have the right update.",
         guards: vec![Guarded::new("swarmpools/scale", &[Update])],
         conditions: vec![],
         variables: vec![],
@@ -449,7 +449,7 @@ fn metadata() -> AdmissionPolicy {
     AdmissionPolicy {
         name: "ganglion-metadata",
         about: "Owner references and finalizers decide when an object is deleted: a dead owner deletes it, and a finalizer \
-                keeps it. Of the children of a loop, see ganglion-children.",
+                keeps it. The policy ganglion-children checks the metadata of the children of a loop.",
         guards: [
             "closedloops",
             "workloadactions",
