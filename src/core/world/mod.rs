@@ -166,7 +166,15 @@ impl World {
             return true;
         }
         let bytes = fact.bytes();
-        bytes == 0 || self.occupancy.admits(namespace, stored.map_or(0, Fact::bytes), bytes)
+        let before = stored.map_or(0, Fact::bytes);
+        // The deletion of an object adds its time. The operator must see it to remove its own finalizer.
+        let begins_to_end = || {
+            let is_terminating = |fact: &F| fact.head().0.deletion_timestamp.is_some();
+            stored.is_some_and(|stored| !is_terminating(stored)) && is_terminating(fact)
+        };
+        bytes == 0
+            || self.occupancy.admits(namespace, before, bytes)
+            || (bytes <= before.saturating_add(occupancy::DELETION) && begins_to_end())
     }
 
     /// Sets the limits of the memory of custom resources.

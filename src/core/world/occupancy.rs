@@ -17,6 +17,9 @@ const INDEXES: usize = 1 << 10;
 /// Estimate for the largest object that is read: 64 KiB of metadata and spec, and 512 KiB of status.
 pub const LARGEST: usize = 2 << 20;
 
+/// Maximum growth of an object by its deletion: two fields of the metadata.
+pub const DELETION: usize = 1 << 10;
+
 /// Limits of the memory of custom resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OccupancyLimits {

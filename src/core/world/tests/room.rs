@@ -131,3 +131,24 @@ fn the_copy_of_the_manifest_in_the_annotations_is_dropped() {
     let stored = world.get::<WorkloadAction>(&Key::new("a", "one")).unwrap();
     assert_eq!(stored.metadata.annotations.as_ref().unwrap().len(), 1);
 }
+
+#[test]
+fn an_object_that_is_deleted_stays_until_its_finalizer_is_removed() {
+    let mut world = world();
+    for at in 0..10 {
+        world.apply(action("a", &format!("n{at:02}"), at + 1, 10 << 10), Origin::Watch);
+    }
+    world.apply(action("a", "n01", 31, 20 << 10), Origin::Own);
+    let deleted = |version: u64, size: usize| {
+        let mut action = action("a", "n02", version, size);
+        let time = "2026-01-01T00:00:00Z".parse().unwrap();
+        action.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time));
+        action
+    };
+    world.apply(deleted(32, 10 << 10), Origin::Watch);
+    let stored = world.get::<WorkloadAction>(&Key::new("a", "n02"));
+    assert!(stored.is_some_and(|action| action.metadata.deletion_timestamp.is_some()));
+    // Otherwise a tenant with a finalizer of its own could let deleted objects grow.
+    world.apply(deleted(33, 11 << 10), Origin::Watch);
+    assert!(world.table::<WorkloadAction>().unreadable().contains_key(&Key::new("a", "n02")));
+}
