@@ -44,6 +44,13 @@ pub fn number(document: &[u8], path: &str, text: Text) -> Result<String, String>
     Err(format!("{path} is {kind}, not a number"))
 }
 
+/// Returns the JSON text of this part of a document: names and indexes. None if it does not exist, or if the document
+/// is malformed.
+pub fn find<'a>(document: &'a [u8], path: &[&str]) -> Option<&'a str> {
+    let found = Walk(path).deserialize(&mut serde_json::Deserializer::from_slice(document));
+    found.ok()?.ok().map(RawValue::get)
+}
+
 /// Returns the JSON text at this path.
 pub fn at<'a>(document: &'a [u8], path: &str) -> Result<&'a str, String> {
     let parts: Vec<&str> = path.split('.').collect();
@@ -62,6 +69,21 @@ pub fn at<'a>(document: &'a [u8], path: &str) -> Result<&'a str, String> {
 /// Parses a JSON text.
 pub fn parsed<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(text).map_err(|error| malformed(&error))
+}
+
+/// Upper limit of the number of values in a JSON text. A tree of the text takes up to a kilobyte for each of them.
+pub fn count_values(text: &[u8]) -> usize {
+    let (mut count, mut in_string, mut is_escaped) = (1_usize, false, false);
+    for byte in text {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' if !in_string => count = count.saturating_add(1),
+            _ => {}
+        }
+    }
+    count
 }
 
 /// Contains only the position of the error, since its text may quote the document.
@@ -103,7 +125,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
         let mut found = self.lost();
         let Some((name, rest)) = self.0.split_first() else { return found };
-        while let Some(is_it) = members.next_key_seed(Is(name))? {
+        while let Some(is_it) = members.next_key_seed(Check(|key: &str| key == *name))? {
             if is_it {
                 found = Ok(members.next_value_seed(Walk(rest))?);
             } else {
@@ -159,10 +181,10 @@ impl Walk<'_> {
     }
 }
 
-/// Matches the name of an object member, with escapes resolved.
-struct Is<'p>(&'p str);
+/// Checks a text with escapes resolved, such as the name of an object member.
+struct Check<F>(F);
 
-impl<'de> DeserializeSeed<'de> for Is<'_> {
+impl<'de, F: FnMut(&str) -> bool> DeserializeSeed<'de> for Check<F> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
@@ -170,16 +192,40 @@ impl<'de> DeserializeSeed<'de> for Is<'_> {
     }
 }
 
-impl Visitor<'_> for Is<'_> {
+impl<F: FnMut(&str) -> bool> Visitor<'_> for Check<F> {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
+        f.write_str("a text")
     }
 
-    fn visit_str<E>(self, name: &str) -> Result<bool, E> {
-        Ok(name == self.0)
+    fn visit_str<E>(mut self, text: &str) -> Result<bool, E> {
+        Ok(self.0(text))
     }
+}
+
+/// Checks the texts in a list.
+struct CheckAll<F>(F);
+
+impl<'de, F: FnMut(&str) -> bool> Visitor<'de> for CheckAll<F> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of texts")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<bool, A::Error> {
+        let mut all = true;
+        while let Some(is_good) = items.next_element_seed(Check(&mut self.0))? {
+            all &= is_good;
+        }
+        Ok(all)
+    }
+}
+
+/// Whether all texts in a list pass this check. Fails if it is not a list of texts.
+pub fn all_texts(list: &str, check: impl FnMut(&str) -> bool) -> Result<bool, String> {
+    serde_json::Deserializer::from_str(list).deserialize_seq(CheckAll(check)).map_err(|error| malformed(&error))
 }
 
 /// Condition of an object.
@@ -291,6 +337,25 @@ mod tests {
         assert_eq!(number(deep(126, "7").as_bytes(), &path, Text::Never).as_deref(), Ok("7"));
         let path = vec!["0"; 1000].join(".");
         assert!(number(deep(1000, "7").as_bytes(), &path, Text::Never).is_err());
+    }
+
+    #[rstest]
+    #[case("1", 1)]
+    #[case(r#""a,[\",{""#, 1)]
+    #[case("[1, [], {}]", 6)]
+    #[case(r#"{"a": "\\", "b,": [1]}"#, 4)]
+    fn values_are_counted(#[case] text: &str, #[case] count: usize) {
+        assert_eq!(count_values(text.as_bytes()), count);
+    }
+
+    #[rstest]
+    #[case(&["a.b", "1"], Some("{}"))]
+    #[case(&["a.b", "2"], None)]
+    #[case(&["a"], None)]
+    #[case(&[], Some(r#"{"a.b": [0, {}]}"#))]
+    fn a_part_is_found_by_names_with_dots(#[case] path: &[&str], #[case] found: Option<&str>) {
+        assert_eq!(find(br#"{"a.b": [0, {}]}"#, path), found);
+        assert_eq!(find(br#"{"a.b": [0, {}"#, path), None);
     }
 
     #[rstest]

@@ -12,6 +12,7 @@ pub mod document;
 pub mod duration;
 pub mod expression;
 pub mod facts;
+pub mod items;
 pub mod json_patch;
 pub mod kind_path;
 pub mod layout;

@@ -192,14 +192,15 @@ impl Term<'_> {
     }
 
     fn context(&mut self, controller: &str) -> Context {
-        let OperatorParts { client, settings, metrics, store, stop, identity, .. } = self.parts;
+        let OperatorParts { client, outbound, settings, metrics, store, stop, identity, .. } = self.parts;
         let (events, sender) = events::line(metrics);
         let from = Reporter { controller: format!("ganglion/{controller}"), instance: Some(identity.clone()) };
         let timeout = settings.request_timeout();
         self.senders.spawn(sender.run(client.clone(), from, timeout, self.leader.clone()));
         Context {
             store: store.clone(),
-            writer: Writer::new(client.clone(), timeout, self.leader.clone(), metrics.clone()),
+            writer: Writer::new(client.clone(), timeout, self.leader.clone(), metrics.clone())
+                .within(outbound.web().bytes().clone()),
             events,
             metrics: metrics.clone(),
             clock: Timestamp::now,

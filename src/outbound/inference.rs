@@ -7,10 +7,11 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use super::value::{Items, ValueError};
+use super::value::ValueError;
 use super::web::{good, parse};
 use ganglion_core::amounts::or_default;
 use ganglion_core::document::parsed;
+use ganglion_core::items::Items;
 use ganglion_core::power_curve::PowerInput;
 
 pub const CONTENT_TYPE: &str = "application/json";

@@ -6,17 +6,15 @@
 //! | file | content |
 //! |---|---|
 //! | `address`, `network`, `private` | allowed addresses, checked when a name is resolved; who may ask private ones |
-//! | `body` | an answer within the shared limit on bytes in flight |
 //! | `web` | a single request, over pooled connections |
 //! | `trust` | verification of server certificates |
 //! | `cloud_events`, `signature` | events: one request for each attempt, and its signature |
 //! | `prometheus` | a number from an answer |
 //! | `pressure`, `node_usage`, `inference` | values of nodes: requests, and parsing of answers |
-//! | `value` | shared by these: errors, and lists that store only their first items |
+//! | `value` | shared by these: errors, and names that may be shown |
 //! | `redfish` | intake temperature and power model, from a BMC |
 
 pub mod address;
-pub mod body;
 pub mod client;
 pub mod cloud_events;
 pub mod inference;

@@ -12,9 +12,10 @@ use serde::Deserialize;
 
 use super::Error;
 use super::prometheus::{LabelledNumber, MAX_SERIES, by_label};
-use super::value::{Items, ValueError};
+use super::value::ValueError;
 use ganglion_core::amounts::{Amounts, or_default};
 use ganglion_core::document::parsed;
+use ganglion_core::items::Items;
 use ganglion_core::names::is_label_name;
 use ganglion_core::quantity;
 

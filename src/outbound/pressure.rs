@@ -3,13 +3,14 @@
 use std::fmt;
 
 use reqwest::{StatusCode, Url};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use super::Error;
-use super::value::{Items, ValueError, is_plain_name};
+use super::value::{ValueError, is_plain_name};
 use super::web::{good, parse};
 use ganglion_core::document::parsed;
+use ganglion_core::items::Items;
 use ganglion_core::words::kind_of_text;
 
 /// Maximum differential pressure in pascals, in either direction; fans cause some tens.
@@ -66,18 +67,28 @@ impl ListedSensor {
         match self.sensorid.as_ref()? {
             Loose::Text(text) => Some(text.clone()),
             Loose::Number(number) => Some(number.to_string()),
-            Loose::Other(_) => None,
+            Loose::Other => None,
         }
     }
 }
 
 /// Number or text. Servers differ in which of the two they return.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum Loose {
     Number(f64),
     Text(String),
-    Other(IgnoredAny),
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Loose {
+    /// An untagged enum would first build a tree of the value.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = <&RawValue>::deserialize(deserializer)?.get().as_bytes();
+        Ok(match (parsed(json), parsed(json)) {
+            (Ok(number), _) => Self::Number(number),
+            (Err(_), Ok(text)) => Self::Text(text),
+            (Err(_), Err(_)) => Self::Other,
+        })
+    }
 }
 
 impl Loose {
@@ -88,7 +99,7 @@ impl Loose {
                 Ok(number) => return Ok(number),
                 Err(_) => kind_of_text(text),
             },
-            Self::Other(_) => "neither a number nor a text".to_owned(),
+            Self::Other => "neither a number nor a text".to_owned(),
         };
         Err(ValueError::Invalid(format!("{field} is {kind}, not a number")))
     }

@@ -3,7 +3,6 @@
 //! Texts of the server are not passed on: they may quote what only the server can see.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use reqwest::{StatusCode, Url};
@@ -12,9 +11,9 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::Error;
-use super::value::Items;
 use super::web::{good, parse};
-use ganglion_core::document::parsed;
+use ganglion_core::document::{find, parsed};
+use ganglion_core::items::Items;
 use ganglion_core::quantity;
 use ganglion_core::words::kind_of_text;
 
@@ -67,11 +66,11 @@ struct Series {
     value: Option<InstantSample>,
 }
 
-/// Series of a vector, with its labels.
+/// Series of a vector, with its labels, of which one is read.
 #[derive(Deserialize)]
-struct LabelledSeries {
-    #[serde(default)]
-    metric: BTreeMap<String, String>,
+struct LabelledSeries<'a> {
+    #[serde(borrow, default)]
+    metric: Option<&'a RawValue>,
     value: Option<InstantSample>,
 }
 
@@ -172,17 +171,19 @@ fn labelled(data: &Data<'_>, label: &str) -> Result<Vec<LabelledNumber>, String>
         }
         _ => return Err(wrong()),
     }
-    let series: Items<LabelledSeries, MAX_SERIES> = parsed(data.result.get().as_bytes()).map_err(|_| wrong())?;
+    let series: Items<LabelledSeries<'_>, MAX_SERIES> = parsed(data.result.get().as_bytes()).map_err(|_| wrong())?;
     if series.count > MAX_SERIES {
         return Err(format!("the query gives {} series, more than {MAX_SERIES}", series.count));
     }
-    let read = |mut one: LabelledSeries| {
+    let read = |one: LabelledSeries<'_>| {
         let (_, text) = one.value.ok_or_else(|| HISTOGRAM.to_owned())?;
         let number = match text.as_str() {
             "NaN" | "+Inf" | "-Inf" => None,
             text => Some(quantity::number(text).map_err(|_| wrong())?),
         };
-        Ok(LabelledNumber { label: one.metric.remove(label), number })
+        let label = one.metric.and_then(|labels| find(labels.get().as_bytes(), &[label]));
+        let label = label.map(|text| parsed(text.as_bytes())).transpose().map_err(|_| wrong())?;
+        Ok(LabelledNumber { label, number })
     };
     series.kept.into_iter().map(read).collect()
 }

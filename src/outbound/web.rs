@@ -20,10 +20,10 @@ use tracing::warn;
 
 use super::Error;
 use super::address::{Names, RefusedAddress, Resolver, Unresolved};
-use super::body::{self, BoundedBody, Unread};
 use super::private::{AddressOrigin, AskedAddress, PrivateAccess, advice};
 use super::trust::{self, Distrust};
 use ganglion_core::document::{self, Text};
+use ganglion_runtime::body::{self, BoundedBody, Unread};
 use ganglion_runtime::fairness::FairLimit;
 
 /// Maximum number of HTTP clients, one for each set of certificate authorities; the least recently used is dropped.

@@ -11,12 +11,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::error::Error;
-use super::writer::Writer;
+use super::writer::{AnswerBounds, Writer};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::kind_path::{KindPath, segment};
-
-/// Maximum size of an answer in bytes: an object, or the pods of a workload.
-pub const MAX_ANSWER: usize = 8 << 20;
 
 /// The impersonation header.
 const HEADER: &str = "impersonate-user";
@@ -84,10 +81,10 @@ impl Account {
         self.writer.send(self.impersonated(request)?).await
     }
 
-    /// Lists the objects of a kind with these labels.
+    /// Lists the objects of a kind with these labels. The type must have only the needed fields.
     pub async fn list<T: DeserializeOwned>(&self, kind: &KindPath, labels: &str) -> Result<T, Error> {
         let request = Request::new(kind.as_str()).list(&ListParams::default().labels(labels));
-        self.send(request.map_err(malformed)?).await
+        self.writer.bounded(self.impersonated(request.map_err(malformed)?)?, AnswerBounds::LIST).await
     }
 
     /// Patches an object or a subresource by a merge patch. The body contains uid and resourceVersion as preconditions.
@@ -122,7 +119,7 @@ impl Account {
     }
 
     async fn send<T: DeserializeOwned>(&self, request: http::Request<Vec<u8>>) -> Result<T, Error> {
-        self.writer.bounded(self.impersonated(request)?, MAX_ANSWER).await
+        self.writer.bounded(self.impersonated(request)?, AnswerBounds::OBJECT).await
     }
 
     fn impersonated(&self, mut request: http::Request<Vec<u8>>) -> Result<http::Request<Vec<u8>>, Error> {

@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use serde::Deserialize;
 
 use super::context::Context;
 use super::error::Error;
-use super::writer::Writer;
+use super::writer::{AnswerBounds, Writer};
+use ganglion_core::items::Items;
 use ganglion_core::kind_path::{BadSegment, KindPath};
 
 /// Lifetime of a cached answer. A CRD may be installed, removed, or gain a scale subresource.
@@ -25,8 +26,25 @@ const MISSING_HOLDS: SignedDuration = SignedDuration::from_secs(10);
 /// is dropped.
 const MOST: usize = 256;
 
-/// Maximum size of the list of an API version in bytes. The largest lists of Kubernetes have 20 KiB.
-const MAX_LIST: usize = 1 << 20;
+/// Bounds of the list of an API version. The largest lists of Kubernetes have 20 KiB.
+pub const LIST: AnswerBounds = AnswerBounds { bytes: 1 << 20, values: 1 << 16 };
+
+/// Maximum number of resources of an API version that are read.
+const RESOURCES: usize = 4096;
+
+/// Fields of an `APIResourceList` that are used.
+#[derive(Deserialize)]
+pub struct ServedResources {
+    #[serde(default)]
+    resources: Items<ServedResource, RESOURCES>,
+}
+
+#[derive(Deserialize)]
+struct ServedResource {
+    name: String,
+    kind: String,
+    namespaced: bool,
+}
 
 /// A kind as the API server serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +125,7 @@ impl Discovery {
         }
         let request = http::Request::get(path.as_str()).body(Vec::new());
         let request = request.map_err(|error| Error::Malformed(error.to_string()))?;
-        let found = match writer.bounded(request, MAX_LIST).await {
+        let found = match writer.bounded(request, LIST).await {
             Ok(list) => discovered(api_version, kind, &list),
             Err(Error::NotFound(_)) => None,
             Err(error) => return Err(error),
@@ -136,11 +154,12 @@ fn well_known(api_version: &str, kind: &str) -> Option<DiscoveredKind> {
     })
 }
 
-fn discovered(api_version: &str, kind: &str, list: &APIResourceList) -> Option<DiscoveredKind> {
-    let mut own = list.resources.iter().filter(|one| !one.name.contains('/') && one.namespaced);
+fn discovered(api_version: &str, kind: &str, list: &ServedResources) -> Option<DiscoveredKind> {
+    let resources = &list.resources.kept;
+    let mut own = resources.iter().filter(|one| !one.name.contains('/') && one.namespaced);
     let plural = own.find(|one| one.kind == kind)?.name.clone();
     let scale = format!("{plural}/scale");
-    let has_scale = list.resources.iter().any(|one| one.name == scale);
+    let has_scale = resources.iter().any(|one| one.name == scale);
     Some(DiscoveredKind { api_version: api_version.to_owned(), plural, has_scale, replicas_in_spec: false })
 }
 

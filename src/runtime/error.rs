@@ -65,6 +65,9 @@ pub enum Error {
     /// The API server is unreachable or failed.
     #[error("the API server failed: {0}")]
     Unavailable(#[source] Box<kube::Error>),
+    /// Too many bytes of the API server's answers are in flight. The API server may have executed the request.
+    #[error("too many bytes of answers are in flight (setting outbound.maxBytes.inFlight)")]
+    Full,
     /// The request or the answer is malformed.
     #[error("malformed: {0}")]
     Malformed(String),
@@ -91,14 +94,15 @@ impl Error {
             | Self::NotFound(_)
             | Self::Doubtful(_)
             | Self::Timeout(_)
-            | Self::Unavailable(_) => Class::Retry,
+            | Self::Unavailable(_)
+            | Self::Full => Class::Retry,
             Self::Throttled(pause) => Class::After(*pause),
         }
     }
 
     /// Whether the API server may have executed the request despite the error.
     pub fn outcome_unknown(&self) -> bool {
-        matches!(self, Self::Timeout(_) | Self::Unavailable(_) | Self::Malformed(_))
+        matches!(self, Self::Timeout(_) | Self::Unavailable(_) | Self::Full | Self::Malformed(_))
     }
 
     /// Name of the error in logs and metrics.
@@ -113,6 +117,7 @@ impl Error {
             Self::Throttled(_) => "Throttled",
             Self::Timeout(_) => "Timeout",
             Self::Unavailable(_) => "Unavailable",
+            Self::Full => "Full",
             Self::Malformed(_) => "Malformed",
             Self::Broken => "Broken",
         }

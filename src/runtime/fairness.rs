@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`RoundRobin`] | tenants take turns; each waits behind at most one item of every other tenant | reconciles (`queue`), polls (`polls`) |
 //! | [`TenantCounts`] | number of items that each tenant has now, for a bound per tenant | polls, notifications, cached Secrets |
+//! | [`largest`] | the tenant that loses an entry of a full cache | permissions, refused logins, HTTP clients |
 //! | [`FairLimit`] | permits; a tenant gets at most a quarter of them, and waits for its own first | requests and bytes in flight (`outbound`), notifications |
 //!
 //! The admission of actions (`ganglion_actions_plan`) does not use these: it has to survive restarts, so each plan
@@ -113,17 +114,30 @@ impl<N: Eq + Hash> TenantCounts<N> {
     }
 }
 
+/// The tenant with the largest sum of these sizes, and that of all of them; None if there are none. Of equally large
+/// tenants, the last one by name.
+pub fn largest<'a>(sizes: impl IntoIterator<Item = (&'a str, usize)>) -> Option<(&'a str, usize)> {
+    let (mut sums, mut all) = (HashMap::<&str, usize>::new(), 0);
+    for (tenant, size) in sizes {
+        *sums.entry(tenant).or_default() += size;
+        all += size;
+    }
+    let (tenant, _) = sums.into_iter().max_by_key(|(tenant, sum)| (*sum, *tenant))?;
+    Some((tenant, all))
+}
+
 /// A tenant gets at most 1/SHARE of the limit.
 const SHARE: usize = 4;
 
 /// Number of tenants above which those without a permit are dropped.
 const TENANTS: usize = 1024;
 
-/// Limited number of permits.
+/// Limited number of permits; clones share them.
+#[derive(Clone)]
 pub struct FairLimit {
     all: Arc<Semaphore>,
     each: usize,
-    tenants: Mutex<HashMap<String, Arc<Semaphore>>>,
+    tenants: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
     /// Counts requests that found too few permits.
     full: Counter,
 }
@@ -144,7 +158,7 @@ impl FairLimit {
     pub fn new(size: usize, full: Counter) -> Self {
         // The number of permits in one request is a u32.
         let size = size.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
-        Self { all: Arc::new(Semaphore::new(size)), each: size.div_ceil(SHARE), tenants: Mutex::default(), full }
+        Self { all: Arc::new(Semaphore::new(size)), each: size.div_ceil(SHARE), tenants: Arc::default(), full }
     }
 
     /// Waits for this number of permits, at most the share of one tenant.
@@ -225,6 +239,13 @@ mod tests {
         tally.remove("a");
         tally.remove("a");
         assert!(tally.is_empty());
+    }
+
+    #[test]
+    fn the_largest_tenant_is_found_by_the_sum_of_its_sizes() {
+        assert_eq!(largest([("a", 2), ("b", 3), ("a", 2)]), Some(("a", 7)));
+        assert_eq!(largest([("a", 1), ("b", 1)]), Some(("b", 2)));
+        assert_eq!(largest([]), None);
     }
 
     #[tokio::test(start_paused = true)]

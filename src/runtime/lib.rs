@@ -16,6 +16,7 @@
 //! | `api_server` | addresses of the API server |
 //! | `certificate` | the certificate of the extender |
 //! | `events` | Kubernetes Events, and when a change of a condition is one |
+//! | `body` | a body within the shared limit on bytes in flight |
 //! | `fairness` | turns, counts and limits by namespace |
 //! | `lease` | leader election |
 //! | `tasks` | tasks that must not end unnoticed |
@@ -24,6 +25,7 @@ pub mod account;
 pub mod api_server;
 pub mod background;
 pub mod backoff;
+pub mod body;
 pub mod certificate;
 pub mod children;
 pub mod context;

@@ -9,7 +9,6 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt, Collected, Limited};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::client::Body;
@@ -22,7 +21,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::error::Error;
-use crate::metrics::Metrics;
+use crate::body::{self, Unread};
+use crate::fairness::FairLimit;
+use crate::metrics::{LimitLabel, Metrics};
+use ganglion_core::document::count_values;
 use ganglion_core::facts::{Identity, Key};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::kind_path::segment;
@@ -49,6 +51,39 @@ impl ApiScope for ClusterResourceScope {
     }
 }
 
+/// Maximum size of the API server's answers that are being read, in bytes, unless the writer shares another limit. One
+/// namespace can use a quarter of it.
+const IN_FLIGHT: usize = 32 << 20;
+
+/// Namespace in the path of a request; empty if there is none.
+fn namespace(request: &http::Request<Vec<u8>>) -> &str {
+    let mut segments = request.uri().path().split('/').skip_while(|segment| *segment != "namespaces");
+    segments.nth(1).unwrap_or_default()
+}
+
+/// Bounds of an answer of the API server whose content users determine.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerBounds {
+    pub bytes: usize,
+    /// Maximum number of JSON values: an object with many small values takes many times its size in memory.
+    pub values: usize,
+}
+
+impl AnswerBounds {
+    /// An object or a subresource.
+    pub const OBJECT: Self = Self { bytes: 4 << 20, values: 1 << 15 };
+    /// A list of objects, which must be parsed into types that have only the needed fields.
+    pub const LIST: Self = Self { bytes: 8 << 20, values: 1 << 21 };
+
+    /// Parses an answer that has at most the number of values.
+    pub fn parse<T: DeserializeOwned>(self, body: &[u8]) -> Result<T, Error> {
+        if count_values(body) > self.values {
+            return Err(Error::Malformed(format!("the answer of the API server has more than {} values", self.values)));
+        }
+        serde_json::from_slice(body).map_err(|error| Error::Malformed(error.to_string()))
+    }
+}
+
 /// Sends requests while this replica holds the lease. Cheap to clone.
 #[derive(Clone)]
 pub struct Writer {
@@ -58,12 +93,20 @@ pub struct Writer {
     /// Cancelled when this replica must not act any more.
     leader: CancellationToken,
     metrics: Metrics,
+    /// Limit on bytes of answers to [`Writer::bounded`].
+    answers: FairLimit,
 }
 
 impl Writer {
     /// A writer that works while `leader` is not cancelled.
     pub fn new(client: Client, timeout: Duration, leader: CancellationToken, metrics: Metrics) -> Self {
-        Self { client, timeout, leader, metrics }
+        let full = metrics.outbound_full.get_or_create(&LimitLabel { limit: "answers" }).clone();
+        Self { client, timeout, leader, metrics, answers: FairLimit::new(IN_FLIGHT, full) }
+    }
+
+    /// Shares this limit on bytes of answers that are being read.
+    pub fn within(self, answers: FairLimit) -> Self {
+        Self { answers, ..self }
     }
 
     /// The client, for requests that are sent through [`Writer::call`].
@@ -102,28 +145,30 @@ impl Writer {
         self.call(self.client.send(request.map(Body::from))).await
     }
 
-    /// Sends a request whose path or selector contains text of a user, and parses the answer. An answer with more than
-    /// `limit` bytes is not read.
+    /// Sends a request whose path, selector or answer contains text of a user, and parses the answer within its bounds.
     pub async fn bounded<T: DeserializeOwned>(
         &self,
         request: http::Request<Vec<u8>>,
-        limit: usize,
+        bounds: AnswerBounds,
     ) -> Result<T, Error> {
+        let namespace = namespace(&request).to_owned();
         let read = async {
             let (head, body) = self.client.send(request.map(Body::from)).await?.into_parts();
-            let body = Limited::new(body, limit).collect().await.map(Collected::to_bytes);
-            Ok((head.status, body))
+            Ok((head.status, body::read(body, bounds.bytes, &self.answers, &namespace).await))
         };
         let (status, body) = self.call(read).await?;
-        let body = body.map_err(|error| match error.downcast::<kube::Error>() {
-            Ok(broken) => Error::from(*broken),
-            Err(_) => Error::Malformed(format!("the answer of the API server has more than {limit} bytes")),
+        let body = body.map_err(|unread| match unread {
+            Unread::Broken(broken) => Error::from(broken),
+            Unread::Full => Error::Full,
+            Unread::TooLong => {
+                Error::Malformed(format!("the answer of the API server has more than {} bytes", bounds.bytes))
+            }
         })?;
         if !status.is_success() {
-            let refused = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| Status::failure("", ""));
+            let refused = bounds.parse::<Status>(&body.bytes).unwrap_or_else(|_| Status::failure("", ""));
             return Err(kube::Error::Api(refused.with_code(status.as_u16()).boxed()).into());
         }
-        serde_json::from_slice(&body).map_err(|error| Error::Malformed(error.to_string()))
+        bounds.parse(&body.bytes)
     }
 
     /// Counts and times a write. `effect` is its name in metrics and logs.
@@ -291,4 +336,24 @@ fn applying(manager: &str) -> PatchParams {
 /// Parameters of any other patch with this field manager.
 fn changing(manager: &str) -> PatchParams {
     PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }.validation_ignore()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_with_many_values_is_not_parsed() {
+        let bounds = AnswerBounds { bytes: 64, values: 3 };
+        assert_eq!(bounds.parse::<Vec<u8>>(b"[0,1]").unwrap(), [0, 1]);
+        let error = bounds.parse::<Vec<u8>>(b"[0,1,2]").unwrap_err();
+        assert!(matches!(error, Error::Malformed(words) if words.ends_with("has more than 3 values")));
+    }
+
+    #[test]
+    fn an_answer_counts_for_the_namespace_in_its_path() {
+        let path = |path: &str| namespace(&http::Request::get(path).body(Vec::new()).unwrap()).to_owned();
+        assert_eq!(path("/apis/apps/v1/namespaces/shop/deployments/web"), "shop");
+        assert_eq!(path("/apis/apps/v1?limit=1"), "");
+    }
 }

@@ -1,7 +1,7 @@
 //! Values of metrics that are aggregated from several objects: from the statuses of NodeConfigs, and from the usage of
 //! pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -15,6 +15,7 @@ use ganglion_api::closed_loop::metric::{
 use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_core::amounts::{Amounts, or_default};
 use ganglion_core::facts::NodeName;
+use ganglion_core::items::Items;
 use ganglion_core::node_values::{fresh, means};
 use ganglion_core::quantity;
 use ganglion_core::words::kind_of_text;
@@ -69,12 +70,15 @@ fn no_node_message(source: &NodeConfigField) -> String {
     }
 }
 
+/// Maximum number of pods of a source.
+const PODS: usize = 10_000;
+
 /// The fields of a `PodMetricsList` of metrics.k8s.io that are used here.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 pub struct PodMetricsList {
     /// One item per measured pod.
-    #[serde(default, deserialize_with = "or_default")]
-    pub items: Vec<PodMetrics>,
+    #[serde(default)]
+    pub items: Items<PodMetrics, PODS>,
 }
 
 /// The usage of one pod.
@@ -96,10 +100,10 @@ struct ContainerMetrics {
 }
 
 /// The fields of a `PodList` that are used here.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 pub struct PodList {
-    #[serde(default, deserialize_with = "or_default")]
-    pub items: Vec<MeasuredPod>,
+    #[serde(default)]
+    pub items: Items<MeasuredPod, PODS>,
 }
 
 /// Pod whose requests are compared with its usage.
@@ -156,21 +160,25 @@ pub fn needs_pods(source: &ResourceUse) -> bool {
 
 /// Returns the usage of the pods as one number, with the time of the oldest measurement. Pods without a measurement are
 /// ignored, except that a sum needs all of them.
-pub fn pod_usage(source: &ResourceUse, used: &PodMetricsList, pods: &[MeasuredPod]) -> Result<SourceValue, String> {
+pub fn pod_usage(source: &ResourceUse, used: &PodMetricsList, pods: &PodList) -> Result<SourceValue, String> {
     let of = source.of.unwrap_or_default();
-    if of == Aggregate::Sum
-        && let Some(name) = pods
-            .iter()
-            .filter(|pod| runs(pod))
-            .map(|pod| &pod.metadata.name)
-            .find(|name| !used.items.iter().any(|one| &one.metadata.name == *name))
-    {
-        return Err(format!("pod {name} is not measured yet"));
+    let count = used.items.count.max(pods.items.count);
+    if count > PODS {
+        return Err(format!("the source has {count} pods, more than {PODS}"));
     }
-    let mut values = Vec::with_capacity(used.items.len());
+    let (used, pods) = (&used.items.kept, &pods.items.kept);
+    if of == Aggregate::Sum {
+        let measured: HashSet<&str> = used.iter().map(|one| one.metadata.name.as_str()).collect();
+        let mut running = pods.iter().filter(|pod| runs(pod)).map(|pod| pod.metadata.name.as_str());
+        if let Some(name) = running.find(|name| !measured.contains(name)) {
+            return Err(format!("pod {name} is not measured yet"));
+        }
+    }
+    let pods = pods.iter().map(|pod| (pod.metadata.name.as_str(), pod)).collect();
+    let mut values = Vec::with_capacity(used.len());
     let mut oldest: Option<Timestamp> = None;
-    for one in &used.items {
-        values.push(value(source, one, pods)?);
+    for one in used {
+        values.push(value(source, one, &pods)?);
         let at: Option<Timestamp> = one.timestamp.as_deref().and_then(|at| at.parse().ok());
         oldest = match (oldest, at) {
             (Some(oldest), Some(at)) => Some(at.min(oldest)),
@@ -191,12 +199,15 @@ pub fn pod_usage(source: &ResourceUse, used: &PodMetricsList, pods: &[MeasuredPo
     Ok(SourceValue { value: value.to_string(), at: oldest })
 }
 
+/// Pods by name.
+type PodsByName<'a> = HashMap<&'a str, &'a MeasuredPod>;
+
 /// Whether the pod is running and not being deleted.
 fn runs(pod: &MeasuredPod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && pod.status.phase.as_deref() == Some("Running")
 }
 
-fn value(source: &ResourceUse, used: &PodMetrics, pods: &[MeasuredPod]) -> Result<f64, String> {
+fn value(source: &ResourceUse, used: &PodMetrics, pods: &PodsByName<'_>) -> Result<f64, String> {
     let (name, pod) = (source.resource.as_str(), &used.metadata.name);
     let meant = |container: &str| source.container.as_deref().is_none_or(|only| only == container);
     let mut sum = 0.0;
@@ -221,12 +232,11 @@ fn value(source: &ResourceUse, used: &PodMetrics, pods: &[MeasuredPod]) -> Resul
 fn requested(
     resource: ResourceName,
     pod: &str,
-    pods: &[MeasuredPod],
+    pods: &PodsByName<'_>,
     meant: impl Fn(&str) -> bool,
 ) -> Result<f64, String> {
     let name = resource.as_str();
-    let found = pods.iter().find(|one| one.metadata.name == pod);
-    let spec = &found.ok_or_else(|| format!("pod {pod} no longer exists"))?.spec;
+    let spec = &pods.get(pod).ok_or_else(|| format!("pod {pod} no longer exists"))?.spec;
     let sidecars = spec.init_containers.iter();
     let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
     let mut sum = 0.0;
@@ -317,13 +327,14 @@ mod usage_tests {
         serde_json::from_value(json!({"items": items})).unwrap()
     }
 
-    fn pods(names: &[&str]) -> Vec<MeasuredPod> {
+    fn pods(names: &[&str]) -> PodList {
         let container = |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
         let pod = |name: &&str| {
-            serde_json::from_value(json!({"metadata": {"name": name}, "status": {"phase": "Running"},
-                "spec": {"containers": [container("app", "1"), container("side", "500m")]}}))
+            json!({"metadata": {"name": name}, "status": {"phase": "Running"},
+                "spec": {"containers": [container("app", "1"), container("side", "500m")]}})
         };
-        names.iter().map(|name| pod(name).unwrap()).collect()
+        let items: Vec<Value> = names.iter().map(pod).collect();
+        serde_json::from_value(json!({"items": items})).unwrap()
     }
 
     #[rstest]
@@ -352,8 +363,11 @@ mod usage_tests {
         assert_eq!(pod_usage(&source(Aggregate::Sum), &measured(), &all), Err("pod new is not measured yet".into()));
         assert!(pod_usage(&source(Aggregate::Mean), &measured(), &all).is_ok());
         for of in [Aggregate::Sum, Aggregate::Mean, Aggregate::Min, Aggregate::Max] {
-            let nobody = pod_usage(&source(of), &PodMetricsList::default(), &[]);
+            let nobody = pod_usage(&source(of), &PodMetricsList::default(), &PodList::default());
             assert_eq!(nobody, Err("no pod is measured".into()));
         }
+        let many = pods(&["a"; PODS + 1]);
+        let refused = pod_usage(&source(Aggregate::Mean), &measured(), &many);
+        assert_eq!(refused, Err("the source has 10001 pods, more than 10000".into()));
     }
 }

@@ -16,18 +16,16 @@ pub mod login;
 pub mod objects;
 mod secrets;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
-use serde::Deserialize;
 
 use crate as clients;
 use crate::private::AddressOrigin;
 use crate::web::{self, Answer, Call, Credentials, Web};
 use ganglion_api::refs::{Auth, CaRef, KeyRef};
-use ganglion_core::document::parsed;
+use ganglion_core::document::{find, parsed};
 use ganglion_core::kind_path::KindPath;
 use ganglion_runtime::account::{Account, ObjectPath};
 use ganglion_runtime::fairness::FairLimit;
@@ -236,12 +234,6 @@ impl OutboundClient {
 
     /// Reads a Secret with the operator's own permissions.
     async fn read_secret(&self, on: Behalf<'_>, wanted: &WantedKeys) -> Result<Vec<Vec<u8>>, Unanswered> {
-        /// Fields of a Secret that are used.
-        #[derive(Deserialize)]
-        struct Secret {
-            #[serde(default)]
-            data: Option<BTreeMap<String, ByteString>>,
-        }
         let (secret, namespace) = (&wanted.name, &wanted.namespace);
         let kind = KindPath::namespaced("v1", namespace, "secrets").map_err(|error| error.to_string())?;
         let opened = on.open_as_operator(ObjectPath { kind: &kind, name: name(secret)?, subresource: None }).await;
@@ -250,13 +242,10 @@ impl OutboundClient {
             passing: error.is_passing(),
             words: error.for_operator(namespace, &format!("Secret {secret}")),
         })?;
-        let mut data = parsed::<Secret>(&body.bytes)
-            .map_err(|_| format!("Secret {secret} is malformed"))?
-            .data
-            .unwrap_or_default();
         let mut values = Vec::with_capacity(wanted.keys.len());
         for key in &wanted.keys {
-            let value = data.remove(key).ok_or_else(|| format!("Secret {secret} has no key {key}"))?.0;
+            let value =
+                bytes_of(&body.bytes, "data", key).ok_or_else(|| format!("Secret {secret} has no key {key}"))?;
             if value.len() > MAX_SECRET {
                 return Err(format!("key {key} of Secret {secret} has more than {MAX_SECRET} bytes").into());
             }
@@ -283,29 +272,25 @@ impl OutboundClient {
     }
 
     async fn read_config(&self, on: Behalf<'_>, key: &KeyRef) -> Result<Vec<u8>, Unanswered> {
-        /// Fields of a ConfigMap that are used.
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct ConfigMap {
-            #[serde(default)]
-            data: Option<BTreeMap<String, String>>,
-            #[serde(default)]
-            binary_data: Option<BTreeMap<String, ByteString>>,
-        }
         let kind = KindPath::namespaced("v1", on.namespace(), "configmaps").map_err(|error| error.to_string())?;
         let path = ObjectPath { kind: &kind, name: name(&key.name)?, subresource: None };
         let what = format!("ConfigMap {}", key.name);
         let body = self.body(on.namespace(), on.open(path).await, self.limits.object).await;
         let body = body.map_err(|error| Unanswered { passing: error.is_passing(), words: on.words(error, &what) })?;
-        let found = parsed::<ConfigMap>(&body.bytes).map_err(|_| format!("{what} is malformed"))?;
-        let text = found.data.and_then(|mut data| data.remove(&key.key)).map(String::into_bytes);
-        let bytes = || found.binary_data.and_then(|mut data| data.remove(&key.key)).map(|bytes| bytes.0);
-        let found = text.or_else(bytes).ok_or_else(|| format!("{what} has no key {}", key.key))?;
+        let text = find(&body.bytes, &["data", &key.key]).and_then(|text| parsed::<String>(text.as_bytes()).ok());
+        let found = text.map(String::into_bytes).or_else(|| bytes_of(&body.bytes, "binaryData", &key.key));
+        let found = found.ok_or_else(|| format!("{what} has no key {}", key.key))?;
         if found.len() > MAX_AUTHORITIES {
             return Err(format!("key {} of {what} has more than {MAX_AUTHORITIES} bytes", key.key).into());
         }
         Ok(found)
     }
+}
+
+/// Decodes the value of a key in this field of an object. The other keys are skipped.
+fn bytes_of(object: &[u8], field: &str, key: &str) -> Option<Vec<u8>> {
+    let ByteString(bytes) = parsed(find(object, &[field, key])?.as_bytes()).ok()?;
+    Some(bytes)
 }
 
 /// Decodes text from a Secret, without trailing line ends, which editors add.

@@ -9,9 +9,9 @@ use kube::client::Body;
 use kube::core::Status;
 
 use super::OutboundClient;
-use crate::body::{self, BoundedBody, Unread};
 use ganglion_core::names::is_name;
 use ganglion_runtime::account::{Account, ObjectPath, binding_advice};
+use ganglion_runtime::body::{self, BoundedBody, Unread};
 use ganglion_runtime::error::{Class, Error};
 use ganglion_runtime::writer::Writer;
 
@@ -176,6 +176,7 @@ pub fn api_words(error: &Error) -> String {
         | Error::Denied(_)
         | Error::Doubtful(_)
         | Error::Malformed(_)
+        | Error::Full
         | Error::Broken => format!("the request failed ({})", error.reason()),
     }
 }

@@ -123,7 +123,7 @@ fn numbers_are_percents(#[case] value: &str, #[case] expected: Result<f64, &str>
 #[case(json!({"resultType": "matrix", "result": []}), "the query gives a matrix, not a number for each instance")]
 #[case(json!({"resultType": "hunter2", "result": []}), "the answer is not a Prometheus reply")]
 #[case(json!({"resultType": "vector", "result": [{"metric": {}, "value": [1, "hunter2"]}]}), "the answer is not a Prometheus reply")]
-#[case(json!({"resultType": "vector", "result": [{"metric": {"a": 5}, "value": [1, "5"]}]}), "the answer is not a Prometheus reply")]
+#[case(json!({"resultType": "vector", "result": [{"metric": {"instance": 5}, "value": [1, "5"]}]}), "the answer is not a Prometheus reply")]
 #[case(json!({"resultType": "vector", "result": vec![json!({}); MAX_SERIES + 1]}), "the query gives 20001 series, more than 20000")]
 fn an_answer_without_numbers_has_words(#[case] data: Value, #[case] words: &str) {
     let body = json!({"status": "success", "data": data}).to_string();

@@ -1,109 +1,112 @@
 //! JSON documents of BMCs, parsed leniently, and paths of resources and sensors. A path is requested only if it stays
 //! within the service, and shown only if it is plain.
+//!
+//! A document stays the text that the BMC sent: a tree of it could take fifty times its memory. Each property is looked
+//! up in the text.
 
 use std::fmt;
 use std::str::FromStr;
 
-use serde_json::{Map, Value};
+use serde_json::Number;
+use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::value::{is_plain, is_plain_name};
+use ganglion_core::document::{find, parsed};
+use ganglion_core::items::Items;
+
+/// Maximum number of items of a list that are read.
+const ITEMS: usize = 1024;
 
 /// Document: a JSON object.
-#[derive(Clone, Debug, Default)]
-pub struct BmcDocument(Map<String, Value>);
+#[derive(Clone, Debug)]
+pub struct BmcDocument(Box<RawValue>);
 
 impl BmcDocument {
     /// Parses a document. The error does not quote it.
     pub fn parse(bytes: &[u8]) -> Result<Self, crate::Error> {
-        match serde_json::from_slice(bytes) {
-            Ok(object) => Ok(Self(object)),
-            Err(error) if error.is_data() => Err(crate::Error::Answer("the answer is not a JSON object".to_owned())),
-            Err(error) => {
-                let (line, column) = (error.line(), error.column());
-                Err(crate::Error::Answer(format!(
-                    "the answer is no JSON document: error at line {line}, column {column}"
-                )))
-            }
+        let document: Box<RawValue> = parsed(bytes).map_err(crate::Error::Answer)?;
+        if !document.get().starts_with('{') {
+            return Err(crate::Error::Answer("the answer is not a JSON object".to_owned()));
         }
+        Ok(Self(document))
     }
 
     /// The document as an [`BmcObject`].
     pub(super) fn object(&self) -> BmcObject<'_> {
-        BmcObject(&self.0)
+        BmcObject(self.0.get())
     }
 }
 
-/// Object in a document.
+/// Text of an object in a document.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BmcObject<'a>(&'a Map<String, Value>);
+pub(super) struct BmcObject<'a>(&'a str);
 
 impl<'a> BmcObject<'a> {
-    /// Value of a property, unless it is null.
-    pub(super) fn value(self, name: &str) -> Option<&'a Value> {
-        self.0.get(name).filter(|value| !value.is_null())
+    fn parse(json: &'a str) -> Option<Self> {
+        json.starts_with('{').then_some(Self(json))
+    }
+
+    /// JSON text of a property, unless it is null.
+    pub(super) fn value(self, name: &str) -> Option<&'a str> {
+        find(self.0.as_bytes(), &[name]).filter(|json| *json != "null")
     }
 
     /// Whether the property exists, null or not.
     pub(super) fn has(self, name: &str) -> bool {
-        self.0.contains_key(name)
+        find(self.0.as_bytes(), &[name]).is_some()
     }
 
     pub(super) fn object(self, name: &str) -> Option<BmcObject<'a>> {
-        self.value(name).and_then(Value::as_object).map(BmcObject)
+        self.value(name).and_then(BmcObject::parse)
     }
 
-    pub(super) fn text(self, name: &str) -> Option<&'a str> {
-        self.value(name).and_then(Value::as_str)
+    pub(super) fn text(self, name: &str) -> Option<String> {
+        parsed(self.value(name)?.as_bytes()).ok()
+    }
+
+    /// Whether the property is true.
+    pub(super) fn is_true(self, name: &str) -> bool {
+        self.value(name) == Some("true")
     }
 
     /// Text, or a number as text.
     pub(super) fn word(self, name: &str) -> Option<String> {
-        match self.value(name)? {
-            Value::String(text) => Some(text.clone()),
-            Value::Number(number) => Some(number.to_string()),
-            _ => None,
-        }
+        let json = self.value(name)?.as_bytes();
+        parsed(json).or_else(|_| parsed::<Number>(json).map(|number| number.to_string())).ok()
     }
 
     /// Finite number, which may be encoded as text.
     pub(super) fn number(self, name: &str) -> Option<f64> {
-        let number = match self.value(name)? {
-            Value::Number(number) => number.as_f64(),
-            Value::String(text) => text.trim().parse().ok(),
-            _ => None,
-        };
-        number.filter(|number| number.is_finite())
+        let json = self.value(name)?.as_bytes();
+        let number = parsed(json).ok().or_else(|| parsed::<String>(json).ok()?.trim().parse().ok());
+        number.filter(|number: &f64| number.is_finite())
     }
 
-    /// Objects in a list; a single object counts as a list of one.
-    pub(super) fn objects(self, name: &str) -> impl Iterator<Item = BmcObject<'a>> {
-        let value = self.value(name);
-        let list = value.and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
-        let single = value.filter(|value| value.is_object());
-        list.iter().chain(single).filter_map(Value::as_object).map(BmcObject)
+    /// Objects among the first [`ITEMS`] items of a list; a single object counts as a list of one.
+    pub(super) fn objects(self, name: &str) -> Vec<BmcObject<'a>> {
+        let Some(json) = self.value(name) else { return Vec::new() };
+        if let Some(single) = Self::parse(json) {
+            return vec![single];
+        }
+        let items: Items<&RawValue, ITEMS> = parsed(json.as_bytes()).unwrap_or_default();
+        items.kept.into_iter().filter_map(|item| Self::parse(item.get())).collect()
     }
 
     /// Path of the resource that this object is or refers to.
-    pub(super) fn id(self) -> Option<&'a str> {
-        self.text("@odata.id").filter(|id| is_resource(id)).map(without_slash)
+    pub(super) fn id(self) -> Option<String> {
+        self.text("@odata.id").filter(|id| is_resource(id)).map(|id| without_slash(&id).to_owned())
     }
 
     /// Path of the resource that a property refers to.
-    pub(super) fn link(self, name: &str) -> Option<&'a str> {
+    pub(super) fn link(self, name: &str) -> Option<String> {
         self.object(name)?.id()
     }
 
     /// Object at a JSON pointer such as `/Temperatures/0`.
     pub(super) fn pointer(self, pointer: &str) -> Option<BmcObject<'a>> {
-        let mut steps = pointer.trim_start_matches('/').split('/');
-        let first = self.value(steps.next()?)?;
-        let found = steps.try_fold(first, |at, step| match at {
-            Value::Object(object) => object.get(step),
-            Value::Array(list) => list.get(step.parse::<usize>().ok()?),
-            _ => None,
-        });
-        found.and_then(Value::as_object).map(BmcObject)
+        let steps: Vec<&str> = pointer.trim_start_matches('/').split('/').collect();
+        find(self.0.as_bytes(), &steps).and_then(BmcObject::parse)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::document::SensorPath;
+use super::document::{BmcObject, SensorPath};
 use super::sensor::Sensor;
 use super::walk::{Chassis, RedfishSearch, is_missing};
 use super::{Error, Fetch, SensorPaths};
@@ -74,7 +74,7 @@ enum Place {
 impl<F: Fetch> Search<'_, F> {
     async fn run(mut self) -> Result<Sensor, Error> {
         let root = self.walk.root().await?.ok_or(Error::NoService)?;
-        let link = |name| root.object().link(name).map(str::to_owned);
+        let link = |name| root.object().link(name);
         let (systems, all) = (link("Systems"), link("Chassis"));
         drop(root);
         let mut visited = BTreeSet::new();
@@ -110,7 +110,7 @@ impl<F: Fetch> Search<'_, F> {
             let Some(system) = self.walk.get(&system).await? else { continue };
             let links = system.object().object("Links");
             let chassis = links.into_iter().flat_map(|links| links.objects("Chassis"));
-            found.extend(chassis.filter_map(|chassis| chassis.id().map(str::to_owned)));
+            found.extend(chassis.filter_map(BmcObject::id));
         }
         Ok(found)
     }

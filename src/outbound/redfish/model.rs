@@ -45,11 +45,13 @@ pub async fn model<F: Fetch>(fetch: &F) -> Result<ModelEndpoint, Error> {
     let mut walk = RedfishSearch::new(fetch);
     // A server that only serves models may have no service root.
     let root = walk.root().await?;
-    let systems = root.as_ref().and_then(|root| root.object().link("Systems")).unwrap_or("/redfish/v1/Systems");
-    for path in walk.members(systems).await?.into_iter().take(SYSTEMS) {
+    let systems = root.as_ref().and_then(|root| root.object().link("Systems"));
+    let systems = systems.unwrap_or_else(|| "/redfish/v1/Systems".to_owned());
+    drop(root);
+    for path in walk.members(&systems).await?.into_iter().take(SYSTEMS) {
         let system = walk.get(&path).await?;
         let link = system.as_ref().and_then(|system| system.object().link("MachineLearningModel"));
-        let link = link.map_or_else(|| format!("{path}/MachineLearningModel"), str::to_owned);
+        let link = link.unwrap_or_else(|| format!("{path}/MachineLearningModel"));
         let Some(models) = walk.get(&link).await? else { continue };
         if let Some(power) = models.object().object("PowerConsumptionModel") {
             return read(power);

@@ -1,5 +1,7 @@
 //! Parsing of a sensor, and vendors' names of the intake sensor, for machines that do not mark it.
 
+use std::collections::HashMap;
+
 use super::document::{BmcDocument, BmcObject, SensorPath};
 use super::{Error, Inlet};
 use crate::value::is_plain_name;
@@ -57,7 +59,7 @@ impl Sensor {
 
     /// Parses a sensor resource. None if it is not a sensor or if its path must not be requested.
     pub(super) fn resource(object: BmcObject<'_>) -> Option<Self> {
-        Self::alone(object, SensorPath::resource(object.id()?))
+        Self::alone(object, SensorPath::resource(&object.id()?))
     }
 
     fn alone(object: BmcObject<'_>, path: SensorPath) -> Option<Self> {
@@ -67,18 +69,21 @@ impl Sensor {
 
     /// Parses the temperatures in a resource Thermal. Each gets a path by which it is found again.
     pub(super) fn temperatures(thermal: &BmcDocument, resource: &str) -> Vec<Self> {
-        let all: Vec<BmcObject<'_>> = thermal.object().objects(TEMPERATURES).collect();
-        let count = |property: &str, word: &str| {
-            all.iter().filter(|one| one.word(property).is_some_and(|other| other == word)).count()
+        let all = thermal.object().objects(TEMPERATURES);
+        let names = |object: BmcObject<'_>| {
+            let names = ["Name", "MemberId"].map(|property| (property, object.word(property)));
+            names.into_iter().filter_map(|(property, name)| Some((property, name.filter(|name| is_plain_name(name))?)))
         };
-        let of = |(nth, object): (usize, &BmcObject<'_>)| {
-            let found = ["Name", "MemberId"].into_iter().find_map(|property| {
-                object.word(property).filter(|word| is_plain_name(word) && count(property, word) == 1)
-            });
-            let member = found.unwrap_or_else(|| format!("/{TEMPERATURES}/{nth}"));
-            Self::parse(*object, SensorPath::member(resource, member))
+        let mut counts: HashMap<(&str, String), usize> = HashMap::new();
+        for name in all.iter().copied().flat_map(names) {
+            *counts.entry(name).or_default() += 1;
+        }
+        let of = |(nth, object): (usize, BmcObject<'_>)| {
+            let unique = names(object).find(|name| counts.get(name) == Some(&1));
+            let member = unique.map_or_else(|| format!("/{TEMPERATURES}/{nth}"), |(_, name)| name);
+            Self::parse(object, SensorPath::member(resource, member))
         };
-        all.iter().enumerate().map(of).collect()
+        all.into_iter().enumerate().map(of).collect()
     }
 
     /// Finds the sensor of this path in its resource.
@@ -154,9 +159,9 @@ fn measure(object: BmcObject<'_>) -> SensorReading {
     let Some(name) = ["Reading", "ReadingCelsius"].into_iter().find(|name| object.value(name).is_some()) else {
         return SensorReading::Silent;
     };
-    let unit = object.text("ReadingUnits").map(str::trim).filter(|_| name == "Reading");
+    let unit = object.text("ReadingUnits").filter(|_| name == "Reading");
     let Some(reading) = object.number(name) else { return SensorReading::Silent };
-    match unit.map(str::to_ascii_lowercase).as_deref() {
+    match unit.map(|unit| unit.trim().to_ascii_lowercase()).as_deref() {
         None | Some("cel" | "celsius" | "c" | "degc" | "\u{b0}c") => SensorReading::Celsius(reading),
         Some("[degf]") => SensorReading::Celsius((reading - 32.0) / 1.8),
         Some("k") => SensorReading::Celsius(reading - 273.15),

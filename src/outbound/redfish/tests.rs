@@ -478,6 +478,17 @@ fn paths_that_are_not_plain_are_followed_but_not_shown() {
     assert!(long.parse::<SensorPath>().is_err());
 }
 
+#[tokio::test]
+async fn only_the_first_items_of_a_list_are_read() {
+    let with_inlet = |place: usize| {
+        let mut all = vec![json!({"Name": "CPU", "ReadingCelsius": 50}); 1100];
+        all[place] = json!({"Name": "Inlet Temp", "ReadingCelsius": 21});
+        Tree::new().thermal("1", json!(all))
+    };
+    assert_eq!(inlet(&with_inlet(1023), None, None).await.map(|inlet| inlet.celsius), Ok(21.0));
+    assert_eq!(inlet(&with_inlet(1024), None, None).await.err(), Some(Error::NoIntake));
+}
+
 fn models(power: Value) -> Tree {
     Tree::new().with("/redfish/v1/Systems/1/MachineLearningModel", json!({"PowerConsumptionModel": power}))
 }

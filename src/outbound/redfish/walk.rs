@@ -16,6 +16,9 @@ const MEMBERS: usize = 64;
 const LISTED: usize = 1024;
 const PAGES: usize = 8;
 
+/// Maximum number of sensors that one search stores; the sensors of further chassis are not searched.
+const SENSORS: usize = 4096;
+
 /// Query options that expand the members of a collection, best first: property of ExpandQuery, and the query.
 const EXPANSIONS: [(&str, &str); 2] = [("NoLinks", "?$expand=.($levels=1)"), ("ExpandAll", "?$expand=*($levels=1)")];
 
@@ -23,6 +26,8 @@ const EXPANSIONS: [(&str, &str); 2] = [("NoLinks", "?$expand=.($levels=1)"), ("E
 pub(super) struct RedfishSearch<'a, F> {
     fetch: &'a F,
     left: usize,
+    /// Number of sensors that may still be stored.
+    sensors_left: usize,
     /// Query that expands members, if the service supports it.
     expansion: Option<&'static str>,
     /// First error of an unreadable document. Returned if nothing is found.
@@ -31,7 +36,7 @@ pub(super) struct RedfishSearch<'a, F> {
 
 impl<'a, F: Fetch> RedfishSearch<'a, F> {
     pub(super) fn new(fetch: &'a F) -> Self {
-        Self { fetch, left: REQUESTS, expansion: None, unread: None }
+        Self { fetch, left: REQUESTS, sensors_left: SENSORS, expansion: None, unread: None }
     }
 
     /// Reads a document. None if it does not exist or is unreadable.
@@ -58,17 +63,14 @@ impl<'a, F: Fetch> RedfishSearch<'a, F> {
         let root = self.get("/redfish/v1/").await?;
         let features = root.as_ref().and_then(|root| root.object().object("ProtocolFeaturesSupported"));
         let expand = features.and_then(|features| features.object("ExpandQuery"));
-        let can = |property| {
-            let said = expand.and_then(|expand| expand.value(property)).and_then(serde_json::Value::as_bool);
-            said.unwrap_or_default()
-        };
+        let can = |property| expand.is_some_and(|expand| expand.is_true(property));
         self.expansion = EXPANSIONS.into_iter().find(|(property, _)| can(property)).map(|(_, query)| query);
         Ok(root)
     }
 
     /// Reads the paths of the members of a collection.
     pub(super) async fn members(&mut self, collection: &str) -> Result<Vec<String>, Error> {
-        self.collect(collection.to_owned(), |member| member.id().map(str::to_owned)).await
+        self.collect(collection.to_owned(), |member| member.id()).await
     }
 
     /// Reads the sensors of a collection. `wanted`: Name or Id of a single sensor to search.
@@ -97,14 +99,21 @@ impl<'a, F: Fetch> RedfishSearch<'a, F> {
         Ok(sensors)
     }
 
+    /// Stores sensors, as many as are still allowed.
+    fn stored(&mut self, mut sensors: Vec<Sensor>) -> SensorList {
+        sensors.truncate(self.sensors_left);
+        self.sensors_left -= sensors.len();
+        SensorList::Read(sensors)
+    }
+
     /// Applies `read` to the members on all pages of a collection. Only one page is in memory at a time.
     async fn collect<T>(&mut self, first: String, read: fn(BmcObject<'_>) -> Option<T>) -> Result<Vec<T>, Error> {
         let (mut found, mut next) = (Vec::new(), Some(first));
         for _ in 0..PAGES {
             let Some(path) = next else { break };
             let Some(page) = self.get(&path).await? else { break };
-            found.extend(page.object().objects("Members").filter_map(read));
-            next = page.object().text("Members@odata.nextLink").filter(|next| is_page(next)).map(str::to_owned);
+            found.extend(page.object().objects("Members").into_iter().filter_map(read));
+            next = page.object().text("Members@odata.nextLink").filter(|next| is_page(next));
         }
         found.truncate(LISTED);
         Ok(found)
@@ -138,11 +147,11 @@ impl Chassis {
     /// Parses a chassis.
     pub(super) fn parse(object: BmcObject<'_>) -> Self {
         let kind = object.text("ChassisType").unwrap_or_default();
-        let link = |name| object.link(name).map(str::to_owned);
+        let link = |name| object.link(name);
         let enclosing = object.object("Links").and_then(|links| links.link("ContainedBy"));
         Self {
             is_part: PARTS.iter().any(|part| kind.eq_ignore_ascii_case(part)),
-            contained_by: enclosing.map(str::to_owned),
+            contained_by: enclosing,
             thermal_subsystem: link("ThermalSubsystem"),
             sensors: SensorList::Unread(link("Sensors")),
             thermal: SensorList::Unread(link("Thermal")),
@@ -155,8 +164,8 @@ impl Chassis {
         let subsystem = walk.get(subsystem).await?;
         let metrics = subsystem.as_ref().and_then(|subsystem| subsystem.object().link("ThermalMetrics"));
         let Some(path) = metrics else { return Ok(None) };
-        let Some(metrics) = walk.get(path).await? else { return Ok(None) };
-        let Some((summary, source)) = Sensor::summary(&metrics, path) else { return Ok(None) };
+        let Some(metrics) = walk.get(&path).await? else { return Ok(None) };
+        let Some((summary, source)) = Sensor::summary(&metrics, &path) else { return Ok(None) };
         drop(metrics);
         let source = match source {
             Some(source) => sensor(walk, &source).await?,
@@ -176,7 +185,7 @@ impl Chassis {
                 Some(path) => walk.sensors(path, wanted).await?,
                 None => Vec::new(),
             };
-            self.sensors = SensorList::Read(sensors);
+            self.sensors = walk.stored(sensors);
         }
         Ok(self.sensors.read())
     }
@@ -188,7 +197,7 @@ impl Chassis {
                 Some(path) => walk.get(path).await?.map(|thermal| Sensor::temperatures(&thermal, path)),
                 None => None,
             };
-            self.thermal = SensorList::Read(sensors.unwrap_or_default());
+            self.thermal = walk.stored(sensors.unwrap_or_default());
         }
         Ok(self.thermal.read())
     }

@@ -12,7 +12,7 @@
 
 mod config_maps;
 mod observe;
-mod probes;
+pub mod probes;
 mod report;
 mod scale;
 #[cfg(test)]

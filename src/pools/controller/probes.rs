@@ -1,16 +1,17 @@
 //! Probes workers for the version of the job list that they run: eagerly while the pool waits for a worker, otherwise
 //! rarely.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::SwarmPoolController;
 use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy, SwarmPool, VersionProbe};
+use ganglion_core::document::all_texts;
 use ganglion_core::facts::{Key, PodFact, Uid};
 use ganglion_outbound::private::AddressOrigin;
 use ganglion_outbound::web::Call;
@@ -46,7 +47,7 @@ pub struct ProbeKey {
 }
 
 /// Version of a worker's list, and its jobs, sorted by name.
-type ProbedList = (i64, Arc<[Arc<str>]>);
+pub type ProbedList = (i64, Arc<[Arc<str>]>);
 
 /// State of the probe of one worker.
 struct ProbedWorker {
@@ -63,7 +64,7 @@ struct ProbedWorker {
 struct VersionAnswer<'a> {
     version: i64,
     #[serde(borrow, default)]
-    jobs: Option<Vec<Cow<'a, str>>>,
+    jobs: Option<&'a RawValue>,
 }
 
 /// Probes of the workers of all pools, and their last answers.
@@ -235,10 +236,11 @@ fn url(ip: IpAddr, probe: &VersionProbe) -> String {
 }
 
 /// Parses an answer and compares its jobs with the worker's list. None if the answer is invalid.
-fn parse_answer(body: &[u8], (version, list): &ProbedList) -> Option<WorkerReport> {
+pub fn parse_answer(body: &[u8], (version, list): &ProbedList) -> Option<WorkerReport> {
     let answer: VersionAnswer<'_> = serde_json::from_slice(body).ok()?;
-    let is_own = |job: &Cow<'_, str>| list.binary_search_by(|own| (**own).cmp(job)).is_ok();
-    let has_others = answer.version >= *version && answer.jobs.is_some_and(|jobs| !jobs.iter().all(is_own));
+    let is_own = |job: &str| list.binary_search_by(|own| (**own).cmp(job)).is_ok();
+    let all_own = answer.jobs.map_or(Ok(true), |jobs| all_texts(jobs.get(), is_own)).ok()?;
+    let has_others = answer.version >= *version && !all_own;
     Some(WorkerReport { version: answer.version, has_others })
 }
 

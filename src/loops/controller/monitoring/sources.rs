@@ -24,12 +24,12 @@ use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::monitoring::{SourceResult, SourceValue};
 use ganglion_loops_plan::sources::{self, PodList, PodMetricsList};
-use ganglion_outbound::body::BoundedBody;
 use ganglion_outbound::client::objects::{self, ReadError};
 use ganglion_outbound::client::{OutboundClient, Outgoing, Unanswered};
 use ganglion_outbound::prometheus;
 use ganglion_runtime::account::{Account, ObjectPath};
 use ganglion_runtime::background::BackgroundWork;
+use ganglion_runtime::body::BoundedBody;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::metrics::SourceLabels;
@@ -271,7 +271,7 @@ impl SourceReader<'_> {
         if sources::needs_pods(source) {
             pods = self.list("list of pods", "v1", &labels).await?;
         }
-        sources::pod_usage(source, &used, &pods.items)
+        sources::pod_usage(source, &used, &pods)
     }
 
     /// Lists the pods with these labels, as this API version has them.

@@ -214,6 +214,7 @@ pub async fn act(targets: &Targets, actor: &mut Actor, effect: &ExecutionEffect)
             | Error::Throttled(_)
             | Error::Timeout(_)
             | Error::Unavailable(_)
+            | Error::Full
             | Error::Malformed(_)
             | Error::Broken),
         ) => EffectResult::Unclear(error.to_string()),

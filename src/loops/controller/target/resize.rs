@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
-use kube::api::{DynamicObject, ObjectList};
+use kube::api::DynamicObject;
 use kube::core::Selector;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::{Actor, Targets, discover, no_such_kind, object_version, unknown_kind};
@@ -15,7 +15,9 @@ use ganglion_api::closed_loop::metric::ResourceName;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
+use ganglion_core::amounts::Amounts;
 use ganglion_core::facts::Uid;
+use ganglion_core::items::Items;
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::kind_path::KindPath;
 use ganglion_loops_plan::execution::{
@@ -23,6 +25,78 @@ use ganglion_loops_plan::execution::{
 };
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
+
+/// Maximum number of pods of a workload.
+const PODS: usize = 10_000;
+
+/// Used fields of a `PodList`: whole pods take many times the size of the list.
+#[derive(Deserialize)]
+struct ResizablePods {
+    items: Items<ResizablePod, PODS>,
+}
+
+#[derive(Deserialize)]
+struct ResizablePod {
+    metadata: ResizableMeta,
+    #[serde(default)]
+    spec: ResizableSpec,
+    #[serde(default)]
+    status: ResizableStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ResizableMeta {
+    name: String,
+    uid: String,
+    #[serde(default)]
+    generation: i64,
+    resource_version: String,
+    #[serde(default)]
+    deletion_timestamp: Option<IgnoredAny>,
+    #[serde(default)]
+    owner_references: Vec<OwnerReference>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ResizableSpec {
+    containers: Vec<ResizableContainer>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ResizableStatus {
+    phase: String,
+    container_statuses: Vec<ResizableContainer>,
+    conditions: Vec<PodCondition>,
+}
+
+/// Container, or the status of one.
+#[derive(Deserialize)]
+struct ResizableContainer {
+    name: String,
+    #[serde(default)]
+    resources: Option<ContainerResources>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContainerResources {
+    requests: Amounts,
+    limits: Amounts,
+}
+
+#[derive(Deserialize)]
+struct PodCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
+}
 
 /// Reads the workload's pods that have the container.
 pub async fn read(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
@@ -36,17 +110,17 @@ pub async fn read(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<T
         return Ok(TargetState::Unfit(LoopReason::NotScalable, words));
     };
     let target = object_version(&workload.metadata);
-    let pods: ObjectList<Pod> = actor.account.list(&pod_kind(actor)?, &selector).await?;
+    let pods: ResizablePods = actor.account.list(&pod_kind(actor)?, &selector).await?;
     let sets: Vec<Uid> =
         targets.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
-    let owned = |owner: &OwnerReference| {
+    let is_owner = |owner: &OwnerReference| {
         owner.controller == Some(true) && (target.uid == *owner.uid || sets.iter().any(|set| *set == *owner.uid))
     };
-    let mut pods: Vec<PodResources> = pods
-        .into_iter()
-        .filter(|pod| pod.metadata.owner_references.iter().flatten().any(owned))
-        .filter_map(|pod| pod_seen(&pod, resize))
-        .collect();
+    if pods.items.count > PODS {
+        return Err(Error::Malformed(format!("the workload has {} pods, more than {PODS}", pods.items.count)));
+    }
+    let owned = pods.items.kept.into_iter().filter(|pod| pod.metadata.owner_references.iter().any(is_owner));
+    let mut pods: Vec<PodResources> = owned.filter_map(|pod| pod_seen(pod, resize)).collect();
     pods.sort_by(|one, other| one.name.cmp(&other.name));
     let template = template(&workload, resize);
     Ok(TargetState::Resources(Box::new(ResizeTarget { target, template, pods })))
@@ -67,38 +141,33 @@ fn selector(workload: &DynamicObject) -> Option<String> {
 }
 
 /// Returns the resources of the container, if the pod is running and has the container.
-fn pod_seen(pod: &Pod, resize: &Resize) -> Option<PodResources> {
-    let spec = pod.spec.as_ref()?;
-    let status = pod.status.as_ref()?;
-    if pod.metadata.deletion_timestamp.is_some() || status.phase.as_deref() != Some("Running") {
+fn pod_seen(pod: ResizablePod, resize: &Resize) -> Option<PodResources> {
+    let ResizablePod { metadata, spec, status } = pod;
+    if metadata.deletion_timestamp.is_some() || status.phase != "Running" {
         return None;
     }
     let index = spec.containers.iter().position(|container| container.name == resize.container)?;
-    let container = status.container_statuses.iter().flatten().find(|container| container.name == resize.container);
-    let pending =
-        status.conditions.iter().flatten().find(|one| one.type_ == "PodResizePending" && one.status == "True");
+    let container = status.container_statuses.iter().find(|container| container.name == resize.container);
+    let pending = status.conditions.into_iter().find(|one| one.kind == "PodResizePending" && one.status == "True");
+    let (uid, generation) = (Uid::from(metadata.uid), metadata.generation);
     Some(PodResources {
-        name: pod.metadata.name.clone()?,
-        thing: object_version(&pod.metadata),
+        name: metadata.name,
+        thing: ObjectVersion { uid, generation, version: metadata.resource_version, written_by: None },
         index,
         wants: quantities(spec.containers[index].resources.as_ref(), resize.resource),
         has: container
             .and_then(|container| container.resources.as_ref())
             .map(|has| quantities(Some(has), resize.resource)),
-        pending: pending.map(|pending| PendingResize {
-            refused: pending.reason.as_deref() == Some("Infeasible"),
-            message: pending.message.clone().unwrap_or_default(),
-        }),
+        pending: pending
+            .map(|pending| PendingResize { refused: pending.reason == "Infeasible", message: pending.message }),
     })
 }
 
-fn quantities(resources: Option<&ResourceRequirements>, resource: ResourceName) -> Quantities {
-    let part = |all: Option<&BTreeMap<String, Quantity>>| {
-        all.and_then(|all| all.get(resource.as_str())).map(|quantity| Number(quantity.0.clone()))
-    };
+fn quantities(resources: Option<&ContainerResources>, resource: ResourceName) -> Quantities {
+    let part = |amounts: &Amounts| amounts.of(resource).map(|amount| Number(amount.to_owned()));
     Quantities {
-        request: part(resources.and_then(|all| all.requests.as_ref())),
-        limit: part(resources.and_then(|all| all.limits.as_ref())),
+        request: resources.and_then(|all| part(&all.requests)),
+        limit: resources.and_then(|all| part(&all.limits)),
     }
 }
 
@@ -122,7 +191,7 @@ pub async fn act(
         let index = pod.index.to_string();
         let at = ["spec", "containers", &index];
         let patch = patch(&pod.thing, &at, container, resource, &pod.from, &pod.to);
-        let _: Pod = actor.account.json(path, patch).await?;
+        let _: IgnoredAny = actor.account.json(path, patch).await?;
     }
     Ok(None)
 }
@@ -143,7 +212,7 @@ pub async fn act_on_template(
     let at = ["spec", "template", "spec", "containers", &index];
     let (resource, from, to) = change;
     let patch = patch(target, &at, container, resource, from, to);
-    let _: DynamicObject = actor.account.json(path, patch).await?;
+    let _: IgnoredAny = actor.account.json(path, patch).await?;
     Ok(None)
 }
 

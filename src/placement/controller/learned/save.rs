@@ -61,7 +61,8 @@ fn problem(error: &Error, map: &Key) -> Option<(PolicyReason, String)> {
         | Error::AlreadyExists(_)
         | Error::Doubtful(_)
         | Error::Throttled(_)
-        | Error::Timeout(_) => return None,
+        | Error::Timeout(_)
+        | Error::Full => return None,
         Error::Forbidden(_) => {
             let advice =
                 "grant the operator get, create and update of ConfigMaps there, as the Role ganglion-lease does";

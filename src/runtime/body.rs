@@ -4,9 +4,10 @@ use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use ganglion_runtime::fairness::{FairLimit, FairPermit};
+use crate::fairness::{FairLimit, FairPermit};
 
-/// Number of bytes that a body reserves from the shared limit at a time.
+/// Number of bytes that a body reserves from the shared limit at a time; a large body reserves a quarter of its size,
+/// so that it is not copied too often.
 const STEP: usize = 64 << 10;
 
 /// Body of an answer. Its bytes count as in flight until it is dropped.
@@ -47,9 +48,14 @@ where
             return Err(Unread::TooLong);
         }
         if length > taken {
-            let more = (length - taken).next_multiple_of(STEP).min(limit - taken);
+            let more = (length - taken).max(taken / 4).next_multiple_of(STEP).min(limit - taken);
             permit.grow(more).map_err(|_| Unread::Full)?;
             taken += more;
+        }
+        if length > bytes.capacity() {
+            // A vector that grows by itself would reserve up to twice its size.
+            let capacity = length.max(bytes.capacity().saturating_mul(2)).min(taken);
+            bytes.reserve_exact(capacity - bytes.len());
         }
         bytes.extend_from_slice(&chunk);
     }
