@@ -2,7 +2,7 @@
 //!
 //! The addresses of a name are checked when it is resolved for a connection, so that the name cannot change between
 //! check and connection. Concurrent lookups of one name share one resolution: a resolver that hangs blocks one thread
-//! per name.
+//! per name. The number of resolutions is bounded, and fair by namespace.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,15 +11,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use prometheus_client::metrics::counter::Counter;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
-use tokio::sync::Semaphore;
 
 use super::network::{HostPattern, Network};
 use super::private::{PrivateAccess, PrivateRule, is_cluster_name, is_private};
+use ganglion_runtime::fairness::{FairLimit, FairPermit};
 
-/// Maximum number of concurrent lookups; each blocks a thread.
+/// Maximum number of concurrent lookups; each blocks a thread. One namespace can use a quarter of it.
 const LOOKUPS: usize = 128;
+
+tokio::task_local! {
+    /// Namespace of the request that a task sends. The resolver of an HTTP client is called from the task that sends
+    /// the request, and gets only the name.
+    pub static TENANT: String;
+}
 
 /// Allowed and denied addresses and hosts. Deny rules win over allow rules. Allow rules win over the built-in rules,
 /// which refuse loopback, link-local, cloud metadata and translator addresses. Private addresses and names of the
@@ -194,7 +201,7 @@ pub struct Names {
     rules: Arc<Rules>,
     system: System,
     running: Arc<Mutex<HashMap<String, Lookup>>>,
-    turns: Arc<Semaphore>,
+    turns: FairLimit,
     /// Addresses of the API server behind its Service.
     endpoints: Arc<Mutex<Vec<SocketAddr>>>,
 }
@@ -202,7 +209,7 @@ pub struct Names {
 impl Names {
     /// Creates a resolver with these rules.
     pub fn new(rules: Rules, system: System) -> Self {
-        let turns = Arc::new(Semaphore::new(LOOKUPS));
+        let turns = FairLimit::new(LOOKUPS, Counter::default());
         Self { rules: Arc::new(rules), system, running: Arc::default(), turns, endpoints: Arc::default() }
     }
 
@@ -230,16 +237,17 @@ impl Names {
         is_api.then_some(port)
     }
 
-    /// Resolves the allowed addresses of a name; an address resolves to itself. `guarded`: see [`Self::guarded`]. Fails
-    /// with a [`RefusedAddress`] if all addresses were refused.
+    /// Resolves the allowed addresses of a name for this namespace; an address resolves to itself. `guarded`: see
+    /// [`Self::guarded`]. Fails with a [`RefusedAddress`] if all addresses were refused.
     pub async fn allowed(
         &self,
         name: &str,
         guarded: Option<u16>,
         access: &PrivateAccess,
+        tenant: &str,
     ) -> Result<Vec<IpAddr>, Box<dyn std::error::Error + Send + Sync>> {
-        let found = self.lookup(name).await?;
-        let api = self.api_addresses(guarded).await?;
+        let found = self.lookup(name, tenant).await?;
+        let api = self.api_addresses(guarded, tenant).await?;
         let mut refused = None;
         let mut allowed = Vec::with_capacity(found.len());
         for address in found {
@@ -257,33 +265,38 @@ impl Names {
     }
 
     /// Addresses at which the API server listens on this port.
-    async fn api_addresses(&self, guarded: Option<u16>) -> Resolution {
+    async fn api_addresses(&self, guarded: Option<u16>, tenant: &str) -> Resolution {
         let (Some((host, api)), Some(port)) = (&self.rules.api_server, guarded) else { return Ok(Vec::new()) };
-        let mut all = if *api == port { self.lookup(host).await? } else { Vec::new() };
+        let mut all = if *api == port { self.lookup(host, tenant).await? } else { Vec::new() };
         all.extend(self.endpoints().iter().filter(|endpoint| endpoint.port() == port).map(SocketAddr::ip));
         Ok(all)
     }
 
     /// Resolves all addresses of a name; an address resolves to itself.
-    async fn lookup(&self, name: &str) -> Resolution {
+    async fn lookup(&self, name: &str, tenant: &str) -> Resolution {
         if let Some(address) = literal(name) {
             return Ok(vec![address]);
         }
-        let lookup = {
-            let mut running = self.running();
-            match running.get(name) {
-                Some(known) => known.clone(),
-                None => running.entry(name.to_owned()).or_insert(self.begin(name)).clone(),
+        let running = self.running().get(name).cloned();
+        let lookup = match running {
+            Some(running) => running,
+            None => {
+                // A request that is cancelled while it waits for its turn leaves nothing behind.
+                let turn = self.turns.acquire(tenant, 1).await;
+                let mut running = self.running();
+                match running.get(name) {
+                    Some(known) => known.clone(),
+                    None => running.entry(name.to_owned()).or_insert(self.begin(name, turn)).clone(),
+                }
             }
         };
         lookup.await
     }
 
     /// Starts the lookup in its own task: a lookup of the system cannot be cancelled.
-    fn begin(&self, name: &str) -> Lookup {
+    fn begin(&self, name: &str, turn: FairPermit) -> Lookup {
         let (all, name) = (self.clone(), name.to_owned());
         let job = tokio::spawn(async move {
-            let turn = all.turns.acquire().await;
             let (system, host) = (all.system, name.clone());
             let found = tokio::task::spawn_blocking(move || system(&host)).await;
             drop(turn);
@@ -314,8 +327,9 @@ pub struct Resolver {
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (names, guarded, access) = (self.names.clone(), self.guarded, self.access.clone());
+        let tenant = TENANT.try_with(String::clone).unwrap_or_default();
         Box::pin(async move {
-            let allowed = names.allowed(name.as_str(), guarded, &access).await?;
+            let allowed = names.allowed(name.as_str(), guarded, &access, &tenant).await?;
             // Port 0 stands for the port of the request.
             let addresses: Addrs = Box::new(allowed.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(addresses)

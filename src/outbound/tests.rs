@@ -2,13 +2,15 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 use reqwest::header::HeaderMap;
 use rstest::rstest;
 use testkit::servers::http::{Authority, Manner, Server};
+use tokio::task::JoinSet;
 
 use super::address::{Names, Rules, System, system};
 use super::private::{AddressOrigin, PrivateRule};
@@ -281,15 +283,27 @@ async fn no_redirect_leaves_the_server(#[case] status: &str) {
 #[tokio::test]
 async fn many_authorities_do_not_pile_up() {
     let server = says("200 OK", r#"{"a": 1}"#).await;
-    let web = web().with_clients(16);
+    let web = web().with_client_bytes(160 << 10);
     let pem = Authority::create().pem();
     let url = format!("https://{}/", server.address);
     for nth in 0..20_u8 {
         let ca = Some([pem.as_slice(), &vec![b'\n'; usize::from(nth)]].concat().into());
-        let _ = web.get(&Call { ca, within: Duration::from_millis(50), ..call(url.clone()) }).await;
+        let tenant = if nth == 0 { "other" } else { "shop" }.to_owned();
+        let _ = web.get(&Call { ca, tenant, within: Duration::from_millis(50), ..call(url.clone()) }).await;
     }
-    assert_eq!(web.kept(), 16);
+    assert!((8..20).contains(&web.kept(None)), "{}", web.kept(None));
+    assert_eq!(web.kept(Some("other")), 1, "the namespace with most of them loses its own");
 }
+
+/// Holds lookups until a test opens it.
+struct HeldLookups {
+    waiting: AtomicUsize,
+    is_open: Mutex<bool>,
+    opens: Condvar,
+}
+
+static GATE: HeldLookups =
+    HeldLookups { waiting: AtomicUsize::new(0), is_open: Mutex::new(false), opens: Condvar::new() };
 
 /// Resolver for tests: the name determines the result.
 fn by_name(name: &str) -> io::Result<Vec<IpAddr>> {
@@ -301,6 +315,11 @@ fn by_name(name: &str) -> io::Result<Vec<IpAddr>> {
         // A reserved address, which is private and has no server anywhere.
         "reserved.prod.svc" => Ok(vec!["240.255.255.1".parse().unwrap()]),
         "open.prod.svc" => Ok(vec!["1.0.0.1".parse().unwrap()]),
+        name if name.starts_with("gate-") => {
+            GATE.waiting.fetch_add(1, Ordering::Relaxed);
+            drop(GATE.opens.wait_while(GATE.is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+            Err(io::ErrorKind::TimedOut.into())
+        }
         "hangs.example" => {
             std::thread::sleep(Duration::from_secs(2));
             Err(io::ErrorKind::TimedOut.into())
@@ -379,6 +398,27 @@ async fn a_name_that_hangs_is_resolved_once_at_a_time() {
     for one in hanging {
         assert_eq!(one.await.unwrap().err(), Some(Error::Timeout(Duration::from_millis(500))));
     }
+}
+
+#[tokio::test]
+async fn a_namespace_whose_names_hang_does_not_delay_the_names_of_others() {
+    let web = Arc::new(web_with(loopback(), by_name));
+    let server = says("200 OK", "{}").await;
+    let mut hanging = JoinSet::new();
+    for nth in 0..200 {
+        let (web, url) = (web.clone(), format!("http://gate-{nth}.example/"));
+        let call = Call { tenant: "hangs".to_owned(), within: Duration::from_secs(60), ..call(url) };
+        hanging.spawn(async move { web.get(&call).await.err() });
+    }
+    while GATE.waiting.load(Ordering::Relaxed) < 32 {
+        tokio::task::yield_now().await;
+    }
+    let healthy = format!("http://api.example:{}/", server.address.port());
+    let (error, waiting) = (web.get(&call(healthy)).await.err(), GATE.waiting.load(Ordering::Relaxed));
+    hanging.shutdown().await;
+    *GATE.is_open.lock().unwrap() = true;
+    GATE.opens.notify_all();
+    assert_eq!((error, waiting), (None, 32), "a quarter for one namespace");
 }
 
 fn success(data: &str) -> String {
@@ -553,5 +593,5 @@ async fn who_may_not_ask_a_private_address_is_refused_after_somebody_who_may() {
         let worker = Call { origin: AddressOrigin::OwnPod, ..of("shop") };
         assert!(!is_refused(web.get(&worker).await.err()), "a pod of the object");
     }
-    assert_eq!(web.kept(), 3, "one for the rule, one for no rule, one for pods");
+    assert_eq!(web.kept(None), 3, "one for the rule, one for no rule, one for pods");
 }

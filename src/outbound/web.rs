@@ -19,16 +19,21 @@ use tokio::time::sleep_until;
 use tracing::warn;
 
 use super::Error;
-use super::address::{Names, RefusedAddress, Resolver, Unresolved};
+use super::address::{Names, RefusedAddress, Resolver, TENANT, Unresolved};
 use super::private::{AddressOrigin, AskedAddress, PrivateAccess, advice};
 use super::trust::{self, Distrust};
 use ganglion_core::document::{self, Text};
 use ganglion_runtime::body::{self, BoundedBody, Unread};
-use ganglion_runtime::fairness::FairLimit;
+use ganglion_runtime::fairness::{FairLimit, largest};
 
-/// Maximum number of HTTP clients, one for each set of certificate authorities; the least recently used is dropped.
-/// Each takes about 9 kB besides its connections; thousands of BMCs may each have their own certificate.
-const CLIENTS: usize = 8192;
+/// Maximum memory of all HTTP clients, one for each set of certificate authorities: thousands of BMCs may each have
+/// their own certificate. Beyond it, the namespace with most of it loses its least recently used client.
+const CLIENT_BYTES: usize = 96 << 20;
+
+/// Memory of a client besides its connections, and that of its authorities in sizes of their PEM: the text, the
+/// certificates, and the parsed authorities.
+const CLIENT: usize = 9 << 10;
+const AUTHORITIES: usize = 3;
 
 /// Time after which an unused HTTP client is dropped: longer than the pause between two polls.
 const UNUSED: Duration = Duration::from_secs(2 * 3600);
@@ -145,13 +150,36 @@ enum TrustedAuthorities {
     Any,
 }
 
+/// HTTP clients by their properties.
+type Clients = HashMap<Trust, CachedClient>;
+
+struct CachedClient {
+    client: Client,
+    used: Instant,
+    /// Namespace whose request created the client.
+    namespace: String,
+    /// Estimate of its memory.
+    bytes: usize,
+}
+
+/// Drops clients until the others fit.
+fn evict(clients: &mut Clients, most: usize) {
+    while let Some((namespace, bytes)) = largest(clients.values().map(|cached| (&*cached.namespace, cached.bytes)))
+        && bytes > most
+    {
+        let of_largest = clients.iter().filter(|(_, cached)| cached.namespace == namespace);
+        let oldest = of_largest.min_by_key(|(_, cached)| cached.used).map(|(trust, _)| trust.clone());
+        oldest.and_then(|oldest| clients.remove(&oldest));
+    }
+}
+
 /// Sends requests. One instance per process.
 pub struct Web {
     names: Names,
     /// Bytes of answers in memory at the same time.
     bytes: FairLimit,
-    clients: Mutex<HashMap<Trust, (Instant, Client)>>,
-    max_clients: usize,
+    clients: Mutex<Clients>,
+    max_client_bytes: usize,
     log: Sparse,
 }
 
@@ -160,7 +188,7 @@ impl Web {
     pub fn new(names: Names, bytes: FairLimit) -> Self {
         // An error means that another part of the process has installed a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Self { names, bytes, clients: Mutex::default(), max_clients: CLIENTS, log: Sparse::default() }
+        Self { names, bytes, clients: Mutex::default(), max_client_bytes: CLIENT_BYTES, log: Sparse::default() }
     }
 
     /// Limit on bytes of answers, for answers that arrive over other connections.
@@ -225,7 +253,8 @@ impl Web {
                 Some(Credentials::Bearer(token)) => request.bearer_auth(token),
                 Some(Credentials::Basic { username, password }) => request.basic_auth(username, Some(password)),
             };
-            let response = with(request).send().await.map_err(|error| failure(&error, asked))?;
+            let sent = TENANT.scope(call.tenant.clone(), with(request).send()).await;
+            let response = sent.map_err(|error| failure(&error, asked))?;
             self.read(call, response, wanted).await
         };
         // The pool retries only requests of which no byte was written.
@@ -273,20 +302,21 @@ impl Web {
         Error::NoAnswer(format!("{host}:{port}"))
     }
 
-    fn clients(&self) -> MutexGuard<'_, HashMap<Trust, (Instant, Client)>> {
+    fn clients(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Limits the number of HTTP clients.
+    /// Limits the memory of all HTTP clients.
     #[cfg(test)]
-    pub(super) fn with_clients(self, max_clients: usize) -> Self {
-        Self { max_clients, ..self }
+    pub(super) fn with_client_bytes(self, max_client_bytes: usize) -> Self {
+        Self { max_client_bytes, ..self }
     }
 
-    /// Number of HTTP clients.
+    /// Number of HTTP clients of a namespace, or of all.
     #[cfg(test)]
-    pub(super) fn kept(&self) -> usize {
-        self.clients().len()
+    pub(super) fn kept(&self, namespace: Option<&str>) -> usize {
+        let is_of = |cached: &&CachedClient| namespace.is_none_or(|namespace| namespace == cached.namespace);
+        self.clients().values().filter(is_of).count()
     }
 
     /// HTTP client for this URL and the authorities of the request.
@@ -303,7 +333,7 @@ impl Web {
         }
         // Addresses are not resolved, so they are checked here; names are checked when the connection is made.
         if let Some(address) = url.host_str().filter(|_| url.domain().is_none()) {
-            let allowed = self.names.allowed(address, guarded, access).await;
+            let allowed = self.names.allowed(address, guarded, access, &call.tenant).await;
             allowed.map_err(|why| match why.downcast::<RefusedAddress>() {
                 Ok(refused) => refusal(&refused, asked),
                 Err(other) => Error::Refused(other.to_string()),
@@ -317,18 +347,20 @@ impl Web {
         };
         let trust = Trust { guarded, access: access.clone(), authorities };
         let now = Instant::now();
-        if let Some((used, client)) = self.clients().get_mut(&trust) {
-            *used = now;
-            return Ok(client.clone());
+        if let Some(cached) = self.clients().get_mut(&trust) {
+            cached.used = now;
+            return Ok(cached.client.clone());
         }
         let client = self.build(&trust)?;
+        let pem = match &trust.authorities {
+            TrustedAuthorities::Only(pem) => pem.len(),
+            TrustedAuthorities::None | TrustedAuthorities::Public | TrustedAuthorities::Any => 0,
+        };
+        let (namespace, bytes) = (call.tenant.clone(), CLIENT + AUTHORITIES * pem);
         let mut clients = self.clients();
-        clients.retain(|_, (used, _)| now.duration_since(*used) < UNUSED);
-        if clients.len() >= self.max_clients {
-            let oldest = clients.iter().min_by_key(|(_, (used, _))| *used).map(|(trust, _)| trust.clone());
-            oldest.and_then(|oldest| clients.remove(&oldest));
-        }
-        clients.insert(trust, (now, client.clone()));
+        clients.retain(|_, cached| now.duration_since(cached.used) < UNUSED);
+        clients.insert(trust, CachedClient { client: client.clone(), used: now, namespace, bytes });
+        evict(&mut clients, self.max_client_bytes);
         Ok(client)
     }
 

@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::account::AccountId;
 use crate::error::Error;
+use crate::fairness::largest;
 use crate::refusals::{BELIEVED_AFTER, Refusals};
 
 /// Lifetime of a granted permission.
@@ -107,12 +108,8 @@ impl<K: Clone + Eq + Hash + OfTenant> PermissionCache<K> {
 
 /// The permission of the tenant with most of them that expires first.
 fn least_needed<K: Clone + OfTenant>(entries: &HashMap<K, CachedPermission>) -> Option<K> {
-    let mut counts: HashMap<&str, usize> = HashMap::new();
-    for key in entries.keys() {
-        *counts.entry(key.tenant()).or_default() += 1;
-    }
-    let (largest, _) = counts.into_iter().max_by_key(|(tenant, count)| (*count, *tenant))?;
-    let of_largest = entries.iter().filter(|(key, _)| key.tenant() == largest);
+    let (tenant, _) = largest(entries.keys().map(|key| (key.tenant(), 1)))?;
+    let of_largest = entries.iter().filter(|(key, _)| key.tenant() == tenant);
     let first = of_largest.min_by_key(|(_, cached)| cached.permission.as_ref().map(|permission| permission.expires))?;
     Some(first.0.clone())
 }

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 use crate::web::Credentials;
 use ganglion_core::digest::digest;
+use ganglion_runtime::fairness::largest;
 
-/// Maximum number of entries; the oldest are dropped.
+/// Maximum number of entries. In a full list, the namespace with most of them loses its oldest.
 const MOST: usize = 32_768;
 
 /// Pause after the first refusal; it doubles with each further refusal.
@@ -76,8 +77,11 @@ impl Logins {
     pub fn refuse(&self, login: Login, credentials: &Credentials, now: Timestamp) -> LockedUntil {
         let credentials = fingerprint(credentials);
         let mut all = self.all();
-        if all.len() >= MOST {
-            let oldest = all.iter().min_by_key(|(_, refused)| refused.until).map(|(login, _)| login.clone());
+        if all.len() >= MOST && !all.contains_key(&login) {
+            let full = largest(all.keys().map(|login| (login.namespace.as_str(), 1)));
+            let of_largest =
+                all.iter().filter(|(login, _)| full.is_some_and(|(namespace, _)| login.namespace == namespace));
+            let oldest = of_largest.min_by_key(|(_, refused)| refused.until).map(|(login, _)| login.clone());
             oldest.and_then(|oldest| all.remove(&oldest));
         }
         let before = all.get(&login).filter(|refused| refused.credentials == credentials);
@@ -124,6 +128,18 @@ mod tests {
 
     fn password(word: &str) -> Credentials {
         Credentials::Basic { username: "admin".into(), password: word.into() }
+    }
+
+    #[test]
+    fn a_namespace_with_many_refused_logins_lifts_no_lockout_of_others() {
+        let logins = Logins::default();
+        logins.refuse(login(), &password("a"), Timestamp::UNIX_EPOCH);
+        for nth in 0..=MOST {
+            let other = Login { namespace: "other".into(), host: nth.to_string(), ..login() };
+            logins.refuse(other, &password("a"), Timestamp::UNIX_EPOCH);
+        }
+        assert_eq!(logins.all().len(), MOST);
+        assert!(logins.locked(&login(), &password("a")).is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! Cache of the Secrets that requests name: a loop with one request a second costs the API server one read in five
 //! minutes, or one in ten seconds if the Secret cannot be read. ConfigMaps are cached likewise.
 //!
-//! Bounded in number, also per namespace. Entries that were not used for [`SECRET_AGE`] are dropped when another Secret
+//! Bounded in number, also per namespace, and in bytes. Entries that were not used for [`SECRET_AGE`] are dropped when another Secret
 //! is used, or by `drop_unused`, which the owner calls once a minute: a value outlives its last use by a few minutes at
 //! most.
 
@@ -13,7 +13,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
 use super::{SECRET_AGE, Unanswered};
-use ganglion_runtime::fairness::TenantCounts;
+use ganglion_runtime::fairness::{TenantCounts, largest};
 
 /// Lifetime of a cached error. Its age starts at `SECRET_AGE` minus this time, so that requests that need a newer
 /// Secret, for example after a refusal, never get it.
@@ -26,6 +26,9 @@ const SHARE: usize = 4;
 /// values; larger values of the others are read for each request.
 const SMALL: usize = 8 << 10;
 const LARGE_ENTRIES: usize = 64;
+
+/// Maximum size of all cached values in bytes. Beyond it, the namespace with most of them loses its oldest entries.
+const BYTES: usize = 48 << 20;
 
 /// Minimum time between two scans for unused entries.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -76,6 +79,8 @@ struct CachedSecret {
     used: Instant,
     /// Whether the entry may cache large values.
     large: bool,
+    /// Size of the cached values.
+    bytes: usize,
     /// Last read. Locked while the Secret is being read, so that concurrent requests share one read.
     read: ReadSlot,
 }
@@ -155,8 +160,30 @@ impl SecretCache {
         *known = LastRead::now(Err(Unanswered { words, passing: true }));
         let result = read.await.map(Arc::new);
         let bytes = result.as_ref().map_or(0, |values| values.iter().map(Vec::len).sum());
-        *known = if large || bytes <= SMALL { LastRead::now(result.clone()) } else { None };
+        if large || bytes <= SMALL {
+            *known = LastRead::now(result.clone());
+            self.set_size(wanted, bytes);
+        } else {
+            *known = None;
+        }
         result
+    }
+
+    /// Sets the size of an entry's values, and drops entries until the others fit.
+    fn set_size(&self, wanted: &WantedKeys, bytes: usize) {
+        let mut kept = self.kept();
+        if let Some(entry) = kept.entries.get_mut(wanted) {
+            entry.bytes = bytes;
+        }
+        let sizes = |kept: &Kept| {
+            let sizes = kept.entries.iter().map(|(key, entry)| (key.namespace.as_str(), entry.bytes));
+            largest(sizes).map(|(namespace, all)| (namespace.to_owned(), all))
+        };
+        while let Some((namespace, all)) = sizes(&kept)
+            && all > BYTES
+        {
+            kept.drop_oldest(Some(&namespace));
+        }
     }
 
     /// Drops entries that were not used for [`SECRET_AGE`].
@@ -186,7 +213,7 @@ impl SecretCache {
             kept.drop_oldest(None);
         }
         let (read, large) = (ReadSlot::default(), kept.by_namespace.count(&wanted.namespace) < LARGE_ENTRIES);
-        kept.insert(wanted, CachedSecret { used: now, large, read: Arc::clone(&read) });
+        kept.insert(wanted, CachedSecret { used: now, large, bytes: 0, read: Arc::clone(&read) });
         (read, large)
     }
 }
@@ -289,6 +316,20 @@ mod tests {
         tokio::time::advance(SECRET_AGE).await;
         cache.drop_unused();
         assert_eq!(cache.len(), 0, "without another use too");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_with_long_values_loses_its_own() {
+        let cache = SecretCache::new(4096);
+        assert!(get(&cache, &wanted("b", 0), SECRET_AGE).await);
+        for nth in 0..LARGE_ENTRIES {
+            let long = async { Ok(vec![vec![b'x'; 1 << 20]]) };
+            cache.get(&wanted("a", nth), SECRET_AGE, long).await.unwrap();
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(cache.len(), BYTES >> 20, "one entry is of another namespace");
+        assert!(!get(&cache, &wanted("b", 0), SECRET_AGE).await);
+        assert!(get(&cache, &wanted("a", 0), SECRET_AGE).await, "the oldest");
     }
 
     #[tokio::test(start_paused = true)]
