@@ -4,6 +4,7 @@
 //! Owns the sending, and when a change of a condition is an event ([`condition_events`]). A controller lists the
 //! conditions that have events; only the start and the end of actions and decisions have rules of their own.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -14,11 +15,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::fairness::TenantCounts;
 use crate::metrics::Metrics;
 use ganglion_core::facts::Identity;
 
-/// Capacity of the queue.
+/// Capacity of the queue, and the part of it that one namespace can use.
 const LINE: usize = 512;
+const LINE_EACH: usize = LINE / 4;
 
 /// Maximum length of the note of an Event, in bytes.
 const NOTE: usize = 1024;
@@ -106,26 +109,41 @@ pub fn condition_events(rules: &[ConditionEvent], before: &[Condition], after: &
 #[derive(Clone)]
 pub struct Events {
     line: mpsc::Sender<(ObjectReference, EventText)>,
+    waiting: WaitingEvents,
     metrics: Metrics,
+}
+
+/// Number of events of each namespace in the queue.
+type WaitingEvents = Arc<Mutex<TenantCounts<String>>>;
+
+fn namespace(object: &ObjectReference) -> &str {
+    object.namespace.as_deref().unwrap_or_default()
 }
 
 /// The receiving half: sends the events to the API server.
 pub struct EventSender {
     line: mpsc::Receiver<(ObjectReference, EventText)>,
+    waiting: WaitingEvents,
     metrics: Metrics,
 }
 
 /// Creates the queue of events.
 pub fn line(metrics: &Metrics) -> (Events, EventSender) {
     let (sender, receiver) = mpsc::channel(LINE);
-    (Events { line: sender, metrics: metrics.clone() }, EventSender { line: receiver, metrics: metrics.clone() })
+    let (waiting, metrics) = (WaitingEvents::default(), metrics.clone());
+    let events = Events { line: sender, waiting: Arc::clone(&waiting), metrics: metrics.clone() };
+    (events, EventSender { line: receiver, waiting, metrics })
 }
 
 impl Events {
     /// Publishes an event about this object. A long note is truncated.
     pub fn publish(&self, object: ObjectReference, text: EventText) {
-        if self.line.try_send((object, text)).is_err() {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let tenant = namespace(&object).to_owned();
+        if waiting.count(&tenant) >= LINE_EACH || self.line.try_send((object, text)).is_err() {
             self.metrics.events_dropped.inc();
+        } else {
+            waiting.add(tenant);
         }
     }
 }
@@ -141,6 +159,7 @@ impl EventSender {
                 () = stop.cancelled() => None,
             };
             let Some((reference, text)) = next else { return };
+            self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace(&reference));
             let event = event(text);
             match tokio::time::timeout(timeout, recorder.publish(&event, &reference)).await {
                 Ok(Ok(())) => {}
@@ -193,6 +212,25 @@ mod tests {
     use ganglion_core::conditions::{Stamp, condition};
 
     #[test]
+    fn one_namespace_cannot_fill_the_queue() {
+        let metrics = Metrics::new();
+        let (events, mut sender) = line(&metrics);
+        let publish = |namespace: &str| {
+            let object = ObjectReference { namespace: Some(namespace.to_owned()), ..ObjectReference::default() };
+            let text = EventText { warning: false, reason: "Done".into(), note: String::new(), about: None };
+            events.publish(object, text);
+        };
+        (0..LINE).for_each(|_| publish("a"));
+        assert_eq!(metrics.events_dropped.get(), 384, "three quarters");
+        publish("b");
+        let mut queued = Vec::new();
+        while let Ok((object, _)) = sender.line.try_recv() {
+            queued.extend(object.namespace);
+        }
+        assert_eq!((queued.len(), queued.last().map(String::as_str)), (LINE_EACH + 1, Some("b")));
+    }
+
+    #[test]
     fn notes_are_cut_between_characters() {
         let text = "ä".repeat(600);
         let note = cut(&text, NOTE);
@@ -230,11 +268,10 @@ mod tests {
     async fn a_full_line_drops_and_counts_and_never_blocks() {
         let metrics = Metrics::new();
         let (events, _sender) = line(&metrics);
-        for _ in 0..LINE + 3 {
-            events.publish(
-                ObjectReference::default(),
-                EventText { warning: false, reason: "Done".into(), note: "x".into(), about: None },
-            );
+        for nth in 0..LINE + 3 {
+            let object = ObjectReference { namespace: Some((nth % 8).to_string()), ..ObjectReference::default() };
+            let text = EventText { warning: false, reason: "Done".into(), note: "x".into(), about: None };
+            events.publish(object, text);
         }
         assert_eq!(metrics.events_dropped.get(), 3);
     }

@@ -22,6 +22,9 @@ use tracing::debug;
 /// Maximum size of a page, in bytes.
 const MAX_PAGE: usize = 8 << 20;
 
+/// Maximum number of paths whose pages are smaller than usual.
+const MAX_PATHS: usize = 1024;
+
 /// Divisor of the number of objects if a page is too large.
 const SHRINK: u32 = 4;
 
@@ -72,11 +75,17 @@ async fn page(
                 let bytes = page.to_bytes();
                 // Further pages may have smaller objects.
                 let next = if bytes.len() < MAX_PAGE / 4 { count.saturating_mul(2) } else { count };
-                if next < usual {
-                    lock(pages).insert(path, next);
+                let mut pages = lock(pages);
+                if next >= usual {
+                    pages.remove(&path);
                 } else {
-                    lock(pages).remove(&path);
+                    // Without its entry, a path only begins with pages that are too large once more.
+                    if pages.len() >= MAX_PATHS {
+                        pages.clear();
+                    }
+                    pages.insert(path, next);
                 }
+                drop(pages);
                 return Ok(Response::from_parts(head, Body::from(bytes)));
             }
             Err(error) if count > 1 && error.is::<LengthLimitError>() => {
@@ -116,6 +125,8 @@ fn start_at(starts: &Starts, request: &Request<Body>) -> Option<Instant> {
     uri.query().filter(|query| query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1"))?;
     let mut starts = lock(starts);
     let now = Instant::now();
+    // Namespaces, and with them paths, come and go.
+    starts.retain(|_, at| *at + PACE > now);
     let at = starts.get(uri.path()).map_or(now, |last| (*last + PACE).max(now));
     starts.insert(uri.path().to_owned(), at);
     Some(at)
