@@ -1,7 +1,14 @@
 //! Memory that input of users, servers and strangers costs, measured by a counting allocator.
 //!
+//! | file | input |
+//! |---|---|
+//! | `bodies` | answers of servers |
+//! | here | requests to the extender, texts of jobs, objects |
+//!
 //! The allocator counts for the whole process, so the tests of this file run one after the other.
 
+mod bodies;
+#[path = "../schema/mod.rs"]
 mod schema;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
