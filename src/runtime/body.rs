@@ -90,6 +90,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_body_occupies_what_it_has_permits_for() {
+        let in_flight = FairLimit::new(4 << 20, Counter::default());
+        for bytes in [70_000, 300_000, 600_000] {
+            let body = read_all(bytes, 1 << 20, &in_flight).await.unwrap();
+            let reserved = bytes + bytes / 4 + STEP;
+            assert!(body.bytes.capacity() <= reserved, "{bytes}: {}", body.bytes.capacity());
+        }
+    }
+
+    #[tokio::test]
     async fn bytes_in_flight_are_bounded_over_all() {
         let full = Counter::default();
         let in_flight = FairLimit::new(1 << 20, full.clone());

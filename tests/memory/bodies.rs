@@ -365,7 +365,7 @@ fn the_search_of_a_bmc_stores_few_sensors() {
     let (bytes, found) = peak(|| inlet(&LargeBmc, None, None).now_or_never());
     println!("{} KiB", bytes >> 10);
     assert!(matches!(found, Some(Err(redfish::Error::NoIntake))), "{found:?}");
-    assert!(bytes < 8 * MIB, "{bytes}");
+    assert!(bytes < 6 * MIB, "{bytes}");
 }
 
 #[test]
