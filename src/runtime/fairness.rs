@@ -114,8 +114,8 @@ impl<N: Eq + Hash> TenantCounts<N> {
     }
 }
 
-/// The tenant with the largest sum of these sizes, and that of all of them; None if there are none. Of equally large
-/// tenants, the last one by name.
+/// Returns the tenant with the largest sum of these sizes, and the sum of all of them; None if there are none. If
+/// several tenants are equally large, the last one by name counts.
 pub fn largest<'a>(sizes: impl IntoIterator<Item = (&'a str, usize)>) -> Option<(&'a str, usize)> {
     let (mut sums, mut all) = (HashMap::<&str, usize>::new(), 0);
     for (tenant, size) in sizes {

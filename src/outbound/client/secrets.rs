@@ -1,9 +1,9 @@
 //! Cache of the Secrets that requests name: a loop with one request a second costs the API server one read in five
 //! minutes, or one in ten seconds if the Secret cannot be read. ConfigMaps are cached likewise.
 //!
-//! Bounded in number, also per namespace, and in bytes. Entries that were not used for [`SECRET_AGE`] are dropped when another Secret
-//! is used, or by `drop_unused`, which the owner calls once a minute: a value outlives its last use by a few minutes at
-//! most.
+//! Bounded in number, also per namespace, and in bytes. Entries that were not used for [`SECRET_AGE`] are dropped when
+//! another Secret is used, or by `drop_unused`, which the owner calls once a minute: a value outlives its last use by a
+//! few minutes at most.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
