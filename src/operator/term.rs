@@ -23,10 +23,10 @@ use ganglion_nodes::config::{self as node_config, NodeConfigController, PolledNo
 use ganglion_nodes::template::NodeConfigTemplateController;
 use ganglion_placement::policy::{PlacementPolicyController, UsagePublisher, run_usage};
 use ganglion_pools::{SwarmPoolController, WorkerProbes};
-use ganglion_pools_plan::room::JobRoom;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::events;
+use ganglion_runtime::fairness::FairMemory;
 use ganglion_runtime::frame::{self, Memories, Reconciler};
 use ganglion_runtime::polls;
 use ganglion_runtime::run::Run;
@@ -142,7 +142,7 @@ impl Term<'_> {
             outbound: Arc::clone(outbound),
             probes: WorkerProbes::default(),
             memories: Memories::default(),
-            room: JobRoom::new(settings.job_limits()),
+            job_memory: FairMemory::new(settings.job_limits()),
             reads: Semaphore::new(ganglion_pools::READS),
         });
         self.tasks.spawn(ganglion_pools::run_probes(controller, polls::PollLimits { polls: pools.probes }));

@@ -6,6 +6,7 @@
 //! | [`TenantCounts`] | number of items that each tenant has now, for a bound per tenant | polls, notifications, cached Secrets |
 //! | [`largest`] | the tenant that loses an entry of a full cache | permissions, refused logins, HTTP clients |
 //! | [`FairLimit`] | permits; a tenant gets at most a quarter of them, and waits for its own first | requests and bytes in flight (`outbound`), notifications |
+//! | [`FairMemory`] | bytes that objects hold; beyond the limit, each namespace may use an equal share | jobs of pools |
 //!
 //! The admission of actions (`ganglion_actions_plan`) does not use these: it has to survive restarts, so each plan
 //! computes it from statuses, and its turns have sizes.
@@ -16,6 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use ganglion_core::facts::Key;
+use ganglion_core::world::{Occupancy, OccupancyLimits};
 
 /// Waiting items, the smallest first within their tenant; the tenants take turns.
 #[derive(Debug)]
@@ -207,6 +211,53 @@ impl FairPermit {
     }
 }
 
+/// Memory that objects hold, by namespace.
+#[derive(Debug, Default)]
+pub struct FairMemory(Mutex<Holdings>);
+
+#[derive(Debug, Default)]
+struct Holdings {
+    occupancy: Occupancy,
+    by_object: HashMap<Key, usize>,
+}
+
+impl FairMemory {
+    pub fn new(limits: OccupancyLimits) -> Self {
+        Self(Mutex::new(Holdings { occupancy: Occupancy::new(limits), by_object: HashMap::new() }))
+    }
+
+    /// Sets the bytes that an object holds. Returns false and changes nothing if its namespace has no room for more.
+    pub fn hold(&self, object: &Key, bytes: usize) -> bool {
+        self.with(|holdings| {
+            let before = holdings.by_object.get(object).copied().unwrap_or(0);
+            if !holdings.occupancy.admits(&object.namespace, before, bytes) {
+                return false;
+            }
+            holdings.occupancy.replace(&object.namespace, before, bytes);
+            if bytes == 0 {
+                holdings.by_object.remove(object);
+            } else {
+                holdings.by_object.insert(object.clone(), bytes);
+            }
+            true
+        })
+    }
+
+    /// Bytes that a namespace may add.
+    pub fn free(&self, namespace: &str) -> usize {
+        self.with(|holdings| holdings.occupancy.free(namespace))
+    }
+
+    /// Maximum bytes of one namespace.
+    pub fn per_namespace(&self) -> usize {
+        self.with(|holdings| holdings.occupancy.limits.per_namespace)
+    }
+
+    fn with<R>(&self, change: impl FnOnce(&mut Holdings) -> R) -> R {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -246,6 +297,21 @@ mod tests {
         assert_eq!(largest([("a", 2), ("b", 3), ("a", 2)]), Some(("a", 7)));
         assert_eq!(largest([("a", 1), ("b", 1)]), Some(("b", 2)));
         assert_eq!(largest([]), None);
+    }
+
+    #[test]
+    fn a_namespace_gets_its_memory_back() {
+        let memory = FairMemory::new(OccupancyLimits { per_namespace: 100, in_all: 150 });
+        let [one, other, third] = [("a", "one"), ("b", "one"), ("c", "one")].map(|(at, name)| Key::new(at, name));
+        assert!(memory.hold(&one, 100) && !memory.hold(&Key::new("a", "two"), 1));
+        assert!(memory.hold(&other, 50));
+        assert!(memory.hold(&third, 50) && !memory.hold(&third, 101), "its share, although all is occupied");
+        assert!(memory.hold(&one, 10));
+        assert_eq!(memory.free("a"), 40);
+        for object in [&one, &other, &third] {
+            assert!(memory.hold(object, 0));
+        }
+        assert_eq!((memory.free("a"), memory.with(|holdings| holdings.by_object.len())), (100, 0));
     }
 
     #[tokio::test(start_paused = true)]

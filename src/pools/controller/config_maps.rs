@@ -21,6 +21,7 @@ use ganglion_core::world::Origin;
 use ganglion_pools_plan::PoolProblem;
 use ganglion_pools_plan::file::{self, Published, RECORD_KEY};
 use ganglion_pools_plan::output::{OutputMap, OutputMemory, output_files};
+use ganglion_pools_plan::room::JobRoom;
 use ganglion_pools_plan::sources::{ParsedSource, SourceMemory};
 use ganglion_runtime::error::Error;
 
@@ -56,15 +57,29 @@ struct OutputWrite {
 
 impl SwarmPoolController {
     /// Reads source ConfigMaps.
-    pub(super) async fn read_sources(&self, ids: &[Identity], memory: &mut SourceMemory) -> Result<(), Error> {
+    pub(super) async fn read_sources(
+        &self,
+        pool: &Key,
+        ids: &[Identity],
+        memory: &mut SourceMemory,
+    ) -> Result<(), Error> {
         for id in ids {
             let _turn = self.turn().await?;
             if let Some(map) = self.read_config_map(id).await? {
                 memory.remove(&id.key.name);
-                memory.insert(ParsedSource::parse(&map, &self.room));
+                self.job_memory.hold(pool, memory.bytes());
+                let room = self.job_room(&pool.namespace);
+                let source = ParsedSource::parse(&map, room);
+                let is_held = self.job_memory.hold(pool, memory.bytes().saturating_add(source.bytes()));
+                memory.insert(if is_held { source } else { source.without_room(room) });
             }
         }
         Ok(())
+    }
+
+    /// Memory for the jobs of the pools of this namespace.
+    pub(super) fn job_room(&self, namespace: &str) -> JobRoom {
+        JobRoom { free: self.job_memory.free(namespace), per_namespace: self.job_memory.per_namespace() }
     }
 
     /// Reads output ConfigMaps.

@@ -37,12 +37,12 @@ use ganglion_core::namespaces::Namespaces;
 use ganglion_core::policies::PolicyProblem;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_pools_plan::PoolProblem;
-use ganglion_pools_plan::room::JobRoom;
 use ganglion_pools_plan::step::{ListsToPublish, ObservedPool, PlannedHandover, PoolMemory, PoolStep, next_step};
 use ganglion_pools_plan::world::PoolsWorld;
 use ganglion_runtime::account::binding_advice;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
+use ganglion_runtime::fairness::FairMemory;
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
 use ganglion_runtime::watch::namespaces::NamespaceFeeds;
@@ -76,7 +76,7 @@ pub struct SwarmPoolController {
     pub probes: WorkerProbes,
     pub memories: Memories<PoolMemory>,
     /// Memory for the jobs of all pools.
-    pub room: JobRoom,
+    pub job_memory: FairMemory,
     /// ConfigMaps that all pools may read at the same time.
     pub reads: Semaphore,
 }
@@ -138,12 +138,15 @@ impl Reconciler for SwarmPoolController {
     }
 
     fn plan(&self, observed: &ObservedPool, memory: &mut PoolMemory) -> PoolStep {
-        if memory.sources.job_count() > LARGE {
+        let step = if memory.sources.job_count() > LARGE {
             // A large assignment takes up to a second; other reconciles must go on meanwhile.
             tokio::task::block_in_place(|| next_step(observed, memory))
         } else {
             next_step(observed, memory)
-        }
+        };
+        // The plan drops sources that are gone. Less memory is always granted.
+        self.job_memory.hold(&key_of(&observed.pool), memory.sources.bytes());
+        step
     }
 
     async fn act(
@@ -165,7 +168,7 @@ impl Reconciler for SwarmPoolController {
                 Ok(PoolDone::Changed)
             }
             PoolStep::Read { sources, outputs } => {
-                self.read_sources(sources, &mut memory.sources).await?;
+                self.read_sources(&key_of(&observed.pool), sources, &mut memory.sources).await?;
                 self.read_outputs(&observed.pool, outputs, &mut memory.output).await?;
                 memory.has_just_read = true;
                 Ok(PoolDone::Changed)
@@ -210,6 +213,7 @@ impl Reconciler for SwarmPoolController {
     /// Stops the probes of a deleted pool, and the watches of namespaces without pools.
     fn forget(&self, key: &Key) {
         self.probes.remove(key);
+        self.job_memory.hold(key, 0);
         let namespaces = self.ctx.store.read(PoolsWorld::namespaces_with_pools);
         self.config_maps.retain(&namespaces);
     }

@@ -27,7 +27,7 @@ impl SwarmPoolController {
         let (workload, sources, outputs) =
             self.ctx.store.read(|world| (workload(world, &pool), source_maps(world, &pool), output_maps(world, &pool)));
         let probed = workload.as_ref().map(|workload| self.probes.reports(key, &workload.pods)).unwrap_or_default();
-        let (room, now) = (self.room.clone(), self.ctx.now());
+        let (room, now) = (self.job_room(&key.namespace), self.ctx.now());
         Some(ObservedPool { block, workload, sources, outputs, probed, room, now, pool })
     }
 

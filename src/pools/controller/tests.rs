@@ -137,7 +137,7 @@ fn controller(client: &Client) -> Arc<SwarmPoolController> {
         outbound: Arc::new(OutboundClient::new(web, Duration::from_secs(10), limit(), limits)),
         probes: WorkerProbes::default(),
         memories: Memories::default(),
-        room: JobRoom::default(),
+        job_memory: FairMemory::default(),
         reads: Semaphore::new(READS),
     })
 }

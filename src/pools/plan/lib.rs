@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `step` | decides what the controller does next |
 //! | `replicas` | decides whether to scale the workload |
-//! | `room` | memory for jobs, shared by namespaces |
+//! | `room` | memory for jobs |
 //! | `sources` | the jobs of a pool, from its spec and from ConfigMaps |
 //! | `jobs` | parses the jobs of one text |
 //! | `workers` | determines the workers: maps pods to slots |

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::file::Published;
 use super::jobs::{self, JobTable};
-use super::room::{self, JobPlace, JobRoom};
+use super::room::{self, JobRoom};
 use super::{Job, PoolProblem};
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::{InlineJob, JobQos, SwarmPool};
@@ -26,13 +26,9 @@ pub type ObservedSources = BTreeMap<String, Option<Identity>>;
 /// A parsed source ConfigMap.
 pub struct ParsedSource {
     id: Identity,
-    jobs: Result<PlacedJobs, SourceFault>,
-}
-
-/// Jobs with the memory that they occupy.
-struct PlacedJobs {
-    jobs: Arc<[Job]>,
-    _place: JobPlace,
+    jobs: Result<Arc<[Job]>, SourceFault>,
+    /// Estimate of the memory that the jobs occupy, in bytes.
+    bytes: usize,
 }
 
 /// Reason why the jobs of a source are unknown.
@@ -61,28 +57,36 @@ impl fmt::Display for SourceFault {
 }
 
 impl ParsedSource {
-    /// Parses all keys of a ConfigMap. Its jobs occupy memory of its namespace.
-    pub fn parse(map: &ConfigMap, room: &JobRoom) -> Self {
-        let id = Identity::from(&map.metadata);
-        let jobs = Self::jobs(map, &id.key.namespace, room);
-        Self { id, jobs }
+    /// Parses all keys of a ConfigMap, if there is room for its jobs.
+    pub fn parse(map: &ConfigMap, room: JobRoom) -> Self {
+        let jobs = Self::jobs(map, room);
+        let bytes = jobs.as_ref().map_or(0, |jobs| room::bytes(jobs));
+        Self { id: (&map.metadata).into(), jobs, bytes }
     }
 
-    fn jobs(map: &ConfigMap, namespace: &str, room: &JobRoom) -> Result<PlacedJobs, SourceFault> {
+    fn jobs(map: &ConfigMap, room: JobRoom) -> Result<Arc<[Job]>, SourceFault> {
         let mut all = Vec::new();
         for (key, text) in map.data.iter().flatten() {
             let jobs = jobs::parse(text).map_err(|problem| SourceFault::Text(format!("key {key}: {problem}")))?;
             all.extend(jobs);
             let wanted = room::bytes(&all);
-            if wanted > room.free(namespace) {
-                return Err(SourceFault::NoRoom { wanted, most: room.per_namespace() });
+            if wanted > room.free {
+                return Err(SourceFault::NoRoom { wanted, most: room.per_namespace });
             }
         }
-        let wanted = room::bytes(&all);
-        match room.occupy(namespace, wanted) {
-            Some(place) => Ok(PlacedJobs { jobs: all.into(), _place: place }),
-            None => Err(SourceFault::NoRoom { wanted, most: room.per_namespace() }),
-        }
+        Ok(all.into())
+    }
+
+    /// Estimate of the memory that the jobs occupy, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The source without its jobs: another pool has occupied the memory meanwhile.
+    #[must_use]
+    pub fn without_room(self, room: JobRoom) -> Self {
+        let jobs = Err(SourceFault::NoRoom { wanted: self.bytes, most: room.per_namespace });
+        Self { jobs, bytes: 0, ..self }
     }
 
     /// Version of the jobs. A source may be read again in the same version.
@@ -91,9 +95,9 @@ impl ParsedSource {
     }
 
     /// Whether the source was not read for want of memory that is free now.
-    fn has_room_now(&self, room: &JobRoom) -> bool {
+    fn has_room_now(&self, free: usize) -> bool {
         match &self.jobs {
-            Err(SourceFault::NoRoom { wanted, .. }) => *wanted <= room.free(&self.id.key.namespace),
+            Err(SourceFault::NoRoom { wanted, .. }) => *wanted <= free,
             Err(SourceFault::Text(_)) | Ok(_) => false,
         }
     }
@@ -128,14 +132,21 @@ impl SourceMemory {
     }
 
     /// Drops ConfigMaps that no longer exist, and returns those that have to be read.
-    pub fn unread(&mut self, observed: &ObservedSources, room: &JobRoom) -> Vec<Identity> {
+    pub fn unread(&mut self, observed: &ObservedSources, room: JobRoom) -> Vec<Identity> {
+        let before = self.bytes();
         self.parsed.retain(|name, _| observed.get(name).is_some_and(Option::is_some));
+        let free = room.free.saturating_add(before.saturating_sub(self.bytes()));
         let existing = observed.iter().filter_map(|(name, id)| Some((name, id.as_ref()?)));
-        let is_read = |source: &ParsedSource, id: &Identity| is_current(&source.id, id) && !source.has_room_now(room);
+        let is_read = |source: &ParsedSource, id: &Identity| is_current(&source.id, id) && !source.has_room_now(free);
         existing
             .filter(|(name, id)| self.parsed.get(*name).is_none_or(|source| !is_read(source, id)))
             .map(|(_, id)| id.clone())
             .collect()
+    }
+
+    /// Estimate of the memory that the jobs of all ConfigMaps occupy, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.parsed.values().map(ParsedSource::bytes).fold(0, usize::saturating_add)
     }
 
     /// Whether a source was not read for want of memory.
@@ -155,7 +166,7 @@ impl SourceMemory {
 
     /// Number of jobs in all ConfigMaps.
     pub fn job_count(&self) -> usize {
-        self.parsed.values().filter_map(|source| source.jobs.as_ref().ok()).map(|placed| placed.jobs.len()).sum()
+        self.parsed.values().filter_map(|source| source.jobs.as_ref().ok()).map(|jobs| jobs.len()).sum()
     }
 
     /// Problems of sources that do not exist or do not parse.
@@ -199,8 +210,8 @@ impl SourceMemory {
         let inline = pool.spec.jobs.inline.iter().flatten().map(inline_job).collect();
         let mut sources = vec![("jobs.inline".to_owned(), inline)];
         for (name, source) in &self.parsed {
-            if let Ok(placed) = &source.jobs {
-                sources.push((format!("ConfigMap {name}"), placed.jobs.to_vec()));
+            if let Ok(jobs) = &source.jobs {
+                sources.push((format!("ConfigMap {name}"), jobs.to_vec()));
             }
         }
         let mut table = jobs::merge(sources);

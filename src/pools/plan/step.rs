@@ -54,7 +54,7 @@ pub struct ObservedPool {
     pub outputs: Result<ObservedOutputs, PoolProblem>,
     /// Last answers of workers to probes, by pod name.
     pub probed: BTreeMap<String, WorkerReport>,
-    /// Memory for the jobs of all pools.
+    /// Memory for the jobs of the pools of the namespace.
     pub room: JobRoom,
     pub now: Timestamp,
 }
@@ -167,7 +167,7 @@ pub fn next_step(observed: &ObservedPool, memory: &mut PoolMemory) -> PoolStep {
         Err(problem) => return PoolStep::Refuse(problem.health()),
     };
     let (sources, outputs) =
-        (memory.sources.unread(&observed.sources, &observed.room), memory.output.unread(observed_outputs));
+        (memory.sources.unread(&observed.sources, observed.room), memory.output.unread(observed_outputs));
     let is_stale = !memory.output.has_read || !sources.is_empty() || !outputs.is_empty();
     if is_stale && !memory.has_just_read {
         return PoolStep::Read { sources, outputs };

@@ -20,7 +20,9 @@ use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_core::conditions::Health;
 use ganglion_core::facts::{Identity, Key, PodFact, ScaleFact};
-use ganglion_core::world::OccupancyLimits;
+
+/// Room for about a megabyte of jobs.
+const ROOM: JobRoom = JobRoom { free: 1 << 20, per_namespace: 1 << 20 };
 
 fn pool(spec: Value) -> Arc<SwarmPool> {
     let mut whole = json!({
@@ -64,7 +66,7 @@ fn observed(spec: Value) -> ObservedPool {
         sources: BTreeMap::new(),
         outputs: Ok(BTreeMap::new()),
         probed: BTreeMap::new(),
-        room: JobRoom::default(),
+        room: ROOM,
         now: Timestamp::UNIX_EPOCH,
     }
 }
@@ -172,7 +174,7 @@ fn a_source_is_read_once_per_version_and_its_jobs_are_assigned() {
     let PoolStep::Read { sources, outputs } = next_step(&observed, &mut memory) else { panic!("nothing is read") };
     assert_eq!((sources, outputs.len()), (vec![id("jobs", 3)], 0));
     let map = json!({"metadata": {"name": "jobs", "uid": "jobs", "resourceVersion": "4"}, "data": {"x": "a\nb\nc"}});
-    memory.sources.insert(ParsedSource::parse(&serde_json::from_value(map).unwrap(), &JobRoom::default()));
+    memory.sources.insert(ParsedSource::parse(&serde_json::from_value(map).unwrap(), ROOM));
     let handover = handover(next_step(&observed, &mut memory));
     let names: Vec<&Job> = handover.desired.table.jobs.iter().collect();
     assert_eq!(names.len(), 3, "the version that was read is newer than the cached one: {names:?}");
@@ -182,7 +184,6 @@ fn a_source_is_read_once_per_version_and_its_jobs_are_assigned() {
 #[test]
 fn a_source_without_room_keeps_the_jobs_and_is_read_once_there_is_room() {
     let mut observed = observed(json!({"jobs": {"configMaps": {"names": ["first", "second"]}}}));
-    observed.room = JobRoom::new(OccupancyLimits { per_namespace: 1 << 20, in_all: 1 << 20 });
     observed.sources = ["first", "second"].map(|name| (name.to_owned(), Some(id(name, 3)))).into();
     let mut memory = memory(&observed);
     let source = |name: &str, jobs: usize| -> ConfigMap {
@@ -190,9 +191,12 @@ fn a_source_without_room_keeps_the_jobs_and_is_read_once_there_is_room() {
         let metadata = json!({"namespace": "n", "name": name, "uid": name, "resourceVersion": "3"});
         serde_json::from_value(json!({"metadata": metadata, "data": {"x": text}})).unwrap()
     };
+    // Each of the two has about a megabyte of jobs.
+    let room = |memory: &PoolMemory| JobRoom { free: ROOM.free - memory.sources.bytes(), ..ROOM };
     for name in ["first", "second"] {
-        memory.sources.insert(ParsedSource::parse(&source(name, 2000), &observed.room));
+        memory.sources.insert(ParsedSource::parse(&source(name, 2000), room(&memory)));
     }
+    observed.room = room(&memory);
     let planned = handover(next_step(&observed, &mut memory));
     let PoolProblem { reason, message, .. } = &planned.problems[0];
     assert_eq!((*reason, planned.desired.table.jobs.len()), (PoolReason::JobsTooMany, 2000));
@@ -200,15 +204,21 @@ fn a_source_without_room_keeps_the_jobs_and_is_read_once_there_is_room() {
     assert!(memory.sources.lacks_room());
     // A shorter version of the first makes room for the second, which has not changed.
     memory.sources.remove("first");
-    memory.sources.insert(ParsedSource::parse(&source("first", 10), &observed.room));
+    memory.sources.insert(ParsedSource::parse(&source("first", 10), room(&memory)));
+    observed.room = room(&memory);
     let PoolStep::Read { sources, .. } = next_step(&observed, &mut memory) else { panic!("nothing is read") };
     assert_eq!(sources, [id("second", 3)]);
     memory.sources.remove("second");
-    memory.sources.insert(ParsedSource::parse(&source("second", 2000), &observed.room));
+    memory.sources.insert(ParsedSource::parse(&source("second", 2000), room(&memory)));
     let planned = handover(next_step(&observed, &mut memory));
     assert_eq!((planned.problems.len(), planned.desired.table.jobs.len()), (0, 2010));
-    drop((planned, memory));
-    assert_eq!(observed.room.free("n"), 1 << 20);
+    // Memory of a source that is gone counts as free at once.
+    memory.sources.insert(ParsedSource::parse(&source("second", 2000), ROOM).without_room(ROOM));
+    memory.sources.insert(ParsedSource::parse(&source("first", 2000), ROOM));
+    observed.room = room(&memory);
+    assert!(memory.sources.unread(&observed.sources, observed.room).is_empty());
+    observed.sources.insert("first".to_owned(), None);
+    assert_eq!(memory.sources.unread(&observed.sources, observed.room), [id("second", 3)]);
 }
 
 #[test]
