@@ -23,6 +23,7 @@ use super::Watched;
 use super::ready::Awaited;
 use crate::guard::Guard;
 use crate::metrics::{KindLabel, Metrics, WatchLabels};
+use crate::refusals::BELIEVED_AFTER;
 use crate::store::Store;
 use ganglion_core::facts::{Identity, Key};
 use ganglion_core::world::{Fact, Listing, Origin, Unreadable};
@@ -43,6 +44,9 @@ const LOOK: Duration = Duration::from_secs(15);
 /// Time for which an optional kind must be unavailable before its objects are removed. An API server answers 403 while
 /// it loads the roles, and 404 while a CRD is replaced; the autoscalers of that kind continue to act meanwhile.
 const ABSENT_AFTER: Duration = Duration::from_secs(60);
+
+/// Interval at which the first list of an optional kind is requested while it is forbidden, which may be passing.
+const FORBIDDEN_LOOK: Duration = Duration::from_secs(1);
 
 /// Maximum interval between two checks whether there is room for objects that were not stored for want of it.
 const ROOM_CHECK: Duration = Duration::from_secs(60);
@@ -126,6 +130,8 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
     }
 
     /// Watches while the kind is installed. Does not log a kind that is not installed; logs a missing permission once.
+    /// At the start, the process is not ready while a missing permission may be passing: without the admission
+    /// policies, for instance, every object would get a condition, and another one soon after.
     pub async fn run_while_installed(self) {
         join(self.look_up(), self.watch_while_installed()).await;
     }
@@ -145,6 +151,10 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
             let since = *self.unavailable.get_or_insert_with(Instant::now);
             if self.listed && since.elapsed() < ABSENT_AFTER {
                 self.back_off().await;
+                continue;
+            }
+            if self.awaited.is_waiting() && code == 403 && since.elapsed() < BELIEVED_AFTER.unsigned_abs() {
+                sleep(FORBIDDEN_LOOK).await;
                 continue;
             }
             self.listed = false;

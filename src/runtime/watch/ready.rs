@@ -44,6 +44,11 @@ impl Readiness {
 pub struct Awaited(Option<Readiness>);
 
 impl Awaited {
+    /// Whether the first list has not been reported.
+    pub fn is_waiting(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Reports the first list. Returns true for the first call, false for later ones.
     pub fn ready(&mut self) -> bool {
         let Some(all) = self.0.take() else { return false };

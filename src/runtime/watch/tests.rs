@@ -221,17 +221,45 @@ async fn pages_are_put_together_and_the_watch_goes_on_from_the_list() {
 #[tokio::test(start_paused = true)]
 async fn the_load_of_other_namespaces_is_watched_where_the_right_is_granted() {
     let server = Server::default();
-    server.fails(PODS, &[403]);
+    server.fails(PODS, &[403; 20]);
     server.lists(PODS, vec![vec![pod("outside", 5)]], 9);
     let running = start(server, &["a", "b"]);
     running.settled().await;
     assert!(!running.store.read(knows_load), "it is ready without these pods");
+    running.server.fails(PODS, &[]);
     after(20.0).await;
     assert!(running.store.read(knows_load));
     let asked = running.server.asked(PODS);
     let others = "fieldSelector=metadata.namespace%21%3Da%2Cmetadata.namespace%21%3Db";
     assert!(asked.iter().all(|uri| uri.contains(others)), "{asked:?}");
     assert_eq!(running.store.read(|world| world.table::<OutsidePodFact>().len()), 1);
+}
+
+/// An API server that has just started forbids everything until it has loaded its roles.
+#[rstest::rstest]
+#[tokio::test(start_paused = true)]
+async fn the_start_waits_while_the_first_list_fails_for_some_seconds(#[values(403, 503)] code: u16) {
+    let server = Server::default();
+    server.fails(SCALED, &[code; 5]);
+    server.lists(SCALED, vec![vec![scaled("one")]], 9);
+    let running = start(server, &[]);
+    after(1.0).await;
+    assert!(!running.is_ready());
+    running.settled().await;
+    let known =
+        |world: &World| (world.table::<ScaledObjectFact>().len(), world.table::<ScaledObjectFact>().is_unavailable());
+    assert_eq!(running.store.read(known), (1, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_stays_forbidden_delays_the_start_by_some_seconds_only() {
+    let server = Server::default();
+    server.fails(SCALED, &[403; 100]);
+    let running = start(server, &[]);
+    after(9.0).await;
+    assert!(!running.is_ready());
+    after(3.0).await;
+    assert!(running.is_ready() && running.store.read(|world| world.table::<ScaledObjectFact>().is_unavailable()));
 }
 
 const SCALED: &str = "/apis/keda.sh/v1alpha1/scaledobjects";
