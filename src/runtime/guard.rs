@@ -156,6 +156,7 @@ mod tests {
 
     use super::*;
     use ganglion_api::receipt::WorkloadActionReceipt;
+    use ganglion_core::world::StatusPart;
 
     type Event = WatchEvent<Guard<WorkloadActionReceipt>>;
 
@@ -189,7 +190,7 @@ mod tests {
             let mut large = object.clone();
             large["metadata"][place] = json!({"a": "b".repeat(MAX_OBJECT)});
             let found = read(&large).unwrap_err();
-            assert_eq!((found.cause, found.is_partial), (UnreadableCause::TooLarge, true));
+            assert_eq!((found.cause, found.part), (UnreadableCause::TooLarge, StatusPart::Conditions));
             assert!(found.error.starts_with("metadata and spec have 64 KiB"), "{}", found.error);
             assert_eq!((found.metadata.generation, found.id().uid.as_str()), (Some(3), "u"));
             assert_eq!((found.conditions().len(), found.status.len()), (1, 1), "{:?}", found.status);

@@ -185,6 +185,7 @@ pub struct Metrics {
     pub queue_length: Family<ControllerLabel, Gauge>,
     pub cache_objects: Family<KindLabel, Gauge>,
     pub unreadable: Family<KindLabel, Counter>,
+    pub unreported: Family<KindLabel, Gauge>,
     pub watch_restarts: Family<WatchLabels, Counter>,
     pub api_errors: Family<ReasonLabel, Counter>,
     pub sources: Family<SourceLabels, Counter>,
@@ -228,6 +229,7 @@ impl Metrics {
             queue_length: Family::default(),
             cache_objects: Family::default(),
             unreadable: Family::default(),
+            unreported: Family::default(),
             watch_restarts: Family::default(),
             api_errors: Family::default(),
             sources: Family::default(),
@@ -268,6 +270,11 @@ impl Metrics {
             "unreadable_objects",
             "Versions of objects that could not be parsed",
             self.unreadable.clone(),
+        );
+        registry.register(
+            "unreported_objects",
+            "Versions of objects without a condition, since their namespace has too many that are not worked on",
+            self.unreported.clone(),
         );
         registry.register("watch_restarts", "Restarts of watches", self.watch_restarts.clone());
         registry.register("api_errors", "Failed requests to the API server, by reason", self.api_errors.clone());

@@ -4,6 +4,7 @@
 //! Owns the request. When a status is worth a write is decided by [`ganglion_core::status::StatusPolicy`].
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
@@ -18,7 +19,7 @@ use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::facts::Key;
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::policies::{POLICY_MISSING, PolicyProblem};
-use ganglion_core::world::{Fact, Origin, Unreadable, UnreadableCause};
+use ganglion_core::world::{Fact, Origin, StatusPart, Unreadable, UnreadableCause};
 
 /// Method by which the status of a kind is written.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +81,12 @@ impl StatusWriter {
     /// `observedGeneration` and `conditions` keep their stored values.
     pub async fn report_unreadable<K: Kube + Fact>(&self, ctx: &Context, key: &Key) -> Option<Result<(), Error>> {
         let object = ctx.store.read(|world| world.table::<K>().unreadable().get(key).cloned())?;
+        let object = match with_status::<K>(ctx, &object).await {
+            Ok(Some(object)) => object,
+            // It is gone, as the watch will report.
+            Ok(None) => return Some(Ok(())),
+            Err(error) => return Some(Err(error)),
+        };
         let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: ctx.now() };
         let reason = object.cause.reason().unwrap_or(self.invalid);
         let conditions = conditions::unread(&object.conditions(), reason, &object.error, object.cause.advice(), stamp);
@@ -147,7 +154,7 @@ impl StatusWriter {
         let id = object.id();
         let generation = ("observedGeneration".to_owned(), json!(stamp.generation));
         let mut status = object.status.clone();
-        if object.is_partial && !matches!(self.method, StatusMethod::Apply { .. }) {
+        if object.part == StatusPart::Conditions && !matches!(self.method, StatusMethod::Apply { .. }) {
             // An update replaces the whole status. Only its conditions are kept in memory, so the rest is read.
             let stored = ctx.writer.get_status::<K>(&id.key).await?;
             status = stored.ok_or_else(|| Error::NotFound(id.key.to_string()))?;
@@ -165,6 +172,20 @@ impl StatusWriter {
                 status.retain(|field, _| !others.contains(&field.as_str()));
                 ctx.writer.apply_status::<Guard<K>>(self.manager, &id, &status).await
             }
+        }
+    }
+}
+
+/// The object with the conditions that it has, which are read if only its stub is kept. None if it is gone.
+async fn with_status<K: Kube>(ctx: &Context, object: &Arc<Unreadable>) -> Result<Option<Arc<Unreadable>>, Error> {
+    match object.part {
+        StatusPart::Whole | StatusPart::Conditions => Ok(Some(Arc::clone(object))),
+        StatusPart::None => {
+            let Some(status) = ctx.writer.get_status::<K>(&object.id().key).await? else { return Ok(None) };
+            let read = Unreadable { status, part: StatusPart::Whole, ..Unreadable::clone(object) };
+            let conditions = read.conditions();
+            let is_large = is_status_too_large(&read.status);
+            Ok(Some(Arc::new(if is_large { read.with_conditions(&conditions) } else { read })))
         }
     }
 }

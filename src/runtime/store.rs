@@ -56,8 +56,18 @@ impl Store {
         self.requeue(self.write(|world| world.remove::<F>(id)));
     }
 
-    /// Stores a complete list and requeues the objects that the changes affect.
-    pub fn end_list<F: Fact>(&self, list: Listing<F>) {
+    /// Stores an object of a list and requeues the objects that the change affects.
+    pub fn apply_listed<F: Fact>(&self, list: &mut Listing<F>, fact: F) {
+        self.requeue(self.write(|world| world.apply_listed(list, fact)));
+    }
+
+    /// Stores an object of a list that is not kept, and requeues it.
+    pub fn put_listed<F: Fact>(&self, list: &mut Listing<F>, object: Unreadable) {
+        self.requeue(self.write(|world| world.put_listed(list, object)));
+    }
+
+    /// Completes a list and requeues the objects that the deletions affect.
+    pub fn end_list<F: Fact>(&self, list: &Listing<F>) {
         self.requeue(self.write(|world| world.end_list(list)));
     }
 

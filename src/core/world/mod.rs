@@ -46,7 +46,7 @@ pub use requeue::Requeue;
 use table::Change;
 pub use table::{Fact, Listing, Origin, Table};
 use tables::Tables;
-pub use unreadable::{Unreadable, UnreadableCause, head};
+pub use unreadable::{StatusPart, Unreadable, UnreadableCause, head};
 
 /// The cached state of the cluster.
 pub struct World {
@@ -82,12 +82,17 @@ impl fmt::Debug for World {
 /// Facts and their versions.
 impl World {
     /// Stores a created or changed object, and returns the objects to requeue: none if nothing changed that a planner
-    /// reads. If its namespace has no room for it, only its identity is stored.
+    /// reads. If its namespace has no room for it, only its identity is stored, or the fact without the texts of users.
     pub fn apply<F: Fact>(&mut self, mut fact: F, origin: Origin) -> Requeue {
         fact.slim();
         let stored = F::table(self).get(&fact.key());
-        // The answer to a write to a stored object is always stored: the next plan must see it.
-        if (origin == Origin::Watch || stored.is_none()) && !self.has_room_for(stored.map(Arc::as_ref), &fact) {
+        let has_room = self.has_room_for(stored.map(Arc::as_ref), &fact);
+        if F::IS_ALWAYS_STORED {
+            if !has_room {
+                fact.reduce();
+            }
+        } else if !has_room && (origin != Origin::Own || stored.is_none()) {
+            // The answer to a write to a stored object is always stored: the next plan must see it.
             let (metadata, conditions) = fact.head();
             let most = self.occupancy.limits.per_namespace;
             return self.put_unreadable::<F>(Unreadable::without_room(&metadata, conditions, most));
@@ -108,24 +113,29 @@ impl World {
 
     /// Starts a list of one kind, for one namespace or all. Call it before the request.
     pub fn begin_list<F: Fact>(&self, namespace: Option<&str>) -> Listing<F> {
-        let mut list = F::table(self).begin_list(namespace);
-        list.most = self.occupancy.limits.per_namespace;
-        list
+        F::table(self).begin_list(namespace)
     }
 
-    /// Stores a complete list and removes objects that it does not contain: after a broken watch, the list is the only
-    /// evidence of their deletion; see [`Listing`].
-    pub fn end_list<F: Fact>(&mut self, list: Listing<F>) -> Requeue {
+    /// Stores an object of a list.
+    pub fn apply_listed<F: Fact>(&mut self, list: &mut Listing<F>, fact: F) -> Requeue {
+        list.note(&fact.id());
+        self.apply(fact, Origin::List)
+    }
+
+    /// Stores an object of a list that is not kept.
+    pub fn put_listed<F: Fact>(&mut self, list: &mut Listing<F>, object: Unreadable) -> Requeue {
+        list.note(&object.id());
+        self.put_unreadable::<F>(object)
+    }
+
+    /// Completes a list: removes objects that it does not contain. After a broken watch, the list is the only evidence
+    /// of their deletion; see [`Listing`].
+    pub fn end_list<F: Fact>(&mut self, list: &Listing<F>) -> Requeue {
         let mut requeue = Requeue::none();
-        for id in F::table_mut(self).vanished(&list) {
+        for id in F::table_mut(self).vanished(list) {
             requeue.extend(self.remove::<F>(&id));
         }
-        for object in list.unreadable {
-            requeue.extend(self.put_unreadable::<F>(object));
-        }
-        for fact in list.facts {
-            requeue.extend(self.apply(fact, Origin::Watch));
-        }
+        F::table_mut(self).see_list(list);
         requeue
     }
 
@@ -162,7 +172,7 @@ impl World {
     fn has_room_for<F: Fact>(&self, stored: Option<&F>, fact: &F) -> bool {
         let namespace = &fact.key().namespace;
         // Usually there is room for any object, so that its size need not be computed.
-        if F::IS_ALWAYS_STORED || self.occupancy.free(namespace) > occupancy::LARGEST {
+        if !F::IS_ALWAYS_STORED && self.occupancy.free(namespace) > occupancy::LARGEST {
             return true;
         }
         let bytes = fact.bytes();
@@ -184,31 +194,52 @@ impl World {
         self
     }
 
-    /// Bytes that the custom resources of each namespace occupy, as an estimate. Unsorted.
+    /// Bytes that count for each namespace, as an estimate. Unsorted.
     pub fn occupancy(&self) -> impl Iterator<Item = (&str, usize)> {
         self.occupancy.all()
     }
 
-    /// Objects that were not stored for want of room, in namespaces that have room now. At most `most`.
+    /// Objects that were not stored, or reduced, for want of room, in namespaces that have room now. At most `most`.
     pub fn readmissible<F: Fact>(&self, namespace: Option<&str>, most: usize) -> Vec<Identity> {
         let refused = F::table(self).unreadable().values().filter(|object| object.cause == UnreadableCause::NoRoom);
-        let within = refused.map(|object| object.id()).filter(|id| namespace.is_none_or(|one| id.key.namespace == one));
+        let reduced = F::table(self).values().filter(|fact| fact.is_reduced()).map(|fact| fact.id());
+        let within = refused
+            .map(|object| object.id())
+            .chain(reduced)
+            .filter(|id| namespace.is_none_or(|one| id.key.namespace == one));
         within.filter(|id| self.occupancy.has_room(&id.key.namespace)).take(most).collect()
     }
 
     /// Stores an object that was read again, unless the watch has reported a newer version or its deletion.
     pub fn readmit<F: Fact>(&mut self, fact: F) -> Requeue {
         let id = fact.id();
-        let refused = F::table(self).unreadable().get(&id.key).map(|object| object.id());
+        let reduced = || self.get::<F>(&id.key).filter(|fact| fact.is_reduced()).map(Fact::id);
+        let refused = F::table(self).unreadable().get(&id.key).map(|object| object.id()).or_else(reduced);
         match refused.filter(|refused| refused.uid == id.uid && refused.order() <= id.order()) {
             Some(_) => self.apply(fact, Origin::Watch),
             None => Requeue::none(),
         }
     }
 
-    /// Stores an object whose newest version is not kept, and returns the objects to requeue.
+    /// Stores an object whose newest version is not kept, or its stub if its namespace has many such objects, and
+    /// returns the objects to requeue.
     pub fn put_unreadable<F: Fact>(&mut self, object: Unreadable) -> Requeue {
-        F::table_mut(self).put_unreadable(object).map_or_else(Requeue::none, Requeue::one::<F>)
+        let id = object.id();
+        if !F::table_mut(self).is_newest_unreadable(&id) {
+            return Requeue::none();
+        }
+        let Some(object) = self.tables.unreadable_bytes(&id.key.namespace).admit(object) else {
+            F::table_mut(self).count_unreported(1);
+            return Requeue::none();
+        };
+        F::table_mut(self).put_unreadable(object);
+        Requeue::one::<F>(id.key)
+    }
+
+    /// Number of versions of objects that get no condition, by kind: their namespace has too many objects that are not
+    /// kept.
+    pub fn unreported(&self) -> Vec<(&'static str, u64)> {
+        self.tables.unreported()
     }
 
     /// Number of cached objects of each kind.

@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
 use super::World;
-use super::unreadable::Unreadable;
+use super::unreadable::{Unreadable, UnreadableBytes, UnreadableObjects};
 use crate::facts::{Identity, Key, Uid, order};
 
 /// Source of a fact.
@@ -17,6 +18,8 @@ use crate::facts::{Identity, Key, Uid, order};
 pub enum Origin {
     /// A watch event. Watch events arrive in the order of their versions.
     Watch,
+    /// A list that is not complete. Deletions up to the version of the object may be unknown.
+    List,
     /// The answer to a request of ours. It may arrive before or after the watch event.
     Own,
 }
@@ -25,8 +28,8 @@ pub enum Origin {
 pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
     /// Name of the kind in metrics, logs and [`Requeue`](super::Requeue).
     const KIND: &'static str;
-    /// The fact is stored even if its namespace has no room. So are receipts: without its receipt, an action could run
-    /// again.
+    /// The fact is stored even if its namespace has no room, after [`Fact::reduce`]. So are receipts, without which an
+    /// action could run again, and facts of foreign kinds, without which a node could look empty.
     const IS_ALWAYS_STORED: bool = false;
     /// Key of the object.
     fn key(&self) -> Cow<'_, Key>;
@@ -50,6 +53,12 @@ pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
     /// limits of its namespace.
     fn bytes(&self) -> usize {
         0
+    }
+    /// Removes the texts of users, since the namespace has no room for them.
+    fn reduce(&mut self) {}
+    /// Whether the texts of users were removed.
+    fn is_reduced(&self) -> bool {
+        false
     }
     /// Metadata and conditions of the object, if its kind has them.
     fn head(&self) -> (ObjectMeta, Vec<Condition>) {
@@ -93,9 +102,6 @@ impl<T> Change<T> {
 /// Number of namespaces in `seen`, and of objects in `gone`, that remain after pruning. Pruning starts at twice the
 /// number and drops the oldest entries. An entry guards against late answers and watch events.
 const REMEMBERED: usize = 2048;
-
-/// Maximum bytes of the unreadable objects of one namespace. Further ones are not kept and get no condition.
-const MAX_UNREADABLE: usize = 4 << 20;
 
 /// An object that our own requests found deleted.
 #[derive(Debug)]
@@ -162,7 +168,9 @@ pub struct Table<T> {
     /// Objects whose version comes from our own requests and has not been reported by the watch.
     unconfirmed: BTreeSet<Key>,
     /// Objects whose newest version does not parse.
-    unreadable: BTreeMap<Key, Arc<Unreadable>>,
+    unreadable: UnreadableObjects,
+    /// Number of versions of objects for which there was not even room for a stub. They get no condition.
+    unreported: u64,
     /// The API server does not serve the kind, or does not allow the operator to read it.
     unavailable: bool,
     /// Time at which a watch of the kind last broke.
@@ -176,7 +184,8 @@ impl<T> Default for Table<T> {
             seen: HashMap::new(),
             gone: HashMap::new(),
             unconfirmed: BTreeSet::new(),
-            unreadable: BTreeMap::new(),
+            unreadable: UnreadableObjects::default(),
+            unreported: 0,
             unavailable: false,
             broken: None,
         }
@@ -218,7 +227,22 @@ impl<T: Fact> Table<T> {
 
     /// Objects whose newest version does not parse, by key.
     pub fn unreadable(&self) -> &BTreeMap<Key, Arc<Unreadable>> {
-        &self.unreadable
+        self.unreadable.by_key()
+    }
+
+    /// Bytes of these objects.
+    pub(super) fn unreadable_bytes(&self, namespace: &str) -> UnreadableBytes {
+        self.unreadable.bytes(namespace)
+    }
+
+    /// Number of versions of objects that get no condition.
+    pub(super) fn unreported(&self) -> u64 {
+        self.unreported
+    }
+
+    /// Counts versions of objects that get no condition.
+    pub(super) fn count_unreported(&mut self, versions: u64) {
+        self.unreported = self.unreported.saturating_add(versions);
     }
 
     /// Whether the objects are unknown: the API server does not serve the kind, or does not allow the operator to read
@@ -242,24 +266,21 @@ impl<T: Fact> Table<T> {
         self.broken
     }
 
-    /// Stores an object whose newest version is not kept. Its last fact stays. Returns its key, unless a newer version
-    /// is stored or the namespace has too many such objects.
-    pub(super) fn put_unreadable(&mut self, object: Unreadable) -> Option<Key> {
-        let id = object.id();
+    /// Prepares to store an object whose newest version is not kept: removes its earlier version. Returns false if a
+    /// newer version is stored.
+    pub(super) fn is_newest_unreadable(&mut self, id: &Identity) -> bool {
         let known = self.unreadable.get(&id.key).map(|known| known.id().order());
         let fact = self.items.get(&id.key).map(|fact| order(fact.version()));
         if known.max(fact).is_some_and(|known| known > id.order()) {
-            return None;
+            return false;
         }
         self.unreadable.remove(&id.key);
-        let here = self.unreadable.range(Key::new(&id.key.namespace, "")..);
-        let here = here.take_while(|(key, _)| key.namespace == id.key.namespace);
-        let bytes = here.map(|(_, object)| object.bytes()).fold(object.bytes(), usize::saturating_add);
-        if bytes > MAX_UNREADABLE {
-            return None;
-        }
-        self.unreadable.insert(id.key.clone(), Arc::new(object));
-        Some(id.key)
+        true
+    }
+
+    /// Stores an object whose newest version is not kept. Its last fact stays.
+    pub(super) fn put_unreadable(&mut self, object: Unreadable) {
+        self.unreadable.insert(object);
     }
 
     /// Objects of one namespace, or of all, whose version comes only from our own requests. The watch may never report
@@ -283,12 +304,19 @@ impl<T: Fact> Table<T> {
     pub(super) fn vanished(&mut self, list: &Listing<T>) -> Vec<Identity> {
         let within = |key: &Key| list.namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace);
         self.unavailable = false;
-        self.unreadable.retain(|key, _| !within(key));
+        self.unreadable.retain(|key| !within(key) || list.has(key));
         // The list is newer than those answers, so these objects cannot reappear.
         self.gone.retain(|key, gone| list.gone.get(key) != Some(&gone.uid));
         let unlisted = list.known.iter().filter(|(key, _)| !list.has(key));
         let same = |(key, version): (&Key, &String)| self.items.get(key).filter(|item| item.version() == version);
         unlisted.filter_map(same).map(|item| item.id()).collect()
+    }
+
+    /// Records that a complete list has reported all changes up to its versions.
+    pub(super) fn see_list(&mut self, list: &Listing<T>) {
+        for (namespace, version) in &list.newest {
+            self.see(namespace, *version);
+        }
     }
 
     /// Records that the watch has reported all changes in this namespace up to this version.
@@ -313,10 +341,10 @@ impl<T: Fact> Table<T> {
         match origin {
             // The watch is past this version and the object is not stored, so the watch has reported its deletion.
             Origin::Own if old.is_none() && id.order() <= self.seen_in(&id.key.namespace) => return Change::None,
-            Origin::Own => {}
+            Origin::Own | Origin::List => {}
             Origin::Watch => self.see(&id.key.namespace, id.order()),
         }
-        let is_read = |unreadable: &Arc<Unreadable>| origin == Origin::Watch || unreadable.id().order() < id.order();
+        let is_read = |unreadable: &Arc<Unreadable>| origin != Origin::Own || unreadable.id().order() < id.order();
         if self.unreadable.get(&id.key).is_some_and(is_read) {
             self.unreadable.remove(&id.key);
         }
@@ -330,7 +358,7 @@ impl<T: Fact> Table<T> {
             return Change::None;
         }
         match origin {
-            Origin::Watch => {
+            Origin::Watch | Origin::List => {
                 self.unconfirmed.remove(&id.key);
             }
             Origin::Own if old.as_ref().is_none_or(|old| old.version() != id.version) => {
@@ -374,12 +402,14 @@ impl<T: Fact> Table<T> {
     }
 }
 
-/// A list of one kind in progress: the objects cached before the request, and the objects received so far.
+/// A list of one kind in progress: the objects cached before the request, and the keys of those received so far.
 ///
 /// `kube::runtime::watcher` reports neither the version of a list nor the time of its snapshot. So the list is compared
 /// with the objects cached before the request: an object that was cached then, has not changed since and is missing in
 /// the list, has been deleted. Objects that our own requests changed meanwhile stay, and are looked up once the list is
 /// complete ([`Table::unconfirmed`]).
+///
+/// Objects are stored as they arrive: the lists of all kinds at the start would otherwise need the memory a second time.
 #[derive(Debug)]
 pub struct Listing<F> {
     /// The listed namespace; None for all namespaces.
@@ -388,46 +418,22 @@ pub struct Listing<F> {
     known: HashMap<Key, String>,
     /// uids of the objects that our own requests had found deleted.
     gone: HashMap<Key, Uid>,
-    pub(super) unreadable: Vec<Unreadable>,
-    pub(super) facts: Vec<F>,
     listed: HashSet<Key>,
-    /// Maximum bytes of one namespace.
-    pub(super) most: usize,
-    /// Bytes of the facts and of the unreadable objects received so far, by namespace.
-    bytes: HashMap<String, [usize; 2]>,
+    /// The newest version received so far, by namespace.
+    newest: HashMap<String, u64>,
+    kind: PhantomData<fn() -> F>,
 }
 
-impl<F: Fact> Listing<F> {
+impl<F> Listing<F> {
     fn new(namespace: Option<String>, known: HashMap<Key, String>, gone: HashMap<Key, Uid>) -> Self {
-        let (unreadable, facts, listed, bytes) = (Vec::new(), Vec::new(), HashSet::new(), HashMap::new());
-        Self { namespace, known, gone, unreadable, facts, listed, most: usize::MAX, bytes }
+        Self { namespace, known, gone, listed: HashSet::new(), newest: HashMap::new(), kind: PhantomData }
     }
 
-    /// Adds an object of the list. If the objects of its namespace have no room, only its identity is added.
-    pub fn add(&mut self, mut fact: F) {
-        fact.slim();
-        let key = fact.key().into_owned();
-        let [facts, _] = self.bytes.entry(key.namespace.clone()).or_default();
-        let bytes = facts.saturating_add(fact.bytes());
-        if bytes > self.most && !F::IS_ALWAYS_STORED {
-            let (metadata, conditions) = fact.head();
-            return self.add_unreadable(Unreadable::without_room(&metadata, conditions, self.most));
-        }
-        *facts = bytes;
-        self.listed.insert(key);
-        self.facts.push(fact);
-    }
-
-    /// Adds an object of the list that is not kept.
-    pub fn add_unreadable(&mut self, object: Unreadable) {
-        let key = object.id().key;
-        let [_, unreadable] = self.bytes.entry(key.namespace.clone()).or_default();
-        *unreadable = unreadable.saturating_add(object.bytes());
-        let is_kept = *unreadable <= MAX_UNREADABLE;
-        self.listed.insert(key);
-        if is_kept {
-            self.unreadable.push(object);
-        }
+    /// Notes that the list contains this object.
+    pub(super) fn note(&mut self, object: &Identity) {
+        let newest = self.newest.entry(object.key.namespace.clone()).or_default();
+        *newest = object.order().max(*newest);
+        self.listed.insert(object.key.clone());
     }
 
     fn has(&self, key: &Key) -> bool {

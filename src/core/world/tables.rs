@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ManagedFieldsEntry, ObjectMeta};
 
 use super::table::{Fact, Table};
-use super::unreadable::head;
+use super::unreadable::{UnreadableBytes, head};
 use super::{World, occupancy};
 use crate::facts::{
     BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Key, NodeFact, OutsidePodFact, PinBindingFact,
@@ -38,6 +38,18 @@ macro_rules! tables {
             /// Number of cached objects of each kind.
             pub fn counts(&self) -> Vec<(&'static str, usize)> {
                 vec![$(($kind, self.$fact.len()),)* $(($name, self.$object.len()),)*]
+            }
+
+            /// Number of versions of objects that get no condition, by kind.
+            pub fn unreported(&self) -> Vec<(&'static str, u64)> {
+                vec![$(($name, self.$object.unreported()),)*]
+            }
+
+            /// Bytes of the objects that are not kept.
+            pub fn unreadable_bytes(&self, namespace: &str) -> UnreadableBytes {
+                UnreadableBytes::default()
+                    $(.and(self.$fact.unreadable_bytes(namespace)))*
+                    $(.and(self.$object.unreadable_bytes(namespace)))*
             }
         }
 

@@ -1,10 +1,13 @@
 //! Objects that are not kept: their newest version does not parse, is too large, or has no room in its namespace.
 
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde_json::{Map, Value};
 
 use super::occupancy;
-use crate::facts::Identity;
+use crate::facts::{Identity, Key};
 
 /// Cause why an object is not kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,10 +57,19 @@ pub struct Unreadable {
     pub cause: UnreadableCause,
     /// Path of the faulty field, and the error.
     pub error: String,
-    /// Status as the API server sent it.
+    /// Status as the API server sent it, or a part of it.
     pub status: Map<String, Value>,
-    /// `status` contains only the conditions of the object's status.
-    pub is_partial: bool,
+    pub part: StatusPart,
+}
+
+/// Part of the status that is kept of an object that is not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatusPart {
+    #[default]
+    Whole,
+    Conditions,
+    /// Nothing: the status is read before a condition is written.
+    None,
 }
 
 impl Unreadable {
@@ -72,7 +84,14 @@ impl Unreadable {
     #[must_use]
     pub fn with_conditions(self, conditions: &[Condition]) -> Self {
         let conditions = serde_json::to_value(conditions).unwrap_or_default();
-        Self { status: Map::from_iter([("conditions".to_owned(), conditions)]), is_partial: true, ..self }
+        let status = Map::from_iter([("conditions".to_owned(), conditions)]);
+        Self { status, part: StatusPart::Conditions, ..self }
+    }
+
+    /// The object without its status.
+    #[must_use]
+    pub fn stub(self) -> Self {
+        Self { status: Map::new(), part: StatusPart::None, ..self }
     }
 
     pub fn id(&self) -> Identity {
@@ -87,7 +106,100 @@ impl Unreadable {
 
     /// Estimate of the memory that it occupies, in bytes.
     pub fn bytes(&self) -> usize {
-        occupancy::estimate(size_of::<Self>(), occupancy::UNTYPED, &self.status)
+        let size = size_of::<Self>().saturating_add(self.error.len());
+        occupancy::estimate(size, occupancy::UNTYPED, &self.status)
+    }
+}
+
+/// Memory of objects that are not kept, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnreadableBytes {
+    pub namespace: usize,
+    pub in_all: usize,
+}
+
+impl UnreadableBytes {
+    /// Maximum of one namespace. Beyond half of it, only stubs are added.
+    const PER_NAMESPACE: usize = 8 << 20;
+
+    /// Maximum of all namespaces, beyond which a namespace may use [`Self::SHARE`].
+    const IN_ALL: usize = 32 << 20;
+
+    const SHARE: usize = 256 << 10;
+
+    /// The object, or its stub, if there is room for it; None if there is no room.
+    pub fn admit(self, object: Unreadable) -> Option<Unreadable> {
+        let fits = |object: &Unreadable, part: usize| {
+            let bytes = object.bytes();
+            let [namespace, in_all] = [self.namespace, self.in_all].map(|others| others.saturating_add(bytes));
+            namespace <= Self::SHARE / part
+                || (namespace <= Self::PER_NAMESPACE / part && in_all <= Self::IN_ALL / part)
+        };
+        if fits(&object, 2) {
+            return Some(object);
+        }
+        Some(object.stub()).filter(|stub| fits(stub, 1))
+    }
+
+    /// The sum of both, for the same namespace.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            namespace: self.namespace.saturating_add(other.namespace),
+            in_all: self.in_all.saturating_add(other.in_all),
+        }
+    }
+}
+
+/// The objects of one kind that are not kept.
+#[derive(Debug, Default)]
+pub struct UnreadableObjects {
+    by_key: BTreeMap<Key, Arc<Unreadable>>,
+    /// Bytes by namespace.
+    bytes: HashMap<String, usize>,
+    in_all: usize,
+}
+
+impl UnreadableObjects {
+    pub fn by_key(&self) -> &BTreeMap<Key, Arc<Unreadable>> {
+        &self.by_key
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Arc<Unreadable>> {
+        self.by_key.get(key)
+    }
+
+    pub fn bytes(&self, namespace: &str) -> UnreadableBytes {
+        UnreadableBytes { namespace: self.bytes.get(namespace).copied().unwrap_or(0), in_all: self.in_all }
+    }
+
+    pub fn insert(&mut self, object: Unreadable) {
+        let key = object.id().key;
+        self.remove(&key);
+        let bytes = object.bytes();
+        self.in_all = self.in_all.saturating_add(bytes);
+        let here = self.bytes.entry(key.namespace.clone()).or_default();
+        *here = here.saturating_add(bytes);
+        self.by_key.insert(key, Arc::new(object));
+    }
+
+    pub fn remove(&mut self, key: &Key) {
+        let Some(object) = self.by_key.remove(key) else { return };
+        let bytes = object.bytes();
+        self.in_all = self.in_all.saturating_sub(bytes);
+        if let Some(here) = self.bytes.get_mut(&key.namespace) {
+            *here = here.saturating_sub(bytes);
+            if *here == 0 {
+                self.bytes.remove(&key.namespace);
+            }
+        }
+    }
+
+    /// Removes all other objects.
+    pub fn retain(&mut self, stays: impl Fn(&Key) -> bool) {
+        for key in self.by_key.keys().filter(|key| !stays(key)).cloned().collect::<Vec<_>>() {
+            self.remove(&key);
+        }
     }
 }
 

@@ -80,6 +80,9 @@ async fn metrics(State(served): State<Served>) -> Response {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         served.metrics.cache_objects.get_or_create(&KindLabel { kind }).set(count);
     }
+    for (kind, versions) in served.store.read(World::unreported) {
+        served.metrics.unreported.get_or_create(&KindLabel { kind }).set(i64::try_from(versions).unwrap_or(i64::MAX));
+    }
     if let Some(bytes) = resident_memory() {
         served.metrics.memory.set(bytes);
     }

@@ -159,7 +159,7 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
             }
             self.listed = false;
             let empty = self.store.read(|world| world.begin_list::<F>(self.namespace.as_deref()));
-            self.store.end_list(empty);
+            self.store.end_list(&empty);
             self.store.write(|world| world.unavailable::<F>());
             self.refused.store(code == 403, Ordering::Release);
             self.synced();
@@ -207,15 +207,15 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
                 let read = self.fact(object);
                 let Some(list) = &mut self.list else { return };
                 match read {
-                    Ok(fact) => list.add(fact),
-                    Err(object) => list.add_unreadable(*object),
+                    Ok(fact) => self.store.apply_listed(list, fact),
+                    Err(object) => self.store.put_listed(list, *object),
                 }
             }
             Event::InitDone => {
                 (self.failures, self.listed, self.unavailable) = (0, true, None);
                 self.refused.store(false, Ordering::Release);
                 if let Some(list) = self.list.take() {
-                    self.store.end_list(list);
+                    self.store.end_list(&list);
                 }
                 self.synced();
                 self.list_complete.notify_one();

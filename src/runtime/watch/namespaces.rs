@@ -79,7 +79,7 @@ where
         for (namespace, one) in ended {
             drop(one);
             let empty = self.store.read(|world| world.begin_list::<F>(Some(&namespace)));
-            self.store.end_list(empty);
+            self.store.end_list(&empty);
         }
     }
 

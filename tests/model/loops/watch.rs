@@ -94,8 +94,8 @@ impl<F: Fact + DeserializeOwned> Hears for Watch<F> {
                 self.state = State::Taken(list, there, api.log.len());
             }
             State::Taken(mut list, there, at) => {
-                there.iter().for_each(|object| list.add(fact::<F>(object)));
-                store.end_list(list);
+                there.iter().for_each(|object| store.apply_listed(&mut list, fact::<F>(object)));
+                store.end_list(&list);
                 self.state = State::At(at);
                 self.synced = true;
                 self.look_up = Some(last);

@@ -153,8 +153,10 @@ fn hear<T: Fed>(watch: &mut Watch, context: &FeedContext) -> bool {
         State::Asked(list) => State::Taken(list, log.len()),
         State::Taken(list, at) => {
             let mut list = listing(list);
-            T::store(context.api).as_of(at).for_each(|object| list.add(fact::<T>(object, context)));
-            store.end_list(*list);
+            T::store(context.api)
+                .as_of(at)
+                .for_each(|object| store.apply_listed(&mut list, fact::<T>(object, context)));
+            store.end_list(&list);
             look_up::<T>(context);
             watch.look_up = Some(context.tasks.1);
             State::Following(at)

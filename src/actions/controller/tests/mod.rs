@@ -322,6 +322,28 @@ async fn an_object_that_does_not_parse_is_told_so_once_and_nothing_else_is_done(
     assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange, "it says so already");
 }
 
+#[tokio::test]
+async fn an_object_of_which_only_a_stub_is_kept_gets_its_condition_once() {
+    let mut odd = action("1");
+    odd["spec"]["notAfter"] = json!("2026-12-01T00:00:00+99:99");
+    odd["status"] = json!({"plan": {"later": 1}});
+    let stub = || serde_json::from_str::<Guard<WorkloadAction>>(&odd.to_string()).unwrap().0.unwrap_err().stub();
+    let api = scripted([(200, odd.clone()), (200, ended("2"))]);
+    api.controller.ctx.store.put_unreadable::<WorkloadAction>(stub());
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
+    assert_eq!((api.asked().len(), api.asked()[1].as_str()), (2, STATUS), "the status is read, then written");
+    let body = api.body(1);
+    assert_eq!(body["status"]["plan"], json!({"later": 1}), "other members stay");
+    assert_eq!(body["status"]["conditions"][0]["reason"], "InvalidObject");
+
+    let mut reported = odd.clone();
+    reported["status"] = body["status"].clone();
+    let api = scripted([(200, reported)]);
+    api.controller.ctx.store.put_unreadable::<WorkloadAction>(stub());
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
+    assert_eq!(api.asked().len(), 1, "it says so already");
+}
+
 /// The receipt of the action of this uid.
 fn receipt(uid: &str) -> Value {
     json!({

@@ -74,7 +74,7 @@ fn what_needs_the_load_of_nodes_waits_while_it_is_unknown(#[case] spec: serde_js
     let cause = conditions.iter().find(|one| one.type_ == "Reconciling").map(|one| one.reason.as_str());
     assert_eq!(cause == Some("LoadUnknown"), waits, "{conditions:?}");
     let listed = stage.world.begin_list::<OutsidePodFact>(None);
-    let _ = stage.world.end_list(listed);
+    let _ = stage.world.end_list(&listed);
     assert!(stage.world.knows_load());
 }
 

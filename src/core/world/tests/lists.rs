@@ -154,8 +154,8 @@ impl Scene {
                 Watch::Taken(list, self.there.values().cloned().collect(), self.log.len())
             }
             (Watch::Taken(mut list, pods, at), Happens::Complete) => {
-                pods.into_iter().for_each(|pod| list.add(pod));
-                self.world.end_list(list);
+                pods.into_iter().for_each(|pod| drop(self.world.apply_listed(&mut list, pod)));
+                self.world.end_list(&list);
                 Watch::Follows(at)
             }
             (watch, _) => watch,
@@ -234,9 +234,9 @@ fn a_list_of_one_namespace_leaves_the_others_alone() {
 fn what_we_write_while_a_list_is_under_way_stays_and_is_looked_up() {
     let mut world = World::default();
     let mut under_way = world.begin_list::<PodFact>(None);
-    under_way.add(placed("a", "one", 1));
+    world.apply_listed(&mut under_way, placed("a", "one", 1));
     world.apply(placed("a", "ours", 12), Origin::Own);
-    world.end_list(under_way);
+    world.end_list(&under_way);
     assert_eq!(names(&world), ["a/one", "a/ours"]);
     let unconfirmed = world.table::<PodFact>().unconfirmed(None);
     assert_eq!(unconfirmed.iter().map(|id| id.key.to_string()).collect::<Vec<_>>(), ["a/ours"]);
@@ -254,8 +254,8 @@ fn an_object_that_does_not_parse_keeps_what_is_known_of_it() {
         resource_version: Some(odd.version),
         ..ObjectMeta::default()
     };
-    under_way.add_unreadable(Unreadable { metadata, ..Unreadable::default() });
-    world.end_list(under_way);
+    world.put_listed(&mut under_way, Unreadable { metadata, ..Unreadable::default() });
+    world.end_list(&under_way);
     assert_eq!(names(&world), ["a/one"]);
     assert!(world.table::<PodFact>().unreadable().contains_key(&odd.key));
     list(&mut world, None, [placed("a", "one", 1)]);

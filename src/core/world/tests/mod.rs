@@ -42,8 +42,8 @@ fn pod(number: u8, version: u64) -> PodFact {
 /// A list that is answered at once.
 fn list(world: &mut World, namespace: Option<&str>, pods: impl IntoIterator<Item = PodFact>) {
     let mut list = world.begin_list::<PodFact>(namespace);
-    pods.into_iter().for_each(|pod| list.add(pod));
-    world.end_list(list);
+    pods.into_iter().for_each(|pod| drop(world.apply_listed(&mut list, pod)));
+    world.end_list(&list);
 }
 
 fn play(events: Vec<Event>) -> World {

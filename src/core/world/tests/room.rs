@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::super::*;
 use crate::facts::Key;
+use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 
 /// An action whose labels have this many bytes.
@@ -76,10 +77,9 @@ fn a_list_keeps_no_more_than_there_is_room_for() {
     let mut world = world();
     let mut list = world.begin_list::<WorkloadAction>(None);
     for at in 0..100 {
-        list.add(action("a", &format!("n{at:02}"), at + 1, 10 << 10));
+        world.apply_listed(&mut list, action("a", &format!("n{at:02}"), at + 1, 10 << 10));
     }
-    assert!(list.facts.len() == 10 && list.unreadable.len() == 90, "{} {}", list.facts.len(), list.unreadable.len());
-    world.end_list(list);
+    world.end_list(&list);
     let actions = world.table::<WorkloadAction>();
     assert_eq!((actions.len(), actions.unreadable().len()), (10, 90));
 }
@@ -102,21 +102,53 @@ fn what_is_removed_is_counted_no_more() {
 #[test]
 fn unreadable_objects_of_a_namespace_are_bounded() {
     let mut world = World::default();
-    let odd = |at: usize| {
+    let odd = |at: usize, size: usize| {
         let metadata = ObjectMeta {
             namespace: Some("a".to_owned()),
             name: Some(at.to_string()),
             resource_version: Some(at.to_string()),
             ..ObjectMeta::default()
         };
-        let status = [("text".to_owned(), "x".repeat(100 << 10).into())].into_iter().collect();
+        let status = [("text".to_owned(), "x".repeat(size).into())].into_iter().collect();
         Unreadable { metadata, status, ..Unreadable::default() }
     };
+    let parts = |world: &World| {
+        let actions = world.table::<WorkloadAction>().unreadable();
+        let is_stub = |object: &Unreadable| object.part == StatusPart::None;
+        let stubs = actions.values().filter(|object| is_stub(object)).count();
+        let bytes: usize = actions.values().map(|object| object.bytes()).sum();
+        (actions.len() - stubs, stubs, bytes)
+    };
     for at in 1..100 {
-        world.put_unreadable::<WorkloadAction>(odd(at));
+        assert_eq!(world.put_unreadable::<WorkloadAction>(odd(at, 100 << 10)).len(), 1, "each is reported");
     }
-    let kept: usize = world.table::<WorkloadAction>().unreadable().values().map(|object| object.bytes()).sum();
-    assert!(kept > 3 << 20 && kept <= 4 << 20, "{kept}");
+    let (whole, stubs, bytes) = parts(&world);
+    assert!(whole > 3 && whole + stubs == 99 && bytes <= 4 << 20, "{whole} {stubs} {bytes}");
+    for at in 100..10_000 {
+        world.put_unreadable::<WorkloadAction>(odd(at, 1 << 10));
+    }
+    let (whole, stubs, bytes) = parts(&world);
+    assert!(stubs > 1000 && bytes <= 8 << 20, "{stubs} {bytes}");
+    let unreported =
+        |world: &World| world.unreported().into_iter().find(|(kind, _)| *kind == "WorkloadAction").unwrap().1;
+    assert_eq!(unreported(&world), u64::try_from(9999 - whole - stubs).unwrap(), "those are counted");
+    // Other kinds count, too. Another namespace has room.
+    assert!(world.put_unreadable::<SwarmPool>(odd(1, 100 << 10)).is_empty());
+    let mut other = odd(1, 100 << 10);
+    other.metadata.namespace = Some("b".to_owned());
+    assert_eq!(world.put_unreadable::<SwarmPool>(other).len(), 1);
+    // What is deleted leaves room.
+    for object in world.table::<WorkloadAction>().unreadable().values().cloned().collect::<Vec<_>>() {
+        world.remove::<WorkloadAction>(&object.id());
+    }
+    assert_eq!(world.put_unreadable::<SwarmPool>(odd(1, 100 << 10)).len(), 1);
+    assert_eq!(world.table::<SwarmPool>().unreadable()[&Key::new("a", "1")].part, StatusPart::Whole);
+    let mut list = world.begin_list::<WorkloadAction>(None);
+    (1..10_000).for_each(|at| drop(world.put_listed(&mut list, odd(at, 1 << 10))));
+    world.end_list(&list);
+    let (whole, stubs, bytes) = parts(&world);
+    assert!(whole > 100 && stubs > 1000 && bytes <= 8 << 20, "{whole} {stubs} {bytes}");
+    assert!(unreported(&world) > 10_000);
 }
 
 #[test]
