@@ -18,6 +18,7 @@ use tracing::debug;
 use crate::fairness::TenantCounts;
 use crate::metrics::Metrics;
 use ganglion_core::facts::Identity;
+use ganglion_core::words::cut;
 
 /// Capacity of the queue, and the part of it that one namespace can use.
 const LINE: usize = 512;
@@ -180,7 +181,7 @@ fn event(text: EventText) -> Event {
         type_: if text.warning { EventType::Warning } else { EventType::Normal },
         action: text.about.map_or_else(|| text.reason.clone(), |about| format!("{} {about}", text.reason)),
         reason: text.reason,
-        note: Some(cut(&text.note, NOTE)),
+        note: Some(cut(&text.note, NOTE).to_owned()),
         secondary: None,
     }
 }
@@ -196,12 +197,6 @@ pub fn reference<K: Resource<DynamicType = ()>>(object: &Identity) -> ObjectRefe
         uid: Some(object.uid.to_string()),
         ..ObjectReference::default()
     }
-}
-
-/// Truncates the text to this number of bytes, at a character boundary.
-fn cut(text: &str, bytes: usize) -> String {
-    let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    text[..end].to_owned()
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ impl<'a> View<'a> {
         let going = || world.pods_marked(&self.slot.id).any(|pod| pod.terminating);
         let mut budgets = world.budgets_for(self.ctx.namespace(), &labels);
         budgets.any(|budget| {
-            let (pods, healthy) = world.guarded(budget);
+            let Some((pods, healthy)) = world.guarded(budget) else { return going() };
             let differs = |counted: i32, there: usize| i32::try_from(there) != Ok(counted);
             going() || differs(budget.healthy, healthy) || budget.pods.is_some_and(|counted| differs(counted, pods))
         })

@@ -75,9 +75,25 @@ pub struct Scope<'a> {
     pub holder: Holder<'a>,
 }
 
+/// Refusal of an object that is reduced, since its namespace occupies too much memory.
+pub fn reduced(object: &str) -> StartRefusal {
+    let advice = "shorten them, delete objects of this namespace with long labels, selectors or templates, or have a \
+                  cluster administrator raise objects.maxBytesPerNamespace in the operator's settings; then apply a \
+                  new action";
+    let message = format!(
+        "the operator does not keep the labels, selector and template of {object}, because the objects of the \
+         namespace occupy too much of its memory: {advice}"
+    );
+    StartRefusal::now(Reason::NotSupported, message)
+}
+
 impl<'a> Scope<'a> {
-    /// The scope of a workload that the user named.
+    /// The scope of a workload that the user named, whose labels, selector and template are kept.
     pub fn of_workload(world: &'a World, namespace: &str, workload: &WorkloadRef) -> Result<Self, StartRefusal> {
+        Self::named(world, namespace, workload)?.unreduced()
+    }
+
+    fn named(world: &'a World, namespace: &str, workload: &WorkloadRef) -> Result<Self, StartRefusal> {
         let key = Key::new(namespace, &workload.name);
         match (workload.api_version.as_str(), workload.kind.as_str()) {
             ("apps/v1", "Deployment") => {
@@ -125,6 +141,9 @@ impl<'a> Scope<'a> {
                 format!("pod {name} is terminating; apply a new action that names a running pod"),
             ));
         }
+        if pod.reduced {
+            return Err(reduced(&format!("pod {name}")));
+        }
         match &pod.controller {
             None => {
                 let advice = "only replicas that a ReplicaSet or StatefulSet owns can be moved or removed";
@@ -137,7 +156,7 @@ impl<'a> Scope<'a> {
                         format!("ReplicaSet {set} of pod {name} does not exist"),
                     )
                 })?;
-                Ok((Self::of_set(world, set)?, pod))
+                Ok((Self::of_set(world, set)?.unreduced()?, pod))
             }
             Some(Owner { kind, name: set, uid }) if kind == "StatefulSet" => {
                 // Other projects also have kinds of this name.
@@ -149,7 +168,7 @@ impl<'a> Scope<'a> {
                         format!("apps/v1 StatefulSet {set} of pod {name} does not exist"),
                     )
                 })?;
-                Ok((Self::of_stateful(set), pod))
+                Ok((Self::of_stateful(set).unreduced()?, pod))
             }
             Some(Owner { kind, .. }) => Err(unsupported("", kind)),
         }
@@ -157,6 +176,19 @@ impl<'a> Scope<'a> {
 
     fn of_stateful(set: &'a StatefulSetFact) -> Self {
         Self { set: &set.set, holder: Holder::Stateful(set) }
+    }
+
+    /// Refuses a workload whose labels, selector or template are not kept.
+    pub fn unreduced(self) -> Result<Self, StartRefusal> {
+        let holder = match self.holder {
+            Holder::Deployment(deployment) => deployment.reduced,
+            Holder::Set | Holder::Stateful(_) | Holder::Other(..) => false,
+        };
+        if holder || self.set.reduced {
+            let WorkloadRef { kind, name, .. } = self.workload();
+            return Err(reduced(&format!("{kind} {name}")));
+        }
+        Ok(self)
     }
 
     /// The StatefulSet, if the workload is one.

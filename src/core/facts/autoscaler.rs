@@ -3,7 +3,7 @@
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::ResourceExt;
 
-use super::Identity;
+use super::{Identity, texts};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::foreign::{ContainerPolicy, ForeignTarget, ScaledObject, VerticalPodAutoscaler};
 
@@ -12,6 +12,12 @@ const PAUSED: &str = "autoscaling.keda.sh/paused";
 
 /// Annotation with a fixed number of replicas, which KEDA enforces while it is paused.
 const PAUSED_AT: &str = "autoscaling.keda.sh/paused-replicas";
+
+/// Maximum size of the container policies, in bytes, of which each counts [`POLICY`] besides its texts.
+const MAX_POLICIES: usize = 4 << 10;
+
+/// See [`MAX_POLICIES`].
+const POLICY: usize = 64;
 
 /// The kind of an autoscaler.
 // Messages use this order: a ScaledObject before the HorizontalPodAutoscaler that KEDA creates for it.
@@ -101,10 +107,20 @@ impl Controls {
 
 fn target(target: &ForeignTarget) -> TargetRef {
     TargetRef {
-        api_version: target.api_version.clone().unwrap_or_else(|| "apps/v1".to_owned()),
-        kind: target.kind.clone().unwrap_or_else(|| "Deployment".to_owned()),
-        name: target.name.clone(),
+        api_version: texts::name(target.api_version.as_deref().unwrap_or("apps/v1")),
+        kind: texts::name(target.kind.as_deref().unwrap_or("Deployment")),
+        name: texts::name(&target.name),
     }
+}
+
+fn size(policies: &[ContainerPolicy]) -> usize {
+    let size = |policy: &ContainerPolicy| {
+        let resources =
+            policy.controlled_resources.iter().flatten().map(|resource| resource.len().saturating_add(POLICY));
+        let texts = policy.container_name.len().saturating_add(policy.mode.as_ref().map_or(0, String::len));
+        resources.fold(texts.saturating_add(POLICY), usize::saturating_add)
+    };
+    policies.iter().map(size).fold(0, usize::saturating_add)
 }
 
 impl From<HorizontalPodAutoscaler> for HpaFact {
@@ -136,7 +152,9 @@ impl From<ScaledObject> for ScaledObjectFact {
 impl From<VerticalPodAutoscaler> for VpaFact {
     fn from(scaler: VerticalPodAutoscaler) -> Self {
         let off = scaler.spec.update_policy.update_mode.as_deref() == Some("Off");
+        // Without its policies, an autoscaler counts as one that writes the resources of all containers.
         let policies = scaler.spec.resource_policy.container_policies.clone();
+        let policies = if size(&policies) > MAX_POLICIES { Vec::new() } else { policies };
         Self(AutoscalerFact {
             id: (&scaler.metadata).into(),
             kind: AutoscalerKind::VerticalPodAutoscaler,
@@ -171,6 +189,20 @@ mod tests {
         let all = ["app/cpu", "app/memory", "replicas", "placement"];
         let holds: Vec<&str> = all.into_iter().filter(|one| scaler.controls.holds(one)).collect();
         assert_eq!(holds, held);
+    }
+
+    #[test]
+    fn too_many_policies_count_as_if_all_containers_were_held() {
+        let off = |count: usize| -> Vec<Value> {
+            (0..count).map(|at| json!({"containerName": format!("c{at}"), "mode": "Off"})).collect()
+        };
+        for (count, holds) in [(30, false), (30_000, true)] {
+            let scaler = vertical(json!({
+                "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "resourcePolicy": {"containerPolicies": off(count)},
+            }));
+            assert_eq!(scaler.controls.holds("c1/cpu"), holds, "{count}");
+        }
     }
 
     #[rstest]

@@ -1,8 +1,10 @@
 //! Facts about PersistentVolumeClaims.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use super::Identity;
+use super::{Identity, texts};
 
 /// A PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,16 +26,21 @@ impl ClaimFact {
 impl From<PersistentVolumeClaim> for ClaimFact {
     fn from(claim: PersistentVolumeClaim) -> Self {
         let (spec, status) = (claim.spec.unwrap_or_default(), claim.status.unwrap_or_default());
+        let modes = status.access_modes.filter(|modes| !modes.is_empty()).or(spec.access_modes);
         Self {
             id: (&claim.metadata).into(),
-            access_modes: status
-                .access_modes
-                .filter(|modes| !modes.is_empty())
-                .or(spec.access_modes)
-                .unwrap_or_default(),
-            volume: spec.volume_name.filter(|name| !name.is_empty()),
+            access_modes: distinct(modes.unwrap_or_default()),
+            volume: spec.volume_name.filter(|name| !name.is_empty()).map(|name| texts::name(&name)),
         }
     }
+}
+
+/// The modes without repetitions, of which a claim may have any number. The API server accepts four modes.
+fn distinct(mut modes: Vec<String>) -> Vec<String> {
+    let mut known = BTreeSet::new();
+    modes.retain(|mode| known.insert(mode.clone()));
+    modes.shrink_to_fit();
+    modes
 }
 
 #[cfg(test)]

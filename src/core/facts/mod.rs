@@ -14,6 +14,7 @@ mod replica_set;
 mod requests;
 mod run;
 mod stateful_set;
+mod texts;
 mod volumes;
 mod workload;
 
@@ -34,6 +35,7 @@ pub use replica_set::{ReplicaSet, ReplicaSetFact, ReplicaSetSpec, SPREAD_RATE, T
 pub use requests::{ContainerRequests, GPU, Requests, ResourceAmounts, cores, default_requests, requests};
 pub use run::{PodRun, RunFailure, pod_type};
 pub use stateful_set::{PinBindingFact, PinPolicyFact, StatefulSet, StatefulSetFact, VolumeFact, pin_of};
+pub use texts::Reducible;
 pub use volumes::PodVolumes;
 pub use workload::{
     BudgetFact, ConfigMapFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, holder, replicas_owner,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::requests::{Requests, cores, requests};
 use super::stateful_set::{is_gated, pinned_to};
-use super::{Identity, NodeName, Owner, PodRun, SlotId, Uid, pod_type};
+use super::{Identity, NodeName, Owner, PodRun, SlotId, Uid, pod_type, texts};
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 
@@ -69,6 +69,8 @@ pub struct PodFact {
     /// `spec.schedulerName`.
     pub scheduler: String,
     pub run: PodRun,
+    /// Labels are not kept; see [`super::Reducible`].
+    pub reduced: bool,
 }
 
 /// Resources that a pod occupies on its node.
@@ -167,7 +169,8 @@ impl From<Pod> for PodFact {
                 .and_then(|status| status.conditions.as_ref())
                 .and_then(|all| all.iter().find(|one| one.type_ == kind))
         };
-        let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+        let annotation =
+            |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).map(|text| texts::name(text));
         let controller = Owner::controller_of(meta);
         let is_stateful = controller.as_ref().is_some_and(|owner| owner.kind == "StatefulSet");
         Self {
@@ -179,7 +182,7 @@ impl From<Pod> for PodFact {
             marks: Marks {
                 slot: annotation(marks::SLOT).map(SlotId::from),
                 role: annotation(marks::ROLE),
-                peers: annotation(marks::PEERS),
+                peers: meta.annotations.as_ref().and_then(|all| all.get(marks::PEERS)).map(|text| texts::list(text)),
                 cost: annotation(marks::DELETION_COST),
                 worker: annotation(marks::WORKER),
                 job_version: annotation(marks::JOB_VERSION),
@@ -199,7 +202,7 @@ impl From<Pod> for PodFact {
             grace_seconds: spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30),
             unschedulable: condition("PodScheduled")
                 .filter(|scheduled| scheduled.status == "False" && scheduled.reason.as_deref() == Some("Unschedulable"))
-                .map(|scheduled| scheduled.message.clone().unwrap_or_default()),
+                .map(|scheduled| texts::message(scheduled.message.as_deref().unwrap_or_default())),
             trouble: status.and_then(|status| {
                 let inits = status.init_container_statuses.iter().flatten();
                 inits.chain(status.container_statuses.iter().flatten()).find_map(trouble)
@@ -216,8 +219,9 @@ impl From<Pod> for PodFact {
                     pending: matches!(status.and_then(|status| status.phase.as_deref()), None | Some("Pending")),
                 })
                 .unwrap_or_default(),
-            scheduler: spec.and_then(|spec| spec.scheduler_name.clone()).unwrap_or_default(),
+            scheduler: texts::name(spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default()),
             run: PodRun::from(&pod),
+            reduced: false,
         }
     }
 }
@@ -237,7 +241,7 @@ fn trouble(status: &ContainerStatus) -> Option<Trouble> {
         Some(text) if !text.is_empty() => format!("container {}: {word}: {text}", status.name),
         _ => format!("container {}: {word}", status.name),
     };
-    Some(Trouble { reason, message })
+    Some(Trouble { reason, message: texts::message(&message) })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::stateful_set::is_gated;
 use super::workload::scale;
-use super::{Identity, Owner, PodVolumes, Requests, ScaleFact, Selector, cores, default_requests, group, requests};
+use super::{Identity, Owner, PodVolumes, Requests, ScaleFact, Selector, cores, default_requests, group, requests, texts};
 use ganglion_api::marks;
 
 /// Annotation of WAO, on pods and ReplicaSets: the share of a ReplicaSet's pods that is spread over nodes.
@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for TemplateFact {
         let affinity = spec.affinity.and_then(|affinity| affinity.node_affinity);
         Ok(Self {
             json: json.into(),
-            cost: meta.annotations.and_then(|mut all| all.remove(marks::DELETION_COST)),
+            cost: meta.annotations.and_then(|all| all.get(marks::DELETION_COST).map(|text| texts::name(text))),
             labels: meta.labels.unwrap_or_default(),
             requests,
             cores,
@@ -106,13 +106,16 @@ pub struct ReplicaSetFact {
     pub terminating: bool,
     /// The pod template. Only for ReplicaSets with replicas, since the templates of old revisions are not used.
     pub template: Option<Arc<TemplateFact>>,
+    /// Labels, selector and the texts of the template are not kept; see [`super::Reducible`].
+    pub reduced: bool,
 }
 
 impl From<ReplicaSet> for ReplicaSetFact {
     fn from(ReplicaSet { metadata: meta, spec, status }: ReplicaSet) -> Self {
         let scale = scale(&meta, spec.as_ref().and_then(|spec| spec.replicas));
         let observed = status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
-        let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+        let annotation =
+            |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).map(|text| texts::name(text));
         let conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
         let (controller, controller_version) = (Owner::controller_of(&meta), Owner::version_in(&meta));
         let is_deployment = |owner: &Owner| owner.kind == "Deployment" && group(&controller_version) == "apps";
@@ -129,10 +132,11 @@ impl From<ReplicaSet> for ReplicaSetFact {
             create_failure: conditions
                 .filter(|one| one.type_ == "ReplicaFailure" && one.status == "True")
                 .find(|failure| failure.reason.as_deref() == Some("FailedCreate"))
-                .map(|failure| failure.message.clone().unwrap_or_default()),
+                .map(|failure| texts::message(failure.message.as_deref().unwrap_or_default())),
             terminating: meta.deletion_timestamp.is_some(),
             template: spec.filter(|_| scale.replicas > 0).and_then(|spec| spec.template).map(Arc::new),
             scale,
+            reduced: false,
         }
     }
 }

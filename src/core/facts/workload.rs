@@ -12,7 +12,7 @@ use kube::core::PartialObjectMeta;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{Identity, Key, Selector, Uid};
+use super::{Identity, Key, Selector, Uid, texts};
 use ganglion_api::marks;
 use ganglion_api::receipt::WorkloadActionReceipt;
 
@@ -31,9 +31,9 @@ impl Owner {
     /// The controlling owner reference, if there is one.
     pub fn controller_of(meta: &ObjectMeta) -> Option<Self> {
         meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map(|owner| Self {
-            kind: owner.kind.clone(),
-            name: owner.name.clone(),
-            uid: owner.uid.as_str().into(),
+            kind: texts::name(&owner.kind),
+            name: texts::name(&owner.name),
+            uid: texts::name(&owner.uid).as_str().into(),
         })
     }
 
@@ -41,7 +41,7 @@ impl Owner {
     /// memory: every pod has one.
     pub fn version_in(meta: &ObjectMeta) -> String {
         let controller = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
-        controller.map(|owner| owner.api_version.clone()).unwrap_or_default()
+        controller.map(|owner| texts::name(&owner.api_version)).unwrap_or_default()
     }
 }
 
@@ -81,6 +81,8 @@ pub struct DeploymentFact {
     /// Old pods are deleted before new ones are created (`strategy: Recreate`).
     pub recreates: bool,
     pub terminating: bool,
+    /// Labels and selector are not kept; see [`super::Reducible`].
+    pub reduced: bool,
 }
 
 impl DeploymentFact {
@@ -102,7 +104,7 @@ impl From<Deployment> for DeploymentFact {
             observed_generation: status.and_then(|status| status.observed_generation).unwrap_or(0),
             status_replicas: status.and_then(|status| status.replicas).unwrap_or(0),
             updated_replicas: status.and_then(|status| status.updated_replicas).unwrap_or(0),
-            revision: meta.annotations.as_ref().and_then(|all| all.get(marks::REVISION)).cloned(),
+            revision: meta.annotations.as_ref().and_then(|all| all.get(marks::REVISION)).map(|text| texts::name(text)),
             selector: selector_text(deployment.spec.as_ref().map(|spec| &spec.selector)),
             recreates: deployment
                 .spec
@@ -110,6 +112,7 @@ impl From<Deployment> for DeploymentFact {
                 .and_then(|spec| spec.strategy.as_ref()?.type_.as_deref())
                 .is_some_and(|strategy| strategy == "Recreate"),
             terminating: meta.deletion_timestamp.is_some(),
+            reduced: false,
         }
     }
 }
@@ -128,6 +131,8 @@ pub struct ConfigMapFact {
     pub edition: String,
     pub labels: BTreeMap<String, String>,
     pub controller: Option<Owner>,
+    /// Labels are not kept; see [`super::Reducible`].
+    pub reduced: bool,
 }
 
 impl From<&ObjectMeta> for ConfigMapFact {
@@ -137,6 +142,7 @@ impl From<&ObjectMeta> for ConfigMapFact {
             edition: meta.resource_version.clone().unwrap_or_default(),
             labels: meta.labels.clone().unwrap_or_default(),
             controller: Owner::controller_of(meta),
+            reduced: false,
         }
     }
 }
@@ -152,7 +158,7 @@ pub(super) fn scale(meta: &ObjectMeta, replicas: Option<i32>) -> ScaleFact {
     let fields = meta.managed_fields.as_deref().unwrap_or_default();
     ScaleFact {
         replicas: replicas.unwrap_or(1),
-        ledger: meta.annotations.as_ref().and_then(|all| all.get(marks::LEDGER)).cloned(),
+        ledger: meta.annotations.as_ref().and_then(|all| all.get(marks::LEDGER)).map(|text| texts::list(text)),
         owned_by: replicas_owner(meta),
         written_by: holder(fields, &["spec", "replicas"]),
     }
@@ -220,12 +226,21 @@ pub struct BudgetFact {
     /// Pods whose eviction the API server has granted, with the time of the grant. The disruption controller removes a
     /// pod from the status when the pod is terminating or deleted.
     pub granted: BTreeMap<String, Timestamp>,
+    /// The selector is not kept; see [`super::Reducible`].
+    pub reduced: bool,
 }
 
 impl BudgetFact {
-    /// Whether the budget selects a pod with these labels in this namespace.
+    /// Whether the budget selects a pod with these labels in this namespace. A selector that is not kept may select any
+    /// pod.
     pub fn guards(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
-        self.id.key.namespace == namespace && self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+        let selects = || self.selector.as_ref().is_some_and(|selector| selector.matches(labels));
+        self.id.key.namespace == namespace && (self.reduced || selects())
+    }
+
+    /// Whether a term of the selector may use this label key.
+    pub fn may_mention(&self, label: &str) -> bool {
+        self.reduced || self.selector.as_ref().is_some_and(|selector| selector.mentions(label))
     }
 }
 
@@ -248,6 +263,7 @@ impl From<PodDisruptionBudget> for BudgetFact {
                 .flat_map(|status| status.disrupted_pods.iter().flatten())
                 .map(|(pod, at)| (pod.clone(), at.0))
                 .collect(),
+            reduced: false,
         }
     }
 }
@@ -257,6 +273,16 @@ impl From<PodDisruptionBudget> for BudgetFact {
 pub struct ServiceFact {
     pub id: Identity,
     pub selector: BTreeMap<String, String>,
+    /// The selector is not kept; see [`super::Reducible`].
+    pub reduced: bool,
+}
+
+impl ServiceFact {
+    /// Whether the Service may select pods with these labels by this label. A selector that is not kept may do so.
+    pub fn may_select_by(&self, labels: &BTreeMap<String, String>, label: &str) -> bool {
+        let selects = || self.selector.iter().all(|(key, value)| labels.get(key) == Some(value));
+        self.reduced || (self.selector.contains_key(label) && selects())
+    }
 }
 
 impl From<Service> for ServiceFact {
@@ -264,6 +290,7 @@ impl From<Service> for ServiceFact {
         Self {
             id: (&service.metadata).into(),
             selector: service.spec.as_ref().and_then(|spec| spec.selector.clone()).unwrap_or_default(),
+            reduced: false,
         }
     }
 }

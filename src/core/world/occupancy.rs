@@ -1,7 +1,9 @@
-//! Memory that the custom resources of each namespace occupy, and its limits.
+//! Memory that the objects of each namespace occupy, and its limits.
 //!
-//! One namespace must not fill the memory of all replicas. The figures are estimates from the size of an object as
-//! JSON; `tests/memory.rs` compares them with the memory that is really allocated.
+//! One namespace must not fill the memory of all replicas. Custom resources count whole. Texts of users in other
+//! objects count beyond 4 KiB ([`Reducible`](crate::facts::Reducible)). Each of these objects occupies at most 8 KiB
+//! besides, and the cluster itself has to store it. The figures are estimates; `tests/memory.rs` and
+//! `tests/memory_facts.rs` compare them with the memory that is really allocated.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,7 +22,7 @@ pub const LARGEST: usize = 2 << 20;
 /// Maximum growth of an object by its deletion: two fields of the metadata.
 pub const DELETION: usize = 1 << 10;
 
-/// Limits of the memory of custom resources.
+/// Limits of the memory of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OccupancyLimits {
     /// Maximum bytes in one namespace.

@@ -11,8 +11,8 @@ use super::unreadable::{UnreadableBytes, head};
 use super::{World, occupancy};
 use crate::facts::{
     BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Key, NodeFact, OutsidePodFact, PinBindingFact,
-    PinPolicyFact, PodFact, PolicyBindingFact, PolicyFact, ReceiptFact, ReplicaSetFact, ScaledObjectFact, ServiceFact,
-    StatefulSetFact, Uid, VolumeFact, VpaFact,
+    PinPolicyFact, PodFact, PolicyBindingFact, PolicyFact, ReceiptFact, Reducible, ReplicaSetFact, ScaledObjectFact,
+    ServiceFact, StatefulSetFact, Uid, VolumeFact, VpaFact,
 };
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
@@ -25,7 +25,10 @@ use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 
 macro_rules! tables {
-    (facts { $($fact:ident: $type:ty = $kind:literal $(, follow $follow:path)? $(, bytes $bytes:path)?;)* }
+    (facts {
+        $($fact:ident: $type:ty = $kind:literal $(, follow $follow:path)? $(, bytes $bytes:path)?
+            $(, reducible $reducible:ident)?;)*
+    }
      objects { $($object:ident: $whole:ty = $name:literal, factor $factor:literal;)* }) => {
         /// All tables.
         #[derive(Default)]
@@ -73,6 +76,16 @@ macro_rules! tables {
             $(const IS_ALWAYS_STORED: bool = true;
             fn bytes(&self) -> usize {
                 $bytes(self)
+            })?
+            $(const IS_ALWAYS_STORED: bool = true;
+            fn bytes(&self) -> usize {
+                $reducible::counted_bytes(self)
+            }
+            fn reduce(&mut self) {
+                $reducible::reduce(self);
+            }
+            fn is_reduced(&self) -> bool {
+                $reducible::is_reduced(self)
             })?
             fn table(world: &World) -> &Table<Self> {
                 &world.tables.$fact
@@ -139,21 +152,21 @@ fn first_manager(fields: Vec<ManagedFieldsEntry>) -> Option<ManagedFieldsEntry> 
 // The factors of the estimate of memory per byte of JSON are measured by tests/memory.rs.
 tables! {
     facts {
-        pods: PodFact = "Pod", follow PodFact::stay_terminating;
+        pods: PodFact = "Pod", follow PodFact::stay_terminating, reducible Reducible;
         outside_pods: OutsidePodFact = "OutsidePod";
         nodes: NodeFact = "Node";
-        sets: ReplicaSetFact = "ReplicaSet";
-        deployments: DeploymentFact = "Deployment";
-        stateful_sets: StatefulSetFact = "StatefulSet";
+        sets: ReplicaSetFact = "ReplicaSet", reducible Reducible;
+        deployments: DeploymentFact = "Deployment", reducible Reducible;
+        stateful_sets: StatefulSetFact = "StatefulSet", reducible Reducible;
         pin_policies: PinPolicyFact = "MutatingAdmissionPolicy";
         pin_bindings: PinBindingFact = "MutatingAdmissionPolicyBinding";
         policies: PolicyFact = "ValidatingAdmissionPolicy";
         policy_bindings: PolicyBindingFact = "ValidatingAdmissionPolicyBinding";
         claims: ClaimFact = "PersistentVolumeClaim";
         volumes: VolumeFact = "PersistentVolume";
-        config_maps: ConfigMapFact = "ConfigMap";
-        budgets: BudgetFact = "PodDisruptionBudget";
-        services: ServiceFact = "Service";
+        config_maps: ConfigMapFact = "ConfigMap", reducible Reducible;
+        budgets: BudgetFact = "PodDisruptionBudget", reducible Reducible;
+        services: ServiceFact = "Service", reducible Reducible;
         hpas: HpaFact = "HorizontalPodAutoscaler";
         scaled_objects: ScaledObjectFact = "ScaledObject";
         vpas: VpaFact = "VerticalPodAutoscaler";

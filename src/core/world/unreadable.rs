@@ -42,7 +42,8 @@ impl UnreadableCause {
                  no effect until then"
             }
             Self::NoRoom => {
-                "delete other objects of ganglion.dev in this namespace, or have a cluster administrator raise \
+                "delete other objects of ganglion.dev in this namespace, or pods, workloads, ConfigMaps, Services and \
+                 budgets with long labels, selectors or templates, or have a cluster administrator raise \
                  objects.maxBytesPerNamespace in the operator's settings; the operator works on this object within a \
                  minute after there is room"
             }

@@ -8,10 +8,12 @@ use ganglion_core::world::OccupancyLimits;
 #[derive(Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Objects {
-    /// Maximum memory, as an estimate in bytes, of the custom resources of one namespace, 1048576 to 68719476736.
-    /// Objects beyond it are not worked on. Default: 67108864.
+    /// Maximum memory, as an estimate in bytes, of the objects of one namespace, 1048576 to 68719476736. Custom
+    /// resources count whole; of other objects, labels, selectors and pod templates count beyond 4 KiB for each object.
+    /// Custom resources beyond it are not worked on, and actions on other objects beyond it are refused. Default:
+    /// 67108864.
     pub max_bytes_per_namespace: usize,
-    /// Maximum memory of the custom resources of all namespaces, at least `maxBytesPerNamespace`. Beyond it, namespaces
+    /// Maximum memory of the objects of all namespaces, at least `maxBytesPerNamespace`. Beyond it, namespaces
     /// with more than an equal share cannot add objects. Default: 268435456.
     pub max_bytes_in_all: usize,
 }

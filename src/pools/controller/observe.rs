@@ -107,10 +107,15 @@ fn source_maps(world: &World, pool: &SwarmPool) -> ObservedSources {
     }
     if let Some(selector) = &maps.selector {
         let selector = Selector::from(selector);
-        for map in world.within::<ConfigMapFact>(&namespace).filter(|map| selector.matches(&map.labels)) {
-            // Output of this or another pool is never a source.
-            if map.controller.as_ref().is_none_or(|owner| owner.kind != "SwarmPool") {
-                sources.insert(map.id.key.name.clone(), Some(map.id.clone()));
+        // Output of this or another pool is never a source.
+        let is_output = |map: &ConfigMapFact| map.controller.as_ref().is_some_and(|owner| owner.kind == "SwarmPool");
+        for map in world.within::<ConfigMapFact>(&namespace).filter(|map| !is_output(map)) {
+            let name = &map.id.key.name;
+            if map.reduced && !sources.contains_key(name) {
+                // Without its labels, the ConfigMap may be a source. The jobs of a missing source stay.
+                sources.insert(name.clone(), None);
+            } else if selector.matches(&map.labels) {
+                sources.insert(name.clone(), Some(map.id.clone()));
             }
         }
     }

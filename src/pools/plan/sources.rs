@@ -20,7 +20,8 @@ const MAX_SOURCES: usize = 1000;
 /// Maximum number of jobs per pool.
 const MAX_JOBS: usize = 1_000_000;
 
-/// Source ConfigMaps in the cache, by name; None if a ConfigMap of the spec does not exist.
+/// Source ConfigMaps in the cache, by name; None if a ConfigMap of the spec does not exist, or if it is unknown whether
+/// the selector of the spec matches, because the labels are not kept.
 pub type ObservedSources = BTreeMap<String, Option<Identity>>;
 
 /// A parsed source ConfigMap.
@@ -174,7 +175,10 @@ impl SourceMemory {
         let mut problems = Vec::new();
         for name in observed.keys() {
             let Some(source) = self.parsed.get(name) else {
-                let message = format!("ConfigMap {name} does not exist; assigned jobs stay with their workers");
+                let message = format!(
+                    "ConfigMap {name} does not exist, or its labels are too long to compare them with the selector; \
+                     assigned jobs stay with their workers"
+                );
                 problems.push(PoolProblem::new(PoolReason::SourceNotFound, message));
                 continue;
             };

@@ -187,7 +187,10 @@ fn concerns(map: &ConfigMapFact, pool: &SwarmPool) -> bool {
     let name = &map.id.key.name;
     let reads = |jobs: &JobConfigMaps| {
         jobs.names.as_ref().is_some_and(|names| names.contains(name))
-            || jobs.selector.as_ref().is_some_and(|selector| Selector::from(selector).matches(&map.labels))
+            || jobs
+                .selector
+                .as_ref()
+                .is_some_and(|selector| map.reduced || Selector::from(selector).matches(&map.labels))
     };
     name.starts_with(&pool.spec.output.config_map) || pool.spec.jobs.config_maps.as_ref().is_some_and(reads)
 }

@@ -126,6 +126,7 @@ impl AsFact for Set {
             create_failure: self.status.failure.clone(),
             terminating: self.meta.deleted.is_some(),
             template: Some(Arc::clone(&self.template.fact)).filter(|_| self.replicas > 0),
+            reduced: false,
         }
     }
 }
@@ -160,6 +161,7 @@ impl AsFact for DisruptionBudget {
             required: self.status.desired,
             pods: None,
             granted: self.status.disrupted.iter().map(|(pod, at)| (pod.clone(), time(*at))).collect(),
+            reduced: false,
         }
     }
 }
@@ -167,7 +169,7 @@ impl AsFact for DisruptionBudget {
 impl AsFact for Service {
     type Fact = ServiceFact;
     fn fact(&self) -> ServiceFact {
-        ServiceFact { id: self.meta.identity(), selector: self.selector.clone() }
+        ServiceFact { id: self.meta.identity(), selector: self.selector.clone(), reduced: false }
     }
 }
 

@@ -49,11 +49,11 @@ pub async fn create(ctx: &Context, new: &NewPod) -> Result<EffectOutcome, ActErr
 }
 
 /// The template of the ReplicaSet. The store does not contain the template of a set scaled to zero (see
-/// [`ReplicaSetFact`]); it is then read from the API server.
+/// [`ReplicaSetFact`]), or of one that is reduced; it is then read from the API server.
 async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<TemplateFact>, ActError> {
     let cached: Option<ReplicaSetFact> = ctx.store.read(|world| world.get::<ReplicaSetFact>(&new.set).cloned());
     let Some(cached) = cached else { return Err(set_gone(new)) };
-    if let Some(template) = cached.template {
+    if let Some(template) = cached.template.filter(|_| !cached.reduced) {
         return Ok(template);
     }
     let stored = ctx.writer.get::<ReplicaSet>(&new.set).await?;

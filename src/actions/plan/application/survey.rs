@@ -12,7 +12,7 @@ use super::super::choose::way;
 use super::super::context::PlanContext;
 use super::super::nodes::Nodes;
 use super::super::place::Filter;
-use super::super::scope::{Scope, StartRefusal};
+use super::super::scope::{Scope, StartRefusal, reduced};
 
 /// Result of the survey.
 pub struct Survey<'a> {
@@ -56,11 +56,17 @@ impl<'a> Survey<'a> {
         for pod in world.within::<PodFact>(namespace).filter(|pod| pod.is_active()) {
             let scope = scope_of(ctx, pod);
             let is_member = scope.as_ref().is_ok_and(|scope| selected(scope.object_labels()));
-            if !(is_member || selected(&pod.labels)) || pod.marks.role.is_some() || !leaves(pod) {
+            // Labels that are not kept may be those of the application.
+            let unknown = why_unknown(pod, scope.as_ref().ok());
+            let is_member = is_member && unknown.is_none();
+            if !(is_member || unknown.is_some() || selected(&pod.labels)) || pod.marks.role.is_some() || !leaves(pod) {
                 continue;
             }
             // A replica also stays if its move requires something that the action does not allow.
-            match scope.and_then(|scope| if is_member { way(ctx, &scope).map(|_| scope) } else { Ok(scope) }) {
+            match unknown
+                .map_or(scope, Err)
+                .and_then(|scope| if is_member { way(ctx, &scope).map(|_| scope) } else { Ok(scope) })
+            {
                 Ok(scope) if is_member => {
                     let uid = scope.object_uid();
                     let member = || Member { workload: scope.workload(), uid, leaving: Vec::new() };
@@ -88,14 +94,25 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Whether any workload of the namespace has all these labels.
+/// Why it is unknown whether a pod is one of the application; None if it is known.
+fn why_unknown(pod: &PodFact, scope: Option<&Scope>) -> Option<StartRefusal> {
+    if pod.reduced {
+        return Some(reduced(&format!("pod {}", pod.id.key.name)));
+    }
+    scope?.unreduced().err()
+}
+
+/// Whether any workload of the namespace has all these labels, or may have them, because they are not kept.
 pub fn exists(ctx: &PlanContext, spec: &MoveApplication) -> bool {
     let selected =
         |labels: &BTreeMap<String, String>| spec.selector.iter().all(|(key, value)| labels.get(key) == Some(value));
     let here = |key: &Key| key.namespace == ctx.namespace();
-    ctx.world.all::<DeploymentFact>().any(|one| here(&one.id.key) && selected(&one.labels))
-        || ctx.world.all::<StatefulSetFact>().any(|one| here(&one.id.key) && selected(&one.set.labels))
-        || ctx.world.all::<ReplicaSetFact>().any(|one| here(&one.id.key) && selected(&one.labels))
+    ctx.world.all::<DeploymentFact>().any(|one| here(&one.id.key) && (one.reduced || selected(&one.labels)))
+        || ctx
+            .world
+            .all::<StatefulSetFact>()
+            .any(|one| here(&one.id.key) && (one.set.reduced || selected(&one.set.labels)))
+        || ctx.world.all::<ReplicaSetFact>().any(|one| here(&one.id.key) && (one.reduced || selected(&one.labels)))
 }
 
 /// The workload of a pod, or why its pods cannot be moved.

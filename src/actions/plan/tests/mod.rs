@@ -68,6 +68,7 @@ fn budget(allowed: i32, healthy: i32) -> impl FnOnce(Identity) -> BudgetFact {
         required: healthy - allowed,
         pods: Some(healthy),
         granted: BTreeMap::new(),
+        reduced: false,
     }
 }
 

@@ -73,7 +73,7 @@ fn a_move_needs_nothing_of_the_owner() {
 fn a_label_that_services_select_by_is_not_taken_off() {
     let mut stage = stage();
     let selector = labels(true);
-    let service = |id| ganglion_core::facts::ServiceFact { id, selector };
+    let service = |id| ganglion_core::facts::ServiceFact { id, selector, reduced: false };
     stage.put(service, "web");
     stage.act("go", json!({"move": {"workload": rollout(), "to": {"nodeName": "d"}}}));
     stage.settle("go");

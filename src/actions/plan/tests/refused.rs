@@ -49,6 +49,33 @@ fn what_cannot_be_done_is_refused_with_advice(
 }
 
 #[test]
+fn pods_and_workloads_whose_labels_are_not_kept_are_left_alone() {
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let mut stage = Stage::new();
+    stage.change_pod("web-a", Fact::reduce);
+    stage.act("pod", json!({"delete": {"pod": {"name": "web-a"}}}));
+    stage.act("all", json!({"delete": {"workload": web, "count": 3}}));
+    let mut set = stage.world.get::<ReplicaSetFact>(&Key::new(NAMESPACE, "web-h1")).unwrap().clone();
+    stage.settle("all");
+    stage.settle("pod");
+    set.id.version = stage.id("web-h1").version;
+    Fact::reduce(&mut set);
+    stage.world.apply(set, Origin::Watch);
+    stage.act("set", move_web(json!({"nodeName": "d"})));
+    stage.settle("set");
+    let expected = [
+        ("pod", "NotSupported", "objects.maxBytesPerNamespace"),
+        ("all", "NotEnoughReplicas", "2 of 3 can be deleted"),
+        ("set", "NotSupported", "Deployment web"),
+    ];
+    for (action, reason, words) in expected {
+        let (ready, found, message) = stage.ready(action);
+        assert_eq!((ready.as_str(), found.as_str()), ("False", reason), "{message}");
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
 fn pods_of_namespaces_that_are_not_watched_are_load_too() {
     let mut stage = Stage::new();
     stage.put_node("e", |_| {});

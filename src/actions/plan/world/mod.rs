@@ -155,8 +155,9 @@ pub trait ActionsWorld {
         labels: &'a BTreeMap<String, String>,
     ) -> impl Iterator<Item = &'a BudgetFact>;
 
-    /// Number of pods that this budget selects, and how many of them are Ready.
-    fn guarded(&self, budget: &BudgetFact) -> (usize, usize);
+    /// Number of pods that this budget selects, and how many of them are Ready. None if the labels of a pod of the
+    /// namespace are not kept.
+    fn guarded(&self, budget: &BudgetFact) -> Option<(usize, usize)>;
 
     /// Whether a Service or a budget uses this label to select pods with these labels.
     fn selects_by(&self, namespace: &str, labels: &BTreeMap<String, String>, label: &str) -> bool;
@@ -337,19 +338,24 @@ impl ActionsWorld for World {
         budgets.filter(move |budget| budget.guards(namespace, labels))
     }
 
-    fn guarded(&self, budget: &BudgetFact) -> (usize, usize) {
+    fn guarded(&self, budget: &BudgetFact) -> Option<(usize, usize)> {
         let namespace = &budget.id.key.namespace;
-        let pods = self.within::<PodFact>(namespace).filter(|pod| budget.guards(namespace, &pod.labels));
-        pods.fold((0, 0), |(all, serving), pod| (all + 1, serving + usize::from(pod.is_ready())))
+        let (mut all, mut serving) = (0, 0);
+        for pod in self.within::<PodFact>(namespace) {
+            if pod.reduced {
+                return None;
+            }
+            if budget.guards(namespace, &pod.labels) {
+                all += 1;
+                serving += usize::from(pod.is_ready());
+            }
+        }
+        Some((all, serving))
     }
 
     fn selects_by(&self, namespace: &str, labels: &BTreeMap<String, String>, label: &str) -> bool {
-        let service = |service: &ServiceFact| {
-            service.selector.contains_key(label)
-                && service.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
-        };
-        let budget = |budget: &BudgetFact| budget.selector.as_ref().is_some_and(|selector| selector.mentions(label));
-        self.within(namespace).any(service) || self.budgets_for(namespace, labels).any(budget)
+        self.within::<ServiceFact>(namespace).any(|service| service.may_select_by(labels, label))
+            || self.budgets_for(namespace, labels).any(|budget| budget.may_mention(label))
     }
 
     fn volume_of(&self, claim: &Key) -> Option<&VolumeFact> {

@@ -1,6 +1,7 @@
 //! Tests of the world with random histories: indexes equal a scan of the facts, and stale events change nothing.
 
 mod lists;
+mod reduced;
 mod room;
 
 use std::collections::BTreeMap;

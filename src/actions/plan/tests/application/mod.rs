@@ -283,6 +283,26 @@ fn what_stays_is_listed_before_anything_moves() {
 }
 
 #[test]
+fn pods_and_workloads_whose_labels_are_not_kept_stay_and_are_listed() {
+    let mut stage = shop();
+    stage.change_pod("web-d", Fact::reduce);
+    let mut set = stage.world.get::<ReplicaSetFact>(&Key::new(NAMESPACE, "api")).unwrap().clone();
+    set.id.version = stage.id("api").version;
+    Fact::reduce(&mut set);
+    stage.world.apply(set, Origin::Watch);
+    let spec = off_a(json!({}));
+    stage.act("go", json!({"moveApplication": spec["moveApplication"], "mode": "Plan"}));
+    stage.settle("go");
+    let plan = stage.action("go").status.unwrap().plan.unwrap();
+    for (name, object) in [("web-d", "pod web-d"), ("api-a", "ReplicaSet api"), ("api-c", "ReplicaSet api")] {
+        let pod = plan.pods.iter().find(|pod| pod.name == name).unwrap();
+        assert!(!pod.chosen && pod.message.contains(object), "{}", pod.message);
+        assert!(pod.message.contains("objects.maxBytesPerNamespace"), "{}", pod.message);
+    }
+    assert_eq!(plan.replicas.len(), 1);
+}
+
+#[test]
 fn where_not_all_have_a_place_nothing_begins() {
     let mut stage = shop();
     stage.put_node("d", |node| node.pod_capacity = 3);
