@@ -1,9 +1,7 @@
 //! The list of watched kinds, each with the fact that is stored for it. The products that follow a kind
 //! (`src/*/plan/world.rs`) define which objects a change requeues.
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use ganglion_api::closed_loop::ClosedLoop;
@@ -22,24 +20,24 @@ use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
     BudgetFact, ClaimFact, DeploymentFact, HpaFact, NodeFact, OutsidePodFact, PinBindingFact, PinPolicyFact, PodFact,
-    PolicyBindingFact, PolicyFact, ReceiptFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSet,
-    StatefulSetFact, VolumeFact, VpaFact,
+    PolicyBindingFact, PolicyFact, ReceiptFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, ServiceFact,
+    SlimAutoscaler, SlimDeployment, SlimPod, StatefulSet, StatefulSetFact, VolumeFact, VpaFact,
 };
 use ganglion_runtime::watch::Feeds;
 
 /// Starts the watch of every kind.
 pub fn feed(feeds: &mut Feeds) {
     feeds.cluster::<Node, NodeFact>();
-    feeds.namespaced::<Pod, PodFact>();
+    feeds.namespaced::<SlimPod, PodFact>();
     // Pods outside the watched namespaces, as load of their nodes.
-    feeds.outside::<Pod, OutsidePodFact>();
+    feeds.outside::<SlimPod, OutsidePodFact>();
     feeds.namespaced::<ReplicaSet, ReplicaSetFact>();
-    feeds.namespaced::<Deployment, DeploymentFact>();
+    feeds.namespaced::<SlimDeployment, DeploymentFact>();
     feeds.namespaced::<StatefulSet, StatefulSetFact>();
     feeds.namespaced::<PersistentVolumeClaim, ClaimFact>();
     feeds.namespaced::<PodDisruptionBudget, BudgetFact>();
     feeds.namespaced::<Service, ServiceFact>();
-    feeds.namespaced::<HorizontalPodAutoscaler, HpaFact>();
+    feeds.namespaced::<SlimAutoscaler, HpaFact>();
     feeds.optional::<ScaledObject, ScaledObjectFact>();
     feeds.optional::<VerticalPodAutoscaler, VpaFact>();
     feeds.optional_cluster::<PersistentVolume, VolumeFact>();

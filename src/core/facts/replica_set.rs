@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::ReplicaSetStatus;
-use k8s_openapi::api::core::v1::{NodeSelector, PodTemplateSpec, Toleration};
+use k8s_openapi::api::core::v1::{NodeSelector, PodSpec, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Resource;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::slim::SlimTemplate;
 use super::stateful_set::is_gated;
 use super::workload::scale;
-use super::{Identity, Owner, PodVolumes, Requests, ScaleFact, Selector, cores, default_requests, group, requests, texts};
+use super::{Identity, Owner, Requests, ScaleFact, Selector, cores, default_requests, group, requests, texts};
 use ganglion_api::marks;
 
 /// Annotation of WAO, on pods and ReplicaSets: the share of a ReplicaSet's pods that is spread over nodes.
@@ -61,13 +62,14 @@ pub struct TemplateFact {
 impl<'de> Deserialize<'de> for TemplateFact {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Box::<RawValue>::deserialize(deserializer)?;
-        let template: PodTemplateSpec = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
+        let template: SlimTemplate = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
         let meta = template.metadata.unwrap_or_default();
-        let mut spec = template.spec.unwrap_or_default();
+        let spec = template.spec.unwrap_or_default();
+        let claims = spec.claims();
+        let mut spec = PodSpec::from(spec);
         default_requests(&mut spec);
         let requests = requests(&spec);
         let cores = cores(&spec);
-        let claims = PodVolumes::from(&spec).claims;
         let affinity = spec.affinity.and_then(|affinity| affinity.node_affinity);
         Ok(Self {
             json: json.into(),

@@ -38,7 +38,12 @@ pub struct StatefulSetSpec {
 #[derive(Deserialize, Clone, Debug)]
 pub struct ClaimTemplate {
     #[serde(default)]
-    pub metadata: ObjectMeta,
+    metadata: ClaimMetadata,
+}
+
+#[derive(Deserialize, Clone, Debug, Default)]
+struct ClaimMetadata {
+    name: Option<String>,
 }
 
 /// See [`StatefulSetFact::partition`].

@@ -24,6 +24,7 @@ use super::tasks::ended;
 use crate::metrics::Metrics;
 use feed::Feed;
 use ganglion_core::world::Fact;
+use pace::Pace;
 pub use ready::{Awaited, Readiness};
 
 /// An object that can be watched.
@@ -42,6 +43,7 @@ pub struct WatchOptions {
 /// All watches of the process. Dropping it ends them.
 pub struct Feeds {
     client: Client,
+    pace: Pace,
     options: WatchOptions,
     store: Store,
     ready: Readiness,
@@ -59,8 +61,8 @@ impl Feeds {
         metrics: Metrics,
         stop: CancellationToken,
     ) -> Self {
-        let client = pace::paced(client.clone());
-        Self { client, options, store, ready: Readiness::default(), metrics, stop, tasks: JoinSet::new() }
+        let (client, pace) = (client.clone(), Pace::default());
+        Self { client, pace, options, store, ready: Readiness::default(), metrics, stop, tasks: JoinSet::new() }
     }
 
     /// Readiness of all watches.
@@ -70,7 +72,7 @@ impl Feeds {
 
     /// Watches a cluster-scoped kind.
     pub fn cluster<K: Watched + Resource<Scope = ClusterResourceScope>, F: Fact + From<K>>(&mut self) {
-        let feed = self.feed::<K, F>(Api::all(self.client.clone()), None);
+        let feed = self.feed::<K, F>(Api::all(self.client()), None);
         self.spawn(feed.run());
     }
 
@@ -90,7 +92,7 @@ impl Feeds {
         }
         let others: Vec<String> =
             self.options.namespaces.iter().map(|name| format!("metadata.namespace!={name}")).collect();
-        let feed = self.feed::<K, F>(Api::all(self.client.clone()), None).with_fields(others.join(","));
+        let feed = self.feed::<K, F>(Api::all(self.client()), None).with_fields(others.join(","));
         self.spawn(feed.run_while_installed());
     }
 
@@ -104,7 +106,7 @@ impl Feeds {
 
     /// Watches a cluster-scoped kind if the operator has the permission.
     pub fn optional_cluster<K: Watched + Resource<Scope = ClusterResourceScope>, F: Fact + From<K>>(&mut self) {
-        let feed = self.feed::<K, F>(Api::all(self.client.clone()), None);
+        let feed = self.feed::<K, F>(Api::all(self.client()), None);
         self.spawn(feed.run_while_installed());
     }
 
@@ -113,7 +115,7 @@ impl Feeds {
         &mut self,
         name: &str,
     ) {
-        let feed = self.feed::<K, F>(Api::all(self.client.clone()), None).with_fields(format!("metadata.name={name}"));
+        let feed = self.feed::<K, F>(Api::all(self.client()), None).with_fields(format!("metadata.name={name}"));
         self.spawn(feed.run_while_installed());
     }
 
@@ -122,11 +124,16 @@ impl Feeds {
         ended(&mut self.tasks).await
     }
 
+    /// A client for one watch.
+    fn client(&self) -> Client {
+        self.pace.client(self.client.clone())
+    }
+
     fn places<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self) -> Vec<(Api<Guard<K>>, Option<String>)> {
         if self.options.namespaces.is_empty() {
-            return vec![(Api::all(self.client.clone()), None)];
+            return vec![(Api::all(self.client()), None)];
         }
-        let one = |namespace: &String| (Api::namespaced(self.client.clone(), namespace), Some(namespace.clone()));
+        let one = |namespace: &String| (Api::namespaced(self.client(), namespace), Some(namespace.clone()));
         self.options.namespaces.iter().map(one).collect()
     }
 

@@ -12,7 +12,8 @@ use kube::{Api, Client, Resource};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::feed::Feed;
-use super::{Watched, pace, ready::Readiness};
+use super::pace::Pace;
+use super::{Watched, ready::Readiness};
 use crate::metrics::Metrics;
 use crate::store::Store;
 use ganglion_core::world::Fact;
@@ -31,6 +32,7 @@ pub enum NamespaceWatch {
 /// Watches by namespace. Dropping it ends them.
 pub struct NamespaceFeeds<K, F> {
     client: Client,
+    pace: Pace,
     timeout: Duration,
     store: Store,
     metrics: Metrics,
@@ -51,8 +53,8 @@ where
 {
     /// Starts without watches. `timeout` applies to each request.
     pub fn new(client: &Client, timeout: Duration, store: Store, metrics: Metrics) -> Self {
-        let client = pace::paced(client.clone());
-        Self { client, timeout, store, metrics, running: Mutex::default(), kind: PhantomData }
+        let (client, pace) = (client.clone(), Pace::default());
+        Self { client, pace, timeout, store, metrics, running: Mutex::default(), kind: PhantomData }
     }
 
     /// State of the watch of this namespace. Starts the watch if it does not run.
@@ -84,7 +86,7 @@ where
     }
 
     fn start(&self, namespace: &str) -> Running {
-        let api = Api::namespaced(self.client.clone(), namespace);
+        let api = Api::namespaced(self.pace.client(self.client.clone()), namespace);
         let (ready, refused) = (Readiness::default(), Arc::<AtomicBool>::default());
         let (store, metrics) = (self.store.clone(), self.metrics.clone());
         let feed = Feed::<K, F>::new(api, Some(namespace.to_owned()), self.timeout, store, metrics, ready.expect_one());
