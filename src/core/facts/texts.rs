@@ -3,8 +3,8 @@
 //! The API server limits an object to about 1.5 MB, and its labels, selectors and templates by nothing else. In the
 //! types of a fact, labels occupy ten times their JSON. So texts that cannot be long are cut, and the memory of the
 //! others counts for their namespace. If the namespace has no room, a fact is *reduced*: it stays, without these texts,
-//! and planners refuse what needs them. A fact is never dropped: a node must not look empty because of the labels of its
-//! pods.
+//! and planners refuse what needs them. A fact is never dropped: a node must not look empty because its pods have long
+//! labels.
 
 use std::collections::BTreeMap;
 

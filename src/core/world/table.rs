@@ -409,7 +409,8 @@ impl<T: Fact> Table<T> {
 /// the list, has been deleted. Objects that our own requests changed meanwhile stay, and are looked up once the list is
 /// complete ([`Table::unconfirmed`]).
 ///
-/// Objects are stored as they arrive: the lists of all kinds at the start would otherwise need the memory a second time.
+/// Objects are stored as they arrive. Otherwise, the lists of all kinds at the start would need the memory a second
+/// time.
 #[derive(Debug)]
 pub struct Listing<F> {
     /// The listed namespace; None for all namespaces.
