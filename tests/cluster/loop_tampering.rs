@@ -6,6 +6,7 @@ use ganglion_api::decision::Decision;
 use ganglion_api::execution::{Execution, ExecutionState};
 use ganglion_api::marks;
 use ganglion_api::monitoring::Monitoring;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -109,6 +110,29 @@ fn a_decision_that_is_not_the_loops_is_not_carried_out() {
         })
         .await?;
         ensure!(server.heard().is_empty(), "{}", server.heard());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_goal_that_the_rung_does_not_compute_is_not_written() {
+    loop_story("tampering-goal", async |testbed| {
+        scene(testbed).await?;
+        acts(testbed).await?;
+        let target = testbed.api::<Deployment>().get("web").await?;
+        let claim = json!({
+            "seq": 8, "at": "2026-11-18T08:26:40.000000Z", "deadline": "2099-01-01T00:00:00.000000Z",
+            "do": demo()["actions"][0]["ladder"][0], "goal": {"replicas": 99},
+            "uid": target.uid(), "generation": target.metadata.generation,
+        });
+        let patch = json!({"status": {"state": "Claimed", "seq": 8, "claim": claim}});
+        testbed.api::<Execution>().patch_status("web", &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        until::<Execution, _>(testbed, "web", "the claim to end", |one| {
+            let status = one.status?;
+            (status.claim.is_none() && status.state == Some(ExecutionState::Lost)).then_some(())
+        })
+        .await?;
+        ensure!(replicas(testbed, "web").await?.1 == 2, "the target was scaled");
         Ok(())
     });
 }

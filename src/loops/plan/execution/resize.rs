@@ -78,6 +78,9 @@ fn change(resize: &Resize, pod: &PodResources, was: &Quantities, goal: &Quantiti
 /// Returns the progress of the claim.
 pub fn progress(context: &ExecutionContext, claim: &Claim, resize: &Resize, seen: &ResizeTarget) -> ClaimProgress {
     let (Some(goal), Some(was)) = (&claim.goal.quantities, &claim.was) else { return ClaimProgress::tampered() };
+    if goal::quantities(resize, was, false).as_ref() != Ok(goal) {
+        return ClaimProgress::tampered();
+    }
     if claim.uid.as_ref() != Some(&seen.target.uid) {
         return ClaimProgress::Overtaken(format!("{} was recreated", target_text(&context.spec.target)));
     }

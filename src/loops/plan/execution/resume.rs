@@ -1,15 +1,18 @@
 //! Next step of a claim: the effect if it has not happened yet, or the end if it has.
+//!
+//! Others may write statuses, so the goal of a claim counts only if it is what the rung makes of the target, as long as
+//! that can be computed again.
 
 use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::end::{ended, record};
-use super::resize;
-use super::texts::{done_text, target_text, value_text};
+use super::texts::{action_name, done_text, event_id, target_text, value_text};
 use super::types::{
     ClaimProgress, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent, TargetState,
     TunedLoop, WorkloadActionState, cannot_be_verified, lookup_failure,
 };
+use super::{goal, resize};
 use crate::common::{later, micro_time};
 use ganglion_api::closed_loop::action::{ActionTemplate, Tune};
 use ganglion_api::closed_loop::policy::{TunedThreshold, Tuning};
@@ -82,9 +85,11 @@ fn under_way(context: &ExecutionContext, claim: &Claim, message: String) -> Exec
 
 fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> ClaimProgress {
     match (RungAction::from(&claim.action), seen) {
-        (RungAction::Scale(_), TargetState::Scale(thing, now)) => {
+        (RungAction::Scale(scale), TargetState::Scale(thing, now)) => {
             let Some(goal) = claim.goal.replicas else { return ClaimProgress::tampered() };
+            let computed = goal::replicas(scale, *now, false).ok();
             let effect = ExecutionEffect::Scale { target: thing.clone(), replicas: goal };
+            let effect = (computed == Some(goal)).then_some(effect);
             by_generation(context, claim, thing, *now == goal, &now.to_string(), effect)
         }
         (RungAction::Patch(patch), TargetState::Field(thing, now)) => {
@@ -92,17 +97,23 @@ fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> Cl
             let Some(goal) = goal else { return ClaimProgress::tampered() };
             let there = value_text(now.as_ref());
             let reached = now.as_ref() == Some(&goal);
+            // As text: a number may change its last digit when it is read.
+            let computed = goal::field(patch, now.as_ref(), false).ok().map(|value| value.to_string());
             let effect = ExecutionEffect::Patch { target: thing.clone(), path: patch.path.clone(), value: goal };
+            let effect = (computed == claim.goal.value).then_some(effect);
             by_generation(context, claim, thing, reached, &there, effect)
         }
         (RungAction::Resize(resize), TargetState::Resources(seen)) => resize::progress(context, claim, resize, seen),
         (RungAction::WorkloadAction(template), TargetState::WorkloadAction(found)) => {
             action(context, claim, template, found.as_ref())
         }
-        (RungAction::Webhook(webhook), TargetState::Nothing) => match &claim.goal.event {
-            Some(id) => ClaimProgress::NotStarted(ExecutionEffect::Send { id: id.clone(), webhook: webhook.clone() }),
-            None => ClaimProgress::tampered(),
-        },
+        (RungAction::Webhook(webhook), TargetState::Nothing) => {
+            let id = event_id(context.uid, claim.seq);
+            if claim.goal.event.as_ref() != Some(&id) {
+                return ClaimProgress::tampered();
+            }
+            ClaimProgress::NotStarted(ExecutionEffect::Send { id, webhook: webhook.clone() })
+        }
         (RungAction::Tune(tune), TargetState::Loop(other)) => tuned(context, claim, tune, other),
         (RungAction::Nothing, _) => ClaimProgress::tampered(),
         (
@@ -126,20 +137,21 @@ fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> Cl
 }
 
 /// Returns the progress by the generation of the target. While the generation is that of the claim, nobody has written
-/// the spec since. A later generation is the work of this claim only if the claim may have been sent.
+/// the spec since: there is an effect, unless the goal is not the rung's. A later generation is the work of this claim
+/// only if the claim may have been sent.
 fn by_generation(
     context: &ExecutionContext,
     claim: &Claim,
     thing: &ObjectVersion,
     reached: bool,
     there: &str,
-    effect: ExecutionEffect,
+    effect: Option<ExecutionEffect>,
 ) -> ClaimProgress {
     if claim.uid.as_ref() != Some(&thing.uid) {
         return ClaimProgress::Overtaken(format!("{} was recreated", target_text(&context.spec.target)));
     }
     if claim.generation == Some(thing.generation) {
-        return ClaimProgress::NotStarted(effect);
+        return effect.map_or_else(ClaimProgress::tampered, ClaimProgress::NotStarted);
     }
     // If nothing was sent, others made the same change, and the decision was based on an older state.
     if reached && context.sent == Sent::Maybe {
@@ -157,7 +169,10 @@ fn action(
     template: &ActionTemplate,
     found: Option<&WorkloadActionState>,
 ) -> ClaimProgress {
-    let Some(name) = &claim.goal.workload_action else { return ClaimProgress::tampered() };
+    let name = action_name(context.loop_name, context.uid, claim.seq);
+    if claim.goal.workload_action.as_ref() != Some(&name) {
+        return ClaimProgress::tampered();
+    }
     match found {
         Some(WorkloadActionState::Running(message)) => {
             ClaimProgress::Running(format!("WorkloadAction {name}: {message}"))
@@ -171,10 +186,9 @@ fn action(
         None if context.status.state == Some(ExecutionState::Executing) => {
             ClaimProgress::Lost(format!("WorkloadAction {name} was deleted before its end was seen"))
         }
-        None => ClaimProgress::NotStarted(ExecutionEffect::Create {
-            name: name.clone(),
-            spec: Box::new(action_spec(context, template)),
-        }),
+        None => {
+            ClaimProgress::NotStarted(ExecutionEffect::Create { name, spec: Box::new(action_spec(context, template)) })
+        }
     }
 }
 
@@ -225,7 +239,8 @@ fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLo
         by: context.loop_name.to_owned(),
         uid: context.uid.clone(),
         seq: claim.seq,
-        at: micro_time(claim.at.0),
+        // A time in the future would keep the tuning beyond its lifetime.
+        at: micro_time(claim.at.0.min(context.now)),
         rank: kept.as_ref().and_then(|kept| kept.rank.clone()),
         thresholds: kept.map(|kept| kept.thresholds).unwrap_or_default(),
         message: Some(message),

@@ -246,7 +246,7 @@ pub enum ClaimProgress {
 }
 
 impl ClaimProgress {
-    /// Result for a claim that has no goal because somebody edited it.
+    /// Result for a claim whose goal is not what its rung computes, because somebody edited it.
     pub fn tampered() -> Self {
         Self::Lost("its claim was changed by somebody else".into())
     }

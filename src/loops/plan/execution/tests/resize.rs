@@ -145,6 +145,18 @@ fn who_lowers_begins_with_the_largest() {
     assert_eq!(stage.names(), ["a 256Mi", "c 256Mi"]);
 }
 
+/// Claims can be written by others: neither a goal nor a start that the rung does not connect has an effect.
+#[test]
+fn a_goal_that_the_rung_does_not_compute_resizes_nothing() {
+    for (was, goal) in [("256Mi", "64Gi"), ("32Gi", "64Gi"), ("256Mi", "1Mi")] {
+        let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi")]);
+        stage.effect();
+        let claim = stage.status.claim.as_mut().unwrap();
+        (claim.was, claim.goal.quantities) = (Some(memory(was)), Some(memory(goal)));
+        stage.ends(ExecutionState::Lost, LoopReason::Lost);
+    }
+}
+
 /// A comparison of values alone would miss this case.
 #[test]
 fn a_pod_that_was_set_back_is_not_resized_again() {

@@ -117,6 +117,54 @@ fn an_action_that_the_loop_does_not_have_is_not_carried_out(#[case] forged: Valu
     assert_eq!((bench.status.state, &bench.status.claim), (Some(ExecutionState::Lost), &None));
 }
 
+/// The goal of a claim can be written by others, too: it has an effect only if the rung computes it.
+#[rstest]
+#[case::scale_too_far(up(), TargetState::Scale(thing(1), 3), json!({"replicas": 100}))]
+#[case::scale_the_other_way(up(), TargetState::Scale(thing(1), 3), json!({"replicas": 0}))]
+#[case::patch(
+    json!({"patch": {"path": "spec.rate", "by": "1", "min": "0", "max": "9"}}),
+    TargetState::Field(thing(1), Some(json!(3))),
+    json!({"value": "100"}),
+)]
+#[case::patch_of_another_type(
+    json!({"patch": {"path": "spec.rate", "to": "5"}}),
+    TargetState::Field(thing(1), Some(json!(3))),
+    json!({"value": "{\"a\": 5}"}),
+)]
+#[case::another_action(
+    json!({"workloadAction": {"move": {"from": {"nodeName": "a"}, "to": {"nodeName": "b"}}}}),
+    TargetState::WorkloadAction(None),
+    json!({"workloadAction": "of-another-loop"}),
+)]
+#[case::another_event(json!({"webhook": {"url": "http://a.b"}}), TargetState::Nothing, json!({"event": "other/1"}))]
+fn a_goal_that_the_rung_does_not_compute_has_no_effect(
+    #[case] rung: Value,
+    #[case] seen: TargetState,
+    #[case] forged: Value,
+) {
+    let mut bench = Bench::new(rung);
+    let claim = bench.next(&seen);
+    bench.recorded(claim);
+    assert!(matches!(next_step(&bench.job(Some(&seen), Sent::NotYet, 0)), ExecutionStep::Act(_)));
+    bench.status.claim.as_mut().unwrap().goal = serde_json::from_value(forged).unwrap();
+    let end = next_step(&bench.job(Some(&seen), Sent::NotYet, 0));
+    bench.recorded(end);
+    assert_eq!((bench.status.state, &bench.status.claim), (Some(ExecutionState::Lost), &None));
+}
+
+/// A claim with a time in the future does not keep a tuning beyond its lifetime.
+#[test]
+fn a_tuning_begins_now_at_the_latest() {
+    let mut bench = Bench::new(json!({"tune": {"raiseRank": "LeastServed"}}));
+    let seen = TargetState::Loop(Box::new(other(None)));
+    let claim = bench.next(&seen);
+    bench.recorded(claim);
+    bench.status.claim.as_mut().unwrap().at = micro_time(at(1_000_000));
+    let ExecutionStep::Act(effect) = next_step(&bench.job(Some(&seen), Sent::NotYet, 7)) else { panic!("no effect") };
+    let ExecutionEffect::Tune { tuning, .. } = *effect else { panic!("{effect:?}") };
+    assert_eq!(tuning.at, micro_time(at(7)));
+}
+
 #[test]
 fn a_new_execution_says_that_it_is_there() {
     let mut bench = Bench::new(up());
