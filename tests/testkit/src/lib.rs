@@ -7,6 +7,7 @@
 //! - [`eye`]: an independent watch; [`verdict`] and [`kstatus`]: evaluations of what it saw.
 //! - [`testbed`]: one namespace with its own operator, for each test on a control plane.
 //! - [`kubelet`]: a kubelet for pods that are real processes.
+//! - [`hostile`]: a hostile tenant, and what it sends.
 //! - [`servers`]: servers that the operator connects to, besides the API server.
 //! - [`wrong_loops`]: loops that both kube's evaluator of rules and the API server must reject.
 //! - [`scripts`]: stories that must end alike in the model and on the control plane.
@@ -15,6 +16,7 @@
 
 pub mod action;
 pub mod eye;
+pub mod hostile;
 pub mod kstatus;
 pub mod kubelet;
 pub mod operator;
