@@ -1,5 +1,6 @@
 //! The stock kube-scheduler queries policies, with the configuration in config/.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -45,8 +46,15 @@ pub struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     async fn open(testbed: &'a Testbed) -> Result<Self> {
+        let scene = Self::start(testbed, "").await?;
+        scene.ask(None).await?;
+        Ok(scene)
+    }
+
+    /// Starts the operator with these further settings of placement. The scheduler does not query it yet.
+    pub async fn start(testbed: &'a Testbed, settings: &str) -> Result<Self> {
         let port = free_port()?;
-        testbed.settings("placement:\n  serverNames: [127.0.0.1]")?;
+        testbed.settings(&format!("placement:\n  serverNames: [127.0.0.1]\n{settings}"))?;
         testbed.operator.lock().await.add_options(&["--extender-bind", &format!("127.0.0.1:{port}")]);
         testbed.kill_and_restart().await?;
         let nodes: Vec<String> = Api::<Node>::all(testbed.client.clone())
@@ -55,18 +63,17 @@ impl<'a> Scene<'a> {
             .iter()
             .map(Node::name_any)
             .collect();
-        let scene = Self { testbed, nodes, port, pods: Default::default() };
-        scene.ask().await?;
-        Ok(scene)
+        Ok(Self { testbed, nodes, port, pods: Default::default() })
     }
 
     /// Configures the scheduler to query the operator, with the certificate authority that is in the Secret now.
-    pub async fn ask(&self) -> Result<()> {
+    /// `identity` names the files with its own certificate and key.
+    pub async fn ask(&self, identity: Option<(&Path, &Path)>) -> Result<()> {
         let authority = until::<Secret, _>(self.testbed, "ganglion-extender-tls", "the certificate", |secret| {
             secret.data?.remove("ca.crt")
         })
         .await?;
-        let asked = Asked { port: self.port, policy: POLICY, authority: &authority, more: &[OTHER] };
+        let asked = Asked { port: self.port, policy: POLICY, authority: &authority, more: &[OTHER], identity };
         scheduler::restart(&self.testbed.plane.cluster, &asked).await
     }
 
@@ -207,6 +214,12 @@ fn the_stock_scheduler_places_by_each_agent() {
         placement_certificates::made(&scene).await?;
         placement_certificates::given(&scene).await
     });
+}
+
+#[test]
+fn only_schedulers_with_a_certificate_are_answered() {
+    let plane = block_on(Plane::own("identity", 2)).expect("a plane of its own");
+    story_on(&plane.0, Road::Direct, "identity", placement_certificates::required);
 }
 
 /// Risky nodes are rejected, with a reason; without usage, the agent abstains.

@@ -60,7 +60,11 @@ pub async fn make(stage: &Stage, port: u16, screen: &Screen) -> Result<Scene> {
     let (client, namespace) = stage.place()?;
     screen.doing("restarting kube-scheduler with config/kube-scheduler.yaml");
     let authority = authority(&client).await?;
-    scheduler::restart(stage.cluster()?, &Asked { port, policy: POLICY, authority: &authority, more: &[] }).await?;
+    scheduler::restart(
+        stage.cluster()?,
+        &Asked { port, policy: POLICY, authority: &authority, more: &[], identity: None },
+    )
+    .await?;
     let detail =
         format!("restarted with config/kube-scheduler.yaml: it queries https://127.0.0.1:{port}/policies/{POLICY}");
     screen.done("kube-scheduler", &detail);

@@ -16,7 +16,8 @@ pub struct Placement {
     /// ganglion-extender-tls.
     pub tls_secret: String,
     /// File with the PEM certificates of authorities. If it is set, the extender serves only clients with a certificate
-    /// of one of them. It requires `tls`, and is read at start. Default: none; every client is served.
+    /// of one of them. It requires `tls`. A change of the file takes effect within seconds; while the file cannot be
+    /// used, the previous authorities stay. Default: none; every client is served.
     pub client_ca_file: String,
     /// Names and addresses that schedulers use for the server; the certificate is issued for them. Default:
     /// `ganglion-extender.NAMESPACE.svc` with the operator's namespace.

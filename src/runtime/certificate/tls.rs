@@ -1,17 +1,20 @@
-//! TLS of the HTTP server: the served certificate and the time limit of handshakes.
+//! TLS of the HTTP server: the served certificate, the authorities of clients, and the time limit of handshakes.
 //!
-//! Owns the protocol versions and the served certificate. Does not read files or Secrets and opens no sockets: the
-//! caller passes the certificate and the accepted streams.
+//! Owns the protocol versions, the served certificate and the authorities. Does not read files or Secrets and opens no
+//! sockets: the caller passes the certificates and the accepted streams.
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use rustls::ServerConfig;
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
@@ -50,6 +53,76 @@ impl ResolvesServerCert for ReloadingCertificate {
     }
 }
 
+/// Authorities whose clients are served. Cheap to clone; all clones share them.
+#[derive(Clone, Debug)]
+pub struct ReloadingClientCa {
+    current: Arc<RwLock<Arc<dyn ClientCertVerifier>>>,
+}
+
+impl ReloadingClientCa {
+    /// Accepts clients with a certificate of one of these authorities (PEM).
+    pub fn new(pem: &[u8]) -> Result<Self, ServerConfigError> {
+        Ok(Self { current: Arc::new(RwLock::new(client_verifier(pem)?)) })
+    }
+
+    /// Uses these authorities from the next handshake on. Open connections are not affected. If they cannot be read,
+    /// the old ones stay.
+    pub fn replace(&self, pem: &[u8]) -> Result<(), ServerConfigError> {
+        let new = client_verifier(pem)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    fn current(&self) -> Arc<dyn ClientCertVerifier> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn client_verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, ServerConfigError> {
+    let roots = issue::roots(pem).filter(|roots| !roots.is_empty()).ok_or(ServerConfigError::ClientCa)?;
+    let provider = Arc::new(ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    verifier.map_err(|_| ServerConfigError::ClientCa)
+}
+
+impl ClientCertVerifier for ReloadingClientCa {
+    /// Names no authorities: a client that has one certificate sends it.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.current().verify_client_cert(own, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.current().verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.current().verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.current().supported_verify_schemes()
+    }
+}
+
 /// Reason why a server cannot be configured.
 #[derive(Debug, Error)]
 pub enum ServerConfigError {
@@ -60,28 +133,23 @@ pub enum ServerConfigError {
     Provider(#[from] rustls::Error),
 }
 
-/// TLS 1.2 and 1.3 for HTTP/1.1 with this certificate. With `client_ca` (PEM), clients need a certificate of one of
-/// these authorities.
+/// TLS 1.2 and 1.3 for HTTP/1.1 with this certificate. With `client_ca`, clients need a certificate of one of these
+/// authorities.
 pub fn server_config(
     certificate: ReloadingCertificate,
-    client_ca: Option<&[u8]>,
+    client_ca: Option<ReloadingClientCa>,
 ) -> Result<Arc<ServerConfig>, ServerConfigError> {
     // The provider is explicit, since the process may have another default or none.
     let provider = Arc::new(ring::default_provider());
-    let builder =
-        ServerConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[&TLS13, &TLS12])?;
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])?;
     let builder = match client_ca {
-        Some(pem) => {
-            let roots = issue::roots(pem).filter(|roots| !roots.is_empty()).ok_or(ServerConfigError::ClientCa)?;
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-            builder.with_client_cert_verifier(verifier.map_err(|_| ServerConfigError::ClientCa)?)
-        }
+        Some(client_ca) => builder.with_client_cert_verifier(Arc::new(client_ca)),
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(Arc::new(certificate));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // No session resumption, so every connection gets the current certificate. The scheduler keeps its connections open
-    // and resumes none.
+    // No session resumption, so every connection gets the current certificate, and its own is checked. The scheduler
+    // keeps its connections open and resumes none.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))

@@ -1,12 +1,13 @@
-//! Real handshakes over TCP: the certificate before and after a replacement, the protocol versions, and slow or silent
-//! clients, which must not delay others.
+//! Real handshakes over TCP: the certificate and the authorities of clients before and after a replacement, the
+//! protocol versions, and slow or silent clients, which must not delay others.
 
 use std::net::SocketAddr;
 
 use jiff::{SignedDuration, Timestamp};
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::time_provider::TimeProvider;
 use rustls::{CertificateError, ClientConfig, HandshakeKind, ProtocolVersion, RootCertStore, SupportedProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -42,24 +43,67 @@ impl TimeProvider for Clock {
     }
 }
 
+/// An authority, and the certificate of a client that it has signed.
+struct ClientIdentity {
+    ca: Vec<u8>,
+    own: Pair,
+}
+
+impl ClientIdentity {
+    fn create() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_key = KeyPair::generate().unwrap();
+        let ca = params.self_signed(&ca_key).unwrap().pem().into_bytes();
+        let mut own = CertificateParams::new(["scheduler".to_owned()]).unwrap();
+        own.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = own.signed_by(&key, &Issuer::new(params, ca_key)).unwrap().pem().into_bytes();
+        Self { ca, own: Pair { certificate, key: key.serialize_pem().into_bytes() } }
+    }
+}
+
 /// A client that trusts this CA.
 fn trusting(ca: &Pair, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    client_config(ca, versions, None)
+}
+
+/// The same, with a certificate of its own.
+fn client_config(
+    ca: &Pair,
+    versions: &[&'static SupportedProtocolVersion],
+    identity: Option<&ClientIdentity>,
+) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&ca.certificate).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_details(Arc::new(ring::default_provider()), Arc::new(Clock));
-    let mut config =
-        builder.with_protocol_versions(versions).unwrap().with_root_certificates(roots).with_no_client_auth();
+    let builder = builder.with_protocol_versions(versions).unwrap().with_root_certificates(roots);
+    let mut config = match identity {
+        Some(ClientIdentity { own, .. }) => {
+            let chain = vec![CertificateDer::from_pem_slice(&own.certificate).unwrap()];
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(&own.key).unwrap()).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    };
     config.resumption = Resumption::in_memory_sessions(8);
     config
 }
 
-/// A server that sends the result of each handshake to the channel.
+/// A server for all clients that sends the result of each handshake to the channel.
 async fn serve(
+    certificate: &ReloadingCertificate,
+) -> (SocketAddr, mpsc::UnboundedReceiver<Result<(), HandshakeError>>) {
+    serve_clients_of(None, certificate).await
+}
+
+/// The same, for clients of these authorities.
+async fn serve_clients_of(
+    client_ca: Option<ReloadingClientCa>,
     certificate: &ReloadingCertificate,
 ) -> (SocketAddr, mpsc::UnboundedReceiver<Result<(), HandshakeError>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let acceptor = TlsAcceptor::from(server_config(certificate.clone(), None).unwrap());
+    let acceptor = TlsAcceptor::from(server_config(certificate.clone(), client_ca).unwrap());
     let (results, seen) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         loop {
@@ -149,6 +193,37 @@ async fn a_certificate_that_cannot_be_used_does_not_replace_the_old_one() {
         let shown = stream.get_ref().1.peer_certificates().unwrap()[0].clone();
         assert_eq!(shown, CertificateDer::from_pem_slice(&good.tls.certificate).unwrap());
     }
+}
+
+#[tokio::test]
+async fn only_clients_of_the_current_authorities_are_served() {
+    let (one, other) = (ClientIdentity::create(), ClientIdentity::create());
+    let good = issued(0, None);
+    let certificate = ReloadingCertificate::default();
+    certificate.replace(&good.tls).unwrap();
+    for version in [&TLS12, &TLS13] {
+        let client_ca = ReloadingClientCa::new(&one.ca).unwrap();
+        let (address, mut seen) = serve_clients_of(Some(client_ca.clone()), &certificate).await;
+        let client = |identity| Arc::new(client_config(&good.ca, &[version], identity));
+        let [of_one, of_other, nobody] = [client(Some(&one)), client(Some(&other)), client(None)];
+        let mut open = connect(address, &of_one).await.unwrap();
+        assert!(seen.recv().await.unwrap().is_ok());
+        for refused in [&of_other, &nobody] {
+            assert!(connect(address, refused).await.is_err());
+            assert!(matches!(seen.recv().await.unwrap(), Err(HandshakeError::Failed(_))));
+        }
+
+        client_ca.replace(&other.ca).unwrap();
+        assert!(connect(address, &of_other).await.is_ok());
+        assert!(connect(address, &of_one).await.is_err() && connect(address, &nobody).await.is_err());
+        echo(&mut open).await.unwrap();
+
+        assert!(matches!(client_ca.replace(b"nothing"), Err(ServerConfigError::ClientCa)));
+        assert!(connect(address, &of_other).await.is_ok());
+        client_ca.replace(&[one.ca.as_slice(), &other.ca].concat()).unwrap();
+        assert!(connect(address, &of_one).await.is_ok() && connect(address, &of_other).await.is_ok());
+    }
+    assert!(matches!(ReloadingClientCa::new(b""), Err(ServerConfigError::ClientCa)));
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The stock kube-scheduler of a plane, restarted with the configuration in config/, so that it queries the operator.
 
+use std::path::Path;
+
 use anyhow::{Result, ensure};
 use k8s_openapi::ByteString;
 
@@ -15,6 +17,8 @@ pub struct Asked<'a> {
     pub authority: &'a ByteString,
     /// Names of schedulers besides `default-scheduler`.
     pub more: &'a [&'a str],
+    /// Files with the scheduler's own certificate and key, if it has one.
+    pub identity: Option<(&'a Path, &'a Path)>,
 }
 
 /// Restarts the scheduler of the plane with the shipped configuration.
@@ -26,12 +30,12 @@ pub async fn restart(cluster: &Cluster, asked: &Asked<'_>) -> Result<()> {
 }
 
 fn configuration(asked: &Asked<'_>) -> Result<String> {
-    let Asked { port, policy, authority, more } = asked;
+    let Asked { port, policy, authority, more, identity } = asked;
     let authority = serde_json::to_value(authority)?;
     let names = ["default-scheduler"].iter().chain(*more);
     let profiles: Vec<String> = names.map(|name| format!("- schedulerName: {name}")).collect();
     let mut config = std::fs::read_to_string(root().join("config/kube-scheduler.yaml"))?;
-    for (from, to) in [
+    let mut changes = vec![
         (
             "https://ganglion-extender.ganglion-system.svc/policies/default",
             format!("https://127.0.0.1:{port}/policies/{policy}"),
@@ -39,7 +43,16 @@ fn configuration(asked: &Asked<'_>) -> Result<String> {
         ("caData: \"<see above>\"", format!("caData: {authority}")),
         ("serverName: ganglion-extender.ganglion-system.svc", "serverName: 127.0.0.1".to_owned()),
         ("- schedulerName: default-scheduler", profiles.join("\n  ")),
-    ] {
+    ];
+    if let Some((certificate, key)) = identity {
+        let example = [
+            "# certFile: /etc/kubernetes/pki/ganglion-client.crt",
+            "# keyFile: /etc/kubernetes/pki/ganglion-client.key",
+        ];
+        changes.push((example[0], format!("certFile: {}", certificate.display())));
+        changes.push((example[1], format!("keyFile: {}", key.display())));
+    }
+    for (from, to) in changes {
         ensure!(config.contains(from), "config/kube-scheduler.yaml has no {from}");
         config = config.replace(from, &to);
     }

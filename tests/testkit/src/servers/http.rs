@@ -182,6 +182,13 @@ impl Authority {
         self.sign("-CA ca.pem -CAkey ca.key -CAcreateserial", &extensions, days);
     }
 
+    /// Replaces the server's certificate by one for clients.
+    pub fn issue_for_client(&self) {
+        self.request("/CN=scheduler");
+        let extensions = "extendedKeyUsage=clientAuth\nbasicConstraints=CA:FALSE";
+        self.sign("-CA ca.pem -CAkey ca.key -CAcreateserial", extensions, 2);
+    }
+
     fn request(&self, subject: &str) {
         self.openssl(&format!("req -new -subj {subject} -keyout key -out request"), &KEY);
     }
