@@ -1,0 +1,157 @@
+//! Manifests and downloads are closed: peers of the tests are pinned by hash, the operator may read only its own
+//! Secrets in its namespace, and its ports have known clients.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn documents(path: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The only document of this kind and name.
+fn document(path: &str, kind: &str, name: &str) -> Value {
+    let mut found = documents(path);
+    found.retain(|document| document["kind"] == kind && document["metadata"]["name"] == name);
+    assert_eq!(found.len(), 1, "{path} has {} objects {kind} {name}", found.len());
+    found.remove(0)
+}
+
+/// Names of the folders below this one.
+fn folders(path: &str) -> Vec<String> {
+    let entries = fs::read_dir(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    assert!(!names.is_empty(), "{path} is empty");
+    names
+}
+
+/// Packages of a pip requirements file without an exact version or without a hash.
+fn unpinned_python(locked: &str) -> Vec<String> {
+    let lines = locked.replace("\\\n", " ");
+    let packages = lines.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let is_pinned = |line: &&str| line.contains("==") && line.contains("--hash=sha256:");
+    packages.filter(|line| !is_pinned(line)).map(str::to_owned).collect()
+}
+
+/// Packages of an npm lock file without a strong hash; the root package has none.
+fn unpinned_node(lock: &str) -> Vec<String> {
+    let lock: Value = serde_json::from_str(lock).unwrap();
+    let packages = lock["packages"].as_object().unwrap();
+    assert!(packages.len() > 1, "no packages are locked");
+    let is_pinned = |package: &Value| package["integrity"].as_str().is_some_and(|hash| hash.starts_with("sha512-"));
+    let unpinned = packages.iter().filter(|(path, package)| !path.is_empty() && !is_pinned(package));
+    unpinned.map(|(path, _)| path.clone()).collect()
+}
+
+#[test]
+fn every_package_of_a_peer_is_pinned_by_its_hash() {
+    for peer in folders("hack/peers.d/python") {
+        assert_eq!(unpinned_python(&text(format!("hack/peers.d/python/{peer}/locked.txt"))), [""; 0], "{peer}");
+    }
+    for peer in folders("hack/peers.d/node") {
+        assert_eq!(unpinned_node(&text(format!("hack/peers.d/node/{peer}/package-lock.json"))), [""; 0], "{peer}");
+    }
+    // Modules of Go are checked against go.sum; -mod=readonly refuses to add to it.
+    for peer in folders("hack/peers.d/go") {
+        assert!(text(format!("hack/peers.d/go/{peer}/go.sum")).lines().count() > 1, "{peer}");
+    }
+    let script = text("hack/peers");
+    for option in ["--require-hashes", "npm ci", "-mod=readonly"] {
+        assert!(script.contains(option), "hack/peers does not use {option}");
+    }
+}
+
+#[test]
+fn a_package_without_a_hash_is_found() {
+    let pinned = "# comment\na==1 \\\n    --hash=sha256:00\nb==2 --hash=sha256:00\n";
+    assert_eq!(unpinned_python(pinned), [""; 0]);
+    assert_eq!(
+        unpinned_python("a==1\nb>=2 --hash=sha256:00\nc==3 --hash=sha256:00\n"),
+        ["a==1", "b>=2 --hash=sha256:00"]
+    );
+    let lock = json!({"packages": {"": {}, "a": {"integrity": "sha512-x"}, "b": {"integrity": "sha1-x"}, "c": {}}});
+    assert_eq!(unpinned_node(&lock.to_string()), ["b", "c"]);
+}
+
+/// Rules of a role for Secrets that are not limited to names, or that read or change other names than these.
+fn open_rules(role: &Value, names: &[&str]) -> Vec<Value> {
+    let is_open = |rule: &&Value| {
+        let is_for_secrets = rule["resources"].as_array().is_some_and(|all| all.contains(&json!("secrets")));
+        let limited =
+            rule["resourceNames"].as_array().is_some_and(|own| own.iter().all(|name| names.iter().any(|n| name == n)));
+        // A request that creates an object is checked before it has a name.
+        let only_creates = rule["verbs"] == json!(["create"]);
+        is_for_secrets && !limited && !only_creates
+    };
+    role["rules"].as_array().unwrap().iter().filter(is_open).cloned().collect()
+}
+
+#[test]
+fn the_operator_reads_only_its_own_secrets_in_its_namespace() {
+    let own = ["ganglion-extender-tls", "ganglion-extender-tls-ca"];
+    let role = document("kustomize/base/rbac.yaml", "Role", "ganglion-lease");
+    assert_eq!(open_rules(&role, &own), Vec::<Value>::new());
+    let cluster = document("kustomize/base/rbac.yaml", "ClusterRole", "ganglion");
+    assert_eq!(open_rules(&cluster, &[]), Vec::<Value>::new(), "the whole cluster's Secrets");
+    let opened = json!({"rules": [
+        {"resources": ["secrets"], "verbs": ["create"]},
+        {"resources": ["secrets"], "verbs": ["get"]},
+        {"resources": ["secrets"], "resourceNames": ["other"], "verbs": ["get"]},
+        {"resources": ["secrets"], "resourceNames": own, "verbs": ["get"]},
+    ]});
+    assert_eq!(open_rules(&opened, &own).len(), 2);
+}
+
+/// Ports of the pods that have no rule with known clients: an empty list of clients means everybody.
+fn open_ports(policy: &Value, deployment: &Value) -> Vec<Value> {
+    let rules = policy["spec"]["ingress"].as_array().unwrap();
+    let names_clients = |rule: &Value| rule["from"].as_array().is_some_and(|from| !from.is_empty());
+    let covers = |port: &Value| {
+        let of_port = |rule: &&Value| {
+            rule["ports"].as_array().is_none_or(|ports| ports.iter().any(|one| one["port"] == port["name"]))
+        };
+        let mut rules = rules.iter().filter(of_port).peekable();
+        rules.peek().is_some() && rules.all(names_clients)
+    };
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+    let ports = containers.iter().flat_map(|container| container["ports"].as_array().into_iter().flatten());
+    ports.filter(|port| !covers(port)).cloned().collect()
+}
+
+#[test]
+fn every_port_of_the_operator_has_known_clients() {
+    let mut policy = document("kustomize/base/network.yaml", "NetworkPolicy", "ganglion");
+    let deployment = document("kustomize/base/deployment.yaml", "Deployment", "ganglion");
+    assert_eq!(open_ports(&policy, &deployment), Vec::<Value>::new());
+    let label = &policy["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/name"];
+    assert_eq!(*label, deployment["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/name"]);
+    let kustomization = &documents("kustomize/base/kustomization.yaml")[0];
+    assert!(kustomization["resources"].as_array().unwrap().contains(&json!("network.yaml")));
+
+    policy["spec"]["ingress"][0]["from"] = json!([]);
+    assert_eq!(open_ports(&policy, &deployment).len(), 1, "everybody may read the metrics");
+    policy["spec"]["ingress"] = json!([]);
+    assert_eq!(open_ports(&policy, &deployment).len(), 2, "a port without a rule is an oversight");
+}
+
+/// `hack/test` runs cargo deny with this configuration.
+#[test]
+fn dependencies_are_restricted() {
+    let deny = text(".cargo/deny.toml");
+    for rule in ["unknown-registry = \"deny\"", "unknown-git = \"deny\"", "yanked = \"deny\"", "allow-git = []"] {
+        assert!(deny.lines().any(|line| line == rule), ".cargo/deny.toml has no {rule}");
+    }
+    assert!(text("hack/test").contains("--config .cargo/deny.toml check licenses bans sources"));
+}
