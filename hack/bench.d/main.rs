@@ -13,6 +13,7 @@ mod nodes;
 mod placement;
 mod queue;
 mod swarm;
+mod tenants;
 mod unit;
 mod watchers;
 
@@ -81,6 +82,8 @@ enum Name {
     Placement,
     /// Swarm pools: the assignment of a million jobs, compared with a sort of their names.
     Swarm,
+    /// Tenants: latencies of one tenant while another one is hostile, compared with the same load on ConfigMaps.
+    Tenants,
     /// A process that the actions bench starts.
     #[value(hide = true)]
     Watchers,
@@ -123,6 +126,7 @@ async fn measure(options: &Options) -> Result<bool> {
         Name::Queue => queue::run(&mut bench).await,
         Name::Placement => placement::run(&mut bench).await,
         Name::Swarm => swarm::run(&mut bench).await,
+        Name::Tenants => tenants::run(&mut bench).await,
         Name::Watchers => {
             let kubeconfig = process.kubeconfig.clone().context("--kubeconfig is missing")?;
             return watchers::run(kubeconfig, process.bind.context("--bind is missing")?).await.map(|()| true);

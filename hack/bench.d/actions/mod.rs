@@ -6,7 +6,7 @@ mod large;
 mod line;
 mod many;
 mod share;
-mod single;
+pub mod single;
 mod start;
 mod swap;
 

@@ -17,10 +17,10 @@ use crate::frame::{Bench, Bound, Progress, median, millis, number, operator, qua
 use crate::unit::Unit;
 use testkit::plane::audit::{Audit, Request, tally};
 
-const NODES: usize = 8;
+pub const NODES: usize = 8;
 const REPLICAS: usize = 3;
 const APP: &str = "web";
-const NAMESPACE: &str = "moves";
+pub const NAMESPACE: &str = "moves";
 
 /// Turns of [`MOVES`] moves, [`BARE`] bare moves and [`WRITES`] unit writes.
 const TURNS: usize = 30;
@@ -29,10 +29,10 @@ const BARE: usize = 2;
 const WRITES: usize = 20;
 
 /// One move as observed from outside.
-struct Timed {
+pub struct Timed {
     began: Timestamp,
     ended: Timestamp,
-    millis: f64,
+    pub millis: f64,
 }
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
@@ -43,10 +43,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
         fleet::namespace(&cluster.client, name).await?;
     }
     let operator = operator(bench, "single", &cluster, &["--watch-namespace", NAMESPACE]).await?;
-    let eye = Eye::open(&cluster.client, NAMESPACE).await?;
-    fleet::service(&cluster.client, NAMESPACE, APP).await?;
-    fleet::deployment(&cluster.client, NAMESPACE, APP, REPLICAS).await?;
-    calm(&eye).await?;
+    let eye = workload(&cluster.client).await?;
     let mut unit = Unit::new(&cluster.client, "unit").await?;
     unit.measure(WRITES * 5).await?;
     let (mut moves, mut bares) = (Vec::new(), Vec::new());
@@ -70,8 +67,17 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     cluster.down().await
 }
 
+/// Creates the workload whose replicas move, and waits until it is at rest. Returns a watch on it.
+pub async fn workload(client: &Client) -> Result<Eye> {
+    let eye = Eye::open(client, NAMESPACE).await?;
+    fleet::service(client, NAMESPACE, APP).await?;
+    fleet::deployment(client, NAMESPACE, APP, REPLICAS).await?;
+    calm(&eye).await?;
+    Ok(eye)
+}
+
 /// Runs one move and measures the time from its creation until a watch shows its success.
-async fn one(client: &Client, eye: &Eye, number: usize) -> Result<Timed> {
+pub async fn one(client: &Client, eye: &Eye, number: usize) -> Result<Timed> {
     let (pod, node) = next(&eye.now());
     let action: WorkloadAction = fleet::move_pod(NAMESPACE, &format!("move-{number}"), &pod, &node)?;
     let name = action.name_any();

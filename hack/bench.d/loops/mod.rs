@@ -12,9 +12,9 @@ mod cost;
 mod load;
 mod many;
 mod one;
-mod scene;
+pub mod scene;
 mod sides;
-mod timeline;
+pub mod timeline;
 
 use anyhow::Result;
 
