@@ -137,7 +137,7 @@ fn unreadable_objects_of_a_namespace_are_bounded() {
     let mut other = odd(1, 100 << 10);
     other.metadata.namespace = Some("b".to_owned());
     assert_eq!(world.put_unreadable::<SwarmPool>(other).len(), 1);
-    // What is deleted leaves room.
+    // Deleted objects leave room.
     for object in world.table::<WorkloadAction>().unreadable().values().cloned().collect::<Vec<_>>() {
         world.remove::<WorkloadAction>(&object.id());
     }
