@@ -320,7 +320,7 @@ fn usage_of_pods() {
         };
         for (unit, of) in [(UseUnit::Usage, Aggregate::Sum), (UseUnit::Utilization, Aggregate::Mean)] {
             let source = ResourceUse { unit: Some(unit), of: Some(of), ..ResourceUse::default() };
-            let _ = sources::pod_usage(&source, &list, &all.items);
+            let _ = sources::pod_usage(&source, &list, &all);
         }
         Ok(())
     });

@@ -77,14 +77,17 @@ pub struct Scope<'a> {
 
 /// Refusal of an object that is reduced, since its namespace occupies too much memory.
 pub fn reduced(object: &str) -> StartRefusal {
-    let advice = "shorten them, delete objects of this namespace with long labels, selectors or templates, or have a \
-                  cluster administrator raise objects.maxBytesPerNamespace in the operator's settings; then apply a \
-                  new action";
-    let message = format!(
+    StartRefusal::now(Reason::NotSupported, format!("{}; then apply a new action", reduced_words(object)))
+}
+
+/// Why nothing is done with a reduced object, and what helps.
+pub fn reduced_words(object: &str) -> String {
+    format!(
         "the operator does not keep the labels, selector and template of {object}, because the objects of the \
-         namespace occupy too much of its memory: {advice}"
-    );
-    StartRefusal::now(Reason::NotSupported, message)
+         namespace occupy too much of its memory: shorten them, delete objects of this namespace with long labels, \
+         selectors or templates, or have a cluster administrator raise objects.maxBytesPerNamespace in the operator's \
+         settings"
+    )
 }
 
 impl<'a> Scope<'a> {
@@ -180,15 +183,17 @@ impl<'a> Scope<'a> {
 
     /// Refuses a workload whose labels, selector or template are not kept.
     pub fn unreduced(self) -> Result<Self, StartRefusal> {
+        self.reduced_object().map_or(Ok(self), |object| Err(reduced(&object)))
+    }
+
+    /// Kind and name of the workload if its labels, selector or template are not kept.
+    pub fn reduced_object(&self) -> Option<String> {
         let holder = match self.holder {
             Holder::Deployment(deployment) => deployment.reduced,
             Holder::Set | Holder::Stateful(_) | Holder::Other(..) => false,
         };
-        if holder || self.set.reduced {
-            let WorkloadRef { kind, name, .. } = self.workload();
-            return Err(reduced(&format!("{kind} {name}")));
-        }
-        Ok(self)
+        let WorkloadRef { kind, name, .. } = self.workload();
+        (holder || self.set.reduced).then(|| format!("{kind} {name}"))
     }
 
     /// The StatefulSet, if the workload is one.

@@ -20,7 +20,7 @@ use super::context::{PlanContext, Verb};
 use super::effect::Effect;
 use super::identity::is_replacement_name;
 use super::rollback;
-use super::scope::{Scope, StartRefusal};
+use super::scope::{Scope, StartRefusal, reduced_words};
 use super::set::Pods;
 use super::stateful;
 use super::swap;
@@ -64,6 +64,11 @@ pub struct View<'a> {
 /// The next step of this slot.
 pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
     let view = View::new(ctx, slot);
+    if let Some(object) = view.reduced_object() {
+        // Without the ledger and the peers, a change of the replicas could be made a second time.
+        let message = reduced_words(&object);
+        return view.hold(slot.step, Some(Reason::NotSupported), Some(message), Some(ctx.now + QUEUE_PACE));
+    }
     if slot.is_stateful() {
         return stateful::next(&view);
     }
@@ -107,6 +112,13 @@ impl<'a> View<'a> {
             replacement: slot.replacement.as_ref().and_then(pod).filter(|known| !is_old_stateful(slot, known)),
             victim: slot.victim.as_ref().and_then(|victim| pod(victim).filter(|known| same(known, victim))),
         }
+    }
+
+    /// Kind and name of an object of the slot whose labels, ledger or template are not kept.
+    fn reduced_object(&self) -> Option<String> {
+        let pods = [self.victim, self.replacement].into_iter().flatten();
+        let pod = pods.into_iter().find(|pod| pod.reduced).map(|pod| format!("pod {}", pod.id.key.name));
+        pod.or_else(|| self.scope.as_ref()?.reduced_object())
     }
 
     /// The problem of an owner whose replicas the slot changes: it is not the workload that was checked when the slot

@@ -23,8 +23,9 @@ const NAME: usize = 253;
 /// Maximum bytes of a message of another controller.
 const MESSAGE: usize = 1 << 10;
 
-/// Maximum bytes of an annotation of the operator that contains a list. It writes no longer ones.
-const LIST: usize = 16 << 10;
+/// Maximum bytes of an annotation of the operator that contains a list. The operator writes at most 400 names of pods of
+/// a ReplicaSet, which have at most 63 characters each.
+const LIST: usize = 32 << 10;
 
 /// Memory of the texts of a fact that does not count, in bytes: usual labels, selectors and templates.
 pub const UNCOUNTED: usize = 4 << 10;
@@ -67,7 +68,9 @@ pub fn list(text: &str) -> String {
     cut(text, LIST).to_owned()
 }
 
-/// Whether a list of ours is longer than a reduced fact may have. It is not ours then: ours are short.
+/// Whether a list is longer than a reduced fact may have. Slots that use it wait meanwhile.
+// `Option::take_if` calls it with this type.
+#[expect(clippy::ptr_arg)]
 fn is_long(text: &mut String) -> bool {
     text.len() > UNCOUNTED / 2
 }

@@ -2,6 +2,28 @@
 
 use super::*;
 
+/// The ledger and the peers are among the texts that are not kept: without them, a change could be made twice.
+#[rstest]
+#[case::the_set(|stage: &mut Stage, reduced| {
+    let mut set = stage.world.get::<ReplicaSetFact>(&Key::new(NAMESPACE, "web-h1")).unwrap().clone();
+    (set.id.version, set.reduced) = (stage.id("web-h1").version, reduced);
+    stage.world.apply(set, Origin::Watch);
+})]
+#[case::the_victim(|stage: &mut Stage, reduced| stage.change_pod("web-a", |pod| pod.reduced = reduced))]
+fn a_slot_waits_while_texts_of_its_objects_are_not_kept(#[case] set_reduced: fn(&mut Stage, bool)) {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::CreatePod(_))));
+    set_reduced(&mut stage, true);
+    assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }));
+    let slot = stage.action("go").status.unwrap().slots.remove(0);
+    let message = slot.message.unwrap();
+    assert_eq!(slot.reason, Some(Reason::NotSupported), "{message}");
+    assert!(message.contains("objects.maxBytesPerNamespace") && !message.contains("new action"), "{message}");
+    set_reduced(&mut stage, false);
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::CreatePod(_))));
+}
+
 /// The protocol: the effects for each state of the world, in this order.
 #[test]
 fn a_move_goes_step_by_step() {

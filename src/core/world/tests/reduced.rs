@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use ganglion_api::marks;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::super::*;
-use crate::facts::{BudgetFact, Key, NodeName, PodFact, ServiceFact};
+use crate::facts::{BudgetFact, DeploymentFact, Key, Ledger, NodeName, PodFact, ServiceFact};
 
 /// A pod on node `n1` whose labels have about this many bytes as JSON.
 fn pod(namespace: &str, name: &str, version: u64, size: usize) -> PodFact {
@@ -54,6 +56,20 @@ fn a_full_namespace_keeps_all_facts_without_the_texts_of_users() {
     assert!(is_reduced(&world, "a", "p20"));
     world.apply(pod("a", "p20", 33, 1 << 10), Origin::Watch);
     assert!(!is_reduced(&world, "a", "p20"), "usual labels do not count");
+}
+
+/// Without its ledger, a slot would change the replicas a second time.
+#[test]
+fn the_longest_ledger_and_list_of_peers_are_kept_whole() {
+    let peers = vec!["p".repeat(63); 400];
+    let ledger = Ledger { slot: "0123456789abcdef".into(), undone: true, from: i32::MIN, to: i32::MIN, peers };
+    let annotations = json!({marks::LEDGER: ledger.render(), marks::PEERS: ledger.peers.join(",")});
+    let metadata =
+        json!({"namespace": "a", "name": "x", "uid": "x", "resourceVersion": "1", "annotations": annotations});
+    let deployment: Deployment = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+    assert_eq!(Ledger::parse(DeploymentFact::from(deployment).scale.ledger.as_deref()), Some(ledger.clone()));
+    let pod: Pod = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+    assert_eq!(PodFact::from(pod).marks.peers, Some(ledger.peers.join(",")));
 }
 
 #[test]
