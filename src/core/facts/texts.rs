@@ -23,8 +23,8 @@ const NAME: usize = 253;
 /// Maximum bytes of a message of another controller.
 const MESSAGE: usize = 1 << 10;
 
-/// Maximum bytes of an annotation of the operator that contains a list. The operator writes at most 400 names of pods of
-/// a ReplicaSet, which have at most 63 characters each.
+/// Maximum bytes of an annotation of the operator that contains a list: at most 400 names of pods of a ReplicaSet.
+/// These have at most 63 characters each.
 const LIST: usize = 32 << 10;
 
 /// Memory of the texts of a fact that does not count, in bytes: usual labels, selectors and templates.
