@@ -6,7 +6,6 @@ use anyhow::{Context, Result, bail, ensure};
 use futures::future::{join, join_all, try_join};
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::monitoring::Monitoring;
-use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
@@ -14,12 +13,14 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use testkit::action::move_pod;
+use testkit::block_on;
 use testkit::hostile::{self, HostileTenant, RefusingPolicy, becomes};
+use testkit::plane::Plane;
 use testkit::process::free_port;
-use testkit::testbed::Testbed;
-use testkit::testbed::loops::{SCALES, account, loop_story, make, on, push, travelled};
+use testkit::testbed::loops::{SCALES, account, make, on, push, travelled, with_loops};
 use testkit::testbed::pools::{self, WORKERS, converged, stateful_set};
 use testkit::testbed::workload::Workload;
+use testkit::testbed::{Road, Testbed, story_on};
 
 use crate::scenes::Scene;
 
@@ -118,74 +119,80 @@ async fn works(testbed: &Testbed, scene: &Scene, policy: &RefusingPolicy) -> Res
 
 #[test]
 fn one_tenant_hurts_no_other() {
-    loop_story("hostile", async |testbed| {
-        let tenant = HostileTenant::open(&testbed.plane.cluster, &format!("{}-hostile", testbed.ns)).await?;
-        testbed.watch_too(&tenant.ns).await;
-        let port = free_port()?;
-        testbed.settings("placement:\n  serverNames: [127.0.0.1]")?;
-        testbed.operator.lock().await.add_options(&["--extender-bind", &format!("127.0.0.1:{port}")]);
-        testbed.kill_and_restart().await?;
+    // A PlacementPolicy concerns the operators of all stories on a plane.
+    let own = block_on(Plane::own("hostile", 6)).expect("a plane of its own");
+    story_on(&own.0, Road::Proxy, "hostile", async |testbed| match beside_a_hostile_tenant(testbed).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(with_loops(testbed, error).await),
+    });
+}
 
-        let scene = Scene::guarded(testbed, "other", 3).await?;
-        Workload::deployment("web", 1).make(testbed).await?;
-        account(testbed, SCALES).await?;
-        make(testbed, "web", on("Low", json!([{"scale": {"by": 1, "max": 2}}]))).await?;
-        let kubelet = pools::kubelet(testbed, true).await?;
-        stateful_set(testbed, 2).await?;
-        pools::pool(testbed, WORKERS, pools::reloading(json!({}))).await?;
-        let policy = RefusingPolicy::create(&testbed.client, &testbed.ns, port, &testbed.ns).await?;
+async fn beside_a_hostile_tenant(testbed: &Testbed) -> Result<()> {
+    let tenant = HostileTenant::open(&testbed.plane.cluster, &format!("{}-hostile", testbed.ns)).await?;
+    testbed.watch_too(&tenant.ns).await;
+    let port = free_port()?;
+    testbed.settings("placement:\n  serverNames: [127.0.0.1]")?;
+    testbed.operator.lock().await.add_options(&["--extender-bind", &format!("127.0.0.1:{port}")]);
+    testbed.kill_and_restart().await?;
 
-        tenant.workload().await?;
-        let marked: Vec<(String, Option<String>)> =
-            tenant.forged_pods(TIMES).await?.iter().map(|pod| (pod.name_any(), pod.uid())).collect();
-        let (over, is_over) = tokio::sync::oneshot::channel::<()>();
-        let hostile = async {
-            let deeds = async { refused_at_apply(&tenant).await.context("at apply") };
-            let others = async {
-                private_addresses(&tenant).await.context("private addresses")?;
-                other_kinds(&tenant).await.context("other kinds")
-            };
-            let ends = async {
-                let _ = is_over.await;
-            };
-            let stranger = policy.stranger()?;
-            let bodies = async {
-                let large = join_all((0..TIMES).map(|_| policy.large_body(&stranger)));
-                join(large, policy.slow_bodies(&stranger, ends)).await;
-                anyhow::Ok(())
-            };
-            let (jobs, waiting) = (many_jobs(&tenant), waiting_actions(&tenant));
-            try_join(try_join(deeds, others), try_join(try_join(jobs, waiting), bodies)).await
+    let scene = Scene::guarded(testbed, "other", 3).await?;
+    Workload::deployment("web", 1).make(testbed).await?;
+    account(testbed, SCALES).await?;
+    make(testbed, "web", on("Low", json!([{"scale": {"by": 1, "max": 2}}]))).await?;
+    let kubelet = pools::kubelet(testbed, true).await?;
+    stateful_set(testbed, 2).await?;
+    pools::pool(testbed, WORKERS, pools::reloading(json!({}))).await?;
+    let policy = RefusingPolicy::create(&testbed.client, &testbed.ns, port, &testbed.ns).await?;
+
+    tenant.workload().await?;
+    let marked: Vec<(String, Option<String>)> =
+        tenant.forged_pods(TIMES).await?.iter().map(|pod| (pod.name_any(), pod.uid())).collect();
+    let (over, is_over) = tokio::sync::oneshot::channel::<()>();
+    let hostile = async {
+        let deeds = async { refused_at_apply(&tenant).await.context("at apply") };
+        let others = async {
+            private_addresses(&tenant).await.context("private addresses")?;
+            other_kinds(&tenant).await.context("other kinds")
         };
-        let working = async {
-            works(testbed, &scene, &policy).await.context("the other tenant")?;
-            let _ = over.send(());
+        let ends = async {
+            let _ = is_over.await;
+        };
+        let stranger = policy.stranger()?;
+        let bodies = async {
+            let large = join_all((0..TIMES).map(|_| policy.large_body(&stranger)));
+            join(large, policy.slow_bodies(&stranger, ends)).await;
             anyhow::Ok(())
         };
-        try_join(hostile, working).await?;
+        let (jobs, waiting) = (many_jobs(&tenant), waiting_actions(&tenant));
+        try_join(try_join(deeds, others), try_join(try_join(jobs, waiting), bodies)).await
+    };
+    let working = async {
+        works(testbed, &scene, &policy).await.context("the other tenant")?;
+        let _ = over.send(());
+        anyhow::Ok(())
+    };
+    try_join(hostile, working).await?;
 
-        let memory = testbed.operator.lock().await.memory("VmHWM")?;
-        ensure!(memory < MEMORY, "the operator has used {memory:.0} MiB");
-        // The janitor has had its turn after the start.
-        for (name, uid) in &marked {
-            let pod = tenant.api::<Pod>().get(name).await?;
-            ensure!(pod.uid() == *uid && pod.metadata.deletion_timestamp.is_none(), "{name} was deleted");
-        }
-        scene
-            .moved(
-                testbed,
-                &[&scene.pod(0).0, &scene.pod(1).0, &scene.pod(2).0],
-                &[&scene.free(0), &scene.free(1), &scene.free(2)],
-            )
-            .await?;
-        let (all, none) = (ListParams::default(), DeleteParams::default());
-        tenant.api::<WorkloadAction>().delete_collection(&none, &all).await?;
-        becomes("the end of the hostile actions", async || {
-            Ok(tenant.api::<WorkloadAction>().list(&all).await?.items.is_empty().then_some(()))
-        })
+    let memory = testbed.operator.lock().await.memory("VmHWM")?;
+    ensure!(memory < MEMORY, "the operator has used {memory:.0} MiB");
+    // The janitor has had its turn after the start.
+    for (name, uid) in &marked {
+        let pod = tenant.api::<Pod>().get(name).await?;
+        ensure!(pod.uid() == *uid && pod.metadata.deletion_timestamp.is_none(), "{name} was deleted");
+    }
+    scene
+        .moved(
+            testbed,
+            &[&scene.pod(0).0, &scene.pod(1).0, &scene.pod(2).0],
+            &[&scene.free(0), &scene.free(1), &scene.free(2)],
+        )
         .await?;
-        Api::<PlacementPolicy>::all(testbed.client.clone()).delete(&testbed.ns, &none).await?;
-        Api::<Namespace>::all(testbed.client.clone()).delete(&tenant.ns, &none).await?;
-        kubelet.stop().await
-    });
+    let (all, none) = (ListParams::default(), DeleteParams::default());
+    tenant.api::<WorkloadAction>().delete_collection(&none, &all).await?;
+    becomes("the end of the hostile actions", async || {
+        Ok(tenant.api::<WorkloadAction>().list(&all).await?.items.is_empty().then_some(()))
+    })
+    .await?;
+    Api::<Namespace>::all(testbed.client.clone()).delete(&tenant.ns, &none).await?;
+    kubelet.stop().await
 }
