@@ -13,15 +13,13 @@ use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::world::{Fact, OccupancyLimits, Origin, World};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use testkit::schema::accepted_objects;
 
 use super::frame::{Bench, Bound, Progress, number};
 
 /// Number of objects per kind.
 const OBJECTS: usize = 200;
-
-/// Size of an object that is still read, in bytes of JSON.
-const LARGEST: usize = 64 << 10;
 
 /// Runs the bench.
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -44,7 +42,10 @@ fn one<K: Fact + DeserializeOwned>(bench: &mut Bench) -> Result<()> {
     let progress = Progress::spin(K::KIND);
     let crd = ganglion_api::all().into_iter().find(|crd| crd.spec.names.kind == K::KIND).context("no such kind")?;
     let version = crd.spec.versions.first().and_then(|version| version.schema.as_ref()).context("no schema")?;
-    let (object, size) = largest(&json!(version.open_api_v3_schema))?;
+    let schema = json!(version.open_api_v3_schema);
+    let size = |object: &Value| object.to_string().len();
+    let object = accepted_objects(&schema).max_by_key(size).context("each object is too large")?;
+    let size = size(&object);
     let limits = OccupancyLimits { per_namespace: usize::MAX, in_all: usize::MAX };
     let mut world: World = world().with_limits(limits);
     let before = resident()?;
@@ -62,49 +63,6 @@ fn one<K: Fact + DeserializeOwned>(bench: &mut Bench) -> Result<()> {
     bench.note(&format!("{} of {} KiB as JSON: resident", K::KIND, size >> 10), occupied / 1024.0, "KiB");
     bench.claim("  relative to the estimate", occupied / estimated, "", Bound::Below(1.0));
     Ok(())
-}
-
-/// The largest object that is still read, and its size as JSON: all fields, with as many and as long items as fit.
-fn largest(schema: &Value) -> Result<(Value, usize)> {
-    let mut found = None;
-    for items in 1..64 {
-        for length in [1, 8, 63, 253, 1024, 4096] {
-            let [spec, status] = ["spec", "status"].map(|part| filled(&schema["properties"][part], items, length));
-            let object = json!({"spec": spec, "status": status});
-            let size = object.to_string().len();
-            if size <= LARGEST && found.as_ref().is_none_or(|(_, largest)| size > *largest) {
-                found = Some((object, size));
-            }
-        }
-    }
-    found.context("each object is too large")
-}
-
-/// A value with this many items per list and map, and texts of this length, within the bounds of the schema.
-fn filled(schema: &Value, items: u64, length: u64) -> Value {
-    let most = |bound: &str, wanted: u64| schema[bound].as_u64().unwrap_or(wanted).min(wanted);
-    let whole = |count: u64| usize::try_from(count).unwrap_or(0);
-    if let Some(words) = schema["enum"].as_array() {
-        return words.first().cloned().unwrap_or_default();
-    }
-    if schema["x-kubernetes-int-or-string"] == true {
-        return json!(1);
-    }
-    match schema["type"].as_str() {
-        Some("object") => match schema["properties"].as_object() {
-            Some(fields) => fields.iter().map(|(name, field)| (name.clone(), filled(field, items, length))).collect(),
-            None => {
-                let value = filled(&schema["additionalProperties"], items, length);
-                let keys = 0..most("maxProperties", items);
-                Value::Object(keys.map(|key| (format!("k{key}"), value.clone())).collect::<Map<_, _>>())
-            }
-        },
-        Some("array") => vec![filled(&schema["items"], items, length); whole(most("maxItems", items))].into(),
-        Some("string") if schema["format"] == "date-time" => json!("2026-01-01T00:00:00Z"),
-        Some("string") => "x".repeat(whole(most("maxLength", length))).into(),
-        Some("boolean") => json!(true),
-        _ => schema["minimum"].as_f64().map_or(json!(1), |least| json!(least.max(1.0) as i64)),
-    }
 }
 
 /// Resident memory of this process, in bytes.

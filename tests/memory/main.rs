@@ -37,6 +37,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use testkit::schema::accepted_objects;
 use tower::ServiceExt;
 
 #[global_allocator]
@@ -181,13 +182,15 @@ fn the_estimate_of_an_object_is_at_least_the_memory_that_it_occupies() {
         let crd = ganglion_api::all().into_iter().find(|crd| crd.spec.names.kind == kind).unwrap();
         let schema = json!(crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema);
         let [specs, statuses] = ["spec", "status"].map(|part| schema::accepted(&schema["properties"][part]));
-        let (mut worst, mut largest) = (0.0_f64, 0);
-        for _ in 0..200 {
+        let random = (0..200).map(|_| {
             let [spec, status] = [&specs, &statuses].map(|part| part.new_tree(&mut runner).unwrap().current());
-            let text = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": kind,
-                "metadata": {"namespace": "a", "name": "one", "uid": "u", "resourceVersion": "1"},
-                "spec": spec, "status": status})
-            .to_string();
+            json!({"spec": spec, "status": status})
+        });
+        let (mut worst, mut largest) = (0.0_f64, 0);
+        for mut object in random.chain(accepted_objects(&schema)) {
+            object["metadata"] = json!({"namespace": "a", "name": "one", "uid": "u", "resourceVersion": "1"});
+            let text = object.to_string();
+            drop(object);
             let before = ALLOCATOR.current_usage();
             // A time of the status that the API server accepts may not parse.
             let Ok(object) = read(&text) else { continue };

@@ -8,6 +8,7 @@
 //! - [`testbed`]: one namespace with its own operator, for each test on a control plane.
 //! - [`kubelet`]: a kubelet for pods that are real processes.
 //! - [`hostile`]: a hostile tenant, and what it sends.
+//! - [`schema`]: large objects that a schema accepts.
 //! - [`servers`]: servers that the operator connects to, besides the API server.
 //! - [`wrong_loops`]: loops that both kube's evaluator of rules and the API server must reject.
 //! - [`scripts`]: stories that must end alike in the model and on the control plane.
@@ -24,6 +25,7 @@ pub mod plane;
 pub mod plugin;
 pub mod process;
 pub mod proxy;
+pub mod schema;
 pub mod scripts;
 pub mod servers;
 pub mod testbed;
