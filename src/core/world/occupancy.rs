@@ -16,8 +16,9 @@ pub const UNTYPED: usize = 6;
 /// Memory of an object in the indexes of products and controllers.
 const INDEXES: usize = 1 << 10;
 
-/// Estimate for the largest object that is read: 64 KiB of metadata and spec, and 512 KiB of status.
-pub const LARGEST: usize = 2 << 20;
+/// Estimate for the largest object that is read: 64 KiB of metadata and spec, and 512 KiB of status, which occupy up to
+/// nine times as much.
+pub const LARGEST: usize = 6 << 20;
 
 /// Maximum growth of an object by its deletion: two fields of the metadata.
 pub const DELETION: usize = 1 << 10;

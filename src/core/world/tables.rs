@@ -173,14 +173,14 @@ tables! {
         receipts: ReceiptFact = "WorkloadActionReceipt", bytes ReceiptFact::bytes;
     }
     objects {
-        actions: WorkloadAction = "WorkloadAction", factor 3;
+        actions: WorkloadAction = "WorkloadAction", factor 6;
         loops: ClosedLoop = "ClosedLoop", factor 9;
         monitorings: Monitoring = "Monitoring", factor 4;
         decisions: Decision = "Decision", factor 9;
-        executions: Execution = "Execution", factor 3;
+        executions: Execution = "Execution", factor 7;
         node_configs: NodeConfig = "NodeConfig", factor 2;
-        node_config_templates: NodeConfigTemplate = "NodeConfigTemplate", factor 2;
-        swarm_pools: SwarmPool = "SwarmPool", factor 2;
+        node_config_templates: NodeConfigTemplate = "NodeConfigTemplate", factor 6;
+        swarm_pools: SwarmPool = "SwarmPool", factor 6;
         placement_policies: PlacementPolicy = "PlacementPolicy", factor 5;
     }
 }
