@@ -130,8 +130,8 @@ pub struct Outbound {
     pub allow_api_server: bool,
     /// Timeout of a request in seconds, 1 to 60; the loop's interval applies if it is shorter. Default: 10.
     pub timeout_seconds: u64,
-    /// Maximum number of concurrent requests, 1 to 100000; one namespace can use a quarter of it. The head of an answer,
-    /// which counts for no other limit, may occupy 408 KiB. Default: 2048.
+    /// Maximum number of concurrent requests, 1 to 100000; one namespace can use a quarter of it. The head of an
+    /// answer, which counts for no other limit, may occupy 408 KiB. Default: 2048.
     pub concurrency: usize,
     /// Maximum sizes of responses, in bytes.
     pub max_bytes: MaxBytes,

@@ -42,8 +42,8 @@ impl Drop for Bare {
     }
 }
 
-/// Creates a namespace with an account for the program. The account has all rights there, which the operator's admission
-/// policies ask of the author of a status. Their cost counts for both sides.
+/// Creates a namespace with an account for the program. The account has all rights there, which the operator's
+/// admission policies ask of the author of a status. Their cost counts for both sides.
 pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     fleet::namespace(client, name).await?;
     let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
