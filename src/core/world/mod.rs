@@ -225,7 +225,7 @@ impl World {
     /// returns the objects to requeue.
     pub fn put_unreadable<F: Fact>(&mut self, object: Unreadable) -> Requeue {
         let id = object.id();
-        if !F::table_mut(self).is_newest_unreadable(&id) {
+        if !F::table_mut(self).remove_older_unreadable(&id) {
             return Requeue::none();
         }
         let Some(object) = self.tables.unreadable_bytes(&id.key.namespace).admit(object) else {

@@ -2,7 +2,7 @@
 //!
 //! One namespace must not fill the memory of all replicas. Custom resources count whole. Texts of users in other
 //! objects count beyond 4 KiB ([`Reducible`](crate::facts::Reducible)). Each of these objects occupies at most 8 KiB
-//! besides, and the cluster itself has to store it. The figures are estimates; `tests/memory.rs` and
+//! besides, and the cluster itself has to store it. The figures are estimates; `tests/memory` and
 //! `tests/memory_facts.rs` compare them with the memory that is really allocated.
 
 use std::collections::HashMap;

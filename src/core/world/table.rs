@@ -266,9 +266,9 @@ impl<T: Fact> Table<T> {
         self.broken
     }
 
-    /// Prepares to store an object whose newest version is not kept: removes its earlier version. Returns false if a
-    /// newer version is stored.
-    pub(super) fn is_newest_unreadable(&mut self, id: &Identity) -> bool {
+    /// Removes the earlier version of an object whose newest version is not kept. Returns false if a newer version is
+    /// stored.
+    pub(super) fn remove_older_unreadable(&mut self, id: &Identity) -> bool {
         let known = self.unreadable.get(&id.key).map(|known| known.id().order());
         let fact = self.items.get(&id.key).map(|fact| order(fact.version()));
         if known.max(fact).is_some_and(|known| known > id.order()) {

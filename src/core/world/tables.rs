@@ -149,7 +149,7 @@ fn first_manager(fields: Vec<ManagedFieldsEntry>) -> Option<ManagedFieldsEntry> 
     Some(ManagedFieldsEntry { fields_v1: None, ..first })
 }
 
-// The factors of the estimate of memory per byte of JSON are measured by tests/memory.rs.
+// The factors of the estimate of memory per byte of JSON are measured by tests/memory.
 tables! {
     facts {
         pods: PodFact = "Pod", follow PodFact::stay_terminating, reducible Reducible;
