@@ -253,17 +253,21 @@ impl Api {
         if !asked.tests.iter().all(holds) && !self.careless {
             return failed_test();
         }
-        let changed = self.change(by, *sort, name, |object| apply(object, asked));
+        let mut fits = true;
+        let changed = self.change(by, *sort, name, |object| fits = apply(object, asked));
+        if !fits {
+            return failed_test();
+        }
         changed.map_or_else(|| failure(404, "NotFound"), |object| (200, Value::clone(&object)))
     }
 }
 
-fn apply(object: &mut Value, asked: &Asked) {
+/// False if the object lacks a field that a JSON patch removes.
+fn apply(object: &mut Value, asked: &Asked) -> bool {
     let body = &asked.body;
     if !asked.steps.is_empty() {
         let steps: json_patch::Patch = serde_json::from_value(json!(asked.steps)).expect("a JSON patch");
-        json_patch::patch(object, &steps).expect("a patch of fields that exist");
-        return;
+        return json_patch::patch(object, &steps).is_ok();
     }
     match (asked.sub.as_str(), asked.merge) {
         ("scale", _) => object["spec"]["replicas"] = body["spec"]["replicas"].clone(),
@@ -294,6 +298,7 @@ fn apply(object: &mut Value, asked: &Asked) {
             }
         }
     }
+    true
 }
 
 /// Answer of the API server if a `test` of a JSON patch fails.
