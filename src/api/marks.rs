@@ -4,7 +4,8 @@
 pub const SLOT: &str = "ganglion.dev/slot";
 
 /// Annotation together with [`SLOT`]: the role of the pod, one of [`ROLE_REPLACEMENT`], [`ROLE_VICTIM`],
-/// [`ROLE_SURPLUS`].
+/// [`ROLE_SURPLUS`]. A replacement also has it as a label, until it belongs to its ReplicaSet: an admission policy
+/// selects new pods by it.
 pub const ROLE: &str = "ganglion.dev/role";
 
 /// A pod that the operator created and that its ReplicaSet has not adopted yet.

@@ -1,12 +1,12 @@
 //! Builds the pod that replaces a victim from the ReplicaSet's template. Pure.
 //!
 //! The pod equals the pod that the ReplicaSet would create, with three exceptions: it lacks the label that ties it to
-//! the set, so that the set does not count it yet; it may run on one node only; and it has our marks, with the action
+//! the set, so that the set does not count it yet; it may run on one node only; and it has our marks, with the set
 //! as a plain owner. The template is changed as JSON, which preserves fields that this program does not know.
 
 use serde_json::{Map, Value, json};
 
-use ganglion_actions_plan::effect::{NewPod, action_owner};
+use ganglion_actions_plan::effect::{NewPod, set_owner};
 use ganglion_api::marks;
 use ganglion_core::facts::NodeName;
 
@@ -20,13 +20,15 @@ pub fn pod(template: &str, new: &NewPod) -> Option<Value> {
     let copied = ["labels", "annotations", "finalizers"].map(|name| (name, given.remove(name)));
     let mut metadata: JsonObject =
         copied.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-    member(&mut metadata, "labels")?.remove(&new.label);
+    let labels = member(&mut metadata, "labels")?;
+    labels.remove(&new.label);
+    labels.insert(marks::ROLE.to_owned(), json!(marks::ROLE_REPLACEMENT));
     let annotations = member(&mut metadata, "annotations")?;
     annotations.insert(marks::SLOT.to_owned(), json!(new.slot));
     annotations.insert(marks::ROLE.to_owned(), json!(marks::ROLE_REPLACEMENT));
     metadata.insert("namespace".to_owned(), json!(new.key.namespace));
     metadata.insert("name".to_owned(), json!(new.key.name));
-    metadata.insert("ownerReferences".to_owned(), json!([action_owner(&new.action)]));
+    metadata.insert("ownerReferences".to_owned(), json!([set_owner(&new.set, false)]));
     let spec = member(&mut template, "spec")?;
     // A node name in the template would bypass the scheduler and its checks.
     spec.remove("nodeName");

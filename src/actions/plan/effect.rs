@@ -114,6 +114,7 @@ impl Effect {
             Self::CreatePod(_) => "CreatePod",
             Self::ChangePod { change: PodChange::Detach { .. }, .. } => "Detach",
             Self::ChangePod { change: PodChange::Attach { .. }, .. } => "Attach",
+            Self::ChangePod { change: PodChange::GiveBack { .. }, .. } => "GiveBack",
             Self::ChangePod { change: PodChange::Mark { .. }, .. } => "Mark",
             Self::ChangePod { change: PodChange::Unmark { .. }, .. } => "Unmark",
             Self::Evict { .. } => "Evict",
@@ -149,7 +150,10 @@ impl Effect {
         match self {
             Self::CreatePod(new) => Some(&new.slot),
             Self::ChangePod { change: PodChange::Detach { slot, .. } | PodChange::Mark { slot, .. }, .. } => Some(slot),
-            Self::ChangePod { change: PodChange::Attach { .. } | PodChange::Unmark { .. }, .. }
+            Self::ChangePod {
+                change: PodChange::Attach { .. } | PodChange::GiveBack { .. } | PodChange::Unmark { .. },
+                ..
+            }
             | Self::Record { .. }
             | Self::Admit { .. }
             | Self::AddFinalizer { .. }
@@ -237,23 +241,29 @@ pub struct NewPod {
     pub key: Key,
     pub node: NodeName,
     pub slot: SlotId,
-    /// The ReplicaSet whose template is used.
-    pub set: Key,
+    /// The ReplicaSet whose template is used. It becomes the owner of the pod, not yet the controller.
+    pub set: SetRef,
     /// The label of the template that the pod is created without.
     pub label: String,
-    /// The action. It becomes an owner of the pod, not the controller.
-    pub action: Identity,
+}
+
+impl NewPod {
+    /// Key of the ReplicaSet.
+    pub fn set_key(&self) -> Key {
+        Key::new(&self.key.namespace, &self.set.name)
+    }
 }
 
 /// One change of a pod's metadata. It fails if the facts that it depends on have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodChange {
-    /// Detaches the pod from its ReplicaSet: removes the label, replaces the set by the action as owner, adds the
-    /// slot's marks.
-    Detach { label: String, set: SetRef, slot: SlotId, action: Identity, peers: String },
-    /// Attaches the pod to the ReplicaSet: adds the label, replaces the action by the set as controller, removes the
-    /// marks.
-    Attach { label: String, value: String, set: SetRef, action: Identity },
+    /// Detaches the pod from its ReplicaSet: removes the label, leaves the set as owner but not as controller, adds
+    /// the slot's marks.
+    Detach { label: String, set: SetRef, slot: SlotId, peers: String },
+    /// Attaches the pod to the ReplicaSet: adds the label, makes the set its controller, removes the marks.
+    Attach { label: String, value: String, set: SetRef },
+    /// Attaches a leftover to the ReplicaSet, marked as the pod that the set deletes when it has one too many.
+    GiveBack { label: String, value: String, set: SetRef },
     /// Marks the pod that the set deletes when it has one too many.
     Mark { slot: SlotId, rests_on: Claimable },
     /// Removes the mark. `cost` is the deletion cost of the template.
@@ -286,23 +296,28 @@ impl PodChange {
     /// have changed.
     pub fn patch(&self, pod: &Identity) -> Patch {
         let mut patch = match self {
-            Self::Detach { label, set, slot, action, peers } => json!({"metadata": {
+            Self::Detach { label, set, slot, peers } => json!({"metadata": {
                 "labels": {label: null},
-                "ownerReferences": [action_owner(action), {"$patch": "delete", "uid": set.uid}],
+                "ownerReferences": [set_owner(set, false)],
                 "annotations": {marks::SLOT: slot, marks::ROLE: marks::ROLE_VICTIM, marks::PEERS: peers},
             }}),
-            Self::Attach { label, value, set, action } => json!({"metadata": {
-                "labels": {label: value},
-                "ownerReferences": [{
-                    "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set.name, "uid": set.uid,
-                    "controller": true, "blockOwnerDeletion": true,
-                }, {"$patch": "delete", "uid": action.uid}],
+            Self::Attach { label, value, set } => json!({"metadata": {
+                "labels": {label: value, marks::ROLE: null},
+                "ownerReferences": [set_owner(set, true)],
                 "annotations": {marks::SLOT: null, marks::ROLE: null, marks::PEERS: null},
             }}),
+            Self::GiveBack { label, value, set } => json!({"metadata": {
+                "labels": {label: value, marks::ROLE: null},
+                "ownerReferences": [set_owner(set, true)],
+                "annotations": {
+                    marks::ROLE: marks::ROLE_SURPLUS, marks::PEERS: null, marks::DELETION_COST: marks::LOWEST_COST,
+                },
+            }}),
             Self::Mark { slot, rests_on } => return Patch::Json(mark(&pod.uid, slot, rests_on)),
-            Self::Unmark { cost } => json!({"metadata": {"annotations": {
-                marks::SLOT: null, marks::ROLE: null, marks::DELETION_COST: cost,
-            }}}),
+            Self::Unmark { cost } => json!({"metadata": {
+                "labels": {marks::ROLE: null},
+                "annotations": {marks::SLOT: null, marks::ROLE: null, marks::DELETION_COST: cost},
+            }}),
         };
         patch["metadata"]["uid"] = json!(pod.uid);
         patch["metadata"]["resourceVersion"] = json!(pod.version);
@@ -331,12 +346,13 @@ fn mark(uid: &Uid, slot: &SlotId, rests_on: &Claimable) -> JsonPatch {
     patch
 }
 
-/// Owner reference to an action, not as controller. The pod is deleted if the action vanishes, and a GitOps tool does
-/// not prune the pod as an orphan of its own.
-pub fn action_owner(action: &Identity) -> Value {
+/// Owner reference to a ReplicaSet. A pod outside its set keeps the set as plain owner: it is deleted with the
+/// workload, not with the action, whose deletion in the foreground would bypass budgets; and a GitOps tool does not
+/// prune the pod as an orphan.
+pub fn set_owner(set: &SetRef, controls: bool) -> Value {
     json!({
-        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
-        "name": action.key.name, "uid": action.uid, "controller": false, "blockOwnerDeletion": false,
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set.name, "uid": set.uid,
+        "controller": controls, "blockOwnerDeletion": controls,
     })
 }
 

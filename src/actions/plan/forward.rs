@@ -102,7 +102,6 @@ impl<'a> View<'a> {
                 label: self.slot.label.clone(),
                 set: self.slot.replica_set.clone(),
                 slot: self.slot.id.clone(),
-                action: self.ctx.id(),
                 peers: pods.peers(self.ctx.created()).join(","),
             },
         })
@@ -224,12 +223,7 @@ impl<'a> View<'a> {
     /// Adds a pod to the set.
     pub fn attach(&self, pod: &PodFact, scope: &Scope<'a>) -> SlotNext {
         let value = scope.set.selector.labels.get(&self.slot.label).cloned().unwrap_or_default();
-        let change = PodChange::Attach {
-            label: self.slot.label.clone(),
-            value,
-            set: self.slot.replica_set.clone(),
-            action: self.ctx.id(),
-        };
+        let change = PodChange::Attach { label: self.slot.label.clone(), value, set: self.slot.replica_set.clone() };
         SlotNext::Do(Effect::ChangePod { pod: pod.id.clone(), change })
     }
 

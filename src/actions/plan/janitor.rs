@@ -2,10 +2,10 @@
 //! vanished.
 //!
 //! Marks are annotations, which anybody who may patch the object can write. So a mark alone causes nothing but the
-//! removal of marks. A pod is evicted only if an existing action records the slot, and the pod has a name that only
-//! this slot gives to pods; the API server then asks the budgets. Pods of a vanished action are left to the garbage
-//! collector: the operator created them with the action as owner. Nothing is done in namespaces that Kubernetes
-//! reserves.
+//! removal of marks, or what its author could have done: a pod that lacks one label of its ReplicaSet gets it back, and
+//! the set deletes it if it has one too many. A pod is evicted only if an existing action records the slot, and the pod
+//! has a name that only this slot gives to pods; the API server then asks the budgets. Nothing is done in namespaces
+//! that Kubernetes reserves.
 //!
 //! Owns the decision. The controller performs the effects, one object at a time, each with the uid as precondition.
 
@@ -18,6 +18,7 @@ use super::identity::{is_replacement_name, slot_ids};
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::status::SetRef;
 use ganglion_core::facts::{
     DeploymentFact, Identity, Key, Ledger, PodFact, ReplicaSetFact, SlotId, StatefulSetFact, Uid,
 };
@@ -57,9 +58,7 @@ pub struct Sweep {
 /// Decision about a leftover.
 enum Cleanup {
     Perform(Box<Effect>),
-    /// A detached victim: it still serves, and the garbage collector deletes it with its action.
-    Keep,
-    /// Nothing proves that the operator created the pod.
+    /// Nothing shows where the pod belongs.
     LeaveAlone,
 }
 
@@ -81,15 +80,22 @@ impl Leftovers {
             let mut leftover = self.0.get(&id).copied().unwrap_or(Leftover { since: now, reported: false });
             let ripe = leftover.since.saturating_add(GRACE).unwrap_or(now);
             if ripe > now {
-                sweep.again = Some(sweep.again.map_or(ripe, |soonest| soonest.min(ripe)));
+                sweep.again = soonest(sweep.again, ripe);
             } else {
                 match cleanup {
-                    Cleanup::Perform(effect) => due.push((object.key, *effect)),
+                    Cleanup::Perform(effect) => {
+                        // The mark of a pod that was given back stays until the set has had time to delete it.
+                        if let Effect::ChangePod { change: PodChange::GiveBack { .. }, .. } = *effect {
+                            leftover.since = now;
+                            sweep.again = soonest(sweep.again, now.saturating_add(GRACE).unwrap_or(now));
+                        }
+                        due.push((object.key, *effect));
+                    }
                     Cleanup::LeaveAlone if !leftover.reported && sweep.unproven.len() < REPORTED => {
                         leftover.reported = true;
                         sweep.unproven.push(object);
                     }
-                    Cleanup::LeaveAlone | Cleanup::Keep => {}
+                    Cleanup::LeaveAlone => {}
                 }
             }
             left.insert(id, leftover);
@@ -99,6 +105,10 @@ impl Leftovers {
         sweep.effects = due.into_iter().map(|(_, effect)| effect).collect();
         sweep
     }
+}
+
+fn soonest(known: Option<Timestamp>, other: Timestamp) -> Option<Timestamp> {
+    Some(known.map_or(other, |known| known.min(other)))
 }
 
 /// Slots that the actions of a namespace record, including those that have ended.
@@ -166,7 +176,8 @@ fn orphans(world: &World) -> impl Iterator<Item = (&PodFact, &SlotId)> {
         .filter(|(_, slot)| world.action_of(slot).is_none())
 }
 
-/// Removes the marks from a pod that a set owns, and evicts a replacement that was not adopted.
+/// Removes the marks from a pod that a set owns, evicts a replacement that its action did not use, and gives other pods
+/// back to their sets.
 fn cleanup(world: &World, slots: &mut RecordedSlots<'_>, pod: &PodFact, slot: &SlotId) -> Cleanup {
     let id = pod.id.clone();
     if let Some(owner) = &pod.controller {
@@ -179,9 +190,22 @@ fn cleanup(world: &World, slots: &mut RecordedSlots<'_>, pod: &PodFact, slot: &S
         Some(marks::ROLE_REPLACEMENT) if slots.prove(pod, slot) => {
             Cleanup::Perform(Box::new(Effect::Evict { pod: id }))
         }
-        Some(marks::ROLE_REPLACEMENT) => Cleanup::LeaveAlone,
-        _ => Cleanup::Keep,
+        _ => give_back(world, pod).map_or(Cleanup::LeaveAlone, |effect| Cleanup::Perform(Box::new(effect))),
     }
+}
+
+/// Adds the missing label to a pod that has the name and all other labels of a pod of a ReplicaSet.
+fn give_back(world: &World, pod: &PodFact) -> Option<Effect> {
+    let (set_name, _) = pod.id.key.name.rsplit_once('-')?;
+    let set = world.get::<ReplicaSetFact>(&Key::new(&pod.id.key.namespace, set_name))?;
+    let mut missing = set.selector.labels.iter().filter(|(key, value)| pod.labels.get(*key) != Some(*value));
+    let (Some((label, value)), None) = (missing.next(), missing.next()) else { return None };
+    let change = PodChange::GiveBack {
+        label: label.clone(),
+        value: value.clone(),
+        set: SetRef { name: set.id.key.name.clone(), uid: set.id.uid.clone() },
+    };
+    Some(Effect::ChangePod { pod: pod.id.clone(), change })
 }
 
 fn template_cost(set: &ganglion_core::facts::ReplicaSetFact) -> Option<String> {
@@ -192,7 +216,9 @@ fn template_cost(set: &ganglion_core::facts::ReplicaSetFact) -> Option<String> {
 mod tests {
     use super::*;
     use crate::identity::replacement_name;
-    use ganglion_core::facts::{Marks, Owner, ReplicaSetFact, ScaleFact};
+    use std::collections::BTreeMap;
+
+    use ganglion_core::facts::{Marks, Owner, ReplicaSetFact, ScaleFact, Selector};
     use ganglion_core::world::{Origin, Unreadable};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use serde_json::json;
@@ -354,9 +380,31 @@ mod tests {
     }
 
     #[test]
-    fn a_victim_that_left_its_set_is_not_touched() {
-        let Sweep { effects, unproven, .. } = swept(&world(vec![pod("one", marks::ROLE_VICTIM, false)]));
-        assert_eq!((effects, unproven), (vec![], vec![]));
+    fn a_pod_of_a_vanished_action_is_given_back_to_its_set() {
+        let mut known = BTreeMap::from([("app".to_owned(), "web".to_owned()), ("hash".to_owned(), "1".to_owned())]);
+        let id = Identity { key: Key::new("a", "web-1"), uid: "set".into(), version: "1".into() };
+        let selector = Selector { labels: known.clone(), ..Selector::default() };
+        let set = ReplicaSetFact { id, selector, ..ReplicaSetFact::default() };
+        known.remove("hash");
+        for (name, labels, is_given_back) in [
+            ("web-1-x7k2p", known.clone(), true),
+            ("web-x7k2p", known.clone(), false),
+            ("web-1-x7k2p", BTreeMap::new(), false),
+        ] {
+            for role in [marks::ROLE_VICTIM, marks::ROLE_REPLACEMENT] {
+                let mut world = world(vec![PodFact { labels: labels.clone(), ..pod(name, role, false) }]);
+                world.apply(set.clone(), Origin::Watch);
+                let Sweep { effects, unproven, .. } = swept(&world);
+                let gives = |effect: &Effect| {
+                    let Effect::ChangePod { change: PodChange::GiveBack { label, value, set }, .. } = effect else {
+                        return false;
+                    };
+                    (label.as_str(), value.as_str(), set.uid.as_str()) == ("hash", "1", "set")
+                };
+                assert_eq!(effects.iter().any(gives), is_given_back, "{name} {role}: {effects:?}");
+                assert_eq!((effects.len(), unproven.len()), if is_given_back { (1, 0) } else { (0, 1) });
+            }
+        }
     }
 
     #[test]

@@ -49,9 +49,8 @@ impl<'a> View<'a> {
             key: ctx.key(&planned.name),
             node: planned.node.clone(),
             slot: self.slot.id.clone(),
-            set: ctx.key(&self.slot.replica_set.name),
+            set: self.slot.replica_set.clone(),
             label: self.slot.label.clone(),
-            action: ctx.id(),
         }))
     }
 

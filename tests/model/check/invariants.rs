@@ -111,14 +111,12 @@ impl Invariants {
         self.account(&app).serving += i32::from(is) - i32::from(was);
         let active = |pod: Option<&Arc<Pod>>| pod.is_some_and(|pod| pod.is_active());
         let Some(old) = old.filter(|_| active(old) && (!active(new) || (was && !is))) else { return Ok(()) };
-        self.loss(api, cause, old, was)
+        self.loss(cause, old, was)
     }
 
     /// Handles an active pod that terminates or no longer serves.
-    fn loss(&mut self, api: &Api, cause: &Cause, pod: &Arc<Pod>, served: bool) -> Result<(), Violation> {
+    fn loss(&mut self, cause: &Cause, pod: &Arc<Pod>, served: bool) -> Result<(), Violation> {
         let (app, key) = (pod.app().to_owned(), &pod.meta.key);
-        let gone = |uid: &str| api.actions.by_uid(uid).is_none();
-        let ours = pod.meta.owners.iter().any(|owner| owner.kind == "WorkloadAction" && gone(&owner.uid));
         match cause {
             Cause::Operator { action, deed: Deed::Evict { .. } } => {
                 let terms = self.terms_of(action);
@@ -140,9 +138,6 @@ impl Invariants {
                 }
                 self.innocent(pod)?;
                 self.account(&app).check(&app, &format!("the set deletes {key}"))
-            }
-            Cause::Cluster(Part::Garbage) if ours && self.account(&app).exists && !self.vanished => {
-                self.account(&app).check(&app, &format!("{key} is collected with its action"))
             }
             Cause::Cluster(_) | Cause::Foreign => {
                 let account = self.account(&app);

@@ -14,7 +14,6 @@ fn exists(api: &Api, owner: &OwnerRef) -> bool {
     match owner.kind.as_str() {
         "Deployment" => api.deployments.by_uid(&owner.uid).is_some(),
         "ReplicaSet" => api.sets.by_uid(&owner.uid).is_some(),
-        "WorkloadAction" => api.actions.by_uid(&owner.uid).is_some(),
         _ => true,
     }
 }

@@ -186,7 +186,11 @@ impl ReplicaSets {
                     }
                     api.say(|| format!("replicaset controller: {key} adopted by {}", set.meta.key));
                     let owner = OwnerRef::controller("ReplicaSet", &set.meta);
-                    match api.update::<Pod>(key, If::uid(&pod.meta.uid), |pod| pod.meta.owners.push(owner)) {
+                    let adopted = api.update::<Pod>(key, If::uid(&pod.meta.uid), |pod| {
+                        pod.meta.owners.retain(|there| there.uid != owner.uid);
+                        pod.meta.owners.push(owner);
+                    });
+                    match adopted {
                         Ok(_) => claimed.push(Arc::clone(pod)),
                         Err(Refused::NotFound) => {}
                         Err(refused) => return Err(refused),

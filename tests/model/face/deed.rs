@@ -64,14 +64,13 @@ impl Deed {
 
 /// Deed of a merge patch of a pod, identified by the slot's mark and the label that ties the pod to its ReplicaSet.
 fn change(asked: &Asked, patch: &MergePatch) -> Deed {
-    let leaves = patch.metadata.labels.values().any(Option::is_none);
     match patch.metadata.annotations.get(marks::SLOT) {
-        Some(Some(slot)) if leaves => {
+        Some(Some(slot)) => {
             let uid = patch.metadata.uid.clone().unwrap_or_default();
             Deed::Detach { pod: asked.key.clone(), uid, slot: slot.as_str().into() }
         }
-        Some(None) if !leaves => Deed::Release,
-        _ => panic!("{asked} is not supported by the model"),
+        // Attached, unmarked, or given back.
+        Some(None) | None => Deed::Release,
     }
 }
 

@@ -33,7 +33,7 @@ struct PodWithGate {
 /// was lost.
 pub async fn create(ctx: &Context, new: &NewPod) -> Result<EffectOutcome, ActError> {
     let pod = replacement::pod(&template(ctx, new).await?.json, new);
-    let pod = pod.ok_or_else(|| Error::Malformed(format!("the pod template of ReplicaSet {}", new.set)))?;
+    let pod = pod.ok_or_else(|| Error::Malformed(format!("the pod template of ReplicaSet {}", new.set_key())))?;
     let message = match ctx.writer.create::<Pod>(marks::MANAGER, &new.key.namespace, &pod).await {
         Ok(created) => return Ok(changed(ctx, PodFact::from(created))),
         Err(Error::AlreadyExists(message)) => message,
@@ -51,17 +51,17 @@ pub async fn create(ctx: &Context, new: &NewPod) -> Result<EffectOutcome, ActErr
 /// The template of the ReplicaSet. The store does not contain the template of a set scaled to zero (see
 /// [`ReplicaSetFact`]), or of one that is reduced; it is then read from the API server.
 async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<TemplateFact>, ActError> {
-    let cached: Option<ReplicaSetFact> = ctx.store.read(|world| world.get::<ReplicaSetFact>(&new.set).cloned());
+    let cached: Option<ReplicaSetFact> = ctx.store.read(|world| world.get::<ReplicaSetFact>(&new.set_key()).cloned());
     let Some(cached) = cached else { return Err(set_gone(new)) };
     if let Some(template) = cached.template.filter(|_| !cached.reduced) {
         return Ok(template);
     }
-    let stored = ctx.writer.get::<ReplicaSet>(&new.set).await?;
+    let stored = ctx.writer.get::<ReplicaSet>(&new.set_key()).await?;
     stored.and_then(|set| set.spec?.template).map(Arc::new).ok_or_else(|| set_gone(new))
 }
 
 fn set_gone(new: &NewPod) -> ActError {
-    ActError::refused(RefusalKind::Gone, format!("ReplicaSet {} is gone", new.set))
+    ActError::refused(RefusalKind::Gone, format!("ReplicaSet {} is gone", new.set_key()))
 }
 
 /// Changes labels, owner and marks if the pod has not changed since the plan.

@@ -5,7 +5,8 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use ganglion_core::facts::{Identity, Key};
+use ganglion_api::workload_action::status::SetRef;
+use ganglion_core::facts::Key;
 
 const NODE: &str = "node-7";
 const REQUIRED: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
@@ -15,9 +16,8 @@ fn new() -> NewPod {
         key: Key::new("space", "web-5d9c-abcdef01"),
         node: NODE.into(),
         slot: "0123456789abcdef".into(),
-        set: Key::new("space", "web-5d9c"),
+        set: SetRef { name: "web-5d9c".into(), uid: "uid-1".into() },
         label: "pod-template-hash".into(),
-        action: Identity { key: Key::new("space", "move-web"), uid: "uid-1".into(), version: "5".into() },
     }
 }
 
@@ -134,6 +134,8 @@ proptest! {
         if let Some(labels) = template.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
             labels.remove("pod-template-hash");
         }
+        let labels = pod["metadata"]["labels"].as_object_mut().unwrap();
+        prop_assert_eq!(labels.remove(marks::ROLE).unwrap(), marks::ROLE_REPLACEMENT);
         prop_assert!(alike(&pod["metadata"]["labels"], &template["metadata"]["labels"]));
         let annotations = pod["metadata"]["annotations"].as_object_mut().unwrap();
         prop_assert_eq!(annotations.remove(marks::SLOT).unwrap(), json!(new().slot));
@@ -154,9 +156,13 @@ proptest! {
 }
 
 #[test]
-fn the_action_is_its_plain_owner() {
+fn the_set_is_its_plain_owner() {
     let pod = made(&json!({}));
-    assert_eq!(pod["metadata"]["ownerReferences"], json!([action_owner(&new().action)]));
+    let owner = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d9c", "uid": "uid-1",
+        "controller": false, "blockOwnerDeletion": false,
+    });
+    assert_eq!(pod["metadata"]["ownerReferences"], json!([owner]));
     assert_eq!(pod["metadata"]["name"], "web-5d9c-abcdef01");
     assert_eq!(pod["metadata"].get("generateName"), None);
 }

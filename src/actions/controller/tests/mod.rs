@@ -209,7 +209,7 @@ async fn a_replacement_of_a_set_scaled_to_zero_is_made_from_the_template_that_th
     let id = Identity { key: Key::new("shop", "web"), uid: "r1".into(), version: "1".into() };
     api.knows(ReplicaSetFact { id, ..ReplicaSetFact::default() });
     api.perform(&Effect::CreatePod(new_pod())).await.unwrap();
-    assert_eq!(api.body(1)["metadata"]["labels"], json!({"app": "web"}));
+    assert_eq!(api.body(1)["metadata"]["labels"], json!({"app": "web", "ganglion.dev/role": "replacement"}));
     let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
     assert!(matches!(&error, ActError::Refused(refusal) if refusal.kind == RefusalKind::Gone), "{error}");
     assert_eq!(api.asked().len(), 3, "the second was read and not sent");
@@ -254,25 +254,15 @@ async fn fields_of_the_template_that_are_newer_than_this_program_reach_the_new_p
 #[tokio::test]
 async fn a_pod_keeps_the_owners_that_others_gave_it() {
     let set = SetRef { name: "web-1".into(), uid: "r1".into() };
-    let action = Identity { key: key(), uid: "u1".into(), version: "1".into() };
-    let detach = PodChange::Detach {
-        label: "a".into(),
-        set: set.clone(),
-        slot: "s1".into(),
-        action: action.clone(),
-        peers: String::new(),
-    };
-    let attach = PodChange::Attach { label: "a".into(), value: "b".into(), set, action };
-    let mut uids = Vec::new();
-    for change in [detach, attach] {
+    let detach = PodChange::Detach { label: "a".into(), set: set.clone(), slot: "s1".into(), peers: String::new() };
+    let attach = PodChange::Attach { label: "a".into(), value: "b".into(), set };
+    for (change, controls) in [(detach, false), (attach, true)] {
         let api = scripted([(200, pod_json(Some("s1")))]);
         api.perform(&Effect::ChangePod { pod: pod_id(), change }).await.unwrap();
         let owners = api.body(0)["metadata"]["ownerReferences"].clone();
-        let [added, removed] = owners.as_array().unwrap().as_slice() else { panic!("{owners}") };
-        assert_eq!(removed["$patch"], "delete", "{owners}");
-        uids.push((added["uid"].clone(), removed["uid"].clone()));
+        let [owner] = owners.as_array().unwrap().as_slice() else { panic!("{owners}") };
+        assert_eq!((&owner["uid"], &owner["controller"]), (&json!("r1"), &json!(controls)));
     }
-    assert_eq!(uids, [(json!("u1"), json!("r1")), (json!("r1"), json!("u1"))]);
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use super::super::*;
 use ganglion_actions_plan::effect::NewPod;
 use ganglion_actions_plan::rank::NoRanker;
 use ganglion_actions_plan::world::register;
+use ganglion_api::workload_action::status::SetRef;
 use ganglion_core::facts::{Identity, PodFact};
 use ganglion_core::world::{Fact, Origin, World};
 use ganglion_outbound::address::{self, Names, Rules};
@@ -146,9 +147,8 @@ pub fn new_pod() -> NewPod {
         key: Key::new("shop", "web-1"),
         node: "n".into(),
         slot: "s1".into(),
-        set: Key::new("shop", "web"),
+        set: SetRef { name: "web".into(), uid: "r1".into() },
         label: "pod-template-hash".into(),
-        action: Identity { key: key(), uid: "u1".into(), version: "1".into() },
     }
 }
 
