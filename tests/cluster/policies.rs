@@ -139,13 +139,14 @@ fn without_its_policies_the_operator_reads_and_does_not_act() {
     });
 }
 
-/// A pod as the operator creates it, with these members of its spec and of its container.
-fn copy(members: Value, container: Value) -> Value {
-    let owner = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction", "name": "a", "uid": "u"});
+/// A pod as the operator creates it, of the ReplicaSet with this uid, with these members of its spec and of its
+/// container.
+fn copy_of(set: &str, members: Value, container: Value) -> Value {
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": set});
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": "copy", "ownerReferences": [owner],
+            "name": "copy", "ownerReferences": [owner], "labels": {"ganglion.dev/role": "replacement"},
             "annotations": {"ganglion.dev/slot": "s", "ganglion.dev/role": "replacement"},
         },
         "spec": members,
@@ -154,6 +155,11 @@ fn copy(members: Value, container: Value) -> Value {
     (app["name"], app["image"]) = (json!("app"), json!("app"));
     pod["spec"]["containers"] = json!([app]);
     pod
+}
+
+/// The same for a ReplicaSet that does not exist.
+fn copy(members: Value, container: Value) -> Value {
+    copy_of("unknown", members, container)
 }
 
 #[test]
@@ -172,14 +178,24 @@ fn the_account_of_the_operator_is_bounded() {
             asks(&["create", "-n", namespace, "-f", "-"], Some(&pod.to_string())).await
         };
         let ns = testbed.ns.as_str();
+        Workload::deployment("web", 1).make(testbed).await?;
         allowed(&create(ns, copy(json!({}), json!({}))).await)?;
         refuses(create("kube-system", copy(json!({}), json!({}))).await, "does not write in namespace kube-system")?;
         let mut plain = copy(json!({}), json!({}));
         plain["metadata"] = json!({"name": "plain"});
         refuses(create(ns, plain).await, "only as replacements")?;
         let mut foreign = copy(json!({}), json!({}));
-        foreign["metadata"]["ownerReferences"] = json!([]);
-        refuses(create(ns, foreign).await, "only as replacements")?;
+        for owners in [
+            json!([]),
+            json!([{"apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction", "name": "a", "uid": "u"}]),
+            json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "u", "controller": true}]),
+        ] {
+            foreign["metadata"]["ownerReferences"] = owners;
+            refuses(create(ns, foreign.clone()).await, "only as replacements")?;
+        }
+        let mut unlabelled = copy(json!({}), json!({}));
+        unlabelled["metadata"]["labels"] = json!({});
+        refuses(create(ns, unlabelled).await, "only as replacements")?;
         refuses(create(ns, copy(json!({"nodeName": "n"}), json!({}))).await, "only as replacements")?;
         for (members, container) in [
             (json!({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}), json!({})),
@@ -219,7 +235,22 @@ fn the_account_of_the_operator_is_bounded() {
         refuses(answer.context("a powerful account is copied")?, "service account powerful")?;
         allowed(&create(ns, account("local")).await)?;
 
-        Workload::deployment("web", 1).make(testbed).await?;
+        // A pod of a ReplicaSet that exists has its account. One of another is deleted before it starts.
+        let set =
+            testbed.kubectl(&["get", "rs", "-l", "app=web", "-o", "jsonpath={.items[0].metadata.uid}"], None).await?;
+        allowed(&create(ns, copy_of(&set, json!({}), json!({}))).await)?;
+        let other = copy_of(&set, json!({"serviceAccountName": "local"}), json!({}));
+        // The API server sees a ReplicaSet as a parameter after a moment.
+        let answer = async {
+            while create(ns, other.clone()).await.is_ok() {}
+            create(ns, other).await
+        };
+        let answer = tokio::time::timeout(TIMEOUT, answer).await.context("another account is allowed")?;
+        refuses(answer, "with service account local; its template has default")?;
+        let unknown = copy(json!({"serviceAccountName": "local"}), json!({})).to_string();
+        testbed.kubectl(&["create", "-f", "-"], Some(&unknown)).await?;
+        testbed.kubectl(&["wait", "--for=delete", "pod/copy", "--timeout=30s"], None).await?;
+
         let deployment = async |patch: Value| {
             asks(&["patch", "deployment", "web", "--type=merge", "-p", &patch.to_string()], None).await
         };
@@ -240,6 +271,11 @@ fn the_account_of_the_operator_is_bounded() {
         allowed(&patch(json!({"metadata": {"labels": {"a": "b"}, "annotations": {"ganglion.dev/slot": "s"}}})).await)?;
         refuses(patch(json!({"metadata": {"annotations": {"a": "b"}}})).await, "of a pod, the operator changes only")?;
         refuses(patch(json!({"spec": {"activeDeadlineSeconds": 1}})).await, "of a pod, the operator changes only")?;
+        for uid in [set.as_str(), "unknown"] {
+            let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid});
+            let owners = patch(json!({"metadata": {"ownerReferences": [owner]}})).await;
+            if uid == set { allowed(&owners)? } else { refuses(owners, "which owner is the controller")? }
+        }
         // Administrators, who may write every path, are not bounded.
         let host = copy(json!({"hostNetwork": true}), json!({})).to_string();
         testbed.kubectl(&["create", "--dry-run=server", "-f", "-"], Some(&host)).await.map(drop)

@@ -1,6 +1,6 @@
 //! Facts about ValidatingAdmissionPolicies and their bindings: what the operator needs to detect that one was edited.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Identity;
 use crate::digest;
@@ -57,7 +57,9 @@ impl From<ValidatingAdmissionPolicyBinding> for PolicyBindingFact {
     fn from(binding: ValidatingAdmissionPolicyBinding) -> Self {
         let spec = Value::Object(binding.spec.fields);
         let actions = spec["validationActions"].as_array();
-        let is_whole = spec["matchResources"].is_null() && spec["paramRef"].is_null();
+        // Each object of the namespace is a parameter.
+        let all = json!({"selector": {}, "parameterNotFoundAction": "Allow"});
+        let is_whole = spec["matchResources"].is_null() && (spec["paramRef"].is_null() || spec["paramRef"] == all);
         Self {
             id: (&binding.metadata).into(),
             policy: spec["policyName"].as_str().unwrap_or_default().to_owned(),

@@ -4,8 +4,9 @@
 //! The operator is recognized by its right for a path that no role for users grants. An administrator, who
 //! may write every path, is not the operator.
 
-use super::{AdmissionPolicy, Guarded, Invariant, Operation};
+use super::{AdmissionPolicy, Guarded, Invariant, Operation, Parameters};
 use Operation::{Create, Delete, Update};
+use ganglion_api::marks;
 use ganglion_core::namespaces::RESERVED;
 
 /// Expression: the operator writes. The first part is cheap, and excludes most requests.
@@ -33,7 +34,7 @@ fn same(field: &str, except: &str) -> String {
 const OUR_ANNOTATION: &str = "key.startsWith('ganglion.dev/') || key == 'controller.kubernetes.io/pod-deletion-cost'";
 
 /// Expression: the pod does not use the namespaces or files of its host, and no container is privileged or has more
-/// capabilities than the baseline Pod Security Standard allows.
+/// capabilities than the baseline Pod Security Standard allows. It needs the variables `spec` and `contexts`.
 const NO_HOST_ACCESS: &str = "!(variables.spec.?hostNetwork.orValue(false) || variables.spec.?hostPID.orValue(false) \
     || variables.spec.?hostIPC.orValue(false) \
     || variables.spec.?securityContext.?windowsOptions.?hostProcess.orValue(false) \
@@ -51,6 +52,69 @@ fn account_lacks(verb: &str, resource: &str) -> String {
     )
 }
 
+/// Expression for the security contexts of all containers of a pod's spec.
+fn contexts(spec: &str) -> String {
+    format!(
+        "({spec}.?containers.orValue([]) + {spec}.?initContainers.orValue([]))\
+         .map(one, one.?securityContext.orValue({{}}))"
+    )
+}
+
+/// Expression for the service account in a pod's spec.
+fn account_of(spec: &str) -> String {
+    format!("{spec}.?serviceAccountName.orValue('default')")
+}
+
+/// The policy that compares a new pod with the ReplicaSet that it names as owner.
+///
+/// Parameters cannot express that one of them must exist. A pod of a ReplicaSet that does not exist is deleted by the
+/// garbage collector, before its containers start.
+pub fn copies() -> AdmissionPolicy {
+    let is_set = "params.metadata.uid != variables.set";
+    AdmissionPolicy {
+        name: "ganglion-operator-copies",
+        about: "A pod that the operator creates has the service account of the ReplicaSet that owns it, and access to \
+                the host only if pods of that ReplicaSet have it. Each ReplicaSet of the namespace is a parameter. The \
+                images are not compared, since webhooks may change them. The garbage collector deletes a pod whose \
+                owner does not exist.",
+        guards: vec![Guarded::other("", "pods", &[Create])],
+        conditions: vec![THE_OPERATOR],
+        against: Some(Parameters {
+            version: "apps/v1",
+            kind: "ReplicaSet",
+            label: (marks::ROLE, marks::ROLE_REPLACEMENT),
+        }),
+        variables: vec![
+            ("set", "dyn(object).metadata.?ownerReferences[0].?uid.orValue('')".to_owned()),
+            ("account", account_of("variables.spec")),
+            ("expected", account_of("params.spec.template.spec")),
+            ("contexts", contexts("variables.spec")),
+            ("ofSet", "dyn(params).spec.template.spec".to_owned()),
+            ("contextsOfSet", contexts("variables.ofSet")),
+        ],
+        rules: vec![],
+        invariants: vec![
+            Invariant {
+                expression: format!("{is_set} || variables.account == variables.expected"),
+                message: "'the operator does not create pods of ReplicaSet ' + params.metadata.name \
+                          + ' with service account ' + variables.account + '; its template has ' + variables.expected"
+                    .to_owned(),
+            },
+            Invariant {
+                expression: format!(
+                    "{is_set} || {NO_HOST_ACCESS} || !({})",
+                    NO_HOST_ACCESS
+                        .replace("variables.spec", "variables.ofSet")
+                        .replace("variables.contexts", "variables.contextsOfSet")
+                ),
+                message: "'the operator does not create pods of ReplicaSet ' + params.metadata.name \
+                          + ' with access to the host; its template has none'"
+                    .to_owned(),
+            },
+        ],
+    }
+}
+
 pub fn policy() -> AdmissionPolicy {
     let advice = "install the component system-workloads to allow it";
     let account = |can: &str| {
@@ -62,9 +126,9 @@ pub fn policy() -> AdmissionPolicy {
     AdmissionPolicy {
         name: "ganglion-operator",
         about: "Bounds for the operator's own account, so that its token is worth less to a thief. No writes in the \
-                namespaces of Kubernetes. New pods only as copies that belong to an action, without access to the host, \
+                namespaces of Kubernetes. New pods only as copies that belong to a ReplicaSet, without access to the host, \
                 and without accounts that have power over all namespaces. Of existing pods, only labels, annotations, \
-                owners and the scheduling gate change; of workloads, only replicas and the operator's annotations.",
+                the controller among the owners and the scheduling gate change; of workloads, only replicas and the operator's annotations.",
         guards: vec![
             Guarded::other("", "pods", &[Create, Update, Delete]),
             Guarded::other("", "pods/eviction", &[Create]),
@@ -74,19 +138,16 @@ pub fn policy() -> AdmissionPolicy {
             Guarded::other("argoproj.io", "rollouts", &[Update]),
         ],
         conditions: vec![THE_OPERATOR],
+        against: None,
         variables: vec![
             ("new", "dyn(object)".to_owned()),
             ("old", "dyn(oldObject)".to_owned()),
             ("isPod", "request.resource.resource == 'pods' && request.?subResource.orValue('') == ''".to_owned()),
             ("isNewPod", "variables.isPod && request.operation == 'CREATE'".to_owned()),
             ("isUpdate", "request.operation == 'UPDATE'".to_owned()),
-            (
-                "contexts",
-                "(variables.spec.?containers.orValue([]) + variables.spec.?initContainers.orValue([]))\
-                 .map(one, one.?securityContext.orValue({}))"
-                    .to_owned(),
-            ),
-            ("account", "variables.spec.?serviceAccountName.orValue('default')".to_owned()),
+            ("owners", "variables.new.metadata.?ownerReferences.orValue([])".to_owned()),
+            ("contexts", contexts("variables.spec")),
+            ("account", account_of("variables.spec")),
         ],
         rules: vec![],
         invariants: vec![
@@ -103,11 +164,12 @@ pub fn policy() -> AdmissionPolicy {
                 expression: "!variables.isNewPod || (has(variables.new.metadata.annotations) \
                              && variables.new.metadata.annotations[?'ganglion.dev/slot'].orValue('') != '' \
                              && variables.new.metadata.annotations[?'ganglion.dev/role'].orValue('') == 'replacement' \
-                             && variables.new.metadata.?ownerReferences.orValue([]).exists(owner, \
-                             owner.kind == 'WorkloadAction' && owner.apiVersion.startsWith('ganglion.dev/')) \
-                             && !has(variables.spec.nodeName))"
+                             && variables.new.metadata.?labels[?'ganglion.dev/role'].orValue('') == 'replacement' \
+                             && variables.owners.size() == 1 && variables.owners[0].apiVersion == 'apps/v1' \
+                             && variables.owners[0].kind == 'ReplicaSet' \
+                             && !variables.owners[0].?controller.orValue(false) && !has(variables.spec.nodeName))"
                     .to_owned(),
-                message: "'the operator creates pods only as replacements that belong to a WorkloadAction'".to_owned(),
+                message: "'the operator creates pods only as replacements that belong to a ReplicaSet'".to_owned(),
             },
             Invariant {
                 expression: format!("!variables.isNewPod || {NO_HOST_ACCESS} || {SYSTEM_WORKLOADS}"),
@@ -117,13 +179,15 @@ pub fn policy() -> AdmissionPolicy {
             Invariant { expression: account_lacks("create", "pods"), message: account("create pods") },
             Invariant {
                 expression: format!(
-                    "!(variables.isPod && variables.isUpdate) || ({} && {})",
+                    "!(variables.isPod && variables.isUpdate) || ({} && {} \
+                     && variables.owners.map(owner, owner.uid) \
+                     == variables.old.metadata.?ownerReferences.orValue([]).map(owner, owner.uid))",
                     same("spec", "key in ['affinity', 'schedulingGates']"),
                     same("metadata.?annotations", OUR_ANNOTATION)
                 ),
-                message:
-                    "'of a pod, the operator changes only labels, its own annotations, owners and the scheduling gate'"
-                        .to_owned(),
+                message: "'of a pod, the operator changes only labels, its own annotations, which owner is the \
+                          controller, and the scheduling gate'"
+                    .to_owned(),
             },
             Invariant {
                 expression: format!(

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{AdmissionPolicy, Guarded, policies};
+use super::{AdmissionPolicy, Guarded, Parameters, policies};
 use ganglion_api::marks;
 use ganglion_core::facts::spec_digest;
 
@@ -83,7 +83,11 @@ pub fn digest(policy: &AdmissionPolicy) -> String {
 }
 
 fn binding(policy: &AdmissionPolicy) -> Value {
-    json!({"policyName": policy.name, "validationActions": ["Deny"]})
+    let mut binding = json!({"policyName": policy.name, "validationActions": ["Deny"]});
+    if policy.against.is_some() {
+        binding["paramRef"] = json!({"selector": {}, "parameterNotFoundAction": "Allow"});
+    }
+    binding
 }
 
 fn spec(policy: &AdmissionPolicy) -> Value {
@@ -113,6 +117,10 @@ fn spec(policy: &AdmissionPolicy) -> Value {
         "variables": variables.map(name).collect::<Vec<_>>(),
         "validations": rules.chain(invariants).collect::<Vec<_>>(),
     });
+    if let Some(Parameters { version, kind, label: (key, value) }) = policy.against {
+        spec["paramKind"] = json!({"apiVersion": version, "kind": kind});
+        spec["matchConstraints"]["objectSelector"] = json!({"matchLabels": {key: value}});
+    }
     if !policy.conditions.is_empty() {
         spec["matchConditions"] = policy.conditions.iter().copied().map(name).collect();
     }

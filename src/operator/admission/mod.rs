@@ -72,16 +72,29 @@ pub struct AdmissionPolicy {
     pub guards: Vec<Guarded>,
     /// The policy applies to writes for which all of these are true: name and expression.
     pub conditions: Vec<(&'static str, &'static str)>,
+    /// The policy has parameters.
+    pub against: Option<Parameters>,
     /// Name and expression, in addition to the variables that all policies have.
     pub variables: Vec<(&'static str, String)>,
     pub rules: Vec<RightsRule>,
     pub invariants: Vec<Invariant>,
 }
 
+/// Parameters of a policy: it checks each object that has a label against each object of a kind in the same namespace.
+///
+/// The label keeps the writes of others apart: the API server looks up parameters and evaluates conditions for each of
+/// them before it reads the conditions, and what fails there denies the write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub label: (&'static str, &'static str),
+}
+
 /// All policies.
 pub fn policies() -> Vec<AdmissionPolicy> {
     let mut all = table::policies();
-    all.push(account::policy());
+    all.extend([account::policy(), account::copies()]);
     all
 }
 
@@ -101,7 +114,7 @@ const NEEDS: &[(&str, &[&str])] = &[
 const LOOPS: &[&str] = &["ganglion-closedloops", "ganglion-children"];
 
 /// Policies that every kind depends on.
-const ALL_NEED: &[&str] = &["ganglion-metadata", "ganglion-operator"];
+const ALL_NEED: &[&str] = &["ganglion-metadata", "ganglion-operator", "ganglion-operator-copies"];
 
 /// Policies that the operator expects in the cluster before it acts.
 pub fn guards() -> Guards {

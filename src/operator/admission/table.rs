@@ -132,6 +132,7 @@ fn closed_loops() -> AdmissionPolicy {
              || object.metadata.?annotations[?'ganglion.dev/approve'] \
              != oldObject.metadata.?annotations[?'ganglion.dev/approve']",
         )],
+        against: None,
         variables: loop_secrets().variables(),
         rules: [vec![author], loop_secrets().rules()].concat(),
         invariants: vec![],
@@ -179,6 +180,7 @@ fn children() -> AdmissionPolicy {
             ),
             NOT_THE_OPERATOR,
         ],
+        against: None,
         variables: loop_secrets().variables(),
         rules: [vec![author], loop_secrets().rules()].concat(),
         invariants: vec![],
@@ -213,6 +215,7 @@ fn actions() -> AdmissionPolicy {
                 Secrets to addresses that the author wrote, as a pod of the namespace could.",
         guards: vec![Guarded::new("workloadactions", WRITES)],
         conditions: vec![SPEC_IS_WRITTEN],
+        against: None,
         variables: [
             vec![
                 (
@@ -262,6 +265,7 @@ fn action_records() -> AdmissionPolicy {
                 installed.",
         guards: vec![Guarded::new("workloadactions/status", &[Update]), Guarded::new("workloadactionreceipts", WRITES)],
         conditions: vec![NOT_THE_OPERATOR],
+        against: None,
         variables: vec![],
         rules: vec![
             RightsRule::ask([EVICT], why),
@@ -299,6 +303,7 @@ fn node_configs() -> AdmissionPolicy {
             Guarded::new("nodeconfigtemplates/status", &[Update]),
         ],
         conditions: vec![SPEC_OR_STATUS_IS_WRITTEN, NOT_THE_OPERATOR],
+        against: None,
         variables: [
             vec![
                 ("node", "'template' in variables.spec ? variables.spec.template : variables.spec".to_owned()),
@@ -346,6 +351,7 @@ fn placement_policies() -> AdmissionPolicy {
                 named Secrets to an address that the author wrote. The status says which policy annotates nodes.",
         guards: vec![Guarded::new("placementpolicies", WRITES), Guarded::new("placementpolicies/status", &[Update])],
         conditions: vec![SPEC_OR_STATUS_IS_WRITTEN, NOT_THE_OPERATOR],
+        against: None,
         variables: vec![
             ("server", "variables.spec.?publishUsage.?prometheus.orValue({})".to_owned()),
             ("place", "variables.server[?'namespace'].orValue('')".to_owned()),
@@ -375,6 +381,7 @@ fn pools() -> AdmissionPolicy {
                 annotated.",
         guards: vec![Guarded::new("swarmpools", WRITES)],
         conditions: vec![SPEC_IS_WRITTEN],
+        against: None,
         variables: vec![
             ("reads", "has(object.spec.jobs.configMaps)".to_owned()),
             ("restarts", "variables.spec.?refresh.?policy.orValue('Restart') == 'Restart'".to_owned()),
@@ -413,6 +420,7 @@ fn pool_statuses() -> AdmissionPolicy {
                 annotates pods, and scales the workload.",
         guards: vec![Guarded::new("swarmpools/status", &[Update])],
         conditions: vec![NOT_THE_OPERATOR],
+        against: None,
         variables: vec![],
         rules: vec![
             RightsRule::ask([EVICT, PATCH_PODS], why),
@@ -436,6 +444,7 @@ fn pool_scales() -> AdmissionPolicy {
                 change, and the API server shows no difference. HorizontalPodAutoscalers have the right update.",
         guards: vec![Guarded::new("swarmpools/scale", &[Update])],
         conditions: vec![],
+        against: None,
         variables: vec![],
         rules: vec![scaled("deployments"), scaled("statefulsets")],
         invariants: vec![],
@@ -466,6 +475,7 @@ fn metadata() -> AdmissionPolicy {
             "object.metadata.?ownerReferences != oldObject.metadata.?ownerReferences \
              || object.metadata.?finalizers != oldObject.metadata.?finalizers",
         )],
+        against: None,
         variables: vec![],
         rules: vec![RightsRule::ask([delete], "owner references and finalizers decide when an object is deleted")],
         invariants: vec![],
