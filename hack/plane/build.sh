@@ -2,6 +2,11 @@
 # build: builds the programs of the control plane from pinned Go modules, once
 # per set of versions, into a cache outside the tree.
 
+# Version of Kubernetes if nothing names another. Each version is a module in
+# hack/plane/go/kubernetes.
+DEFAULT_KUBERNETES=1.36.3
+KUBERNETES=${GANGLION_KUBERNETES:-$DEFAULT_KUBERNETES}
+
 # Program, its module under hack/plane/go, and its main package.
 PROGRAMS=(
   "etcd etcd go.etcd.io/etcd/server/v3"
@@ -12,19 +17,33 @@ PROGRAMS=(
   "kubectl kubernetes k8s.io/kubernetes/cmd/kubectl"
 )
 
-# pinned MODULE PATH: version that go.mod requires; versions are written nowhere
-# else.
+kubernetes_versions() {
+  local dir
+  for dir in "$PLANE_SRC"/go/kubernetes/*/; do basename "$dir"; done
+}
+
+# module_dir MODULE: directory of a module of PROGRAMS.
+module_dir() {
+  case $1 in
+    kubernetes) printf '%s\n' "$PLANE_SRC/go/kubernetes/$KUBERNETES" ;;
+    *) printf '%s\n' "$PLANE_SRC/go/$1" ;;
+  esac
+}
+
+# pinned MODULE PATH: version that go.mod requires.
 pinned() {
   awk -v path="$2" '$1 == "require" { sub(/^require[ \t]+/, "") }
-    $1 == path && $2 ~ /^v/ && !/=>/ { print $2; exit }' "$PLANE_SRC/go/$1/go.mod"
+    $1 == path && $2 ~ /^v/ && !/=>/ { print $2; exit }' "$(module_dir "$1")/go.mod"
 }
 
 load_versions() {
+  [[ -f $(module_dir kubernetes)/go.mod ]] ||
+    misuse "no Kubernetes '$KUBERNETES'; there are: $(kubernetes_versions | sort -V | paste -sd ' ')"
   KUBE_VERSION=$(pinned kubernetes k8s.io/kubernetes)
   ETCD_VERSION=$(pinned etcd go.etcd.io/etcd/server/v3)
   KWOK_VERSION=$(pinned kwok sigs.k8s.io/kwok)
   [[ -n $KUBE_VERSION && -n $ETCD_VERSION && -n $KWOK_VERSION ]] ||
-    die "no versions in $PLANE_SRC/go/*/go.mod"
+    die "no versions in the modules of $PLANE_SRC/go"
 }
 
 # Without these flags the server reports version v0.0.0, and clients draw wrong
@@ -44,11 +63,14 @@ linker_flags() {
 # Sets BIN. The key covers everything that determines the content of the
 # programs.
 find_bin() {
-  local key
+  local key module
   load_versions
-  key=$({ cat "$PLANE_SRC"/go/*/go.mod "$PLANE_SRC"/go/*/go.sum; linker_flags kubernetes; } |
-    cksum | awk '{ printf "%08x", $1 }')
-  BIN=$(absolute "${XDG_CACHE_HOME:-$HOME/.cache}/ganglion/plane-$KUBE_VERSION-$ETCD_VERSION-$KWOK_VERSION-$key/bin")
+  key=$({
+    for module in etcd kubernetes kwok; do cat "$(module_dir "$module")"/go.{mod,sum}; done
+    linker_flags kubernetes
+  } | cksum | awk '{ printf "%08x", $1 }')
+  CACHE=$(absolute "${XDG_CACHE_HOME:-$HOME/.cache}/ganglion")
+  BIN=$CACHE/plane-$KUBE_VERSION-$ETCD_VERSION-$KWOK_VERSION-$key/bin
 }
 
 # version_of PROGRAM FILE: version that the program itself reports.
@@ -61,11 +83,12 @@ version_of() {
   esac 2>/dev/null
 }
 
-# found PROGRAM WANTED: path of an existing program of exactly that version.
+# found PROGRAM WANTED: path of an existing program of exactly that version, also
+# of a plane with another version of Kubernetes.
 found() {
   local dir candidate dirs
   IFS=: read -r -a dirs <<<"${KUBEBUILDER_ASSETS:-}:$PATH"
-  for dir in "${dirs[@]}"; do
+  for dir in "${dirs[@]}" "$CACHE"/plane-*/bin; do
     candidate=$dir/$1
     [[ -n $dir && -f $candidate && -x $candidate ]] || continue
     [[ $(version_of "$1" "$candidate") == "$2" ]] || continue
@@ -99,7 +122,7 @@ tick() {
 build_one() {
   local out=$BIN/.$1.$$ began=$SECONDS job log=$BIN/../$1.log
   (
-    cd "$PLANE_SRC/go/$2" || exit
+    cd "$(module_dir "$2")" || exit
     # Ignores a Go workspace and flags of the caller, which would change the
     # build.
     export CGO_ENABLED=0 GOWORK=off GOFLAGS='' GOTOOLCHAIN=local GOTMPDIR=$BIN/../tmp
@@ -153,7 +176,8 @@ build_missing() {
     program=${entry%% *}
     [[ -x $BIN/$program ]] && continue
     if here=$(found "$program" "$(wanted_version "$program")"); then
-      ln -sfn "$here" "$BIN/$program"
+      # A hard link stays when the other name is removed; it needs the same file system.
+      ln -fL "$here" "$BIN/$program" 2>/dev/null || ln -sfn "$here" "$BIN/$program"
       say "$program: found at $here"
     else
       missing+=("$entry")
@@ -167,6 +191,16 @@ build_missing() {
     n=$((n + 1))
     build_one "$program" "$module" "$package" "[$n/${#missing[@]}] $program"
   done
+}
+
+build_verb() {
+  while (($#)); do
+    [[ $1 == --kubernetes && $# -ge 2 ]] || misuse "build: unknown option $1"
+    KUBERNETES=$2
+    shift 2
+  done
+  build
+  printf '%s\n' "$BIN"
 }
 
 # Sets BIN, and builds all missing programs.

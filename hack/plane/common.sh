@@ -47,6 +47,7 @@ use_plane() {
 
 need_plane() {
   [[ -f $DIR/ready ]] || die "plane '$PLANE' is not up (hack/controlplane up --name $PLANE)"
+  read -r KUBERNETES <"$DIR/kubernetes"
 }
 
 known_component() {

@@ -207,11 +207,14 @@ ask() {
 }
 
 healthy() {
+  local of_scheduler=/readyz
+  # Kubernetes 1.31 brought this path.
+  if [[ $KUBERNETES == 1.30.* ]]; then of_scheduler=/healthz; fi
   case $1 in
     etcd) ask etcd /readyz ;;
     apiserver) ask apiserver /readyz ;;
     kcm) ask kcm /healthz ;;
-    scheduler) ask scheduler /readyz ;;
+    scheduler) ask scheduler "$of_scheduler" ;;
     kwok) ask kwok /healthz ;;
   esac >/dev/null 2>&1
 }

@@ -5,7 +5,7 @@
 
 up_defaults() {
   NODES=0 ZONES=3 NODE_CPU=32 NODE_MEMORY=256Gi NODE_PODS=110
-  OWNER='' SCHEDULER_CONFIG='' ARGS=() GARBAGE=400
+  OWNER='' SCHEDULER_CONFIG='' ARGS=() GARBAGE=400 WANTED=${GANGLION_KUBERNETES:-}
 }
 
 whole() { [[ $2 =~ ^[0-9]+$ ]] || misuse "$1 wants a whole number, not '$2'"; }
@@ -25,6 +25,7 @@ up_options() {
       --owner-pid) whole "$@"; OWNER=$2 ;;
       --scheduler-config) SCHEDULER_CONFIG=$(absolute "$2") ;;
       --arg) ARGS+=("$2") ;;
+      --kubernetes) WANTED=$2 ;;
       --gogc) whole "$@"; GARBAGE=$2 ;;
       *) misuse "up: unknown option $1" ;;
     esac
@@ -50,6 +51,7 @@ up() {
     proc_stat "$OWNER" || die "the owner process $OWNER does not exist"
     OWNER_START=$PROC_START
   fi
+  choose_kubernetes
   build
   lock_plane
   if plane_is_there; then
@@ -65,6 +67,15 @@ up() {
   fi
   unlock_plane
   printf '%s\n' "$DIR/kubeconfig"
+}
+
+# The version that is asked for; for a running plane, its own.
+choose_kubernetes() {
+  KUBERNETES=${WANTED:-$DEFAULT_KUBERNETES}
+  if plane_is_there; then
+    need_plane
+    [[ -z $WANTED || $WANTED == "$KUBERNETES" ]] || die "plane '$PLANE' runs Kubernetes $KUBERNETES, not $WANTED"
+  fi
 }
 
 up_failed() {
@@ -102,6 +113,7 @@ bring_up() {
   chmod 700 "$DIR" "$DIR/etcd"
   printf '%s\n' "${ARGS[@]}" >"$DIR/args"
   printf '%s\n' "$GARBAGE" >"$DIR/gogc"
+  printf '%s\n' "$KUBERNETES" >"$DIR/kubernetes"
   # The id prevents the watchdog of this plane from stopping a later plane of
   # the same name.
   od -An -N8 -tx8 /dev/urandom | tr -d ' ' >"$DIR/id"
