@@ -19,14 +19,15 @@
 {{ if eq $want "crash" }}{{ $delay = or (index $annotations "kwok.ganglion.dev/restart-interval") "2s" }}{{ end }}
 {{ $until := "" }}
 {{ if $delay }}{{ $until = printf "; next %s" (dateInZone "2006-01-02T15:04:05.000000000Z" (now | mustDateModify $delay) "UTC") }}{{ end }}
-observedGeneration: {{ .metadata.generation }}
+{{/* Pods have a generation from Kubernetes 1.33 on. */}}
+{{ with .metadata.generation }}observedGeneration: {{ . }}{{ end }}
 conditions:
 {{ range $type := list "PodReadyToStartContainers" "Initialized" "ContainersReady" "Ready" }}
 {{ $value := "True" }}
 {{ if and (has $type (list "ContainersReady" "Ready")) (not $ready) }}{{ $value = "False" }}{{ end }}
 - type: {{ $type }}
   status: {{ $value | Quote }}
-  observedGeneration: {{ $root.metadata.generation }}
+  {{ with $root.metadata.generation }}observedGeneration: {{ . }}{{ end }}
   {{ if ne (or (index $was $type) "") $value }}
   lastTransitionTime: {{ $now | Quote }}
   {{ end }}
