@@ -65,7 +65,7 @@ pub struct LimitSettings {
     pub per_workload: Option<usize>,
     /// Replicas that leave one node. Default: 5.
     pub per_source_node: Option<usize>,
-    /// Replicas that arrive at one node. Default: 5.
+    /// Replicas that arrive at one node that their action chooses. Default: 5.
     pub per_target_node: Option<usize>,
     /// Seconds in one step after which a replica no longer counts for `inAll`, `perSourceNode` and `perTargetNode`, 60
     /// to 86400. Default: 900.

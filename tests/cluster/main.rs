@@ -60,6 +60,7 @@ mod senders;
 mod stalled;
 mod stateful;
 mod storms;
+mod successors;
 mod swap_faults;
 mod swaps;
 mod unreadable;

@@ -29,7 +29,7 @@ mod waits;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use ganglion_actions_plan::effect::{self, Effect};
 use ganglion_actions_plan::notify::is_pending;
@@ -55,6 +55,9 @@ use waits::Waits;
 
 /// Requeue interval of a running action whose workload is of a kind that the operator does not watch.
 const UNWATCHED: Duration = Duration::from_secs(1);
+
+/// Minimum time for which effects fail before the status shows why. An API server that restarts fails for a moment.
+const LASTING: SignedDuration = SignedDuration::from_secs(3);
 
 const STATUS: StatusWriter = StatusWriter {
     manager: marks::STATUS_MANAGER,
@@ -98,8 +101,20 @@ pub struct ActionMemory {
     refusals: Refusals,
     /// Effects whose requests had no answer, so that their outcome is unknown.
     unanswered: Vec<Effect>,
+    /// Time at which the API server first answered an effect with an error, if no effect has succeeded since.
+    failing_since: Option<Timestamp>,
     /// State of the running reconcile.
     pass: Pass,
+}
+
+impl ActionMemory {
+    /// The API server's own words, if it has answered with an error for longer than [`LASTING`].
+    fn words_of_lasting(&mut self, error: &Error, now: Timestamp) -> Option<String> {
+        let Error::Unavailable(cause) = error else { return None };
+        let kube::Error::Api(answer) = &**cause else { return None };
+        let since = *self.failing_since.get_or_insert(now);
+        (now.duration_since(since) >= LASTING).then(|| answer.message.clone())
+    }
 }
 
 /// State of one reconcile, across its rounds.

@@ -6,7 +6,7 @@ use tracing::{debug, info};
 use super::error::ActError;
 use super::reservation::{Reservation, replaced_slots};
 use super::{ActionMemory, WorkloadActionController, act, events};
-use ganglion_actions_plan::effect::{self, Effect, RefusalKind};
+use ganglion_actions_plan::effect::{self, Effect, Refusal, RefusalKind};
 use ganglion_actions_plan::refused;
 use ganglion_actions_plan::world::ActionsWorld;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
@@ -42,6 +42,7 @@ impl WorkloadActionController {
         let results = join_all(effects.iter().map(|effect| self.carry_out(key, effect))).await;
         if results.iter().all(Result::is_ok) {
             memory.refusals.clear_forbidden();
+            memory.failing_since = None;
             return Ok(());
         }
         let mut is_handled = false;
@@ -149,6 +150,17 @@ impl WorkloadActionController {
                 act::read_target(&self.ctx, &effect).await?;
             }
             ActError::Request(error) => {
+                let is_first = !failures.refused;
+                let words = memory.words_of_lasting(&error, self.ctx.now()).filter(|_| is_first);
+                if let Some(message) = words.filter(|_| !effect.updates_action()) {
+                    memory.pass.failures.refused = true;
+                    let (now, refusal) = (self.ctx.now(), Refusal { kind: RefusalKind::Failing, message });
+                    let step = self.ctx.store.read(|world| refused(key, world, now, &effect, &refusal));
+                    memory.pass.follow_up = Some(step);
+                    memory.unanswered.push(effect);
+                    self.ctx.count(&error);
+                    return Ok(());
+                }
                 if error.outcome_unknown() {
                     memory.unanswered.push(effect);
                 }

@@ -1,14 +1,13 @@
 //! Builds the pod that replaces a victim from the ReplicaSet's template. Pure.
 //!
 //! The pod equals the pod that the ReplicaSet would create, with three exceptions: it lacks the label that ties it to
-//! the set, so that the set does not count it yet; it may run on one node only; and it has our marks, with the set
+//! the set, so that the set does not count it yet; it may run on one node only, or on any but one; and it has our marks, with the set
 //! as a plain owner. The template is changed as JSON, which preserves fields that this program does not know.
 
 use serde_json::{Map, Value, json};
 
-use ganglion_actions_plan::effect::{NewPod, set_owner};
+use ganglion_actions_plan::effect::{NewPod, Place, set_owner};
 use ganglion_api::marks;
-use ganglion_core::facts::NodeName;
 
 type JsonObject = Map<String, Value>;
 
@@ -32,7 +31,7 @@ pub fn pod(template: &str, new: &NewPod) -> Option<Value> {
     let spec = member(&mut template, "spec")?;
     // A node name in the template would bypass the scheduler and its checks.
     spec.remove("nodeName");
-    pin(spec, &new.node)?;
+    restrict(spec, &new.place)?;
     Some(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
 }
 
@@ -45,9 +44,9 @@ fn member<'a>(object: &'a mut JsonObject, name: &str) -> Option<&'a mut JsonObje
     value.as_object_mut()
 }
 
-/// Adds the node to the pod's required node affinity. Terms are alternatives, so each one gets the node. The node is
-/// matched by the field `metadata.name`, since its hostname label may differ.
-fn pin(spec: &mut JsonObject, node: &NodeName) -> Option<()> {
+/// Adds the nodes to the pod's required node affinity. Terms are alternatives, so each one is restricted. Nodes are
+/// matched by the field `metadata.name`, since a hostname label may differ.
+fn restrict(spec: &mut JsonObject, place: &Place) -> Option<()> {
     let affinity = member(member(spec, "affinity")?, "nodeAffinity")?;
     let required = member(affinity, "requiredDuringSchedulingIgnoredDuringExecution")?;
     let terms = list(required, "nodeSelectorTerms")?;
@@ -59,7 +58,11 @@ fn pin(spec: &mut JsonObject, node: &NodeName) -> Option<()> {
         // A term without requirements matches no node. With the pin it would match one.
         terms.retain(|term| !is_empty(term));
     }
-    let only = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let (operator, node) = match place {
+        Place::On(node) => ("In", node),
+        Place::NotOn(node) => ("NotIn", node),
+    };
+    let only = json!({"key": "metadata.name", "operator": operator, "values": [node]});
     terms.iter_mut().try_for_each(|term| {
         list(term.as_object_mut()?, "matchFields")?.push(only.clone());
         Some(())

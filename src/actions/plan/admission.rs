@@ -11,7 +11,7 @@ use crate::world::line::{QueueRank, WaitingLine};
 use crate::world::{ActionsWorld, application_of};
 use ganglion_api::reasons::Reason;
 use ganglion_api::refs::WorkloadRef;
-use ganglion_api::workload_action::status::{Slot, Step};
+use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
 use ganglion_core::facts::{Key, NodeName, PodFact};
 use ganglion_core::world::Fact;
 
@@ -204,7 +204,7 @@ impl<'a> Count<'a> {
             return;
         }
         self.all += 1;
-        for (nodes, pod) in [(&mut self.sources, &slot.victim), (&mut self.targets, &slot.replacement)] {
+        for (nodes, pod) in [(&mut self.sources, slot.victim.as_ref()), (&mut self.targets, target(slot))] {
             if let Some(pod) = pod {
                 *nodes.entry(&pod.node).or_default() += 1;
             }
@@ -252,17 +252,22 @@ impl<'a> Count<'a> {
     /// The reached limit of the node that the slot's replica leaves, or of the node that it arrives at.
     fn of_nodes(&self, slot: &Slot) -> Option<ReachedLimit> {
         let sides = [
-            (self.limits.per_source_node, &self.sources, &slot.victim, "leaving", "perSourceNode"),
-            (self.limits.per_target_node, &self.targets, &slot.replacement, "arriving at", "perTargetNode"),
+            (self.limits.per_source_node, &self.sources, slot.victim.as_ref(), "leaving", "perSourceNode"),
+            (self.limits.per_target_node, &self.targets, target(slot), "arriving at", "perTargetNode"),
         ];
         sides.into_iter().find_map(|(limit, nodes, pod, does, setting)| {
-            let node = &pod.as_ref()?.node;
+            let node = &pod?.node;
             let used = nodes.get(node).copied().unwrap_or(0);
             let limit = limit.filter(|limit| used >= *limit)?;
             let message = format!("{used} of {limit} replicas are {does} {node} (setting limits.{setting})");
             Some(ReachedLimit { reason: Reason::NodeLimitReached, message })
         })
     }
+}
+
+/// The new pod whose node the action chooses. Other pods count for no node, since the scheduler spreads them.
+fn target(slot: &Slot) -> Option<&PodOnNode> {
+    slot.replacement.as_ref().filter(|_| !slot.scheduled)
 }
 
 /// Whether the slot no longer counts for the limits that it shares with other namespaces: its action is suspended, or

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
+use ganglion_api::workload_action::status::{PodOnNode, Protocol, Slot, Step};
 use ganglion_core::facts::{ClaimFact, Key, NodeName, PodFact};
 
 use ganglion_core::world::World;
@@ -24,7 +24,7 @@ use super::slot::{SlotNext, View};
 
 /// Whether the old pod of a slot leaves before any new pod exists.
 pub fn goes_first(slot: &Slot) -> bool {
-    slot.break_first && slot.victim.is_some() && slot.replacement.is_none()
+    slot.protocol == Protocol::Eviction
 }
 
 /// Why replicas of a workload must not run side by side.
@@ -153,7 +153,7 @@ impl<'a> View<'a> {
     }
 
     /// Why the set does not have its full number of Ready pods; None if it has.
-    fn lacking(&self, pods: &Pods<'a>) -> Option<(Reason, String)> {
+    pub fn lacking(&self, pods: &Pods<'a>) -> Option<(Reason, String)> {
         if pods.is_short() {
             let failure = self.scope.and_then(|scope| scope.set.create_failure.clone());
             let slow = || (Reason::SetStuck, "the ReplicaSet controller has not made the new pod yet".to_owned());

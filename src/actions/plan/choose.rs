@@ -3,7 +3,7 @@
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::refs::{Target, WorkloadRef};
-use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice, Plan, PodOnNode, SetRef, Slot, Step};
+use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice, Plan, PodOnNode, Protocol, SetRef, Slot, Step};
 use ganglion_api::workload_action::{Mode, OnReplicaOwner};
 use ganglion_core::facts::{NodeFact, NodeName, PodFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -18,6 +18,7 @@ use super::place::{Filter, target_words};
 use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
 use super::stateful;
+use super::successor;
 use super::swap;
 use super::victims::{self, Victims};
 
@@ -97,10 +98,20 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, StartRefusa
     } else {
         vec![None; victims.pods.len()]
     };
+    let protocol = match goes_first {
+        true => Protocol::Eviction,
+        false if successor::suits(ctx, &scope, &victims.pods) => Protocol::Successor,
+        false => Protocol::Replacement,
+    };
     let chosen = open.iter().zip(victims.pods).zip(places);
     let slots = chosen.map(|((&(index, attempt), pod), node)| {
-        let slot = new_slot(ctx, &scope, &label, (index, attempt), pod, node);
-        Slot { break_first: goes_first, ..slot }
+        let mut slot = new_slot(ctx, &scope, &label, (index, attempt), pod, node);
+        (slot.protocol, slot.break_first) = (protocol, goes_first);
+        slot.scheduled = !goes_first && scope.stateful().is_none() && successor::is_free(ctx);
+        if let Some(new) = slot.replacement.as_mut().filter(|_| protocol == Protocol::Successor) {
+            new.name.clear();
+        }
+        slot
     });
     let slots = match scope.stateful() {
         Some(set) => stateful::in_order(ctx, set, slots.collect()),
@@ -334,6 +345,9 @@ pub fn new_slot(
             node: pod.node.clone().unwrap_or_default(),
         }),
         replacement,
+        protocol: Protocol::default(),
+        available: 0,
+        scheduled: false,
         tried: Vec::new(),
         scaled: false,
         evicting: false,

@@ -239,7 +239,7 @@ pub enum ScalableKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPod {
     pub key: Key,
-    pub node: NodeName,
+    pub place: Place,
     pub slot: SlotId,
     /// The ReplicaSet whose template is used. It becomes the owner of the pod, not yet the controller.
     pub set: SetRef,
@@ -247,7 +247,25 @@ pub struct NewPod {
     pub label: String,
 }
 
+/// Nodes on which a replacement pod may run, beside what its template requires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// This node.
+    On(NodeName),
+    /// Any node but this one.
+    NotOn(NodeName),
+}
+
 impl NewPod {
+    /// The only node on which the pod may run.
+    #[cfg(test)]
+    pub fn node(&self) -> NodeName {
+        match &self.place {
+            Place::On(node) => node.clone(),
+            Place::NotOn(node) => panic!("any node but {node}"),
+        }
+    }
+
     /// Key of the ReplicaSet.
     pub fn set_key(&self) -> Key {
         Key::new(&self.key.namespace, &self.set.name)
@@ -379,13 +397,15 @@ pub enum RefusalKind {
     Taken,
     /// The object is gone.
     Gone,
+    /// The API server has answered with an error for a while, for instance because a webhook fails.
+    Failing,
 }
 
 impl RefusalKind {
     /// The reason in the status.
     pub fn reason(self) -> Reason {
         match self {
-            Self::Denied | Self::Taken => Reason::PodRefused,
+            Self::Denied | Self::Taken | Self::Failing => Reason::PodRefused,
             Self::Forbidden => Reason::Forbidden,
             Self::Budget => Reason::BudgetBlocked,
             Self::Budgets => Reason::BudgetsOverlap,

@@ -38,6 +38,7 @@ mod scope;
 mod set;
 mod slot;
 pub mod stateful;
+mod successor;
 mod swap;
 #[cfg(test)]
 mod tests;
@@ -390,6 +391,14 @@ fn refuse(ctx: &PlanContext, stop: StartRefusal, plan: Plan) -> NextStep {
     match stop.outlook {
         Outlook::Load if ctx.action.spec.mode == Mode::Execute && admission::others_move(ctx) => {
             let message = format!("{}; replicas of other actions are on their way", stop.message);
+            return queue(ctx, stop.reason, message);
+        }
+        // As for a pod without a node: another one may join or get room.
+        _ if ctx.action.spec.mode == Mode::Execute
+            && matches!(stop.reason, Reason::NoCandidateNode | Reason::NodeFull)
+            && successor::is_free(ctx) =>
+        {
+            let message = format!("{}; the action goes on when a node can take it", stop.message);
             return queue(ctx, stop.reason, message);
         }
         Outlook::Late | Outlook::Load if ctx.now < until && until <= ctx.now + GRACE => {

@@ -10,13 +10,14 @@ use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSele
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::status::NodeChoice;
+use ganglion_api::workload_action::status::{NodeChoice, Protocol};
 use ganglion_core::expression::{Expression, NodeView, PodsView, ResourceView};
 use ganglion_core::facts::{Key, NodeFact, NodeName, Requests, TemplateFact};
 use ganglion_core::quantity;
 use ganglion_core::world::World;
 
 use super::scope::Scope;
+use super::successor;
 
 /// Pods on a node and in motion to it, with their requests.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,10 +78,15 @@ impl<'a> Nodes<'a> {
         let mut load = Load { pods: pods + sent.pods, requests: requests + sent.requests, cores: sent.cores };
         for (action, slot) in self.world.slots_to(node) {
             let Some(replacement) = &slot.replacement else { continue };
+            if slot.protocol == Protocol::Successor && successor::has_arrived(self.world, &action.namespace, slot) {
+                continue;
+            }
             let known = self.world.pod(&Key::new(&action.namespace, &replacement.name));
             let counts = known.is_some() || self.except != Some(action);
             // The old pod of a StatefulSet has the name of the new one.
-            if counts && known.is_none_or(|pod| pod.node.as_ref() != Some(node)) {
+            if counts
+                && known.is_none_or(|pod| pod.node.as_ref() != Some(node) && !(slot.scheduled && pod.node.is_some()))
+            {
                 let set = Scope::of_slot(self.world, &action.namespace, slot).map(|scope| scope.set);
                 let template = set.and_then(|set| set.template.as_deref());
                 load.add(template.map(|template| template.requests).unwrap_or_default());
@@ -200,7 +206,7 @@ pub fn possible(name: &NodeName, share: i64, replicas: i32) -> NodeChoice {
 }
 
 /// The first taint that the pod does not tolerate.
-fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'t Taint> {
+pub fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'t Taint> {
     let tolerates = |taint: &Taint, toleration: &Toleration| {
         toleration.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == taint.effect)
             && toleration.key.as_deref().is_none_or(|key| key.is_empty() || key == taint.key)

@@ -41,6 +41,11 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
         (Effect::WriteReceipt(_), RefusalKind::Taken, _) => already_executed(&ctx).unwrap_or_else(|| later(QUEUE_PACE)),
         (Effect::Evict { .. }, RefusalKind::Budget, Some(slot)) => hold_refused(&ctx, slot, refusal, QUEUE_PACE),
         (_, RefusalKind::Gone, _) => later(QUEUE_PACE),
+        (_, RefusalKind::Failing, Some(slot)) => hold_refused(&ctx, slot, refusal, QUEUE_PACE),
+        // No slot has begun without the receipt.
+        (Effect::WriteReceipt(_), RefusalKind::Denied, None) => {
+            ctx.working().next().map_or_else(|| later(REFUSED_PACE), back)
+        }
         (_, _, Some(slot)) if slot.step != Step::RollingBack && slot::View::new(&ctx, slot).can_go_back() => back(slot),
         (_, _, Some(slot)) => hold_refused(&ctx, slot, refusal, REFUSED_PACE),
         (_, _, None) => later(REFUSED_PACE),

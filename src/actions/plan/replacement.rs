@@ -4,12 +4,12 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::status::{PodOnNode, Step};
+use ganglion_api::workload_action::status::{PodOnNode, Protocol, Step};
 use ganglion_core::facts::NodeName;
 
 use super::choose;
 use super::context::Verb;
-use super::effect::{Effect, NewPod};
+use super::effect::{Effect, NewPod, Place};
 use super::identity;
 use super::slot::{SlotNext, View};
 use super::swap;
@@ -21,6 +21,13 @@ impl<'a> View<'a> {
     pub fn make_replacement(&self) -> SlotNext {
         let step = Step::Creating;
         let Some(planned) = &self.slot.replacement else { return self.hold(step, None, None, None) };
+        if let Some(pod) = self.replacement.filter(|pod| pod.finished && !pod.terminating) {
+            let name = &pod.id.key.name;
+            return self.next_node(
+                Reason::ReplacementLost,
+                &format!("the new pod {name} ended (phase Failed or Succeeded): see `kubectl describe pod {name}`"),
+            );
+        }
         if let Some(ending) = self.replacement {
             let message = format!("pod {} is terminating", ending.id.key.name);
             return self.hold(step, Some(Reason::ReplacementLost), Some(message), None);
@@ -34,8 +41,12 @@ impl<'a> View<'a> {
         if let Some(next) = swap::until_there_is_room(self) {
             return next;
         }
-        if self.overdue(step, self.ctx.schedule_time() + swap::patience(self.ctx)).unwrap_or(false) {
-            return self.roll_back(Reason::PodRefused, "the new pod could not be created in time");
+        // Creating is not recorded while each attempt to create the pod fails.
+        let timeout = self.ctx.schedule_time() + swap::patience(self.ctx);
+        let is_over = self.overdue(step, timeout).or_else(|| self.overdue(Step::Planned, timeout)).unwrap_or(false);
+        if is_over {
+            let why = self.slot.message.as_deref().map(|words| format!(": {words}")).unwrap_or_default();
+            return self.roll_back(Reason::PodRefused, &format!("the new pod could not be created in time{why}"));
         }
         self.create(planned)
     }
@@ -47,7 +58,10 @@ impl<'a> View<'a> {
         }
         SlotNext::Do(Effect::CreatePod(NewPod {
             key: ctx.key(&planned.name),
-            node: planned.node.clone(),
+            place: match &self.slot.victim {
+                Some(victim) if self.slot.scheduled => Place::NotOn(victim.node.clone()),
+                _ => Place::On(planned.node.clone()),
+            },
             slot: self.slot.id.clone(),
             set: self.slot.replica_set.clone(),
             label: self.slot.label.clone(),
@@ -78,6 +92,9 @@ impl<'a> View<'a> {
 
     /// The next step if the target node does not accept the new pod any more.
     fn node_failure(&self) -> Option<SlotNext> {
+        if self.slot.scheduled {
+            return None;
+        }
         let name = &self.slot.replacement.as_ref()?.node;
         let why = match self.ctx.world.node(name) {
             None => format!("node {name} is gone"),
@@ -90,13 +107,16 @@ impl<'a> View<'a> {
 
     /// The target node, if it is gone. Its pod stays Ready in the API until the garbage collector deletes it.
     fn vanished_node(&self) -> Option<&'a str> {
-        let name = &self.slot.replacement.as_ref()?.node;
+        let name =
+            self.replacement.and_then(|pod| pod.node.as_ref()).or(Some(&self.slot.replacement.as_ref()?.node))?;
         self.ctx.world.node(name).is_none().then_some(name.as_str())
     }
 
     /// Tries another node, or rolls back.
     fn next_node(&self, reason: Reason, why: &str) -> SlotNext {
-        let Some(replacement) = &self.slot.replacement else { return self.roll_back(reason, why) };
+        let Some(replacement) = self.slot.replacement.as_ref().filter(|_| !self.slot.scheduled) else {
+            return self.roll_back(reason, why);
+        };
         match choose::another_node(self.ctx, self.slot) {
             Some(node) => self.again_on(node, Some(&replacement.node)),
             None => self.roll_back(reason, why),
@@ -127,7 +147,10 @@ impl<'a> View<'a> {
             return self.hold(step, None, None, self.deadline(step, timeout));
         };
         let movable = self.ctx.work.verb == Verb::Move && !self.slot.break_first;
-        if movable && self.ctx.may_disrupt() && !over && choose::another_node(self.ctx, self.slot).is_none() {
+        let another = || {
+            if self.slot.scheduled { None } else { choose::another_node(self.ctx, self.slot) }
+        };
+        if movable && self.ctx.may_disrupt() && !over && another().is_none() {
             let mut slot = self.slot.clone();
             slot.break_first = true;
             return SlotNext::Record(slot);
@@ -135,7 +158,7 @@ impl<'a> View<'a> {
         if self.slot.break_first && !self.slot.evicting {
             return self.detach(step);
         }
-        if over || (!self.slot.evicting && choose::another_node(self.ctx, self.slot).is_some()) {
+        if over || (!self.slot.evicting && another().is_some()) {
             return self.next_node(Reason::Unschedulable, &why);
         }
         self.hold(step, Some(Reason::Unschedulable), Some(why), self.deadline(step, timeout))
@@ -147,11 +170,16 @@ impl<'a> View<'a> {
         if let Some(name) = self.vanished_node() {
             return self.next_node(Reason::NodeGone, &format!("node {name} is gone"));
         }
-        if let Some(trouble) = &pod.trouble {
-            return self.roll_back(trouble.reason, &trouble.message);
-        }
-        let timeout = self.ctx.ready_time() + self.ctx.stable_time();
+        let timeout = self.ctx.ready_time() + self.settling_time();
         let Some(since) = pod.ready_since else {
+            // A container's trouble may pass, such as a Secret that is late or a registry that restarts.
+            if let Some(trouble) = &pod.trouble {
+                if self.overdue(step, timeout).unwrap_or(false) {
+                    return self.next_node(trouble.reason, &trouble.message);
+                }
+                let (reason, message) = (Some(trouble.reason), Some(trouble.message.clone()));
+                return self.hold(step, reason, message, self.deadline(step, timeout));
+            }
             if self.overdue(step, timeout).unwrap_or(false) {
                 return self.roll_back(
                     Reason::ReplacementNotReady,
@@ -160,7 +188,7 @@ impl<'a> View<'a> {
             }
             return self.hold(step, None, None, self.deadline(step, timeout));
         };
-        let stable = since + self.ctx.stable_time();
+        let stable = since + self.settling_time();
         if self.ctx.now < stable {
             let message = format!("the new pod is Ready; it must stay Ready until {stable}");
             return self.hold(step, None, Some(message), Some(stable));
@@ -180,7 +208,7 @@ impl<'a> View<'a> {
 
     /// The next step if the new pod has failed since the old one was detached.
     pub fn replacement_failure(&self, step: Step) -> Option<SlotNext> {
-        if self.slot.replacement.is_none() || self.slot.break_first {
+        if self.slot.protocol != Protocol::Replacement || self.slot.replacement.is_none() || self.slot.break_first {
             return None;
         }
         if let Some(name) = self.vanished_node() {
@@ -188,15 +216,13 @@ impl<'a> View<'a> {
         }
         match self.replacement {
             Some(pod) if pod.is_ready() => None,
-            Some(pod) if pod.is_active() && pod.trouble.is_none() => {
-                let message = "the new pod is not Ready any more".to_owned();
-                Some(self.hold_or_back(step, Reason::ReplacementNotReady, message, self.ctx.ready_time()))
+            Some(pod) if pod.is_active() => {
+                let trouble = pod.trouble.as_ref().map(|trouble| (trouble.reason, trouble.message.clone()));
+                let unready = || (Reason::ReplacementNotReady, "the new pod is not Ready any more".to_owned());
+                let (reason, message) = trouble.unwrap_or_else(unready);
+                Some(self.hold_or_back(step, reason, message, self.ctx.ready_time()))
             }
-            Some(pod) => {
-                let message = pod.trouble.as_ref().map_or("the new pod ended", |trouble| trouble.message.as_str());
-                let reason = pod.trouble.as_ref().map_or(Reason::ReplacementLost, |trouble| trouble.reason);
-                Some(self.roll_back(reason, message))
-            }
+            Some(_) => Some(self.roll_back(Reason::ReplacementLost, "the new pod ended")),
             None => Some(self.roll_back(Reason::ReplacementLost, "the new pod was deleted by somebody else")),
         }
     }

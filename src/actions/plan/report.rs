@@ -141,7 +141,9 @@ fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
     let name = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.name.as_str()).to_owned();
     let (victim, from, to) = (name(&slot.victim), place(&slot.victim), place(&slot.replacement));
     match verb {
-        Verb::Move if slot.replacement.is_none() => format!("move{} {victim} off {from}", if done { "d" } else { "" }),
+        Verb::Move if slot.replacement.is_none() || (!done && slot.scheduled && slot.step < Step::Readying) => {
+            format!("move{} {victim} off {from}", if done { "d" } else { "" })
+        }
         Verb::Move => format!("move{} {victim} from {from} to {to}", if done { "d" } else { "" }),
         Verb::Create => format!("create{} a replica on {to}", if done { "d" } else { "" }),
         Verb::Delete => format!("delete{} {victim} on {from}", if done { "d" } else { "" }),

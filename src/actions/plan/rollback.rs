@@ -5,15 +5,17 @@
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::status::{Slot, Step};
+use jiff::SignedDuration;
+
+use ganglion_api::workload_action::status::{Protocol, Slot, Step};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::apart;
 use super::context::Verb;
 use super::effect::Effect;
 use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{SlotNext, View};
+use super::successor;
 use ganglion_core::facts::{Ledger, PodFact};
 
 /// Maximum number of retries of a slot that was rolled back because of changes by others.
@@ -44,21 +46,16 @@ fn carried_through(view: &View) -> bool {
     match view.ctx.work.verb {
         Verb::Create => view.taken_in(),
         Verb::Delete => view.slot.evicting && !view.victim_runs() && view.scaled(),
-        Verb::Move if apart::goes_first(view.slot) => view.slot.evicting && !view.victim_runs(),
+        Verb::Move if view.slot.protocol != Protocol::Replacement => view.slot.evicting && !view.victim_runs(),
         Verb::Move => view.taken_in() && !view.victim_runs(),
     }
 }
 
-/// Evicts the new pod, unless the set has adopted it. A budget that also counts the new pod can delay that, at most by
-/// `drainSeconds`: a budget that never allows it must not keep the action for ever. The pod is one more than the
-/// workload has without the action, and the slot has created it. With its set, the pod is deleted without asking
-/// budgets, as Kubernetes deletes the pods of a deleted workload.
+/// Removes the new pod, unless the set has adopted it.
 fn replacement_away(view: &View) -> Option<SlotNext> {
     let is_ours = |pod: &&PodFact| !view.taken_in() && view.owns_replacement(pod);
     let pod = view.replacement.filter(is_ours).filter(|pod| !pod.terminating)?;
-    let is_over = view.overdue(Step::RollingBack, view.ctx.drain_time()).unwrap_or(false);
-    let delete = Effect::DeletePod { pod: pod.id.clone() };
-    Some(SlotNext::Do(if is_over || view.set_is_gone() { delete } else { view.removal(pod) }))
+    Some(SlotNext::Do(view.removal_of_own(pod)))
 }
 
 /// Adds the old pod to its set again after another pod is marked for deletion in its place.
@@ -74,6 +71,9 @@ fn victim_back(view: &View) -> Option<SlotNext> {
     };
     if view.ctx.work.verb == Verb::Delete && view.scaled() {
         return Some(unscale(view, scope, 1));
+    }
+    if successor::is_superfluous(view, &pods) {
+        return Some(SlotNext::Do(view.removal(victim)));
     }
     if let Some(next) = substitute(view, &pods) {
         return Some(next);
@@ -157,8 +157,18 @@ fn marks_off(view: &View) -> Option<SlotNext> {
             next => next,
         });
     }
-    // Wait until the new pod has terminated.
-    view.replacement.filter(|pod| pod.terminating && !view.taken_in()).map(|_| wait(view))
+    // Wait until the new pod has terminated. Its node may be dead, or a finalizer may keep it.
+    let leftover = leftover(view)?;
+    let grace = SignedDuration::from_secs(leftover.grace_seconds.clamp(0, 86_400));
+    let timeout = view.ctx.drain_time() + grace;
+    let is_over = view.overdue(Step::RollingBack, timeout).unwrap_or(false);
+    let deadline = view.deadline(Step::RollingBack, timeout);
+    (!is_over).then(|| view.hold(Step::RollingBack, view.slot.reason, view.slot.message.clone(), deadline))
+}
+
+/// The new pod, if it terminates and its set has not adopted it.
+fn leftover<'a>(view: &View<'a>) -> Option<&'a PodFact> {
+    view.replacement.filter(|pod| pod.terminating && !view.taken_in())
 }
 
 fn wait(view: &View) -> SlotNext {
@@ -169,7 +179,14 @@ fn wait(view: &View) -> SlotNext {
 fn ended(view: &View) -> Slot {
     let mut slot = view.slot.clone();
     slot.message = slot.message.as_deref().map(|message| cause_of(message).to_owned());
-    let again = matches!(slot.reason, Some(Reason::RolloutStarted | Reason::WorkloadScaled | Reason::VictimGone));
+    if let (Some(pod), Some(message)) = (leftover(view), &mut slot.message) {
+        let name = &pod.id.key.name;
+        *message += &format!("; pod {name} was deleted and does not terminate: look at its finalizers and its node");
+    }
+    let again = matches!(
+        slot.reason,
+        Some(Reason::RolloutStarted | Reason::WorkloadScaled | Reason::VictimGone | Reason::NodeNotCordoned)
+    );
     slot.since = Time(view.ctx.now);
     slot.scaled = false;
     if again && slot.attempt < MOST_ATTEMPTS && !view.ctx.aborted() && !slot.evicting {

@@ -8,11 +8,10 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::world::ActionsWorld;
-use ganglion_api::workload_action::status::{Slot, Step};
+use ganglion_api::workload_action::status::{Protocol, Slot, Step};
 use ganglion_core::facts::{Key, Ledger, PodFact, ReplicaSetFact, SlotId};
 use ganglion_core::world::World;
 
-use super::apart;
 use super::holder::Holder;
 use super::scope::Scope;
 
@@ -164,8 +163,8 @@ impl<'a> Pods<'a> {
         match slot.step {
             Step::Succeeded | Step::RolledBack | Step::Failed | Step::Aborted | Step::Expired | Step::Queued => false,
             Step::RollingBack => out,
-            // The set creates no substitute before the old pod is gone.
-            _ if apart::goes_first(slot) => false,
+            // The set creates no substitute before the old pod is gone, or the substitute stays.
+            _ if slot.protocol != Protocol::Replacement => false,
             // A delete (no replacement) needs none after the replicas are lowered: the set then deletes the surplus.
             _ if slot.replacement.is_none() && slot.scaled => false,
             _ => !taken_in && (out || slot.evicting || slot.scaled),

@@ -10,7 +10,7 @@ use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_api::refs::WorkloadRef;
-use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
+use ganglion_api::workload_action::status::{PodOnNode, Protocol, Slot, Step};
 use ganglion_core::facts::{PodFact, ReplicaSetFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -23,6 +23,7 @@ use super::rollback;
 use super::scope::{Scope, StartRefusal, reduced_words};
 use super::set::Pods;
 use super::stateful;
+use super::successor;
 use super::swap;
 
 /// Minimum duration of a step before the status shows its obstacle. In a healthy cluster other controllers lag by a
@@ -76,7 +77,7 @@ pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
         return view.hold(slot.step, Some(stop.reason), Some(stop.message), Some(ctx.now + QUEUE_PACE));
     }
     if let Some(pod) = view.leftover() {
-        return SlotNext::Do(view.removal(pod));
+        return SlotNext::Do(view.removal_of_own(pod));
     }
     if slot.step == Step::RollingBack {
         return swap::on_again(&view).unwrap_or_else(|| rollback::next(&view));
@@ -96,7 +97,10 @@ pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
             return next;
         }
     }
-    view.forward(view.step())
+    match slot.protocol {
+        Protocol::Successor => successor::next(&view),
+        Protocol::Replacement | Protocol::Eviction => view.forward(view.step()),
+    }
 }
 
 impl<'a> View<'a> {
@@ -169,6 +173,15 @@ impl<'a> View<'a> {
         if self.is_granted(pod) { Effect::DeletePod { pod: id } } else { Effect::Evict { pod: id } }
     }
 
+    /// Removes a pod that the slot has created and that its set has not adopted. A budget that also counts it can delay
+    /// that at most by `drainSeconds`: a budget that never allows it must not keep the action for ever, and the workload
+    /// has one pod less without the action. With its set, the pod is deleted without asking budgets, as Kubernetes
+    /// deletes the pods of a deleted workload.
+    pub fn removal_of_own(&self, pod: &PodFact) -> Effect {
+        let is_over = self.overdue(self.slot.step, self.ctx.drain_time()).unwrap_or(false);
+        if is_over || self.set_is_gone() { Effect::DeletePod { pod: pod.id.clone() } } else { self.removal(pod) }
+    }
+
     pub fn pods(&self) -> Option<Pods<'a>> {
         self.scope.as_ref().map(|scope| Pods::of(self.ctx.world, scope))
     }
@@ -211,6 +224,9 @@ impl<'a> View<'a> {
 
     /// The step of the slot, derived from the world.
     pub fn step(&self) -> Step {
+        if self.slot.protocol == Protocol::Successor {
+            return successor::step(self);
+        }
         let claimed = self.pods().is_some_and(|pods| pods.surplus_of(&self.slot.id).is_some());
         let out = if claimed { Step::Marked } else { Step::Detached };
         let sent = if self.victim.is_some() { Step::Evicting } else { Step::Verifying };
@@ -300,11 +316,21 @@ impl View<'_> {
         self.hold(step, Some(reason), Some(message + &until.unwrap_or_default()), deadline)
     }
 
-    /// The slot with the observed uid of its new pod.
+    /// Time for which a new pod must be Ready before the old one leaves: the set's `minReadySeconds`, or the action's
+    /// `stableSeconds` if it is longer.
+    pub fn settling_time(&self) -> SignedDuration {
+        let of_set = self.scope.map_or(0, |scope| scope.set.min_ready_seconds);
+        self.ctx.stable_time().max(SignedDuration::from_secs(i64::from(of_set)))
+    }
+
+    /// The slot with the observed uid and node of its new pod.
     pub fn noted(&self) -> Slot {
         let mut slot = self.slot.clone();
         if let (Some(replacement), Some(pod)) = (&mut slot.replacement, self.replacement) {
             replacement.uid = Some(pod.id.uid.clone());
+            if let Some(node) = pod.node.as_ref().filter(|_| slot.scheduled) {
+                replacement.node = node.clone();
+            }
         }
         slot
     }

@@ -171,6 +171,9 @@ pub struct Slot {
     pub index: i32,
     /// Number of retries so far.
     pub attempt: i32,
+    /// How the replica is changed.
+    #[serde(default, skip_serializing_if = "Protocol::is_default")]
+    pub protocol: Protocol,
     /// The current step.
     pub step: Step,
     /// When the slot entered this step.
@@ -185,11 +188,20 @@ pub struct Slot {
     /// pod to evict, and the node is that of the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub victim: Option<PodOnNode>,
-    /// The replacement pod; unset for delete, and while the old pod must be evicted before another pod may run. For a
+    /// The replacement pod; unset for delete, and while the old pod must be evicted before another pod may run. If the
+    /// ReplicaSet creates it, the name is empty until the slot succeeds. For a
     /// StatefulSet, it has the name of the old pod; while the slot is in progress, each new pod of this name is bound
     /// to the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement: Option<PodOnNode>,
+    /// Number of available pods of the ReplicaSet when the old pod was detached, those that are detached included, if
+    /// the ReplicaSet creates the new pod.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub available: i32,
+    /// true: the scheduler chooses the node of the new pod. The node of `replacement` is one that had room for it, until
+    /// the pod is bound. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scheduled: bool,
     /// Nodes on which the replacement pod failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -226,6 +238,29 @@ pub struct SetRef {
     pub name: String,
     /// uid of the ReplicaSet or StatefulSet.
     pub uid: Uid,
+}
+
+/// How a replica is changed.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// The operator creates the new pod, and the ReplicaSet adopts it. Also for delete, which has no new pod.
+    #[default]
+    Replacement,
+    /// The ReplicaSet creates the new pod in place of the old one, which is evicted when the new one is available.
+    Successor,
+    /// The old pod is evicted before its controller creates the new one.
+    Eviction,
+}
+
+impl Protocol {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &i32) -> bool {
+    *number == 0
 }
 
 /// A pod and its node.

@@ -36,6 +36,8 @@ pub struct ReplicaSetSpec {
     pub replicas: Option<i32>,
     pub selector: LabelSelector,
     pub template: Option<TemplateFact>,
+    #[serde(rename = "minReadySeconds")]
+    pub min_ready_seconds: Option<i32>,
 }
 
 /// A pod template: the JSON that the API server sent, from which pods are created, and the fields that planners read.
@@ -101,6 +103,8 @@ pub struct ReplicaSetFact {
     pub revision: Option<String>,
     /// The annotation [`SPREAD_RATE`].
     pub spread_rate: Option<String>,
+    /// Seconds for which a pod must be Ready to be available.
+    pub min_ready_seconds: i32,
     /// The ReplicaSet controller has not observed the latest spec.
     pub behind: bool,
     /// The ReplicaSet controller's message while it cannot create pods.
@@ -129,6 +133,7 @@ impl From<ReplicaSet> for ReplicaSetFact {
             controller_version,
             behind: observed < meta.generation.unwrap_or(0),
             selector: spec.as_ref().map(|spec| Selector::from(&spec.selector)).unwrap_or_default(),
+            min_ready_seconds: spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or(0).max(0),
             revision: annotation(marks::REVISION),
             spread_rate: annotation(SPREAD_RATE),
             create_failure: conditions

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ManagedFieldsEntry, ObjectMeta};
@@ -80,6 +80,8 @@ pub struct DeploymentFact {
     pub selector: String,
     /// Old pods are deleted before new ones are created (`strategy: Recreate`).
     pub recreates: bool,
+    /// Maximum number of unavailable replicas in a rollout, which the condition Available allows, too.
+    pub max_unavailable: i32,
     pub terminating: bool,
     /// Labels and selector are not kept; see [`super::Reducible`].
     pub reduced: bool,
@@ -111,10 +113,35 @@ impl From<Deployment> for DeploymentFact {
                 .as_ref()
                 .and_then(|spec| spec.strategy.as_ref()?.type_.as_deref())
                 .is_some_and(|strategy| strategy == "Recreate"),
+            max_unavailable: max_unavailable(deployment.spec.as_ref()),
             terminating: meta.deletion_timestamp.is_some(),
             reduced: false,
         }
     }
+}
+
+/// `maxUnavailable` as a number of replicas, as the Deployment controller calculates it: percentages are rounded down,
+/// those of `maxSurge` up, and if both are zero, one replica may be unavailable.
+fn max_unavailable(spec: Option<&DeploymentSpec>) -> i32 {
+    let replicas = spec.and_then(|spec| spec.replicas).unwrap_or(1).max(0);
+    let strategy = spec.and_then(|spec| spec.strategy.as_ref());
+    if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate") {
+        return 0;
+    }
+    let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
+    let resolve = |asked: Option<&IntOrString>, rounds_up: bool| {
+        let percent = match asked {
+            Some(IntOrString::Int(number)) => return i64::from(*number),
+            Some(IntOrString::String(text)) => text.trim_end_matches('%').parse().unwrap_or(0),
+            None => 25,
+        };
+        let hundredths = i64::from(replicas).saturating_mul(percent);
+        if rounds_up { hundredths.saturating_add(99) / 100 } else { hundredths / 100 }
+    };
+    let unavailable = resolve(rolling.and_then(|rolling| rolling.max_unavailable.as_ref()), false);
+    let surge = resolve(rolling.and_then(|rolling| rolling.max_surge.as_ref()), true);
+    let unavailable = if unavailable == 0 && surge == 0 { 1 } else { unavailable };
+    i32::try_from(unavailable.clamp(0, i64::from(replicas))).unwrap_or(replicas)
 }
 
 /// Renders a label selector in the format of `kubectl -l`; empty if it is malformed.

@@ -2,7 +2,7 @@
 //! follow from them.
 
 use ganglion_actions_plan::world::ActionsWorld;
-use ganglion_api::workload_action::status::Slot;
+use ganglion_api::workload_action::status::{Protocol, Slot};
 use ganglion_core::facts::{DeploymentFact, Key, PodFact, ReplicaSetFact, Uid};
 use ganglion_core::world::World;
 
@@ -24,6 +24,10 @@ pub fn check(world: &World, key: &Key, deed: &Deed) -> Result<(), Violation> {
         return violation("BlindEviction", format!("{key} evicts {pod}, which is no slot's victim"));
     };
     if slot.break_first || (action.spec.move_.is_none() && action.spec.swap.is_none()) {
+        return Ok(());
+    }
+    // Nobody misses a pod that is not Ready: its ReplicaSet creates the next one.
+    if slot.protocol == Protocol::Successor && world.pod(pod).is_some_and(|pod| !pod.is_ready()) {
         return Ok(());
     }
     let replacement =

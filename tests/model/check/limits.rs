@@ -25,7 +25,7 @@ pub fn check(limits: &Limits, suspended: &BTreeSet<String>, api: &Api) -> Result
             if let Some(victim) = &slot.victim {
                 add("source", victim.node.to_string());
             }
-            if let Some(replacement) = &slot.replacement {
+            if let Some(replacement) = slot.replacement.as_ref().filter(|_| !slot.scheduled) {
                 add("target", replacement.node.to_string());
             }
         }

@@ -15,7 +15,9 @@ fn names(reason: &str) -> &'static [&'static str] {
         "PodRefused" | "Forbidden" => &["a move cannot be made"],
         "WorkloadBusy" => &["WorkloadAction "],
         "VictimBusy" => &["in use by", "substitute of another replica", "other replicas of the swap"],
-        "NoCandidateNode" | "NodeFull" | "PolicyRejected" => &["replicas of other actions are on their way"],
+        "NoCandidateNode" | "NodeFull" | "PolicyRejected" => {
+            &["replicas of other actions are on their way", "the action goes on when a node can take it"]
+        }
         "RolloutInProgress" => &["rollout", "ReplicaSet"],
         _ => &[],
     }

@@ -122,6 +122,7 @@ impl AsFact for Set {
             selector: selector(&self.selector),
             revision: self.meta.annotation(marks::REVISION),
             spread_rate: self.meta.annotation(SPREAD_RATE),
+            min_ready_seconds: 0,
             behind: self.status.observed < self.meta.generation,
             create_failure: self.status.failure.clone(),
             terminating: self.meta.deleted.is_some(),
@@ -143,6 +144,8 @@ impl AsFact for Deployment {
             status_replicas: self.status.replicas,
             updated_replicas: self.status.updated,
             revision: self.meta.annotation(marks::REVISION),
+            // The default, 25 %.
+            max_unavailable: self.replicas / 4,
             terminating: self.meta.deleted.is_some(),
             ..DeploymentFact::default()
         }

@@ -98,6 +98,8 @@ pub struct Pod {
     pub generated: bool,
     /// Required node affinity by the node's name.
     pub pin: Option<String>,
+    /// Name of the node on which the pod may not run.
+    pub shuns: Option<String>,
     pub node: Option<String>,
     pub phase: Phase,
     pub started: i64,

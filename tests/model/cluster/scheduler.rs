@@ -43,7 +43,8 @@ fn fits(api: &Api, pod: &Pod, node: &Node) -> bool {
     if node.meta.deleted.is_some() || node.cordoned || !node.ready {
         return false;
     }
-    if pod.pin.as_ref().is_some_and(|pin| *pin != node.meta.key.name) {
+    let name = &node.meta.key.name;
+    if pod.pin.as_ref().is_some_and(|pin| pin != name) || pod.shuns.as_ref() == Some(name) {
         return false;
     }
     if !selects(&pod.template.node_selector, &node.meta.labels) {

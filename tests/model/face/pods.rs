@@ -66,19 +66,21 @@ fn pod(key: &Key, sent: &Sent) -> Pod {
             ..Meta::default()
         },
         generated: meta.generate_name.is_some(),
-        pin: pin(&spec),
+        pin: node_by_name(&spec, "In"),
+        shuns: node_by_name(&spec, "NotIn"),
         node: spec.node_name,
         template: Arc::new(template),
         ..Pod::default()
     }
 }
 
-/// Name of the node that the pod's required node affinity selects.
-fn pin(spec: &PodSpec) -> Option<String> {
+/// Name of the node that the pod's required node affinity selects or excludes, by this operator.
+fn node_by_name(spec: &PodSpec, operator: &str) -> Option<String> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
     let [term] = terms.as_slice() else { panic!("{} terms are not supported by the model", terms.len()) };
-    let by_name = term.match_fields.iter().flatten().find(|one| one.key == "metadata.name" && one.operator == "In")?;
+    let by_name =
+        term.match_fields.iter().flatten().find(|one| one.key == "metadata.name" && one.operator == operator)?;
     by_name.values.as_ref()?.first().cloned()
 }
 

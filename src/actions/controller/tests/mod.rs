@@ -244,7 +244,7 @@ async fn fields_of_the_template_that_are_newer_than_this_program_reach_the_new_p
         let pod = api.body(1 - usize::try_from(replicas).unwrap());
         let mut spec = set["spec"]["template"]["spec"].clone();
         spec.as_object_mut().unwrap().remove("nodeName");
-        let pin = json!([{"key": "metadata.name", "operator": "In", "values": [new_pod().node]}]);
+        let pin = json!([{"key": "metadata.name", "operator": "In", "values": ["n"]}]);
         let required = &mut spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
         required["nodeSelectorTerms"][0]["matchFields"] = pin;
         assert_eq!(pod["spec"], spec);

@@ -160,7 +160,9 @@ impl ActionStory {
 
 impl From<&Slot> for StoryReplica {
     fn from(slot: &Slot) -> Self {
-        let of = |pod: &Option<PodOnNode>| pod.as_ref().map(|pod| (pod.name.clone(), pod.node.clone())).unzip();
+        let of = |pod: &Option<PodOnNode>| {
+            pod.as_ref().filter(|pod| !pod.name.is_empty()).map(|pod| (pod.name.clone(), pod.node.clone())).unzip()
+        };
         let ((pod, from), (new_pod, to)) = (of(&slot.victim), of(&slot.replacement));
         Self {
             index: slot.index,

@@ -55,7 +55,7 @@ fn one_that_has_gone_by_itself_is_not_missed() {
         let gone = stage.id(name);
         stage.world.remove::<PodFact>(&gone);
     }
-    stage.put_pod(&new.key.name, new.node.as_str(), |_| {});
+    stage.put_pod(&new.key.name, "d", |_| {});
     let mut action = stage.action("go");
     action.status.as_mut().unwrap().slots[0].evicting = true;
     stage.put_action(action);

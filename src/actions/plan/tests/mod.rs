@@ -13,7 +13,9 @@ mod ranked;
 mod refused;
 mod stateful;
 mod stories;
+mod successor;
 mod swap;
+mod troubles;
 mod turns;
 mod usage;
 
@@ -79,18 +81,7 @@ impl Stage {
         for node in ["a", "b", "c", "d"] {
             stage.put_node(node, |_| {});
         }
-        stage.put(
-            |id| DeploymentFact {
-                id,
-                labels: labels(false),
-                scale: ScaleFact { replicas: 3, ..ScaleFact::default() },
-                status_replicas: 3,
-                updated_replicas: 3,
-                revision: Some("1".into()),
-                ..DeploymentFact::default()
-            },
-            "web",
-        );
+        stage.put_deployment(|_| {});
         stage.put_set(3);
         for (pod, node) in [("web-a", "a"), ("web-b", "b"), ("web-c", "c")] {
             stage.put_pod(pod, node, |_| {});
@@ -122,8 +113,31 @@ impl Stage {
         self.world.apply(node, Origin::Watch);
     }
 
+    fn put_deployment(&mut self, change: impl FnOnce(&mut DeploymentFact)) {
+        let mut deployment = DeploymentFact {
+            id: self.id("web"),
+            labels: labels(false),
+            scale: ScaleFact { replicas: 3, ..ScaleFact::default() },
+            status_replicas: 3,
+            updated_replicas: 3,
+            revision: Some("1".into()),
+            ..DeploymentFact::default()
+        };
+        change(&mut deployment);
+        self.world.apply(deployment, Origin::Watch);
+    }
+
     fn put_set(&mut self, replicas: i32) {
-        let template = json!({"metadata": {"labels": labels(true)}, "spec": {"containers": []}});
+        self.put_set_with(replicas, json!({"containers": []}));
+    }
+
+    /// Puts the ReplicaSet with this spec of its template.
+    fn put_template(&mut self, spec: serde_json::Value) {
+        self.put_set_with(3, spec);
+    }
+
+    fn put_set_with(&mut self, replicas: i32, spec: serde_json::Value) {
+        let template = json!({"metadata": {"labels": labels(true)}, "spec": spec});
         let template: TemplateFact = serde_json::from_str(&template.to_string()).expect("a pod template");
         self.put(
             |id| ReplicaSetFact {

@@ -61,7 +61,7 @@ fn a_move_needs_nothing_of_the_owner() {
     stage.act("go", json!({"move": {"workload": rollout(), "from": from, "to": {"nodeName": "d"}}}));
     assert_eq!(needed_owner(&stage.world, &stage.action("go")), None);
     let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
-    assert_eq!((new.node.as_str(), new.set.name.as_str()), ("d", "web-h1"));
+    assert_eq!((new.node().as_str(), new.set.name.as_str()), ("d", "web-h1"));
     let slot = stage.action("go").status.unwrap_or_default().slots.remove(0);
     assert_eq!(slot.workload, serde_json::from_value(rollout()).unwrap());
     // For a pod, the owner is found by its ReplicaSet.

@@ -30,7 +30,7 @@ fn a_move_goes_step_by_step() {
     let mut stage = Stage::new();
     stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
     let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
-    assert_eq!((new.node.as_str(), new.label.as_str()), ("d", marks::POD_TEMPLATE_HASH));
+    assert_eq!((new.node().as_str(), new.label.as_str()), ("d", marks::POD_TEMPLATE_HASH));
     let (replacement, slot) = (new.key.name.clone(), new.slot.clone());
     let mark = |role: &str| Marks { slot: Some(slot.clone()), role: Some(role.into()), ..Marks::default() };
 

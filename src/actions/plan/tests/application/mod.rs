@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::*;
 use ganglion_api::workload_action::Move;
-use ganglion_api::workload_action::status::{ApplicationProgress, PodOnNode, SetRef};
+use ganglion_api::workload_action::status::{ApplicationProgress, PodOnNode, Protocol, SetRef};
 use ganglion_core::facts::Uid;
 use ganglion_core::world::Requeue;
 
@@ -89,6 +89,7 @@ impl Stage {
             id: identity::slot_id(&Uid::of(&action.metadata), index as i32),
             index: index as i32,
             attempt: 0,
+            protocol: Protocol::default(),
             step: *step,
             since: Time(self.now),
             workload: workload.clone().unwrap_or_else(|| {
@@ -98,6 +99,8 @@ impl Stage {
             label: String::new(),
             victim: Some(PodOnNode { name: (*pod).into(), uid: Some(format!("uid-{pod}").into()), node: "a".into() }),
             replacement: Some(PodOnNode { name: format!("{pod}-new"), uid: None, node: "d".into() }),
+            available: 0,
+            scheduled: false,
             tried: vec![],
             scaled: false,
             evicting: false,

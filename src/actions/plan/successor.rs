@@ -1,0 +1,353 @@
+//! Moves without a target: the ReplicaSet creates the new pod, and the scheduler places it.
+//!
+//! The old pod is detached and continues to serve. Its ReplicaSet creates a *successor* at once, which is by
+//! construction what its controller makes. The old pod is evicted when as many pods are available without it as before
+//! it was detached. So nothing is pinned, marked or adopted, and several old pods of one ReplicaSet need no pairing.
+//!
+//! The scheduler counts the detached pod, which keeps its other labels, and could send the successor back to a node
+//! that is not cordoned. See [`suits`] for the moves that are made like this.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{PodAffinityTerm, Taint, TopologySpreadConstraint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
+use kube::core::SelectorExt as _;
+use serde::Deserialize;
+
+use crate::world::ActionsWorld;
+use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::status::{PodOnNode, Protocol, Slot, Step};
+use ganglion_core::facts::{Key, NodeName, PodFact, TemplateFact};
+use ganglion_core::world::World;
+
+use super::context::{PlanContext, Verb};
+use super::effect::{Effect, PodChange};
+use super::holder::Holder;
+use super::nodes::untolerated;
+use super::scope::Scope;
+use super::set::Pods;
+use super::slot::{SlotNext, View};
+
+/// Label of a node that is unique to it: a constraint by this label concerns the cordoned node only.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// Taint of a cordoned node.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Whether the scheduler may choose the node of each new pod: no target is named, and of the nodes only the one that
+/// the replica leaves is excluded.
+pub fn is_free(ctx: &PlanContext) -> bool {
+    let work = &ctx.work;
+    let leaves_one = work.from.is_none_or(|from| from.node_name.is_some());
+    work.verb == Verb::Move && work.to.is_none() && work.swap.is_none() && !ctx.is_part() && leaves_one
+}
+
+/// Whether the ReplicaSet can create the new pods of these victims:
+/// - the scheduler chooses the nodes, and cannot choose a node that a victim leaves;
+/// - no constraint on domains larger than a node counts the victims, which still run when the successors are placed;
+/// - the status of the Deployment stays Available: it counts a detached pod as unavailable.
+pub fn suits(ctx: &PlanContext, scope: &Scope, victims: &[Option<&PodFact>]) -> bool {
+    let is_closed = |name: &NodeName| ctx.world.node(name).is_none_or(|node| node.cordoned || node.terminating);
+    let leaves_closed_nodes = victims.iter().flatten().all(|pod| pod.node.as_ref().is_none_or(is_closed));
+    let Some(template) = scope.set.template.as_deref() else { return false };
+    is_free(ctx)
+        && scope.stateful().is_none()
+        && leaves_closed_nodes
+        && most_out(scope).is_none_or(|most| most > 0)
+        && !tolerates_cordon(template)
+        && !counts_victims_by_domain(template)
+}
+
+/// Maximum number of pods of the Deployment that may be detached at once; None if there is no limit.
+fn most_out(scope: &Scope) -> Option<i32> {
+    match scope.holder {
+        Holder::Deployment(deployment) => Some(deployment.max_unavailable),
+        Holder::Set | Holder::Stateful(_) | Holder::Other(..) => None,
+    }
+}
+
+fn tolerates_cordon(template: &TemplateFact) -> bool {
+    let cordon = Taint { key: UNSCHEDULABLE.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
+    untolerated(&[cordon], &template.tolerations).is_none()
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Constraints {
+    spec: ConstraintsOfSpec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ConstraintsOfSpec {
+    topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    affinity: ConstraintsOfAffinity,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ConstraintsOfAffinity {
+    pod_anti_affinity: RequiredTerms,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RequiredTerms {
+    required_during_scheduling_ignored_during_execution: Vec<PodAffinityTerm>,
+}
+
+/// Whether a required constraint of the template counts pods of the template by a domain that is larger than a node.
+/// A template that does not parse counts as one.
+fn counts_victims_by_domain(template: &TemplateFact) -> bool {
+    let Ok(Constraints { spec }) = serde_json::from_str(&template.json) else { return true };
+    let selects = |selector: Option<&LabelSelector>| {
+        let parsed = selector.and_then(|selector| kube::core::Selector::try_from(selector.clone()).ok());
+        parsed.is_none_or(|parsed| parsed.matches(&template.labels))
+    };
+    let spreads = spec.topology_spread_constraints.iter().any(|one| {
+        one.when_unsatisfiable == "DoNotSchedule"
+            && one.topology_key != HOSTNAME
+            && selects(one.label_selector.as_ref())
+    });
+    let repels = spec.affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution.iter();
+    spreads || repels.into_iter().any(|one| one.topology_key != HOSTNAME && selects(one.label_selector.as_ref()))
+}
+
+/// The next step of a slot whose ReplicaSet creates the new pod.
+pub fn next(view: &View) -> SlotNext {
+    match step(view) {
+        Step::Detached => await_availability(view),
+        Step::Evicting => view.evict(),
+        Step::Verifying => verify(view),
+        _ => start(view),
+    }
+}
+
+/// The step, derived from the world. A victim that others deleted while it was detached has left like an evicted one.
+pub fn step(view: &View) -> Step {
+    let was_out = view.slot.step == Step::Detached;
+    match (view.slot.evicting, view.victim) {
+        (true, Some(_)) => Step::Evicting,
+        (true, None) => Step::Verifying,
+        (false, _) if view.is_out() && view.victim_runs() => Step::Detached,
+        (false, _) if was_out && !view.victim_runs() => Step::Verifying,
+        (false, _) => Step::Planned,
+    }
+}
+
+/// Detaches the victim. A victim that is unavailable is evicted at once, as nobody misses it.
+fn start(view: &View) -> SlotNext {
+    let step = Step::Planned;
+    let (Some(victim), Some(scope), Some(pods)) = (view.victim.filter(|pod| pod.is_active()), &view.scope, view.pods())
+    else {
+        return view.roll_back(Reason::VictimGone, "the old pod was deleted by somebody else");
+    };
+    if view.ctx.suspended() {
+        return view.suspended(step);
+    }
+    if let Some(name) = victim.node.as_ref().filter(|name| is_open(view.ctx.world, name)) {
+        return view.roll_back(Reason::NodeNotCordoned, &format!("node {name} is not cordoned any more"));
+    }
+    let timeout = view.ctx.ready_time() + view.ctx.drain_time();
+    if let Some(message) = scope.rollout(view.ctx.world) {
+        return view.hold_or_back(step, Reason::RolloutInProgress, message, timeout);
+    }
+    if pods.wanted_by_others(Some(&view.slot.id)) {
+        let message = "the ReplicaSet has not created the substitute of another replica yet".to_owned();
+        return view.hold_or_back(step, Reason::VictimBusy, message, timeout);
+    }
+    let supply = Supply::of(view, &pods);
+    if !supply.is_available(victim) {
+        return view.commit();
+    }
+    if let Some(most) = most_out(scope).filter(|most| supply.number_out() >= *most) {
+        let message = format!("{most} other replicas of the workload are on their way, as many as its maxUnavailable");
+        return view.hold(step, Some(Reason::WorkloadBusy), Some(message), None);
+    }
+    if supply.total() != view.slot.available {
+        let mut slot = view.slot.clone();
+        slot.available = supply.total();
+        return SlotNext::Record(slot);
+    }
+    SlotNext::Do(Effect::ChangePod {
+        pod: victim.id.clone(),
+        change: PodChange::Detach {
+            label: view.slot.label.clone(),
+            set: view.slot.replica_set.clone(),
+            slot: view.slot.id.clone(),
+            peers: pods.peers(view.ctx.created()).join(","),
+        },
+    })
+}
+
+/// Waits until as many pods are available without the victim as before.
+fn await_availability(view: &View) -> SlotNext {
+    let step = Step::Detached;
+    let Some(pods) = view.pods() else { return view.hold(step, None, None, None) };
+    if let Some(pod) = came_back(view, &pods) {
+        return view.roll_back(Reason::NodeNotCordoned, &came_back_words(pod));
+    }
+    let supply = Supply::of(view, &pods);
+    if supply.may_leave(view) {
+        return view.commit();
+    }
+    let timeout = view.ctx.schedule_time() + view.ctx.ready_time() + supply.settling();
+    let waiting = (Reason::ReplicasNotReady, "the successor is not available yet".to_owned());
+    let (reason, message) = view.lacking(&pods).unwrap_or(waiting);
+    let mut next = view.hold_or_back(step, reason, message, timeout);
+    if let SlotNext::Wait(hold) = &mut next {
+        hold.until = super::earlier(hold.until, supply.next_available());
+    }
+    next
+}
+
+/// Waits until the ReplicaSet has a pod for each replica, on a node; ends the slot.
+fn verify(view: &View) -> SlotNext {
+    let step = Step::Verifying;
+    let (Some(_), Some(pods)) = (view.scope, view.pods()) else {
+        let message = "the workload was deleted after its replica had moved";
+        return view.end(Step::Failed, Reason::WorkloadGone, message);
+    };
+    if let Some(pod) = came_back(view, &pods) {
+        return view.end(Step::Failed, Reason::NodeNotCordoned, &came_back_words(pod));
+    }
+    if pods.is_short() || has_unbound(&pods) {
+        let waiting = (Reason::Unschedulable, "the successor waits for the scheduler".to_owned());
+        let (reason, message) = view.lacking(&pods).unwrap_or(waiting);
+        let timeout = view.ctx.schedule_time();
+        if view.overdue(step, timeout).unwrap_or(false) {
+            let message = format!("{message}; the old pod is gone, and its ReplicaSet goes on trying");
+            return view.end(Step::Failed, reason, &message);
+        }
+        return view.hold(step, Some(reason), Some(message), view.deadline(step, timeout));
+    }
+    let mut slot = view.slot.clone();
+    (slot.step, slot.since) = (Step::Succeeded, Time(view.ctx.now));
+    (slot.reason, slot.message) = (None, None);
+    slot.replacement = successor(view, &pods).map(|pod| PodOnNode {
+        name: pod.id.key.name.clone(),
+        uid: Some(pod.id.uid.clone()),
+        node: pod.node.clone().unwrap_or_default(),
+    });
+    SlotNext::Record(slot)
+}
+
+/// Whether nothing is left to undo: the set has its pods without the victim, and none of them is the successor. Others
+/// scaled the workload down, so the victim is evicted in any case.
+pub fn is_superfluous(view: &View, pods: &Pods) -> bool {
+    view.slot.protocol == Protocol::Successor
+        && !pods.is_short()
+        && pods.surplus_of(&view.slot.id).is_none()
+        && pods.unclaimed(view.slot).is_none()
+}
+
+/// Whether the successors of all victims of the set run on a node, so that no reservation is needed for this one.
+pub fn has_arrived(world: &World, namespace: &str, slot: &Slot) -> bool {
+    let Some(scope) = Scope::of_slot(world, namespace, slot) else { return false };
+    let pods = Pods::of(world, &scope);
+    let victim = slot.victim.as_ref().and_then(|victim| world.pod(&Key::new(namespace, &victim.name)));
+    let is_out = victim.is_none_or(|pod| !pod.is_of(&slot.replica_set.uid));
+    is_out && !pods.is_short() && !has_unbound(&pods)
+}
+
+fn has_unbound(pods: &Pods) -> bool {
+    pods.active().any(|pod| pod.node.is_none())
+}
+
+fn is_open(world: &World, name: &NodeName) -> bool {
+    world.node(name).is_some_and(|node| !node.cordoned && !node.terminating)
+}
+
+/// A pod that the set has created since the action was created, on the node that the replica leaves.
+fn came_back<'a>(view: &View<'a>, pods: &Pods<'a>) -> Option<&'a PodFact> {
+    let home = &view.slot.victim.as_ref()?.node;
+    let created = view.ctx.created();
+    let came = pods.active().filter(|pod| pod.created > created && pod.node.as_ref() == Some(home));
+    came.filter(|_| is_open(view.ctx.world, home)).min_by_key(|pod| &pod.id.key)
+}
+
+fn came_back_words(pod: &PodFact) -> String {
+    let node = pod.node.as_ref().map(NodeName::as_str).unwrap_or_default();
+    format!("pod {} came back to node {node}, which is not cordoned any more", pod.id.key.name)
+}
+
+/// The youngest pod of the set on another node that no slot has recorded.
+fn successor<'a>(view: &View<'a>, pods: &Pods<'a>) -> Option<&'a PodFact> {
+    let home = view.slot.victim.as_ref().map(|victim| &victim.node);
+    let set = &view.slot.replica_set.uid;
+    let is_taken = |pod: &PodFact| {
+        let mut slots = view.ctx.status.slots.iter().chain(view.ctx.world.slots_on(set));
+        slots.any(|slot| slot.replacement.as_ref().is_some_and(|one| one.name == pod.id.key.name))
+    };
+    let came = pods.active().filter(|pod| pod.node.as_ref() != home && !is_taken(pod));
+    came.max_by_key(|pod| (pod.created, pod.id.key.name.clone()))
+}
+
+/// Available pods of one ReplicaSet: those that it has, and detached victims that still serve.
+struct Supply<'a> {
+    now: Timestamp,
+    /// Seconds for which a pod must be Ready to be available: `minReadySeconds`, or `stableSeconds` if it is longer.
+    settling: SignedDuration,
+    kept: Vec<&'a PodFact>,
+    /// Detached victims of slots of this protocol, with their slots; those that leave first come first.
+    out: Vec<(&'a Slot, &'a PodFact)>,
+    wanted: i32,
+}
+
+impl<'a> Supply<'a> {
+    fn of(view: &View<'a>, pods: &Pods<'a>) -> Self {
+        let set = &view.slot.replica_set.uid;
+        let namespace = view.ctx.namespace();
+        let slots = view.ctx.world.slots_on(set).filter(|slot| slot.protocol == Protocol::Successor);
+        let victim_of = |slot: &'a Slot| {
+            let victim = slot.victim.as_ref()?;
+            let pod = view.ctx.world.pod(&Key::new(namespace, &victim.name))?;
+            let is_it = victim.uid.as_ref() == Some(&pod.id.uid) && pod.is_active() && !pod.is_of(set);
+            is_it.then_some((slot, pod))
+        };
+        let mut out: Vec<_> = slots.filter_map(victim_of).collect();
+        out.sort_by(|(a, _), (b, _)| (!a.evicting, &a.id).cmp(&(!b.evicting, &b.id)));
+        Self {
+            now: view.ctx.now,
+            settling: view.settling_time(),
+            kept: pods.active().collect(),
+            out,
+            wanted: view.scope.map_or(0, |scope| scope.replicas()),
+        }
+    }
+
+    fn settling(&self) -> SignedDuration {
+        self.settling
+    }
+
+    /// Time at which the pod is available if it stays Ready.
+    fn available_from(&self, pod: &PodFact) -> Option<Timestamp> {
+        pod.ready_since.filter(|_| pod.is_active()).map(|since| since + self.settling)
+    }
+
+    fn is_available(&self, pod: &PodFact) -> bool {
+        self.available_from(pod).is_some_and(|from| from <= self.now)
+    }
+
+    fn number_out(&self) -> i32 {
+        i32::try_from(self.out.len()).unwrap_or(i32::MAX)
+    }
+
+    /// Number of available pods, detached ones included.
+    fn total(&self) -> i32 {
+        let out = self.out.iter().map(|(_, pod)| *pod);
+        i32::try_from(self.kept.iter().copied().chain(out).filter(|pod| self.is_available(pod)).count())
+            .unwrap_or(i32::MAX)
+    }
+
+    /// Whether the victim of this slot may leave: fewer victims than there are available pods too many are ahead of it.
+    fn may_leave(&self, view: &View) -> bool {
+        let spare = self.total() - view.slot.available.min(self.wanted);
+        let ahead = self.out.iter().take_while(|(slot, _)| slot.id != view.slot.id).count();
+        i32::try_from(ahead).is_ok_and(|ahead| ahead < spare)
+    }
+
+    /// Time at which the next Ready pod becomes available.
+    fn next_available(&self) -> Option<Timestamp> {
+        self.kept.iter().filter_map(|pod| self.available_from(pod)).filter(|from| *from > self.now).min()
+    }
+}

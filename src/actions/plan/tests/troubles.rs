@@ -1,0 +1,146 @@
+//! New pods that do not start, do not end or cannot be created: how long an action waits, what it says, and how it
+//! ends.
+
+use super::*;
+use crate::effect::{Refusal, RefusalKind};
+use crate::refused;
+use ganglion_core::facts::Trouble;
+
+/// A move whose new pod runs on this node, with the name of that pod.
+fn moving(to: serde_json::Value) -> (Stage, String) {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": to}}));
+    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a new pod") };
+    let node = new.node();
+    stage.put_pod(&new.key.name, node.as_str(), |pod| {
+        (pod.ready_since, pod.controller, pod.generated, pod.labels) = (None, None, false, labels(false));
+        let role = Some(marks::ROLE_REPLACEMENT.into());
+        pod.marks = Marks { slot: Some(new.slot.clone()), role, ..Marks::default() };
+    });
+    (stage, new.key.name)
+}
+
+fn slot(stage: &Stage) -> Slot {
+    stage.action("go").status.unwrap().slots[0].clone()
+}
+
+/// Performs the step that follows from a refusal.
+fn refuse(stage: &mut Stage, effect: &Effect, kind: RefusalKind, message: &str) {
+    let refusal = Refusal { kind, message: message.into() };
+    let step = refused(&Key::new(NAMESPACE, "go"), &stage.world, stage.now, effect, &refusal);
+    let (NextStep::Do(Effect::Record { status, .. }) | NextStep::Wait { report: Some(status), .. }) = step else {
+        panic!("{step:?}")
+    };
+    let mut action = stage.action("go");
+    action.status = Some(*status);
+    stage.put_action(action);
+}
+
+#[test]
+fn a_trouble_that_passes_is_waited_for() {
+    let (mut stage, pod) = moving(json!({"nodeName": "d"}));
+    let trouble = Trouble { reason: Reason::ImagePullFailed, message: "the registry restarts".into() };
+    stage.change_pod(&pod, |pod| pod.trouble = Some(trouble));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }));
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("Unknown", "ImagePullFailed"));
+    assert!(message.contains("the registry restarts"), "{message}");
+    let now = stage.now;
+    stage.change_pod(&pod, |pod| (pod.trouble, pod.ready_since) = (None, Some(now)));
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
+}
+
+#[test]
+fn a_trouble_that_stays_is_tried_on_another_node_where_the_action_allows_it() {
+    let trouble = || Trouble { reason: Reason::ReplacementCrashed, message: "it crashes".into() };
+    let (mut stage, pod) = moving(json!({"where": "node.name in ['b', 'd']"}));
+    stage.change_pod(&pod, |pod| pod.trouble = Some(trouble()));
+    stage.settle("go");
+    stage.now += SignedDuration::from_secs(300);
+    let NextStep::Do(Effect::Evict { pod: left }) = stage.settle("go") else { panic!("removes the first new pod") };
+    assert_eq!((left.key.name, slot(&stage).attempt), (pod, 1));
+
+    let (mut stage, pod) = moving(json!({"nodeName": "d"}));
+    stage.change_pod(&pod, |pod| pod.trouble = Some(trouble()));
+    stage.settle("go");
+    stage.now += SignedDuration::from_secs(300);
+    stage.settle("go");
+    assert_eq!((slot(&stage).step, slot(&stage).reason), (Step::RollingBack, Some(Reason::ReplacementCrashed)));
+}
+
+#[test]
+fn a_new_pod_that_ends_is_not_waited_for() {
+    let (mut stage, pod) = moving(json!({"nodeName": "d"}));
+    stage.settle("go");
+    stage.change_pod(&pod, |pod| pod.finished = true);
+    let NextStep::Do(Effect::Evict { pod: ended }) = stage.settle("go") else { panic!("removes it") };
+    assert_eq!(ended.key.name, pod);
+    assert_eq!((slot(&stage).step, slot(&stage).reason), (Step::RollingBack, Some(Reason::ReplacementLost)));
+    assert!(slot(&stage).message.unwrap().contains("kubectl describe pod"));
+}
+
+#[test]
+fn a_new_pod_that_does_not_terminate_is_named_and_the_action_ends() {
+    let (mut stage, pod) = moving(json!({"nodeName": "d"}));
+    stage.settle("go");
+    let mut action = stage.action("go");
+    action.spec.abort = true;
+    stage.put_action(action);
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::Evict { .. })));
+    stage.change_pod(&pod, |pod| (pod.terminating, pod.grace_seconds) = (true, 30));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }));
+    stage.now += SignedDuration::from_secs(330);
+    stage.settle("go");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "Aborted"));
+    assert!(message.contains(&pod) && message.contains("finalizers"), "{message}");
+}
+
+#[test]
+fn a_pod_that_cannot_be_created_has_a_deadline_and_the_words_of_the_api_server() {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
+    let NextStep::Do(effect @ Effect::CreatePod(_)) = stage.settle("go") else { panic!("a new pod") };
+    refuse(&mut stage, &effect, RefusalKind::Failing, "failed calling webhook \"pods.example.com\"");
+    let (_, reason, message) = stage.ready("go");
+    assert!(reason == "PodRefused" && message.contains("failed calling webhook"), "{reason} {message}");
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::CreatePod(_))), "it is tried again");
+    stage.now += SignedDuration::from_secs(120);
+    stage.settle("go");
+    let (ready, _, message) = stage.ready("go");
+    assert!(ready == "False" && message.contains("failed calling webhook"), "{ready} {message}");
+}
+
+#[test]
+fn an_action_whose_receipt_is_refused_ends_without_effect() {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
+    let status = stage.settle_until_admitted("go").expect("it is admitted");
+    let mut action = stage.action("go");
+    action.status = Some(status);
+    stage.put_action(action);
+    let NextStep::Do(effect @ Effect::WriteReceipt(_)) = stage.next("go") else { panic!("the receipt is first") };
+    refuse(&mut stage, &effect, RefusalKind::Denied, "exceeded quota: receipts");
+    stage.settle("go");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "PodRefused"));
+    assert!(message.contains("exceeded quota: receipts"), "{message}");
+}
+
+#[test]
+fn a_move_without_a_target_waits_for_a_node_that_joins() {
+    let mut stage = Stage::new();
+    for node in ["b", "c", "d"] {
+        stage.put_node(node, |node| node.cordoned = true);
+    }
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}}}));
+    for _ in 0..3 {
+        stage.settle("go");
+        stage.now += SignedDuration::from_secs(60);
+    }
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("Unknown", "Queued"));
+    assert!(message.contains("goes on when a node can take it"), "{message}");
+    stage.put_node("e", |_| {});
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::CreatePod(_))));
+}
