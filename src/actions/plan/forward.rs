@@ -13,6 +13,7 @@ use super::apart;
 use super::context::Verb;
 use super::effect::{Claimable, Effect, PodChange};
 use super::eviction::GRANT_LASTS;
+use super::preemption;
 use super::rollback;
 use super::scope::Scope;
 use super::set::Pods;
@@ -82,6 +83,9 @@ impl<'a> View<'a> {
         let timeout = before + self.ctx.drain_time() + swap::patience(self.ctx);
         if let Some((reason, message)) = self.unrest(scope, &pods).or_else(|| self.budget(victim)) {
             return self.hold_or_back(step, reason, message, timeout);
+        }
+        if let Some(message) = preemption::danger(self.ctx, scope) {
+            return self.hold_or_back(step, Reason::NodeFull, message, timeout);
         }
         // Wait while the substitute of another slot is pending: a pod that exists when we detach counts as
         // pre-existing.

@@ -28,6 +28,7 @@ pub mod notify;
 mod origin;
 mod place;
 mod plan_text;
+mod preemption;
 pub mod preview;
 pub mod rank;
 mod refusal;

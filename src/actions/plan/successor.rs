@@ -23,6 +23,7 @@ use super::context::{PlanContext, Verb};
 use super::effect::{Effect, PodChange};
 use super::holder::Holder;
 use super::nodes::untolerated;
+use super::preemption;
 use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{SlotNext, View};
@@ -162,6 +163,9 @@ fn start(view: &View) -> SlotNext {
     if let Some(most) = most_out(scope).filter(|most| supply.number_out() >= *most) {
         let message = format!("{most} other replicas of the workload are on their way, as many as its maxUnavailable");
         return view.hold(step, Some(Reason::WorkloadBusy), Some(message), None);
+    }
+    if let Some(message) = preemption::danger(view.ctx, scope) {
+        return view.hold_or_back(step, Reason::NodeFull, message, timeout);
     }
     if supply.total() != view.slot.available {
         let mut slot = view.slot.clone();

@@ -144,3 +144,45 @@ fn a_move_without_a_target_waits_for_a_node_that_joins() {
     stage.put_node("e", |_| {});
     assert!(matches!(stage.settle("go"), NextStep::Do(Effect::CreatePod(_))));
 }
+
+/// A full cluster: in between, the ReplicaSet creates a pod that would preempt others.
+#[rstest]
+#[case::a_replacement(false)]
+#[case::a_successor(true)]
+fn a_pod_with_a_priority_is_not_created_where_it_would_preempt_others(#[case] is_cordoned: bool) {
+    let mut stage = Stage::new();
+    stage.put_template(json!({"priorityClassName": "high", "containers": []}));
+    stage.put_deployment(|deployment| deployment.max_unavailable = 1);
+    let target = if is_cordoned { json!({}) } else { json!({"to": {"nodeName": "d"}}) };
+    stage.put_node("a", |node| node.cordoned = is_cordoned);
+    let mut change = json!({"pod": {"name": "web-a"}});
+    json_patch::merge(&mut change, &target);
+    stage.act("go", json!({ "move": change }));
+    let fill = |stage: &mut Stage, capacity: i64| {
+        for node in ["b", "c", "d"] {
+            stage.put_node(node, |node| node.pod_capacity = capacity);
+        }
+    };
+    if is_cordoned {
+        stage.settle_until_admitted("go").map(|status| {
+            let mut action = stage.action("go");
+            action.status = Some(status);
+            stage.put_action(action);
+        });
+    } else {
+        let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a new pod") };
+        stage.put_pod(&new.key.name, "d", |pod| {
+            (pod.controller, pod.generated, pod.labels) = (None, false, labels(false));
+            let role = Some(marks::ROLE_REPLACEMENT.into());
+            pod.marks = Marks { slot: Some(new.slot.clone()), role, ..Marks::default() };
+        });
+    }
+    fill(&mut stage, 1);
+    stage.put_node("a", |node| (node.cordoned, node.pod_capacity) = (is_cordoned, 1));
+    stage.settle("go");
+    stage.now += SignedDuration::from_secs(5);
+    stage.settle("go");
+    assert!(slot(&stage).message.unwrap().contains("would preempt other pods"), "{:?}", slot(&stage));
+    fill(&mut stage, 3);
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
+}
