@@ -1,5 +1,5 @@
 //! Replicas of StatefulSets: moved one by one, by the admission policy or by the scheduling gate; created and deleted
-//! at the highest ordinal; rejected if nothing can pin a pod to its node, or if a bound volume cannot follow. Killed at
+//! at the highest ordinal; rejected if a pod needs a pin and nothing can pin it, or if a bound volume cannot follow. Killed at
 //! each write, the end is the same.
 //!
 //! The policy applies to the whole cluster. Stories that need it share one plane with it; the shared plane of the other
@@ -353,7 +353,7 @@ async fn a_bound_volume(testbed: &Testbed) -> Result<()> {
 }
 
 #[test]
-fn with_neither_way_it_is_refused() {
+fn with_neither_way_it_is_refused_where_it_needs_one() {
     story("stateful-neither", async |testbed| {
         let db = Db::new(testbed, 2, Way::Policy).await?;
         for (name, spec) in [("move", moving("db-1", db.free(0))), ("create", creating(db.free(0)))] {
@@ -362,7 +362,19 @@ fn with_neither_way_it_is_refused() {
             let words = message(&action);
             ensure!(words.contains("pin-statefulsets") && words.contains(marks::GATE), "{words}");
         }
+        let leave = json!({"move": {"pod": {"name": "db-1"}}, "disruption": "Allowed"});
+        testbed.act("open", leave.clone()).await?;
+        let action = testbed.ends("open", ("False", "NodeNotCordoned")).await?;
+        ensure!(message(&action).contains("kubectl cordon"), "{}", message(&action));
         ensure!(lives(testbed, "db-1") == 1, "it was moved");
+        // Off a cordoned node, the scheduler alone keeps the pod away.
+        let home = on(testbed, "db-1")?;
+        testbed.kubectl(&["cordon", &home], None).await?;
+        testbed.act("leave", leave).await?;
+        testbed.ends("leave", DONE).await?;
+        ensure!(on(testbed, "db-1")? != home, "it is still on {home}");
+        ensure!(evictions(testbed, "db-1") == 1, "it was evicted {} times", evictions(testbed, "db-1"));
+        testbed.kubectl(&["uncordon", &home], None).await?;
         // A delete needs no node.
         testbed.act("delete", json!({"delete": {"pod": {"name": "db-1"}}})).await?;
         testbed.ends("delete", DONE).await?;

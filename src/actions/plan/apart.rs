@@ -74,7 +74,8 @@ pub fn refuse_open_nodes(ctx: &PlanContext, victims: &[Option<&PodFact>]) -> Res
     open.map_or(Ok(()), |message| Err(StartRefusal::soon(Reason::NodeNotCordoned, message)))
 }
 
-fn open_node(ctx: &PlanContext, name: &NodeName) -> Option<String> {
+/// Why the next pod could come back to this node.
+pub fn open_node(ctx: &PlanContext, name: &NodeName) -> Option<String> {
     let is_open = ctx.world.node(name).is_some_and(|node| !node.cordoned && !node.terminating);
     is_open.then(|| {
         format!("the next pod could come back to node {name}: run `kubectl cordon {name}`, then apply a new action")

@@ -86,13 +86,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, StartRefusa
     };
     let places = if ctx.work.places() {
         match pick_nodes(ctx, &scope, &victims.pods, &mut plan) {
-            // These slots only need to know that a node exists.
-            Ok(places) if goes_first => {
-                apart::refuse_open_nodes(ctx, &victims.pods)?;
-                plan.nodes.iter_mut().for_each(|node| node.replicas = 0);
-                vec![None; places.len()]
-            }
-            Ok(places) => places.into_iter().map(Some).collect(),
+            Ok(places) => recorded_places(ctx, &scope, goes_first, &victims.pods, places, &mut plan)?,
             Err(stop) => return Ok(Choice::Refuse(stop, plan)),
         }
     } else {
@@ -118,6 +112,34 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, StartRefusa
         None => slots.collect(),
     };
     Ok(admit(ctx, slots, plan, victims.found))
+}
+
+/// The nodes that the slots record. A slot whose new pod is placed by the scheduler only needs to know that a node
+/// exists.
+fn recorded_places(
+    ctx: &PlanContext,
+    scope: &Scope,
+    goes_first: bool,
+    victims: &[Option<&PodFact>],
+    places: Vec<NodeName>,
+    plan: &mut Plan,
+) -> Result<Vec<Option<NodeName>>, StartRefusal> {
+    if goes_first {
+        apart::refuse_open_nodes(ctx, victims)?;
+    }
+    let mut recorded = Vec::new();
+    for (place, victim) in places.into_iter().zip(victims) {
+        let is_chosen = match scope.stateful() {
+            Some(set) => stateful::is_pinned(ctx, set, *victim)?,
+            None => !goes_first,
+        };
+        recorded.push(is_chosen.then_some(place));
+    }
+    for node in &mut plan.nodes {
+        let there = recorded.iter().flatten().filter(|place| **place == node.name).count();
+        node.replicas = i32::try_from(there).unwrap_or(i32::MAX);
+    }
+    Ok(recorded)
 }
 
 /// The label by which pods of the workload are detached, and whether the old pods leave before new ones are created.

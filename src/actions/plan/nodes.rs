@@ -207,21 +207,32 @@ pub fn possible(name: &NodeName, share: i64, replicas: i32) -> NodeChoice {
 
 /// The first taint that the pod does not tolerate.
 pub fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'t Taint> {
-    let tolerates = |taint: &Taint, toleration: &Toleration| {
-        toleration.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == taint.effect)
-            && toleration.key.as_deref().is_none_or(|key| key.is_empty() || key == taint.key)
-            && match toleration.operator.as_deref() {
-                Some("Exists") => true,
-                _ => {
-                    toleration.key.is_some()
-                        && toleration.value.as_deref().unwrap_or("") == taint.value.as_deref().unwrap_or("")
-                }
-            }
-    };
     taints
         .iter()
         .filter(|taint| taint.effect != "PreferNoSchedule")
         .find(|taint| !tolerations.iter().any(|toleration| tolerates(taint, toleration)))
+}
+
+/// Whether pods with these tolerations are scheduled to cordoned nodes.
+pub fn tolerates_cordon(tolerations: &[Toleration]) -> bool {
+    let cordon = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    tolerations.iter().any(|toleration| tolerates(&cordon, toleration))
+}
+
+fn tolerates(taint: &Taint, toleration: &Toleration) -> bool {
+    toleration.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == taint.effect)
+        && toleration.key.as_deref().is_none_or(|key| key.is_empty() || key == taint.key)
+        && match toleration.operator.as_deref() {
+            Some("Exists") => true,
+            _ => {
+                toleration.key.is_some()
+                    && toleration.value.as_deref().unwrap_or("") == taint.value.as_deref().unwrap_or("")
+            }
+        }
 }
 
 /// Whether the pod's own node selector and required node affinity allow the node.

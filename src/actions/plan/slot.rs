@@ -270,7 +270,7 @@ impl<'a> View<'a> {
 }
 
 /// Whether the pod is the old pod of a StatefulSet, whose new pod has the same name.
-fn is_old_stateful(slot: &Slot, pod: &PodFact) -> bool {
+pub fn is_old_stateful(slot: &Slot, pod: &PodFact) -> bool {
     slot.is_stateful() && slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid))
 }
 

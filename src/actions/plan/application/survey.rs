@@ -13,6 +13,7 @@ use super::super::context::PlanContext;
 use super::super::nodes::Nodes;
 use super::super::place::Filter;
 use super::super::scope::{Scope, StartRefusal, reduced};
+use super::super::stateful;
 
 /// Result of the survey.
 pub struct Survey<'a> {
@@ -65,7 +66,7 @@ impl<'a> Survey<'a> {
             // A replica also stays if its move requires something that the action does not allow.
             match unknown
                 .map_or(scope, Err)
-                .and_then(|scope| if is_member { way(ctx, &scope).map(|_| scope) } else { Ok(scope) })
+                .and_then(|scope| if is_member { may_move(ctx, &scope, pod).map(|()| scope) } else { Ok(scope) })
             {
                 Ok(scope) if is_member => {
                     let uid = scope.object_uid();
@@ -92,6 +93,12 @@ impl<'a> Survey<'a> {
         members.sort_by(|a, b| (place(a), a.uid).cmp(&(place(b), b.uid)));
         Ok(Self { members, stay, held })
     }
+}
+
+/// Why a replica of the application stays.
+fn may_move(ctx: &PlanContext, scope: &Scope, pod: &PodFact) -> Result<(), StartRefusal> {
+    way(ctx, scope)?;
+    scope.stateful().map_or(Ok(()), |set| stateful::is_pinned(ctx, set, Some(pod)).map(drop))
 }
 
 /// Why it is unknown whether a pod is one of the application; None if it is known.

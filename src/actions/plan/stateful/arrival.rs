@@ -16,11 +16,40 @@ impl View<'_> {
     pub fn arrive(&self) -> SlotNext {
         let Some(pod) = self.arrived() else { return self.await_creation() };
         match &pod.node {
+            None if !self.has_target() => self.await_any_node(pod),
+            Some(node) if !self.has_target() && self.is_home(node) => self.came_back(pod, node),
             None if pod.gated => self.let_through(pod),
             None => self.await_scheduler(pod),
-            Some(node) if *node != self.target() => self.landed_elsewhere(pod, node),
-            Some(_) => self.await_stable(pod),
+            Some(node) if self.has_target() && *node != self.target() => self.landed_elsewhere(pod, node),
+            Some(node) => self.await_stable(pod, node),
         }
+    }
+
+    /// Whether the replica leaves this node.
+    fn is_home(&self, node: &NodeName) -> bool {
+        self.slot.victim.as_ref().is_some_and(|victim| victim.node == *node)
+    }
+
+    /// Waits for the node that the scheduler chooses.
+    fn await_any_node(&self, pod: &PodFact) -> SlotNext {
+        let (step, timeout) = (Step::Scheduling, self.ctx.schedule_time());
+        let why = pod.unschedulable.as_deref();
+        if self.overdue(step, timeout).unwrap_or(false) {
+            let why = why.unwrap_or("the scheduler did not process it in time; is it running?");
+            let name = &pod.id.key.name;
+            let message = format!("pod {name}: {why}; the old pod is gone, and the scheduler goes on trying");
+            return self.end(Step::Failed, Reason::Unschedulable, &message);
+        }
+        let reason = why.map(|_| Reason::Unschedulable);
+        self.hold(step, reason, why.map(str::to_owned), self.deadline(step, timeout))
+    }
+
+    /// The scheduler chose the node that the replica leaves.
+    fn came_back(&self, pod: &PodFact, node: &NodeName) -> SlotNext {
+        let is_open = self.ctx.world.node(node).is_none_or(|node| !node.cordoned);
+        let why = if is_open { "is not cordoned any more" } else { "was cordoned too late" };
+        let message = format!("pod {} came back to node {node}, which {why}", pod.id.key.name);
+        self.end(Step::Failed, Reason::NodeNotCordoned, &message)
     }
 
     /// Waits until the StatefulSet has created the new pod.
@@ -83,7 +112,7 @@ impl View<'_> {
 
     /// The next step if the target node does not accept pods any more.
     fn target_failure(&self, pod: Option<&PodFact>) -> Option<SlotNext> {
-        let name = self.target();
+        let name = self.slot.replacement.as_ref()?.node.clone();
         let why = match self.ctx.world.node(&name) {
             None => format!("node {name} is gone"),
             Some(node) if node.terminating => format!("node {name} is being deleted"),
@@ -150,11 +179,10 @@ impl View<'_> {
     /// Whether the user's target also allows this node.
     fn may_stay(&self, node: &NodeName) -> bool {
         let (ctx, nodes) = (self.ctx, Nodes::new(self.ctx.world, self.ctx.now));
-        let is_home = self.slot.victim.as_ref().is_some_and(|victim| victim.node == *node);
         let filter = choose::target(ctx).ok();
         let by_policy = ctx.work.to.is_some_and(|to| to.policy.is_some());
         let admits = filter.zip(ctx.world.node(node)).is_some_and(|(filter, node)| filter.admits(&nodes, node).is_ok());
-        !is_home && !by_policy && admits
+        !self.is_home(node) && !by_policy && admits
     }
 
     /// Ends a slot whose pod runs on another node than the target.
@@ -167,10 +195,9 @@ impl View<'_> {
         self.end(Step::Failed, Reason::PinMissed, &message)
     }
 
-    fn await_stable(&self, pod: &PodFact) -> SlotNext {
+    fn await_stable(&self, pod: &PodFact, node: &NodeName) -> SlotNext {
         let step = Step::Readying;
-        let node = self.target();
-        if self.ctx.world.node(&node).is_none() {
+        if self.has_target() && self.ctx.world.node(node).is_none() {
             let why = format!("node {node} is gone");
             return self.other_node(Some(pod), Reason::NodeGone, &why);
         }
@@ -191,7 +218,9 @@ impl View<'_> {
             let message = format!("the new pod is Ready; it must stay Ready until {stable}");
             return self.hold(step, None, Some(message), Some(stable));
         }
-        let mut slot = self.noted();
+        let mut slot = self.slot.clone();
+        let (name, uid) = (pod.id.key.name.clone(), Some(pod.id.uid.clone()));
+        slot.replacement = Some(PodOnNode { name, uid, node: node.clone() });
         (slot.step, slot.since, slot.scaled) = (Step::Succeeded, Time(self.ctx.now), self.scaled());
         (slot.reason, slot.message) = (None, None);
         SlotNext::Record(slot)

@@ -1,7 +1,8 @@
 //! Refusals before anything is done to a StatefulSet, and the order of its replicas.
 
+use crate::apart;
 use crate::context::{PlanContext, Verb};
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, tolerates_cordon};
 use crate::place::{Filter, source_words};
 use crate::scope::StartRefusal;
 use crate::victims::{FoundVictims, Victims, choice_of, is_in_use};
@@ -23,15 +24,55 @@ pub fn label(ctx: &PlanContext, set: &StatefulSetFact) -> Result<String, StartRe
         );
         return Err(StartRefusal::now(Reason::DisruptionNeeded, message));
     }
-    if ctx.work.places() && !set.is_gated() && !ctx.world.pins_pods() {
-        let message = format!(
-            "nothing can give a new pod of StatefulSet {name} its node: apply kustomize/components/pin-statefulsets \
-             (Kubernetes 1.36 or newer), or add the scheduling gate {} to spec.template.spec.schedulingGates",
-            marks::GATE
-        );
-        return Err(StartRefusal::soon(Reason::PinNotInstalled, message));
-    }
     Ok(String::new())
+}
+
+/// Whether the new pod of a replica must be pinned to a node: the action names nodes, or the pod could come back to the
+/// node that it leaves. Otherwise the scheduler chooses the node. Fails if the pod must be pinned and nothing can pin
+/// it.
+pub fn is_pinned(ctx: &PlanContext, set: &StatefulSetFact, victim: Option<&PodFact>) -> Result<bool, StartRefusal> {
+    if !ctx.work.places() {
+        return Ok(false);
+    }
+    let names_nodes = ctx.work.verb == Verb::Create || ctx.work.to.is_some();
+    let way_back = victim.and_then(|pod| way_back(ctx, set, pod.node.as_ref()?)).filter(|_| !names_nodes);
+    if !names_nodes && way_back.is_none() {
+        return Ok(false);
+    }
+    if set.is_gated() || ctx.world.pins_pods() {
+        return Ok(true);
+    }
+    Err(way_back.unwrap_or_else(|| no_pin(&set.id.key.name)))
+}
+
+fn no_pin(set: &str) -> StartRefusal {
+    let message = format!(
+        "nothing can give a new pod of StatefulSet {set} its node: apply kustomize/components/pin-statefulsets \
+         (Kubernetes 1.36 or newer), or add the scheduling gate {} to spec.template.spec.schedulingGates",
+        marks::GATE
+    );
+    StartRefusal::soon(Reason::PinNotInstalled, message)
+}
+
+/// Why a new pod without a pin could be scheduled to a node that `from` selects.
+fn open_source(ctx: &PlanContext) -> Option<String> {
+    let source = Filter::source(ctx.world, Some(ctx.work.from?)).ok()?;
+    let nodes = Nodes::new(ctx.world, ctx.now);
+    let mut left = ctx.world.nodes().filter(|node| source.admits(&nodes, node).is_ok());
+    left.find_map(|node| apart::open_node(ctx, &node.name()))
+}
+
+/// Why a new pod without a pin could come back to the node that its predecessor leaves.
+pub fn way_back(ctx: &PlanContext, set: &StatefulSetFact, node: &NodeName) -> Option<StartRefusal> {
+    if let Some(message) = apart::open_node(ctx, node).or_else(|| open_source(ctx)) {
+        return Some(StartRefusal::soon(Reason::NodeNotCordoned, message));
+    }
+    if !set.set.template.as_ref().is_some_and(|template| tolerates_cordon(&template.tolerations)) {
+        return None;
+    }
+    let why = no_pin(&set.id.key.name);
+    let message = format!("pods of the set tolerate the cordon of node {node}, so the next one could come back to it");
+    Some(StartRefusal { message: format!("{message}; {}", why.message), ..why })
 }
 
 /// Why the action must wait: the replicas of a StatefulSet change one after the other.

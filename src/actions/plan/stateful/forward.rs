@@ -6,10 +6,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::context::Verb;
 use crate::effect::Effect;
 use crate::rollback;
+use crate::scope::StartRefusal;
 use crate::slot::{SlotNext, View};
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::Step;
 use ganglion_core::facts::PodFact;
+
+use super::choose::way_back;
 
 impl View<'_> {
     pub fn forward_stateful(&self) -> SlotNext {
@@ -45,6 +48,9 @@ impl View<'_> {
         if self.ctx.suspended() {
             return self.suspended(step);
         }
+        if let Some(refusal) = self.way_back(old) {
+            return self.roll_back(refusal.reason, &refusal.message);
+        }
         let timeout = self.ctx.drain_time();
         if let Some((reason, message)) = self.stateful_unrest(Some(old)).or_else(|| self.budget(old)) {
             if self.slot.attempt > 0 && self.overdue(step, timeout).unwrap_or(false) {
@@ -58,6 +64,12 @@ impl View<'_> {
         slot.since = Time(self.ctx.now);
         (slot.reason, slot.message) = (None, None);
         SlotNext::Record(slot)
+    }
+
+    /// Why a new pod without a pin could come back to the node that this pod leaves.
+    fn way_back(&self, old: &PodFact) -> Option<StartRefusal> {
+        let set = self.stateful().filter(|_| !self.has_target())?;
+        way_back(self.ctx, set, old.node.as_ref()?)
     }
 
     /// Why no replica of the set may leave now: a rollout, or another replica that is missing or not Ready.

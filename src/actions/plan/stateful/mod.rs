@@ -1,7 +1,8 @@
 //! Replicas of StatefulSets: a pod keeps its name, so the old pod leaves before the new one is created.
 //!
-//! The slot is the intent and the pin: while it is running, every new pod of its name is bound to `replacement.node`.
-//! There are two ways to bind it, and a StatefulSet with neither is refused:
+//! A move without `to` off a cordoned node needs no pin: the pod is evicted, and the scheduler chooses the node of its
+//! successor. In all other cases, the slot is the intent and the pin: while it is running, every new pod of its name is
+//! bound to `replacement.node`. There are two ways to bind it, and a StatefulSet with neither is refused:
 //!
 //! - the MutatingAdmissionPolicy of `kustomize/components/pin-statefulsets`, which reads the slot in the action's
 //!   status when the pod is created. An API server may see a status late, so the slot checks the node of the pod, and
@@ -32,8 +33,8 @@ use ganglion_api::workload_action::status::Step;
 use ganglion_core::facts::{NodeName, PodFact, StatefulSetFact};
 
 use super::context::Verb;
-use super::slot::{SlotNext, View};
-pub use choose::{busy, highest, in_order, is_done, label, name_of, rank_words};
+use super::slot::{SlotNext, View, is_old_stateful};
+pub use choose::{busy, highest, in_order, is_done, is_pinned, label, name_of, rank_words};
 pub use volumes::refusal as volume_refusal;
 
 /// Maximum number of times that a slot creates its pod again. After so many misses or nodes without room, it gives up.
@@ -82,6 +83,11 @@ impl<'a> View<'a> {
         set.ordinal(self.pod_name()).is_some_and(|ordinal| set.keeps(ordinal))
     }
 
+    /// Whether the new pod is pinned to a node. Otherwise the scheduler chooses its node.
+    fn has_target(&self) -> bool {
+        self.slot.replacement.is_some()
+    }
+
     /// The node to which the new pod is pinned.
     fn target(&self) -> NodeName {
         self.slot.replacement.as_ref().map(|replacement| replacement.node.clone()).unwrap_or_default()
@@ -89,6 +95,7 @@ impl<'a> View<'a> {
 
     /// The new pod, if it exists and is not about to go.
     fn arrived(&self) -> Option<&'a PodFact> {
-        self.replacement.filter(|pod| pod.is_active() && pod.is_of(&self.slot.replica_set.uid))
+        let pod = self.ctx.world.pod(&self.ctx.key(self.pod_name()));
+        pod.filter(|pod| pod.is_active() && pod.is_of(&self.slot.replica_set.uid) && !is_old_stateful(self.slot, pod))
     }
 }

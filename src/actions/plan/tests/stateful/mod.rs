@@ -2,6 +2,7 @@
 
 mod counts;
 mod gated;
+mod unpinned;
 
 use super::*;
 use ganglion_api::workload_action::status::PodOnNode;

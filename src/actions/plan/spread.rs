@@ -1,0 +1,144 @@
+//! Required topology spread constraints of a pod, counted as they are when the replicas that move are gone.
+//!
+//! Source of the rules: kube-scheduler's PodTopologySpread. The scheduler counts the old pods, which still run when it
+//! places the new ones, or ignores the domain that they leave. Either way the pods that are left may violate the
+//! constraint, so the planner checks it, too.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
+use kube::core::{Selector, SelectorExt as _};
+use serde::Deserialize;
+
+use crate::world::ActionsWorld;
+use ganglion_api::reasons::Reason;
+use ganglion_core::facts::{Key, NodeFact, PodFact, TemplateFact, Uid};
+use ganglion_core::world::World;
+
+use super::nodes::{NodeRefusal, wanted_by};
+use super::scope::Scope;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct SpreadTemplate {
+    spec: SpreadSpec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct SpreadSpec {
+    topology_spread_constraints: Vec<TopologySpreadConstraint>,
+}
+
+/// One required constraint, and the number of pods in each domain.
+struct SpreadRule {
+    key: String,
+    max_skew: i64,
+    min_domains: usize,
+    selector: Selector,
+    /// 1 if the constraint counts pods of the template itself.
+    own: i64,
+    domains: HashMap<String, i64>,
+}
+
+/// The required constraints of a template.
+pub struct Spread(Vec<SpreadRule>);
+
+impl Spread {
+    /// The constraints of pods of this set, without these pods and without those that other slots move away.
+    pub fn of(world: &World, scope: &Scope, departing: &[&Uid]) -> Self {
+        let Some(template) = scope.set.template.as_deref() else { return Self(Vec::new()) };
+        let parsed: SpreadTemplate = serde_json::from_str(&template.json).unwrap_or_default();
+        let required = parsed.spec.topology_spread_constraints.into_iter();
+        let required = required.filter(|one| one.when_unsatisfiable == "DoNotSchedule");
+        let mut rules: Vec<SpreadRule> = required.filter_map(|one| SpreadRule::new(one, template)).collect();
+        if rules.is_empty() {
+            return Self(rules);
+        }
+        let keys: Vec<String> = rules.iter().map(|rule| rule.key.clone()).collect();
+        let is_eligible = |node: &NodeFact| {
+            keys.iter().all(|key| node.labels.contains_key(key)) && wanted_by(node, template) && !node.terminating
+        };
+        for node in world.nodes().filter(|node| is_eligible(node)) {
+            for rule in &mut rules {
+                rule.domains.entry(node.labels[&rule.key].clone()).or_default();
+            }
+        }
+        let namespace = &scope.set.id.key.namespace;
+        let victims = world.slots_on(&scope.set.id.uid).filter_map(|slot| slot.victim.as_ref());
+        let leaving: HashSet<Key> = victims.map(|victim| Key::new(namespace, &victim.name)).collect();
+        let stays = |pod: &&PodFact| {
+            !pod.terminating
+                && !pod.finished
+                && !departing.contains(&&pod.id.uid)
+                && !leaving.contains(&pod.id.key)
+        };
+        for pod in world.within::<PodFact>(namespace).filter(stays) {
+            let Some(node) = pod.node.as_ref().and_then(|name| world.node(name)).filter(|node| is_eligible(node)) else {
+                continue;
+            };
+            for rule in rules.iter_mut().filter(|rule| rule.selector.matches(&pod.labels)) {
+                *rule.domains.entry(node.labels[&rule.key].clone()).or_default() += 1;
+            }
+        }
+        Self(rules)
+    }
+
+    /// Whether there is any constraint.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Counts one more pod of the template on this node.
+    pub fn add(&mut self, node: &NodeFact) {
+        for rule in &mut self.0 {
+            if let Some(value) = node.labels.get(&rule.key) {
+                *rule.domains.entry(value.clone()).or_default() += rule.own;
+            }
+        }
+    }
+
+    /// Why one more pod on this node would violate a constraint.
+    pub fn refusal(&self, node: &NodeFact) -> Option<NodeRefusal> {
+        let name = node.name();
+        self.0.iter().find_map(|rule| {
+            let SpreadRule { key, max_skew, .. } = rule;
+            let Some(value) = node.labels.get(key) else {
+                let message = format!("{name}: no label {key}, by which the pod's own constraint spreads the replicas");
+                return Some((Reason::NodeExcluded, message));
+            };
+            let here = rule.domains.get(value).copied().unwrap_or(0);
+            (here + rule.own - rule.least() > *max_skew).then(|| {
+                let message = format!(
+                    "{name}: the pod's own constraint (topologySpreadConstraints, maxSkew {max_skew}) allows no more \
+                     replicas with {key}={value}"
+                );
+                (Reason::NodeExcluded, message)
+            })
+        })
+    }
+}
+
+impl SpreadRule {
+    /// None if the constraint is malformed; the API server then refuses the pod.
+    fn new(constraint: TopologySpreadConstraint, template: &TemplateFact) -> Option<Self> {
+        let keys = constraint.match_label_keys.unwrap_or_default();
+        let mut given = constraint.label_selector?;
+        let labels = given.match_labels.get_or_insert_with(BTreeMap::new);
+        labels.extend(keys.into_iter().filter_map(|key| template.labels.get_key_value(&key)).map(|(key, value)| (key.clone(), value.clone())));
+        let selector = Selector::try_from(given).ok()?;
+        Some(Self {
+            own: i64::from(selector.matches(&template.labels)),
+            key: constraint.topology_key,
+            max_skew: i64::from(constraint.max_skew),
+            min_domains: usize::try_from(constraint.min_domains.unwrap_or(1)).unwrap_or(1),
+            selector,
+            domains: HashMap::new(),
+        })
+    }
+
+    /// Number of pods in the domain with the fewest; 0 if there are fewer domains than required.
+    fn least(&self) -> i64 {
+        if self.domains.len() < self.min_domains { 0 } else { self.domains.values().copied().min().unwrap_or(0) }
+    }
+}
