@@ -165,8 +165,14 @@ impl<'a, 'f> Candidates<'a, 'f> {
         }
     }
 
-    /// Refuses the nodes that one replica cannot use, although others can.
+    /// Refuses the nodes that one replica cannot use, although others can. Such a reason also replaces that of a node
+    /// that is full, since it lasts.
     pub fn narrow(&mut self, why: impl Fn(&NodeFact) -> Option<NodeRefusal>) {
+        for choice in self.refused.iter_mut().filter(|choice| choice.refused != Some(Reason::NodeExcluded)) {
+            if let Some(refusal) = self.world.node(&choice.name).and_then(&why) {
+                *choice = self::refusal(choice.name.clone(), refusal);
+            }
+        }
         let names: Vec<NodeName> = self.fit.keys().cloned().collect();
         for name in names {
             if let Some(refusal) = self.world.node(&name).and_then(&why) {

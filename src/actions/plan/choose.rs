@@ -5,7 +5,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::refs::{Target, WorkloadRef};
 use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice, Plan, PodOnNode, Protocol, SetRef, Slot, Step};
 use ganglion_api::workload_action::{Mode, OnReplicaOwner};
-use ganglion_core::facts::{NodeFact, NodeName, PodFact};
+use ganglion_core::facts::{NodeName, PodFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::admission::{self, ReachedLimit};
@@ -21,6 +21,7 @@ use super::stateful;
 use super::successor;
 use super::swap;
 use super::victims::{self, Victims};
+use super::volumes::BoundVolumes;
 
 /// The result of choosing.
 #[derive(Debug)]
@@ -260,19 +261,17 @@ fn pick_nodes(
     let filter = target(ctx)?;
     let mut candidates = Candidates::new(ctx, &filter, scope, &[])?;
     let homes: Vec<Option<&NodeName>> = victims.iter().map(|pod| pod.and_then(|pod| pod.node.as_ref())).collect();
-    let volumes = |at: usize, node: &NodeFact| {
-        let set = scope.stateful()?;
-        stateful::volume_refusal(ctx.world, set, &stateful::name_of(set, victims, at), node)
-    };
     let mut places = Vec::new();
     for (at, home) in homes.iter().enumerate() {
+        let pod = scope.stateful().map(|set| stateful::name_of(set, victims, at)).unwrap_or_default();
+        let volumes = BoundVolumes::of(ctx.world, scope, &pod);
         if homes.len() == 1 {
-            candidates.narrow(|node| volumes(at, node));
+            candidates.narrow(|node| volumes.refusal(node));
         }
-        let Some(name) = candidates.take(*home, &|node| volumes(at, node).is_none()) else {
-            candidates.narrow(|node| volumes(at, node));
+        let Some(name) = candidates.take(*home, &|node| volumes.refusal(node).is_none()) else {
+            candidates.narrow(|node| volumes.refusal(node));
             plan.nodes = candidates.refused(*home);
-            let stop = no_node(ctx.work.to, &filter, &plan.nodes);
+            let stop = no_node_for(ctx, &volumes, &filter, &plan.nodes);
             count_and_cut(plan);
             return Err(stop);
         };
@@ -314,10 +313,16 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<NodeName> {
     tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
     let open = admission::OpenNodes::of(ctx);
     let mut candidates = Candidates::new(ctx, &filter, &scope, &tried).ok()?;
-    if let Some((set, pod)) = scope.stateful().zip(slot.replacement.as_ref()) {
-        candidates.narrow(|node| stateful::volume_refusal(ctx.world, set, &pod.name, node));
-    }
+    let pod = slot.replacement.as_ref().map_or("", |pod| pod.name.as_str());
+    let volumes = BoundVolumes::of(ctx.world, &scope, pod);
+    candidates.narrow(|node| volumes.refusal(node));
     candidates.best(home).find(|name| open.takes_one_more(name)).cloned()
+}
+
+/// Why no node takes a replica with these volumes.
+pub fn no_node_for(ctx: &PlanContext, volumes: &BoundVolumes, filter: &Filter, refused: &[NodeChoice]) -> StartRefusal {
+    let confined = volumes.confinement(ctx.world, refused).filter(|_| ctx.work.to.is_none());
+    confined.unwrap_or_else(|| no_node(ctx.work.to, filter, refused))
 }
 
 /// Why no node takes a replica.

@@ -44,6 +44,7 @@ mod swap;
 #[cfg(test)]
 mod tests;
 mod victims;
+mod volumes;
 pub mod world;
 
 use jiff::{SignedDuration, Timestamp};

@@ -24,6 +24,7 @@ use super::place::Filter;
 use super::scope::{Scope, StartRefusal};
 use super::slot::{SlotNext, View};
 use super::victims::{candidates, choice_of, is_in_use, refuse_budgets};
+use super::volumes::BoundVolumes;
 
 /// One replica of the swap, and the pods that it may be.
 struct SwapHalf<'a> {
@@ -234,6 +235,9 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sta
     let mut fits = false;
     for pair in pairs {
         let name = pair.to.name();
+        if let Some(refusal) = BoundVolumes::of(ctx.world, &pair.side.scope, &pair.pod.id.key.name).refusal(pair.to) {
+            return Err(StartRefusal::node(refusal));
+        }
         let share = assess(&mut after, pair).map_err(StartRefusal::node)?;
         match plan.nodes.iter_mut().find(|choice| choice.name == name) {
             Some(choice) => choice.replicas += 1,

@@ -8,17 +8,17 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{NodeChoice, Plan, PlannedReplica, PodChoice};
 use ganglion_api::workload_action::{Mode, WorkloadActionStatus};
 use ganglion_core::conditions::Health;
-use ganglion_core::facts::{NodeFact, PodFact};
+use ganglion_core::facts::PodFact;
 use ganglion_core::words::counted;
 
 use super::super::candidates::Candidates;
-use super::super::choose::{LOAD_UNKNOWN, count_and_cut, cut, no_node, unknown_node, usage_words};
+use super::super::choose::{LOAD_UNKNOWN, count_and_cut, cut, no_node_for, unknown_node, usage_words};
 use super::super::context::PlanContext;
 use super::super::effect::{Effect, NextStep};
 use super::super::nodes::Nodes;
 use super::super::place::{Filter, labels_words, source_words};
 use super::super::scope::{Scope, StartRefusal};
-use super::super::stateful;
+use super::super::volumes::BoundVolumes;
 use super::super::{before, identity, queue, record, refuse, report};
 use super::progress::Progress;
 use super::survey::{self, Survey};
@@ -149,20 +149,18 @@ fn place(ctx: &PlanContext, application: Application, survey: &Survey, plan: &mu
         let workload = format!("{} {}", member.workload.kind, member.workload.name);
         let Ok(scope) = Scope::of_workload(ctx.world, ctx.namespace(), &member.workload) else { continue };
         let mut candidates = Candidates::among(ctx, nodes, &filter, &scope, &[])?;
-        let mut full = false;
+        let mut full = None;
         for pod in &member.leaving {
-            let allows = |node: &NodeFact| {
-                let refusal = |set| stateful::volume_refusal(ctx.world, set, &pod.id.key.name, node);
-                scope.stateful().and_then(refusal).is_none()
-            };
-            let to = candidates.take(pod.node.as_ref(), &allows);
-            full |= to.is_none();
+            let volumes = BoundVolumes::of(ctx.world, &scope, &pod.id.key.name);
+            let to = candidates.take(pod.node.as_ref(), &|node| volumes.refusal(node).is_none());
+            full = full.or_else(|| to.is_none().then_some(volumes));
             plan.pods.push(choice(pod, true, format!("replica of {workload}")));
             plan.replicas.push(PlannedReplica { pod: Some(pod.id.key.name.clone()), from: pod.node.clone(), to });
         }
-        if full && !application.goes_on() {
+        if let Some(volumes) = full.filter(|_| !application.goes_on()) {
+            candidates.narrow(|node| volumes.refusal(node));
             plan.nodes = candidates.refused(None);
-            return Err(no_node(spec.to.as_ref(), &filter, &plan.nodes));
+            return Err(no_node_for(ctx, &volumes, &filter, &plan.nodes));
         }
         let (chosen, rest) = candidates.taken();
         chosen.into_iter().for_each(|choice| add(&mut plan.nodes, choice));

@@ -19,14 +19,12 @@
 //! | `forward`, `arrival` | the next effect of a slot; from the new pod's creation on |
 //! | `back` | a slot that rolls back |
 //! | `gate` | the pods with the scheduling gate |
-//! | `volumes` | the nodes that bound volumes allow |
 
 mod arrival;
 mod back;
 mod choose;
 mod forward;
 pub mod gate;
-mod volumes;
 
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::Step;
@@ -35,7 +33,6 @@ use ganglion_core::facts::{NodeName, PodFact, StatefulSetFact};
 use super::context::Verb;
 use super::slot::{SlotNext, View, is_old_stateful};
 pub use choose::{busy, highest, in_order, is_done, is_pinned, label, name_of, rank_words};
-pub use volumes::refusal as volume_refusal;
 
 /// Maximum number of times that a slot creates its pod again. After so many misses or nodes without room, it gives up.
 const MOST_ATTEMPTS: i32 = 3;

@@ -18,6 +18,7 @@ mod swap;
 mod troubles;
 mod turns;
 mod usage;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
