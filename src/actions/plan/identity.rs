@@ -54,12 +54,19 @@ pub fn slot_ids(action: &Uid) -> impl Iterator<Item = SlotId> {
     (0..MOST_REPLICAS).map(move |index| slot_id(action, index))
 }
 
+/// Maximum length of a generated name. The hostname of a pod is its name, cut to this length.
+const LONGEST_NAME: usize = 63;
+
+/// Length of [`suffix_of`], in hex digits.
+const SUFFIX: usize = 8;
+
 /// Name of a slot's new pod in one attempt. It has the style of the ReplicaSet's own names and is deterministic, so
-/// that the pod cannot be created twice.
+/// that the pod cannot be created twice. The name of the ReplicaSet is cut so that the suffix is part of the hostname,
+/// as with names that the API server generates.
 pub fn replacement_name(set_name: &str, slot: &SlotId, attempt: i32) -> String {
     let mut name = set_name.to_owned();
-    name.truncate(240);
-    format!("{name}-{}", suffix_of(slot, attempt))
+    name.truncate(LONGEST_NAME - SUFFIX - 1);
+    format!("{}-{}", name.trim_end_matches(['-', '.']), suffix_of(slot, attempt))
 }
 
 /// Whether a slot gives its new pods this name in one of these attempts. A pod cannot be renamed, so the name proves
@@ -71,5 +78,30 @@ pub fn is_replacement_name(name: &str, slot: &SlotId, attempts: impl Iterator<It
 }
 
 fn suffix_of(slot: &SlotId, attempt: i32) -> String {
-    digest(&[slot.as_str(), &attempt.to_string()], 8)
+    digest(&[slot.as_str(), &attempt.to_string()], SUFFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_replacement_has_a_hostname_of_its_own() {
+        let slots: Vec<SlotId> = (0..3).map(|index| slot_id(&"uid".into(), index)).collect();
+        for length in [1, 10, 52, 53, 54, 55, 56, 62, 63, 200, 253] {
+            for set in ["a".repeat(length), "a-".repeat(length), "a.".repeat(length)] {
+                let set = &set[..length];
+                let mut hostnames: Vec<String> = Vec::new();
+                for (slot, attempt) in slots.iter().flat_map(|slot| [(slot, 0), (slot, 1)]) {
+                    let name = replacement_name(set, slot, attempt);
+                    assert!(is_replacement_name(&name, slot, 0..=attempt), "{name}");
+                    assert!(!name.contains("--") && !name.contains(".-"), "{name} is no valid name");
+                    hostnames.push(name.chars().take(LONGEST_NAME).collect());
+                }
+                hostnames.sort_unstable();
+                hostnames.dedup();
+                assert_eq!(hostnames.len(), 2 * slots.len(), "{set}: {hostnames:?}");
+            }
+        }
+    }
 }
