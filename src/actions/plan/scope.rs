@@ -313,10 +313,7 @@ impl<'a> Scope<'a> {
 
     /// Labels of every pod of the set.
     pub fn labels(&self) -> BTreeMap<String, String> {
-        let template = self.set.template.as_ref();
-        let mut labels = template.map(|template| template.labels.clone()).unwrap_or_default();
-        labels.extend(self.set.selector.labels.clone());
-        labels
+        self.set.pod_labels()
     }
 
     /// The label whose removal detaches a pod from its set, but from no Service or budget.

@@ -116,6 +116,15 @@ pub struct ReplicaSetFact {
     pub reduced: bool,
 }
 
+impl ReplicaSetFact {
+    /// Labels of every pod of the set.
+    pub fn pod_labels(&self) -> BTreeMap<String, String> {
+        let mut labels = self.template.as_ref().map(|template| template.labels.clone()).unwrap_or_default();
+        labels.extend(self.selector.labels.clone());
+        labels
+    }
+}
+
 impl From<ReplicaSet> for ReplicaSetFact {
     fn from(ReplicaSet { metadata: meta, spec, status }: ReplicaSet) -> Self {
         let scale = scale(&meta, spec.as_ref().and_then(|spec| spec.replicas));

@@ -1,8 +1,11 @@
 //! The actions that a change requeues.
 
+use std::collections::BTreeMap;
+
 use super::index::{ActionIndex, is_unfinished, working_slots};
 use super::{ActionsWorld, application_of};
 use ganglion_api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::status::Slot;
 use ganglion_core::facts::{
     BudgetFact, DeploymentFact, Key, Ledger, NodeFact, PodFact, ReplicaSetFact, SlotId, StatefulSetFact, Uid,
 };
@@ -89,14 +92,19 @@ impl Follows<BudgetFact> for ActionIndex {
     fn requeue(world: &World, old: Option<&BudgetFact>, new: Option<&BudgetFact>) -> Requeue {
         let Some(budget) = new.or(old) else { return Requeue::none() };
         let namespace = &budget.id.key.namespace;
-        let guarded = |set: &str| {
-            let key = Key::new(namespace.clone(), set.to_owned());
+        let guards = |labels: &BTreeMap<String, String>| {
+            [old, new].into_iter().flatten().any(|one| one.guards(namespace, labels))
+        };
+        let guarded = |slot: &Slot| {
+            let key = Key::new(namespace, &slot.replica_set.name);
             let stateful = world.get::<StatefulSetFact>(&key).map(|set| &set.set);
             let mut sets = world.get::<ReplicaSetFact>(&key).into_iter().chain(stateful);
-            sets.any(|set| budget.guards(namespace, &set.selector.labels))
+            let pods = [&slot.victim, &slot.replacement].into_iter().flatten();
+            let mut pods = pods.filter_map(|pod| world.pod(&Key::new(namespace, &pod.name)));
+            sets.any(|set| guards(&set.pod_labels())) || pods.any(|pod| guards(&pod.labels))
         };
         let slots = world.slots_at_work();
-        let guarded = slots.filter(|(action, slot)| action.namespace == *namespace && guarded(&slot.replica_set.name));
+        let guarded = slots.filter(|(action, slot)| action.namespace == *namespace && guarded(slot));
         actions(guarded.map(|(action, _)| action))
     }
 }

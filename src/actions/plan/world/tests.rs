@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use ganglion_core::facts::{Identity, Marks, NodeName, Owner, PodRun, RunFailure, Uid};
+use ganglion_api::workload_action::status::PodOnNode;
+use ganglion_core::facts::{Identity, Marks, NodeName, Owner, PodRun, RunFailure, Selector, Uid};
 use ganglion_core::world::{Fact, Origin};
 
 fn pod(number: u8, version: usize) -> PodFact {
@@ -40,6 +41,43 @@ fn how_containers_run_wakes_no_action_and_what_else_is_new_does() {
     assert_eq!(woken(PodFact { ready_since: Some(Timestamp::UNIX_EPOCH), ..of_set(3, failing()) }), 1);
     assert_eq!(woken(PodFact { ready_since: Some(Timestamp::UNIX_EPOCH), ..of_set(4, PodRun::Steady) }), 0);
     assert_eq!(world.pod(&Key::new("n", "p0")).expect("a pod").run, PodRun::Steady);
+}
+
+#[test]
+fn a_budget_wakes_the_actions_whose_pods_it_selects_by_any_label() {
+    let labels = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+        all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let template = json!({"metadata": {"labels": {"app": "web", "tier": "front"}}, "spec": {}}).to_string();
+    let set = ReplicaSetFact {
+        id: Identity { key: Key::new("n", "r0"), uid: "r0".into(), version: "1".into() },
+        selector: Selector { labels: labels(&[("app", "web")]), ..Selector::default() },
+        template: Some(Arc::new(serde_json::from_str(&template).expect("a pod template"))),
+        ..ReplicaSetFact::default()
+    };
+    let mut victim = action(0, 1, &[(0, 0, Step::Evicting)], false);
+    let slot = &mut victim.status.as_mut().expect("a status").slots[0];
+    slot.victim = Some(PodOnNode { name: "p0".into(), ..PodOnNode::default() });
+    let budget = |version: usize, selected: &[(&str, &str)]| BudgetFact {
+        id: Identity { key: Key::new("n", "budget"), uid: "b".into(), version: version.to_string() },
+        selector: Some(Selector { labels: labels(selected), ..Selector::default() }),
+        ..BudgetFact::default()
+    };
+    for (selected, wakes) in [
+        (&[("app", "web")][..], true),
+        (&[("tier", "front")], true),
+        (&[("zone", "a")], true),
+        (&[("app", "web"), ("tier", "front")], true),
+        (&[("tier", "back")], false),
+    ] {
+        let mut world = registered();
+        world.apply(set.clone(), Origin::Watch);
+        world.apply(PodFact { labels: labels(&[("app", "web"), ("zone", "a")]), ..pod(0, 2) }, Origin::Watch);
+        world.apply(victim.clone(), Origin::Watch);
+        assert_eq!(world.apply(budget(3, selected), Origin::Watch).into_iter().count() > 0, wakes, "{selected:?}");
+        let closed = world.apply(budget(4, &[("other", "x")]), Origin::Watch).into_iter().count() > 0;
+        assert_eq!(closed, wakes, "{selected:?}: the budget selects the pods no longer");
+    }
 }
 
 fn action(number: u8, version: usize, slots: &[(u8, u8, Step)], ended: bool) -> WorkloadAction {
