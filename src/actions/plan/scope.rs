@@ -386,6 +386,12 @@ impl<'a> Scope<'a> {
     pub fn rollout(&self, world: &'a World) -> Option<String> {
         let WorkloadRef { kind, name, .. } = self.workload();
         if let Holder::Deployment(deployment) = self.holder {
+            if deployment.paused && self.shares_replicas(world) {
+                let advice = format!("to complete the rollout, run `kubectl rollout resume deployment/{name}`");
+                return Some(format!(
+                    "Deployment {name} is paused while two of its ReplicaSets have replicas; {advice}"
+                ));
+            }
             if self.superseded(world) {
                 return Some(format!("Deployment {name} has a newer ReplicaSet than {}", self.set.id.key.name));
             }

@@ -163,14 +163,16 @@ pub struct SlimDeploymentSpec {
     #[serde(default)]
     selector: LabelSelector,
     strategy: Option<DeploymentStrategy>,
+    paused: Option<bool>,
 }
 
 impl From<SlimDeployment> for DeploymentFact {
     fn from(SlimDeployment { metadata, spec, status }: SlimDeployment) -> Self {
-        let spec = spec.map(|SlimDeploymentSpec { replicas, selector, strategy }| DeploymentSpec {
+        let spec = spec.map(|SlimDeploymentSpec { replicas, selector, strategy, paused }| DeploymentSpec {
             replicas,
             selector,
             strategy,
+            paused,
             ..DeploymentSpec::default()
         });
         Deployment { metadata, spec, status }.into()
@@ -243,7 +245,7 @@ mod tests {
     fn a_slim_deployment_and_autoscaler_have_the_facts_of_the_whole_ones() {
         let deployment = json!({
             "metadata": {"namespace": "a", "name": "d", "uid": "u", "resourceVersion": "7", "generation": 3},
-            "spec": {"replicas": 4, "selector": {"matchLabels": {"a": "b"}}, "strategy": {"type": "Recreate"},
+            "spec": {"replicas": 4, "selector": {"matchLabels": {"a": "b"}}, "strategy": {"type": "Recreate"}, "paused": true,
                 "template": {"spec": {"containers": [{"name": "c"}]}}},
             "status": {"replicas": 4, "observedGeneration": 3},
         });
@@ -251,7 +253,7 @@ mod tests {
         let slim: SlimDeployment = serde_json::from_value(deployment).unwrap();
         let fact = DeploymentFact::from(slim);
         assert_eq!(fact, DeploymentFact::from(whole));
-        assert!(fact.recreates && fact.selector == "a=b");
+        assert!(fact.recreates && fact.paused && fact.selector == "a=b");
         let scaler = json!({
             "metadata": {"namespace": "a", "name": "h", "uid": "u", "resourceVersion": "7"},
             "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},

@@ -82,15 +82,19 @@ pub struct DeploymentFact {
     pub recreates: bool,
     /// Maximum number of unavailable replicas in a rollout, which the condition Available allows, too.
     pub max_unavailable: i32,
+    /// `spec.paused`: a changed template is not rolled out.
+    pub paused: bool,
     pub terminating: bool,
     /// Labels and selector are not kept; see [`super::Reducible`].
     pub reduced: bool,
 }
 
 impl DeploymentFact {
-    /// Whether pods of more than one template exist, or the controller has not observed the latest spec.
+    /// Whether pods have an older template than the spec, or the controller has not observed the latest spec. While a
+    /// Deployment is paused, its ReplicaSets stay as they are, and create pods of their own templates.
     pub fn in_rollout(&self) -> bool {
-        self.observed_generation < self.generation || self.updated_replicas < self.status_replicas
+        let is_behind = self.observed_generation < self.generation;
+        is_behind || (!self.paused && self.updated_replicas < self.status_replicas)
     }
 }
 
@@ -114,6 +118,7 @@ impl From<Deployment> for DeploymentFact {
                 .and_then(|spec| spec.strategy.as_ref()?.type_.as_deref())
                 .is_some_and(|strategy| strategy == "Recreate"),
             max_unavailable: max_unavailable(deployment.spec.as_ref()),
+            paused: deployment.spec.as_ref().and_then(|spec| spec.paused).unwrap_or(false),
             terminating: meta.deletion_timestamp.is_some(),
             reduced: false,
         }

@@ -7,6 +7,7 @@ mod apart;
 mod application;
 mod notified;
 mod owners;
+mod paused;
 mod previews;
 mod protocol;
 mod ranked;
