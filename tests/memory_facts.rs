@@ -113,6 +113,26 @@ const KINDS: &[ForeignKind] = &[
             (r#"{"metadata":{"name":"x"},"spec":{"containers":[@]}}"#, CONTAINER),
             (r#"{"metadata":{"name":"x"},"spec":{"containers":[{"name":"x","env":[@]}]}}"#, r#"{"name":"%"}"#),
             (r#"{"metadata":{"name":"x"},"spec":{"containers":[],"volumes":[@]}}"#, r#"{"name":"%","emptyDir":{}}"#),
+            (
+                r#"{"metadata":{"name":"x"},"spec":{"containers":[{"name":"x","ports":[@]}]}}"#,
+                r#"{"containerPort":1,"hostPort":1}"#,
+            ),
+            (
+                r#"{"metadata":{"name":"x"},"spec":{"containers":[{"name":"x","resources":{"requests":{@}}}]}}"#,
+                r#""%":"1""#,
+            ),
+            (
+                r#"{"metadata":{"name":"x"},"spec":{"containers":[],"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[@]}}}}"#,
+                r#"{"topologyKey":"a"}"#,
+            ),
+            (
+                r#"{"metadata":{"name":"x"},"spec":{"containers":[],"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"a","labelSelector":{"matchExpressions":[@]}}]}}}}"#,
+                r#"{"key":"%","operator":"In","values":["a"]}"#,
+            ),
+            (
+                r#"{"metadata":{"name":"x"},"spec":{"containers":[],"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"a","namespaces":[@]}]}}}}"#,
+                r#""%""#,
+            ),
         ],
     },
     ForeignKind {
@@ -147,6 +167,10 @@ const KINDS: &[ForeignKind] = &[
             (
                 r#"{"metadata":{"name":"x"},"spec":{"selector":{},"template":{"spec":{"containers":[],"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[@]}}}}}}}"#,
                 "{}",
+            ),
+            (
+                r#"{"metadata":{"name":"x"},"spec":{"selector":{},"template":{"spec":{"containers":[],"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[@]}}}}}}"#,
+                r#"{"topologyKey":"a"}"#,
             ),
             (r#"{"metadata":{"name":"x"},"spec":{"selector":{},"template":{"spec":{"containers":[@]}}}}"#, CONTAINER),
             (

@@ -5,7 +5,9 @@
 
 mod autoscaler;
 mod claim;
+mod constraints;
 mod ledger;
+mod membership;
 mod node;
 mod owner;
 mod pod;
@@ -25,9 +27,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledObjectFact, VpaFact};
 pub use claim::ClaimFact;
+pub use constraints::{HostPort, PodConstraints, PodTerm, TermNamespaces};
 pub use ganglion_api::GROUP;
 pub use ganglion_api::identity::{NodeName, SlotId, Uid};
 pub use ledger::Ledger;
+pub use membership::PodMembership;
 pub use node::{CONGESTION, CONGESTION_SAMPLED_AT, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES};
 pub use owner::{OtherKind, OwnerFact, group};
 pub use pod::{Marks, OutsidePodFact, PodFact, PodHold, Trouble};

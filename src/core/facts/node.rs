@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{Identity, NodeName, Requests};
+use super::{Identity, NodeName, Requests, ResourceAmounts, texts};
 use crate::quantity;
 
 /// Annotations on nodes that placement reads. They are published by a PlacementPolicy or by other programs.
@@ -63,6 +64,8 @@ pub struct NodeFact {
     pub cordoned: bool,
     pub taints: Vec<Taint>,
     pub allocatable: Requests,
+    /// Allocatable amounts of resources that are not members of [`Requests`], by name.
+    pub extended: Box<[(Box<str>, i64)]>,
     /// Capacity of the machine; more than what is allocatable.
     pub capacity: Requests,
     /// Maximum number of pods.
@@ -103,6 +106,13 @@ fn kept(text: &str) -> String {
     kept.to_owned()
 }
 
+/// The amounts that count for [`super::PodConstraints::extended`].
+fn extended(allocatable: Option<&BTreeMap<String, Quantity>>) -> Box<[(Box<str>, i64)]> {
+    let others = allocatable.into_iter().flatten().filter(|(name, _)| *name != "pods" && !ResourceAmounts::has(name));
+    let found = others.filter_map(|(name, amount)| Some((texts::name(name).into(), quantity::bytes(&amount.0).ok()?)));
+    found.collect()
+}
+
 impl From<Node> for NodeFact {
     fn from(node: Node) -> Self {
         let spec = node.spec.as_ref();
@@ -122,6 +132,7 @@ impl From<Node> for NodeFact {
             cordoned: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
             taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
             allocatable: Requests::of(allocatable, Requests::default()),
+            extended: extended(allocatable),
             capacity: Requests::of(capacity, Requests::default()),
             pod_capacity: allocatable
                 .and_then(|map| map.get("pods"))

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::requests::{Requests, cores, requests};
 use super::stateful_set::{is_gated, pinned_to};
-use super::{Identity, NodeName, Owner, PodRun, SlotId, Uid, pod_type, texts};
+use super::{Identity, NodeName, Owner, PodConstraints, PodMembership, PodRun, SlotId, Uid, pod_type, texts};
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 
@@ -66,6 +66,9 @@ pub struct PodFact {
     /// Node that a pod of a StatefulSet is pinned to.
     pub pin: Option<NodeName>,
     pub hold: PodHold,
+    /// Constraints between the pod and others; not kept if the fact is reduced.
+    pub constraints: Option<Box<PodConstraints>>,
+    pub membership: Option<PodMembership>,
     /// `spec.schedulerName`.
     pub scheduler: String,
     pub run: PodRun,
@@ -89,6 +92,12 @@ impl PodFact {
     /// Node of the pod and the resources that it occupies there; None if the pod is unbound or finished.
     pub fn held(&self) -> Option<(&NodeName, PodHold)> {
         Some((self.node.as_ref().filter(|_| !self.finished)?, self.hold))
+    }
+
+    /// Node of the pod if it has host ports or extended resources there.
+    pub fn constrained_node(&self) -> Option<&NodeName> {
+        let uses_node = self.constraints.as_ref().is_some_and(|constraints| constraints.uses_node());
+        self.node.as_ref().filter(|_| uses_node && !self.finished)
     }
 
     /// Preserves `terminating`, since a deletion is never undone. After an eviction of ours, the store marks the pod as
@@ -143,6 +152,8 @@ pub struct OutsidePodFact {
     /// All containers have terminated (phase Succeeded or Failed).
     pub finished: bool,
     pub hold: PodHold,
+    /// Constraints between the pod and others on its node.
+    pub constraints: Option<Box<PodConstraints>>,
 }
 
 impl OutsidePodFact {
@@ -150,12 +161,18 @@ impl OutsidePodFact {
     pub fn held(&self) -> Option<(&NodeName, PodHold)> {
         Some((self.node.as_ref().filter(|_| !self.finished)?, self.hold))
     }
+
+    /// See [`PodFact::constrained_node`].
+    pub fn constrained_node(&self) -> Option<&NodeName> {
+        self.node.as_ref().filter(|_| self.constraints.is_some() && !self.finished)
+    }
 }
 
 impl From<Pod> for OutsidePodFact {
     fn from(pod: Pod) -> Self {
-        let PodFact { id, node, finished, hold, .. } = pod.into();
-        Self { id, node, finished, hold }
+        let PodFact { id, node, finished, hold, constraints, .. } = pod.into();
+        let constraints = constraints.and_then(PodConstraints::on_node_only);
+        Self { id, node, finished, hold, constraints }
     }
 }
 
@@ -219,6 +236,12 @@ impl From<Pod> for PodFact {
                     pending: matches!(status.and_then(|status| status.phase.as_deref()), None | Some("Pending")),
                 })
                 .unwrap_or_default(),
+            constraints: spec.and_then(PodConstraints::of),
+            membership: PodMembership::of(
+                meta,
+                false,
+                spec.is_some_and(|spec| spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty())),
+            ),
             scheduler: texts::name(spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default()),
             run: PodRun::from(&pod),
             reduced: false,

@@ -14,7 +14,10 @@ use serde_json::value::RawValue;
 use super::slim::SlimTemplate;
 use super::stateful_set::is_gated;
 use super::workload::scale;
-use super::{Identity, Owner, Requests, ScaleFact, Selector, cores, default_requests, group, requests, texts};
+use super::{
+    Identity, Owner, PodConstraints, PodMembership, Requests, ScaleFact, Selector, cores, default_requests, group,
+    requests, texts,
+};
 use ganglion_api::marks;
 
 /// Annotation of WAO, on pods and ReplicaSets: the share of a ReplicaSet's pods that is spread over nodes.
@@ -59,6 +62,9 @@ pub struct TemplateFact {
     pub gated: bool,
     /// PersistentVolumeClaims that the pods share.
     pub claims: Vec<String>,
+    /// Constraints between its pods and others.
+    pub constraints: Option<Box<PodConstraints>>,
+    pub membership: Option<PodMembership>,
 }
 
 impl<'de> Deserialize<'de> for TemplateFact {
@@ -67,19 +73,23 @@ impl<'de> Deserialize<'de> for TemplateFact {
         let template: SlimTemplate = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
         let meta = template.metadata.unwrap_or_default();
         let spec = template.spec.unwrap_or_default();
-        let claims = spec.claims();
+        let (claims, membership) = (spec.claims(), spec.membership(&meta));
         let mut spec = PodSpec::from(spec);
         default_requests(&mut spec);
         let requests = requests(&spec);
         let cores = cores(&spec);
+        let labels = meta.labels.unwrap_or_default();
+        let constraints = PodConstraints::of_template(&spec, &labels);
         let affinity = spec.affinity.and_then(|affinity| affinity.node_affinity);
         Ok(Self {
             json: json.into(),
             cost: meta.annotations.and_then(|all| all.get(marks::DELETION_COST).map(|text| texts::name(text))),
-            labels: meta.labels.unwrap_or_default(),
+            labels,
             requests,
             cores,
             claims,
+            constraints,
+            membership,
             node_selector: spec.node_selector.unwrap_or_default(),
             node_affinity: affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution),
             tolerations: spec.tolerations.unwrap_or_default(),

@@ -10,15 +10,16 @@ use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec,
 };
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, NodeAffinity, NodeSelector, Pod, PodSchedulingGate, PodSpec, PodStatus, ResourceRequirements,
-    Toleration,
+    Affinity, Container, ContainerPort, NodeAffinity, NodeSelector, Pod, PodAffinity, PodAffinityTerm, PodAntiAffinity,
+    PodSchedulingGate, PodSpec, PodStatus, ResourceRequirements, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Resource;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-use super::{DeploymentFact, HpaFact, OutsidePodFact, PodFact};
+use super::{DeploymentFact, HpaFact, OutsidePodFact, PodFact, PodMembership};
 
 /// See [`PodFact`].
 #[derive(Resource, Deserialize, Clone, Debug)]
@@ -36,12 +37,15 @@ pub struct SlimPodSpec {
     containers: Option<Vec<SlimContainer>>,
     init_containers: Option<Vec<SlimContainer>>,
     affinity: Option<SlimAffinity>,
+    host_network: Option<bool>,
     node_name: Option<String>,
     node_selector: Option<BTreeMap<String, String>>,
     overhead: Option<BTreeMap<String, Quantity>>,
+    resource_claims: Option<Vec<IgnoredAny>>,
     resources: Option<ResourceRequirements>,
     scheduler_name: Option<String>,
     scheduling_gates: Option<Vec<PodSchedulingGate>>,
+    scheduling_group: Option<IgnoredAny>,
     termination_grace_period_seconds: Option<i64>,
     tolerations: Option<Vec<Toleration>>,
     volumes: Option<Vec<SlimVolume>>,
@@ -50,14 +54,33 @@ pub struct SlimPodSpec {
 #[derive(Deserialize, Clone, Debug)]
 #[serde(rename_all = "camelCase")]
 struct SlimContainer {
+    ports: Option<Vec<SlimPort>>,
     resources: Option<ResourceRequirements>,
     restart_policy: Option<String>,
 }
 
 #[derive(Deserialize, Clone, Debug)]
 #[serde(rename_all = "camelCase")]
+struct SlimPort {
+    container_port: i32,
+    #[serde(rename = "hostIP")]
+    host_ip: Option<String>,
+    host_port: Option<i32>,
+    protocol: Option<String>,
+}
+
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
 struct SlimAffinity {
     node_affinity: Option<SlimNodeAffinity>,
+    pod_affinity: Option<SlimPodAffinity>,
+    pod_anti_affinity: Option<SlimPodAffinity>,
+}
+
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+struct SlimPodAffinity {
+    required_during_scheduling_ignored_during_execution: Option<Vec<PodAffinityTerm>>,
 }
 
 #[derive(Deserialize, Clone, Debug)]
@@ -92,11 +115,25 @@ impl SlimPodSpec {
         let claims = self.volumes.iter().flatten().filter_map(|volume| volume.persistent_volume_claim.as_ref());
         claims.map(|claim| claim.claim_name.clone()).collect()
     }
+
+    /// Reason why its pods are more than replicas. The types of k8s-openapi do not have all of it.
+    pub fn membership(&self, meta: &ObjectMeta) -> Option<PodMembership> {
+        let has_claims = self.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
+        PodMembership::of(meta, self.scheduling_group.is_some(), has_claims)
+    }
 }
 
 impl From<SlimContainer> for Container {
-    fn from(SlimContainer { resources, restart_policy }: SlimContainer) -> Self {
-        Self { resources, restart_policy, ..Self::default() }
+    fn from(SlimContainer { ports, resources, restart_policy }: SlimContainer) -> Self {
+        let full = |SlimPort { container_port, host_ip, host_port, protocol }: SlimPort| ContainerPort {
+            container_port,
+            host_ip,
+            host_port,
+            protocol,
+            ..ContainerPort::default()
+        };
+        let ports = ports.map(|ports| ports.into_iter().map(full).collect());
+        Self { ports, resources, restart_policy, ..Self::default() }
     }
 }
 
@@ -104,18 +141,28 @@ impl From<SlimPodSpec> for PodSpec {
     /// Volumes are left out.
     fn from(spec: SlimPodSpec) -> Self {
         let full = |containers: Vec<SlimContainer>| containers.into_iter().map(Container::from).collect();
-        let affinity = |SlimAffinity { node_affinity }: SlimAffinity| Affinity {
+        let affinity = |SlimAffinity { node_affinity, pod_affinity, pod_anti_affinity }: SlimAffinity| Affinity {
             node_affinity: node_affinity.map(|affinity| NodeAffinity {
                 required_during_scheduling_ignored_during_execution: affinity
                     .required_during_scheduling_ignored_during_execution,
                 ..NodeAffinity::default()
             }),
-            ..Affinity::default()
+            pod_affinity: pod_affinity.map(|affinity| PodAffinity {
+                required_during_scheduling_ignored_during_execution: affinity
+                    .required_during_scheduling_ignored_during_execution,
+                ..PodAffinity::default()
+            }),
+            pod_anti_affinity: pod_anti_affinity.map(|affinity| PodAntiAffinity {
+                required_during_scheduling_ignored_during_execution: affinity
+                    .required_during_scheduling_ignored_during_execution,
+                ..PodAntiAffinity::default()
+            }),
         };
         Self {
             containers: spec.containers.map(full).unwrap_or_default(),
             init_containers: spec.init_containers.map(full),
             affinity: spec.affinity.map(affinity),
+            host_network: spec.host_network,
             node_name: spec.node_name,
             node_selector: spec.node_selector,
             overhead: spec.overhead,
@@ -137,7 +184,8 @@ impl From<SlimPod> for Pod {
 
 impl From<SlimPod> for PodFact {
     fn from(pod: SlimPod) -> Self {
-        Pod::from(pod).into()
+        let membership = pod.spec.as_ref().and_then(|spec| spec.membership(&pod.metadata));
+        Self { membership, ..Pod::from(pod).into() }
     }
 }
 
@@ -213,7 +261,10 @@ mod tests {
     #[test]
     fn a_slim_pod_has_the_fact_of_the_whole_one() {
         let amounts = json!({"cpu": "1", "memory": "1Gi"});
-        let container = json!({"name": "c", "image": "i", "env": [{"name": "a"}], "resources": {"requests": amounts}});
+        let ports = json!([{"containerPort": 80, "hostPort": 8080, "hostIP": "10.0.0.1", "protocol": "UDP"}]);
+        let container = json!({"name": "c", "image": "i", "env": [{"name": "a"}], "ports": ports,
+            "resources": {"requests": amounts}});
+        let near = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}, "namespaces": ["b"]});
         let sidecar = json!({"name": "s", "restartPolicy": "Always", "resources": {"limits": amounts}});
         let pinned = json!({"nodeSelectorTerms": [{"matchFields": [
             {"key": "metadata.name", "operator": "In", "values": ["n1"]},
@@ -227,7 +278,12 @@ mod tests {
                 "nodeName": "n1", "schedulerName": "mine", "terminationGracePeriodSeconds": 7,
                 "containers": [container], "initContainers": [sidecar], "overhead": {"cpu": "250m"},
                 "schedulingGates": [{"name": "ganglion.dev/placement"}],
-                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": pinned}},
+                "affinity": {
+                    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": pinned},
+                    "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]},
+                    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]},
+                },
+                "hostNetwork": true, "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}],
                 "volumes": [{"name": "v", "emptyDir": {}}],
             },
             "status": {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [
@@ -239,6 +295,8 @@ mod tests {
         let fact = PodFact::from(slim);
         assert_eq!(fact, PodFact::from(whole));
         assert_eq!((fact.hold.requests.cpu, fact.pin.is_some(), fact.gated), (1250, true, true));
+        let constraints = fact.constraints.expect("constraints");
+        assert_eq!((constraints.ports.len(), constraints.apart.len(), constraints.beside.len()), (1, 1, 1));
     }
 
     #[test]

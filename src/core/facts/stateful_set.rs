@@ -32,6 +32,14 @@ pub struct StatefulSetSpec {
     #[serde(default)]
     pub volume_claim_templates: Vec<ClaimTemplate>,
     pub update_strategy: Option<UpdateStrategy>,
+    pub persistent_volume_claim_retention_policy: Option<ClaimRetention>,
+}
+
+/// See [`StatefulSetFact::deletes_claims`].
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimRetention {
+    pub when_scaled: Option<String>,
 }
 
 /// A template of PersistentVolumeClaims, reduced to its name.
@@ -78,6 +86,8 @@ pub struct StatefulSetFact {
     pub first_ordinal: i32,
     /// Names of the volumeClaimTemplates.
     pub claims: Vec<String>,
+    /// The claims of a replica are deleted when the set is scaled down (`whenScaled: Delete`).
+    pub deletes_claims: bool,
     /// Selector of the pods, as text.
     pub selector: String,
     pub terminating: bool,
@@ -111,8 +121,12 @@ impl StatefulSetFact {
 
     /// Names of the PersistentVolumeClaims that the pod with this ordinal mounts.
     pub fn claims_of(&self, ordinal: i32) -> impl Iterator<Item = String> {
-        let own = self.claims.iter().map(move |claim| format!("{claim}-{}-{ordinal}", self.id.key.name));
-        own.chain(self.set.template.iter().flat_map(|template| template.claims.iter().cloned()))
+        self.own_claims_of(ordinal).chain(self.set.template.iter().flat_map(|template| template.claims.iter().cloned()))
+    }
+
+    /// Names of the PersistentVolumeClaims that belong to the pod with this ordinal alone.
+    pub fn own_claims_of(&self, ordinal: i32) -> impl Iterator<Item = String> {
+        self.claims.iter().map(move |claim| format!("{claim}-{}-{ordinal}", self.id.key.name))
     }
 
     /// Whether a change of the template has not reached all pods that it applies to.
@@ -134,7 +148,9 @@ impl From<StatefulSet> for StatefulSetFact {
         let on_delete = strategy.is_some_and(|strategy| strategy.type_.as_deref() == Some("OnDelete"));
         let partition = strategy.and_then(|strategy| strategy.rolling_update.as_ref()?.partition).unwrap_or(0);
         let terminating = meta.deletion_timestamp.is_some();
+        let retention = spec.as_ref().and_then(|spec| spec.persistent_volume_claim_retention_policy.as_ref());
         Self {
+            deletes_claims: retention.is_some_and(|policy| policy.when_scaled.as_deref() == Some("Delete")),
             status_replicas: status.as_ref().map_or(0, |status| status.replicas),
             updated_replicas: status.as_ref().and_then(|status| status.updated_replicas).unwrap_or(0),
             revisions: status.map(|status| (status.current_revision, status.update_revision)).unwrap_or_default(),

@@ -75,11 +75,11 @@ fn is_long(text: &mut String) -> bool {
     text.len() > UNCOUNTED / 2
 }
 
-fn of_text(text: &str) -> usize {
+pub(super) fn of_text(text: &str) -> usize {
     text.len().saturating_add(ALLOCATION)
 }
 
-fn of_texts<T: AsRef<str>>(texts: &[T]) -> usize {
+pub(super) fn of_texts<T: AsRef<str>>(texts: &[T]) -> usize {
     // A vector may be half empty.
     texts.iter().map(|text| of_text(text.as_ref()).saturating_add(24)).fold(0, usize::saturating_add)
 }
@@ -139,18 +139,20 @@ impl TemplateFact {
             of_affinity(self.node_affinity.as_ref()),
             of_tolerations(&self.tolerations),
             of_texts(&self.claims),
+            self.constraints.as_ref().map_or(0, |constraints| constraints.text_bytes()),
         ]
         .into_iter()
         .fold(0, usize::saturating_add)
     }
 
-    /// The template without its texts; requests, cores and the gate stay.
+    /// The template without its texts; requests, cores, the gate and the membership stay.
     fn reduced(&self) -> Self {
         Self {
             cost: self.cost.clone(),
             requests: self.requests,
             cores: self.cores,
             gated: self.gated,
+            membership: self.membership,
             ..Self::default()
         }
     }
@@ -159,11 +161,14 @@ impl TemplateFact {
 impl Reducible for PodFact {
     fn text_bytes(&self) -> usize {
         let peers = self.marks.peers.as_deref().map_or(0, of_text);
-        of_map(&self.labels).saturating_add(peers).saturating_add(of_owner(self.controller.as_ref()))
+        let constraints = self.constraints.as_ref().map_or(0, |constraints| constraints.text_bytes());
+        let texts = of_map(&self.labels).saturating_add(peers).saturating_add(of_owner(self.controller.as_ref()));
+        texts.saturating_add(constraints)
     }
 
     fn reduce(&mut self) {
         self.labels.clear();
+        self.constraints = None;
         self.marks.peers.take_if(is_long);
         self.reduced = true;
     }

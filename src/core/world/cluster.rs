@@ -8,7 +8,8 @@ use super::follow::{Follows, State};
 use super::keys::KeysBy;
 use super::table::Fact;
 use crate::facts::{
-    AutoscalerFact, HpaFact, Key, NodeFact, NodeName, OutsidePodFact, PodFact, PodHold, ReplicaSetFact, Requests, Uid,
+    AutoscalerFact, HpaFact, Identity, Key, NodeFact, NodeName, OutsidePodFact, PodConstraints, PodFact, PodHold,
+    ReplicaSetFact, Requests, TermNamespaces, Uid,
 };
 use ganglion_api::node_config::NodeConfig;
 
@@ -22,7 +23,16 @@ struct ClusterIndex {
     /// By the name of the node.
     node_configs: KeysBy<NodeName>,
     loads: HashMap<NodeName, NodeLoad>,
+    /// Pods with host ports or extended resources, by the name of the node.
+    on_node: KeysBy<NodeName>,
+    /// The same of pods in namespaces that are not watched.
+    outside_on_node: KeysBy<NodeName>,
+    /// Pods with a required anti-affinity, by the namespace of the pods that it concerns, or [`ANY_NAMESPACE`].
+    repelling: KeysBy<String>,
 }
+
+/// Stands for the namespaces of an anti-affinity that concerns others than the pod's own.
+const ANY_NAMESPACE: &str = "*";
 
 /// Resources that the pods of a node occupy.
 #[derive(Default)]
@@ -71,12 +81,30 @@ impl Follows<PodFact> for ClusterIndex {
         let Some(pod) = new.or(old) else { return };
         self.pods.update(&pod.id.key, old.and_then(controller_uid), new.and_then(controller_uid));
         self.update_load(old.and_then(PodFact::held), new.and_then(PodFact::held));
+        self.on_node.update(
+            &pod.id.key,
+            old.and_then(PodFact::constrained_node),
+            new.and_then(PodFact::constrained_node),
+        );
+        let (old, new) = (old.and_then(repelled_namespace), new.and_then(repelled_namespace));
+        self.repelling.update(&pod.id.key, old, new);
     }
+}
+
+fn repelled_namespace(pod: &PodFact) -> Option<&str> {
+    let apart = &pod.constraints.as_ref().filter(|_| !pod.finished)?.apart;
+    let is_near = apart.iter().all(|term| term.namespaces == TermNamespaces::Own);
+    let namespace = if is_near { pod.id.key.namespace.as_str() } else { ANY_NAMESPACE };
+    (!apart.is_empty()).then_some(namespace)
 }
 
 impl Follows<OutsidePodFact> for ClusterIndex {
     fn update(&mut self, old: Option<&OutsidePodFact>, new: Option<&OutsidePodFact>) {
         self.update_load(old.and_then(OutsidePodFact::held), new.and_then(OutsidePodFact::held));
+        let Some(pod) = new.or(old) else { return };
+        let (before, after) =
+            (old.and_then(OutsidePodFact::constrained_node), new.and_then(OutsidePodFact::constrained_node));
+        self.outside_on_node.update(&pod.id.key, before, after);
     }
 }
 
@@ -145,6 +173,22 @@ impl World {
         self.state::<ClusterIndex>().loads.get(node).map_or((0, Requests::default()), |load| {
             (i64::try_from(load.holds.len()).unwrap_or(i64::MAX), load.requests)
         })
+    }
+
+    /// The pods on this node with host ports or extended resources, without finished pods.
+    pub fn constraints_on(&self, node: &NodeName) -> impl Iterator<Item = (&Identity, &PodConstraints)> {
+        let index = self.state::<ClusterIndex>();
+        let pods = index.on_node.of(node).filter_map(|key| self.pod(key));
+        let pods = pods.filter_map(|pod| Some((&pod.id, pod.constraints.as_deref()?)));
+        let outside = index.outside_on_node.of(node).filter_map(|key| self.get::<OutsidePodFact>(key));
+        pods.chain(outside.filter_map(|pod| Some((&pod.id, pod.constraints.as_deref()?))))
+    }
+
+    /// The pods whose required anti-affinity may concern pods of this namespace, without finished pods.
+    pub fn repelling(&self, namespace: &str) -> impl Iterator<Item = &PodFact> {
+        let index = self.state::<ClusterIndex>();
+        let keys = index.repelling.of(namespace).chain(index.repelling.of(ANY_NAMESPACE));
+        keys.filter_map(|key| self.pod(key))
     }
 
     /// Resources that each pod occupies on this node.
