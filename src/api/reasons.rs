@@ -150,11 +150,15 @@ reasons! {
     VolumeOnOtherNode,
     /// The node does not have enough room for the pod.
     NodeFull,
+    /// Another pod keeps the pod off the node: by a host port, or by a required affinity or anti-affinity of either pod.
+    NodeOccupied,
     /// No label in the ReplicaSet's selector can be removed from a pod without a Service or PodDisruptionBudget losing
     /// the pod.
     NoDetachLabel,
     /// The replica of a StatefulSet cannot be moved without an interruption, which the action does not allow.
     DisruptionNeeded,
+    /// Claims would be deleted with their data, which the action does not accept.
+    DataWouldBeLost,
     /// The cluster is not set up to bind a pod of a StatefulSet to a given node.
     PinNotInstalled,
     /// A StatefulSet removes the replica with the highest ordinal first, but the action names another one.
@@ -265,7 +269,7 @@ impl Reason {
             Self::RolloutInProgress => "Wait until the rollout has ended: kubectl rollout status.",
             Self::ReplicasNotReady => "Wait until the replicas of the set are Ready, or repair them.",
             Self::BudgetBlocked => "Wait until the PodDisruptionBudget allows a disruption, or change the budget.",
-            Self::NotSupported => "Apply a new action without the field or kind that the message names.",
+            Self::NotSupported => "Apply a new action without the field, kind or workload that the message names.",
             Self::NamespaceRefused => {
                 "Use another namespace, or set namespaces.allowKube in the operator's settings, then apply a new action."
             }
@@ -299,6 +303,9 @@ impl Reason {
             Self::VolumeOnOtherNode => {
                 "Apply a new action with a target on which the volume can be used: kubectl describe pv shows its nodes."
             }
+            Self::NodeOccupied => {
+                "Apply a new action with another target, or move the pod that the message names first."
+            }
             Self::NodeFull => "Make room on the node, or apply a new action with another target.",
             Self::NoDetachLabel => {
                 "Add a label that no Service or budget selects by to the selector and template of the ReplicaSet."
@@ -311,6 +318,9 @@ impl Reason {
                 "Change the number of replicas in its owner, or apply a new action with onReplicaOwner: Force."
             }
             Self::BudgetsOverlap => "Change the PodDisruptionBudgets so that one of them selects the pod.",
+            Self::DataWouldBeLost => {
+                "Apply a new action with dataLoss: Accept, or set persistentVolumeClaimRetentionPolicy.whenScaled: Retain."
+            }
             Self::DisruptionNeeded => "Apply a new action with disruption: Allowed.",
             Self::PinNotInstalled => {
                 "Apply kustomize/components/pin-statefulsets (Kubernetes 1.36 or newer), or add the scheduling gate \

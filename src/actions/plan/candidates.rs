@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice};
-use ganglion_core::facts::{NodeFact, NodeName, Requests, TemplateFact};
+use ganglion_core::facts::{NodeFact, NodeName, TemplateFact};
 use ganglion_core::world::World;
 
 use super::context::PlanContext;
+use super::neighbors::{Departing, Neighbors};
 use super::nodes::{Load, NodeRefusal, Nodes, possible};
 use super::place::Filter;
 use super::rank::{NodeRanking, RankedPod};
@@ -37,7 +38,8 @@ pub struct Candidates<'a, 'f> {
     nodes: Nodes<'a>,
     filter: &'f Filter<'f>,
     template: Option<&'f TemplateFact>,
-    requests: Requests,
+    /// None if the template is not known.
+    neighbors: Option<Neighbors<'a, 'f>>,
     /// Nodes that can take a replica.
     fit: BTreeMap<NodeName, Fit>,
     /// The nodes in `fit` that the policy does not reject, best first.
@@ -58,8 +60,9 @@ impl<'a, 'f> Candidates<'a, 'f> {
         filter: &'f Filter<'f>,
         scope: &Scope<'f>,
         tried: &[NodeName],
+        departing: &Departing,
     ) -> Result<Self, StartRefusal> {
-        Self::among(ctx, Nodes::new(ctx.world, ctx.now), filter, scope, tried)
+        Self::among(ctx, Nodes::new(ctx.world, ctx.now), filter, scope, tried, departing)
     }
 
     /// The same with the given loads of nodes.
@@ -69,6 +72,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         filter: &'f Filter<'f>,
         scope: &Scope<'f>,
         tried: &[NodeName],
+        departing: &Departing,
     ) -> Result<Self, StartRefusal> {
         let template = scope.set.template.as_deref();
         let policy = ctx.work.to.and_then(|to| to.policy.as_deref());
@@ -81,7 +85,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
             nodes,
             filter,
             template,
-            requests: template.map(|template| template.requests).unwrap_or_default(),
+            neighbors: Neighbors::of(ctx.world, scope, departing),
             fit: BTreeMap::new(),
             open: BTreeSet::new(),
             refused: Vec::new(),
@@ -118,7 +122,9 @@ impl<'a, 'f> Candidates<'a, 'f> {
     fn evaluate(&mut self, node: &'a NodeFact) {
         let name = node.name();
         let admitted = self.filter.admits(&self.nodes, node).map_err(|why| (Reason::NodeExcluded, why));
-        match admitted.and_then(|()| self.nodes.assess(node, self.template)) {
+        let fits = admitted.and_then(|()| self.nodes.assess(node, self.template));
+        let neighbor = self.neighbors.as_ref().and_then(|neighbors| neighbors.refusal(node));
+        match fits.and_then(|share| neighbor.map_or(Ok(share), Err)) {
             Ok(share) => {
                 let preference = self.filter.preference(&self.nodes, node);
                 self.fit.insert(name, Fit { preference, share });
@@ -127,6 +133,20 @@ impl<'a, 'f> Candidates<'a, 'f> {
                 self.fit.remove(&name);
                 self.refuse(name, refusal);
             }
+        }
+    }
+
+    /// Refuses the nodes from which the replicas of this plan keep one another away.
+    fn close(&mut self) {
+        let closed: Vec<(NodeName, NodeRefusal)> = self
+            .fit
+            .keys()
+            .filter_map(|name| Some((name.clone(), self.neighbors.as_ref()?.refusal(self.world.node(name)?)?)))
+            .collect();
+        for (name, refusal) in closed {
+            self.fit.remove(&name);
+            self.open.retain(|(_, _, _, open)| *open != name);
+            self.refuse(name, refusal);
         }
     }
 
@@ -197,8 +217,11 @@ impl<'a, 'f> Candidates<'a, 'f> {
             Some(at) => self.chosen[at].replicas += 1,
             None => self.chosen.push(self.possible(&best, 1)),
         }
-        self.nodes.add(&name, self.requests);
+        self.nodes.add(&name, self.template);
         if let Some(node) = self.world.node(&name) {
+            if self.neighbors.as_mut().is_some_and(|neighbors| neighbors.add(node)) {
+                self.close();
+            }
             self.evaluate(node);
         }
         match &mut self.policy {

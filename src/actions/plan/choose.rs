@@ -14,6 +14,8 @@ use super::candidates::Candidates;
 use super::context::{PlanContext, Verb};
 use super::holder::Holder;
 use super::identity;
+use super::neighbors::{Departing, Neighbors};
+use super::nodes::{NodeRefusal, Nodes};
 use super::place::{Filter, target_words};
 use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
@@ -259,7 +261,10 @@ fn pick_nodes(
         return Err(unknown_node(name));
     }
     let filter = target(ctx)?;
-    let mut candidates = Candidates::new(ctx, &filter, scope, &[])?;
+    // With leave to evict the old pod first, it keeps its successor away from no node.
+    let leaving = victims.iter().flatten().filter(|_| ctx.may_disrupt());
+    let departing = Departing { pods: leaving.map(|pod| &pod.id.uid).collect(), slot: None };
+    let mut candidates = Candidates::new(ctx, &filter, scope, &[], &departing)?;
     let homes: Vec<Option<&NodeName>> = victims.iter().map(|pod| pod.and_then(|pod| pod.node.as_ref())).collect();
     let mut places = Vec::new();
     for (at, home) in homes.iter().enumerate() {
@@ -312,11 +317,49 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<NodeName> {
     let mut tried = slot.tried.clone();
     tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
     let open = admission::OpenNodes::of(ctx);
-    let mut candidates = Candidates::new(ctx, &filter, &scope, &tried).ok()?;
-    let pod = slot.replacement.as_ref().map_or("", |pod| pod.name.as_str());
-    let volumes = BoundVolumes::of(ctx.world, &scope, pod);
+    let mut candidates = Candidates::new(ctx, &filter, &scope, &tried, &departing(ctx, slot)).ok()?;
+    let volumes = BoundVolumes::of(ctx.world, &scope, replica_name(slot));
     candidates.narrow(|node| volumes.refusal(node));
     candidates.best(home).find(|name| open.takes_one_more(name)).cloned()
+}
+
+/// Pods and slot that do not keep the new pod of the slot off a node.
+fn departing<'s>(ctx: &PlanContext, slot: &'s Slot) -> Departing<'s> {
+    let victim = slot.victim.iter().filter(|_| ctx.may_disrupt());
+    Departing { pods: victim.filter_map(|pod| pod.uid.as_ref()).collect(), slot: Some(&slot.id) }
+}
+
+/// Name of the slot's pod, which matters for a StatefulSet only: its old and new pods have the same.
+fn replica_name(slot: &Slot) -> &str {
+    slot.victim.as_ref().or(slot.replacement.as_ref()).map_or("", |pod| pod.name.as_str())
+}
+
+/// Why the new pod of the slot does not fit on its target node any more, even without the old pod.
+pub fn misfit(ctx: &PlanContext, slot: &Slot) -> Option<NodeRefusal> {
+    let name = &slot.replacement.as_ref()?.node;
+    let Some(node) = ctx.world.node(name) else { return Some((Reason::NodeGone, format!("node {name} is gone"))) };
+    let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot)?;
+    let nodes = Nodes::new(ctx.world, ctx.now).without_slot(&slot.id);
+    let pods = slot.victim.iter().filter_map(|pod| pod.uid.as_ref()).collect();
+    let neighbors = Neighbors::of(ctx.world, &scope, &Departing { pods, slot: Some(&slot.id) });
+    let by_node = nodes.assess(node, scope.set.template.as_deref()).err();
+    by_node
+        .or_else(|| neighbors?.refusal(node))
+        .or_else(|| BoundVolumes::of(ctx.world, &scope, replica_name(slot)).refusal(node))
+}
+
+/// Why the scheduler would find no node for the new pod of a slot without a target.
+pub fn homeless(ctx: &PlanContext, slot: &Slot) -> Option<StartRefusal> {
+    let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot)?;
+    let filter = target(ctx).ok()?;
+    let home = slot.victim.as_ref().map(|victim| &victim.node);
+    let mut candidates = Candidates::new(ctx, &filter, &scope, &[], &departing(ctx, slot)).ok()?;
+    let volumes = BoundVolumes::of(ctx.world, &scope, replica_name(slot));
+    candidates.narrow(|node| volumes.refusal(node));
+    if candidates.best(home).next().is_some() {
+        return None;
+    }
+    Some(no_node_for(ctx, &volumes, &filter, &candidates.refused(home)))
 }
 
 /// Why no node takes a replica with these volumes.
@@ -327,7 +370,9 @@ pub fn no_node_for(ctx: &PlanContext, volumes: &BoundVolumes, filter: &Filter, r
 
 /// Why no node takes a replica.
 pub fn no_node(to: Option<&Target>, filter: &Filter, refused: &[NodeChoice]) -> StartRefusal {
-    let is_by_load = |node: &NodeChoice| matches!(node.refused, Some(Reason::NodeFull | Reason::PolicyRejected));
+    let is_by_load = |node: &NodeChoice| {
+        matches!(node.refused, Some(Reason::NodeFull | Reason::NodeOccupied | Reason::PolicyRejected))
+    };
     let stop = match refused {
         [only] if to.is_some_and(|to| to.node_name.is_some()) => {
             StartRefusal::soon(only.refused.unwrap_or(Reason::NoCandidateNode), only.message.clone())

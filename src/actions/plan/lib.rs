@@ -23,6 +23,7 @@ mod ending;
 mod eviction;
 mod forward;
 mod holder;
+mod neighbors;
 pub mod nodes;
 pub mod notify;
 mod origin;

@@ -1,9 +1,10 @@
 //! Nodes that can take a new replica, which of them is best, and why the others are refused.
 //!
 //! The default scheduler decides about every pod. This module only avoids attempts that cannot succeed, and explains
-//! why. Source of the rules: kube-scheduler's NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit.
+//! why. Source of the rules: kube-scheduler's NodeUnschedulable, TaintToleration, NodeAffinity, NodePorts and
+//! NodeResourcesFit. [`super::neighbors`] and [`super::volumes`] have those about other pods and volumes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
@@ -12,11 +13,14 @@ use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{NodeChoice, Protocol};
 use ganglion_core::expression::{Expression, NodeView, PodsView, ResourceView};
-use ganglion_core::facts::{Key, NodeFact, NodeName, Requests, TemplateFact};
+use ganglion_core::facts::{
+    GPU, Key, NodeFact, NodeName, PodConstraints, PodFact, Requests, SlotId, TemplateFact, Uid,
+};
 use ganglion_core::quantity;
 use ganglion_core::world::World;
 
 use super::scope::Scope;
+use super::slot::is_old_stateful;
 use super::successor;
 
 /// Pods on a node and in motion to it, with their requests.
@@ -45,13 +49,20 @@ pub struct Nodes<'a> {
     now: Timestamp,
     /// Load that this decision has assigned to each node or removed from it.
     sent: HashMap<NodeName, Load>,
+    /// Constraints of the replicas that this decision has assigned to each node.
+    assigned: HashMap<NodeName, Vec<PodConstraints>>,
+    /// Pods that this decision removes from their nodes.
+    removed: HashSet<Uid>,
     /// An action whose replicas count only if they have a new pod.
     except: Option<&'a Key>,
+    /// A slot that does not count.
+    own: Option<&'a SlotId>,
 }
 
 impl<'a> Nodes<'a> {
     pub fn new(world: &'a World, now: Timestamp) -> Self {
-        Self { world, now, sent: HashMap::new(), except: None }
+        let (sent, assigned, removed) = (HashMap::new(), HashMap::new(), HashSet::new());
+        Self { world, now, sent, assigned, removed, except: None, own: None }
     }
 
     /// The same, but this action's replicas count only if they have a new pod. For a decision about replicas without
@@ -60,15 +71,27 @@ impl<'a> Nodes<'a> {
         Self { except: Some(action), ..self }
     }
 
-    /// Removes this pod from the load of the node.
-    pub fn remove(&mut self, node: &NodeName, requests: Requests) {
+    /// The same without this slot. For a decision about its new pod.
+    pub fn without_slot(self, slot: &'a SlotId) -> Self {
+        Self { own: Some(slot), ..self }
+    }
+
+    /// Removes this pod from the load of its node.
+    pub fn remove(&mut self, pod: &PodFact) {
+        let Some(node) = &pod.node else { return };
         let load = self.sent.entry(node.to_owned()).or_default();
-        (load.pods, load.requests) = (load.pods - 1, load.requests - requests);
+        (load.pods, load.requests) = (load.pods - 1, load.requests - pod.hold.requests);
+        self.removed.insert(pod.id.uid.clone());
     }
 
     /// Adds one more replica to the load of the node.
-    pub fn add(&mut self, node: &NodeName, requests: Requests) {
+    pub fn add(&mut self, node: &NodeName, template: Option<&TemplateFact>) {
+        let requests = template.map(|template| template.requests).unwrap_or_default();
         self.sent.entry(node.to_owned()).or_default().add(requests);
+        let constraints = template.and_then(|template| template.constraints.as_deref());
+        if let Some(constraints) = constraints.filter(|constraints| constraints.uses_node()) {
+            self.assigned.entry(node.to_owned()).or_default().push(constraints.clone());
+        }
     }
 
     /// The load of this node: pods bound to it, and replacement pods of actions that are not bound yet.
@@ -76,24 +99,31 @@ impl<'a> Nodes<'a> {
         let (pods, requests) = self.world.usage(node);
         let sent = self.sent.get(node).copied().unwrap_or_default();
         let mut load = Load { pods: pods + sent.pods, requests: requests + sent.requests, cores: sent.cores };
-        for (action, slot) in self.world.slots_to(node) {
-            let Some(replacement) = &slot.replacement else { continue };
-            if slot.protocol == Protocol::Successor && successor::has_arrived(self.world, &action.namespace, slot) {
-                continue;
-            }
-            let known = self.world.pod(&Key::new(&action.namespace, &replacement.name));
-            let counts = known.is_some() || self.except != Some(action);
-            // The old pod of a StatefulSet has the name of the new one.
-            if counts
-                && known.is_none_or(|pod| pod.node.as_ref() != Some(node) && !(slot.scheduled && pod.node.is_some()))
-            {
-                let set = Scope::of_slot(self.world, &action.namespace, slot).map(|scope| scope.set);
-                let template = set.and_then(|set| set.template.as_deref());
-                load.add(template.map(|template| template.requests).unwrap_or_default());
-                load.cores += template.map_or(0, |template| template.cores);
-            }
+        for template in self.arriving(node) {
+            load.add(template.map(|template| template.requests).unwrap_or_default());
+            load.cores += template.map_or(0, |template| template.cores);
         }
         load
+    }
+
+    /// Templates of the replacement pods on their way to this node.
+    fn arriving<'s>(&'s self, node: &'s NodeName) -> impl Iterator<Item = Option<&'a TemplateFact>> + use<'a, 's> {
+        let slots = self.world.slots_to(node).filter(|(action, slot)| {
+            let Some(replacement) = &slot.replacement else { return false };
+            if slot.protocol == Protocol::Successor && successor::has_arrived(self.world, &action.namespace, slot) {
+                return false;
+            }
+            let known = self.world.pod(&Key::new(&action.namespace, &replacement.name));
+            // The old pod of a StatefulSet has the name of the new one.
+            let known = known.filter(|pod| !is_old_stateful(slot, pod));
+            let counts = known.is_some() || self.except != Some(*action);
+            let is_bound = |pod: &PodFact| pod.node.as_ref() == Some(node) || (slot.scheduled && pod.node.is_some());
+            counts && self.own != Some(&slot.id) && !known.is_some_and(is_bound)
+        });
+        slots.map(|(action, slot)| {
+            let set = Scope::of_slot(self.world, &action.namespace, slot).map(|scope| scope.set);
+            set.and_then(|set| set.template.as_deref())
+        })
     }
 
     /// Whether the expression holds for this node.
@@ -146,7 +176,39 @@ impl<'a> Nodes<'a> {
                 format!("the pod's own node selector or affinity excludes node {name}"),
             );
         }
-        self.room(node, pod.map(|pod| pod.requests).unwrap_or_default())
+        let share = self.room(node, pod.map(|pod| pod.requests).unwrap_or_default())?;
+        let constraints = pod.and_then(|pod| pod.constraints.as_deref());
+        match constraints.filter(|constraints| constraints.uses_node()) {
+            Some(constraints) => self.beside_others(node, constraints).map(|()| share),
+            None => Ok(share),
+        }
+    }
+
+    /// Whether the host ports are free on the node, and the extended resources are enough.
+    fn beside_others(&self, node: &NodeFact, asked: &PodConstraints) -> Result<(), NodeRefusal> {
+        let name = node.name();
+        let there = self.world.constraints_on(&name).filter(|(id, _)| !self.removed.contains(&id.uid));
+        let there = there.map(|(id, constraints)| (format!("pod {}", id.key), constraints));
+        let arriving = self.arriving(&name).flatten().filter_map(|template| template.constraints.as_deref());
+        let arriving = arriving.chain(self.assigned.get(&name).into_iter().flatten());
+        let others: Vec<(String, &PodConstraints)> =
+            there.chain(arriving.map(|constraints| ("a pod on its way there".to_owned(), constraints))).collect();
+        for (pod, constraints) in &others {
+            let mut ports = asked.ports.iter();
+            if let Some(port) = ports.find(|port| constraints.ports.iter().any(|other| port.clashes(other))) {
+                return Err((Reason::NodeOccupied, format!("{name}: host port {port} is taken by {pod}")));
+            }
+        }
+        for (resource, amount) in &asked.extended {
+            let size = node.extended.iter().find(|(known, _)| known == resource).map_or(0, |(_, size)| *size);
+            let used = others.iter().map(|(_, other)| other.amount(resource)).fold(0, i64::saturating_add);
+            let left = size.saturating_sub(used).max(0);
+            if *amount > left {
+                let message = format!("{name}: {resource}: {amount} requested, {left} left");
+                return Err((Reason::NodeFull, message));
+            }
+        }
+        Ok(())
     }
 
     fn room(&self, node: &NodeFact, request: Requests) -> Result<i64, NodeRefusal> {
@@ -161,6 +223,8 @@ impl<'a> Nodes<'a> {
         let resources = [
             (Resource::Cpu, node.allocatable.cpu, load.requests.cpu, request.cpu),
             (Resource::Memory, node.allocatable.memory, load.requests.memory, request.memory),
+            (Resource::Gpu, node.allocatable.gpu, load.requests.gpu, request.gpu),
+            (Resource::Storage, node.allocatable.storage, load.requests.storage, request.storage),
         ];
         for (resource, size, used, asked) in resources {
             let free = size.saturating_sub(used);
@@ -169,8 +233,10 @@ impl<'a> Nodes<'a> {
                 let message = format!("{name}: {kind}: {} requested, {left} left", resource.amount(asked));
                 return Err((Reason::NodeFull, message));
             }
-            let left = i128::from(free.saturating_sub(asked)) * 1000;
-            share = share.min(if size > 0 { i64::try_from(left / i128::from(size)).unwrap_or(0) } else { 0 });
+            if matches!(resource, Resource::Cpu | Resource::Memory) {
+                let left = i128::from(free.saturating_sub(asked)) * 1000;
+                share = share.min(if size > 0 { i64::try_from(left / i128::from(size)).unwrap_or(0) } else { 0 });
+            }
         }
         Ok(share)
     }
@@ -181,6 +247,8 @@ impl<'a> Nodes<'a> {
 enum Resource {
     Cpu,
     Memory,
+    Gpu,
+    Storage,
 }
 
 impl Resource {
@@ -188,13 +256,16 @@ impl Resource {
         match self {
             Self::Cpu => "cpu",
             Self::Memory => "memory",
+            Self::Gpu => GPU,
+            Self::Storage => "ephemeral-storage",
         }
     }
 
     fn amount(self, value: i64) -> String {
         match self {
             Self::Cpu => quantity::show_millis(value),
-            Self::Memory => quantity::show_bytes(value),
+            Self::Memory | Self::Storage => quantity::show_bytes(value),
+            Self::Gpu => value.to_string(),
         }
     }
 }
@@ -320,7 +391,7 @@ mod tests {
         let world = crate::world::registered();
         let mut nodes = Nodes::new(&world, Timestamp::UNIX_EPOCH);
         assert_eq!(nodes.assess(&node(), None), Ok(500));
-        nodes.add(&"n1".into(), Requests::default());
+        nodes.add(&"n1".into(), None);
         assert_eq!(nodes.assess(&node(), None), Ok(0));
     }
 
@@ -332,7 +403,7 @@ mod tests {
         let pod = template(asking("1", "0"));
         for left in [500, 0] {
             assert_eq!(nodes.assess(&node, Some(&pod)).ok(), Some(left));
-            nodes.add(&"n1".into(), pod.requests);
+            nodes.add(&"n1".into(), Some(&pod));
         }
         assert_eq!(nodes.assess(&node, Some(&pod)).map_err(|(reason, _)| reason), Err(Reason::NodeFull));
         assert!(nodes.assess(&node, None).is_err(), "two pods are its capacity");

@@ -150,7 +150,11 @@ impl<'a> View<'a> {
         let another = || {
             if self.slot.scheduled { None } else { choose::another_node(self.ctx, self.slot) }
         };
-        if movable && self.ctx.may_disrupt() && !over && another().is_none() {
+        // The eviction of the old pod does not help if something else keeps the new one off the node. In a swap, that
+        // is another replica, which leaves afterwards.
+        let helps = || self.ctx.work.swap.is_some() || choose::misfit(self.ctx, self.slot).is_none();
+        let may_go_first = movable && self.ctx.may_disrupt() && helps();
+        if may_go_first && !over && another().is_none() {
             let mut slot = self.slot.clone();
             slot.break_first = true;
             return SlotNext::Record(slot);

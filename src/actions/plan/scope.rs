@@ -50,7 +50,7 @@ impl StartRefusal {
 
     /// A node that cannot take a replica.
     pub fn node((reason, message): NodeRefusal) -> Self {
-        Self::soon(reason, message).caused_by_load(reason == Reason::NodeFull)
+        Self::soon(reason, message).caused_by_load(matches!(reason, Reason::NodeFull | Reason::NodeOccupied))
     }
 
     /// The same stop, marked as caused by the load of nodes if `by_load` is true.

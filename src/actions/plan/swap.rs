@@ -226,9 +226,7 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sta
     let key = ctx.id().key;
     let mut after = Nodes::new(ctx.world, ctx.now).without(&key);
     for pair in pairs {
-        if let Some(node) = &pair.pod.node {
-            after.remove(node, pair.pod.hold.requests);
-        }
+        after.remove(pair.pod);
     }
     let mut before = Nodes::new(ctx.world, ctx.now).without(&key);
     let mut full: Option<String> = None;
@@ -263,7 +261,7 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sta
 fn assess(nodes: &mut Nodes, pair: &Pairing) -> Result<i64, NodeRefusal> {
     let template = pair.side.scope.set.template.as_deref();
     let share = nodes.assess(pair.to, template)?;
-    nodes.add(&pair.to.name(), template.map(|template| template.requests).unwrap_or_default());
+    nodes.add(&pair.to.name(), template);
     Ok(share)
 }
 
@@ -369,7 +367,7 @@ fn has_room(ctx: &PlanContext, slot: &Slot) -> bool {
     let Some((node, scope)) = node.zip(scope) else { return true };
     let key = ctx.id().key;
     let nodes = Nodes::new(ctx.world, ctx.now).without(&key);
-    !matches!(nodes.assess(node, scope.set.template.as_deref()), Err((Reason::NodeFull, _)))
+    !matches!(nodes.assess(node, scope.set.template.as_deref()), Err((Reason::NodeFull | Reason::NodeOccupied, _)))
 }
 
 /// Whether the first replica's ReplicaSet owns none of the others. Otherwise they would wait for one another: no pod

@@ -15,6 +15,7 @@ use super::super::candidates::Candidates;
 use super::super::choose::{LOAD_UNKNOWN, count_and_cut, cut, no_node_for, unknown_node, usage_words};
 use super::super::context::PlanContext;
 use super::super::effect::{Effect, NextStep};
+use super::super::neighbors::Departing;
 use super::super::nodes::Nodes;
 use super::super::place::{Filter, labels_words, source_words};
 use super::super::scope::{Scope, StartRefusal};
@@ -148,7 +149,9 @@ fn place(ctx: &PlanContext, application: Application, survey: &Survey, plan: &mu
     for member in &survey.members {
         let workload = format!("{} {}", member.workload.kind, member.workload.name);
         let Ok(scope) = Scope::of_workload(ctx.world, ctx.namespace(), &member.workload) else { continue };
-        let mut candidates = Candidates::among(ctx, nodes, &filter, &scope, &[])?;
+        let leaving = member.leaving.iter().filter(|_| ctx.may_disrupt());
+        let departing = Departing { pods: leaving.map(|pod| &pod.id.uid).collect(), slot: None };
+        let mut candidates = Candidates::among(ctx, nodes, &filter, &scope, &[], &departing)?;
         let mut full = None;
         for pod in &member.leaving {
             let volumes = BoundVolumes::of(ctx.world, &scope, &pod.id.key.name);

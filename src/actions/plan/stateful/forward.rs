@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::choose;
 use crate::context::Verb;
 use crate::effect::Effect;
 use crate::rollback;
@@ -58,12 +59,32 @@ impl View<'_> {
             }
             return self.hold_or_back(step, reason, message, timeout);
         }
+        if let Some(next) = self.without_place(timeout) {
+            return next;
+        }
         let mut slot = self.slot.clone();
         slot.evicting = true;
         slot.step = Step::Evicting;
         slot.since = Time(self.ctx.now);
         (slot.reason, slot.message) = (None, None);
         SlotNext::Record(slot)
+    }
+
+    /// The next step if no node takes the new pod now. The old pod stays meanwhile.
+    fn without_place(&self, timeout: SignedDuration) -> Option<SlotNext> {
+        let step = Step::Planned;
+        if !self.has_target() {
+            let refusal = choose::homeless(self.ctx, self.slot)?;
+            return Some(self.hold_or_back(step, refusal.reason, refusal.message, timeout));
+        }
+        let (reason, message) = choose::misfit(self.ctx, self.slot)?;
+        let Some(node) = choose::another_node(self.ctx, self.slot) else {
+            return Some(self.hold_or_back(step, reason, message, timeout));
+        };
+        let mut slot = self.slot.clone();
+        slot.tried.push(self.target());
+        slot.replacement.iter_mut().for_each(|replacement| node.clone_into(&mut replacement.node));
+        Some(SlotNext::Record(slot))
     }
 
     /// Why a new pod without a pin could come back to the node that this pod leaves.

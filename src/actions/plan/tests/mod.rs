@@ -5,6 +5,7 @@
 mod all;
 mod apart;
 mod application;
+mod neighbors;
 mod notified;
 mod owners;
 mod paused;

@@ -2,6 +2,7 @@
 
 mod counts;
 mod gated;
+mod targets;
 mod unpinned;
 
 use super::*;
