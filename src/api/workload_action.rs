@@ -56,7 +56,7 @@ pub use status::WorkloadActionStatus;
     validation = Rule::new("has(self.swap) == has(oldSelf.swap) && (!has(self.swap) || self.swap == oldSelf.swap)").message("swap is immutable; make a new WorkloadAction for a new decision"),
     validation = Rule::new("has(self.moveApplication) == has(oldSelf.moveApplication) && (!has(self.moveApplication) || self.moveApplication == oldSelf.moveApplication)").message("moveApplication is immutable; make a new WorkloadAction for a new decision"),
     validation = Rule::new("self.mode == oldSelf.mode").message("mode is immutable; make a new WorkloadAction with mode: Execute to carry out a plan"),
-    validation = Rule::new("self.disruption == oldSelf.disruption && self.onReplicaOwner == oldSelf.onReplicaOwner && self.runPolicy == oldSelf.runPolicy && self.stableSeconds == oldSelf.stableSeconds && self.priority == oldSelf.priority").message("disruption, onReplicaOwner, runPolicy, stableSeconds and priority are immutable; make a new WorkloadAction instead"),
+    validation = Rule::new("self.disruption == oldSelf.disruption && self.dataLoss == oldSelf.dataLoss && self.onReplicaOwner == oldSelf.onReplicaOwner && self.runPolicy == oldSelf.runPolicy && self.stableSeconds == oldSelf.stableSeconds && self.priority == oldSelf.priority").message("disruption, dataLoss, onReplicaOwner, runPolicy, stableSeconds and priority are immutable; make a new WorkloadAction instead"),
     validation = Rule::new("has(self.notAfter) == has(oldSelf.notAfter) && (!has(self.notAfter) || self.notAfter == oldSelf.notAfter)").message("notAfter is immutable; make a new WorkloadAction instead"),
     validation = Rule::new("has(self.notify) == has(oldSelf.notify) && (!has(self.notify) || self.notify == oldSelf.notify)").message("notify is immutable; make a new WorkloadAction instead"),
 )]
@@ -97,6 +97,11 @@ pub struct WorkloadActionSpec {
     /// Never.
     #[serde(default)]
     pub disruption: Disruption,
+    /// Refuse: an action that would delete PersistentVolumeClaims with their data does nothing. Accept: it deletes them.
+    /// Applies to `delete` of a StatefulSet with `persistentVolumeClaimRetentionPolicy.whenScaled: Delete`; the plan
+    /// names the claims. Default: Refuse.
+    #[serde(default)]
+    pub data_loss: DataLoss,
     /// true: the action pauses at its next safe point; its timeouts do not run meanwhile, and its replicas count only
     /// for the limits of their namespace and workload. false: the action resumes. Default: false.
     #[serde(default)]
@@ -345,6 +350,14 @@ pub enum Disruption {
     #[default]
     Never,
     Allowed,
+}
+
+/// See [`WorkloadActionSpec::data_loss`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataLoss {
+    #[default]
+    Refuse,
+    Accept,
 }
 
 /// See [`WorkloadActionSpec::on_replica_owner`].

@@ -17,11 +17,14 @@ use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::status::{ApplicationProgress, Plan, PodOnNode, Slot, Step, Summary};
-use ganglion_api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
+use ganglion_api::workload_action::{DataLoss, Mode, WorkloadAction, WorkloadActionStatus};
 use ganglion_core::duration;
 use ganglion_core::facts::{Identity, NodeName, Uid};
 use ganglion_core::layout::{age, clock};
 use ganglion_core::words::counted;
+
+/// Maximum number of deleted pods whose claims are listed.
+const LISTED_PODS: usize = 8;
 
 /// Maximum number of pieces of advice.
 const ADVICE: usize = 3;
@@ -262,6 +265,11 @@ fn remarks(subject: ExplainedAction, status: &WorkloadActionStatus) -> Vec<Strin
     let mut all = Vec::new();
     if spec.mode == Mode::Plan {
         all.push("It has mode: Plan: nothing was changed.".to_owned());
+    }
+    if spec.data_loss == DataLoss::Accept {
+        let pods = status.plan.iter().flat_map(|plan| &plan.pods).filter(|pod| pod.chosen);
+        all.push("It accepts that claims are deleted with their data.".to_owned());
+        all.extend(pods.take(LISTED_PODS).map(|pod| format!("Pod {}: {}.", pod.name, pod.message)));
     }
     if spec.abort && !is_over {
         all.push("spec.abort is set: it undoes what was done, unless a pod was evicted already.".to_owned());

@@ -9,9 +9,13 @@ use crate::victims::{FoundVictims, Victims, choice_of, is_in_use};
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::Mode;
 use ganglion_api::workload_action::status::{Plan, PodOnNode, Slot, Step};
-use ganglion_core::facts::{NodeName, PodFact, StatefulSetFact};
+use ganglion_api::workload_action::{DataLoss, Mode};
+use ganglion_core::facts::{ClaimFact, Key, NodeName, PodFact, StatefulSetFact};
+use ganglion_core::world::World;
+
+/// Maximum number of claims in one message.
+const LISTED_CLAIMS: usize = 8;
 
 /// The label of the slots. It is empty, since pods of a StatefulSet are not detached. The error says why the action is
 /// refused.
@@ -174,9 +178,42 @@ pub fn highest<'a>(
         plan.pods = pods.iter().map(|pod| choice_of(pod, true, rank_words(true))).collect();
         plan.pods_total = i64::from(set.set.scale.replicas);
     }
+    let lost: Vec<Vec<String>> = pods.iter().map(|pod| lost_claims(ctx.world, set, &pod.id.key.name)).collect();
+    for (choice, claims) in plan.pods.iter_mut().zip(&lost).filter(|(_, claims)| !claims.is_empty()) {
+        choice.message = format!("{}; deleted with its data: {}", choice.message, claims_words(claims));
+    }
+    refuse_data_loss(ctx, set, &lost.concat())?;
     let started = ctx.status.slots.iter().filter(|slot| slot.step != Step::Queued).count();
     let found = ctx.work.all.then(|| i32::try_from(started + wanted).unwrap_or(i32::MAX));
     Ok(Victims::Found(FoundVictims { pods: pods.into_iter().map(Some).collect(), found }))
+}
+
+/// The claims that are deleted together with the replica of this name.
+pub fn lost_claims(world: &World, set: &StatefulSetFact, pod: &str) -> Vec<String> {
+    let ordinal = set.ordinal(pod).filter(|_| set.deletes_claims);
+    let claims = ordinal.into_iter().flat_map(|ordinal| set.own_claims_of(ordinal));
+    claims.filter(|claim| world.get::<ClaimFact>(&Key::new(&set.id.key.namespace, claim)).is_some()).collect()
+}
+
+/// Refuses to delete claims with their data, unless the action accepts that.
+pub fn refuse_data_loss(ctx: &PlanContext, set: &StatefulSetFact, claims: &[String]) -> Result<(), StartRefusal> {
+    if claims.is_empty() || ctx.action.spec.data_loss == DataLoss::Accept {
+        return Ok(());
+    }
+    let message = format!(
+        "StatefulSet {} would delete {} with the data: its persistentVolumeClaimRetentionPolicy.whenScaled is Delete; \
+         apply a new action with dataLoss: Accept, or set whenScaled: Retain",
+        set.id.key.name,
+        claims_words(claims)
+    );
+    Err(StartRefusal::now(Reason::DataWouldBeLost, message))
+}
+
+fn claims_words(claims: &[String]) -> String {
+    let listed: Vec<&str> = claims.iter().take(LISTED_CLAIMS).map(String::as_str).collect();
+    let more = claims.len().saturating_sub(listed.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{} {}{more}", if claims.len() == 1 { "claim" } else { "claims" }, listed.join(", "))
 }
 
 fn another_order(set: &StatefulSetFact, pod: &PodFact, ctx: &PlanContext) -> StartRefusal {

@@ -13,7 +13,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::Step;
 use ganglion_core::facts::PodFact;
 
-use super::choose::way_back;
+use super::choose::{lost_claims, refuse_data_loss, way_back};
 
 impl View<'_> {
     pub fn forward_stateful(&self) -> SlotNext {
@@ -164,6 +164,10 @@ impl View<'_> {
         let highest = set.next_ordinal().saturating_sub(1);
         if set.ordinal(self.pod_name()) != Some(highest) {
             return self.roll_back(Reason::WorkloadScaled, "somebody scaled the workload");
+        }
+        let lost = lost_claims(self.ctx.world, set, self.pod_name());
+        if let Err(refusal) = refuse_data_loss(self.ctx, set, &lost) {
+            return self.roll_back(refusal.reason, &refusal.message);
         }
         // A StatefulSet deletes pods without checking budgets.
         if let Some((reason, message)) = self.victim.and_then(|old| self.budget(old)) {

@@ -1,5 +1,6 @@
 //! Replicas of StatefulSets: the refusals before anything is done, the steps of a slot one by one, and the gated pods.
 
+mod claims;
 mod counts;
 mod gated;
 mod targets;
