@@ -9,7 +9,7 @@ use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::status::Slot;
 use ganglion_core::expression::{Concern, ExpressionError};
 use ganglion_core::facts::{
-    DeploymentFact, Key, Ledger, Owner, PodFact, ReplicaSetFact, ScaleFact, StatefulSetFact, Uid, group,
+    DeploymentFact, Key, Ledger, Owner, PodFact, PodMembership, ReplicaSetFact, ScaleFact, StatefulSetFact, Uid, group,
 };
 use ganglion_core::world::World;
 
@@ -80,6 +80,11 @@ pub fn reduced(object: &str) -> StartRefusal {
     StartRefusal::now(Reason::NotSupported, format!("{}; then apply a new action", reduced_words(object)))
 }
 
+fn not_alone(pods: &str, membership: PodMembership) -> StartRefusal {
+    let message = format!("{pods}: they {membership}, and an action replaces replicas one by one");
+    StartRefusal::now(Reason::NotSupported, message)
+}
+
 /// Why nothing is done with a reduced object, and what helps.
 pub fn reduced_words(object: &str) -> String {
     format!(
@@ -93,7 +98,7 @@ pub fn reduced_words(object: &str) -> String {
 impl<'a> Scope<'a> {
     /// The scope of a workload that the user named, whose labels, selector and template are kept.
     pub fn of_workload(world: &'a World, namespace: &str, workload: &WorkloadRef) -> Result<Self, StartRefusal> {
-        Self::named(world, namespace, workload)?.unreduced()
+        Self::named(world, namespace, workload)?.unreduced()?.alone()
     }
 
     fn named(world: &'a World, namespace: &str, workload: &WorkloadRef) -> Result<Self, StartRefusal> {
@@ -147,6 +152,9 @@ impl<'a> Scope<'a> {
         if pod.reduced {
             return Err(reduced(&format!("pod {name}")));
         }
+        if let Some(membership) = pod.membership {
+            return Err(not_alone(&format!("pod {name}"), membership));
+        }
         match &pod.controller {
             None => {
                 let advice = "only replicas that a ReplicaSet or StatefulSet owns can be moved or removed";
@@ -159,7 +167,7 @@ impl<'a> Scope<'a> {
                         format!("ReplicaSet {set} of pod {name} does not exist"),
                     )
                 })?;
-                Ok((Self::of_set(world, set)?.unreduced()?, pod))
+                Ok((Self::of_set(world, set)?.unreduced()?.alone()?, pod))
             }
             Some(Owner { kind, name: set, uid }) if kind == "StatefulSet" => {
                 // Other projects also have kinds of this name.
@@ -171,7 +179,7 @@ impl<'a> Scope<'a> {
                         format!("apps/v1 StatefulSet {set} of pod {name} does not exist"),
                     )
                 })?;
-                Ok((Self::of_stateful(set).unreduced()?, pod))
+                Ok((Self::of_stateful(set).unreduced()?.alone()?, pod))
             }
             Some(Owner { kind, .. }) => Err(unsupported("", kind)),
         }
@@ -184,6 +192,13 @@ impl<'a> Scope<'a> {
     /// Refuses a workload whose labels, selector or template are not kept.
     pub fn unreduced(self) -> Result<Self, StartRefusal> {
         self.reduced_object().map_or(Ok(self), |object| Err(reduced(&object)))
+    }
+
+    /// Refuses a workload whose pods are more than replicas that can be replaced one at a time.
+    fn alone(self) -> Result<Self, StartRefusal> {
+        let WorkloadRef { kind, name, .. } = self.workload();
+        let membership = self.set.template.as_ref().and_then(|template| template.membership);
+        membership.map_or(Ok(self), |membership| Err(not_alone(&format!("pods of {kind} {name}"), membership)))
     }
 
     /// Kind and name of the workload if its labels, selector or template are not kept.

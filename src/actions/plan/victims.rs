@@ -145,6 +145,9 @@ pub fn candidates<'a>(
         match eligible.entry(node).or_insert_with(|| may_leave(ctx, &nodes, node, &source, target)) {
             Err(why) => refused.push(choice_of(pod, false, why)),
             Ok(()) if pod.reduced => refused.push(choice_of(pod, false, "its labels are too long to be kept")),
+            Ok(()) if let Some(membership) = pod.membership => {
+                refused.push(choice_of(pod, false, &format!("its pods {membership}")));
+            }
             Ok(()) if has_failed(ctx, pod) => refused.push(choice_of(pod, false, "could not be moved before")),
             Ok(()) if scope.stateful().is_some() && stateful::is_done(ctx, pod) => {
                 refused.push(choice_of(pod, false, "moved by this action"));

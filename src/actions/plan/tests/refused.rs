@@ -3,7 +3,7 @@
 use super::*;
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_core::expression::ExpressionError;
-use ganglion_core::facts::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, OutsidePodFact, Uid};
+use ganglion_core::facts::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, OutsidePodFact, SlimPod, Uid};
 
 #[rstest]
 #[case::no_workload(json!({"move": {"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "wep"}, "to": {"nodeName": "d"}}}), Reason::WorkloadNotFound, "no Deployment wep")]
@@ -294,4 +294,54 @@ fn an_action_in_a_namespace_of_kubernetes_is_refused_unless_the_settings_allow_i
         let stalled = status.conditions.iter().find(|one| one.type_ == "Stalled");
         assert_eq!(stalled.map(|one| one.reason.as_str()), expected);
     }
+}
+
+#[rstest]
+#[case::group(json!({}), json!({"schedulingGroup": {"podGroupName": "g"}}), "spec.schedulingGroup")]
+#[case::volcano(json!({"annotations": {"scheduling.k8s.io/group-name": "g"}}), json!({}), "Volcano")]
+#[case::kueue(json!({"labels": {"kueue.x-k8s.io/queue-name": "q"}}), json!({}), "Kueue")]
+#[case::claims(json!({}), json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}), "ResourceClaims")]
+fn replicas_that_belong_together_or_hold_devices_are_left_alone(
+    #[case] mut metadata: serde_json::Value,
+    #[case] mut spec: serde_json::Value,
+    #[case] words: &str,
+) {
+    spec["containers"] = json!([]);
+    let object = json!({"metadata": metadata, "spec": spec});
+    let pod: SlimPod = serde_json::from_value(object).expect("a pod");
+    let membership = PodFact::from(pod).membership;
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let pod_a = json!({"name": "web-a"});
+    let specs = [
+        json!({"move": {"workload": web, "to": {"nodeName": "d"}}}),
+        json!({"move": {"pod": pod_a, "to": {"nodeName": "d"}}}),
+        json!({"create": {"workload": web, "to": {"nodeName": "d"}}}),
+        json!({"delete": {"workload": web}}),
+        json!({"swap": {"replica": {"pod": pod_a}, "with": [{"pod": {"name": "web-b"}}]}}),
+    ];
+    for spec in specs {
+        let mut stage = Stage::new();
+        let mut set = stage.world.get::<ReplicaSetFact>(&Key::new(NAMESPACE, "web-h1")).unwrap().clone();
+        set.id.version = stage.id("web-h1").version;
+        metadata["labels"]["app"] = json!("web");
+        metadata["labels"][marks::POD_TEMPLATE_HASH] = json!(HASH);
+        let template = json!({"metadata": metadata, "spec": {"containers": []}}).to_string();
+        set.template = Some(Arc::new(TemplateFact { membership, ..serde_json::from_str(&template).unwrap() }));
+        stage.world.apply(set, Origin::Watch);
+        stage.act("go", spec.clone());
+        stage.settle("go");
+        let (ready, reason, message) = stage.ready("go");
+        assert_eq!((ready.as_str(), reason.as_str()), ("False", "NotSupported"), "{spec}: {message}");
+        assert!(message.contains(words), "{message}");
+    }
+    // Volcano and Kueue also write to pods whose template has nothing.
+    let mut stage = Stage::new();
+    for pod in ["web-a", "web-b", "web-c"] {
+        stage.change_pod(pod, |pod| pod.membership = membership);
+    }
+    stage.act("go", json!({"move": {"workload": web, "to": {"nodeName": "d"}}}));
+    stage.settle("go");
+    let plan = stage.action("go").status.and_then(|status| status.plan).expect("a plan");
+    assert!(plan.pods.iter().all(|pod| !pod.chosen && pod.message.contains(words)), "{:?}", plan.pods);
+    assert_eq!(stage.ready("go").1, "NotEnoughReplicas");
 }
