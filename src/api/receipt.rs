@@ -1,4 +1,4 @@
-//! WorkloadActionReceipt: proof that an action ran. It outlives the action.
+//! WorkloadActionReceipt: proof that an action ran. It outlives an action that runs once.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::identity::Uid;
 use super::scalars::TIME_PATTERN;
 
-/// Proof that a WorkloadAction was started. It has no owner, so it is not deleted with the action: if the action is
-/// applied again, it finds the receipt and ends as AlreadyExecuted without any effect. Delete the receipt to run the
-/// action again.
+/// Proof that a WorkloadAction was started. The receipt of an action that runs once has no owner, so it is not deleted
+/// with the action: if the action is applied again, it finds the receipt and ends as AlreadyExecuted without any effect.
+/// Delete the receipt to run the action again.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "ganglion.dev",

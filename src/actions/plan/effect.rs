@@ -218,6 +218,8 @@ fn named(key: Key) -> Identity {
 pub struct NewReceipt {
     pub key: Key,
     pub spec: WorkloadActionReceiptSpec,
+    /// Whether the receipt is deleted with the action, since it cannot concern another object.
+    pub is_owned: bool,
 }
 
 /// A workload whose replicas can be written: kind and identity.

@@ -2,14 +2,12 @@
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Resource;
 
 use crate::world::{ActionsWorld, OwnerReading};
-use ganglion_api::execution::Execution;
 use ganglion_api::marks;
 use ganglion_api::workload_action::status::{Plan, Slot, Step};
 use ganglion_api::workload_action::{MOST_REPLICAS, WorkloadActionStatus};
-use ganglion_core::facts::{DeploymentFact, Identity, Ledger, ReceiptFact, ReplicaSetFact, ScaleFact, StatefulSetFact};
+use ganglion_core::facts::{DeploymentFact, Ledger, ReceiptFact, ReplicaSetFact, ScaleFact, StatefulSetFact};
 
 use super::context::PlanContext;
 use super::effect::{Effect, NextStep, Scalable, ScalableKind};
@@ -134,20 +132,9 @@ fn expire(ctx: &PlanContext) -> Option<NextStep> {
     }
     let due = finished.0 + SignedDuration::from_secs(i64::from(ttl));
     if ctx.now >= due {
-        if let Some(receipt) = receipt_of_a_loop(ctx) {
-            return Some(NextStep::Do(Effect::DeleteReceipt { receipt }));
-        }
         return Some(NextStep::Do(Effect::DeleteAction { action: ctx.id() }));
     }
     Some(NextStep::Wait { until: Some(due), report: None })
-}
-
-/// The receipt of an action that a loop created. It is deleted with the action: otherwise each decision would leave a
-/// receipt forever. The loop's Execution itself records which decisions were carried out.
-fn receipt_of_a_loop(ctx: &PlanContext) -> Option<Identity> {
-    let mut owners = ctx.action.metadata.owner_references.iter().flatten();
-    owners.find(|owner| owner.kind == Execution::kind(&()))?;
-    own_receipt(ctx).map(|receipt| receipt.id.clone())
 }
 
 fn own_receipt<'a>(ctx: &PlanContext<'a>) -> Option<&'a ReceiptFact> {

@@ -1,8 +1,10 @@
 //! Names derived from the action: equal after a crash, different for another action.
 
+use kube::Resource;
 use serde_json::Value;
 
 use super::origin;
+use ganglion_api::execution::Execution;
 use ganglion_api::workload_action::{MOST_REPLICAS, RunPolicy, WorkloadAction};
 use ganglion_core::digest::digest;
 use ganglion_core::facts::{Identity, SlotId, Uid};
@@ -17,6 +19,13 @@ fn runs_for_each_object(action: &WorkloadAction) -> bool {
         RunPolicy::Once => false,
         RunPolicy::OncePerObject => true,
     }
+}
+
+/// Whether the receipt of the action is deleted with it: another object is another action, or a loop's Execution records
+/// which decisions were carried out. Otherwise each object would leave a receipt forever.
+pub fn owns_receipt(action: &WorkloadAction) -> bool {
+    let mut owners = action.metadata.owner_references.iter().flatten();
+    runs_for_each_object(action) || owners.any(|owner| owner.kind == Execution::kind(&()))
 }
 
 /// Hash of the action's identity: its immutable spec, and its uid if each object runs. 10 hex digits.

@@ -442,7 +442,8 @@ fn first_receipt(ctx: &PlanContext) -> Option<NextStep> {
 /// The action's receipt, if no receipt of its name exists. A move of a moveApplication has none: the receipt of the
 /// application proves that it ran, and without the application the move does nothing.
 fn missing_receipt(ctx: &PlanContext) -> Option<NewReceipt> {
-    if ctx.is_part() {
+    // The garbage collector may delete a receipt together with its action while the action is still undone.
+    if ctx.is_part() || (ctx.deleting() && identity::owns_receipt(ctx.action)) {
         return None;
     }
     let key = ctx.key(&identity::receipt_name(ctx.action));
@@ -457,7 +458,7 @@ fn missing_receipt(ctx: &PlanContext) -> Option<NewReceipt> {
         executed_at: Time(ctx.now),
         outcome: None,
     };
-    Some(NewReceipt { key, spec })
+    Some(NewReceipt { key, spec, is_owned: identity::owns_receipt(ctx.action) })
 }
 
 fn record(ctx: &PlanContext, status: WorkloadActionStatus) -> NextStep {

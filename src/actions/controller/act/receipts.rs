@@ -1,5 +1,7 @@
 //! Writes to WorkloadActionReceipts.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
 use kube::api::ObjectMeta;
 use serde_json::json;
 
@@ -8,18 +10,20 @@ use crate::error::ActError;
 use ganglion_actions_plan::effect::{NewReceipt, RefusalKind};
 use ganglion_api::marks;
 use ganglion_api::receipt::WorkloadActionReceipt;
-use ganglion_core::facts::{Identity, ReceiptFact};
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_core::facts::{Identity, ReceiptFact, Uid};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 
 /// Creates the receipt. An existing receipt counts as created if it belongs to the same action; otherwise the action
 /// ran before.
 pub async fn write(ctx: &Context, new: &NewReceipt) -> Result<EffectOutcome, ActError> {
-    let NewReceipt { key, spec } = new;
+    let NewReceipt { key, spec, is_owned } = new;
     let receipt = WorkloadActionReceipt {
         metadata: ObjectMeta {
             namespace: Some(key.namespace.clone()),
             name: Some(key.name.clone()),
+            owner_references: is_owned.then(|| vec![owner(&spec.action_name, &spec.action_uid)]),
             ..ObjectMeta::default()
         },
         spec: spec.clone(),
@@ -35,6 +39,17 @@ pub async fn write(ctx: &Context, new: &NewReceipt) -> Result<EffectOutcome, Act
     let is_ours = existing.spec.action_uid == spec.action_uid;
     let outcome = changed(ctx, ReceiptFact::from(existing));
     if is_ours { Ok(outcome) } else { Err(ActError::refused(RefusalKind::Taken, message)) }
+}
+
+/// The action as a plain owner: the garbage collector deletes the receipt when the action is gone.
+fn owner(name: &str, uid: &Uid) -> OwnerReference {
+    OwnerReference {
+        api_version: WorkloadAction::api_version(&()).into_owned(),
+        kind: WorkloadAction::kind(&()).into_owned(),
+        name: name.to_owned(),
+        uid: uid.to_string(),
+        ..OwnerReference::default()
+    }
 }
 
 /// Records that the action did not fully succeed.

@@ -345,7 +345,7 @@ fn receipt(uid: &str) -> Value {
 
 fn new_receipt() -> NewReceipt {
     let spec: WorkloadActionReceiptSpec = serde_json::from_value(receipt("u1")["spec"].clone()).unwrap();
-    NewReceipt { key: Key::new("shop", "go-1"), spec }
+    NewReceipt { key: Key::new("shop", "go-1"), spec, is_owned: false }
 }
 
 #[tokio::test]
@@ -357,6 +357,17 @@ async fn a_receipt_beside_an_admission_is_known_also_where_its_answer_was_lost()
         api.controller.write_receipt_of(&effect).await;
         assert_eq!(api.asked().len(), answers.len());
         assert!(api.controller.ctx.store.read(|world| world.get::<ReceiptFact>(&Key::new("shop", "go-1")).is_some()));
+    }
+}
+
+#[tokio::test]
+async fn a_receipt_of_one_object_is_deleted_with_it() {
+    for is_owned in [false, true] {
+        let api = scripted([(201, receipt("u1"))]);
+        api.perform(&Effect::WriteReceipt(NewReceipt { is_owned, ..new_receipt() })).await.unwrap();
+        let owners = api.body(0)["metadata"]["ownerReferences"].clone();
+        let owner = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction", "name": "go", "uid": "u1"});
+        assert_eq!(owners, if is_owned { json!([owner]) } else { Value::Null });
     }
 }
 

@@ -239,7 +239,7 @@ impl Stage {
                 NextStep::Do(Effect::AddFinalizer { finalizers, .. } | Effect::RemoveFinalizer { finalizers, .. }) => {
                     action.metadata.finalizers = Some(finalizers);
                 }
-                NextStep::Do(Effect::WriteReceipt(NewReceipt { key, spec })) => {
+                NextStep::Do(Effect::WriteReceipt(NewReceipt { key, spec, .. })) => {
                     self.put(
                         |id| ReceiptFact { id, action_uid: spec.action_uid, executed_at: NOW, outcome: None },
                         &key.name,

@@ -174,37 +174,31 @@ fn replicas_that_somebody_owns_are_left_alone(#[case] own: fn(&mut Stage)) {
     assert!(matches!(stage.settle("forced"), NextStep::Do(Effect::CreatePod(_))));
 }
 
-#[test]
-fn the_receipt_of_a_loops_action_goes_with_it_and_a_users_stays() {
-    for (owner, goes) in [(Some("Execution"), true), (Some("ConfigMap"), false), (None, false)] {
-        let mut stage = Stage::new();
-        let mut spec = move_web(json!({"nodeName": "d"}));
-        spec["ttlSecondsAfterFinished"] = json!(60);
-        stage.act("go", spec);
-        let mut action = stage.action("go");
-        let owners = owner.map(|kind| json!([{"apiVersion": "v1", "kind": kind, "name": "web", "uid": "u"}]));
-        action.metadata.owner_references = owners.map(|owners| serde_json::from_value(owners).unwrap());
-        let moved = json!({
-            "id": "s", "index": 0, "attempt": 0, "step": "Succeeded", "since": stage.now.to_string(), "label": "h",
-            "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "replicaSet": {"name": "web-h1", "uid": "u"},
-        });
-        let finished = WorkloadActionStatus {
-            observed_generation: Some(1),
-            finished_at: Some(Time(stage.now)),
-            slots: vec![serde_json::from_value(moved).unwrap()],
-            ..WorkloadActionStatus::default()
-        };
-        action.status = Some(finished);
-        let receipt = identity::receipt_name(&action);
-        stage.put_action(action);
-        stage.put(|id| ReceiptFact { id, action_uid: "uid-go".into(), executed_at: NOW, outcome: None }, &receipt);
-        assert!(matches!(stage.next("go"), NextStep::Wait { until: Some(_), .. }));
-        stage.now += SignedDuration::from_secs(60);
-        let effect = stage.effect("go");
-        assert_eq!(matches!(effect, Effect::DeleteReceipt { .. }), goes, "{owner:?}: {effect:?}");
-        assert_eq!(matches!(effect, Effect::DeleteAction { .. }), !goes, "{owner:?}: {effect:?}");
-    }
+#[rstest]
+#[case::of_a_loop(Some("Execution"), RunPolicy::Once, true)]
+#[case::of_an_object(None, RunPolicy::OncePerObject, true)]
+#[case::of_a_tool(Some("ConfigMap"), RunPolicy::Once, false)]
+#[case::of_a_name(None, RunPolicy::Once, false)]
+fn a_receipt_that_concerns_one_object_only_is_deleted_with_it(
+    #[case] owner: Option<&str>,
+    #[case] run_policy: RunPolicy,
+    #[case] is_owned: bool,
+) {
+    let mut stage = Stage::new();
+    stage.act("go", move_web(json!({"nodeName": "d"})));
+    let mut action = stage.action("go");
+    let owners = owner.map(|kind| json!([{"apiVersion": "v1", "kind": kind, "name": "web", "uid": "u"}]));
+    action.metadata.owner_references = owners.map(|owners| serde_json::from_value(owners).unwrap());
+    action.metadata.finalizers = Some(vec![marks::FINALIZER.into()]);
+    action.spec.run_policy = run_policy;
+    stage.put_action(action.clone());
+    let Effect::Admit { status, receipt: Some(receipt), .. } = stage.effect("go") else { panic!("no receipt") };
+    assert_eq!(receipt.is_owned, is_owned);
+    // While the action is undone, the garbage collector may already have deleted its receipt.
+    action.status = Some(*status);
+    action.metadata.deletion_timestamp = Some(Time(stage.now));
+    stage.put_action(action);
+    assert!(!matches!(stage.next("go"), NextStep::Do(Effect::WriteReceipt(_))));
 }
 
 #[test]
