@@ -2,6 +2,8 @@
 //! afterwards, and the action reports the reason.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use serde_json::{Value, json};
 use testkit::action::{create_on, delete_pod, deployment, move_pod, with};
 use testkit::eye::Seen;
@@ -48,13 +50,15 @@ fn a_replacement_that_does_not_get_ready_is_taken_back() {
     });
 }
 
-/// Pods that avoid nodes with a pod labelled rock, which only the scheduler can evaluate.
-fn shy(app: &str, replicas: usize, terms: &Value) -> Workload {
+/// Pods that avoid nodes with a pod labelled rock in a namespace with a certain label, which only the scheduler can
+/// evaluate.
+fn shy(app: &str, replicas: usize, namespace: &str, terms: &Value) -> Workload {
     Workload::deployment(app, replicas).guarded().spec(with(
         terms.clone(),
         json!({
             "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-                {"labelSelector": {"matchLabels": {APP: "rock"}}, "topologyKey": "kubernetes.io/hostname"}]}},
+                {"labelSelector": {"matchLabels": {APP: "rock"}}, "topologyKey": "kubernetes.io/hostname",
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}]}},
         }),
     ))
 }
@@ -70,10 +74,10 @@ fn a_replacement_that_the_scheduler_refuses_goes_elsewhere_or_back() {
         nodes.label(flat, "target", "yes").await?;
         nodes.open_only(&[home]).await?;
         let (moves, grows) = (
-            Scene::set(testbed, "move", 1, shy("move", 1, &nodes.terms())).await?,
-            Scene::set(testbed, "create", 1, shy("create", 1, &nodes.terms())).await?,
+            Scene::set(testbed, "move", 1, shy("move", 1, &testbed.ns, &nodes.terms())).await?,
+            Scene::set(testbed, "create", 1, shy("create", 1, &testbed.ns, &nodes.terms())).await?,
         );
-        let chooses = Scene::set(testbed, "choose", 1, shy("choose", 1, &nodes.terms())).await?;
+        let chooses = Scene::set(testbed, "choose", 1, shy("choose", 1, &testbed.ns, &nodes.terms())).await?;
         nodes.open_all().await?;
         let short = json!({"timeouts": {"scheduleSeconds": 2}});
         testbed.act("move", with(move_pod(&moves.pod(0).0, rocky), short.clone())).await?;
@@ -87,6 +91,108 @@ fn a_replacement_that_the_scheduler_refuses_goes_elsewhere_or_back() {
         }
         testbed.ends("choose", DONE).await?;
         chooses.moved(testbed, &[&chooses.pod(0).0], &[flat]).await.map(drop)
+    });
+}
+
+/// Members of templates that the API server, the scheduler or the operator could treat differently in a pod that is not
+/// created by its ReplicaSet.
+fn members(hash: &Value) -> Vec<(&'static str, Value)> {
+    let selector = json!({"matchLabels": {APP: "other"}});
+    let term = |keys: &Value, mismatched: &Value| {
+        json!({"labelSelector": selector, "topologyKey": "kubernetes.io/hostname", "matchLabelKeys": keys,
+            "mismatchLabelKeys": mismatched})
+    };
+    let spread = |keys: &Value| {
+        json!({"labelSelector": selector, "topologyKey": "kubernetes.io/hostname", "maxSkew": 2,
+            "whenUnsatisfiable": "ScheduleAnyway", "matchLabelKeys": keys})
+    };
+    let none = json!([]);
+    let container = json!({"name": "main", "image": "registry.example/app:1"});
+    let apart = |term: Value| json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]});
+    let prefers = |term: Value| json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "podAffinityTerm": term}]});
+    vec![
+        ("plain", json!({})),
+        ("spread", json!({"topologySpreadConstraints": [spread(&none)]})),
+        ("spread-keys", json!({"topologySpreadConstraints": [spread(hash), spread(&none)]})),
+        ("apart", json!({"affinity": {"podAntiAffinity": apart(term(&none, &none))}})),
+        ("apart-keys", json!({"affinity": {"podAntiAffinity": apart(term(hash, &none))}})),
+        ("apart-mismatch", json!({"affinity": {"podAntiAffinity": apart(term(&none, hash))}})),
+        ("prefers-keys", json!({"affinity": {"podAffinity": prefers(term(hash, &none))}})),
+        (
+            "ports",
+            json!({"containers": [with(container.clone(), json!({"ports": [{"containerPort": 80, "hostPort": 8080}]}))]}),
+        ),
+        (
+            "volumes",
+            json!({
+                "volumes": [{"name": "dir", "emptyDir": {}}, {"name": "map", "configMap": {"name": "none", "optional": true}}],
+                "containers": [with(container.clone(), json!({"volumeMounts": [{"name": "dir", "mountPath": "/dir"}]}))],
+            }),
+        ),
+        (
+            "sidecar",
+            json!({"initContainers": [with(container.clone(), json!({"name": "side", "restartPolicy": "Always"}))]}),
+        ),
+        (
+            "tolerations",
+            json!({"tolerations": [
+            {"operator": "Exists"}, {"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9}]}),
+        ),
+        (
+            "limits",
+            json!({"containers": [with(container, json!({"resources": {"limits": {"cpu": "10m", "memory": "1Mi"}}}))]}),
+        ),
+        (
+            "others",
+            json!({"dnsPolicy": "Default", "enableServiceLinks": false, "hostname": "same",
+            "terminationGracePeriodSeconds": 3, "securityContext": {"runAsUser": 7}}),
+        ),
+    ]
+}
+
+/// A pod without what belongs to it alone: name, times, node, the pin of the action.
+fn common(pod: &Pod) -> Result<Value> {
+    let mut pod = serde_json::to_value(pod)?;
+    let labels = pod["metadata"]["labels"].take();
+    let annotations = pod["metadata"]["annotations"].take();
+    let mut spec = pod["spec"].take();
+    spec.as_object_mut().context("no spec")?.remove("nodeName");
+    if let Some(affinity) = spec["affinity"].as_object_mut() {
+        affinity.remove("nodeAffinity");
+        if affinity.is_empty() {
+            spec["affinity"] = Value::Null;
+        }
+    }
+    // The name of the token's volume is random.
+    let text = spec.to_string();
+    let token = text.find("kube-api-access-").map(|at| text[at..].chars().take(21).collect::<String>());
+    let text = token.map_or(text.clone(), |token| text.replace(&token, "token"));
+    Ok(json!({"labels": labels, "annotations": annotations, "spec": serde_json::from_str::<Value>(&text)?}))
+}
+
+#[test]
+fn a_moved_pod_equals_its_siblings() {
+    story("replacement-equal", async |testbed| {
+        let hash = json!(["pod-template-hash"]);
+        let nodes = testbed.nodes(3, Default::default()).await?;
+        for (name, members) in members(&hash) {
+            let spec = with(nodes.terms(), members);
+            let scene = Scene::set(testbed, name, 2, Workload::deployment(name, 2).spec(spec)).await?;
+            let (pod, _) = scene.pod(0);
+            let taken = [scene.pod(0).1, scene.pod(1).1];
+            let node = nodes.names.iter().find(|node| !taken.contains(node));
+            testbed.act(name, move_pod(&pod, node.context("no free node")?)).await?;
+            testbed.ends(name, DONE).await?;
+            let of_it = |seen: &Seen| {
+                let pods = seen.pods.values().filter(|pod| pod.labels().get(APP).is_some_and(|app| app == name));
+                let pods: Vec<_> = pods.cloned().collect();
+                (pods.len() == 2).then_some(pods)
+            };
+            let pods = testbed.eye.until("two pods", of_it).await?;
+            let (one, other) = (common(&pods[0])?, common(&pods[1])?);
+            ensure!(one == other, "{name}: {one:#}\nis not {other:#}");
+        }
+        Ok(())
     });
 }
 

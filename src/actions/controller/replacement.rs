@@ -20,7 +20,7 @@ pub fn pod(template: &str, new: &NewPod) -> Option<Value> {
     let mut metadata: JsonObject =
         copied.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
     let labels = member(&mut metadata, "labels")?;
-    labels.remove(&new.label);
+    let detached = labels.remove(&new.label);
     labels.insert(marks::ROLE.to_owned(), json!(marks::ROLE_REPLACEMENT));
     let annotations = member(&mut metadata, "annotations")?;
     annotations.insert(marks::SLOT.to_owned(), json!(new.slot));
@@ -31,8 +31,51 @@ pub fn pod(template: &str, new: &NewPod) -> Option<Value> {
     let spec = member(&mut template, "spec")?;
     // A node name in the template would bypass the scheduler and its checks.
     spec.remove("nodeName");
+    if let Some(value) = &detached {
+        merge_label(spec, &new.label, value)?;
+    }
     restrict(spec, &new.place)?;
     Some(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+}
+
+/// Adds the label to the selectors that name it in `matchLabelKeys` or `mismatchLabelKeys`. The API server does so when
+/// a pod is created, for the labels that the pod has; this one is added later. Before Kubernetes 1.34, the scheduler
+/// evaluates the keys of spread constraints itself, with the same result.
+fn merge_label(spec: &mut JsonObject, label: &str, value: &Value) -> Option<()> {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let mut terms: Vec<&mut Value> = Vec::new();
+    for (name, member) in spec.iter_mut() {
+        match name.as_str() {
+            "topologySpreadConstraints" => terms.extend(member.as_array_mut().into_iter().flatten()),
+            "affinity" => {
+                for (kind, affinity) in member.as_object_mut().into_iter().flatten() {
+                    if !matches!(kind.as_str(), "podAffinity" | "podAntiAffinity") {
+                        continue;
+                    }
+                    for (when, given) in affinity.as_object_mut().into_iter().flatten() {
+                        let given = given.as_array_mut().into_iter().flatten();
+                        match when.as_str() {
+                            REQUIRED => terms.extend(given),
+                            PREFERRED => terms.extend(given.filter_map(|one| one.get_mut("podAffinityTerm"))),
+                            _ => {}
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    for term in terms {
+        for (keys, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+            let is_named = term[keys].as_array().is_some_and(|keys| keys.iter().any(|key| key == label));
+            if let Some(selector) = term.get_mut("labelSelector").and_then(Value::as_object_mut).filter(|_| is_named) {
+                list(selector, "matchExpressions")?
+                    .push(json!({"key": label, "operator": operator, "values": [value]}));
+            }
+        }
+    }
+    Some(())
 }
 
 /// Returns a member that is an object, and creates it if it is missing. None if it has another type.

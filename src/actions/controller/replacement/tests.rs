@@ -186,3 +186,55 @@ fn another_structure_is_not_guessed_at() {
         assert_eq!(pod(&template.to_string(), &new()), None, "{template}");
     }
 }
+
+/// A selector of other pods by labels, and one by the keys of labels.
+fn selecting(keys: &Value, mismatched: &Value) -> Value {
+    json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": keys,
+        "mismatchLabelKeys": mismatched})
+}
+
+#[test]
+fn the_label_that_is_added_later_is_in_the_selectors_that_name_it() {
+    let hash = json!(["pod-template-hash"]);
+    let affinity = |keys: &Value, mismatched: &Value| {
+        let term = selecting(keys, mismatched);
+        json!({
+            "requiredDuringSchedulingIgnoredDuringExecution": [term, selecting(&json!(["app"]), &json!([]))],
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}],
+        })
+    };
+    let template = json!({
+        "metadata": {"labels": {"app": "web", "pod-template-hash": "5d9c"}},
+        "spec": {
+            "topologySpreadConstraints": [selecting(&hash, &json!([])), selecting(&json!([]), &json!([]))],
+            "affinity": {"podAffinity": affinity(&hash, &json!([])), "podAntiAffinity": affinity(&json!([]), &hash)},
+        },
+    });
+    let made = made(&template);
+    let added = |path: &str| {
+        let selector = made["spec"].pointer(&format!("{path}/labelSelector")).expect("a selector");
+        assert_eq!(selector["matchLabels"], json!({"app": "web"}));
+        selector.get("matchExpressions").map(|all| all[0]["operator"].as_str().unwrap_or_default().to_owned())
+    };
+    let required =
+        |kind: &str, at: usize| format!("/affinity/{kind}/requiredDuringSchedulingIgnoredDuringExecution/{at}");
+    let preferred =
+        |kind: &str| format!("/affinity/{kind}/preferredDuringSchedulingIgnoredDuringExecution/0/podAffinityTerm");
+    assert_eq!(added("/topologySpreadConstraints/0").as_deref(), Some("In"));
+    assert_eq!(added("/topologySpreadConstraints/1"), None);
+    for (kind, operator) in [("podAffinity", "In"), ("podAntiAffinity", "NotIn")] {
+        assert_eq!(added(&required(kind, 0)).as_deref(), Some(operator));
+        assert_eq!(added(&required(kind, 1)), None, "the API server adds the labels that the pod has");
+        assert_eq!(added(&preferred(kind)).as_deref(), Some(operator));
+    }
+    let expressions = &made["spec"]["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"];
+    assert_eq!(*expressions, json!([{"key": "pod-template-hash", "operator": "In", "values": ["5d9c"]}]));
+}
+
+#[test]
+fn a_term_without_a_selector_gets_none() {
+    let term = json!({"topologyKey": "zone", "matchLabelKeys": ["pod-template-hash"]});
+    let template = json!({"metadata": {"labels": {"pod-template-hash": "5d9c"}},
+        "spec": {"topologySpreadConstraints": [term]}});
+    assert_eq!(made(&template)["spec"]["topologySpreadConstraints"], json!([term]));
+}
