@@ -12,6 +12,10 @@ use ganglion_core::facts::{Identity, SlotId, Uid};
 /// Spec members that may change while the action runs. They do not belong to its identity.
 const MUTABLE: [&str; 4] = ["suspend", "abort", "timeouts", "ttlSecondsAfterFinished"];
 
+/// Spec members that are newer than receipts in use, with their defaults, which do not count: an action that ran before
+/// an upgrade must find its receipt.
+const NEWER: [(&str, &str); 1] = [("dataLoss", "Refuse")];
+
 /// Whether each object of this name and spec runs, not only the first one.
 fn runs_for_each_object(action: &WorkloadAction) -> bool {
     match action.spec.run_policy {
@@ -21,8 +25,8 @@ fn runs_for_each_object(action: &WorkloadAction) -> bool {
     }
 }
 
-/// Whether the receipt of the action is deleted with it: another object is another action, or a loop's Execution records
-/// which decisions were carried out. Otherwise each object would leave a receipt forever.
+/// Whether the receipt of the action is deleted with it: another object is another action, or a loop's Execution
+/// records which decisions were carried out. Otherwise each object would leave a receipt forever.
 pub fn owns_receipt(action: &WorkloadAction) -> bool {
     let mut owners = action.metadata.owner_references.iter().flatten();
     runs_for_each_object(action) || owners.any(|owner| owner.kind == Execution::kind(&()))
@@ -34,6 +38,11 @@ pub fn spec_hash(action: &WorkloadAction) -> String {
     if let Value::Object(members) = &mut value {
         for member in MUTABLE {
             members.remove(member);
+        }
+        for (member, default) in NEWER {
+            if members.get(member).is_some_and(|value| value == default) {
+                members.remove(member);
+            }
         }
     }
     let uid = action.metadata.uid.as_deref().unwrap_or_default();
@@ -92,6 +101,8 @@ fn suffix_of(slot: &SlotId, attempt: i32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -112,5 +123,15 @@ mod tests {
                 assert_eq!(hostnames.len(), 2 * slots.len(), "{set}: {hostnames:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_field_that_receipts_do_not_know_counts_only_if_it_is_set() {
+        let hash = |spec: Value| spec_hash(&WorkloadAction::new("go", serde_json::from_value(spec).expect("a spec")));
+        let delete = json!({"pod": {"name": "db-2"}});
+        let usual = hash(json!({"delete": delete}));
+        assert_eq!(usual, "f13e35c235", "receipts of earlier versions have this hash");
+        assert_eq!(usual, hash(json!({"delete": delete, "dataLoss": "Refuse"})));
+        assert_ne!(usual, hash(json!({"delete": delete, "dataLoss": "Accept"})));
     }
 }

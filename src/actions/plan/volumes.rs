@@ -115,12 +115,17 @@ mod tests {
         })
     }
 
+    /// The terms of a volume, each with its requirements.
+    fn terms() -> impl Strategy<Value = Vec<Vec<(Value, Option<u8>, bool)>>> {
+        prop::collection::vec(prop::collection::vec(requirement(), 1..3), 1..3)
+    }
+
     proptest! {
         /// All requirements of a term hold, or the term does not; one term of a volume is enough; every volume must
         /// allow the node.
         #[test]
         fn a_node_is_allowed_as_the_scheduler_does(
-            volumes in prop::collection::vec(prop::collection::vec(prop::collection::vec(requirement(), 1..3), 1..3), 1..3),
+            volumes in prop::collection::vec(terms(), 1..3),
         ) {
             let mut labels = Vec::new();
             let mut expected = true;

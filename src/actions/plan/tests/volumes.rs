@@ -1,4 +1,4 @@
-//! Bound volumes keep replicas where they can be used: moves of Deployments and StatefulSets, with and without a target.
+//! Bound volumes keep replicas where they can be used: moves of Deployments and StatefulSets, and swaps.
 
 use super::*;
 use ganglion_core::facts::{ClaimFact, StatefulSetFact, VolumeFact};
