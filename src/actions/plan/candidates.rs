@@ -18,6 +18,7 @@ use super::nodes::{Load, NodeRefusal, Nodes, possible};
 use super::place::Filter;
 use super::rank::{NodeRanking, RankedPod};
 use super::scope::{Scope, StartRefusal};
+use super::spread::Spread;
 
 /// Order of the nodes: by preference, by score of the policy (in millionths), by share that stays free (in
 /// thousandths), by name.
@@ -40,6 +41,9 @@ pub struct Candidates<'a, 'f> {
     template: Option<&'f TemplateFact>,
     /// None if the template is not known.
     neighbors: Option<Neighbors<'a, 'f>>,
+    spread: Spread,
+    /// Nodes that only the spread constraints refuse; one more pod elsewhere may open them.
+    uneven: Vec<NodeName>,
     /// Nodes that can take a replica.
     fit: BTreeMap<NodeName, Fit>,
     /// The nodes in `fit` that the policy does not reject, best first.
@@ -86,6 +90,8 @@ impl<'a, 'f> Candidates<'a, 'f> {
             filter,
             template,
             neighbors: Neighbors::of(ctx.world, scope, departing),
+            spread: Spread::of(ctx.world, scope, departing),
+            uneven: Vec::new(),
             fit: BTreeMap::new(),
             open: BTreeSet::new(),
             refused: Vec::new(),
@@ -125,6 +131,11 @@ impl<'a, 'f> Candidates<'a, 'f> {
         let fits = admitted.and_then(|()| self.nodes.assess(node, self.template));
         let neighbor = self.neighbors.as_ref().and_then(|neighbors| neighbors.refusal(node));
         match fits.and_then(|share| neighbor.map_or(Ok(share), Err)) {
+            Ok(_) if let Some(refusal) = self.spread.refusal(node) => {
+                self.fit.remove(&name);
+                self.uneven.push(name.clone());
+                self.refuse(name, refusal);
+            }
             Ok(share) => {
                 let preference = self.filter.preference(&self.nodes, node);
                 self.fit.insert(name, Fit { preference, share });
@@ -147,6 +158,19 @@ impl<'a, 'f> Candidates<'a, 'f> {
             self.fit.remove(&name);
             self.open.retain(|(_, _, _, open)| *open != name);
             self.refuse(name, refusal);
+        }
+    }
+
+    /// Evaluates the nodes again that the spread constraints may open or close.
+    fn level(&mut self) {
+        let uneven = std::mem::take(&mut self.uneven);
+        self.refused.retain(|choice| !uneven.contains(&choice.name));
+        let names: Vec<NodeName> = self.fit.keys().cloned().chain(uneven).collect();
+        for node in names.iter().filter_map(|name| self.world.node(name)) {
+            self.evaluate(node);
+        }
+        if self.policy.is_none() {
+            self.order();
         }
     }
 
@@ -222,13 +246,19 @@ impl<'a, 'f> Candidates<'a, 'f> {
             if self.neighbors.as_mut().is_some_and(|neighbors| neighbors.add(node)) {
                 self.close();
             }
-            self.evaluate(node);
+            if self.spread.is_empty() {
+                self.evaluate(node);
+            } else {
+                self.spread.add(node);
+                self.level();
+            }
         }
         match &mut self.policy {
             Some(policy) => {
                 policy.assign(&name);
                 self.order();
             }
+            None if !self.spread.is_empty() => {}
             // Only this node has changed.
             None => {
                 self.open.remove(&best);

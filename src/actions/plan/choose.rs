@@ -263,7 +263,8 @@ fn pick_nodes(
     let filter = target(ctx)?;
     // With leave to evict the old pod first, it keeps its successor away from no node.
     let leaving = victims.iter().flatten().filter(|_| ctx.may_disrupt());
-    let departing = Departing { pods: leaving.map(|pod| &pod.id.uid).collect(), slot: None };
+    let later = victims.iter().flatten().map(|pod| &pod.id.uid).collect();
+    let departing = Departing { pods: leaving.map(|pod| &pod.id.uid).collect(), later, slot: None };
     let mut candidates = Candidates::new(ctx, &filter, scope, &[], &departing)?;
     let homes: Vec<Option<&NodeName>> = victims.iter().map(|pod| pod.and_then(|pod| pod.node.as_ref())).collect();
     let mut places = Vec::new();
@@ -326,7 +327,7 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<NodeName> {
 /// Pods and slot that do not keep the new pod of the slot off a node.
 fn departing<'s>(ctx: &PlanContext, slot: &'s Slot) -> Departing<'s> {
     let victim = slot.victim.iter().filter(|_| ctx.may_disrupt());
-    Departing { pods: victim.filter_map(|pod| pod.uid.as_ref()).collect(), slot: Some(&slot.id) }
+    Departing { pods: victim.filter_map(|pod| pod.uid.as_ref()).collect(), later: Vec::new(), slot: Some(&slot.id) }
 }
 
 /// Name of the slot's pod, which matters for a StatefulSet only: its old and new pods have the same.
@@ -341,7 +342,7 @@ pub fn misfit(ctx: &PlanContext, slot: &Slot) -> Option<NodeRefusal> {
     let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot)?;
     let nodes = Nodes::new(ctx.world, ctx.now).without_slot(&slot.id);
     let pods = slot.victim.iter().filter_map(|pod| pod.uid.as_ref()).collect();
-    let neighbors = Neighbors::of(ctx.world, &scope, &Departing { pods, slot: Some(&slot.id) });
+    let neighbors = Neighbors::of(ctx.world, &scope, &Departing { pods, later: Vec::new(), slot: Some(&slot.id) });
     let by_node = nodes.assess(node, scope.set.template.as_deref()).err();
     by_node
         .or_else(|| neighbors?.refusal(node))

@@ -39,6 +39,7 @@ mod rollback;
 mod scope;
 mod set;
 mod slot;
+mod spread;
 pub mod stateful;
 mod successor;
 mod swap;

@@ -22,6 +22,8 @@ type Domain<'a> = (&'a str, &'a str);
 pub struct Departing<'p> {
     /// Pods that leave before the new pod runs.
     pub pods: Vec<&'p Uid>,
+    /// Pods that leave when the new pod runs.
+    pub later: Vec<&'p Uid>,
     /// The slot that the decision is for.
     pub slot: Option<&'p SlotId>,
 }

@@ -307,7 +307,7 @@ fn tolerates(taint: &Taint, toleration: &Toleration) -> bool {
 }
 
 /// Whether the pod's own node selector and required node affinity allow the node.
-fn wanted_by(node: &NodeFact, pod: &TemplateFact) -> bool {
+pub fn wanted_by(node: &NodeFact, pod: &TemplateFact) -> bool {
     let selected = pod.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
     let required = pod.node_affinity.as_ref();
     selected && required.is_none_or(|required| selects(required, node))

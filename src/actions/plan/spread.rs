@@ -12,9 +12,10 @@ use serde::Deserialize;
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
-use ganglion_core::facts::{Key, NodeFact, PodFact, TemplateFact, Uid};
+use ganglion_core::facts::{Key, NodeFact, PodFact, TemplateFact};
 use ganglion_core::world::World;
 
+use super::neighbors::Departing;
 use super::nodes::{NodeRefusal, wanted_by};
 use super::scope::Scope;
 
@@ -45,8 +46,8 @@ struct SpreadRule {
 pub struct Spread(Vec<SpreadRule>);
 
 impl Spread {
-    /// The constraints of pods of this set, without these pods and without those that other slots move away.
-    pub fn of(world: &World, scope: &Scope, departing: &[&Uid]) -> Self {
+    /// The constraints of pods of this set, without the departing pods and without those that slots move away.
+    pub fn of(world: &World, scope: &Scope, departing: &Departing) -> Self {
         let Some(template) = scope.set.template.as_deref() else { return Self(Vec::new()) };
         let parsed: SpreadTemplate = serde_json::from_str(&template.json).unwrap_or_default();
         let required = parsed.spec.topology_spread_constraints.into_iter();
@@ -70,11 +71,13 @@ impl Spread {
         let stays = |pod: &&PodFact| {
             !pod.terminating
                 && !pod.finished
-                && !departing.contains(&&pod.id.uid)
+                && !departing.pods.contains(&&pod.id.uid)
+                && !departing.later.contains(&&pod.id.uid)
                 && !leaving.contains(&pod.id.key)
         };
         for pod in world.within::<PodFact>(namespace).filter(stays) {
-            let Some(node) = pod.node.as_ref().and_then(|name| world.node(name)).filter(|node| is_eligible(node)) else {
+            let Some(node) = pod.node.as_ref().and_then(|name| world.node(name)).filter(|node| is_eligible(node))
+            else {
                 continue;
             };
             for rule in rules.iter_mut().filter(|rule| rule.selector.matches(&pod.labels)) {
@@ -105,7 +108,7 @@ impl Spread {
             let SpreadRule { key, max_skew, .. } = rule;
             let Some(value) = node.labels.get(key) else {
                 let message = format!("{name}: no label {key}, by which the pod's own constraint spreads the replicas");
-                return Some((Reason::NodeExcluded, message));
+                return Some((Reason::NodeOccupied, message));
             };
             let here = rule.domains.get(value).copied().unwrap_or(0);
             (here + rule.own - rule.least() > *max_skew).then(|| {
@@ -113,7 +116,7 @@ impl Spread {
                     "{name}: the pod's own constraint (topologySpreadConstraints, maxSkew {max_skew}) allows no more \
                      replicas with {key}={value}"
                 );
-                (Reason::NodeExcluded, message)
+                (Reason::NodeOccupied, message)
             })
         })
     }
@@ -125,7 +128,11 @@ impl SpreadRule {
         let keys = constraint.match_label_keys.unwrap_or_default();
         let mut given = constraint.label_selector?;
         let labels = given.match_labels.get_or_insert_with(BTreeMap::new);
-        labels.extend(keys.into_iter().filter_map(|key| template.labels.get_key_value(&key)).map(|(key, value)| (key.clone(), value.clone())));
+        labels.extend(
+            keys.into_iter()
+                .filter_map(|key| template.labels.get_key_value(&key))
+                .map(|(key, value)| (key.clone(), value.clone())),
+        );
         let selector = Selector::try_from(given).ok()?;
         Some(Self {
             own: i64::from(selector.matches(&template.labels)),

@@ -13,6 +13,7 @@ mod previews;
 mod protocol;
 mod ranked;
 mod refused;
+mod spread;
 mod stateful;
 mod stories;
 mod successor;

@@ -173,7 +173,7 @@ fn where_several_nodes_are_allowed_the_free_one_is_chosen() {
     stage.put_node("e", |_| {});
     stage.act("again", move_web(json!({"where": "node.name != 'a'"})));
     let next = stage.settle("again");
-    assert!(matches!(&next, NextStep::Do(Effect::CreatePod(pod)) if *pod.node.as_str() == *"e"), "{next:?}");
+    assert!(matches!(&next, NextStep::Do(Effect::CreatePod(pod)) if *pod.node().as_str() == *"e"), "{next:?}");
 }
 
 #[test]

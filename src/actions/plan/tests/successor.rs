@@ -8,9 +8,19 @@ use ganglion_api::workload_action::status::Protocol;
 fn drained() -> Stage {
     let mut stage = Stage::new();
     stage.put_deployment(|deployment| deployment.max_unavailable = 1);
-    stage.put_node("a", |node| node.cordoned = true);
+    for name in ["a", "b", "c", "d"] {
+        put_node(&mut stage, name, name == "a");
+    }
     stage.act("go", move_off("a"));
     stage
+}
+
+/// Puts a node of the only zone.
+fn put_node(stage: &mut Stage, name: &str, is_cordoned: bool) {
+    stage.put_node(name, |node| {
+        node.labels.extend([("zone", "z"), ("kubernetes.io/hostname", name)].map(|(key, value)| (key.into(), value.into())));
+        node.cordoned = is_cordoned;
+    });
 }
 
 fn move_off(node: &str) -> serde_json::Value {
@@ -164,7 +174,7 @@ fn after_a_scale_down_the_victim_leaves_and_is_not_put_back() {
 }
 
 #[rstest]
-#[case::the_source_is_open(|stage: &mut Stage| stage.put_node("a", |_| {}))]
+#[case::the_source_is_open(|stage: &mut Stage| put_node(stage, "a", false))]
 #[case::the_status_would_turn_unavailable(|stage: &mut Stage| stage.put_deployment(|_| {}))]
 #[case::the_pods_tolerate_the_cordon(|stage: &mut Stage| stage.put_template(json!({"tolerations": [{"operator": "Exists"}]})))]
 #[case::they_are_spread_over_zones(|stage: &mut Stage| stage.put_template(json!({"topologySpreadConstraints": [
