@@ -113,7 +113,7 @@ fn members(hash: &Value) -> Vec<(&'static str, Value)> {
     vec![
         ("plain", json!({})),
         ("spread", json!({"topologySpreadConstraints": [spread(&none)]})),
-        ("spread-keys", json!({"topologySpreadConstraints": [spread(hash), spread(&none)]})),
+        ("spread-keys", json!({"topologySpreadConstraints": [spread(hash)]})),
         ("apart", json!({"affinity": {"podAntiAffinity": apart(term(&none, &none))}})),
         ("apart-keys", json!({"affinity": {"podAntiAffinity": apart(term(hash, &none))}})),
         ("apart-mismatch", json!({"affinity": {"podAntiAffinity": apart(term(&none, hash))}})),

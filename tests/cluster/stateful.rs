@@ -372,6 +372,8 @@ fn with_neither_way_it_is_refused_where_it_needs_one() {
         testbed.kubectl(&["cordon", &home], None).await?;
         testbed.act("leave", leave).await?;
         testbed.ends("leave", DONE).await?;
+        comes(testbed, "db-1", 2).await?;
+        db.settle(testbed).await?;
         ensure!(on(testbed, "db-1")? != home, "it is still on {home}");
         ensure!(evictions(testbed, "db-1") == 1, "it was evicted {} times", evictions(testbed, "db-1"));
         testbed.kubectl(&["uncordon", &home], None).await?;
