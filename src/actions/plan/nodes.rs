@@ -277,7 +277,7 @@ pub fn possible(name: &NodeName, share: i64, replicas: i32) -> NodeChoice {
 }
 
 /// The first taint that the pod does not tolerate.
-pub fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'t Taint> {
+fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'t Taint> {
     taints
         .iter()
         .filter(|taint| taint.effect != "PreferNoSchedule")

@@ -8,7 +8,7 @@
 //! that is not cordoned. See [`suits`] for the moves that are made like this.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{PodAffinityTerm, Taint, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{PodAffinityTerm, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::core::SelectorExt as _;
 use serde::Deserialize;
@@ -22,7 +22,7 @@ use ganglion_core::world::World;
 use super::context::{PlanContext, Verb};
 use super::effect::{Effect, PodChange};
 use super::holder::Holder;
-use super::nodes::untolerated;
+use super::nodes::tolerates_cordon;
 use super::preemption;
 use super::scope::Scope;
 use super::set::Pods;
@@ -30,9 +30,6 @@ use super::slot::{SlotNext, View};
 
 /// Label of a node that is unique to it: a constraint by this label concerns the cordoned node only.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-
-/// Taint of a cordoned node.
-const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// Whether the scheduler may choose the node of each new pod: no target is named, and of the nodes only the one that
 /// the replica leaves is excluded.
@@ -54,7 +51,7 @@ pub fn suits(ctx: &PlanContext, scope: &Scope, victims: &[Option<&PodFact>]) -> 
         && scope.stateful().is_none()
         && leaves_closed_nodes
         && most_out(scope).is_none_or(|most| most > 0)
-        && !tolerates_cordon(template)
+        && !tolerates_cordon(&template.tolerations)
         && !counts_victims_by_domain(template)
 }
 
@@ -64,11 +61,6 @@ fn most_out(scope: &Scope) -> Option<i32> {
         Holder::Deployment(deployment) => Some(deployment.max_unavailable),
         Holder::Set | Holder::Stateful(_) | Holder::Other(..) => None,
     }
-}
-
-fn tolerates_cordon(template: &TemplateFact) -> bool {
-    let cordon = Taint { key: UNSCHEDULABLE.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
-    untolerated(&[cordon], &template.tolerations).is_none()
 }
 
 #[derive(Deserialize, Default)]

@@ -18,7 +18,8 @@ fn drained() -> Stage {
 /// Puts a node of the only zone.
 fn put_node(stage: &mut Stage, name: &str, is_cordoned: bool) {
     stage.put_node(name, |node| {
-        node.labels.extend([("zone", "z"), ("kubernetes.io/hostname", name)].map(|(key, value)| (key.into(), value.into())));
+        node.labels
+            .extend([("zone", "z"), ("kubernetes.io/hostname", name)].map(|(key, value)| (key.into(), value.into())));
         node.cordoned = is_cordoned;
     });
 }
@@ -173,14 +174,21 @@ fn after_a_scale_down_the_victim_leaves_and_is_not_put_back() {
     assert!(evicts(&stage.settle("go"), "web-a"));
 }
 
+/// Pods that keep out of the zones of other replicas, and a node in another zone.
+fn repel_in_a_zone(stage: &mut Stage) {
+    let term = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}});
+    let anti_affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]});
+    stage.put_template(json!({"affinity": {"podAntiAffinity": anti_affinity}}));
+    stage.put_node("e", |node| drop(node.labels.insert("zone".into(), "y".into())));
+}
+
 #[rstest]
 #[case::the_source_is_open(|stage: &mut Stage| put_node(stage, "a", false))]
 #[case::the_status_would_turn_unavailable(|stage: &mut Stage| stage.put_deployment(|_| {}))]
 #[case::the_pods_tolerate_the_cordon(|stage: &mut Stage| stage.put_template(json!({"tolerations": [{"operator": "Exists"}]})))]
 #[case::they_are_spread_over_zones(|stage: &mut Stage| stage.put_template(json!({"topologySpreadConstraints": [
     {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}}]})))]
-#[case::they_repel_each_other_in_a_zone(|stage: &mut Stage| stage.put_template(json!({"affinity": {"podAntiAffinity": {
-    "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}]}}})))]
+#[case::they_repel_each_other_in_a_zone(repel_in_a_zone)]
 fn otherwise_a_replacement_that_may_run_anywhere_else_comes_first(#[case] change: fn(&mut Stage)) {
     let mut stage = drained();
     change(&mut stage);
