@@ -5,13 +5,13 @@ mod screen;
 use std::process::ExitCode;
 
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use thiserror::Error;
 
 use super::cluster::{self, ClusterOptions};
 use super::output::{self, OutputFormat};
 use crate::operator;
-use crate::operator::drain::Drain;
+use crate::operator::drain::{Drain, DrainOptions};
 use ganglion_actions_plan::drain::{DrainOutcome, DrainReport, DrainWishes, nodes_words, plan_text, report_text};
 use ganglion_core::duration;
 use ganglion_core::words::counted;
@@ -29,23 +29,31 @@ const INTERRUPTED: u8 = 130;
 /// Options of `drain`.
 #[derive(Args, Debug, Clone)]
 #[command(
-    after_help = "The nodes are cordoned. For each workload with pods on a node, a WorkloadAction is created in its namespace: each \
-    new pod is Ready on another node before the old one is evicted, and PodDisruptionBudgets are respected. Pods of \
-    DaemonSets, static pods, and pods without a workload stay. The drain waits for pods of Jobs to end. If a drain is \
-    interrupted, its actions continue; run the same command again to follow them.\n\n\
+    after_help = "The nodes are cordoned, if you have all rights that the drain needs. For each workload with pods on a node, a \
+    WorkloadAction is created in its namespace: each new pod is Ready on another node before the old one is evicted. Pods \
+    that no action moves are evicted by this command if an option says so. PodDisruptionBudgets are respected in all cases. \
+    Pods of DaemonSets and static pods stay. The drain waits for pods of Jobs to end. If a drain is interrupted, its \
+    actions continue; run the same command again to follow them.\n\n\
     Exit code: 0 only pods of DaemonSets and static pods are left; 1 error; 2 invalid arguments; 3 other pods stay; \
     4 timeout; 130 interrupted. With --plan: 0 or 3, as predicted."
 )]
 pub struct DrainArgs {
     /// Nodes to drain.
-    #[arg(value_name = "NODE", required_unless_present = "selector")]
+    #[arg(value_name = "NODE", required_unless_present = "selector", value_parser = node_name)]
     nodes: Vec<String>,
     /// Also drain the nodes with these labels: KEY=VALUE,…
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
+    /// Move only pods with these labels: KEY=VALUE,… The replicas of a workload on a node move together or not at all.
+    #[arg(long, value_name = "LABELS")]
+    pod_selector: Option<String>,
     /// Show what would be moved and what would stay, and change nothing.
     #[arg(long, conflicts_with_all = ["watch", "no_wait", "uncordon"])]
     plan: bool,
+    /// The same as --plan, with the values of kubectl drain: none, client or server.
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "client",
+        value_parser = ["none", "client", "server"], conflicts_with_all = ["watch", "no_wait", "uncordon"])]
+    dry_run: Option<String>,
     /// Show a live tree of namespaces, workloads and replicas; without a terminal, one line per change.
     #[arg(short, long, conflicts_with_all = ["no_wait", "uncordon"])]
     watch: bool,
@@ -55,19 +63,34 @@ pub struct DrainArgs {
     /// End a drain: abort its actions in progress, and uncordon the nodes. Replicas that have moved are not moved back.
     #[arg(long)]
     uncordon: bool,
-    /// Maximum time to wait, such as 90s, 10m or 1h. Actions in progress then continue. Default: no limit.
+    /// Maximum time to wait, such as 90s, 10m or 1h; 0s: no limit. Actions in progress then continue. Default: no limit.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     timeout: Option<SignedDuration>,
     /// Maximum number of replicas that this drain moves at once. Default: the limits in the operator's settings.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     parallel: Option<u32>,
     /// Also move pods that must stop before their replacement starts (a ReadWriteOnce volume, strategy: Recreate, a
-    /// StatefulSet), and pods that lose data (emptyDir on disk, a directory of the node).
+    /// StatefulSet), and pods that lose data (emptyDir on disk, a directory of the node). Evict pods that the operator
+    /// leaves alone: pods of other controllers, and of namespaces in which it does not work, such as kube-system.
     #[arg(long)]
     disruption: bool,
+    /// Also evict pods without a controller, which nothing makes again.
+    #[arg(long)]
+    force: bool,
+    /// Evict pods of Jobs instead of waiting for them. Their Jobs begin them again elsewhere.
+    #[arg(long, conflicts_with = "leave_jobs")]
+    evict_jobs: bool,
     /// Do not wait for pods of Jobs.
     #[arg(long)]
     leave_jobs: bool,
+    /// Seconds that a pod gets to end if this command evicts it itself; -1: the pod's own grace period. Replicas that
+    /// actions move always get their own.
+    #[arg(long, value_name = "SECONDS", default_value_t = -1, allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i32).range(-1..))]
+    grace_period: i32,
+    /// Namespace of the operator's lease, by which the drain sees whether an operator runs. Default: any namespace.
+    #[arg(long, env = "GANGLION_LEASE_NAMESPACE", value_name = "NS")]
+    lease_namespace: Option<String>,
     /// Output format; json and yaml write only the report at the end.
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
@@ -89,8 +112,16 @@ pub enum Error {
 }
 
 fn parse_duration(text: &str) -> Result<SignedDuration, String> {
-    let time = duration::parse(text).map_err(|error| error.to_string())?;
-    if time.is_positive() { Ok(time) } else { Err("the duration must be longer than zero".to_owned()) }
+    duration::parse(text).map_err(|error| error.to_string())
+}
+
+/// Name of a node as kubectl accepts it: `n0`, `node/n0`.
+fn node_name(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        None => Ok(text.to_owned()),
+        Some(("node" | "nodes" | "no", name)) if !name.is_empty() && !name.contains('/') => Ok(name.to_owned()),
+        Some(_) => Err("write the name of a node, or node/NAME".to_owned()),
+    }
 }
 
 /// Drains nodes, shows the plan of a drain, or ends a drain.
@@ -98,16 +129,21 @@ pub async fn drain(args: DrainArgs) -> Result<ExitCode, Error> {
     let (client, _) = cluster::open(args.cluster.clone(), None).await?;
     let wishes = DrainWishes {
         disruption: args.disruption,
-        leave_jobs: args.leave_jobs || args.no_wait,
+        force: args.force,
+        evict_jobs: args.evict_jobs,
+        leave_jobs: args.leave_jobs,
+        pod_selector: args.pod_selector.clone(),
         parallel: args.parallel.and_then(|most| usize::try_from(most).ok()),
     };
-    let mut drain = Drain::new(client, args.nodes.clone(), args.selector.as_deref(), wishes).await?;
+    let grace_seconds = u32::try_from(args.grace_period).ok();
+    let options = DrainOptions { wishes, grace_seconds, lease_namespace: args.lease_namespace.clone() };
+    let mut drain = Drain::new(client, args.nodes.clone(), args.selector.as_deref(), options).await?;
     if args.uncordon {
         return undo(&args, &drain).await;
     }
-    if args.plan {
+    if args.plan || args.dry_run.as_deref().is_some_and(|how| how != "none") {
         let (report, previews) = drain.preview().await?;
-        let text = || plan_text(&drain.progress(), &previews) + &report_text(&report, true);
+        let text = || plan_text(&drain.progress(), &report, &previews) + &report_text(&report, true);
         print!("{}", args.output.of(&report, text)?);
         return Ok(code(&report));
     }
@@ -128,7 +164,7 @@ pub async fn drain(args: DrainArgs) -> Result<ExitCode, Error> {
 }
 
 async fn follow(args: &DrainArgs, drain: &mut Drain, mut screen: Screen) -> Result<ExitCode, Error> {
-    let until = args.timeout.map(|limit| drain.since() + limit);
+    let until = args.timeout.filter(|limit| limit.is_positive()).map(|limit| drain.since() + limit);
     let mut interrupted = interrupts()?;
     let in_time = tokio::select! {
         over = drain.follow(until, |drain| screen.show(drain)) => Some(over?),
@@ -139,7 +175,7 @@ async fn follow(args: &DrainArgs, drain: &mut Drain, mut screen: Screen) -> Resu
         return Ok(ExitCode::from(INTERRUPTED));
     };
     screen.end();
-    let report = drain.progress().report(!in_time, Timestamp::now().duration_since(drain.since()));
+    let report = drain.report(!in_time).await;
     print!("{}", args.output.of(&report, || report_text(&report, false))?);
     Ok(code(&report))
 }
@@ -166,26 +202,29 @@ impl Interrupts {
 }
 
 fn how_to_go_on(drain: &Drain) -> String {
+    let again = drain.progress().command(&[]);
     let nodes = drain.nodes.join(" ");
     format!(
-        "Its actions go on.\nTo wait for them: kubectl ganglion drain {nodes} -w\nTo undo what was not evicted yet, and uncordon: \
+        "Its actions go on.\nTo wait for them: {again} -w\nTo undo what was not evicted yet, and uncordon: \
          kubectl ganglion drain {nodes} --uncordon"
     )
 }
 
-/// Creates the actions, and describes how to follow them.
+/// Creates the actions and sends the evictions once, and describes how to follow them.
 async fn made(args: &DrainArgs, drain: &mut Drain) -> Result<ExitCode, Error> {
     drain.step(None).await?;
     let report = drain.progress().report(false, SignedDuration::ZERO);
     let text = || {
-        let made: String = report.actions.iter().map(|name| format!("made {name}\n")).collect();
-        let stays: String = report
-            .stays
-            .iter()
-            .filter(|stay| !stay.is_expected())
-            .map(|stay| format!("stays: {} {} on {}: {}\n", stay.namespace, stay.what, stay.node, stay.message))
-            .collect();
-        format!("{made}{stays}{}\n", how_to_go_on(drain))
+        let mut lines: Vec<String> = report.actions.iter().map(|name| format!("made {name}")).collect();
+        if report.evicted > 0 {
+            lines.push(format!("{} evicted", counted(report.evicted as u64, "pod")));
+        }
+        let others = report.stays.iter().filter(|stay| !stay.is_expected());
+        lines.extend(
+            others.map(|stay| format!("stays: {} {} on {}: {}", stay.namespace, stay.what, stay.node, stay.message)),
+        );
+        lines.push(if drain.progress().is_over() { "Nothing to wait for.".to_owned() } else { how_to_go_on(drain) });
+        lines.join("\n") + "\n"
     };
     print!("{}", args.output.of(&report, text)?);
     Ok(code(&report))
@@ -206,5 +245,20 @@ fn code(report: &DrainReport) -> ExitCode {
         DrainOutcome::Empty => ExitCode::SUCCESS,
         DrainOutcome::Stays => ExitCode::from(STAYS),
         DrainOutcome::TimedOut => ExitCode::from(TIMED_OUT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_named_as_kubectl_names_it() {
+        for text in ["n0", "node/n0", "nodes/n0", "no/n0"] {
+            assert_eq!(node_name(text), Ok("n0".to_owned()), "{text}");
+        }
+        for text in ["pod/n0", "node/", "node/n0/x", "/n0"] {
+            assert!(node_name(text).is_err(), "{text}");
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! `ganglion drain`: drains nodes with the user's permissions. Cordons them, creates the actions, and follows them
-//! until all are complete.
+//! `ganglion drain`: drains nodes with the user's permissions. Cordons them, creates the actions, evicts the pods that no
+//! action moves, and follows all until they are complete.
 //!
 //! [`ganglion_actions_plan::drain`] decides about each pod. A drain stores no state except its actions, which it finds
 //! by their label: it can be interrupted at any time.
@@ -9,6 +9,7 @@ mod cluster;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde_json::{Value, json};
@@ -17,12 +18,14 @@ use tokio::time::sleep;
 
 use super::plan::{self, PlanBasis};
 use crate::operator::settings::Settings;
-use cluster::DrainClient;
+use cluster::{DrainClient, LEASE};
 use ganglion_actions_plan::drain::action::{is_open, key_of, manifest};
-use ganglion_actions_plan::drain::{DrainPlan, DrainProgress, DrainReport, DrainWishes, MoveKey, stays_of_plan};
+use ganglion_actions_plan::drain::{
+    DrainPlan, DrainProgress, DrainReport, DrainWishes, LastEviction, MoveKey, Terminations, no_operator,
+};
 use ganglion_actions_plan::preview::ActionPreview;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{Identity, Key, NodeName};
+use ganglion_core::facts::{Identity, Key, NodeName, Uid};
 
 /// Interval between reads of pods and actions.
 const PACE: Duration = Duration::from_secs(1);
@@ -33,6 +36,15 @@ const QUEUE: i64 = 86_400;
 /// Maximum number of consecutive failures of the API server.
 const MOST_FAILURES: u32 = 30;
 
+/// Number of rounds after which the eviction of a pod that a budget holds is tried again.
+const EVICTION_ROUNDS: u32 = 5;
+
+/// Number of concurrent evictions.
+const EVICTIONS_AT_ONCE: usize = 8;
+
+/// Time after which an operator that runs has seen each action that it works on.
+const UNSEEN: SignedDuration = SignedDuration::from_secs(20);
+
 /// Error: nodes cannot be drained.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -40,6 +52,8 @@ pub enum Error {
     NoNode(String),
     #[error("no node has the labels {0}; `kubectl get nodes --show-labels` lists all labels")]
     NoneSelected(String),
+    #[error("nothing was changed, since you do not have the permission to {0}")]
+    MissingRights(String),
     #[error("{what}: {words}")]
     NotAllowed { what: &'static str, words: String },
     #[error(
@@ -60,13 +74,34 @@ impl From<kube::Error> for Error {
 pub struct Drain {
     cluster: DrainClient,
     pub nodes: Vec<NodeName>,
-    pub wishes: DrainWishes,
+    pub options: DrainOptions,
     /// Actions that this run created or resumed.
     own: BTreeSet<Key>,
     refused: BTreeMap<MoveKey, String>,
+    evictions: BTreeMap<Uid, LastEviction>,
+    terminations: Terminations,
+    /// Own actions without a status, and when each was first seen without one.
+    unseen: BTreeMap<Key, Timestamp>,
+    /// Message if no operator holds the lease.
+    no_operator: Option<String>,
+    /// Controllers of all pods that were on the nodes.
+    owners: BTreeMap<Uid, Uid>,
     since: Timestamp,
+    now: Timestamp,
+    rounds: u32,
     plan: DrainPlan,
     actions: Vec<WorkloadAction>,
+    pods: BTreeSet<Uid>,
+}
+
+/// Options of a drain.
+#[derive(Clone, Debug, Default)]
+pub struct DrainOptions {
+    pub wishes: DrainWishes,
+    /// Grace period of the pods that the drain evicts itself. None: their own.
+    pub grace_seconds: Option<u32>,
+    /// Namespace of the operator's lease. None: any namespace.
+    pub lease_namespace: Option<String>,
 }
 
 impl Drain {
@@ -75,7 +110,7 @@ impl Drain {
         client: Client,
         names: Vec<String>,
         selector: Option<&str>,
-        wishes: DrainWishes,
+        options: DrainOptions,
     ) -> Result<Self, Error> {
         let cluster = DrainClient { client };
         let mut nodes: BTreeSet<NodeName> = BTreeSet::new();
@@ -86,19 +121,39 @@ impl Drain {
         if let Some(selector) = selector {
             nodes.extend(cluster.nodes_with(selector).await?);
         }
-        let (own, refused, since) = (BTreeSet::new(), BTreeMap::new(), Timestamp::now());
-        let nodes = nodes.into_iter().collect();
-        Ok(Self { cluster, nodes, wishes, own, refused, since, plan: DrainPlan::default(), actions: Vec::new() })
+        let since = Timestamp::now();
+        Ok(Self {
+            cluster,
+            nodes: nodes.into_iter().collect(),
+            options,
+            own: BTreeSet::new(),
+            refused: BTreeMap::new(),
+            evictions: BTreeMap::new(),
+            terminations: Terminations::default(),
+            unseen: BTreeMap::new(),
+            no_operator: None,
+            owners: BTreeMap::new(),
+            since,
+            now: since,
+            rounds: 0,
+            plan: DrainPlan::default(),
+            actions: Vec::new(),
+            pods: BTreeSet::new(),
+        })
     }
 
     /// State of the drain at the last read.
     pub fn progress(&self) -> DrainProgress<'_> {
         DrainProgress {
             nodes: &self.nodes,
-            wishes: &self.wishes,
+            wishes: &self.options.wishes,
             plan: &self.plan,
             actions: &self.actions,
             refused: &self.refused,
+            evictions: &self.evictions,
+            terminations: &self.terminations,
+            operator: self.no_operator.as_deref(),
+            now: self.now,
         }
     }
 
@@ -122,13 +177,17 @@ impl Drain {
             // Without the operator's read permissions, the report has no plans of the actions.
             Err(_) => BTreeMap::new(),
         };
-        let stays = stays_of_plan(&self.progress(), &previews);
-        let report = DrainReport { stays, ..self.progress().report(false, SignedDuration::ZERO) };
-        Ok((report.judged(), previews))
+        Ok((self.progress().planned(&previews), previews))
     }
 
-    /// Cordons the nodes, and resumes the open actions of an interrupted drain. Returns their number.
+    /// Checks the user's rights, cordons the nodes, and resumes the open actions of an interrupted drain. Returns their
+    /// number.
     pub async fn begin(&mut self) -> Result<usize, Error> {
+        self.refresh().await?;
+        let missing = self.cluster.missing_rights(self.progress().rights()).await?;
+        if !missing.is_empty() {
+            return Err(Error::MissingRights(missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")));
+        }
         for node in &self.nodes {
             self.cluster.cordon(node, true).await?;
         }
@@ -137,7 +196,8 @@ impl Drain {
         Ok(self.own.len())
     }
 
-    /// Reads actions and pods, and creates the actions that can start now. Returns whether the drain is over.
+    /// Reads actions and pods, creates the actions that can start now, and evicts the pods that no action moves. Returns
+    /// whether the drain is over.
     pub async fn step(&mut self, queue_seconds: Option<i64>) -> Result<bool, Error> {
         self.refresh().await?;
         let seed = self.seed(self.own.len());
@@ -155,7 +215,57 @@ impl Drain {
                 Err(words) => drop(self.refused.insert(of, words)),
             }
         }
+        self.evict().await?;
+        self.find_operator().await?;
         Ok(self.progress().is_over())
+    }
+
+    /// Evicts the pods that no action moves. Those that a budget holds are tried again after some rounds.
+    async fn evict(&mut self) -> Result<(), Error> {
+        let again = self.rounds.is_multiple_of(EVICTION_ROUNDS);
+        self.rounds = self.rounds.wrapping_add(1);
+        let mut due: Vec<Identity> = self.progress().next_evictions().into_iter().cloned().collect();
+        due.retain(|pod| again || !self.evictions.contains_key(&pod.uid));
+        let (cluster, grace) = (&self.cluster, self.options.grace_seconds);
+        let one = async |pod: Identity| Ok::<_, Error>((pod.uid.clone(), cluster.evict(&pod, grace).await?));
+        let answers: Vec<(Uid, LastEviction)> =
+            stream::iter(due).map(one).buffer_unordered(EVICTIONS_AT_ONCE).try_collect().await?;
+        self.evictions.extend(answers);
+        Ok(())
+    }
+
+    /// Finds out why the operator has not seen an action: no operator runs, or none works in the namespace. In the second
+    /// case, withdraws the action.
+    async fn find_operator(&mut self) -> Result<(), Error> {
+        let unseen: Vec<WorkloadAction> = self.actions.iter().filter(|one| one.status.is_none()).cloned().collect();
+        let old = std::mem::take(&mut self.unseen);
+        let first_seen = |action: &WorkloadAction| {
+            let key = key(action);
+            let since = old.get(&key).copied().unwrap_or(self.now);
+            (key, since)
+        };
+        self.unseen = unseen.iter().map(first_seen).collect();
+        self.no_operator = None;
+        if unseen.is_empty() {
+            return Ok(());
+        }
+        let leases = self.cluster.leases(self.options.lease_namespace.as_deref()).await?;
+        self.no_operator = leases.as_ref().and_then(|leases| no_operator(leases, LEASE, self.now));
+        let is_held = leases.is_some() && self.no_operator.is_none();
+        if !is_held && unseen.len() == self.actions.len() {
+            return Ok(());
+        }
+        for action in unseen {
+            let is_late = self.unseen.get(&key(&action)).is_some_and(|since| self.now.duration_since(*since) > UNSEEN);
+            let Some(of) = key_of(&action).filter(|_| is_late) else { continue };
+            if self.cluster.withdraw(&action).await? {
+                let words = format!("no operator works in namespace {}: none has seen the action", of.namespace);
+                self.own.remove(&key(&action));
+                self.actions.retain(|other| key(other) != key(&action));
+                self.refused.insert(of, words);
+            }
+        }
+        Ok(())
     }
 
     /// Repeats [`Self::step`] until the drain is over or the deadline has passed, and shows the state after each step.
@@ -182,6 +292,17 @@ impl Drain {
         }
     }
 
+    /// Report at the end of the drain, with the pods of the drained workloads that no node has taken.
+    pub async fn report(&self, timed_out: bool) -> DrainReport {
+        let gone = self.owners.iter().filter(|(pod, _)| !self.pods.contains(*pod));
+        let owners: BTreeSet<Uid> = gone.map(|(_, owner)| owner.clone()).collect();
+        // The report is complete enough without them.
+        let pending =
+            if owners.is_empty() { Vec::new() } else { self.cluster.pending(&owners).await.unwrap_or_default() };
+        let took = Timestamp::now().duration_since(self.since);
+        DrainReport { pending, ..self.progress().report(timed_out, took) }
+    }
+
     /// Aborts the open actions of a drain of the nodes, and uncordons them. Returns the aborted actions.
     pub async fn undo(&self) -> Result<Vec<Key>, Error> {
         let mut aborted = Vec::new();
@@ -200,10 +321,15 @@ impl Drain {
     async fn refresh(&mut self) -> Result<(), Error> {
         let mut actions = self.cluster.actions(&self.nodes).await?;
         actions.retain(|action| self.own.contains(&key(action)) && key_of(action).is_some());
-        let pods = self.cluster.pods(&self.nodes).await?;
+        let pods = self.cluster.pods(&self.nodes, self.options.wishes.pod_selector.as_deref()).await?;
         let around = self.cluster.surroundings(&pods).await?;
         self.plan = DrainPlan::of(&pods, &around);
         self.actions = actions;
+        self.now = Timestamp::now();
+        self.terminations.note(&self.plan.leaving, self.now);
+        self.pods = pods.iter().map(|pod| pod.id.uid.clone()).collect();
+        let owned = pods.into_iter().filter_map(|pod| Some((pod.id.uid, pod.controller?)));
+        self.owners.extend(owned);
         Ok(())
     }
 

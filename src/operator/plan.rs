@@ -13,8 +13,8 @@ use thiserror::Error;
 use crate::operator::ranker::PolicyRanker;
 use crate::operator::settings::Settings;
 use cluster::ClusterReader;
-use ganglion_actions_plan::preview::{ActionPreview, preview};
-use ganglion_actions_plan::verb;
+use ganglion_actions_plan::preview::{ActionPreview, PreviewOutcome, preview, reserve};
+use ganglion_actions_plan::{Limits, verb};
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{Identity, Key, NodeFact, NodeName};
 use ganglion_core::world::{Origin, World};
@@ -54,7 +54,8 @@ pub enum Error {
 pub struct PlanBasis<'a> {
     /// Nodes that would be cordoned before the actions start.
     pub cordoned: &'a [NodeName],
-    /// true: the user will create the actions, so a missing permission to create them is a refusal.
+    /// true: the user will create all these actions at once. So each counts what the ones before it occupy, without the
+    /// limits for replicas at once, and a missing permission to create them is a refusal.
     pub is_maker: bool,
 }
 
@@ -72,8 +73,8 @@ enum DryRunVerdict {
     Refused(String),
 }
 
-/// Plans actions. Each document is a WorkloadAction manifest. It is planned as if it were the only action, with the
-/// assumptions of `basis`. The preview says why an action would not start.
+/// Plans actions. Each document is a WorkloadAction manifest. It is planned as if it were the only action, unless `basis`
+/// says otherwise. The preview says why an action would not start.
 pub async fn plan(
     client: &Client,
     namespace: &str,
@@ -108,12 +109,22 @@ pub async fn plan(
     });
     reader.read_owners(settings, accepted.clone()).await?;
     reader.read_usage(accepted).await;
-    let (now, limits) = (Timestamp::now(), settings.limits());
+    let now = Timestamp::now();
+    let limits = match settings.limits() {
+        limits if basis.is_maker => Limits { namespaces: limits.namespaces, ..Limits::default() },
+        limits => limits,
+    };
     let ranker = PolicyRanker(placement);
     let previewed = |CheckedDocument { key, verb, verdict }| match verdict {
         DryRunVerdict::Refused(words) => ActionPreview::refused(key, verb, words),
         DryRunVerdict::Accepted(action, note) => {
-            let ask = |world: &mut World| preview(world, &action, now, &limits, &ranker);
+            let ask = |world: &mut World| {
+                let found = preview(world, &action, now, &limits, &ranker);
+                if basis.is_maker && found.outcome == PreviewOutcome::Starts {
+                    reserve(world, &action, now, &limits, &ranker);
+                }
+                found
+            };
             let mut found = if is_read { store.write(ask) } else { ActionPreview::unplanned(key, verb) };
             found.notes = note.into_iter().chain(notes.iter().cloned()).collect();
             found

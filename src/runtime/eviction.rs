@@ -27,7 +27,7 @@ pub enum EvictionAnswer {
 /// Evicts the pod if it still has this uid. Also marks the cached pod as terminating, since the answer does not contain
 /// the new version of the pod. Returns an error only for failures that any request may have.
 pub async fn evict(ctx: &Context, pod: &Identity) -> Result<EvictionAnswer, Error> {
-    let body = eviction(pod);
+    let body = eviction(pod, None);
     let (api, params) = (ctx.writer.api::<Pod>(&pod.key.namespace), PostParams::default());
     let call = api.create_subresource::<_, Status>("eviction", &pod.key.name, &params, &body);
     // The general classification of errors does not cover the refusals of evictions.
@@ -59,8 +59,8 @@ pub fn mark_ending(ctx: &Context, pod: &Identity) {
 }
 
 /// Eviction with the uid as precondition. kube's own `evict` is not used: version 5 misspells `deleteOptions`, and the
-/// API server silently ignores the precondition.
-fn eviction(pod: &Identity) -> Eviction {
+/// API server silently ignores the precondition. Without a grace period, the pod's own applies.
+pub fn eviction(pod: &Identity, grace_seconds: Option<u32>) -> Eviction {
     Eviction {
         metadata: ObjectMeta {
             namespace: Some(pod.key.namespace.clone()),
@@ -68,6 +68,7 @@ fn eviction(pod: &Identity) -> Eviction {
             ..ObjectMeta::default()
         },
         delete_options: Some(DeleteOptions {
+            grace_period_seconds: grace_seconds.map(i64::from),
             preconditions: Some(Preconditions { uid: Some(pod.uid.to_string()), resource_version: None }),
             ..DeleteOptions::default()
         }),
@@ -75,7 +76,7 @@ fn eviction(pod: &Identity) -> Eviction {
 }
 
 /// Meaning of a refusal that only evictions get; None for a status that any request may get.
-fn refusal(status: &Status) -> Option<Result<EvictionAnswer, Error>> {
+pub fn refusal(status: &Status) -> Option<Result<EvictionAnswer, Error>> {
     let causes = || status.details.iter().flat_map(|details| &details.causes);
     match status.code {
         429 if causes().any(|cause| cause.reason == "DisruptionBudget") => {

@@ -11,6 +11,7 @@ use super::explain::{cause, reason_of};
 use super::rank::NodeRanker;
 use super::{GRACE, Limits, identity, next, plan_text, verb};
 use crate::world::ActionsWorld;
+use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::Plan;
 use ganglion_api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
@@ -81,6 +82,22 @@ pub fn preview(
     let answer = next(&id.key, world, now, limits, ranker);
     world.remove::<WorkloadAction>(&id);
     ActionPreview::of(id.key, verb(action), answer)
+}
+
+/// Leaves an action in the world as if it had just been admitted, so that the following previews count the room that its
+/// replicas will take.
+pub fn reserve(world: &mut World, action: &WorkloadAction, now: Timestamp, limits: &Limits, ranker: &dyn NodeRanker) {
+    let mut asked = as_new(action, now);
+    asked.metadata.finalizers = Some(vec![marks::FINALIZER.to_owned()]);
+    let id = Identity::from(&asked.metadata);
+    world.apply(asked.clone(), Origin::Watch);
+    let NextStep::Do(Effect::Admit { status, .. }) = next(&id.key, world, now, limits, ranker) else {
+        world.remove::<WorkloadAction>(&id);
+        return;
+    };
+    asked.metadata.resource_version = Some("2".to_owned());
+    asked.status = Some(*status);
+    world.apply(asked, Origin::Watch);
 }
 
 /// The action as the API server would create it, except for its age. For an action that is younger than [`GRACE`], the
@@ -167,6 +184,11 @@ impl ActionPreview {
     /// Whether the action would start at once or has nothing to do.
     pub fn starts(&self) -> bool {
         matches!(self.outcome, PreviewOutcome::Starts | PreviewOutcome::Nothing)
+    }
+
+    /// Reason and message, as text.
+    pub fn why(&self) -> String {
+        self.reason.iter().chain(&self.message).cloned().collect::<Vec<_>>().join(": ")
     }
 
     /// Text for a terminal. Lines have at most 120 columns, except for long names.

@@ -6,21 +6,31 @@ use std::fmt::Debug;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Status;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Error;
-use ganglion_actions_plan::drain::{NodePod, PodSurroundings, action};
+use ganglion_actions_plan::drain::{DrainRight, LastEviction, NodePod, PendingPod, PodSurroundings, action};
 use ganglion_api::marks;
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{ClaimFact, DeploymentFact, Key, NodeName};
+use ganglion_core::facts::{ClaimFact, DeploymentFact, Identity, Key, NodeName, Uid};
+use ganglion_runtime::eviction::{self, EvictionAnswer};
 
 /// Field manager of a drain's writes. It begins like kubectl's field manager: a person creates these actions.
 const MANAGER: &str = "kubectl-ganglion";
+
+/// Name of the operator's Lease, unless its settings have another one.
+pub const LEASE: &str = "ganglion";
+
+/// Maximum number of unbound pods in a report.
+const MOST_PENDING: usize = 20;
 
 /// Number of concurrent reads.
 const AT_ONCE: usize = 8;
@@ -75,16 +85,124 @@ impl DrainClient {
         needed(what, nodes.patch(name.as_str(), &params(), &Patch::Strategic(patch)).await).map(drop)
     }
 
-    /// Pods on these nodes.
-    pub async fn pods(&self, nodes: &[NodeName]) -> Result<Vec<NodePod>, Error> {
+    /// Pods on these nodes. Those with the labels of the selector are marked as selected; without a selector, all are.
+    pub async fn pods(&self, nodes: &[NodeName], selector: Option<&str>) -> Result<Vec<NodePod>, Error> {
         let mut all = Vec::new();
         for node in nodes {
             let on = ListParams::default().fields(&format!("spec.nodeName={node}"));
-            let found = Api::<Pod>::all(self.client.clone()).list(&on).await;
-            let found = needed("a drain requires the permission to list the pods of all namespaces", found)?;
-            all.extend(found.into_iter().map(NodePod::from));
+            let found = self.list_pods(&on).await?;
+            let selected: Option<BTreeSet<Uid>> = match selector {
+                None => None,
+                Some(labels) => {
+                    let selected = self.list_pods(&on.labels(labels)).await?;
+                    Some(selected.iter().map(|pod| Uid::of(&pod.metadata)).collect())
+                }
+            };
+            all.extend(found.into_iter().map(NodePod::from).map(|pod| {
+                let selected = selected.as_ref().is_none_or(|uids| uids.contains(&pod.id.uid));
+                NodePod { selected, ..pod }
+            }));
         }
         Ok(all)
+    }
+
+    async fn list_pods(&self, params: &ListParams) -> Result<Vec<Pod>, Error> {
+        let found = Api::<Pod>::all(self.client.clone()).list(params).await;
+        needed("a drain requires the permission to list the pods of all namespaces", found).map(|found| found.items)
+    }
+
+    /// Pods of these controllers that no node has taken, at most [`MOST_PENDING`].
+    pub async fn pending(&self, owners: &BTreeSet<Uid>) -> Result<Vec<PendingPod>, Error> {
+        let unbound = ListParams::default().fields("status.phase=Pending,spec.nodeName=");
+        let mut pending = Vec::new();
+        for pod in self.list_pods(&unbound).await? {
+            let controllers = pod.metadata.owner_references.iter().flatten();
+            let owner = controllers.into_iter().find(|owner| owner.controller == Some(true));
+            let Some(owner) = owner.filter(|owner| owners.contains(owner.uid.as_str())) else { continue };
+            let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            let message =
+                conditions.into_iter().find(|one| one.type_ == "PodScheduled").and_then(|one| one.message.clone());
+            let Key { namespace, name } = Identity::from(&pod.metadata).key;
+            pending.push(PendingPod {
+                namespace,
+                name,
+                owner: format!("{}/{}", owner.kind, owner.name),
+                message: message.unwrap_or_else(|| "the scheduler has not processed it yet".to_owned()),
+            });
+        }
+        pending.truncate(MOST_PENDING);
+        Ok(pending)
+    }
+
+    /// Evicts a pod if it still has this uid.
+    pub async fn evict(&self, pod: &Identity, grace_seconds: Option<u32>) -> Result<LastEviction, Error> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let body = eviction::eviction(pod, grace_seconds);
+        match pods.create_subresource::<_, Status>("eviction", &pod.key.name, &params, &body).await {
+            Ok(_) => Ok(LastEviction::Accepted),
+            Err(kube::Error::Api(status)) => Ok(match eviction::refusal(&status) {
+                Some(Ok(EvictionAnswer::BlockedByBudget(words))) => LastEviction::Blocked(words),
+                Some(Ok(EvictionAnswer::TooManyBudgets(words))) => LastEviction::Refused(words),
+                // The pod is gone, or another one has its name.
+                _ if matches!(status.code, 404 | 409) => LastEviction::Accepted,
+                // Throttled, or a webhook or the API server fails.
+                _ if status.code == 429 || status.code >= 500 => LastEviction::Blocked(status.message.clone()),
+                _ => LastEviction::Refused(status.message.clone()),
+            }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Rights of these that the user does not have.
+    pub async fn missing_rights(&self, rights: Vec<DrainRight>) -> Result<Vec<DrainRight>, Error> {
+        let one = async |right: DrainRight| {
+            let (resource, subresource) = right.resource.split_once('/').unzip();
+            let resource_attributes = Some(ResourceAttributes {
+                group: Some(right.group.to_owned()),
+                resource: Some(resource.unwrap_or(right.resource).to_owned()),
+                subresource: subresource.map(str::to_owned),
+                verb: Some(right.verb.to_owned()),
+                namespace: right.namespace.clone(),
+                name: right.name.clone(),
+                ..ResourceAttributes::default()
+            });
+            let spec = SelfSubjectAccessReviewSpec { resource_attributes, ..SelfSubjectAccessReviewSpec::default() };
+            let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+            let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
+            let answer = reviews.create(&PostParams::default(), &review).await?;
+            let allowed = answer.status.is_some_and(|status| status.allowed);
+            Ok::<Option<DrainRight>, Error>((!allowed).then_some(right))
+        };
+        let answers: Vec<Option<DrainRight>> = stream::iter(rights).map(one).buffered(AT_ONCE).try_collect().await?;
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// The leases of operators, in all namespaces or in this one. None if the user may not read them.
+    pub async fn leases(&self, namespace: Option<&str>) -> Result<Option<Vec<Lease>>, Error> {
+        let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
+        let client = self.client.clone();
+        let leases: Api<Lease> =
+            namespace.map_or_else(|| Api::all(client.clone()), |name| Api::namespaced(client.clone(), name));
+        match leases.list(&named).await {
+            Ok(found) => Ok(Some(found.items)),
+            Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes an action that no operator has seen. Returns false if it has changed since.
+    pub async fn withdraw(&self, action: &WorkloadAction) -> Result<bool, Error> {
+        let Identity { key, uid, version } = (&action.metadata).into();
+        let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: Some(version) };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let actions: Api<WorkloadAction> = Api::namespaced(self.client.clone(), &key.namespace);
+        match actions.delete(&key.name, &params).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 409) => Ok(false),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Actions of drains of these nodes, open and completed.
@@ -130,7 +248,7 @@ impl DrainClient {
         let moves = || pods.iter().filter(|pod| !pod.finished && !pod.mirror);
         let sets = moves().filter_map(|pod| {
             let owner = pod.owner.as_ref().filter(|owner| owner.kind == "ReplicaSet")?;
-            Some(Key::new(&pod.key.namespace, &owner.name))
+            Some(Key::new(&pod.id.key.namespace, &owner.name))
         });
         let sets: BTreeMap<Key, ReplicaSet> = self.read(sets.collect(), &mut around.unread).await?;
         for (key, set) in sets {
@@ -145,7 +263,7 @@ impl DrainClient {
         let recreating = deployments.into_iter().filter(|(_, one)| DeploymentFact::from(one.clone()).recreates);
         around.recreating = recreating.map(|(key, _)| key).collect();
         let claims = moves().flat_map(|pod| {
-            pod.volumes.claims.iter().map(|claim| Key::new(&pod.key.namespace, claim)).collect::<Vec<_>>()
+            pod.volumes.claims.iter().map(|claim| Key::new(&pod.id.key.namespace, claim)).collect::<Vec<_>>()
         });
         let claims: BTreeMap<Key, PersistentVolumeClaim> = self.read(claims.collect(), &mut around.unread).await?;
         around.claims = claims.into_iter().map(|(key, claim)| (key, ClaimFact::from(claim))).collect();

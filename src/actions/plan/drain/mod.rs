@@ -1,11 +1,14 @@
 //! Drains of nodes: which pods move, which are waited for and which stay, the actions that move them, and the progress.
 //!
-//! Pure. `app::drain` reads the cluster, cordons the nodes and creates the actions.
+//! Pure. `operator::drain` reads the cluster, cordons the nodes and creates the actions.
 
 pub mod action;
+mod evictions;
 mod plan;
 mod pods;
 mod progress;
+mod report;
+mod rights;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -13,20 +16,30 @@ mod text;
 use serde::Serialize;
 
 use ganglion_api::refs::WorkloadRef;
-use ganglion_core::facts::NodeName;
+use ganglion_core::facts::{Key, NodeName};
 
-pub use plan::{DrainPlan, PodSurroundings, WorkloadMove};
-pub use pods::NodePod;
+pub use evictions::{EvictionOption, LastEviction, OwnEviction, Terminations};
+pub use plan::{DrainPlan, LeavingPod, PodSurroundings, WorkloadMove};
+pub use pods::{NodePod, Termination};
 pub use progress::{DrainProgress, NewMove};
-pub use text::{news, nodes_words, plan_text, report_text, stays_of_plan, tree};
+pub use report::{DrainOutcome, DrainReport, PendingPod, PlannedHow, PlannedMove};
+pub use rights::{DrainRight, no_operator};
+pub use text::{news, nodes_words, plan_text, report_text, tree};
 
 /// Options of a drain.
 #[derive(Clone, Debug, Default)]
 pub struct DrainWishes {
-    /// Also moves pods whose replacement cannot run first, and pods that lose data.
+    /// Also moves pods whose replacement cannot run first, and pods that lose data; evicts pods that no action moves and
+    /// that their controller makes again.
     pub disruption: bool,
+    /// Evicts pods without a controller.
+    pub force: bool,
+    /// Evicts pods of Jobs, instead of waiting for them.
+    pub evict_jobs: bool,
     /// Does not wait for pods of Jobs.
     pub leave_jobs: bool,
+    /// Labels of the pods that leave the nodes. None: all pods leave.
+    pub pod_selector: Option<String>,
     /// Maximum number of replicas in motion at once, over all actions.
     pub parallel: Option<usize>,
 }
@@ -62,10 +75,16 @@ pub enum StayCause {
     Job,
     /// It would move with `--disruption` only.
     NeedsDisruption,
+    /// Other pods of its workload on the node do not have the labels of `--pod-selector`.
+    NotSelected,
     /// A volume is on this node only.
     LocalVolume,
-    /// The API server refused the action.
+    /// The API server refused the action or the eviction.
     Refused,
+    /// It was deleted and does not end.
+    Stuck,
+    /// Its replicas left the node, but its action has not succeeded.
+    Incomplete,
     /// The action ended without success, or found nothing to move.
     NotMoved,
     /// The drain ended before the pod was gone.
@@ -93,6 +112,20 @@ pub struct Stay {
 }
 
 impl Stay {
+    /// A pod that stays.
+    fn of_pod(pod: &Key, node: &NodeName, cause: StayCause, message: String) -> Self {
+        Self {
+            namespace: pod.namespace.clone(),
+            what: format!("Pod/{}", pod.name),
+            node: node.clone(),
+            pods: 1,
+            cause,
+            reason: None,
+            message,
+            advice: None,
+        }
+    }
+
     /// Whether a node with this pod counts as empty.
     pub fn is_expected(&self) -> bool {
         match self.cause {
@@ -101,44 +134,13 @@ impl Stay {
             | StayCause::UnknownOwner
             | StayCause::Job
             | StayCause::NeedsDisruption
+            | StayCause::NotSelected
             | StayCause::LocalVolume
             | StayCause::Refused
+            | StayCause::Stuck
+            | StayCause::Incomplete
             | StayCause::NotMoved
             | StayCause::NotYet => false,
         }
-    }
-}
-
-/// Result of a drain, or of its plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum DrainOutcome {
-    /// Only DaemonSets and static pods are left.
-    Empty,
-    /// Other pods stay, too.
-    Stays,
-    /// The time ran out before.
-    TimedOut,
-}
-
-/// Report at the end of a drain.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DrainReport {
-    pub nodes: Vec<NodeName>,
-    pub outcome: DrainOutcome,
-    /// Number of replicas that moved.
-    pub moved: usize,
-    /// The actions, as namespace and name.
-    pub actions: Vec<String>,
-    pub stays: Vec<Stay>,
-    /// Duration, such as `2m13s`.
-    pub took: String,
-}
-
-impl DrainReport {
-    /// Sets the outcome according to the pods that stay.
-    pub fn judged(self) -> Self {
-        let is_empty = self.stays.iter().all(Stay::is_expected);
-        Self { outcome: if is_empty { DrainOutcome::Empty } else { DrainOutcome::Stays }, ..self }
     }
 }

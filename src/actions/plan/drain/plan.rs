@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-
 use super::super::hindrance::Hindrance;
-use super::pods::NodePod;
+use super::evictions::{EvictionOption, OwnEviction};
+use super::pods::{NodePod, Termination};
 use super::{MoveKey, Stay, StayCause};
 use ganglion_api::refs::WorkloadRef;
-use ganglion_core::facts::{ClaimFact, Key, NodeName};
+use ganglion_core::facts::{ClaimFact, Identity, Key, NodeName};
 
 /// Facts about the workloads and volumes of the pods. Facts that may not be read are missing; the operator then
 /// decides.
@@ -26,13 +25,14 @@ pub struct PodSurroundings {
 }
 
 /// The replicas of a workload that leave a node.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadMove {
     pub namespace: String,
     pub workload: WorkloadRef,
     pub node: NodeName,
-    pub pods: Vec<String>,
+    pub pods: Vec<Identity>,
+    /// Number of these pods without the labels of the drain's pod selector.
+    pub unselected: usize,
     /// Why the new pods cannot run first, or which data are lost.
     pub hindrances: Vec<Hindrance>,
 }
@@ -58,20 +58,27 @@ impl WorkloadMove {
     }
 }
 
+/// A pod that terminates, or that an action works on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeavingPod {
+    pub pod: Identity,
+    pub stay: Stay,
+    /// None while an action works on it and has not evicted it.
+    pub termination: Option<Termination>,
+}
+
 /// The decisions about the pods on the nodes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct DrainPlan {
     /// Sorted by namespace, workload and node.
     pub moves: Vec<WorkloadMove>,
     /// Pods that stay in any case.
     pub stays: Vec<Stay>,
-    /// Pods of Jobs, which run to their end.
-    pub jobs: Vec<Stay>,
+    /// Pods that no action moves, and that the command evicts itself if an option says so.
+    pub evictions: Vec<OwnEviction>,
     /// Pods that leave soon: they terminate, or an action works on them.
-    pub leaving: Vec<Stay>,
+    pub leaving: Vec<LeavingPod>,
     /// Unknown facts about the pods, as text.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
@@ -80,8 +87,8 @@ enum Fate {
     Ignored,
     Moves(WorkloadRef),
     Stays(Stay),
-    Runs(Stay),
-    Leaves(Stay),
+    Evictable(OwnEviction),
+    Leaves(LeavingPod),
 }
 
 impl DrainPlan {
@@ -93,22 +100,25 @@ impl DrainPlan {
             match fate(pod, around) {
                 Fate::Ignored => {}
                 Fate::Stays(stay) => plan.stays.push(stay),
-                Fate::Runs(stay) => plan.jobs.push(stay),
-                Fate::Leaves(stay) => plan.leaving.push(stay),
+                Fate::Evictable(eviction) => plan.evictions.push(eviction),
+                Fate::Leaves(leaving) => plan.leaving.push(leaving),
                 Fate::Moves(workload) => {
-                    let key = MoveKey::new(&pod.key.namespace, &workload, &pod.node);
+                    let key = MoveKey::new(&pod.id.key.namespace, &workload, &pod.node);
                     let found = moves.entry(key).or_insert_with(|| WorkloadMove {
-                        namespace: pod.key.namespace.clone(),
+                        namespace: pod.id.key.namespace.clone(),
                         node: pod.node.clone(),
                         pods: Vec::new(),
+                        unselected: 0,
                         hindrances: hindrances(pod, &workload, around),
                         workload,
                     });
-                    found.pods.push(pod.key.name.clone());
+                    found.pods.push(pod.id.clone());
+                    found.unselected += usize::from(!pod.selected);
                 }
             }
         }
-        plan.moves = moves.into_values().collect();
+        // Without a selected pod, the drain does not concern the workload.
+        plan.moves = moves.into_values().filter(|found| found.unselected < found.pods.len()).collect();
         plan.stays
             .sort_by(|a, b| (a.is_expected(), &a.namespace, &a.what).cmp(&(b.is_expected(), &b.namespace, &b.what)));
         plan
@@ -116,69 +126,69 @@ impl DrainPlan {
 }
 
 fn fate(pod: &NodePod, around: &PodSurroundings) -> Fate {
-    let Key { namespace, name } = &pod.key;
     let owner = pod.owner.as_ref().map(|owner| format!("{}/{}", owner.kind, owner.name));
-    let stay = |cause, message: String, advice: Option<String>| Stay {
-        namespace: namespace.clone(),
-        what: format!("Pod/{name}"),
-        node: pod.node.clone(),
-        pods: 1,
-        cause,
-        reason: None,
-        message,
-        advice,
+    let stay = |cause, message: String| Stay::of_pod(&pod.id.key, &pod.node, cause, message);
+    let evictable = |option, cause, message| {
+        let losses = Hindrance::of_data(&pod.volumes).collect();
+        let stay = stay(cause, message);
+        Fate::Evictable(OwnEviction { pod: pod.id.clone(), option, losses, stay })
     };
     let kind = pod.owner.as_ref().map(|owner| owner.kind.as_str());
     match (kind, owner) {
         _ if pod.finished => Fate::Ignored,
-        _ if pod.mirror => {
-            Fate::Stays(stay(StayCause::StaticPod, "its node's kubelet runs it from a file".into(), None))
-        }
+        _ if pod.mirror => Fate::Stays(stay(StayCause::StaticPod, "its node's kubelet runs it from a file".into())),
         (Some("DaemonSet"), Some(owner)) => {
-            Fate::Stays(stay(StayCause::DaemonSet, format!("{owner} runs one pod on each node"), None))
+            Fate::Stays(stay(StayCause::DaemonSet, format!("{owner} runs one pod on each node")))
         }
-        _ if pod.in_motion => Fate::Leaves(stay(StayCause::NotYet, "an action moves it".into(), None)),
-        _ if pod.terminating => Fate::Leaves(stay(StayCause::NotYet, "it terminates".into(), None)),
+        (Some("ReplicaSet" | "StatefulSet"), Some(_)) if !is_leaving(pod) => moves(pod, around),
+        _ if !pod.selected => Fate::Ignored,
+        _ if is_leaving(pod) => {
+            let message = if pod.termination.is_some() { "it terminates" } else { "an action moves it" };
+            let (stay, termination) = (stay(StayCause::NotYet, message.into()), pod.termination.clone());
+            Fate::Leaves(LeavingPod { pod: pod.id.clone(), stay, termination })
+        }
         (None, _) | (_, None) => {
-            let advice = format!("To remove it: kubectl delete pod {name} -n {namespace}. Nothing makes it again.");
-            Fate::Stays(stay(StayCause::BarePod, "it belongs to no workload".into(), Some(advice)))
+            let message = "it belongs to no workload, so nothing makes it again".to_owned();
+            evictable(EvictionOption::Force, StayCause::BarePod, message)
         }
+        (Some(_), Some(_)) if local_volume(pod, around).is_some() => moves(pod, around),
         (Some("Job"), Some(owner)) => {
-            let advice =
-                format!("To end it now: kubectl delete pod {name} -n {namespace}. Its Job begins it again elsewhere.");
-            Fate::Runs(stay(StayCause::Job, format!("{owner} runs to its end"), Some(advice)))
+            evictable(EvictionOption::EvictJobs, StayCause::Job, format!("{owner} runs to its end"))
         }
-        (Some("ReplicaSet" | "StatefulSet"), Some(_)) => moves(pod, around, stay),
         (Some(_), Some(owner)) => {
-            let advice =
-                format!("To have it made again elsewhere, if {owner} does: kubectl delete pod {name} -n {namespace}");
-            Fate::Stays(stay(
-                StayCause::UnknownOwner,
-                format!("{owner} is of a kind that is not handled"),
-                Some(advice),
-            ))
+            let message = format!("{owner} is of a kind that no action moves");
+            evictable(EvictionOption::Disruption, StayCause::UnknownOwner, message)
         }
     }
 }
 
-fn moves(pod: &NodePod, around: &PodSurroundings, stay: impl Fn(StayCause, String, Option<String>) -> Stay) -> Fate {
-    let Some(owner) = &pod.owner else { return Fate::Ignored };
-    let volume = pod.volumes.claims.iter().find_map(|claim| {
-        let fact = around.claims.get(&Key::new(&pod.key.namespace, claim))?;
+fn is_leaving(pod: &NodePod) -> bool {
+    pod.termination.is_some() || pod.in_motion
+}
+
+/// Claim and volume of the pod whose data are on its node only.
+fn local_volume<'a>(pod: &'a NodePod, around: &'a PodSurroundings) -> Option<(&'a String, &'a String)> {
+    pod.volumes.claims.iter().find_map(|claim| {
+        let fact = around.claims.get(&Key::new(&pod.id.key.namespace, claim))?;
         fact.volume.as_ref().filter(|volume| around.local.contains(*volume)).map(|volume| (claim, volume))
-    });
-    if let Some((claim, volume)) = volume {
+    })
+}
+
+fn moves(pod: &NodePod, around: &PodSurroundings) -> Fate {
+    let Some(owner) = &pod.owner else { return Fate::Ignored };
+    if let Some((claim, volume)) = local_volume(pod, around).filter(|_| pod.selected) {
         let message = format!("volume {volume} of claim {claim} is on this node only");
-        let advice = "Its pods cannot run elsewhere: move the data first, or delete claim and pod to start over.";
-        return Fate::Stays(stay(StayCause::LocalVolume, message, Some(advice.to_owned())));
+        let advice = "Its pods cannot run elsewhere: move the data of the volume first.";
+        let stay = Stay::of_pod(&pod.id.key, &pod.node, StayCause::LocalVolume, message);
+        return Fate::Stays(Stay { advice: Some(advice.to_owned()), ..stay });
     }
-    let key = Key::new(&pod.key.namespace, &owner.name);
+    let key = Key::new(&pod.id.key.namespace, &owner.name);
     let deployment = around.deployments.get(&key).filter(|_| owner.kind == "ReplicaSet");
     Fate::Moves(deployment.unwrap_or(owner).clone())
 }
 
 fn hindrances(pod: &NodePod, workload: &WorkloadRef, around: &PodSurroundings) -> Vec<Hindrance> {
-    let key = |name: &String| Key::new(&pod.key.namespace, name);
+    let key = |name: &String| Key::new(&pod.id.key.namespace, name);
     let recreates = workload.kind == "Deployment" && around.recreating.contains(&key(&workload.name));
     let mut found: Vec<Hindrance> = recreates.then_some(Hindrance::Recreate).into_iter().collect();
     if workload.kind == "StatefulSet" {

@@ -4,21 +4,37 @@ use k8s_openapi::api::core::v1::Pod;
 
 use ganglion_api::marks;
 use ganglion_api::refs::WorkloadRef;
-use ganglion_core::facts::{Identity, Key, NodeName, PodVolumes};
+use ganglion_core::facts::{Identity, NodeName, PodVolumes, Uid};
+
+/// Maximum grace period that a drain waits for, in seconds: one day.
+const MOST_GRACE: i64 = 86_400;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodePod {
-    pub key: Key,
+    pub id: Identity,
     pub node: NodeName,
     /// Its controller.
     pub owner: Option<WorkloadRef>,
+    /// uid of its controller.
+    pub controller: Option<Uid>,
+    /// Whether the pod has the labels of the drain's pod selector.
+    pub selected: bool,
     pub finished: bool,
-    pub terminating: bool,
+    pub termination: Option<Termination>,
     /// A static pod, which only its kubelet controls.
     pub mirror: bool,
     /// Whether an action works on the pod.
     pub in_motion: bool,
     pub volumes: PodVolumes,
+}
+
+/// The end of a pod that was deleted or evicted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Termination {
+    /// Grace period in seconds.
+    pub grace_seconds: i64,
+    /// The pod exists until its finalizers are removed.
+    pub finalizers: Vec<String>,
 }
 
 impl From<Pod> for NodePod {
@@ -28,15 +44,20 @@ impl From<Pod> for NodePod {
         let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         Self {
-            key: Identity::from(meta).key,
+            id: Identity::from(meta),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default().into(),
             owner: owner.map(|owner| WorkloadRef {
                 api_version: owner.api_version.clone(),
                 kind: owner.kind.clone(),
                 name: owner.name.clone(),
             }),
+            controller: owner.map(|owner| Uid::from(owner.uid.clone())),
+            selected: true,
             finished: matches!(phase, Some("Succeeded" | "Failed")),
-            terminating: meta.deletion_timestamp.is_some(),
+            termination: meta.deletion_timestamp.as_ref().map(|_| Termination {
+                grace_seconds: meta.deletion_grace_period_seconds.unwrap_or(0).clamp(0, MOST_GRACE),
+                finalizers: meta.finalizers.clone().unwrap_or_default(),
+            }),
             mirror: annotated("kubernetes.io/config.mirror"),
             in_motion: annotated(marks::SLOT),
             volumes: pod.spec.as_ref().map(PodVolumes::from).unwrap_or_default(),

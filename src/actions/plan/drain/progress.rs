@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
+use jiff::Timestamp;
 
-use super::super::explain::{cause, reason_of};
 use super::action::{is_open, key_of};
+use super::evictions::{LastEviction, Terminations};
 use super::plan::{DrainPlan, WorkloadMove};
-use super::{DrainOutcome, DrainReport, DrainWishes, MoveKey, Stay, StayCause};
+use super::{DrainWishes, MoveKey};
+use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_api::workload_action::{MOST_REPLICAS, WorkloadAction};
-use ganglion_core::duration;
-use ganglion_core::facts::{Identity, NodeName};
+use ganglion_core::facts::{NodeName, Uid};
 
 /// The current state of a drain.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +22,14 @@ pub struct DrainProgress<'a> {
     /// The actions of this run, and the actions of an interrupted run that this run continues. They are read before the
     /// pods.
     pub actions: &'a [WorkloadAction],
-    /// Messages of the API server for the actions that it refused.
+    /// Actions that cannot help, with the reason: the API server refused them, or no operator works in their namespace.
     pub refused: &'a BTreeMap<MoveKey, String>,
+    /// Answers to the evictions by the drain itself.
+    pub evictions: &'a BTreeMap<Uid, LastEviction>,
+    pub terminations: &'a Terminations,
+    /// Message if no operator holds the lease.
+    pub operator: Option<&'a str>,
+    pub now: Timestamp,
 }
 
 /// An action to create.
@@ -42,6 +48,8 @@ pub(super) enum MoveState<'a> {
     Ended(&'a WorkloadAction),
     Refused(&'a str),
     NeedsDisruption,
+    /// Some of the replicas are not selected.
+    NotSelected,
     ToDo,
 }
 
@@ -50,7 +58,7 @@ pub(super) fn slots(action: &WorkloadAction) -> &[Slot] {
     action.status.as_ref().map(|status| status.slots.as_slice()).unwrap_or_default()
 }
 
-fn done(action: &WorkloadAction) -> usize {
+pub(super) fn done(action: &WorkloadAction) -> usize {
     slots(action).iter().filter(|slot| slot.step == Step::Succeeded).count()
 }
 
@@ -77,19 +85,27 @@ impl<'a> DrainProgress<'a> {
         if let Some(action) = last.filter(|action| is_failed(action) || done(action) == 0) {
             return MoveState::Ended(action);
         }
-        let may = asked.hindrances.is_empty() || self.wishes.disruption;
-        if may { MoveState::ToDo } else { MoveState::NeedsDisruption }
+        match asked.unselected {
+            0 if asked.hindrances.is_empty() || self.wishes.disruption => MoveState::ToDo,
+            0 => MoveState::NeedsDisruption,
+            _ => MoveState::NotSelected,
+        }
     }
 
-    /// The actions to create now.
-    pub fn next_moves(&self) -> Vec<NewMove<'a>> {
+    /// Number of replicas that the actions have in motion, or will have.
+    pub(super) fn moving(&self) -> usize {
         let there = |action: &WorkloadAction| {
             let key = key_of(action);
             let of = self.plan.moves.iter().find(|asked| Some(asked.key()) == key);
             of.map_or(0, |asked| asked.pods.len())
         };
         let open = self.actions.iter().filter(|action| is_open(action));
-        let mut moving: usize = open.map(|action| in_motion(action, there(action))).sum();
+        open.map(|action| in_motion(action, there(action))).sum()
+    }
+
+    /// The actions to create now.
+    pub fn next_moves(&self) -> Vec<NewMove<'a>> {
+        let mut moving = self.moving();
         let mut new = Vec::new();
         for asked in self.plan.moves.iter().filter(|asked| matches!(self.state(asked), MoveState::ToDo)) {
             let all = asked.pods.len();
@@ -106,108 +122,24 @@ impl<'a> DrainProgress<'a> {
 
     /// Whether there is nothing left to do and nothing left to wait for.
     pub fn is_over(&self) -> bool {
-        let waits = |asked: &WorkloadMove| matches!(self.state(asked), MoveState::Open(_) | MoveState::ToDo);
-        let jobs_left = !self.plan.jobs.is_empty() && !self.wishes.leave_jobs;
-        !(self.actions.iter().any(is_open)
-            || self.plan.moves.iter().any(waits)
-            || !self.plan.leaving.is_empty()
-            || jobs_left)
+        let moves_on = |asked: &WorkloadMove| matches!(self.state(asked), MoveState::Open(_) | MoveState::ToDo);
+        let is_open = self.actions.iter().any(is_open) || self.plan.moves.iter().any(moves_on);
+        let is_evicting = self.evictable().any(|pod| self.refusal(pod).is_none());
+        let waits = self.plan.evictions.iter().any(|one| one.is_waited_for(self.wishes));
+        let leaving = self.plan.leaving.iter().any(|one| !self.is_stuck(one));
+        !(is_open || is_evicting || waits || leaving)
     }
 
-    /// Pods on the nodes that will not leave; at the end of a drain, the pods that are still there.
-    pub fn stays(&self) -> Vec<Stay> {
-        let moves = self.plan.moves.iter().filter_map(|asked| self.stay(asked));
-        let jobs = self.plan.jobs.iter().filter(|_| self.wishes.leave_jobs).cloned();
-        moves.chain(jobs).chain(self.plan.stays.iter().cloned()).collect()
-    }
-
-    fn stay(&self, asked: &WorkloadMove) -> Option<Stay> {
-        let (cause_, reason, message, advice) = match self.state(asked) {
-            MoveState::Open(_) | MoveState::ToDo => return None,
-            MoveState::NeedsDisruption => {
-                (StayCause::NeedsDisruption, None, asked.why(), Some(self.disrupt_words(asked)))
-            }
-            MoveState::Refused(words) => {
-                let advice = "Ask for the right that the message names, or change the rule.".to_owned();
-                (StayCause::Refused, None, words.to_owned(), Some(advice))
-            }
-            MoveState::Ended(action) => {
-                let condition = action.status.as_ref().and_then(cause);
-                let reason = condition.map(|condition| reason_of(&condition.reason));
-                let message = condition.map(|condition| condition.message.clone()).unwrap_or_default();
-                let Identity { key, .. } = (&action.metadata).into();
-                let advice = match reason.filter(|_| is_failed(action)) {
-                    Some(reason) => reason.advice().replace("apply a new action", "drain again"),
-                    None => format!("See kubectl ganglion explain wa {} -n {}", key.name, key.namespace),
-                };
-                (StayCause::NotMoved, reason.map(|reason| reason.to_string()), message, Some(advice))
-            }
-        };
-        Some(Stay { reason, message, advice, ..stay_of(asked, cause_) })
-    }
-
-    fn disrupt_words(&self, asked: &WorkloadMove) -> String {
-        let how =
-            if asked.disrupts() { "the old pod then goes before the new one comes" } else { "its data are then lost" };
-        format!("To move it, too ({how}): kubectl ganglion drain {} --disruption", self.nodes.join(" "))
-    }
-
-    /// Report at the end of the drain. If `timed_out`, pods that are not gone yet count as staying, too.
-    pub fn report(&self, timed_out: bool, took: SignedDuration) -> DrainReport {
-        let mut stays = self.stays();
-        if timed_out {
-            let is_late = |asked: &&WorkloadMove| matches!(self.state(asked), MoveState::Open(_) | MoveState::ToDo);
-            stays.extend(self.plan.moves.iter().filter(is_late).map(|asked| self.late(asked)));
-            let jobs = self.plan.jobs.iter().filter(|_| !self.wishes.leave_jobs);
-            stays.extend(jobs.chain(&self.plan.leaving).cloned());
-        }
-        stays.sort_by_key(Stay::is_expected);
-        let name = |action: &WorkloadAction| Identity::from(&action.metadata).key.to_string();
-        DrainReport {
-            nodes: self.nodes.to_vec(),
-            outcome: match stays.iter().all(Stay::is_expected) {
-                _ if timed_out => DrainOutcome::TimedOut,
-                true => DrainOutcome::Empty,
-                false => DrainOutcome::Stays,
-            },
-            moved: self.actions.iter().map(done).sum(),
-            actions: self.actions.iter().map(name).collect(),
-            stays,
-            took: duration::show(took),
-        }
-    }
-
-    fn late(&self, asked: &WorkloadMove) -> Stay {
-        let (reason, message) = match self.state(asked) {
-            MoveState::Open(action) => {
-                let condition = action.status.as_ref().and_then(cause);
-                let words = |of: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
-                    (of.reason.clone(), of.message.clone())
-                };
-                condition.map(words).unzip()
-            }
-            _ => (None, None),
-        };
-        let message = message.unwrap_or_else(|| "its turn has not come".to_owned());
-        let advice = format!("Its action goes on. To wait for it: kubectl ganglion drain {}", self.nodes.join(" "));
-        Stay { reason, message, advice: Some(advice), ..stay_of(asked, StayCause::NotYet) }
+    /// Whether the old pod of a slot has left its node by an eviction, and the slot has not succeeded.
+    pub(super) fn is_evicted(&self, slot: &Slot) -> bool {
+        let Some(victim) = &slot.victim else { return false };
+        let here = self.plan.moves.iter().flat_map(|of| &of.pods).chain(self.plan.leaving.iter().map(|one| &one.pod));
+        let is_past = matches!(slot.step, Step::Verifying | Step::Failed) && slot.reason != Some(Reason::VictimStuck);
+        is_past && !here.map(|pod| pod.key.name.as_str()).any(|name| name == victim.name)
     }
 }
 
-fn is_failed(action: &WorkloadAction) -> bool {
+pub(super) fn is_failed(action: &WorkloadAction) -> bool {
     let mut conditions = action.status.iter().flat_map(|status| &status.conditions);
     conditions.any(|one| one.type_ == "Ready" && one.status == "False")
-}
-
-fn stay_of(asked: &WorkloadMove, cause: StayCause) -> Stay {
-    Stay {
-        namespace: asked.namespace.clone(),
-        what: asked.words(),
-        node: asked.node.clone(),
-        pods: asked.pods.len(),
-        cause,
-        reason: None,
-        message: String::new(),
-        advice: None,
-    }
 }

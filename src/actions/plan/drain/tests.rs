@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use super::action::{label, manifest};
 use super::*;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{ClaimFact, Identity, Key, NodeName};
+use ganglion_core::facts::{ClaimFact, Identity, Key, NodeName, Uid};
 
 fn owner(kind: &str, name: &str) -> Value {
     json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": true}])
@@ -18,7 +19,7 @@ fn owner(kind: &str, name: &str) -> Value {
 
 fn pod(name: &str, owners: Value, more: Value) -> NodePod {
     let mut object = json!({
-        "metadata": {"name": name, "namespace": "shop", "ownerReferences": owners},
+        "metadata": {"name": name, "namespace": "shop", "uid": format!("uid-{name}"), "ownerReferences": owners},
         "spec": {"nodeName": "n1", "containers": [{"name": "main", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
     });
     json_patch::merge(&mut object, &more);
@@ -58,10 +59,9 @@ fn around() -> PodSurroundings {
 
 #[rstest]
 #[case::daemon(owner("DaemonSet", "proxy"), json!({}), Some(StayCause::DaemonSet))]
-#[case::bare(json!([]), json!({}), Some(StayCause::BarePod))]
 #[case::mirror(owner("Node", "n1"), json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}), Some(StayCause::StaticPod))]
-#[case::other(owner("Game", "g"), json!({}), Some(StayCause::UnknownOwner))]
 #[case::local(owner("ReplicaSet", "web-1"), with_volume(json!({"persistentVolumeClaim": {"claimName": "here"}})), Some(StayCause::LocalVolume))]
+#[case::local_of_other(owner("Game", "g"), with_volume(json!({"persistentVolumeClaim": {"claimName": "here"}})), Some(StayCause::LocalVolume))]
 #[case::finished(json!([]), json!({"status": {"phase": "Succeeded"}}), None)]
 #[case::moves(owner("ReplicaSet", "web-1"), json!({}), None)]
 fn who_stays_says_why(#[case] owners: Value, #[case] more: Value, #[case] cause: Option<StayCause>) {
@@ -92,9 +92,9 @@ fn what_cannot_be_first_is_named(#[case] set: &str, #[case] more: Value, #[case]
 #[test]
 fn a_stateful_set_keeps_its_names_and_pods_on_their_way_leave() {
     let moving = json!({"metadata": {"annotations": {"ganglion.dev/slot": "s"}}});
-    let ending = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let ends = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
     let pods =
-        [pod("db-0", owner("StatefulSet", "db"), json!({})), pod("a", json!([]), moving), pod("b", json!([]), ending)];
+        [pod("db-0", owner("StatefulSet", "db"), json!({})), pod("a", json!([]), moving), pod("b", json!([]), ends)];
     let plan = DrainPlan::of(&pods, &around());
     assert_eq!(plan.moves[0].why(), "the next pod of a StatefulSet has the same name");
     assert_eq!((plan.leaving.len(), plan.stays.len()), (2, 0), "{plan:?}");
@@ -107,6 +107,10 @@ struct Stage {
     plan: DrainPlan,
     actions: Vec<WorkloadAction>,
     refused: BTreeMap<MoveKey, String>,
+    evictions: BTreeMap<Uid, LastEviction>,
+    terminations: Terminations,
+    no_operator: Option<String>,
+    now: Timestamp,
 }
 
 impl Stage {
@@ -115,14 +119,36 @@ impl Stage {
         let mut pods: Vec<NodePod> =
             ["a", "b", "c"].map(|name| pod(name, owner("ReplicaSet", "web-1"), json!({}))).into();
         pods.push(pod("o", owner("ReplicaSet", "old-1"), json!({})));
-        let plan = DrainPlan::of(&pods, &around());
-        let (wishes, actions, refused) = (DrainWishes::default(), Vec::new(), BTreeMap::new());
-        Self { nodes: vec!["n1".into()], wishes, plan, actions, refused }
+        Self::of(&pods)
+    }
+
+    fn of(pods: &[NodePod]) -> Self {
+        Self {
+            nodes: vec!["n1".into()],
+            wishes: DrainWishes::default(),
+            plan: DrainPlan::of(pods, &around()),
+            actions: Vec::new(),
+            refused: BTreeMap::new(),
+            evictions: BTreeMap::new(),
+            terminations: Terminations::default(),
+            no_operator: None,
+            now: "2026-01-01T00:00:00Z".parse().expect("a time"),
+        }
     }
 
     fn progress(&self) -> DrainProgress<'_> {
-        let Self { nodes, wishes, plan, actions, refused } = self;
-        DrainProgress { nodes, wishes, plan, actions, refused }
+        let Self { nodes, wishes, plan, actions, refused, evictions, terminations, no_operator, now } = self;
+        let (operator, now) = (no_operator.as_deref(), *now);
+        DrainProgress { nodes, wishes, plan, actions, refused, evictions, terminations, operator, now }
+    }
+
+    /// Names of the pods that the drain evicts now.
+    fn evicted(&self) -> Vec<&str> {
+        self.progress().next_evictions().into_iter().map(|pod| pod.key.name.as_str()).collect()
+    }
+
+    fn report(&self, timed_out: bool) -> DrainReport {
+        self.progress().report(timed_out, SignedDuration::from_secs(5))
     }
 
     /// Workload and upper limit of the due actions.
@@ -161,7 +187,7 @@ fn ended(ready: &str, reason: &str, slots: &[Value]) -> Value {
 fn what_disrupts_is_left_unless_it_is_wished() {
     let mut stage = Stage::new();
     assert_eq!(stage.due(), [("Deployment/web".to_owned(), None)]);
-    let stays = stage.progress().stays();
+    let stays = stage.progress().stays(false);
     assert_eq!(stays.len(), 1);
     assert_eq!(stays[0].cause, StayCause::NeedsDisruption);
     assert!(stays[0].advice.as_ref().is_some_and(|words| words.ends_with("kubectl ganglion drain n1 --disruption")));
@@ -217,7 +243,7 @@ fn a_drain_is_over_when_nothing_is_left_to_wait_for() {
     let report = stage.progress().report(false, SignedDuration::from_secs(5));
     assert_eq!((report.outcome, report.moved), (DrainOutcome::Empty, 1));
     let job = pod("j", owner("Job", "import"), json!({}));
-    stage.plan.jobs = DrainPlan::of(&[job], &around()).jobs;
+    stage.plan.evictions = DrainPlan::of(&[job], &around()).evictions;
     assert!(!stage.progress().is_over(), "a Job is waited for");
     assert_eq!(stage.progress().report(true, SignedDuration::ZERO).outcome, DrainOutcome::TimedOut);
     stage.wishes.leave_jobs = true;
@@ -231,11 +257,251 @@ fn a_refusal_is_told_and_not_repeated() {
     let key = stage.plan.moves[1].key();
     stage.refused.insert(key, "workloadactions.ganglion.dev is forbidden".into());
     assert_eq!(stage.due(), []);
-    let stays = stage.progress().stays();
+    let stays = stage.progress().stays(false);
     assert!(
         stays.iter().any(|stay| stay.cause == StayCause::Refused && stay.message.contains("forbidden")),
         "{stays:?}"
     );
+}
+
+/// A pod that was deleted, with a grace period of 30 s.
+fn ending(name: &str, finalizers: Value) -> NodePod {
+    let more = json!({"metadata": {
+        "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30, "finalizers": finalizers,
+    }});
+    pod(name, owner("ReplicaSet", "web-1"), more)
+}
+
+#[rstest]
+#[case::finalizer(json!(["example.com/keep"]), "finalizers hold it: example.com/keep", "kubectl get pod p -n shop -o yaml")]
+#[case::kubelet(json!([]), "the kubelet of node n1 has not ended it", "kubectl describe node n1")]
+fn a_pod_that_does_not_end_is_not_waited_for(#[case] finalizers: Value, #[case] why: &str, #[case] advice: &str) {
+    let mut stage = Stage::of(&[ending("p", finalizers)]);
+    stage.terminations.note(&stage.plan.leaving, stage.now);
+    stage.now += SignedDuration::from_secs(80);
+    stage.terminations.note(&stage.plan.leaving, stage.now);
+    assert!(!stage.progress().is_over() && stage.report(false).stays.is_empty(), "it has a minute more than its grace");
+    let late = stage.report(true);
+    assert_eq!((late.outcome, late.stays[0].cause), (DrainOutcome::TimedOut, StayCause::NotYet));
+    stage.now += SignedDuration::from_secs(11);
+    assert!(stage.progress().is_over());
+    for report in [late, stage.report(false)] {
+        let [stay] = report.stays.as_slice() else { panic!("{report:?}") };
+        assert!(stay.message.ends_with(why), "{stay:?}");
+        assert!(stay.advice.as_ref().is_some_and(|words| words.ends_with(advice)), "{stay:?}");
+    }
+    assert_eq!(
+        (stage.report(false).outcome, stage.report(false).stays[0].cause),
+        (DrainOutcome::Stays, StayCause::Stuck)
+    );
+}
+
+#[test]
+fn a_victim_that_its_action_gave_up_is_not_waited_for() {
+    let mut stage = Stage::new();
+    let mut stuck = slot(0, "Failed");
+    stuck["reason"] = json!("VictimStuck");
+    stage.act(ended("False", "VictimStuck", &[stuck]));
+    stage.plan = DrainPlan::of(&[ending("web-1-0", json!([])), ending("other", json!([]))], &around());
+    assert!(!stage.progress().is_over(), "the other pod may end");
+    stage.plan.leaving.truncate(1);
+    assert!(stage.progress().is_over());
+    let report = stage.report(false);
+    assert_eq!((report.stays[0].cause, report.moved, report.evicted), (StayCause::Stuck, 0, 0), "{report:?}");
+}
+
+#[rstest]
+#[case::bare(json!([]), json!({}), "--force")]
+#[case::other(owner("Game", "g"), json!({}), "--disruption")]
+#[case::job(owner("Job", "import"), json!({}), "--evict-jobs")]
+#[case::data(json!([]), with_volume(json!({"emptyDir": {}})), "--force --disruption")]
+fn what_no_action_moves_is_evicted_if_an_option_says_so(
+    #[case] owners: Value,
+    #[case] more: Value,
+    #[case] flags: &str,
+) {
+    let mut stage = Stage::of(&[pod("p", owners, more)]);
+    stage.wishes.leave_jobs = true;
+    assert_eq!((stage.evicted(), stage.progress().is_over()), (vec![], true));
+    let report = stage.report(false);
+    assert_eq!((report.outcome, report.stays.len()), (DrainOutcome::Stays, 1));
+    let advice = report.stays[0].advice.clone().unwrap_or_default();
+    assert!(advice.ends_with(&format!(" {flags}")) && !advice.contains("delete"), "{advice}");
+    stage.wishes = DrainWishes {
+        disruption: flags.contains("--disruption"),
+        force: flags.contains("--force"),
+        evict_jobs: flags.contains("--evict-jobs"),
+        ..DrainWishes::default()
+    };
+    assert_eq!((stage.evicted(), stage.progress().is_over()), (vec!["p"], false));
+    assert_eq!(stage.progress().planned(&BTreeMap::new()).outcome, DrainOutcome::Empty);
+    let words = "The disruption budget web needs 3 healthy pods and has 3 currently";
+    stage.evictions.insert("uid-p".into(), LastEviction::Blocked(words.into()));
+    assert_eq!((stage.evicted(), stage.progress().is_over()), (vec!["p"], false), "it is tried again");
+    assert!(news(&stage.progress(), false).contains(&format!("shop/p: waits: {words}")));
+    let late = stage.report(true);
+    assert_eq!((late.outcome, late.stays[0].message.as_str()), (DrainOutcome::TimedOut, words));
+    stage.evictions.insert("uid-p".into(), LastEviction::Refused("pods \"p\" is forbidden".into()));
+    assert_eq!((stage.evicted(), stage.progress().is_over()), (vec![], true));
+    assert_eq!(stage.report(false).stays[0].cause, StayCause::Refused);
+    stage.evictions.insert("uid-p".into(), LastEviction::Accepted);
+    stage.plan.evictions.clear();
+    let done = stage.report(false);
+    assert_eq!((done.outcome, done.moved, done.evicted), (DrainOutcome::Empty, 0, 1));
+    assert!(report_text(&done, false).starts_with("0 replicas moved, 1 pod evicted in 5s.\n"));
+}
+
+#[test]
+fn what_the_operator_leaves_alone_is_evicted_if_it_is_wished() {
+    let mut stage = Stage::of(&[pod("dns", owner("ReplicaSet", "web-1"), json!({}))]);
+    stage.act(ended("False", "NamespaceRefused", &[]));
+    assert!(stage.progress().is_over());
+    let report = stage.report(false);
+    let stay = &report.stays[0];
+    assert_eq!((stay.cause, stay.reason.as_deref()), (StayCause::NotMoved, Some("NamespaceRefused")));
+    assert!(stay.advice.as_ref().is_some_and(|words| words.ends_with("drain n1 --disruption")), "{stay:?}");
+    stage.wishes.disruption = true;
+    assert_eq!((stage.evicted(), stage.progress().is_over()), (vec!["dns"], false));
+    stage.actions.clear();
+    let key = stage.plan.moves[0].key();
+    stage.refused.insert(key, "no operator works in namespace shop".into());
+    assert_eq!(stage.evicted(), ["dns"]);
+    stage.evictions.insert("uid-dns".into(), LastEviction::Refused("more than one budget".into()));
+    assert!(stage.progress().is_over());
+    assert_eq!(stage.report(false).stays[0].message, "more than one budget");
+    stage.actions.clear();
+    stage.refused.clear();
+    stage.act(ended("False", "BudgetBlocked", &[slot(0, "RolledBack")]));
+    assert_eq!(stage.evicted(), Vec::<&str>::new(), "what the operator tried is not evicted past it");
+}
+
+#[test]
+fn own_evictions_count_for_the_limit() {
+    let bare = ["a", "b", "c"].map(|name| pod(name, json!([]), json!({})));
+    let mut stage = Stage::of(&bare);
+    stage.wishes = DrainWishes { force: true, parallel: Some(2), ..DrainWishes::default() };
+    assert_eq!(stage.evicted(), ["a", "b"]);
+    stage.plan.leaving = DrainPlan::of(&[ending("x", json!([]))], &around()).leaving;
+    assert_eq!(stage.evicted(), ["a"]);
+}
+
+#[test]
+fn only_selected_pods_leave() {
+    let mut pods: Vec<NodePod> = ["a", "b"].map(|name| pod(name, owner("ReplicaSet", "web-1"), json!({}))).into();
+    pods.push(pod("o", owner("ReplicaSet", "old-1"), json!({})));
+    pods.push(pod("bare", json!([]), json!({})));
+    for one in &mut pods[1..] {
+        one.selected = false;
+    }
+    let mut stage = Stage::of(&pods);
+    stage.wishes.force = true;
+    assert_eq!((stage.due(), stage.evicted()), (vec![], vec![]));
+    let report = stage.report(false);
+    assert_eq!((report.stays.len(), report.stays[0].cause), (1, StayCause::NotSelected), "{report:?}");
+    pods[1].selected = true;
+    stage.plan = DrainPlan::of(&pods, &around());
+    assert_eq!(stage.due(), [("Deployment/web".to_owned(), None)]);
+}
+
+#[test]
+fn the_end_of_the_time_names_what_is_not_complete_and_what_is_pending() {
+    let mut stage = Stage::new();
+    stage.act(json!({"slots": [slot(0, "Verifying")], "conditions": [
+        {"type": "Ready", "status": "Unknown", "reason": "Verifying", "message": "no node takes the new pod",
+            "lastTransitionTime": "2026-01-01T00:01:00Z"},
+    ]}));
+    let done = stage.plan.moves[1].clone();
+    stage.plan.moves.clear();
+    let mut report = stage.report(true);
+    let owner = "ReplicaSet/web-1".to_owned();
+    report.pending.push(PendingPod {
+        namespace: "shop".into(),
+        name: "web-1-x".into(),
+        owner,
+        message: "0/2 nodes are available".into(),
+    });
+    assert_eq!((report.outcome, report.moved, report.evicted), (DrainOutcome::TimedOut, 0, 1));
+    let text = report_text(&report, false);
+    for words in [
+        "0 replicas moved, 1 pod evicted in 5s.\n",
+        "not complete: shop Deployment/web from n1: Verifying: no node takes the new pod\n",
+        "  -> Its action goes on. To wait for it: kubectl ganglion drain n1\n",
+        "pending: shop Pod/web-1-x of ReplicaSet/web-1: 0/2 nodes are available\n",
+        "The time is over. Node n1 is empty but for DaemonSets and static pods; 1 move not complete.\n",
+    ] {
+        assert!(text.contains(words), "{words:?} is not in\n{text}");
+    }
+    stage.plan.moves.push(done);
+    assert!(stage.report(true).incomplete.is_empty(), "its replicas are still there");
+}
+
+#[test]
+fn a_missing_operator_is_told_at_once() {
+    let lease = |spec: Value| {
+        let object = json!({"metadata": {"name": "ganglion", "namespace": "ops"}, "spec": spec});
+        serde_json::from_value::<Lease>(object).expect("a lease")
+    };
+    let renewed = "2026-01-01T00:00:00.000000Z";
+    let held = lease(json!({"holderIdentity": "one", "leaseDurationSeconds": 15, "renewTime": renewed}));
+    let free = lease(json!({"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": renewed}));
+    let mut stage = Stage::new();
+    let words = |leases: &[Lease], after| no_operator(leases, "ganglion", stage.now + SignedDuration::from_secs(after));
+    let state = |leases: &[Lease], after| {
+        let words = words(leases, after)?;
+        Some(words.split_once('(')?.1.split_once(')')?.0.to_owned())
+    };
+    assert_eq!(state(&[], 0).as_deref(), Some("there is none"));
+    assert_eq!(state(&[held.clone(), free.clone()], 14), None);
+    assert_eq!(state(std::slice::from_ref(&free), 0).as_deref(), Some("released in namespace ops"));
+    assert_eq!(state(&[held], 40).as_deref(), Some("last renewed in namespace ops 40s ago"));
+    let words = words(&[free], 0);
+    stage.act(json!({}));
+    stage.actions[0].status = None;
+    stage.no_operator = words.clone();
+    assert_eq!(news(&stage.progress(), false), [words.clone().unwrap_or_default()]);
+    assert!(!stage.progress().is_over(), "an operator may come");
+    assert!(stage.report(true).stays.iter().any(|stay| Some(&stay.message) == words.as_ref()));
+}
+
+#[test]
+fn the_rights_are_those_for_what_would_be_done() {
+    let mut stage = Stage::new();
+    stage.plan.evictions = DrainPlan::of(&[pod("bare", json!([]), json!({}))], &around()).evictions;
+    let rights = |stage: &Stage| stage.progress().rights().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let of_moves = [
+        "patch nodes (n1)",
+        "create workloadactions.ganglion.dev in namespace shop",
+        "create pods/eviction in namespace shop",
+    ];
+    assert_eq!(rights(&stage), of_moves);
+    stage.plan.moves.clear();
+    assert_eq!(rights(&stage), [of_moves[0]]);
+    stage.wishes.force = true;
+    assert_eq!(rights(&stage), [of_moves[0], of_moves[2]]);
+}
+
+#[test]
+fn a_plan_lists_what_leaves_and_what_stays() {
+    let mut stage = Stage::new();
+    let other = pod("g", owner("Game", "g"), json!({}));
+    stage.plan.evictions = DrainPlan::of(&[other], &around()).evictions;
+    let report = stage.progress().planned(&BTreeMap::new());
+    let leaves: Vec<(&str, PlannedHow)> = report.leaves.iter().map(|one| (one.what.as_str(), one.how)).collect();
+    assert_eq!(leaves, [("Deployment/web", PlannedHow::ReplacementFirst)]);
+    assert_eq!((report.outcome, report.stays.len()), (DrainOutcome::Stays, 2));
+    stage.wishes.disruption = true;
+    let report = stage.progress().planned(&BTreeMap::new());
+    assert_eq!((report.outcome, report.leaves.len(), report.leaves[0].pods.len()), (DrainOutcome::Empty, 3, 1));
+    let text = plan_text(&stage.progress(), &report, &BTreeMap::new());
+    assert!(text.contains("Pod/g") && text.contains("is evicted"), "{text}");
+}
+
+#[test]
+fn advice_repeats_the_options_of_the_drain() {
+    let mut stage = Stage::new();
+    stage.wishes = DrainWishes { force: true, pod_selector: Some("app in (a, b)".into()), ..DrainWishes::default() };
+    let words = "kubectl ganglion drain n1 --force --pod-selector='app in (a, b)' --disruption";
+    assert_eq!(stage.progress().command(&["--disruption"]), words);
 }
 
 #[test]
@@ -296,6 +562,6 @@ fn the_end_names_what_stays_and_what_to_do() {
     ] {
         assert!(text.contains(words), "{words:?} is not in\n{text}");
     }
-    let plan = plan_text(&stage.progress(), &BTreeMap::new());
+    let plan = plan_text(&stage.progress(), &stage.progress().planned(&BTreeMap::new()), &BTreeMap::new());
     assert!(plan.contains("Node n1 would be cordoned. Nothing was changed.\n"), "{plan}");
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::super::explain::cause;
-use super::super::preview::{ActionPreview, PreviewOutcome};
+use super::super::preview::ActionPreview;
 use super::super::report::step_words;
 use super::action::{is_open, key_of};
 use super::plan::WorkloadMove;
 use super::progress::{DrainProgress, MoveState, slots};
-use super::{DrainOutcome, DrainReport, MoveKey, Stay, StayCause};
+use super::report::PlannedHow;
+use super::{DrainOutcome, DrainReport, MoveKey, PendingPod, PlannedMove, Stay};
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
 use ganglion_core::facts::{Identity, NodeName};
@@ -21,21 +21,20 @@ use ganglion_core::words::counted;
 const TARGETS: usize = 4;
 
 /// Text of the plan of a drain. `previews` are the operator's own plans, as far as they are known.
-pub fn plan_text(progress: &DrainProgress, previews: &BTreeMap<MoveKey, ActionPreview>) -> String {
-    let DrainProgress { nodes, plan, wishes, .. } = progress;
+pub fn plan_text(
+    progress: &DrainProgress,
+    report: &DrainReport,
+    previews: &BTreeMap<MoveKey, ActionPreview>,
+) -> String {
+    let DrainProgress { nodes, plan, .. } = progress;
     let mut text = paragraph("", &format!("{} would be cordoned. Nothing was changed.", nodes_words(nodes)));
-    let row = |of: &WorkloadMove| {
-        let what = match progress.state(of) {
-            MoveState::NeedsDisruption => format!("stays: {}", of.why()),
-            _ => previewed(of, previews.get(&of.key())),
-        };
-        [of.namespace.clone(), of.words(), of.node.to_string(), of.pods.len().to_string(), what]
-    };
-    let mut rows: Vec<[String; 5]> = plan.moves.iter().map(row).collect();
-    let waits = if wishes.leave_jobs { "stays: " } else { "waited for: " };
-    rows.extend(plan.jobs.iter().map(|stay| as_row(stay, waits)));
-    rows.extend(plan.leaving.iter().map(|stay| as_row(stay, "leaves: ")));
-    rows.extend(plan.stays.iter().map(|stay| as_row(stay, "stays: ")));
+    let leaves = report.leaves.iter().map(|one| {
+        [one.namespace.clone(), one.what.clone(), one.node.to_string(), one.pods.len().to_string(), planned_words(one)]
+    });
+    let mut rows: Vec<[String; 5]> = leaves.collect();
+    rows.extend(plan.leaving.iter().map(|one| as_row(&one.stay, "leaves: ")));
+    rows.extend(report.stays.iter().map(|stay| as_row(stay, "stays: ")));
+    rows.sort_by_key(|row| row[4].starts_with("stays: "));
     if !rows.is_empty() {
         text.push('\n');
         text.push_str(&table(["NAMESPACE", "WORKLOAD", "NODE", "PODS", "WHAT"], rows));
@@ -53,52 +52,20 @@ fn as_row(stay: &Stay, word: &str) -> [String; 5] {
     [namespace.clone(), what.clone(), node.to_string(), pods.to_string(), format!("{word}{message}")]
 }
 
-fn previewed(of: &WorkloadMove, preview: Option<&ActionPreview>) -> String {
-    let how = if of.disrupts() { "the old pod goes first" } else { "each new pod Ready before the old one goes" };
-    let Some(preview) = preview else { return format!("moves: {how}") };
-    let why = || preview.reason.iter().chain(&preview.message).cloned().collect::<Vec<_>>().join(": ");
-    match preview.outcome {
-        PreviewOutcome::Starts => {
-            let mut targets: Vec<&str> = preview
-                .plan
-                .iter()
-                .flat_map(|plan| &plan.replicas)
-                .filter_map(|one| one.to.as_ref())
-                .map(NodeName::as_str)
-                .collect();
-            targets.sort_unstable();
-            targets.dedup();
-            let more = if targets.len() > TARGETS { ", …" } else { "" };
-            targets.truncate(TARGETS);
-            let to = if targets.is_empty() { String::new() } else { format!(" to {}{more}", targets.join(", ")) };
-            format!("moves{to}: {how}")
-        }
-        PreviewOutcome::Nothing => "nothing to do".to_owned(),
-        PreviewOutcome::Waits => format!("waits: {}", why()),
-        PreviewOutcome::Ends | PreviewOutcome::Refused => format!("stays: {}", why()),
+fn planned_words(planned: &PlannedMove) -> String {
+    if let Some(why) = &planned.waits {
+        return format!("waits: {why}");
     }
-}
-
-/// Pods that stay according to the plan, including those whose action the operator would not start.
-pub fn stays_of_plan(progress: &DrainProgress, previews: &BTreeMap<MoveKey, ActionPreview>) -> Vec<Stay> {
-    let would_end = |of: &&WorkloadMove| {
-        let ends = |preview: &ActionPreview| matches!(preview.outcome, PreviewOutcome::Ends | PreviewOutcome::Refused);
-        matches!(progress.state(of), MoveState::ToDo) && previews.get(&of.key()).is_some_and(ends)
+    let how = match planned.how {
+        PlannedHow::Evicted => return "is evicted".to_owned(),
+        PlannedHow::Waited => return "is waited for until it ends".to_owned(),
+        PlannedHow::OldPodFirst => "the old pod goes first",
+        PlannedHow::ReplacementFirst => "each new pod Ready before the old one goes",
     };
-    let stay = |of: &WorkloadMove| {
-        let preview = previews.get(&of.key());
-        Stay {
-            namespace: of.namespace.clone(),
-            what: of.words(),
-            node: of.node.clone(),
-            pods: of.pods.len(),
-            cause: StayCause::NotMoved,
-            reason: preview.and_then(|preview| preview.reason.clone()),
-            message: preview.and_then(|preview| preview.message.clone()).unwrap_or_default(),
-            advice: preview.and_then(|preview| preview.advice.clone()),
-        }
-    };
-    progress.plan.moves.iter().filter(would_end).map(stay).chain(progress.stays()).collect()
+    let targets: Vec<&str> = planned.to.iter().map(NodeName::as_str).take(TARGETS).collect();
+    let more = if planned.to.len() > TARGETS { ", …" } else { "" };
+    let to = if targets.is_empty() { String::new() } else { format!(" to {}{more}", targets.join(", ")) };
+    format!("moves{to}: {how}")
 }
 
 /// A line of the tree, with its children.
@@ -173,12 +140,22 @@ fn namespaces(progress: &DrainProgress, node: &NodeName, now: Timestamp) -> Vec<
     for key in keys.iter().filter(|key| key.node == *node) {
         all.entry(key.namespace.clone()).or_default().push(workload(progress, key, now));
     }
-    let waited = if progress.wishes.leave_jobs { [].iter() } else { progress.plan.jobs.iter() };
-    for stay in waited.filter(|stay| stay.node == *node) {
-        let line = format!("{}: waited for: {}", stay.what, stay.message);
-        all.entry(stay.namespace.clone()).or_default().push(Branch::leaf(line));
+    let own = progress.plan.evictions.iter().filter(|one| one.stay.node == *node);
+    for one in own.filter(|one| one.missing(progress.wishes).is_empty() || one.is_waited_for(progress.wishes)) {
+        let what = &one.stay.what;
+        let line = match (progress.block(&one.pod), progress.refusal(&one.pod)) {
+            (None, Some(_)) => continue,
+            (Some(words), _) => format!("{what}: waits: {words}"),
+            (None, None) if one.is_waited_for(progress.wishes) => format!("{what}: waited for: {}", one.stay.message),
+            (None, None) => format!("{what}: is evicted"),
+        };
+        all.entry(one.stay.namespace.clone()).or_default().push(Branch::leaf(line));
     }
-    for stay in progress.stays().iter().filter(|stay| stay.node == *node && !stay.is_expected()) {
+    for one in progress.plan.leaving.iter().filter(|one| one.stay.node == *node && !progress.is_stuck(one)) {
+        let line = format!("{}: {}", one.stay.what, one.stay.message);
+        all.entry(one.stay.namespace.clone()).or_default().push(Branch::leaf(line));
+    }
+    for stay in progress.stays(false).iter().filter(|stay| stay.node == *node && !stay.is_expected()) {
         if stay.what.starts_with("Pod/") {
             let line = format!("{}: stays: {}", stay.what, stay.message);
             all.entry(stay.namespace.clone()).or_default().push(Branch::leaf(line));
@@ -192,24 +169,28 @@ fn workload(progress: &DrainProgress, key: &MoveKey, now: Timestamp) -> Branch {
     let actions = || progress.actions.iter().filter(|action| key_of(action).as_ref() == Some(key));
     let below: Vec<Branch> = actions().flat_map(slots).map(|slot| Branch::leaf(slot_line(slot, Some(now)))).collect();
     let why = |action: &WorkloadAction| {
-        action.status.as_ref().and_then(cause).map(|one| format!("{}: {}", one.reason, one.message))
+        let (reason, message) = progress.words_of(action);
+        reason.map(|reason| format!("{reason}: ")).unwrap_or_default() + &message
     };
-    let unseen = || "the operator has not seen the action yet".to_owned();
     let state = progress.plan.moves.iter().find(|of| of.key() == *key).map(|of| (of, progress.state(of)));
     let line = match state {
         // Pods that an action works on are not part of the plan.
         None if actions().any(is_open) => name,
         None => format!("{name}: done"),
         Some((_, MoveState::Open(action))) if below.is_empty() => {
-            format!("{name}: {}", why(action).unwrap_or_else(unseen))
+            format!("{name}: {}", why(action))
         }
         Some((_, MoveState::Open(_))) => name,
         Some((of, MoveState::ToDo)) => {
             format!("{name}: waits for its turn, with {}", counted(of.pods.len() as u64, "pod"))
         }
         Some((of, MoveState::NeedsDisruption)) => format!("{name}: stays: {}", of.why()),
+        Some((_, state)) if progress.wishes.disruption && progress.is_left_alone(&state) => {
+            format!("{name}: its pods are evicted")
+        }
+        Some((_, MoveState::NotSelected)) => format!("{name}: stays: --pod-selector does not select all its pods"),
         Some((_, MoveState::Refused(words))) => format!("{name}: stays: {words}"),
-        Some((_, MoveState::Ended(action))) => format!("{name}: stays: {}", why(action).unwrap_or_default()),
+        Some((_, MoveState::Ended(action))) => format!("{name}: stays: {}", why(action)),
     };
     Branch { line, below }
 }
@@ -226,54 +207,73 @@ fn slot_line(slot: &Slot, now: Option<Timestamp>) -> String {
     format!("{pod}{to}: {}{why}{}", step_words(slot.step), time.unwrap_or_default())
 }
 
-/// One line for each replica that has ended; if `all`, one line for each replica with its current step.
+/// One line for each replica that has ended; if `all`, one line for each replica with its current step. Also one line
+/// if no operator works, and one for each pod whose eviction a budget does not allow.
 pub fn news(progress: &DrainProgress, all: bool) -> Vec<String> {
     let line = |action: &WorkloadAction, slot: &Slot| {
         let Identity { key, .. } = (&action.metadata).into();
         (all || slot.step.is_end()).then(|| format!("{}/{}", key.namespace, slot_line(slot, None)))
     };
-    progress.actions.iter().flat_map(|action| slots(action).iter().filter_map(move |slot| line(action, slot))).collect()
+    let of_slots = progress.actions.iter().flat_map(|action| slots(action).iter().map(move |slot| (action, slot)));
+    let mut lines: Vec<String> = progress.operator.map(ToOwned::to_owned).into_iter().collect();
+    lines.extend(of_slots.filter_map(|(action, slot)| line(action, slot)));
+    let blocked = |pod: &Identity| progress.block(pod).map(|words| format!("{}: waits: {words}", pod.key));
+    lines.extend(progress.next_evictions().into_iter().filter_map(blocked));
+    lines
 }
 
 /// Text of the report at the end of a drain. If `plan`, of the plan of a drain, before anything has moved.
 pub fn report_text(report: &DrainReport, plan: bool) -> String {
-    let DrainReport { nodes, outcome, moved, stays, took, .. } = report;
-    let mut text =
-        if plan { String::new() } else { format!("{} moved in {took}.\n", counted(*moved as u64, "replica")) };
+    let DrainReport { moved, evicted, stays, incomplete, pending, took, .. } = report;
+    let mut text = String::new();
+    if !plan {
+        let more = if *evicted > 0 { format!(", {} evicted", counted(*evicted as u64, "pod")) } else { String::new() };
+        text.push_str(&format!("{} moved{more} in {took}.\n", counted(*moved as u64, "replica")));
+    }
     let (expected, others): (Vec<&Stay>, Vec<&Stay>) = stays.iter().partition(|stay| stay.is_expected());
     let mut advice: Vec<&String> = Vec::new();
-    for stay in &others {
+    let lines = others.iter().copied().map(|stay| ("stays: ", stay));
+    for (word, stay) in lines.chain(incomplete.iter().map(|stay| ("not complete: ", stay))) {
         let why = stay.reason.as_ref().map(|reason| format!("{reason}: ")).unwrap_or_default();
         let Stay { namespace, what, node, pods, message, .. } = stay;
-        let count = counted(*pods as u64, "pod");
-        text.push_str(&paragraph("stays: ", &format!("{namespace} {what} on {node} ({count}): {why}{message}")));
+        let on = match pods {
+            0 => format!("from {node}"),
+            _ => format!("on {node} ({})", counted(*pods as u64, "pod")),
+        };
+        text.push_str(&paragraph(word, &format!("{namespace} {what} {on}: {why}{message}")));
         if let Some(words) = stay.advice.as_ref().filter(|words| !advice.contains(words)) {
             advice.push(words);
             text.push_str(&paragraph("  -> ", words));
         }
     }
+    for PendingPod { namespace, name, owner, message } in pending {
+        text.push_str(&paragraph("pending: ", &format!("{namespace} Pod/{name} of {owner}: {message}")));
+    }
     if !expected.is_empty() && !plan {
         let names: Vec<String> = expected.iter().map(|stay| format!("{} {}", stay.namespace, stay.what)).collect();
         text.push_str(&paragraph("stays as expected: ", &names.join(", ")));
     }
-    let (who, is) = (nodes_words(nodes), if nodes.len() == 1 { "is" } else { "are" });
-    let pods: usize = others.iter().map(|stay| stay.pods).sum();
-    let left = format!("{} would not leave", counted(pods as u64, "pod"));
-    text.push_str(&paragraph(
-        "",
-        &match (outcome, plan) {
-            (DrainOutcome::Empty, true) => format!("{who} would be empty but for DaemonSets and static pods."),
-            (_, true) => format!("{who} would not be empty: {left}."),
-            (DrainOutcome::Empty, false) => format!("{who} {is} empty but for DaemonSets and static pods."),
-            (DrainOutcome::Stays, false) => {
-                format!("{who} {is} cordoned and not empty: {} left.", counted(pods as u64, "pod"))
-            }
-            (DrainOutcome::TimedOut, false) => {
-                format!("The time is over. {who} {is} cordoned and not empty: {} left.", counted(pods as u64, "pod"))
-            }
-        },
-    ));
+    text.push_str(&paragraph("", &last_words(report, plan)));
     text
+}
+
+/// The sentence about the nodes at the end of a report.
+fn last_words(report: &DrainReport, plan: bool) -> String {
+    let DrainReport { nodes, outcome, stays, incomplete, .. } = report;
+    let (who, is) = (nodes_words(nodes), if nodes.len() == 1 { "is" } else { "are" });
+    let pods: usize = stays.iter().filter(|stay| !stay.is_expected()).map(|stay| stay.pods).sum();
+    let left = counted(pods as u64, "pod");
+    let time = if *outcome == DrainOutcome::TimedOut { "The time is over. " } else { "" };
+    match (pods, plan) {
+        (0, true) => format!("{who} would be empty but for DaemonSets and static pods."),
+        (_, true) => format!("{who} would not be empty: {left} would not leave."),
+        (0, false) if incomplete.is_empty() => format!("{time}{who} {is} empty but for DaemonSets and static pods."),
+        (0, false) => {
+            let moves = counted(incomplete.len() as u64, "move");
+            format!("{time}{who} {is} empty but for DaemonSets and static pods; {moves} not complete.")
+        }
+        (_, false) => format!("{time}{who} {is} cordoned and not empty: {left} left."),
+    }
 }
 
 /// The nodes as text: `Node a`, `Nodes a, b`.

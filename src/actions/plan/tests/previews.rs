@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::identity::receipt_name;
-use crate::preview::{ActionPreview, PreviewOutcome, preview};
+use crate::preview::{ActionPreview, PreviewOutcome, preview, reserve};
 
 /// An action that does not exist in the world.
 fn asked(spec: serde_json::Value) -> WorkloadAction {
@@ -166,4 +166,26 @@ fn an_action_for_all_replicas_that_finds_none_does_nothing() {
     let text = found.text();
     assert!(text.starts_with("WorkloadAction shop/go (Move) would do nothing.\n"), "{text}");
     assert!(text.contains("nothing to do: no replica of Deployment web on d"), "{text}");
+}
+
+#[test]
+fn actions_that_are_planned_together_share_the_room() {
+    let mut stage = Stage::new();
+    for node in ["a", "b", "c"] {
+        stage.put_node(node, |node| node.cordoned = true);
+    }
+    stage.put_node("d", |node| node.pod_capacity = 1);
+    let mut outcomes = Vec::new();
+    for (name, pod) in [("first", "web-a"), ("second", "web-b")] {
+        let mut action = asked(json!({"move": {"pod": {"name": pod}}}));
+        action.metadata.name = Some(name.to_owned());
+        action.metadata.uid = Some(name.to_owned());
+        let found = previewed(&mut stage, &action);
+        outcomes.push((found.outcome, found.reason));
+        let (now, limits, ranker) = (stage.now, stage.limits.clone(), stage.ranker);
+        reserve(&mut stage.world, &action, now, &limits, ranker);
+    }
+    let none = Some("NoCandidateNode".to_owned());
+    assert_eq!(outcomes, [(PreviewOutcome::Starts, None), (PreviewOutcome::Ends, none)]);
+    assert_eq!(stage.world.all::<WorkloadAction>().count(), 1, "an action that does not start takes no room");
 }
