@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use super::plan::{self, PlanBasis};
 use crate::operator::settings::Settings;
 use cluster::{DrainClient, LEASE};
-use ganglion_actions_plan::drain::action::{is_open, key_of, manifest};
+use ganglion_actions_plan::drain::action::{is_open, is_seen, key_of, manifest};
 use ganglion_actions_plan::drain::{
     DrainPlan, DrainProgress, DrainReport, DrainWishes, LastEviction, MoveKey, Terminations, no_operator,
 };
@@ -80,7 +80,7 @@ pub struct Drain {
     refused: BTreeMap<MoveKey, String>,
     evictions: BTreeMap<Uid, LastEviction>,
     terminations: Terminations,
-    /// Own actions without a status, and when each was first seen without one.
+    /// Own actions that no operator has seen, and when each was noticed.
     unseen: BTreeMap<Key, Timestamp>,
     /// Message if no operator holds the lease.
     no_operator: Option<String>,
@@ -237,7 +237,7 @@ impl Drain {
     /// Finds out why the operator has not seen an action: no operator runs, or none works in the namespace. In the second
     /// case, withdraws the action.
     async fn find_operator(&mut self) -> Result<(), Error> {
-        let unseen: Vec<WorkloadAction> = self.actions.iter().filter(|one| one.status.is_none()).cloned().collect();
+        let unseen: Vec<WorkloadAction> = self.actions.iter().filter(|one| !is_seen(one)).cloned().collect();
         let old = std::mem::take(&mut self.unseen);
         let first_seen = |action: &WorkloadAction| {
             let key = key(action);

@@ -66,7 +66,7 @@ fn jobs_are_waited_for_and_what_has_its_data_here_stays() {
             "Job/report runs to its end",
             &format!("volume {}-disk of claim data is on this node only", testbed.ns),
             "the next pod of a StatefulSet has the same name",
-            &format!("kubectl ganglion drain {home} --disruption"),
+            &format!("kubectl ganglion drain {home} --leave-jobs --disruption"),
             "3 pods left",
         ];
         ends(&drained, STAYS, &words)?;

@@ -20,6 +20,7 @@ use tokio::process::{Child, Command};
 
 use crate::scenes::Scene;
 
+mod compare;
 mod kinds;
 
 /// Exit codes, as documented in `--help`.
@@ -151,7 +152,7 @@ fn a_node_is_emptied_again_and_again() {
             "done\n",
             "2 replicas moved in ",
             &format!("stays: {} Pod/bare on {home} (1 pod): it belongs to no workload", testbed.ns),
-            &format!("-> To remove it: kubectl delete pod bare -n {}", testbed.ns),
+            &format!("-> To evict it, too: kubectl ganglion drain {home} --force"),
             "stays as expected: ",
             &format!("Node {home} is cordoned and not empty: 1 pod left."),
         ];
@@ -162,11 +163,11 @@ fn a_node_is_emptied_again_and_again() {
         let first = actions(testbed);
         ensure!(first.len() == 1, "one action for the workload: {first:?}");
 
-        testbed.kubectl(&["delete", "pod", "bare", "--wait"], None).await?;
-        let emptied = user.drain(&[home, "-o", "json"]).await?;
+        let emptied = user.drain(&[&format!("node/{home}"), "--force", "-o", "json"]).await?;
         ends(&emptied, EMPTY, &[])?;
         let report: Value = serde_json::from_str(&emptied.1).with_context(|| emptied.1.clone())?;
-        ensure!(report["outcome"] == "Empty" && report["moved"] == 0, "{report}");
+        ensure!(report["outcome"] == "Empty" && report["moved"] == 0 && report["evicted"] == 1, "{report}");
+        ends(&user.drain(&[home, "--no-wait"]).await?, EMPTY, &["Nothing to wait for."])?;
 
         // Weeks later: back by a drain of both other nodes, then a drain of the same node again.
         ends(&user.drain(&[home, "--uncordon"]).await?, EMPTY, &[&format!("Node {home} uncordoned.")])?;
@@ -273,11 +274,15 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
             &format!("kubectl ganglion drain {home} --uncordon"),
         ];
         ends(&interrupted, INTERRUPTED, &words)?;
-        ends(
-            &user.drain(&[home, "--timeout", "1s"]).await?,
-            TIMED_OUT,
-            &["The time is over.", "going on with 1 open action"],
-        )?;
+        let lease = json!({"spec": {"holderIdentity": ""}}).to_string();
+        testbed.kubectl(&["patch", "lease", "ganglion", "--type=merge", "-p", &lease], None).await?;
+        let late = user.drain(&[home, "--timeout", "1s", "--lease-namespace", &testbed.ns]).await?;
+        let words = [
+            "The time is over.",
+            "going on with 1 open action",
+            &format!("no operator holds the lease ganglion (released in namespace {})", testbed.ns),
+        ];
+        ends(&late, TIMED_OUT, &words)?;
         ensure!(actions(testbed).len() == 1, "another action was created");
         ends(&user.drain(&[home, "--uncordon"]).await?, EMPTY, &["aborted ", "uncordoned."])?;
         testbed.operator.lock().await.start()?;
@@ -298,7 +303,7 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
 }
 
 #[test]
-fn a_namespace_without_rights_is_named_and_the_others_are_emptied() {
+fn without_the_rights_for_everything_nothing_is_changed() {
     story("drain-rights", async |testbed| {
         let (nodes, scene) = on_the_first(testbed).await?;
         let home = nodes.names[0].as_str();
@@ -339,23 +344,26 @@ fn a_namespace_without_rights_is_named_and_the_others_are_emptied() {
             .await?;
         testbed.kubectl(&["create", "rolebinding", "acts", "--role=acts", "--serviceaccount", &account], None).await?;
 
-        let planned = user.drain(&[home, "--plan"]).await;
+        let planned = user.drain(&[home, "--dry-run"]).await;
         let drained = user.drain(&[home]).await;
+        let is_open = !is_cordoned(testbed, home).await?;
+        let selected = user.drain(&[home, "--pod-selector", "app=web"]).await;
         let there =
             testbed.kubectl(&["get", "pods", "-n", &elsewhere, "-o", "jsonpath={.items[*].spec.nodeName}"], None).await;
         testbed.kubectl(&["delete", "clusterrole,clusterrolebinding", name], None).await?;
         let admin = User::administrator(testbed).await?.drain(&[home]).await;
         testbed.kubectl(&["delete", "namespace", &elsewhere, "--wait=false"], None).await?;
-        let words = [
-            "2 replicas moved",
-            &format!("stays: {elsewhere} ReplicaSet/api-"),
-            "cannot create resource \"workloadactions\"",
-            &format!("in the namespace \"{elsewhere}\""),
-            "1 pod left",
-        ];
-        ends(&drained?, STAYS, &words)?;
         let refused = "cannot create resource \"workloadactions\"";
         ends(&planned?, STAYS, &[refused, "Note: Not looked at: ", "Note: Targets are not known: "])?;
+        let words = [
+            "nothing was changed, since you do not have the permission to ",
+            &format!("create workloadactions.ganglion.dev in namespace {elsewhere}"),
+            &format!("create pods/eviction in namespace {elsewhere}"),
+        ];
+        let drained = drained?;
+        ends(&drained, 1, &words)?;
+        ensure!(is_open && !drained.1.contains(&format!("in namespace {};", testbed.ns)), "{}", drained.1);
+        ends(&selected?, EMPTY, &["2 replicas moved"])?;
         ensure!(there?.trim() == home, "it moved nevertheless");
         // A user with permission drains the rest.
         ends(&admin?, EMPTY, &["1 replica moved"])?;

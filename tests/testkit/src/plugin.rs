@@ -26,13 +26,18 @@ impl Plugin {
         Ok(Self { home, kubectl: kubectl().await? })
     }
 
-    /// Builds `kubectl ganglion` with these arguments. A plugin's name must precede all options, so the kubeconfig is
-    /// passed through the environment.
+    /// Builds `kubectl ganglion` with these arguments.
     pub fn command(&self, words: &[&str]) -> Command {
+        self.kubectl(&[&["ganglion"], words].concat())
+    }
+
+    /// Builds `kubectl` with these arguments. A plugin's name must precede all options, so the kubeconfig is passed
+    /// through the environment.
+    pub fn kubectl(&self, words: &[&str]) -> Command {
         let mut path = OsString::from(self.home.path());
         path.push(":/usr/bin:/bin");
         let mut command = Command::new(&self.kubectl);
-        command.arg("ganglion").args(words).env_clear().env("PATH", path).env("HOME", self.home.path());
+        command.args(words).env_clear().env("PATH", path).env("HOME", self.home.path());
         command.env("KUBECONFIG", self.home.path().join("kubeconfig")).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

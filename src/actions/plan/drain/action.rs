@@ -63,6 +63,11 @@ pub fn key_of(action: &WorkloadAction) -> Option<MoveKey> {
     Some(MoveKey::new(action.metadata.namespace.as_deref()?, workload, node))
 }
 
+/// Whether an operator has seen the action.
+pub fn is_seen(action: &WorkloadAction) -> bool {
+    action.status.as_ref().is_some_and(|status| !status.conditions.is_empty())
+}
+
 /// Whether the action has not ended.
 pub fn is_open(action: &WorkloadAction) -> bool {
     action.status.as_ref().is_none_or(|status| status.finished_at.is_none())
