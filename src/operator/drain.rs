@@ -39,6 +39,9 @@ const MOST_FAILURES: u32 = 30;
 /// Number of rounds after which the eviction of a pod that a budget holds is tried again.
 const EVICTION_ROUNDS: u32 = 5;
 
+/// Number of rounds in which the scheduler may still bind pods to a node that was just cordoned.
+const FIRST_ROUNDS: u32 = 2;
+
 /// Number of concurrent evictions.
 const EVICTIONS_AT_ONCE: usize = 8;
 
@@ -91,7 +94,10 @@ pub struct Drain {
     rounds: u32,
     plan: DrainPlan,
     actions: Vec<WorkloadAction>,
+    /// Pods on the nodes.
     pods: BTreeSet<Uid>,
+    /// Pods that were on the nodes in the first rounds.
+    known: BTreeSet<Uid>,
 }
 
 /// Options of a drain.
@@ -139,6 +145,7 @@ impl Drain {
             plan: DrainPlan::default(),
             actions: Vec::new(),
             pods: BTreeSet::new(),
+            known: BTreeSet::new(),
         })
     }
 
@@ -239,20 +246,20 @@ impl Drain {
     async fn find_operator(&mut self) -> Result<(), Error> {
         let unseen: Vec<WorkloadAction> = self.actions.iter().filter(|one| !is_seen(one)).cloned().collect();
         let old = std::mem::take(&mut self.unseen);
-        let first_seen = |action: &WorkloadAction| {
+        // An operator that runs sees an action before the next round.
+        let waits = unseen.iter().any(|action| old.contains_key(&key(action)));
+        for action in &unseen {
             let key = key(action);
             let since = old.get(&key).copied().unwrap_or(self.now);
-            (key, since)
-        };
-        self.unseen = unseen.iter().map(first_seen).collect();
+            self.unseen.insert(key, since);
+        }
         self.no_operator = None;
-        if unseen.is_empty() {
+        if !waits {
             return Ok(());
         }
-        let leases = self.cluster.leases(self.options.lease_namespace.as_deref()).await?;
-        self.no_operator = leases.as_ref().and_then(|leases| no_operator(leases, LEASE, self.now));
-        let is_held = leases.is_some() && self.no_operator.is_none();
-        if !is_held && unseen.len() == self.actions.len() {
+        let Some(leases) = self.cluster.leases(self.options.lease_namespace.as_deref()).await? else { return Ok(()) };
+        self.no_operator = no_operator(&leases, LEASE, self.now);
+        if self.no_operator.is_some() {
             return Ok(());
         }
         for action in unseen {
@@ -321,13 +328,20 @@ impl Drain {
     async fn refresh(&mut self) -> Result<(), Error> {
         let mut actions = self.cluster.actions(&self.nodes).await?;
         actions.retain(|action| self.own.contains(&key(action)) && key_of(action).is_some());
-        let pods = self.cluster.pods(&self.nodes, self.options.wishes.pod_selector.as_deref()).await?;
+        let mut pods = self.cluster.pods(&self.nodes, self.options.wishes.pod_selector.as_deref()).await?;
         let around = self.cluster.surroundings(&pods).await?;
+        let here = pods.iter().map(|pod| pod.id.uid.clone());
+        if self.rounds < FIRST_ROUNDS {
+            self.known.extend(here.clone());
+        }
+        self.pods = here.collect();
+        for pod in &mut pods {
+            pod.late = !self.known.contains(&pod.id.uid);
+        }
         self.plan = DrainPlan::of(&pods, &around);
         self.actions = actions;
         self.now = Timestamp::now();
         self.terminations.note(&self.plan.leaving, self.now);
-        self.pods = pods.iter().map(|pod| pod.id.uid.clone()).collect();
         let owned = pods.into_iter().filter_map(|pod| Some((pod.id.uid, pod.controller?)));
         self.owners.extend(owned);
         Ok(())

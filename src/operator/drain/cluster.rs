@@ -145,7 +145,7 @@ impl DrainClient {
                 Some(Ok(EvictionAnswer::BlockedByBudget(words))) => LastEviction::Blocked(words),
                 Some(Ok(EvictionAnswer::TooManyBudgets(words))) => LastEviction::Refused(words),
                 // The pod is gone, or another one has its name.
-                _ if matches!(status.code, 404 | 409) => LastEviction::Accepted,
+                _ if matches!(status.code, 404 | 409) => LastEviction::Gone,
                 // Throttled, or a webhook or the API server fails.
                 _ if status.code == 429 || status.code >= 500 => LastEviction::Blocked(status.message.clone()),
                 _ => LastEviction::Refused(status.message.clone()),

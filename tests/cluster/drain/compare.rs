@@ -236,8 +236,9 @@ async fn sides(testbed: &Testbed, nodes: &TestNodes, rows: &[Row]) -> Result<Vec
     let owner: ConfigMap = testbed.create(json!({"metadata": {"name": OWNER}})).await?;
     let owner = owner.uid().unwrap_or_default();
     let side = async |row: &Row, who: &str, pair: &[String]| {
-        let app = format!("{who}-{}", row.name);
         let is_system = row.name == "kube-system";
+        // Other tests may use the namespace, too.
+        let app = if is_system { format!("{who}-{}", testbed.ns) } else { format!("{who}-{}", row.name) };
         for node in pair {
             nodes.label(node, SCENE, &app).await?;
         }

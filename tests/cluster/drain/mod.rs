@@ -303,6 +303,27 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
 }
 
 #[test]
+fn a_plan_counts_all_moves_together() {
+    story("drain-plan", async |testbed| {
+        let user = User::administrator(testbed).await?;
+        let mut nodes = testbed.nodes(1, Size::default()).await?;
+        let other = nodes.join(None, Size { pods: 1, ..Size::default() }).await?;
+        let home = nodes.names[0].clone();
+        for app in ["first", "second", "third"] {
+            single(testbed, &nodes, app, json!({}), json!({})).await?;
+        }
+        let planned = user.drain(&[&home, "--plan", "-o", "json"]).await?;
+        ends(&planned, STAYS, &[])?;
+        let report: Value = serde_json::from_str(&planned.1).with_context(|| planned.1.clone())?;
+        let list = |name: &str| report[name].as_array().cloned().unwrap_or_default();
+        let (leaves, stays) = (list("leaves"), list("stays"));
+        ensure!(leaves.len() == 1 && leaves[0]["to"] == json!([other]), "{report}");
+        ensure!(stays.len() == 2 && stays.iter().all(|stay| stay["reason"] == "NoCandidateNode"), "{report}");
+        ends(&user.drain(&[&home, "--plan"]).await?, STAYS, &["would not be empty: 2 pods would not leave."])
+    });
+}
+
+#[test]
 fn without_the_rights_for_everything_nothing_is_changed() {
     story("drain-rights", async |testbed| {
         let (nodes, scene) = on_the_first(testbed).await?;

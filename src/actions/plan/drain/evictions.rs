@@ -72,6 +72,8 @@ impl OwnEviction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LastEviction {
     Accepted,
+    /// Somebody else has removed the pod.
+    Gone,
     /// A budget does not allow it now. The drain tries again.
     Blocked(String),
     /// Another attempt would not help.
@@ -138,7 +140,7 @@ impl<'a> DrainProgress<'a> {
     pub(super) fn refusal(&self, pod: &Identity) -> Option<&'a str> {
         match self.evictions.get(&pod.uid) {
             Some(LastEviction::Refused(words)) => Some(words),
-            Some(LastEviction::Accepted | LastEviction::Blocked(_)) | None => None,
+            Some(LastEviction::Accepted | LastEviction::Gone | LastEviction::Blocked(_)) | None => None,
         }
     }
 
@@ -146,7 +148,7 @@ impl<'a> DrainProgress<'a> {
     pub(super) fn block(&self, pod: &Identity) -> Option<&'a str> {
         match self.evictions.get(&pod.uid) {
             Some(LastEviction::Blocked(words)) => Some(words),
-            Some(LastEviction::Accepted | LastEviction::Refused(_)) | None => None,
+            Some(LastEviction::Accepted | LastEviction::Gone | LastEviction::Refused(_)) | None => None,
         }
     }
 

@@ -83,6 +83,8 @@ pub enum StayCause {
     Refused,
     /// It was deleted and does not end.
     Stuck,
+    /// It came after the node was cordoned.
+    CameBack,
     /// Its replicas left the node, but its action has not succeeded.
     Incomplete,
     /// The action ended without success, or found nothing to move.
@@ -138,6 +140,7 @@ impl Stay {
             | StayCause::LocalVolume
             | StayCause::Refused
             | StayCause::Stuck
+            | StayCause::CameBack
             | StayCause::Incomplete
             | StayCause::NotMoved
             | StayCause::NotYet => false,

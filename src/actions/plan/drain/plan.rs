@@ -140,6 +140,11 @@ fn fate(pod: &NodePod, around: &PodSurroundings) -> Fate {
         (Some("DaemonSet"), Some(owner)) => {
             Fate::Stays(stay(StayCause::DaemonSet, format!("{owner} runs one pod on each node")))
         }
+        _ if pod.late && !is_leaving(pod) => {
+            let message = "it came after the node was cordoned, so it tolerates the cordon".to_owned();
+            let advice = "Remove its toleration of node.kubernetes.io/unschedulable, or stop its controller.";
+            Fate::Stays(Stay { advice: Some(advice.to_owned()), ..stay(StayCause::CameBack, message) })
+        }
         (Some("ReplicaSet" | "StatefulSet"), Some(_)) if !is_leaving(pod) => moves(pod, around),
         _ if !pod.selected => Fate::Ignored,
         _ if is_leaving(pod) => {

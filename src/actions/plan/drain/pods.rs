@@ -19,6 +19,8 @@ pub struct NodePod {
     pub controller: Option<Uid>,
     /// Whether the pod has the labels of the drain's pod selector.
     pub selected: bool,
+    /// Whether the pod came after the node was cordoned.
+    pub late: bool,
     pub finished: bool,
     pub termination: Option<Termination>,
     /// A static pod, which only its kubelet controls.
@@ -53,6 +55,7 @@ impl From<Pod> for NodePod {
             }),
             controller: owner.map(|owner| Uid::from(owner.uid.clone())),
             selected: true,
+            late: false,
             finished: matches!(phase, Some("Succeeded" | "Failed")),
             termination: meta.deletion_timestamp.as_ref().map(|_| Termination {
                 grace_seconds: meta.deletion_grace_period_seconds.unwrap_or(0).clamp(0, MOST_GRACE),

@@ -376,6 +376,19 @@ fn what_the_operator_leaves_alone_is_evicted_if_it_is_wished() {
 }
 
 #[test]
+fn a_pod_that_came_after_the_cordon_is_not_evicted_again() {
+    let mut pods = [pod("w", owner("ReplicaSet", "web-1"), json!({})), pod("g", owner("Game", "g"), json!({}))];
+    for one in &mut pods {
+        one.late = true;
+    }
+    let mut stage = Stage::of(&pods);
+    stage.wishes.disruption = true;
+    assert_eq!((stage.due(), stage.evicted(), stage.progress().is_over()), (vec![], vec![], true));
+    let causes: Vec<StayCause> = stage.report(false).stays.iter().map(|stay| stay.cause).collect();
+    assert_eq!(causes, [StayCause::CameBack; 2]);
+}
+
+#[test]
 fn own_evictions_count_for_the_limit() {
     let bare = ["a", "b", "c"].map(|name| pod(name, json!([]), json!({})));
     let mut stage = Stage::of(&bare);
