@@ -1,5 +1,5 @@
-//! `ganglion drain`: drains nodes with the user's permissions. Cordons them, creates the actions, evicts the pods that no
-//! action moves, and follows all until they are complete.
+//! `ganglion drain`: drains nodes with the user's permissions. Cordons them, creates the actions, evicts the pods that
+//! no action moves, and follows all until they are complete.
 //!
 //! [`ganglion_actions_plan::drain`] decides about each pod. A drain stores no state except its actions, which it finds
 //! by their label: it can be interrupted at any time.
@@ -203,8 +203,8 @@ impl Drain {
         Ok(self.own.len())
     }
 
-    /// Reads actions and pods, creates the actions that can start now, and evicts the pods that no action moves. Returns
-    /// whether the drain is over.
+    /// Reads actions and pods, creates the actions that can start now, and evicts the pods that no action moves.
+    /// Returns whether the drain is over.
     pub async fn step(&mut self, queue_seconds: Option<i64>) -> Result<bool, Error> {
         self.refresh().await?;
         let seed = self.seed(self.own.len());
@@ -241,12 +241,11 @@ impl Drain {
         Ok(())
     }
 
-    /// Finds out why the operator has not seen an action: no operator runs, or none works in the namespace. In the second
-    /// case, withdraws the action.
+    /// Finds out why the operator has not seen an action: no operator runs, or none works in the namespace. In the
+    /// second case, withdraws the action.
     async fn find_operator(&mut self) -> Result<(), Error> {
         let unseen: Vec<WorkloadAction> = self.actions.iter().filter(|one| !is_seen(one)).cloned().collect();
         let old = std::mem::take(&mut self.unseen);
-        // An operator that runs sees an action before the next round.
         let waits = unseen.iter().any(|action| old.contains_key(&key(action)));
         for action in &unseen {
             let key = key(action);
@@ -254,10 +253,14 @@ impl Drain {
             self.unseen.insert(key, since);
         }
         self.no_operator = None;
-        if !waits {
+        if unseen.is_empty() {
             return Ok(());
         }
         let Some(leases) = self.cluster.leases(self.options.lease_namespace.as_deref()).await? else { return Ok(()) };
+        // An operator whose lease has another name sees the action before the next round.
+        if leases.is_empty() && !waits {
+            return Ok(());
+        }
         self.no_operator = no_operator(&leases, LEASE, self.now);
         if self.no_operator.is_some() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Pods that the drain evicts itself by the Eviction API, with the user's rights: pods that no action moves, and pods of
-//! workloads that the operator leaves alone.
+//! Pods that the drain evicts itself by the Eviction API, with the user's rights: pods that no action moves, and pods
+//! of workloads that the operator leaves alone.
 
 use std::collections::BTreeMap;
 

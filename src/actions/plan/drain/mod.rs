@@ -29,8 +29,8 @@ pub use text::{news, nodes_words, plan_text, report_text, tree};
 /// Options of a drain.
 #[derive(Clone, Debug, Default)]
 pub struct DrainWishes {
-    /// Also moves pods whose replacement cannot run first, and pods that lose data; evicts pods that no action moves and
-    /// that their controller makes again.
+    /// Also moves pods whose replacement cannot run first, and pods that lose data; evicts pods that no action moves
+    /// and that their controller makes again.
     pub disruption: bool,
     /// Evicts pods without a controller.
     pub force: bool,
