@@ -3,6 +3,7 @@
 //! Pure. `operator::drain` reads the cluster, cordons the nodes and creates the actions.
 
 pub mod action;
+mod evicting;
 mod evictions;
 mod plan;
 mod pods;
