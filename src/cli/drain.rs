@@ -63,7 +63,8 @@ pub struct DrainArgs {
     /// End a drain: abort its actions in progress, and uncordon the nodes. Replicas that have moved are not moved back.
     #[arg(long)]
     uncordon: bool,
-    /// Maximum time to wait, such as 90s, 10m or 1h; 0s: no limit. Actions in progress then continue. Default: no limit.
+    /// Maximum time to wait, such as 90s, 10m or 1h; 0s: no limit. Actions in progress then continue. Default: no
+    /// limit.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     timeout: Option<SignedDuration>,
     /// Maximum number of replicas that this drain moves at once. Default: the limits in the operator's settings.

@@ -227,7 +227,7 @@ impl Drain {
         Ok(self.progress().is_over())
     }
 
-    /// Evicts the pods that no action moves. Those that a budget holds are tried again after some rounds.
+    /// Evicts the pods that no action moves. Pods that a budget holds are tried again after some rounds.
     async fn evict(&mut self) -> Result<(), Error> {
         let again = self.rounds.is_multiple_of(EVICTION_ROUNDS);
         self.rounds = self.rounds.wrapping_add(1);

@@ -73,8 +73,8 @@ enum DryRunVerdict {
     Refused(String),
 }
 
-/// Plans actions. Each document is a WorkloadAction manifest. It is planned as if it were the only action, unless `basis`
-/// says otherwise. The preview says why an action would not start.
+/// Plans actions. Each document is a WorkloadAction manifest. It is planned as if it were the only action, unless
+/// `basis` says otherwise. The preview says why an action would not start.
 pub async fn plan(
     client: &Client,
     namespace: &str,

@@ -84,8 +84,8 @@ pub fn preview(
     ActionPreview::of(id.key, verb(action), answer)
 }
 
-/// Leaves an action in the world as if it had just been admitted, so that the following previews count the room that its
-/// replicas will take.
+/// Leaves an action in the world as if it had just been admitted, so that the following previews count the room that
+/// its replicas will take.
 pub fn reserve(world: &mut World, action: &WorkloadAction, now: Timestamp, limits: &Limits, ranker: &dyn NodeRanker) {
     let mut asked = as_new(action, now);
     asked.metadata.finalizers = Some(vec![marks::FINALIZER.to_owned()]);

@@ -85,7 +85,7 @@ impl DrainClient {
         needed(what, nodes.patch(name.as_str(), &params(), &Patch::Strategic(patch)).await).map(drop)
     }
 
-    /// Pods on these nodes. Those with the labels of the selector are marked as selected; without a selector, all are.
+    /// Pods on these nodes. Pods with the labels of the selector are marked as selected; without a selector, all are.
     pub async fn pods(&self, nodes: &[NodeName], selector: Option<&str>) -> Result<Vec<NodePod>, Error> {
         let mut all = Vec::new();
         for node in nodes {
