@@ -15,6 +15,7 @@ use ganglion_placement_plan::inventory::Inventory;
 use ganglion_placement_plan::learned::LearnedRewards;
 use ganglion_placement_plan::pigeon::LearnedDemand;
 use ganglion_placement_plan::policy::{CompiledPolicy, PolicyMember};
+use ganglion_placement_plan::preempted::LeavingLoads;
 use ganglion_placement_plan::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
 
 /// The ranking of one policy for the pods of one plan.
@@ -44,9 +45,9 @@ impl NodeRanker for PolicyRanker {
         let policy = self.0.policy_of(world, policy).ok_or(RankError::Missing)?;
         let policy = policy.map_err(|(_, words)| RankError::Invalid(words))?;
         let pod = placed(pod);
-        let inventory = self.0.copy(world);
+        let inventory = self.0.copy(world, now);
         let learned = inventory.learned.demand_with(&pod.scheduler, pod.requests);
-        let siblings = Siblings::from_world(world, &pod);
+        let siblings = Siblings::from_world(world, &inventory, &pod);
         let rewards = self.0.rewards(&policy.name);
         Ok(Box::new(PolicyRanking { policy, pod, inventory, learned, siblings, rewards, now }))
     }
@@ -77,6 +78,9 @@ impl PolicyRanking {
             learned: &self.learned,
             siblings: self.siblings.as_ref(),
             rewards: &self.rewards,
+            leaving: &LeavingLoads::new(),
+            narrows: false,
+            one_more: false,
         })
     }
 }
@@ -96,7 +100,7 @@ impl NodeRanking for PolicyRanking {
     fn rank(&self, nodes: &[&NodeName]) -> Vec<Result<f64, String>> {
         let (rejections, scored) = self.evaluate(nodes, |question| self.policy.judge(question));
         let rank = |(rejection, total): (Option<_>, f64)| match rejection {
-            Some(NodeRejection { reason, .. }) => Err(reason),
+            Some(NodeRejection(reason)) => Err(reason),
             None => Ok(total),
         };
         rejections.into_iter().zip(scored.totals).map(rank).collect()

@@ -2,7 +2,7 @@
 //!
 //! Both are derived from the store and refreshed when they are used. Learning runs in a task of its own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+use super::extender::wire::PreemptionNode;
 use super::learned::{Learners, restore};
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_core::facts::Uid;
@@ -18,15 +19,23 @@ use ganglion_core::world::{Fact, World};
 use ganglion_placement_plan::agents::AgentError;
 use ganglion_placement_plan::inventory::Inventory;
 use ganglion_placement_plan::learned::{LearnedRewards, LearnedValues};
-use ganglion_placement_plan::policy::CompiledPolicy;
-use ganglion_placement_plan::question::{PlacedPod, PlacementQuestion, Siblings};
+use ganglion_placement_plan::policy::{CompiledPolicy, best};
+use ganglion_placement_plan::preempted::{self, PreemptedPod};
+use ganglion_placement_plan::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
 use ganglion_placement_plan::record::NodeRecord;
 use ganglion_placement_plan::world::PlacementWorld;
+use ganglion_runtime::fairness::largest;
 use ganglion_runtime::store::Store;
 use ganglion_runtime::watch::Readiness;
 
 /// Interval between two learning steps.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Maximum number of pods that are on their way to a node.
+const MAX_ANSWERED: usize = 1024;
+
+/// Maximum number of evaluations for one answer, while pods of other schedulers are answered for.
+const ATTEMPTS: usize = 10;
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -45,6 +54,14 @@ struct CachedPolicy {
     uid: Uid,
     generation: Option<i64>,
     policy: Result<Arc<CompiledPolicy>, AgentError>,
+}
+
+/// State that an answer depends on.
+struct Seen {
+    /// The pod is in the cache.
+    cached: bool,
+    /// Version of the pods on their way to a node; None if it does not matter.
+    version: Option<u64>,
 }
 
 impl PlacementCache {
@@ -82,31 +99,131 @@ impl PlacementCache {
         policy
     }
 
-    /// Evaluates a policy for a pod and these nodes.
-    pub fn evaluate<R>(
+    /// Filters nodes for a scheduler, which places the pod on one of those that pass. Until it is bound, it counts on
+    /// each of them.
+    pub fn filter(
         &self,
         policy: &CompiledPolicy,
         pod: &PlacedPod,
-        nodes: &[impl AsRef<str>],
+        nodes: &[&str],
+        now: Timestamp,
+    ) -> Vec<Option<NodeRejection>> {
+        for _ in 0..ATTEMPTS {
+            let (rejections, seen) = self.evaluate(policy, pod, nodes, now, |question| policy.offer(question));
+            let open = nodes.iter().zip(&rejections).filter(|(_, rejection)| rejection.is_none());
+            let open: Vec<&str> = open.map(|(name, _)| *name).collect();
+            if self.record(pod, &open, None, &seen, now) {
+                return rejections;
+            }
+        }
+        // Other schedulers were always faster. The pod waits for its next turn.
+        vec![Some(NodeRejection("other schedulers place pods at the same time".to_owned())); nodes.len()]
+    }
+
+    /// Filters nodes without counting the pod on them, for a scheduler that is told nothing of it.
+    pub fn shadow(
+        &self,
+        policy: &CompiledPolicy,
+        pod: &PlacedPod,
+        nodes: &[&str],
+        now: Timestamp,
+    ) -> Vec<Option<NodeRejection>> {
+        self.evaluate(policy, pod, nodes, now, |question| policy.filter(question)).0
+    }
+
+    /// Scores nodes. If `counts` is true, the pod is on its way to one of them, most likely to the best.
+    pub fn score(
+        &self,
+        policy: &CompiledPolicy,
+        pod: &PlacedPod,
+        nodes: &[&str],
+        counts: bool,
+        now: Timestamp,
+    ) -> Vec<f64> {
+        let ((totals, best), mut seen) = self.evaluate(policy, pod, nodes, now, |question| {
+            let totals = policy.score(question).totals;
+            let best = best(question.candidates, &totals, |record| question.likely(record).pods);
+            (totals, best)
+        });
+        if counts {
+            // Scores are no promise, so other pods that were counted meanwhile do not matter.
+            seen.version = None;
+            self.record(pod, nodes, best.and_then(|at| nodes.get(at).copied()), &seen, now);
+        }
+        totals
+    }
+
+    /// Filters nodes on which a scheduler would preempt pods. These pods do not count.
+    pub fn filter_preemption<'n>(
+        &self,
+        policy: &CompiledPolicy,
+        pod: &PlacedPod,
+        nodes: &'n [PreemptionNode<'_>],
+        now: Timestamp,
+    ) -> Vec<Option<NodeRejection>> {
+        let names: Vec<&str> = nodes.iter().map(|node| &*node.name).collect();
+        let uids = |node: &'n PreemptionNode<'_>| node.uids.iter().map(|uid| &**uid).collect();
+        let uids = nodes.iter().map(|node| (&*node.name, uids(node))).collect();
+        let mut preempted = self.0.store.read(|world| preempted::find(world, &uids));
+        let (rejections, seen) =
+            self.evaluate_without(policy, pod, &names, &preempted, now, |question| policy.filter(question));
+        let kept = names.iter().zip(&rejections).filter(|(_, rejection)| rejection.is_none());
+        let kept: HashSet<&str> = kept.map(|(name, _)| *name).collect();
+        preempted.retain(|pod| kept.contains(pod.node.as_str()));
+        let mut inventory = self.0.inventory.write().unwrap_or_else(PoisonError::into_inner);
+        inventory.answered.record_preempted(pod, preempted, seen.cached, now);
+        rejections
+    }
+
+    /// Evaluates a policy for a pod and these nodes. Pods that the scheduler has preempted for the pod on its nominated
+    /// node do not count there, although they may still be in the cache.
+    fn evaluate<R>(
+        &self,
+        policy: &CompiledPolicy,
+        pod: &PlacedPod,
+        nodes: &[&str],
         now: Timestamp,
         answer: impl FnOnce(&PlacementQuestion<'_>) -> R,
-    ) -> R {
-        let (siblings, known) = self.0.store.read(|world| {
-            self.refresh(world);
-            let siblings = if policy.reads_siblings() { Siblings::from_world(world, pod) } else { None };
-            (siblings, world.pod(&pod.key).is_some_and(|known| known.id.uid == pod.uid))
+    ) -> (R, Seen) {
+        let preempted = match &pod.nominated {
+            None => Vec::new(),
+            Some(nominated) => {
+                let inventory = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner);
+                let preempted = inventory.answered.preempted_for(&pod.uid).iter();
+                preempted.filter(|pod| pod.node == *nominated).cloned().collect()
+            }
+        };
+        self.evaluate_without(policy, pod, nodes, &preempted, now, answer)
+    }
+
+    fn evaluate_without<R>(
+        &self,
+        policy: &CompiledPolicy,
+        pod: &PlacedPod,
+        nodes: &[&str],
+        preempted: &[PreemptedPod],
+        now: Timestamp,
+        answer: impl FnOnce(&PlacementQuestion<'_>) -> R,
+    ) -> (R, Seen) {
+        let (siblings, leaving, seen) = self.0.store.read(|world| {
+            self.refresh(world, now);
+            let inventory = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner);
+            let siblings = if policy.reads_siblings() { Siblings::from_world(world, &inventory, pod) } else { None };
+            let leaving = preempted::leaving(world, &inventory, preempted, &policy.rules, now);
+            let cached = world.pod(&pod.key).is_some_and(|cached| cached.id.uid == pod.uid);
+            (siblings, leaving, Seen { cached, version: Some(inventory.answered.version()) })
         });
         let inventory = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner);
         let scheduler = &pod.scheduler;
         // If the scheduler's watch is ahead of ours, our watch will deliver the pod later and count it for the pods
         // after it.
-        let learned = if known {
+        let learned = if seen.cached {
             inventory.learned.demand(scheduler)
         } else {
             inventory.learned.demand_with(scheduler, pod.requests)
         };
-        let candidates: Vec<Option<&NodeRecord>> = nodes.iter().map(|name| inventory.node(name.as_ref())).collect();
-        answer(&PlacementQuestion {
+        let candidates: Vec<Option<&NodeRecord>> = nodes.iter().map(|name| inventory.node(name)).collect();
+        let answer = answer(&PlacementQuestion {
             pod,
             inventory: &inventory,
             candidates: &candidates,
@@ -115,18 +232,41 @@ impl PlacementCache {
             learned: &learned,
             siblings: siblings.as_ref(),
             rewards: &self.rewards(&policy.name),
-        })
+            leaving: &leaving,
+            narrows: false,
+            one_more: false,
+        });
+        (answer, seen)
+    }
+
+    /// Records the nodes that an answer leaves open. False if the pods that count are not those of the answer any more.
+    fn record(&self, pod: &PlacedPod, open: &[&str], likely: Option<&str>, seen: &Seen, now: Timestamp) -> bool {
+        let mut inventory = self.0.inventory.write().unwrap_or_else(PoisonError::into_inner);
+        if seen.version.is_some_and(|version| version != inventory.answered.version()) {
+            return false;
+        }
+        let place = |name: &str| inventory.node(name).map(|record| record.place);
+        let (open, likely) = (open.iter().filter_map(|name| place(name)).collect(), likely.and_then(place));
+        let answered = &mut inventory.answered;
+        answered.record(pod, open, likely, seen.cached, now);
+        if answered.len() > MAX_ANSWERED
+            && let Some((namespace, _)) = largest(answered.namespaces().map(|namespace| (namespace, 1)))
+        {
+            let namespace = namespace.to_owned();
+            answered.forget_oldest(&namespace);
+        }
+        true
     }
 
     /// Reads the nodes as the agents see them.
     pub fn inventory<R>(&self, look: impl FnOnce(&Inventory) -> R) -> R {
-        self.0.store.read(|world| self.refresh(world));
+        self.0.store.read(|world| self.refresh(world, Timestamp::now()));
         look(&self.0.inventory.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A copy of the nodes as the agents see them, which the caller may change.
-    pub fn copy(&self, world: &World) -> Inventory {
-        self.refresh(world);
+    pub fn copy(&self, world: &World, now: Timestamp) -> Inventory {
+        self.refresh(world, now);
         self.0.inventory.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -141,7 +281,7 @@ impl PlacementCache {
     /// Learns from the changes of pods since the last call.
     pub fn learn(&self, now: Timestamp) {
         self.0.store.read(|world| {
-            self.refresh(world);
+            self.refresh(world, now);
             self.0.learners.follow(world, |name| self.policy_of(world, name), now);
         });
     }
@@ -159,10 +299,10 @@ impl PlacementCache {
         self.0.learners.to_save(policy, uid, demand, now)
     }
 
-    fn refresh(&self, world: &World) {
-        let behind = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner).is_behind(world);
+    fn refresh(&self, world: &World, now: Timestamp) {
+        let behind = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner).is_behind(world, now);
         if behind {
-            self.0.inventory.write().unwrap_or_else(PoisonError::into_inner).refresh(world);
+            self.0.inventory.write().unwrap_or_else(PoisonError::into_inner).refresh(world, now);
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::inventory::Inventory;
 use super::learned::{LearnedValues, RewardLearner};
 use super::policy::{CompiledPolicy, PolicyMember};
+use super::preempted::LeavingLoads;
 use super::question::{NodeRejection, Opinion, PlacedPod, PlacementQuestion, Siblings};
 use super::record::NodeRecord;
 use super::wire;
@@ -85,7 +86,7 @@ pub fn explain(
 ) -> PlacementExplanation {
     let mut inventory = Inventory::default();
     saved.into_iter().for_each(|saved| inventory.learned.restore(saved));
-    inventory.refresh(world);
+    inventory.refresh(world, now);
     let is_ours = |scheduler: &str| policy.is_for(scheduler);
     let begin = |rules| {
         let mut learner = RewardLearner::begin(world, &is_ours, saved, &rules);
@@ -97,7 +98,7 @@ pub fn explain(
     };
     let rewards = policy.rewards().map(begin).unwrap_or_default();
     let learned = inventory.learned.demand_with(&pod.scheduler, pod.requests);
-    let siblings = Siblings::from_world(world, pod);
+    let siblings = Siblings::from_world(world, &inventory, pod);
     let mut records: Vec<&NodeRecord> = inventory.nodes().collect();
     records.sort_unstable_by_key(|record| record.name());
     let candidates: Vec<Option<&NodeRecord>> = records.iter().map(|record| Some(*record)).collect();
@@ -110,6 +111,9 @@ pub fn explain(
         learned: &learned,
         siblings: siblings.as_ref(),
         rewards: rewards.rewards(),
+        leaving: &LeavingLoads::new(),
+        narrows: false,
+        one_more: false,
     };
     answered(policy, &question, &records)
 }
@@ -145,7 +149,7 @@ fn answered(
             score: total.map(wire::score),
             total,
             agents: policy.agents.iter().zip(&scored.opinions).map(reason).collect(),
-            rejected: rejection.map(|rejection| rejection.reason),
+            rejected: rejection.map(|NodeRejection(reason)| reason),
         }
     };
     let agents = policy.agents.iter().zip(&scored.opinions).map(agent).collect();

@@ -6,6 +6,8 @@
 //! | `agents` | the agents of a policy, one file each |
 //! | `question` | the input of the agents: the pod, the candidates and related data |
 //! | `inventory`, `record` | the data of all nodes and of one node, as agents read it |
+//! | `answered` | pods that schedulers got nodes for and that are not bound yet |
+//! | `preempted` | pods that a scheduler may preempt |
 //! | `learned` | what policies learn from pods, saved across restarts |
 //! | `state`, `explain` | the status of a policy; the explanation of its result for one pod |
 //!
@@ -26,6 +28,7 @@
 //! Scores are real numbers from 0 to 10; only `wire` rounds them. Agents do not depend on each other.
 
 pub mod agents;
+pub mod answered;
 pub mod congestion;
 pub mod explain;
 pub mod inventory;
@@ -34,6 +37,7 @@ pub mod pigeon;
 pub mod pod_spread;
 pub mod policy;
 pub mod power;
+pub mod preempted;
 pub mod publish;
 pub mod question;
 pub mod record;

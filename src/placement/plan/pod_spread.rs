@@ -31,6 +31,9 @@ pub struct SpreadRequest {
     pub rate: f64,
     /// Whether the pod tolerates the taint of the control plane.
     pub tolerates_control_plane: bool,
+    /// Whether only one of several areas with the fewest pods is allowed, if more pods are to be spread after this one:
+    /// they may come before the choice of the scheduler is known.
+    pub one_area: bool,
 }
 
 /// Topology level that pods are spread over.
@@ -63,6 +66,8 @@ pub enum SpreadRejection {
     NoArea(SpreadMode),
     /// Another region, zone or node has fewer pods.
     Fuller { mode: SpreadMode, area: String, pods: u32, fewest: u32 },
+    /// Another region, zone or node has as few pods, and is next.
+    Later { mode: SpreadMode, area: String, next: String },
 }
 
 impl std::fmt::Display for SpreadMode {
@@ -82,6 +87,9 @@ impl std::fmt::Display for SpreadRejection {
             Self::NoArea(mode) => write!(f, "no label topology.kubernetes.io/{mode}"),
             Self::Fuller { mode, area, pods, fewest } => {
                 write!(f, "{mode} {area} has {pods} pods of the ReplicaSet, another has {fewest}")
+            }
+            Self::Later { mode, area, next } => {
+                write!(f, "{mode} {area} has as few pods of the ReplicaSet as {mode} {next}, which is next")
             }
         }
     }
@@ -112,13 +120,28 @@ pub fn spread(request: SpreadRequest, nodes: &[SpreadNode<'_>]) -> Spread {
         .map(|node| node.feasible.then(|| place(node, mode, &pods, request.tolerates_control_plane)))
         .collect();
     let fewest = places.iter().flatten().flatten().map(|(_, pods)| *pods).min().unwrap_or_default();
-    let rejection = |place: Option<Result<(&str, u32), SpreadRejection>>| match place? {
-        Ok((area, pods)) => {
-            (pods > fewest).then(|| SpreadRejection::Fuller { mode, area: area.to_owned(), pods, fewest })
+    let next = next(&places, fewest).filter(|_| request.one_area && have.saturating_add(1) < need);
+    let next = next.map(str::to_owned);
+    let rejection = |place: Option<Result<(&str, u32), SpreadRejection>>| match (place?, &next) {
+        (Ok((area, pods)), _) if pods > fewest => {
+            Some(SpreadRejection::Fuller { mode, area: area.to_owned(), pods, fewest })
         }
-        Err(rejection) => Some(rejection),
+        (Ok((area, _)), Some(next)) if area != next => {
+            Some(SpreadRejection::Later { mode, area: area.to_owned(), next: next.clone() })
+        }
+        (Ok(_), _) => None,
+        (Err(rejection), _) => Some(rejection),
     };
     Spread { need, have, mode, rejections: places.into_iter().map(rejection).collect() }
+}
+
+/// Of the areas with the fewest pods, the one with the most feasible nodes; the first by name of several.
+fn next<'a>(places: &[Option<Result<(&'a str, u32), SpreadRejection>>], fewest: u32) -> Option<&'a str> {
+    let mut nodes = BTreeMap::<&str, usize>::new();
+    for (area, _) in places.iter().flatten().flatten().filter(|(_, pods)| *pods == fewest) {
+        *nodes.entry(area).or_default() += 1;
+    }
+    nodes.into_iter().max_by_key(|(area, count)| (*count, std::cmp::Reverse(*area))).map(|(area, _)| area)
 }
 
 /// Area of a node and the number of pods in the area.

@@ -107,13 +107,49 @@ impl CompiledPolicy {
 
     /// Rejection of each candidate, in the order of the candidates; None if the candidate passes.
     pub fn filter(&self, question: &PlacementQuestion<'_>) -> Vec<Option<NodeRejection>> {
+        self.filter_by(question, |_| true)
+    }
+
+    /// Filters for a scheduler, which chooses one of the nodes that pass. Until its choice is known, the pod counts on
+    /// all of them, so a node without room for another pod would be closed to the next pods for nothing. During a burst
+    /// of pods, only the best one of these nodes passes.
+    pub fn offer(&self, question: &PlacementQuestion<'_>) -> Vec<Option<NodeRejection>> {
+        let question = &PlacementQuestion { narrows: true, ..*question };
+        let mut rejections = self.filter(question);
+        if !question.inventory.answered.is_burst(&question.pod.uid, question.now) {
+            return rejections;
+        }
+        let passing = only(question.candidates, |at| rejections[at].is_none());
+        let full = PlacementQuestion { candidates: &passing, one_more: true, ..*question };
+        let full = self.filter_by(&full, |agent| agent.counts_pods());
+        if full.iter().flatten().nth(1).is_none() {
+            return rejections;
+        }
+        let last = only(&passing, |at| full[at].is_some());
+        let totals = self.score(&PlacementQuestion { candidates: &last, ..*question }).totals;
+        let best = best(&last, &totals, |record| question.possible(record).pods.saturating_add(record.pods));
+        for (at, rejection) in rejections.iter_mut().enumerate() {
+            if last[at].is_some() && best != Some(at) {
+                *rejection =
+                    Some(NodeRejection("has room for one pod only, and another such node is better".to_owned()));
+            }
+        }
+        rejections
+    }
+
+    fn filter_by(
+        &self,
+        question: &PlacementQuestion<'_>,
+        is_asked: impl Fn(&dyn Agent) -> bool,
+    ) -> Vec<Option<NodeRejection>> {
         let mut rejections = vec![None; question.candidates.len()];
-        let (last, first): (Vec<_>, Vec<_>) = self.agents.iter().partition(|member| member.agent.filters_last());
+        let asked = self.agents.iter().filter(|member| is_asked(&*member.agent));
+        let (last, first): (Vec<_>, Vec<_>) = asked.partition(|member| member.agent.filters_last());
         for PolicyMember { name, agent, .. } in first.into_iter().chain(last) {
             let before: Vec<bool> = rejections.iter().map(Option::is_some).collect();
             agent.filter(question, &mut rejections);
             let new = rejections.iter_mut().zip(before).filter_map(|(one, before)| one.as_mut().filter(|_| !before));
-            new.for_each(|rejection| rejection.reason = format!("{name}: {}", rejection.reason));
+            new.for_each(|rejection| rejection.0 = format!("{name}: {}", rejection.0));
         }
         rejections
     }
@@ -122,9 +158,7 @@ impl CompiledPolicy {
     /// rejected candidate is scored like a node that is not in the cache.
     pub fn judge(&self, question: &PlacementQuestion<'_>) -> (Vec<Option<NodeRejection>>, Scored) {
         let rejections = self.filter(question);
-        let passing = question.candidates.iter().zip(&rejections);
-        let left: Vec<Option<&NodeRecord>> =
-            passing.map(|(record, rejection)| record.filter(|_| rejection.is_none())).collect();
+        let left = only(question.candidates, |at| rejections[at].is_none());
         let scored = self.score(&PlacementQuestion { candidates: &left, ..*question });
         (rejections, scored)
     }
@@ -150,6 +184,21 @@ impl CompiledPolicy {
     fn opinion(&self, member: &PolicyMember, question: &PlacementQuestion<'_>) -> Opinion {
         if member.weight == 0 { Opinion::FilterOnly } else { member.agent.score(question) }
     }
+}
+
+/// The candidates for which `keep` is true, at the same indexes.
+fn only<'a>(candidates: &[Option<&'a NodeRecord>], keep: impl Fn(usize) -> bool) -> Vec<Option<&'a NodeRecord>> {
+    candidates.iter().enumerate().map(|(at, record)| record.filter(|_| keep(at))).collect()
+}
+
+/// Index of the candidate with the highest score; of several, the first one with the fewest pods.
+pub fn best(candidates: &[Option<&NodeRecord>], totals: &[f64], pods: impl Fn(&NodeRecord) -> i64) -> Option<usize> {
+    let known =
+        candidates.iter().zip(totals).enumerate().filter_map(|(at, (record, total))| Some((at, (*record)?, *total)));
+    let worse = |one: &(usize, &NodeRecord, f64), other: &(usize, &NodeRecord, f64)| {
+        other.2.total_cmp(&one.2).then_with(|| pods(one.1).cmp(&pods(other.1)))
+    };
+    known.min_by(worse).map(|(at, ..)| at)
 }
 
 fn time(

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 
+use super::answered::ExpectedLoad;
 use super::inventory::Inventory;
 use super::learned::LearnedRewards;
 use super::pigeon::LearnedDemand;
+use super::preempted::LeavingLoads;
 use super::record::{NodeRecord, SampleRules};
 use ganglion_api::placement_policy::DEFAULT_SCHEDULER;
 use ganglion_core::facts::{Key, NodeName, Owner, ReplicaSetFact, Requests, SPREAD_RATE, Uid, cores, requests};
@@ -30,6 +32,8 @@ pub struct PlacedPod {
     pub tolerates_control_plane: bool,
     /// Annotation [`SPREAD_RATE`] of the pod.
     pub spread_rate: Option<String>,
+    /// Node on which the scheduler has preempted pods for this pod (`status.nominatedNodeName`).
+    pub nominated: Option<NodeName>,
 }
 
 impl From<&Pod> for PlacedPod {
@@ -49,6 +53,7 @@ impl From<&Pod> for PlacedPod {
             scheduler: scheduler.unwrap_or(DEFAULT_SCHEDULER).to_owned(),
             tolerates_control_plane: tolerations.iter().any(tolerates_control_plane),
             spread_rate: meta.annotations.as_ref().and_then(|all| all.get(SPREAD_RATE)).cloned(),
+            nominated: pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref()).map(NodeName::from),
         }
     }
 }
@@ -71,19 +76,19 @@ pub struct Siblings {
 }
 
 impl Siblings {
-    /// Siblings in the ReplicaSet that controls the pod; None if no cached ReplicaSet does.
-    pub fn from_world(world: &World, pod: &PlacedPod) -> Option<Self> {
+    /// Siblings in the ReplicaSet that controls the pod, with those that are on their way to a node; None if no cached
+    /// ReplicaSet controls the pod.
+    pub fn from_world(world: &World, inventory: &Inventory, pod: &PlacedPod) -> Option<Self> {
         let owner = pod.controller.as_ref().filter(|owner| owner.kind == "ReplicaSet")?;
         let set = world
             .get::<ReplicaSetFact>(&Key::new(&pod.key.namespace, &owner.name))
             .filter(|set| set.id.uid == owner.uid)?;
-        let mut on_nodes = HashMap::new();
+        let mut on_nodes = HashMap::<NodeName, u32>::new();
         let others = world.pods_of(&owner.uid).filter(|other| other.is_active() && other.id.uid != pod.uid);
-        for node in others.filter_map(|other| other.node.as_ref()) {
-            match on_nodes.get_mut(node) {
-                Some(count) => *count += 1,
-                None => drop(on_nodes.insert(node.to_owned(), 1)),
-            }
+        let arriving = inventory.answered.siblings(&owner.uid, &pod.uid);
+        let arriving = arriving.filter_map(|place| Some(inventory.at(place)?.node.name()));
+        for node in others.filter_map(|other| other.node.clone()).chain(arriving) {
+            *on_nodes.entry(node).or_default() += 1;
         }
         // The pod itself is one replica more than those on nodes, even if the cache still has the old size of the
         // ReplicaSet.
@@ -107,17 +112,36 @@ pub struct PlacementQuestion<'a> {
     pub siblings: Option<&'a Siblings>,
     /// Values that the policy learned from running and failed pods.
     pub rewards: &'a LearnedRewards,
+    /// Load that does not count, since the scheduler preempts it for the pod.
+    pub leaving: &'a LeavingLoads,
+    /// Whether the filter leaves only so many nodes open that a scheduler's choice among them, which the policy does not
+    /// learn before the pod is bound, cannot conflict with pods that are answered for at the same time.
+    pub narrows: bool,
+    /// Whether one more pod like the pod to place counts on each node.
+    pub one_more: bool,
 }
 
-/// Rejection of a candidate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeRejection {
-    /// Reason for users. [`CompiledPolicy::filter`](super::policy::CompiledPolicy::filter) adds the agent's name in
-    /// front.
-    pub reason: String,
-    /// Whether preemption of other pods may make the node fit.
-    pub resolvable: bool,
+impl PlacementQuestion<'_> {
+    /// Load that counts in filters besides the node's record: a pod counts on each node on which it may be.
+    pub fn possible(&self, record: &NodeRecord) -> ExpectedLoad {
+        let mut load = self.inventory.answered.possible(record.place, &self.pod.uid);
+        if let Some(leaving) = self.leaving.get(&record.place) {
+            load = load - *leaving;
+        }
+        if self.one_more { load + ExpectedLoad::of(self.pod) } else { load }
+    }
+
+    /// Load that counts in scores besides the node's record: a pod counts on its most likely node.
+    pub fn likely(&self, record: &NodeRecord) -> ExpectedLoad {
+        self.inventory.answered.likely(record.place, &self.pod.uid)
+    }
 }
+
+/// Rejection of a candidate; carries the reason for users. [`CompiledPolicy::filter`] adds the agent's name in front.
+///
+/// [`CompiledPolicy::filter`]: super::policy::CompiledPolicy::filter
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRejection(pub String);
 
 /// Result of an agent's scoring of all candidates.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::answered::ExpectedLoad;
 use super::congestion::Congestion;
 use super::pigeon::{PigeonNode, PigeonResource, Row};
 use super::safe::{self, Basis, PerResource, Statistics, Usage};
@@ -84,6 +85,8 @@ pub struct PredictedPower {
 #[derive(Clone, Debug)]
 pub struct NodeRecord {
     pub node: Arc<NodeFact>,
+    /// Index in the inventory.
+    pub place: usize,
     /// Copy of `node.allocatable`. A request that reads thousands of nodes spends most of its time on memory accesses,
     /// and the copy saves one per node.
     allocatable: Requests,
@@ -152,6 +155,7 @@ impl NodeRecord {
             power: power.map(Box::new),
             last_bound: recent.first().map(|hold| hold.bound),
             recent,
+            place: 0,
             node: Arc::clone(node),
         }
     }
@@ -164,6 +168,12 @@ impl NodeRecord {
         self.row.requested = sizes(self.requests, self.pods);
         self.recent.insert(0, PodHold { requests, cores, bound: since, pending: true });
         self.last_bound = Some(since);
+    }
+
+    /// Allocatable and requested amounts with an expected load, in the units of `pigeon`.
+    pub fn row_with(&self, expected: &ExpectedLoad) -> PigeonNode {
+        let requested = sizes(self.requests + expected.requests, self.pods.saturating_add(expected.pods));
+        PigeonNode { requested, ..self.row }
     }
 
     pub fn name(&self) -> &str {
@@ -191,10 +201,11 @@ impl NodeRecord {
         self.usage.iter().chain(self.other_usage.as_deref()).find(holds)
     }
 
-    /// Usage of CPU and memory, as input of the agent `safe`.
-    pub fn usage(&self, now: Timestamp, rules: &SampleRules) -> PerResource<Usage> {
+    /// Usage of CPU and memory with an expected load, as input of the agent `safe`.
+    pub fn usage(&self, expected: &ExpectedLoad, now: Timestamp, rules: &SampleRules) -> PerResource<Usage> {
         let sample = self.sample(now, rules);
         let unmeasured = sample.and_then(|sample| sample.at).map(|at| self.unmeasured(at, rules)).unwrap_or_default();
+        let unmeasured = unmeasured + expected.unmeasured;
         let usage = |capacity: i64, statistics: fn(&UsageSample) -> Option<Statistics>, unmeasured: i64| Usage {
             capacity: capacity as f64,
             statistics: sample.and_then(statistics),
@@ -204,6 +215,13 @@ impl NodeRecord {
             cpu: usage(self.allocatable.cpu, |sample| sample.cpu, unmeasured.cpu),
             memory: usage(self.allocatable.memory, |sample| sample.memory, unmeasured.memory),
         }
+    }
+
+    /// Requests of a pod of this node, if measured usage does not include it.
+    pub fn unmeasured_of(&self, hold: &PodHold, now: Timestamp, rules: &SampleRules) -> Requests {
+        let sampled = self.sample(now, rules).and_then(|sample| sample.at);
+        let is_late = sampled.is_some_and(|at| is_unmeasured(hold.bound, at, rules.window));
+        if is_late { hold.requests } else { Requests::default() }
     }
 
     /// Requests of the pods that a sample of this time does not include.

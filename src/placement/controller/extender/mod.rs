@@ -1,4 +1,4 @@
-//! The scheduler extender: filters and scores nodes by a policy for kube-scheduler.
+//! The scheduler extender: filters and scores nodes by a policy for kube-scheduler, and limits its preemption.
 //!
 //! Replies come from memory only; no request is sent to the API server or any other server. If a request cannot be
 //! served, the reply contains no opinion, so that scheduling continues without the policy. Owns the limits of requests.
@@ -24,11 +24,11 @@ use crate::cache::PlacementCache;
 use bodies::{Bodies, ReadBody, no_room};
 use ganglion_api::placement_policy::PolicyMode;
 use ganglion_placement_plan::policy::CompiledPolicy;
-use ganglion_placement_plan::question::NodeRejection;
+use ganglion_placement_plan::question::{NodeRejection, PlacedPod};
 use ganglion_placement_plan::wire::score;
 use ganglion_runtime::metrics::{ExtenderLabels, Metrics, VerbLabel};
 use ganglion_runtime::watch::Readiness;
-use wire::{CandidateNodes, ExtenderRequest, MAX_NODES, RejectedNode, WireError};
+use wire::{CandidateNodes, ExtenderRequest, MAX_NODES, MAX_VICTIMS, PreemptionRequest, WireError};
 
 /// Requests of at least this size in bytes are processed on a blocking thread, so that they do not delay others.
 const LARGE: usize = 256 << 10;
@@ -53,6 +53,7 @@ struct ExtenderParts {
 enum ExtenderVerb {
     Filter,
     Prioritize,
+    Preempt,
 }
 
 impl ExtenderVerb {
@@ -60,6 +61,7 @@ impl ExtenderVerb {
         match self {
             Self::Filter => "filter",
             Self::Prioritize => "prioritize",
+            Self::Preempt => "preempt",
         }
     }
 }
@@ -78,6 +80,7 @@ impl Extender {
         Router::new()
             .route("/policies/{policy}/filter", post(filter))
             .route("/policies/{policy}/prioritize", post(prioritize))
+            .route("/policies/{policy}/preempt", post(preempt))
             .route("/healthz", get(async || "ok\n"))
             .with_state(self)
     }
@@ -110,40 +113,85 @@ impl Extender {
     fn answer(&self, verb: ExtenderVerb, name: &str, mut body: ReadBody) -> (ResultLabel, Response) {
         let bytes = body.bytes().clone();
         // The policy comes first: without one, nothing but the candidates is read.
-        let (outcome, reply) = match self.policy(name) {
-            Ok(policy) => self.opinion(verb, &policy, &bytes, &mut body),
-            Err(outcome) => match CandidateNodes::parse(&bytes, MAX_NODES) {
-                Ok(candidates) if body.occupy(candidates.len()) => (outcome, no_opinion(verb, &candidates)),
-                Ok(_) => ("refused", no_room()),
-                Err(error) => invalid(&error),
-            },
+        let policy = self.policy(name);
+        let answered = match verb {
+            ExtenderVerb::Filter => self.filter_or_score(false, policy, &bytes, &mut body),
+            ExtenderVerb::Prioritize => self.filter_or_score(true, policy, &bytes, &mut body),
+            ExtenderVerb::Preempt => self.preempt(policy, &bytes, &mut body),
         };
+        let (outcome, reply) = answered.unwrap_or_else(|error| invalid(&error));
         (outcome, body.answered(reply))
     }
 
-    fn opinion(
+    fn filter_or_score(
         &self,
-        verb: ExtenderVerb,
-        policy: &CompiledPolicy,
+        scores: bool,
+        policy: Result<Arc<CompiledPolicy>, ResultLabel>,
         bytes: &[u8],
         body: &mut ReadBody,
-    ) -> (ResultLabel, Response) {
-        let request = match ExtenderRequest::parse(bytes, MAX_NODES) {
-            Ok(request) => request,
-            Err(error) => return invalid(&error),
+    ) -> Result<(ResultLabel, Response), WireError> {
+        let no_opinion = |candidates: &CandidateNodes<'_>| {
+            let nothing = if scores { PolicyAnswer::Scores(Vec::new()) } else { PolicyAnswer::Rejections(Vec::new()) };
+            json(nothing.encode(candidates))
         };
-        if !body.occupy(request.candidates.len()) {
-            return ("refused", no_room());
+        let policy = match policy {
+            Ok(policy) => policy,
+            Err(outcome) => {
+                let candidates = CandidateNodes::parse(bytes, MAX_NODES)?;
+                let has_room = body.occupy(candidates.len());
+                return Ok(if has_room { (outcome, no_opinion(&candidates)) } else { ("refused", no_room()) });
+            }
+        };
+        let ExtenderRequest { pod, candidates } = ExtenderRequest::parse(bytes, MAX_NODES)?;
+        if !body.occupy(candidates.len()) {
+            return Ok(("refused", no_room()));
         }
-        if !policy.concerns(&request.pod) {
-            return ("other_pod", no_opinion(verb, &request.candidates));
+        if !policy.concerns(&pod) {
+            return Ok(("other_pod", no_opinion(&candidates)));
         }
-        let answer = self.judge(verb, policy, &request);
+        let names: Vec<&str> = candidates.names().collect();
+        let (placement, is_shadow, now) = (&self.0.placement, policy.mode == PolicyMode::Shadow, Timestamp::now());
+        let answer = if scores {
+            PolicyAnswer::Scores(placement.score(&policy, &pod, &names, !is_shadow, now))
+        } else if is_shadow {
+            PolicyAnswer::Rejections(placement.shadow(&policy, &pod, &names, now))
+        } else {
+            PolicyAnswer::Rejections(placement.filter(&policy, &pod, &names, now))
+        };
+        if is_shadow {
+            answer.log(&policy, &pod, &names);
+            return Ok(("shadow", no_opinion(&candidates)));
+        }
+        Ok(("ok", json(answer.encode(&candidates))))
+    }
+
+    /// Leaves out the nodes that the policy rejects even without the pods to preempt. The scheduler then does not preempt
+    /// pods there.
+    fn preempt(
+        &self,
+        policy: Result<Arc<CompiledPolicy>, ResultLabel>,
+        bytes: &[u8],
+        body: &mut ReadBody,
+    ) -> Result<(ResultLabel, Response), WireError> {
+        let PreemptionRequest { pod, nodes } = PreemptionRequest::parse(bytes, MAX_NODES, MAX_VICTIMS, policy.is_ok())?;
+        if !body.occupy(nodes.iter().map(|node| node.uids.len().saturating_add(1)).sum()) {
+            return Ok(("refused", no_room()));
+        }
+        let no_opinion = || json(wire::preemption_reply(&nodes, |_| true));
+        let (policy, pod) = match (policy, pod) {
+            (Ok(policy), Some(pod)) => (policy, pod),
+            (Ok(_), None) => return Err(WireError::NoPod),
+            (Err(outcome), _) => return Ok((outcome, no_opinion())),
+        };
+        if !policy.concerns(&pod) {
+            return Ok(("other_pod", no_opinion()));
+        }
         if policy.mode == PolicyMode::Shadow {
-            answer.log(policy, &request);
-            return ("shadow", no_opinion(verb, &request.candidates));
+            return Ok(("shadow", no_opinion()));
         }
-        ("ok", json(answer.encode(&request.candidates)))
+        let rejections = self.0.placement.filter_preemption(&policy, &pod, &nodes, Timestamp::now());
+        let is_kept = |at: usize| rejections.get(at).is_none_or(Option::is_none);
+        Ok(("ok", json(wire::preemption_reply(&nodes, is_kept))))
     }
 
     /// The policy of this name; as an error the outcome if it cannot be used.
@@ -168,31 +216,20 @@ impl Extender {
         }
         Err(why)
     }
-
-    fn judge(&self, verb: ExtenderVerb, policy: &CompiledPolicy, request: &ExtenderRequest<'_>) -> PolicyAnswer {
-        let names: Vec<&str> = request.candidates.names().collect();
-        self.0.placement.evaluate(policy, &request.pod, &names, Timestamp::now(), |question| match verb {
-            ExtenderVerb::Filter => PolicyAnswer::Filter(policy.filter(question)),
-            ExtenderVerb::Prioritize => PolicyAnswer::Prioritize(policy.score(question).totals),
-        })
-    }
 }
 
 /// Result of a policy, in the order of the candidates.
 enum PolicyAnswer {
-    Filter(Vec<Option<NodeRejection>>),
-    Prioritize(Vec<f64>),
+    Rejections(Vec<Option<NodeRejection>>),
+    Scores(Vec<f64>),
 }
 
 impl PolicyAnswer {
+    /// Encodes the reply. A candidate without a result passes, and scores 0.
     fn encode(self, candidates: &CandidateNodes<'_>) -> Vec<u8> {
         match self {
-            Self::Filter(rejections) => {
-                let rejected = |one: NodeRejection| RejectedNode { reason: one.reason, unresolvable: !one.resolvable };
-                let rejections: Vec<_> = rejections.into_iter().map(|one| one.map(rejected)).collect();
-                wire::filter_reply(candidates, &rejections)
-            }
-            Self::Prioritize(totals) => {
+            Self::Rejections(rejections) => wire::filter_reply(candidates, &rejections),
+            Self::Scores(totals) => {
                 let scores: Vec<u8> = totals.into_iter().map(score).collect();
                 wire::prioritize_reply(candidates, &scores)
             }
@@ -200,17 +237,16 @@ impl PolicyAnswer {
     }
 
     /// Logs the result that the scheduler does not get in mode Shadow.
-    fn log(&self, policy: &CompiledPolicy, request: &ExtenderRequest<'_>) {
-        let names: Vec<&str> = request.candidates.names().collect();
-        let (policy, pod) = (&policy.name, &request.pod.key);
+    fn log(&self, policy: &CompiledPolicy, pod: &PlacedPod, names: &[&str]) {
+        let (policy, pod) = (&policy.name, &pod.key);
         match self {
-            Self::Filter(rejections) => {
+            Self::Rejections(rejections) => {
                 let rejected = rejections.iter().flatten().count();
-                let first = names.iter().zip(rejections).find_map(|(name, one)| Some((name, &one.as_ref()?.reason)));
+                let first = names.iter().zip(rejections).find_map(|(name, one)| Some((name, &one.as_ref()?.0)));
                 let first = first.map(|(name, reason)| format!("{name}: {reason}"));
                 info!(%policy, %pod, nodes = names.len(), rejected, first, "shadow filter");
             }
-            Self::Prioritize(totals) => {
+            Self::Scores(totals) => {
                 let best = names.iter().zip(totals).max_by(|(_, one), (_, other)| one.total_cmp(other));
                 let (best, score) = best.map_or(("", 0.0), |(name, total)| (*name, *total));
                 info!(%policy, %pod, nodes = names.len(), best, score, "shadow prioritize");
@@ -227,12 +263,8 @@ async fn prioritize(State(extender): State<Extender>, Path(policy): Path<String>
     extender.serve(ExtenderVerb::Prioritize, policy, request).await
 }
 
-/// Reply without an opinion: every node passes, and all have the same score.
-fn no_opinion(verb: ExtenderVerb, candidates: &CandidateNodes<'_>) -> Response {
-    json(match verb {
-        ExtenderVerb::Filter => wire::filter_reply(candidates, &[]),
-        ExtenderVerb::Prioritize => wire::prioritize_reply(candidates, &[]),
-    })
+async fn preempt(State(extender): State<Extender>, Path(policy): Path<String>, request: Request<Body>) -> Response {
+    extender.serve(ExtenderVerb::Preempt, policy, request).await
 }
 
 fn invalid(error: &WireError) -> (ResultLabel, Response) {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::*;
-use ganglion_core::facts::{Identity, Key, NodeFact};
+use ganglion_core::facts::{Identity, Key, NodeFact, NodeName, PodFact};
 use ganglion_core::world::{Origin, World};
 use ganglion_placement_plan::world::register;
 use ganglion_runtime::server::{self, Peer, ServerLimits, UNREAD};
@@ -156,6 +156,163 @@ async fn a_cold_cache_has_no_opinion() {
     assert_eq!(found["NodeNames"], json!(["n0"]));
     let labels = ExtenderLabels { verb: "filter", outcome: "cold" };
     assert_eq!(metrics.extender_requests.get_or_create(&labels).get(), 1);
+}
+
+/// A pod in the cache, bound to a node if there is one.
+fn put_pod(store: &Store, name: &str, version: u64, node: Option<&str>) {
+    let id = Identity { key: Key::new("a", name), uid: name.into(), version: version.to_string() };
+    store.apply(PodFact { id, node: node.map(NodeName::from), ..PodFact::default() }, Origin::Watch);
+}
+
+/// A request about the pod of this name.
+fn about(name: &str, mut request: Value) -> Value {
+    request["Pod"]["metadata"]["name"] = json!(name);
+    request["Pod"]["metadata"]["uid"] = json!(name);
+    request
+}
+
+fn put_limit(store: &Store, pods: usize) {
+    let filter = format!("node.pods < {pods}");
+    put_policy(store, "few", &json!({"agents": [{"name": "few", "expression": {"filter": filter}}]}));
+}
+
+#[tokio::test]
+async fn pods_that_were_answered_for_count_until_they_are_bound() {
+    let (extender, store, _) = extender(ready());
+    put_limit(&store, 1);
+    let filter = async |pod: &str| asked(&extender, "/policies/few/filter", &about(pod, names(&["n0", "n1"]))).await;
+    assert_eq!(filter("p").await["NodeNames"], json!(["n0", "n1"]));
+    let found = filter("q").await;
+    assert_eq!(found["NodeNames"], json!([]));
+    let reason = "few: node.pods < 1 is false, with 1 pod on the way";
+    assert_eq!(found["FailedAndUnresolvableNodes"], json!({"n0": reason, "n1": reason}));
+    assert_eq!(filter("p").await["NodeNames"], json!(["n0", "n1"]), "the same pod again");
+    // Only one node is left once other extenders have filtered.
+    let body = about("p", names(&["n1"]));
+    asked(&extender, "/policies/few/prioritize", &body).await;
+    assert_eq!(filter("q").await["NodeNames"], json!(["n0"]));
+    put_pod(&store, "p", 7, Some("n0"));
+    put_pod(&store, "q", 8, Some("n1"));
+    assert_eq!(filter("r").await["NodeNames"], json!([]));
+}
+
+#[tokio::test]
+async fn pods_in_shadow_do_not_count() {
+    let (extender, store, _) = extender(ready());
+    let agent = json!({"name": "few", "expression": {"filter": "node.pods < 1"}});
+    put_policy(&store, "few", &json!({"mode": "Shadow", "agents": [agent]}));
+    for verb in ["filter", "prioritize"] {
+        asked(&extender, &format!("/policies/few/{verb}"), &about("p", names(&["n0"]))).await;
+    }
+    store.remove::<ganglion_api::placement_policy::PlacementPolicy>(&Identity {
+        key: Key::new("", "few"),
+        uid: "few".into(),
+        version: "2".into(),
+    });
+    put_limit(&store, 1);
+    let found = asked(&extender, "/policies/few/filter", &about("q", names(&["n0"]))).await;
+    assert_eq!(found["NodeNames"], json!(["n0"]));
+}
+
+#[tokio::test]
+async fn pods_on_the_way_are_bounded_by_namespace() {
+    let (extender, store, _) = extender(ready());
+    put_limit(&store, 1);
+    let ask = async |namespace: &str, pod: &str, node: &str| {
+        let mut body = about(pod, names(&[node]));
+        body["Pod"]["metadata"]["namespace"] = json!(namespace);
+        asked(&extender, "/policies/few/filter", &body).await["NodeNames"].clone()
+    };
+    assert_eq!(ask("calm", "first", "n0").await, json!(["n0"]));
+    for at in 0..1100 {
+        ask("busy", &format!("p{at}"), "unknown").await;
+    }
+    assert_eq!(ask("calm", "second", "n0").await, json!([]), "the first still counts");
+}
+
+fn meta(victims: &[(&str, &[&str])]) -> Value {
+    let pods = |uids: &[&str]| uids.iter().map(|uid| json!({"UID": uid})).collect::<Vec<_>>();
+    let nodes = victims.iter().map(|(node, uids)| {
+        let victims = json!({"Pods": pods(uids), "NumPDBViolations": 1});
+        ((*node).to_owned(), victims)
+    });
+    let nodes: serde_json::Map<String, Value> = nodes.collect();
+    json!({"Pod": pod(), "NodeNameToVictims": null, "NodeNameToMetaVictims": nodes})
+}
+
+#[tokio::test]
+async fn preemption_is_left_to_nodes_that_pass_without_the_victims() {
+    let (extender, store, _) = extender(ready());
+    put_limit(&store, 2);
+    for (at, (name, node)) in [("a", "n0"), ("b", "n0"), ("c", "n1"), ("d", "n1"), ("e", "n1")].iter().enumerate() {
+        put_pod(&store, name, at as u64 + 2, Some(node));
+    }
+    let kept = meta(&[("n0", &["a"]), ("unknown", &["x"])]);
+    let all = meta(&[("n0", &["a"]), ("n1", &["c"]), ("unknown", &["x"]), ("empty", &[])]);
+    let found = asked(&extender, "/policies/few/preempt", &all).await;
+    assert_eq!(found, json!({"NodeNameToMetaVictims": kept["NodeNameToMetaVictims"]}));
+    // The form with whole pods is answered in the short form.
+    let whole =
+        |uid: &str| json!({"metadata": {"name": uid, "uid": uid}, "spec": {"uid": "other", "metadata": {"uid": "x"}}});
+    let body = json!({"Pod": pod(), "NodeNameToMetaVictims": null, "NodeNameToVictims": {
+        "n0": {"Pods": [whole("a")], "NumPDBViolations": 0}, "n1": {"Pods": [whole("c"), whole("d")]}}});
+    let found = asked(&extender, "/policies/few/preempt", &body).await;
+    let expected = json!({
+        "n0": {"Pods": [{"UID": "a"}], "NumPDBViolations": 0},
+        "n1": {"Pods": [{"UID": "c"}, {"UID": "d"}], "NumPDBViolations": 0},
+    });
+    assert_eq!(found, json!({ "NodeNameToMetaVictims": expected }));
+}
+
+/// The scheduler's watch may be ahead: its victim is gone, while the cache still has it.
+#[tokio::test]
+async fn a_nominated_node_is_filtered_without_the_victims() {
+    let (extender, store, _) = extender(ready());
+    put_limit(&store, 1);
+    put_pod(&store, "low", 2, Some("n0"));
+    put_pod(&store, "other", 3, Some("n1"));
+    put_pod(&store, "p", 4, None);
+    let victims = about("p", meta(&[("n0", &["low"]), ("n1", &["other"])]));
+    let found = asked(&extender, "/policies/few/preempt", &victims).await;
+    assert_eq!(found["NodeNameToMetaVictims"].as_object().unwrap().len(), 2);
+    let filter = async |body: &Value| asked(&extender, "/policies/few/filter", body).await["NodeNames"].clone();
+    let mut nominated = about("p", names(&["n0", "n1"]));
+    nominated["Pod"]["status"] = json!({"nominatedNodeName": "n0"});
+    assert_eq!(filter(&nominated).await, json!(["n0"]));
+    assert_eq!(filter(&about("p", names(&["n0"]))).await, json!([]), "not nominated");
+    assert_eq!(filter(&about("q", names(&["n0"]))).await, json!([]), "another pod");
+}
+
+#[tokio::test]
+async fn preemption_is_not_limited_without_an_opinion() {
+    let (extender, store, metrics) = extender(ready());
+    let agent = json!({"name": "none", "expression": {"filter": "false"}});
+    put_policy(&store, "others", &json!({"schedulerNames": ["x"], "agents": [agent]}));
+    put_policy(&store, "shadow", &json!({"mode": "Shadow", "agents": [agent]}));
+    let all = meta(&[("n0", &["a", "b"]), ("n1", &["c"])]);
+    for (policy, outcome) in [("unknown", "unknown_policy"), ("others", "other_pod"), ("shadow", "shadow")] {
+        let found = asked(&extender, &format!("/policies/{policy}/preempt"), &all).await;
+        assert_eq!(found["NodeNameToMetaVictims"], all["NodeNameToMetaVictims"], "{policy}");
+        let labels = ExtenderLabels { verb: "preempt", outcome };
+        assert_eq!(metrics.extender_requests.get_or_create(&labels).get(), 1);
+    }
+}
+
+#[rstest]
+#[case("")]
+#[case("[]")]
+#[case(r#"{"NodeNameToMetaVictims": {}}"#)]
+#[case(r#"{"Pod": {}}"#)]
+#[case(r#"{"Pod": {}, "NodeNameToMetaVictims": []}"#)]
+#[case(r#"{"Pod": {}, "NodeNameToMetaVictims": {"a": 1}}"#)]
+#[case(r#"{"Pod": {}, "NodeNameToMetaVictims": {"a": {"Pods": [{}]}}}"#)]
+#[case(r#"{"Pod": {}, "NodeNameToMetaVictims": {"a": {"Pods": [null]}}}"#)]
+#[tokio::test]
+async fn what_is_no_preemption_request_is_refused(#[case] body: &str) {
+    let (extender, ..) = extender(ready());
+    let (status, text) = ask(&extender, "/policies/green/preempt", body).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{text}");
+    assert!(text.starts_with("the request"), "{text}");
 }
 
 #[tokio::test]

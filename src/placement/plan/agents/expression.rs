@@ -1,6 +1,7 @@
 //! The agent `expression` of a policy: filters and scores by the user's expressions. It has no formulas of its own.
 
-use super::{Agent, AgentError, explained};
+use super::{Agent, AgentError, explained, on_the_way};
+use crate::answered::ExpectedLoad;
 use crate::question::{NodeRejection, Opinion, PlacementQuestion};
 use crate::record::NodeRecord;
 use crate::wire::TOP;
@@ -26,9 +27,17 @@ pub fn compile(options: &ExpressionAgent) -> Result<Box<dyn Agent>, AgentError> 
     Ok(Box::new(ExpressionScorer { filter, score }))
 }
 
-/// Evaluates an expression on a node.
-fn view<T>(question: &PlacementQuestion<'_>, record: &NodeRecord, look: impl FnOnce(&NodeView<'_>) -> T) -> T {
+/// Evaluates an expression on a node with an expected load.
+fn view<T>(
+    question: &PlacementQuestion<'_>,
+    record: &NodeRecord,
+    expected: ExpectedLoad,
+    look: impl FnOnce(&NodeView<'_>) -> T,
+) -> T {
     let node = &record.node;
+    let requests = record.requests + expected.requests;
+    let pods = record.pods.saturating_add(expected.pods);
+    let arriving = expected.pods.max(0);
     let value = |value| record.value(value, question.now);
     let resource = |allocatable, requested| ResourceView { allocatable, requested };
     look(&NodeView {
@@ -37,9 +46,9 @@ fn view<T>(question: &PlacementQuestion<'_>, record: &NodeRecord, look: impl FnO
         taints: &node.taints,
         ready: node.ready,
         schedulable: !node.cordoned,
-        pods: PodsView { count: record.pods, arriving: 0, capacity: node.pod_capacity },
-        cpu: resource(node.allocatable.cpu, record.requests.cpu),
-        memory: resource(node.allocatable.memory, record.requests.memory),
+        pods: PodsView { count: pods, arriving, capacity: node.pod_capacity },
+        cpu: resource(node.allocatable.cpu, requests.cpu),
+        memory: resource(node.allocatable.memory, requests.memory),
         measured: MeasuredView {
             cpu: value(NodeValue::Cpu).map(|percent| percent / 100.0),
             memory: value(NodeValue::Memory).map(|percent| percent / 100.0),
@@ -53,16 +62,20 @@ fn view<T>(question: &PlacementQuestion<'_>, record: &NodeRecord, look: impl FnO
 impl Agent for ExpressionScorer {
     fn filter(&self, question: &PlacementQuestion<'_>, rejections: &mut [Option<NodeRejection>]) {
         let Some(filter) = &self.filter else { return };
-        let resolvable = filter.reads_pods();
         for (record, rejection) in question.candidates.iter().zip(rejections) {
             if let (Some(record), None) = (record, &rejection) {
-                *rejection = match view(question, record, |node| filter.matches(node)) {
+                let expected = question.possible(record);
+                *rejection = match view(question, record, expected, |node| filter.matches(node)) {
                     Ok(true) => None,
-                    Ok(false) => Some(NodeRejection { reason: format!("{} is false", filter.as_str()), resolvable }),
-                    Err(error) => Some(NodeRejection { reason: error.to_string(), resolvable }),
+                    Ok(false) => Some(NodeRejection(format!("{} is false{}", filter.as_str(), on_the_way(expected)))),
+                    Err(error) => Some(NodeRejection(error.to_string())),
                 };
             }
         }
+    }
+
+    fn counts_pods(&self) -> bool {
+        self.filter.as_ref().is_some_and(Condition::reads_pods)
     }
 
     fn score(&self, question: &PlacementQuestion<'_>) -> Opinion {
@@ -70,7 +83,7 @@ impl Agent for ExpressionScorer {
         let found: Vec<_> = question
             .candidates
             .iter()
-            .map(|record| record.map(|record| view(question, record, |node| score.of(node))))
+            .map(|record| record.map(|record| view(question, record, question.likely(record), |node| score.of(node))))
             .collect();
         if let Some(Err(error)) = found.iter().flatten().find(|one| one.is_err())
             && !found.iter().flatten().any(Result::is_ok)
@@ -84,7 +97,7 @@ impl Agent for ExpressionScorer {
     fn explain(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
         explained(question, at, |record| match &self.score {
             None => String::new(),
-            Some(score) => match view(question, record, |node| score.of(node)) {
+            Some(score) => match view(question, record, question.likely(record), |node| score.of(node)) {
                 Ok(number) => format!("the expression gives {number}"),
                 Err(error) => error.to_string(),
             },

@@ -14,6 +14,7 @@ use std::fmt::Debug;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::answered::ExpectedLoad;
 use super::learned::RewardRules;
 use super::question::{NodeRejection, Opinion, PlacementQuestion};
 use super::record::{NodeRecord, SampleRules};
@@ -21,6 +22,7 @@ use ganglion_api::placement_policy::agents::PolicyAgent;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::scalars::{Decimal, DurationText, Fraction};
 use ganglion_core::duration;
+use ganglion_core::words::counted;
 
 /// A filter of nodes, a score of nodes, or both.
 pub trait Agent: Debug + Send + Sync {
@@ -29,6 +31,11 @@ pub trait Agent: Debug + Send + Sync {
 
     /// Whether the filter compares the candidates that pass all other filters, and so must run after them.
     fn filters_last(&self) -> bool {
+        false
+    }
+
+    /// Whether the filter may reject a node because of the pods that are on their way to it.
+    fn counts_pods(&self) -> bool {
         false
     }
 
@@ -107,6 +114,14 @@ fn time(option: Option<&DurationText>, default: SignedDuration) -> Result<Signed
 /// Scores the candidates that are in the cache; the others score 0.
 fn scores(question: &PlacementQuestion<'_>, score: impl Fn(&NodeRecord) -> f64) -> Opinion {
     Opinion::Scores(question.candidates.iter().map(|node| node.map_or(0.0, &score)).collect())
+}
+
+/// End of a rejection's reason: the pods that are not bound yet and may be on the node.
+fn on_the_way(expected: ExpectedLoad) -> String {
+    match expected.pods {
+        ..=0 => String::new(),
+        pods => format!(", with {} on the way", counted(pods, "pod")),
+    }
 }
 
 /// Description of a candidate that is not in the cache.

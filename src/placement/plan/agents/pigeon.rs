@@ -75,9 +75,18 @@ impl Pigeon {
 
     /// Objective with the pod on each candidate; lower is better. None if the pod does not fit.
     fn objectives(&self, question: &PlacementQuestion<'_>, candidates: &[Option<&NodeRecord>]) -> Vec<Option<f64>> {
-        let cluster = PigeonCluster::new(self.rules, question.inventory.rows().iter().map(|row| self.node(row)));
+        let inventory = question.inventory;
+        let current = |record: &NodeRecord| match question.likely(record) {
+            load if load.pods == 0 => record.row,
+            load => record.row_with(&load),
+        };
+        let rows = inventory.rows().iter().enumerate().map(|(place, row)| {
+            let record = inventory.at(place).filter(|_| inventory.answered.is_expected(place));
+            self.node(&record.map_or(*row, current))
+        });
+        let cluster = PigeonCluster::new(self.rules, rows);
         let placement = cluster.place(self.columns(&demand(question.pod.requests)), &self.learned(question.learned));
-        candidates.iter().map(|record| placement.objective(&self.node(&(*record)?.row))).collect()
+        candidates.iter().map(|record| placement.objective(&self.node(&current((*record)?)))).collect()
     }
 }
 

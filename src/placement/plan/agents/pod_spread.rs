@@ -47,14 +47,16 @@ impl Agent for PodSpread {
             judged.iter().map(|(_, record)| node(record, pods(record), true)).collect();
         let others = question.inventory.nodes().filter(|record| !candidates.contains(record.name()));
         nodes.extend(others.map(|record| node(record, pods(record), false)));
-        let request =
-            SpreadRequest { replicas: siblings.replicas, rate, tolerates_control_plane: pod.tolerates_control_plane };
+        let request = SpreadRequest {
+            replicas: siblings.replicas,
+            rate,
+            tolerates_control_plane: pod.tolerates_control_plane,
+            one_area: question.narrows,
+        };
         let found = spread(request, &nodes);
         for ((at, _), rejected) in judged.into_iter().zip(found.rejections) {
             if let (Some(rejected), Some(place)) = (rejected, rejections.get_mut(at)) {
-                // Not resolvable by preemption: the pods that count belong to the same ReplicaSet and have the same
-                // priority.
-                *place = Some(NodeRejection { reason: rejected.to_string(), resolvable: false });
+                *place = Some(NodeRejection(rejected.to_string()));
             }
         }
     }

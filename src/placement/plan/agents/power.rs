@@ -54,7 +54,8 @@ impl Power {
         }
         let capacity = cores(record.cpu_capacity);
         let usage = record.cpu_usage.and_then(|cpu| cpu.at(question.now)).map(|percent| percent / 100.0 * capacity);
-        let node = PowerNode { capacity, usage, pending: cores(record.pending) };
+        let pending = record.pending.saturating_add(question.likely(record).cores);
+        let node = PowerNode { capacity, usage, pending: cores(pending) };
         let predicted = node.predicted(pod, self.assumption);
         // Checked before the prediction: overcommitment is known even if no power is predicted.
         if predicted == Err(Increment::Overcommit) {

@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::{Agent, AgentError, decimal, explained, fraction, scores};
+use super::{Agent, AgentError, decimal, explained, fraction, on_the_way, scores};
+use crate::answered::ExpectedLoad;
 use crate::question::{NodeRejection, Opinion, PlacementQuestion};
 use crate::record::{NodeRecord, SampleRules};
 use crate::safe::{Judged, Moments, PerResource, SafeRules};
@@ -34,10 +35,15 @@ pub fn compile(options: &SafeAgent) -> Result<Box<dyn Agent>, AgentError> {
 }
 
 impl Safe {
-    fn moments(&self, question: &PlacementQuestion<'_>, node: &NodeRecord) -> PerResource<Option<Moments>> {
+    fn moments(
+        &self,
+        question: &PlacementQuestion<'_>,
+        node: &NodeRecord,
+        expected: &ExpectedLoad,
+    ) -> PerResource<Option<Moments>> {
         let requests = question.pod.requests;
         let request = PerResource { cpu: requests.cpu as f64, memory: requests.memory as f64 };
-        node.usage(question.now, &question.rules).with(&request, &self.rules)
+        node.usage(expected, question.now, &question.rules).with(&request, &self.rules)
     }
 }
 
@@ -50,15 +56,19 @@ impl Agent for Safe {
         }
         for (node, rejection) in question.candidates.iter().zip(rejections) {
             if let (Some(node), None) = (node, &rejection) {
-                let moments = self.moments(question, node);
+                let expected = question.possible(node);
+                let moments = self.moments(question, node, &expected);
                 if moments.is_surely_accepted(&self.rules) {
                     continue;
                 }
                 let reason = moments.judge(&self.rules).rejection(&self.rules);
-                // Not resolvable: measured usage stays the same when kube-scheduler simulates preemption.
-                *rejection = reason.map(|reason| NodeRejection { reason, resolvable: false });
+                *rejection = reason.map(|reason| NodeRejection(reason + &on_the_way(expected)));
             }
         }
+    }
+
+    fn counts_pods(&self) -> bool {
+        self.filters
     }
 
     fn score(&self, question: &PlacementQuestion<'_>) -> Opinion {
@@ -67,7 +77,7 @@ impl Agent for Safe {
             return Opinion::Abstains(NO_USAGE.to_owned());
         }
         scores(question, |node| {
-            let moments = self.moments(question, node);
+            let moments = self.moments(question, node, &question.likely(node));
             match self.score {
                 SafeScore::Overload => moments.overload(&self.rules),
                 SafeScore::Balance => moments.balance(&self.rules),
@@ -77,7 +87,7 @@ impl Agent for Safe {
 
     fn explain(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
         explained(question, at, |node| {
-            let PerResource { cpu, memory } = self.moments(question, node).judge(&self.rules);
+            let PerResource { cpu, memory } = self.moments(question, node, &question.likely(node)).judge(&self.rules);
             let of = |name: &str, judged: Option<Judged>| {
                 let Judged { moments: Moments { mean, deviation }, risk } = judged?;
                 Some(format!("{name} risk {risk:.3} (mu {mean:.2}, sigma {deviation:.2})"))

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use crate::answered::ExpectedLoad;
 use crate::inventory::Inventory;
 use crate::learned::LearnedValues;
 use crate::pigeon::LearnedDemand;
@@ -79,7 +80,7 @@ pub fn policy(agents: &Value) -> PlacementPolicy {
 
 fn record(world: &World, name: &str) -> NodeRecord {
     let mut inventory = Inventory::default();
-    inventory.refresh(world);
+    inventory.refresh(world, at(0));
     inventory.node(name).expect("a node").clone()
 }
 
@@ -87,7 +88,7 @@ const USED: [(&str, &str); 2] = [("mean-used-cpu", "4000"), ("std-used-cpu", "40
 
 /// Share of CPU that counts as used.
 fn used(record: &NodeRecord, now: i64, rules: SampleRules) -> Option<f64> {
-    let usage = record.usage(at(now), &rules).cpu;
+    let usage = record.usage(&ExpectedLoad::default(), at(now), &rules).cpu;
     usage.with(0.0, &Default::default()).map(|moments| moments.mean)
 }
 
@@ -136,7 +137,7 @@ fn pods_on_their_way_are_pending_with_the_cores_that_power_counts() {
     let mut world = registered();
     world.apply(node("a", 1, &[]), Origin::Watch);
     let mut inventory = Inventory::default();
-    inventory.refresh(&world);
+    inventory.refresh(&world, at(0));
     // The larger amounts come from an init container, or from a limit if the request is 0.
     for (requested, cores) in [(4000, 100), (0, 500)] {
         inventory.add(&"a".into(), 1, hold(requested, 1).requests, cores, at(1000));
@@ -155,12 +156,12 @@ fn demand_is_learned_once_from_each_pod_of_the_scheduler() {
         let mut pod = pod(name, 3, None, hold(cpu, 5));
         world.apply(pod.clone(), Origin::Watch);
         expected.learn(&demand(pod.hold.requests), SMOOTHING);
-        inventory.refresh(&world);
+        inventory.refresh(&world, at(0));
         // The pod is bound, runs and ends, but counts once.
         for (version, node) in [("4", "a"), ("5", "a")] {
             (pod.id.version, pod.node) = (version.to_owned(), Some(node.into()));
             world.apply(pod.clone(), Origin::Watch);
-            inventory.refresh(&world);
+            inventory.refresh(&world, at(0));
         }
     }
     let mut other = pod("other", 3, None, hold(7000, 5));
@@ -169,11 +170,11 @@ fn demand_is_learned_once_from_each_pod_of_the_scheduler() {
     let mut daemon = pod("daemon", 3, None, hold(7000, 5));
     daemon.controller = Some(Owner { kind: "DaemonSet".into(), name: "d".into(), uid: "d".into() });
     world.apply(daemon, Origin::Watch);
-    inventory.refresh(&world);
+    inventory.refresh(&world, at(0));
     assert_eq!(inventory.learned.demand("default-scheduler"), expected);
     assert_eq!(inventory.learned.demand("other"), LearnedDemand::default(), "no policy is for it");
     let mut anew = Inventory::default();
-    anew.refresh(&world);
+    anew.refresh(&world, at(0));
     assert_eq!(anew.learned.demand("default-scheduler"), expected, "after a restart");
 }
 
@@ -186,7 +187,7 @@ fn saved_demand_goes_on_with_the_pods_that_were_made_later() {
     world.apply(made("p1", 100, 10), Origin::Watch);
     world.apply(made("p2", 900, 20), Origin::Watch);
     let mut before = Inventory::default();
-    before.refresh(&world);
+    before.refresh(&world, at(0));
     let learned = before.learned.demand("default-scheduler");
     let save =
         |now: i64, learned| LearnedValues::of_demand(at(now), [("default-scheduler".to_owned(), learned)].into());
@@ -198,9 +199,9 @@ fn saved_demand_goes_on_with_the_pods_that_were_made_later() {
     let mut after = Inventory::default();
     after.learned.restore(&save(20, learned));
     after.learned.restore(&save(19, LearnedDemand::default()));
-    after.refresh(&world);
+    after.refresh(&world, at(0));
     assert_eq!(after.learned.demand("default-scheduler"), expected);
-    after.refresh(&world);
+    after.refresh(&world, at(0));
     assert_eq!(after.learned.demand("default-scheduler"), expected);
 }
 
@@ -214,8 +215,8 @@ fn policies_for_very_many_schedulers_do_not_make_each_refresh_learn_anew() {
         world.apply(object, Origin::Watch);
     }
     let mut inventory = Inventory::default();
-    inventory.refresh(&world);
-    assert!(!inventory.is_behind(&world));
+    inventory.refresh(&world, at(0));
+    assert!(!inventory.is_behind(&world, at(0)));
 }
 
 /// A change of the cluster.
@@ -270,17 +271,18 @@ proptest! {
         for (version, (change, refreshes)) in (1..).zip(changes) {
             make(&mut world, version, change);
             if refreshes {
-                followed.refresh(&world);
+                followed.refresh(&world, at(0));
             }
         }
-        followed.refresh(&world);
-        prop_assert!(!followed.is_behind(&world));
+        followed.refresh(&world, at(0));
+        prop_assert!(!followed.is_behind(&world, at(0)));
         let mut anew = Inventory::default();
-        anew.refresh(&world);
+        anew.refresh(&world, at(0));
         let told = |inventory: &Inventory| {
             // A node update that changes only the resource version is not applied.
             let told = |record: &NodeRecord| {
                 let mut record = record.clone();
+                record.place = 0;
                 Arc::make_mut(&mut record.node).id.version.clear();
                 format!("{record:?}")
             };

@@ -1,5 +1,6 @@
 //! Tests of the agents: the vectors of their specification, and properties of each agent.
 
+mod answered;
 mod congestion;
 mod inventory;
 mod learned;

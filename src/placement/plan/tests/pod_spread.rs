@@ -55,7 +55,7 @@ fn vectors_are_met() {
             feasible: feasible.iter().any(|feasible| feasible == name),
         };
         let nodes: Vec<_> = nodes.into_iter().map(|(name, at)| node((name.leak(), at))).collect();
-        let spread = spread(SpreadRequest { replicas, rate, tolerates_control_plane }, &nodes);
+        let spread = spread(SpreadRequest { replicas, rate, tolerates_control_plane, one_area: false }, &nodes);
         assert_eq!((spread.need, spread.have), (expected.redundancy, expected.deployed), "{id}");
         assert_eq!(format!("{:?}", spread.mode), expected.mode, "{id}");
         assert_eq!(allowed(&nodes, &spread), expected.allowed, "{id}");
@@ -66,7 +66,8 @@ fn in_zone(name: &'static str, zone: Option<&'static str>, pods: u32) -> SpreadN
     SpreadNode { name, zone, pods, feasible: true, ..SpreadNode::default() }
 }
 
-const REQUEST: SpreadRequest = SpreadRequest { replicas: 10, rate: 1.0, tolerates_control_plane: false };
+const REQUEST: SpreadRequest =
+    SpreadRequest { replicas: 10, rate: 1.0, tolerates_control_plane: false, one_area: false };
 
 #[test]
 fn areas_without_a_possible_node_do_not_count() {
@@ -153,7 +154,7 @@ proptest! {
     ) {
         const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
         nodes.iter_mut().zip(NAMES).for_each(|(node, name)| node.name = name);
-        let request = SpreadRequest { replicas, rate, tolerates_control_plane };
+        let request = SpreadRequest { replicas, rate, tolerates_control_plane, one_area: false };
         let outcome = spread(request, &nodes);
         let labelled = |node: &SpreadNode<'_>| match outcome.mode {
             SpreadMode::Region => node.region.is_some(),

@@ -11,7 +11,8 @@ use crate::inventory::Inventory;
 use crate::learned::{FAILURE, LearnedRewards, RewardRules};
 use crate::pigeon::SMOOTHING;
 use crate::policy::CompiledPolicy;
-use crate::question::{Opinion, PlacedPod, PlacementQuestion, Siblings};
+use crate::preempted::LeavingLoads;
+use crate::question::{NodeRejection, Opinion, PlacedPod, PlacementQuestion, Siblings};
 use crate::record::demand;
 use crate::wire::score;
 use crate::world::registered;
@@ -30,11 +31,11 @@ fn asked<R>(
     ask: impl FnOnce(&PlacementQuestion<'_>) -> R,
 ) -> R {
     let mut inventory = Inventory::default();
-    inventory.refresh(world);
+    inventory.refresh(world, at(1000));
     let mut learned = inventory.learned.demand(&pod.scheduler);
     learned.learn(&demand(pod.requests), SMOOTHING);
     let candidates: Vec<_> = ["a", "b", "c", "unknown"].iter().map(|name| inventory.node(name)).collect();
-    let siblings = Siblings::from_world(world, pod);
+    let siblings = Siblings::from_world(world, &inventory, pod);
     ask(&PlacementQuestion {
         pod,
         inventory: &inventory,
@@ -44,6 +45,9 @@ fn asked<R>(
         learned: &learned,
         siblings: siblings.as_ref(),
         rewards: &rewards(),
+        leaving: &LeavingLoads::new(),
+        narrows: false,
+        one_more: false,
     })
 }
 
@@ -87,7 +91,7 @@ fn sent(world: &World, agents: &Value) -> Vec<u8> {
 /// Rejection reasons of the same nodes.
 fn rejected(world: &World, agents: &Value, pod: &PlacedPod) -> Vec<Option<String>> {
     let found = asked(world, &compiled(agents), pod, |question| compiled(agents).filter(question));
-    found.into_iter().map(|one| one.map(|rejection| rejection.reason)).collect()
+    found.into_iter().map(|one| one.map(|NodeRejection(reason)| reason)).collect()
 }
 
 fn constant(name: &str, weight: i32, score: &str) -> Value {
@@ -120,16 +124,6 @@ fn the_first_agent_that_rejects_a_node_gives_the_reason() {
     let reason = |text: &str| Some(text.to_owned());
     let expected = [reason("one: node.name != 'a' is false"), reason("two: node.name == 'c' is false"), None, None];
     assert_eq!(found, expected);
-}
-
-#[rstest]
-#[case("node.pods < 0", true)]
-#[case("node.cpu.requestedShare > 2.0", true)]
-#[case("node.name == ''", false)]
-fn only_what_eviction_can_change_is_resolvable(#[case] filter: &str, #[case] resolvable: bool) {
-    let agents = json!([{"name": "x", "expression": {"filter": filter}}]);
-    let found = asked(&world(), &compiled(&agents), &placed(1), |question| compiled(&agents).filter(question));
-    assert_eq!(found[0].as_ref().map(|rejection| rejection.resolvable), Some(resolvable));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! `PascalCase`, and `null` stands for nil. Must not decide about a node, and does not depend on HTTP or the caches.
 
 mod pod;
+mod preemption;
 mod reply;
 mod request;
 
@@ -12,7 +13,8 @@ mod tests;
 
 use thiserror::Error;
 
-pub use reply::{MAX_SCORE, RejectedNode, filter_reply, prioritize_reply};
+pub use preemption::{MAX_VICTIMS, PreemptionNode, PreemptionRequest};
+pub use reply::{MAX_SCORE, filter_reply, preemption_reply, prioritize_reply};
 pub use request::{CandidateNodes, ExtenderRequest, FullNode, MAX_NODES};
 
 /// Maximum number of labels of a pod.
@@ -47,6 +49,10 @@ pub enum WireError {
     NoNodeName(usize),
     #[error("the request has {count} nodes, more than {max}")]
     TooManyNodes { count: usize, max: usize },
+    #[error("the request has neither NodeNameToMetaVictims nor NodeNameToVictims")]
+    NoVictims,
+    #[error("the request has more than {0} pods to preempt")]
+    TooManyVictims(usize),
 }
 
 impl WireError {

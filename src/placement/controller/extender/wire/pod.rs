@@ -14,7 +14,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::MAX_LABELS;
 use ganglion_api::placement_policy::DEFAULT_SCHEDULER;
-use ganglion_core::facts::{ContainerRequests, Key, Owner, ResourceAmounts, SPREAD_RATE};
+use ganglion_core::facts::{ContainerRequests, Key, NodeName, Owner, ResourceAmounts, SPREAD_RATE};
 use ganglion_placement_plan::question::{PlacedPod, tolerates_control_plane};
 
 /// The pod of a request.
@@ -22,7 +22,7 @@ pub struct WirePod(pub PlacedPod);
 
 impl<'de> Deserialize<'de> for WirePod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let PodParts { metadata, spec } = PodParts::deserialize(deserializer)?;
+        let PodParts { metadata, spec, status } = PodParts::deserialize(deserializer)?;
         let (metadata, spec) = (metadata.unwrap_or_default(), spec.unwrap_or_default());
         let containers = spec.containers.unwrap_or_default().0.with_inits(spec.init_containers.unwrap_or_default().0);
         let pod_level = spec.resources.and_then(|resources| resources.requests).unwrap_or_default();
@@ -37,6 +37,7 @@ impl<'de> Deserialize<'de> for WirePod {
             scheduler: scheduler.unwrap_or_else(|| DEFAULT_SCHEDULER.to_owned()),
             tolerates_control_plane: spec.tolerations.unwrap_or_default().0,
             spread_rate: metadata.annotations.unwrap_or_default().0,
+            nominated: status.and_then(|status| status.nominated_node_name).as_deref().map(NodeName::from),
         }))
     }
 }
@@ -45,6 +46,13 @@ impl<'de> Deserialize<'de> for WirePod {
 struct PodParts {
     metadata: Option<Metadata>,
     spec: Option<WireSpec>,
+    status: Option<WireStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireStatus {
+    nominated_node_name: Option<String>,
 }
 
 #[derive(Default, Deserialize)]

@@ -3,6 +3,9 @@
 //! A filter reply has the form of its request: names for names, and the original JSON text for full nodes. Each name
 //! occurs once in a reply, even if the request repeats it, since an object must not have a key twice, and the scheduler
 //! adds up the scores of a repeated host. Must not decide about a node.
+//!
+//! Every rejection is unresolvable. The scheduler preempts pods only where its own plugins then find room, and does not
+//! ask the filters of extenders again; so preemption never cures the rejection of a node.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,7 +14,9 @@ use foldhash::fast::RandomState;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::preemption::PreemptionNode;
 use super::request::CandidateNodes;
+use ganglion_placement_plan::question::NodeRejection;
 
 /// Maximum score of an extender. The scheduler does not enforce it.
 pub const MAX_SCORE: u8 = 10;
@@ -21,15 +26,6 @@ const FRAME: usize = 256;
 
 /// Bytes around a name or a reason: quotes, a comma, or key and value of a score.
 const AROUND: usize = 24;
-
-/// Rejection of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RejectedNode {
-    /// Reason for users; it appears in the pod's events.
-    pub reason: String,
-    /// Whether preemption would not help. The scheduler then does not try it on this node.
-    pub unresolvable: bool,
-}
 
 /// `ExtenderFilterResult`, without JSON tags in Go: all keys are always present.
 #[derive(Default, Serialize)]
@@ -71,19 +67,39 @@ struct HostPriority<'r> {
     score: u8,
 }
 
+/// `ExtenderPreemptionResult`, without JSON tags in Go.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct PreemptionResult<'r> {
+    node_name_to_meta_victims: HashMap<&'r str, MetaVictims<'r>, RandomState>,
+}
+
+/// Pods to preempt on a node.
+#[derive(Serialize)]
+struct MetaVictims<'r> {
+    #[serde(rename = "Pods")]
+    pods: Vec<MetaPod<'r>>,
+    #[serde(rename = "NumPDBViolations")]
+    violations: i64,
+}
+
+#[derive(Serialize)]
+struct MetaPod<'r> {
+    #[serde(rename = "UID")]
+    uid: &'r str,
+}
+
 /// Encodes the reply to a filter request. `rejections` has one element per candidate, in their order; None for a node
-/// that passes. A candidate without an element passes. If a name occurs more than once, its strictest element counts.
-pub fn filter_reply(candidates: &CandidateNodes<'_>, rejections: &[Option<RejectedNode>]) -> Vec<u8> {
+/// that passes. A candidate without an element passes. If a name occurs more than once, its first rejection counts.
+pub fn filter_reply(candidates: &CandidateNodes<'_>, rejections: &[Option<NodeRejection>]) -> Vec<u8> {
     let outcomes = outcomes(candidates, rejections);
     let mut capacity = FRAME;
     let mut result = FilterResult::default();
-    let mut failed = Reasons::default();
     let mut unresolvable = Reasons::default();
     for outcome in &outcomes {
-        if let Some(rejected) = outcome.rejected {
-            let reasons = if rejected.unresolvable { &mut unresolvable } else { &mut failed };
-            reasons.0.push((outcome.name, &rejected.reason));
-            capacity = capacity.saturating_add(outcome.name.len() + rejected.reason.len() + AROUND);
+        if let Some(NodeRejection(reason)) = outcome.rejected {
+            unresolvable.0.push((outcome.name, reason));
+            capacity = capacity.saturating_add(outcome.name.len() + reason.len() + AROUND);
         }
     }
     let fitting = outcomes.iter().filter(|outcome| outcome.rejected.is_none());
@@ -99,7 +115,7 @@ pub fn filter_reply(candidates: &CandidateNodes<'_>, rejections: &[Option<Reject
             result.nodes = Some(NodeListBody { metadata: ListMeta {}, items });
         }
     }
-    result.failed_nodes = Some(failed);
+    result.failed_nodes = Some(Reasons::default());
     result.failed_and_unresolvable_nodes = Some(unresolvable);
     written(&result, capacity)
 }
@@ -119,17 +135,32 @@ pub fn prioritize_reply(candidates: &CandidateNodes<'_>, scores: &[u8]) -> Vec<u
     written(&hosts, capacity)
 }
 
+/// Encodes the reply to a preemption request: the nodes for which `is_kept` is true, with their pods. Nodes without pods
+/// are left out, since the scheduler takes such a node for an error.
+pub fn preemption_reply(nodes: &[PreemptionNode<'_>], is_kept: impl Fn(usize) -> bool) -> Vec<u8> {
+    let mut capacity = FRAME;
+    let kept = nodes.iter().enumerate().filter(|(at, node)| is_kept(*at) && !node.uids.is_empty());
+    let kept = kept.map(|(_, node)| {
+        let uids = node.uids.iter().map(|uid| uid.len() + AROUND).sum::<usize>();
+        capacity = capacity.saturating_add(node.name.len() + uids + FRAME);
+        let pods = node.uids.iter().map(|uid| MetaPod { uid }).collect();
+        (&*node.name, MetaVictims { pods, violations: node.violations })
+    });
+    let node_name_to_meta_victims = kept.collect();
+    written(&PreemptionResult { node_name_to_meta_victims }, capacity)
+}
+
 /// Result for a name.
 struct NamedResult<'r> {
     name: &'r str,
     /// Index of the first candidate with this name.
     at: usize,
     /// None: the node passes.
-    rejected: Option<&'r RejectedNode>,
+    rejected: Option<&'r NodeRejection>,
 }
 
-/// Distinct names with their strictest rejection, in the order of the request.
-fn outcomes<'r>(candidates: &'r CandidateNodes<'_>, rejections: &'r [Option<RejectedNode>]) -> Vec<NamedResult<'r>> {
+/// Distinct names with their first rejection, in the order of the request.
+fn outcomes<'r>(candidates: &'r CandidateNodes<'_>, rejections: &'r [Option<NodeRejection>]) -> Vec<NamedResult<'r>> {
     let mut outcomes: Vec<NamedResult<'r>> = Vec::with_capacity(candidates.len());
     let mut known: HashMap<&str, usize, RandomState> =
         HashMap::with_capacity_and_hasher(candidates.len(), RandomState::default());
@@ -141,19 +172,13 @@ fn outcomes<'r>(candidates: &'r CandidateNodes<'_>, rejections: &'r [Option<Reje
                 outcomes.push(NamedResult { name, at, rejected });
             }
             Entry::Occupied(entry) => {
-                if let Some(earlier) = outcomes.get_mut(*entry.get())
-                    && strictness(rejected) > strictness(earlier.rejected)
-                {
-                    earlier.rejected = rejected;
+                if let Some(earlier) = outcomes.get_mut(*entry.get()) {
+                    earlier.rejected = earlier.rejected.or(rejected);
                 }
             }
         }
     }
     outcomes
-}
-
-fn strictness(rejected: Option<&RejectedNode>) -> u8 {
-    rejected.map_or(0, |rejected| if rejected.unresolvable { 2 } else { 1 })
 }
 
 /// Encodes a reply as JSON. Names, reasons and raw JSON can always be encoded; if they could not, the reply would be

@@ -63,7 +63,8 @@ impl<'a> CandidateNodes<'a> {
     }
 }
 
-fn parse<'a>(body: &'a [u8], visitor: ArgsVisitor) -> Result<Args<'a>, WireError> {
+/// Parses a whole body.
+pub(super) fn parse<'a, V: Visitor<'a>>(body: &'a [u8], visitor: V) -> Result<V::Value, WireError> {
     // Checks the whole text at once: the parser would check only the parts that it reads, and each raw node separately.
     let text = str::from_utf8(body).map_err(|error| WireError::NotUtf8(error.valid_up_to()))?;
     let mut parser = serde_json::Deserializer::from_str(text);
@@ -133,13 +134,18 @@ fn node_name(raw: &RawValue) -> Option<Cow<'_, str>> {
 
 /// A key of the protocol, in any letter case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MemberKey {
+pub(super) enum MemberKey {
     Pod,
     Nodes,
     NodeNames,
     Items,
     Metadata,
     Name,
+    /// `NodeNameToMetaVictims` or `NodeNameToVictims`.
+    Victims,
+    Pods,
+    Uid,
+    Violations,
     Other,
 }
 
@@ -166,6 +172,11 @@ impl Visitor<'_> for KeyVisitor {
             ("items", MemberKey::Items),
             ("metadata", MemberKey::Metadata),
             ("name", MemberKey::Name),
+            ("NodeNameToMetaVictims", MemberKey::Victims),
+            ("NodeNameToVictims", MemberKey::Victims),
+            ("Pods", MemberKey::Pods),
+            ("UID", MemberKey::Uid),
+            ("NumPDBViolations", MemberKey::Violations),
         ];
         let found = keys.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(key));
         Ok(found.map_or(MemberKey::Other, |(_, key)| key))
@@ -200,8 +211,8 @@ impl<'de> Visitor<'de> for ArgsVisitor {
                 MemberKey::Nodes => args.nodes = members.next_value_seed(NodeList { max: self.max_nodes })?,
                 MemberKey::NodeNames => args.names = members.next_value_seed(List::new(self.max_nodes))?,
                 // Skipped without recursion at any depth.
-                MemberKey::Pod | MemberKey::Items | MemberKey::Metadata | MemberKey::Name | MemberKey::Other => {
-                    _ = members.next_value::<IgnoredAny>()?
+                _ => {
+                    members.next_value::<IgnoredAny>()?;
                 }
             }
         }
@@ -313,7 +324,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
 }
 
 /// Name of a node, borrowed unless the text has escapes. serde never borrows a plain `Cow` in a list.
-struct Name<'a>(Cow<'a, str>);
+pub(super) struct Name<'a>(pub Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Name<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::*;
-use ganglion_placement_plan::question::PlacedPod;
+use ganglion_placement_plan::question::{NodeRejection, PlacedPod};
 
 const POD: &str = r#"{"metadata":{"name":"p","namespace":"d"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
 
@@ -330,12 +330,8 @@ fn names_without_escapes_are_borrowed() {
     assert!(matches!(names[..], [std::borrow::Cow::Borrowed("a"), std::borrow::Cow::Owned(_)]));
 }
 
-fn no(reason: &str) -> RejectedNode {
-    RejectedNode { reason: reason.to_owned(), unresolvable: false }
-}
-
-fn never(reason: &str) -> RejectedNode {
-    RejectedNode { reason: reason.to_owned(), unresolvable: true }
+fn no(reason: &str) -> NodeRejection {
+    NodeRejection(reason.to_owned())
 }
 
 fn text(reply: Vec<u8>) -> String {
@@ -343,18 +339,17 @@ fn text(reply: Vec<u8>) -> String {
 }
 
 #[rstest]
-#[case(&[None, Some(no("full")), Some(never("gone"))], r#"["a"]"#, r#"{"b":"full"}"#, r#"{"c":"gone"}"#)]
-#[case(&[None, None, None], r#"["a","b","c"]"#, "{}", "{}")]
-#[case(&[Some(no("")), Some(no("\"\n")), Some(no("ü"))], "[]", r#"{"a":"","b":"\"\n","c":"ü"}"#, "{}")]
-#[case::missing(&[Some(no("x"))], r#"["b","c"]"#, r#"{"a":"x"}"#, "{}")]
-#[case::excess(&[None, None, Some(no("x")), Some(no("y"))], r#"["a","b"]"#, r#"{"c":"x"}"#, "{}")]
+#[case(&[None, Some(no("full")), Some(no("gone"))], r#"["a"]"#, r#"{"b":"full","c":"gone"}"#)]
+#[case(&[None, None, None], r#"["a","b","c"]"#, "{}")]
+#[case(&[Some(no("")), Some(no("\"\n")), Some(no("ü"))], "[]", r#"{"a":"","b":"\"\n","c":"ü"}"#)]
+#[case::missing(&[Some(no("x"))], r#"["b","c"]"#, r#"{"a":"x"}"#)]
+#[case::excess(&[None, None, Some(no("x")), Some(no("y"))], r#"["a","b"]"#, r#"{"c":"x"}"#)]
 fn a_filter_answers_in_the_form_of_the_request(
-    #[case] rejections: &[Option<RejectedNode>],
+    #[case] rejections: &[Option<NodeRejection>],
     #[case] names: &str,
-    #[case] failed: &str,
-    #[case] unresolvable: &str,
+    #[case] rejected: &str,
 ) {
-    let maps = format!(r#""FailedNodes":{failed},"FailedAndUnresolvableNodes":{unresolvable},"Error":"""#);
+    let maps = format!(r#""FailedNodes":{{}},"FailedAndUnresolvableNodes":{rejected},"Error":"""#);
     let body = with_pod(r#","NodeNames":["a","b","c"]"#);
     let reply = text(filter_reply(&parse(&body).unwrap().candidates, rejections));
     assert_eq!(reply, format!(r#"{{"Nodes":null,"NodeNames":{names},{maps}}}"#));
@@ -368,21 +363,18 @@ fn a_filter_answers_in_the_form_of_the_request(
 }
 
 #[rstest]
-#[case(&[None, None, None], r#"["a","b"]"#, "{}", "{}")]
-#[case(&[None, None, Some(no("x"))], r#"["b"]"#, r#"{"a":"x"}"#, "{}")]
-#[case(&[Some(no("x")), None, None], r#"["b"]"#, r#"{"a":"x"}"#, "{}")]
-#[case(&[Some(no("x")), None, Some(never("y"))], r#"["b"]"#, "{}", r#"{"a":"y"}"#)]
-#[case(&[Some(never("y")), None, Some(no("x"))], r#"["b"]"#, "{}", r#"{"a":"y"}"#)]
-#[case(&[Some(no("x")), None, Some(no("y"))], r#"["b"]"#, r#"{"a":"x"}"#, "{}")]
+#[case(&[None, None, None], r#"["a","b"]"#, "{}")]
+#[case(&[None, None, Some(no("x"))], r#"["b"]"#, r#"{"a":"x"}"#)]
+#[case(&[Some(no("x")), None, None], r#"["b"]"#, r#"{"a":"x"}"#)]
+#[case(&[Some(no("x")), None, Some(no("y"))], r#"["b"]"#, r#"{"a":"x"}"#)]
 fn a_repeated_name_is_answered_once(
-    #[case] rejections: &[Option<RejectedNode>],
+    #[case] rejections: &[Option<NodeRejection>],
     #[case] names: &str,
-    #[case] failed: &str,
-    #[case] unresolvable: &str,
+    #[case] rejected: &str,
 ) {
     let body = with_pod(r#","NodeNames":["a","b","\u0061"]"#);
     let request = parse(&body).unwrap();
-    let maps = format!(r#""FailedNodes":{failed},"FailedAndUnresolvableNodes":{unresolvable},"Error":"""#);
+    let maps = format!(r#""FailedNodes":{{}},"FailedAndUnresolvableNodes":{rejected},"Error":"""#);
     assert_eq!(
         text(filter_reply(&request.candidates, rejections)),
         format!(r#"{{"Nodes":null,"NodeNames":{names},{maps}}}"#)
@@ -391,6 +383,24 @@ fn a_repeated_name_is_answered_once(
         text(prioritize_reply(&request.candidates, &[1, 2, 3])),
         r#"[{"Host":"a","Score":1},{"Host":"b","Score":2}]"#
     );
+}
+
+#[test]
+fn nodes_and_pods_to_preempt_are_bounded() {
+    fn parse(body: &str, nodes: usize, victims: usize) -> Result<Vec<PreemptionNode<'_>>, WireError> {
+        PreemptionRequest::parse(body.as_bytes(), nodes, victims, true).map(|read| read.nodes)
+    }
+    let body = with_pod(
+        r#","NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"x"},{"uid":"y"}]},"b":{"Pods":[{"UID":"\u007a"}]},"c":null}"#,
+    );
+    let read = parse(&body, 3, 3).unwrap();
+    let uids: Vec<(&str, Vec<&str>)> =
+        read.iter().map(|node| (&*node.name, node.uids.iter().map(|uid| &**uid).collect())).collect();
+    assert_eq!(uids, [("a", vec!["x", "y"]), ("b", vec!["z"]), ("c", vec![])]);
+    assert_eq!(parse(&body, 2, 3), Err(WireError::TooManyNodes { count: 3, max: 2 }));
+    assert_eq!(parse(&body, 3, 2), Err(WireError::TooManyVictims(2)));
+    assert_eq!(parse(&with_pod(""), 3, 3), Err(WireError::NoVictims));
+    assert_eq!(parse(r#"{"NodeNameToVictims":{}}"#, 3, 3), Err(WireError::NoPod));
 }
 
 #[rstest]
@@ -457,9 +467,8 @@ fn any_text() -> impl Strategy<Value = String> {
     vec(prop_oneof![special, any::<char>()], 1..6).prop_map(String::from_iter)
 }
 
-fn any_rejection() -> impl Strategy<Value = Option<RejectedNode>> {
-    let rejected = (any_text(), any::<bool>());
-    prop::option::of(rejected.prop_map(|(reason, unresolvable)| RejectedNode { reason, unresolvable }))
+fn any_rejection() -> impl Strategy<Value = Option<NodeRejection>> {
+    prop::option::of(any_text().prop_map(NodeRejection))
 }
 
 /// A key in any letter case.
@@ -512,18 +521,16 @@ fn body_of(names: &[String], nodes: Option<&[String]>) -> String {
 }
 
 /// Expected filter reply: the names of passing nodes, and the reasons of the others.
-type Expected = (Vec<String>, BTreeMap<String, String>, BTreeMap<String, String>);
+type Expected = (Vec<String>, BTreeMap<String, String>);
 
-fn expected(names: &[String], rejections: &[Option<RejectedNode>]) -> Expected {
+fn expected(names: &[String], rejections: &[Option<NodeRejection>]) -> Expected {
     let mut sets = Expected::default();
     for name in names {
         let own =
             || names.iter().zip(rejections).filter(|(other, _)| *other == name).filter_map(|(_, own)| own.as_ref());
-        let (fits, failed, unresolvable) = &mut sets;
-        if let Some(never) = own().find(|own| own.unresolvable) {
-            unresolvable.insert(name.clone(), never.reason.clone());
-        } else if let Some(no) = own().next() {
-            failed.insert(name.clone(), no.reason.clone());
+        let (fits, rejected) = &mut sets;
+        if let Some(NodeRejection(reason)) = own().next() {
+            rejected.insert(name.clone(), reason.clone());
         } else if !fits.contains(name) {
             fits.push(name.clone());
         }
@@ -535,12 +542,11 @@ fn expected(names: &[String], rejections: &[Option<RejectedNode>]) -> Expected {
 fn check_answer<'a>(reply: &'a [u8], expected: Expected, full: bool) -> Result<Vec<&'a str>, TestCaseError> {
     let answer: StrictFilterReply<'a> =
         serde_json::from_slice(reply).map_err(|error| TestCaseError::fail(error.to_string()))?;
-    let (fits, failed, unresolvable) = expected;
+    let (fits, rejected) = expected;
     prop_assert_eq!(answer.error, "");
-    prop_assert_eq!(answer.failed_nodes.0.len(), failed.len());
-    prop_assert_eq!(answer.failed_and_unresolvable_nodes.0.len(), unresolvable.len());
-    prop_assert_eq!(BTreeMap::from_iter(answer.failed_nodes.0), failed);
-    prop_assert_eq!(BTreeMap::from_iter(answer.failed_and_unresolvable_nodes.0), unresolvable);
+    prop_assert_eq!(answer.failed_nodes.0.len(), 0);
+    prop_assert_eq!(answer.failed_and_unresolvable_nodes.0.len(), rejected.len());
+    prop_assert_eq!(BTreeMap::from_iter(answer.failed_and_unresolvable_nodes.0), rejected);
     if full {
         prop_assert_eq!(answer.node_names, None);
         let nodes = answer.nodes.ok_or_else(|| TestCaseError::fail("no nodes"))?;
@@ -633,6 +639,24 @@ proptest! {
     }
 
     #[test]
+    fn any_change_of_a_preemption_request_is_read_without_a_panic(
+        nodes in vec((any_text(), vec(any_text(), 0..4)), 0..5),
+        mutations in vec(any_mutation(), 0..4),
+    ) {
+        let victims = |uids: &Vec<String>| json!({"Pods": uids.iter().map(|uid| json!({"UID": uid})).collect::<Vec<_>>()});
+        let nodes: serde_json::Map<_, _> = nodes.iter().map(|(name, uids)| (name.clone(), victims(uids))).collect();
+        let mut body = with_pod(&format!(r#","NodeNameToMetaVictims":{}"#, Value::from(nodes))).into_bytes();
+        mutations.iter().for_each(|mutation| mutate(&mut body, mutation));
+        match PreemptionRequest::parse(&body, 20, 20, true) {
+            Ok(read) => {
+                let reply: Value = serde_json::from_slice(&preemption_reply(&read.nodes, |_| true)).unwrap();
+                prop_assert!(reply["NodeNameToMetaVictims"].as_object().unwrap().len() <= read.nodes.len());
+            }
+            Err(error) => prop_assert!(!mutations.is_empty() && error.to_string().chars().count() <= 260, "{}", error),
+        }
+    }
+
+    #[test]
     fn any_change_of_a_request_is_read_without_a_panic(
         nodes in any_nodes(),
         full in any::<bool>(),
@@ -703,7 +727,7 @@ proptest! {
             prop_assert_eq!(entry["Score"].as_u64(), Some(scores.get(at).copied().unwrap_or(0).min(10).into()));
             hosts.push(host);
         }
-        let (distinct, _, _) = expected(&names, &[]);
+        let (distinct, _) = expected(&names, &[]);
         prop_assert_eq!(hosts, distinct);
     }
 }
