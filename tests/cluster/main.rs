@@ -39,6 +39,7 @@ mod notify;
 mod originals;
 mod owners;
 mod placement;
+mod placement_bursts;
 mod placement_certificates;
 mod placement_rewards;
 mod placement_usage;

@@ -29,7 +29,7 @@ pub const POLICY: &str = "default";
 const OTHER: &str = "plain";
 
 /// Usage of a node, as others publish it: this share of its cores.
-fn usage(share: f64) -> Value {
+pub fn usage(share: f64) -> Value {
     json!({"mean-used-cpu": format!("{}", share * CORES * 1000.0), "std-used-cpu": format!("{}", 0.05 * CORES * 1000.0)})
 }
 
@@ -39,13 +39,13 @@ const CORES: f64 = 32.0;
 /// A cluster whose scheduler queries the operator of the testbed.
 pub struct Scene<'a> {
     pub testbed: &'a Testbed,
-    nodes: Vec<String>,
+    pub nodes: Vec<String>,
     port: u16,
     pods: std::cell::Cell<usize>,
 }
 
 impl<'a> Scene<'a> {
-    async fn open(testbed: &'a Testbed) -> Result<Self> {
+    pub async fn open(testbed: &'a Testbed) -> Result<Self> {
         let scene = Self::start(testbed, "").await?;
         scene.ask(None).await?;
         Ok(scene)
@@ -116,7 +116,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Annotates all nodes, each by its index.
-    async fn annotate(&self, annotations: impl Fn(usize) -> Value) -> Result<()> {
+    pub async fn annotate(&self, annotations: impl Fn(usize) -> Value) -> Result<()> {
         for at in 0..self.nodes.len() {
             self.node(at, json!({"annotations": annotations(at)})).await?;
         }
@@ -130,7 +130,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Creates a pod of this type; without a type, it gets a unique one.
-    async fn pod_of(&self, app: &str, spec: Value) -> Result<String> {
+    pub async fn pod_of(&self, app: &str, spec: Value) -> Result<String> {
         let name = format!("pod-{}", self.pods.replace(self.pods.get() + 1));
         let mut whole = json!({
             "containers": [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}],
@@ -170,7 +170,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Nodes of the pods with this label, once this number of pods is bound.
-    async fn bound(&self, label: &str, count: usize) -> Result<Vec<String>> {
+    pub async fn bound(&self, label: &str, count: usize) -> Result<Vec<String>> {
         let bound = async {
             loop {
                 let pods = self.testbed.api::<Pod>().list(&ListParams::default().labels(label)).await?;
