@@ -17,6 +17,7 @@ use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_core::facts::Uid;
 use ganglion_core::world::{Fact, World};
 use ganglion_placement_plan::agents::AgentError;
+use ganglion_placement_plan::answered::NodeSet;
 use ganglion_placement_plan::inventory::Inventory;
 use ganglion_placement_plan::learned::{LearnedRewards, LearnedValues};
 use ganglion_placement_plan::policy::{CompiledPolicy, best};
@@ -109,10 +110,13 @@ impl PlacementCache {
         now: Timestamp,
     ) -> Vec<Option<NodeRejection>> {
         for _ in 0..ATTEMPTS {
-            let (rejections, seen) = self.evaluate(policy, pod, nodes, now, |question| policy.offer(question));
-            let open = nodes.iter().zip(&rejections).filter(|(_, rejection)| rejection.is_none());
-            let open: Vec<&str> = open.map(|(name, _)| *name).collect();
-            if self.record(pod, &open, None, &seen, now) {
+            let ((rejections, open), seen) = self.evaluate(policy, pod, nodes, now, |question| {
+                let rejections = policy.offer(question);
+                let passing = question.candidates.iter().zip(&rejections).filter(|(_, rejection)| rejection.is_none());
+                let open: NodeSet = passing.filter_map(|(record, _)| Some((*record)?.place)).collect();
+                (rejections, open)
+            });
+            if self.record(pod, open, None, &seen, now) {
                 return rejections;
             }
         }
@@ -140,15 +144,16 @@ impl PlacementCache {
         counts: bool,
         now: Timestamp,
     ) -> Vec<f64> {
-        let ((totals, best), mut seen) = self.evaluate(policy, pod, nodes, now, |question| {
+        let ((totals, open, likely), mut seen) = self.evaluate(policy, pod, nodes, now, |question| {
             let totals = policy.score(question).totals;
             let best = best(question.candidates, &totals, |record| question.likely(record).pods);
-            (totals, best)
+            let likely = best.and_then(|at| question.candidates.get(at).copied().flatten()).map(|record| record.place);
+            (totals, question.candidates.iter().flatten().map(|record| record.place).collect(), likely)
         });
         if counts {
             // Scores are no promise, so other pods that were counted meanwhile do not matter.
             seen.version = None;
-            self.record(pod, nodes, best.and_then(|at| nodes.get(at).copied()), &seen, now);
+            self.record(pod, open, likely, &seen, now);
         }
         totals
     }
@@ -240,14 +245,16 @@ impl PlacementCache {
     }
 
     /// Records the nodes that an answer leaves open. False if the pods that count are not those of the answer any more.
-    fn record(&self, pod: &PlacedPod, open: &[&str], likely: Option<&str>, seen: &Seen, now: Timestamp) -> bool {
+    fn record(&self, pod: &PlacedPod, open: NodeSet, likely: Option<usize>, seen: &Seen, now: Timestamp) -> bool {
+        let is_recorded = |inventory: &Inventory| inventory.answered.is_recorded(&pod.uid, &open, likely, now);
+        if is_recorded(&self.0.inventory.read().unwrap_or_else(PoisonError::into_inner)) {
+            return true;
+        }
         let mut inventory = self.0.inventory.write().unwrap_or_else(PoisonError::into_inner);
-        if seen.version.is_some_and(|version| version != inventory.answered.version()) {
+        let answered = &mut inventory.answered;
+        if seen.version.is_some_and(|version| version != answered.version()) {
             return false;
         }
-        let place = |name: &str| inventory.node(name).map(|record| record.place);
-        let (open, likely) = (open.iter().filter_map(|name| place(name)).collect(), likely.and_then(place));
-        let answered = &mut inventory.answered;
         answered.record(pod, open, likely, seen.cached, now);
         if answered.len() > MAX_ANSWERED
             && let Some((namespace, _)) = largest(answered.namespaces().map(|namespace| (namespace, 1)))

@@ -28,8 +28,11 @@ const WATCH_DELAY: SignedDuration = SignedDuration::from_secs(5);
 /// Pods belong to a burst if another pod was answered for this recently.
 const BURST: SignedDuration = SignedDuration::from_secs(1);
 
-/// Maximum number of remembered pods to preempt, for each pod.
-const MAX_VICTIMS: usize = 1024;
+/// Maximum number of remembered pods to preempt. For one pod, an eighth of it.
+const MAX_PREEMPTED: usize = 8192;
+
+/// Maximum length of a name in Kubernetes. Requests with longer names do not come from a scheduler.
+const MAX_NAME: usize = 253;
 
 /// Pods and resources that count on a node besides those in its record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -181,10 +184,21 @@ impl AnsweredPods {
         self.newest.iter().any(|(uid, at)| uid != pod && now.duration_since(*at).abs() <= BURST)
     }
 
+    /// Whether this answer was recorded for the pod a moment ago.
+    pub fn is_recorded(&self, pod: &Uid, nodes: &NodeSet, likely: Option<usize>, now: Timestamp) -> bool {
+        self.pods.get(pod).is_some_and(|old| {
+            let likely = likely.or_else(|| nodes.places().next());
+            old.nodes == *nodes && old.likely == likely && now.duration_since(old.at).abs() < BURST
+        })
+    }
+
     /// Records the nodes that an answer left open, instead of those of the previous answer. `likely` is the node on
     /// which the pod most likely is; None for the first of them. `cached` tells whether the pod is in the cache.
     pub fn record(&mut self, pod: &PlacedPod, nodes: NodeSet, likely: Option<usize>, cached: bool, now: Timestamp) {
         let likely = likely.or_else(|| nodes.places().next());
+        if !can_exist(pod) {
+            return;
+        }
         if let Some(same) = self.pods.get_mut(&pod.uid).filter(|old| old.nodes == nodes && old.likely == likely) {
             same.at = now;
             return;
@@ -210,8 +224,9 @@ impl AnsweredPods {
         now: Timestamp,
     ) {
         self.remove(&pod.uid);
-        preempted.truncate(MAX_VICTIMS);
-        if !preempted.is_empty() {
+        let others = self.pods.values().map(|pod| pod.preempted.len()).sum();
+        preempted.truncate(MAX_PREEMPTED.saturating_sub(others).min(MAX_PREEMPTED / 8));
+        if can_exist(pod) && !preempted.is_empty() {
             self.insert(pod, AnsweredPod { preempted, ..AnsweredPod::new(pod, cached, now) });
         }
     }
@@ -280,6 +295,12 @@ impl AnsweredPods {
             self.remove(&uid);
         }
     }
+}
+
+/// Whether the names of a pod are short enough to be stored.
+fn can_exist(pod: &PlacedPod) -> bool {
+    let controller = pod.controller.as_ref().map_or("", |owner| owner.uid.as_str());
+    [&pod.key.namespace, &pod.key.name, pod.uid.as_str(), controller].iter().all(|name| name.len() <= MAX_NAME)
 }
 
 /// Changes the load of a node.

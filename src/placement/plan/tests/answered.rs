@@ -214,6 +214,26 @@ fn a_pod_that_the_watch_has_not_delivered_counts_for_a_short_time() {
 }
 
 #[test]
+fn what_clients_send_is_bounded() {
+    let mut scene = Scene::few(1, 1);
+    let long = placed(&"x".repeat(254));
+    scene.watched(&long.key.name, None);
+    assert_eq!(scene.offered(&long), ["n0"]);
+    assert!(scene.inventory.answered.is_empty());
+    let preempted = |pods: usize| {
+        let pod = |at: usize| PreemptedPod { key: Key::new("n", "x"), uid: at.to_string().into(), node: "n0".into() };
+        (0..pods).map(pod).collect::<Vec<_>>()
+    };
+    scene.inventory.answered.record_preempted(&long, preempted(1), true, scene.now);
+    assert!(scene.inventory.answered.is_empty());
+    for at in 0..10 {
+        scene.inventory.answered.record_preempted(&placed(&format!("p{at}")), preempted(2000), true, scene.now);
+    }
+    let all: usize = (0..10).map(|at| scene.inventory.answered.preempted_for(&format!("p{at}").into()).len()).sum();
+    assert_eq!(all, 8192);
+}
+
+#[test]
 fn the_last_answer_counts() {
     let mut scene = Scene::few(1, 2);
     scene.watched("p0", None);
