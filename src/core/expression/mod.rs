@@ -12,7 +12,7 @@
 //! | `node.taints["key"]` | string | value, may be empty; also `node.taints.key`; tested like a label |
 //! | `node.ready`, `node.schedulable` | bool | |
 //! | `node.pods`, `node.podCapacity` | int | pods on the node or assigned to it by actions; maximum |
-//! | `node.arriving` | int | part of `node.pods`: replicas that actions are moving to the node; in policies, pods that a scheduler may be placing there |
+//! | `node.arriving` | int | part of `node.pods`: pods that actions move there, or that a scheduler may place there |
 //! | `node.cpu.allocatable`, `node.cpu.requested` | int | millicores |
 //! | `node.memory.allocatable`, `node.memory.requested` | int | bytes |
 //! | `node.cpu.requestedShare`, `node.memory.requestedShare` | double | requests / allocatable; 1.0 if that is 0 |

@@ -11,17 +11,16 @@ use jiff::Timestamp;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
-use super::extender::wire::PreemptionNode;
 use super::learned::{Learners, restore};
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_core::facts::Uid;
 use ganglion_core::world::{Fact, World};
 use ganglion_placement_plan::agents::AgentError;
-use ganglion_placement_plan::answered::NodeSet;
+use ganglion_placement_plan::answered::{NodeSet, PreemptedPod};
 use ganglion_placement_plan::inventory::Inventory;
 use ganglion_placement_plan::learned::{LearnedRewards, LearnedValues};
 use ganglion_placement_plan::policy::{CompiledPolicy, best};
-use ganglion_placement_plan::preempted::{self, PreemptedPod};
+use ganglion_placement_plan::preempted::{self, PreemptionNode};
 use ganglion_placement_plan::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
 use ganglion_placement_plan::record::NodeRecord;
 use ganglion_placement_plan::world::PlacementWorld;
@@ -58,7 +57,7 @@ struct CachedPolicy {
 }
 
 /// State that an answer depends on.
-struct Seen {
+struct SeenState {
     /// The pod is in the cache.
     cached: bool,
     /// Version of the pods on their way to a node; None if it does not matter.
@@ -189,7 +188,7 @@ impl PlacementCache {
         nodes: &[&str],
         now: Timestamp,
         answer: impl FnOnce(&PlacementQuestion<'_>) -> R,
-    ) -> (R, Seen) {
+    ) -> (R, SeenState) {
         let preempted = match &pod.nominated {
             None => Vec::new(),
             Some(nominated) => {
@@ -209,14 +208,14 @@ impl PlacementCache {
         preempted: &[PreemptedPod],
         now: Timestamp,
         answer: impl FnOnce(&PlacementQuestion<'_>) -> R,
-    ) -> (R, Seen) {
+    ) -> (R, SeenState) {
         let (siblings, leaving, seen) = self.0.store.read(|world| {
             self.refresh(world, now);
             let inventory = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner);
             let siblings = if policy.reads_siblings() { Siblings::from_world(world, &inventory, pod) } else { None };
             let leaving = preempted::leaving(world, &inventory, preempted, &policy.rules, now);
             let cached = world.pod(&pod.key).is_some_and(|cached| cached.id.uid == pod.uid);
-            (siblings, leaving, Seen { cached, version: Some(inventory.answered.version()) })
+            (siblings, leaving, SeenState { cached, version: Some(inventory.answered.version()) })
         });
         let inventory = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner);
         let scheduler = &pod.scheduler;
@@ -245,7 +244,7 @@ impl PlacementCache {
     }
 
     /// Records the nodes that an answer leaves open. False if the pods that count are not those of the answer any more.
-    fn record(&self, pod: &PlacedPod, open: NodeSet, likely: Option<usize>, seen: &Seen, now: Timestamp) -> bool {
+    fn record(&self, pod: &PlacedPod, open: NodeSet, likely: Option<usize>, seen: &SeenState, now: Timestamp) -> bool {
         let is_recorded = |inventory: &Inventory| inventory.answered.is_recorded(&pod.uid, &open, likely, now);
         if is_recorded(&self.0.inventory.read().unwrap_or_else(PoisonError::into_inner)) {
             return true;

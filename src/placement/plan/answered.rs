@@ -13,9 +13,8 @@ use std::ops::{Add, Sub};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::preempted::PreemptedPod;
-use super::question::PlacedPod;
-use ganglion_core::facts::{Key, OutsidePodFact, Requests, Uid};
+use super::placed_pod::PlacedPod;
+use ganglion_core::facts::{Key, NodeName, OutsidePodFact, Requests, Uid};
 use ganglion_core::world::World;
 
 /// Maximum time from an answer to the binding. Binding takes milliseconds; volumes that are created for the pod take
@@ -34,6 +33,9 @@ const MAX_PREEMPTED: usize = 8192;
 /// Maximum length of a name in Kubernetes. Requests with longer names do not come from a scheduler.
 const MAX_NAME: usize = 253;
 
+/// Maximum amount of a resource: a thousand of them can be added up.
+const MAX_AMOUNT: i64 = i64::MAX >> 12;
+
 /// Pods and resources that count on a node besides those in its record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpectedLoad {
@@ -46,9 +48,13 @@ pub struct ExpectedLoad {
 }
 
 impl ExpectedLoad {
-    /// Load of a pod that is on its way to a node.
+    /// Load of a pod that is on its way to a node. Amounts are bounded, so that sums are exact.
     pub fn of(pod: &PlacedPod) -> Self {
-        Self { pods: 1, requests: pod.requests, cores: pod.cores, unmeasured: pod.requests }
+        let Requests { cpu, memory, gpu, storage } = pod.requests;
+        let [cpu, memory, gpu, storage, cores] =
+            [cpu, memory, gpu, storage, pod.cores].map(|amount| amount.min(MAX_AMOUNT));
+        let requests = Requests { cpu, memory, gpu, storage };
+        Self { pods: 1, requests, cores, unmeasured: requests }
     }
 }
 
@@ -108,6 +114,14 @@ impl FromIterator<usize> for NodeSet {
         places.into_iter().for_each(|place| set.insert(place));
         set
     }
+}
+
+/// A pod that may be preempted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreemptedPod {
+    pub key: Key,
+    pub uid: Uid,
+    pub node: NodeName,
 }
 
 /// The last answer for a pod.

@@ -6,6 +6,7 @@
 //! | `agents` | the agents of a policy, one file each |
 //! | `question` | the input of the agents: the pod, the candidates and related data |
 //! | `inventory`, `record` | the data of all nodes and of one node, as agents read it |
+//! | `placed_pod` | the pod to place |
 //! | `answered` | pods that schedulers got nodes for and that are not bound yet |
 //! | `preempted` | pods that a scheduler may preempt |
 //! | `learned` | what policies learn from pods, saved across restarts |
@@ -34,6 +35,7 @@ pub mod explain;
 pub mod inventory;
 pub mod learned;
 pub mod pigeon;
+mod placed_pod;
 pub mod pod_spread;
 pub mod policy;
 pub mod power;

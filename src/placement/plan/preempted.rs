@@ -2,22 +2,25 @@
 //!
 //! A scheduler names them by uid, and some nodes of it. The resources that they occupy come from the cache.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 
-use super::answered::ExpectedLoad;
+use super::answered::{ExpectedLoad, PreemptedPod};
 use super::inventory::Inventory;
 use super::record::SampleRules;
-use ganglion_core::facts::{Key, NodeName, OutsidePodFact, PodFact, PodHold, Uid};
+use ganglion_core::facts::{NodeName, OutsidePodFact, PodFact, PodHold};
 use ganglion_core::world::{Fact, World};
 
-/// A pod that may be preempted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PreemptedPod {
-    pub key: Key,
-    pub uid: Uid,
-    pub node: NodeName,
+/// A node on which a scheduler would preempt pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PreemptionNode<'a> {
+    pub name: Cow<'a, str>,
+    /// Uids of the pods.
+    pub uids: Vec<Cow<'a, str>>,
+    /// Number of PodDisruptionBudgets that the preemption violates.
+    pub violations: i64,
 }
 
 /// Load that leaves nodes, by their index in the inventory.

@@ -10,11 +10,12 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::inventory::{at, hold, node, pod, policy};
+use crate::answered::PreemptedPod;
 use crate::inventory::Inventory;
 use crate::learned::LearnedRewards;
 use crate::pigeon::LearnedDemand;
 use crate::policy::{CompiledPolicy, best};
-use crate::preempted::{self, PreemptedPod};
+use crate::preempted;
 use crate::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
 use crate::world::registered;
 use ganglion_core::facts::{
@@ -220,6 +221,14 @@ fn what_clients_send_is_bounded() {
     scene.watched(&long.key.name, None);
     assert_eq!(scene.offered(&long), ["n0"]);
     assert!(scene.inventory.answered.is_empty());
+    for (name, cpu) in [("small", 100), ("huge", i64::MAX), ("other", i64::MAX)] {
+        let pod = PlacedPod { requests: Requests { cpu, ..Requests::default() }, ..placed(name) };
+        scene.watched(name, None);
+        scene.inventory.answered.record(&pod, [0].into_iter().collect(), None, true, scene.now);
+    }
+    scene.inventory.answered.record(&placed("huge"), Default::default(), None, true, scene.now);
+    scene.inventory.answered.record(&placed("other"), Default::default(), None, true, scene.now);
+    assert_eq!(scene.inventory.answered.possible(0, &"x".into()).requests.cpu, 100);
     let preempted = |pods: usize| {
         let pod = |at: usize| PreemptedPod { key: Key::new("n", "x"), uid: at.to_string().into(), node: "n0".into() };
         (0..pods).map(pod).collect::<Vec<_>>()

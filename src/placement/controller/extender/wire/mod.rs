@@ -13,7 +13,7 @@ mod tests;
 
 use thiserror::Error;
 
-pub use preemption::{MAX_VICTIMS, PreemptionNode, PreemptionRequest};
+pub use preemption::{MAX_VICTIMS, PreemptionRequest};
 pub use reply::{MAX_SCORE, filter_reply, preemption_reply, prioritize_reply};
 pub use request::{CandidateNodes, ExtenderRequest, FullNode, MAX_NODES};
 

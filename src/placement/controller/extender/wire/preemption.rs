@@ -14,6 +14,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use super::WireError;
 use super::pod::WirePod;
 use super::request::{MemberKey, Name, parse};
+use ganglion_placement_plan::preempted::PreemptionNode;
 use ganglion_placement_plan::question::PlacedPod;
 
 /// Maximum number of pods to preempt in a request.
@@ -27,22 +28,12 @@ pub struct PreemptionRequest<'a> {
     pub nodes: Vec<PreemptionNode<'a>>,
 }
 
-/// A node on which pods would be preempted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PreemptionNode<'a> {
-    pub name: Cow<'a, str>,
-    /// Uids of the pods.
-    pub uids: Vec<Cow<'a, str>>,
-    /// Number of PodDisruptionBudgets that the preemption violates.
-    pub violations: i64,
-}
-
 impl<'a> PreemptionRequest<'a> {
     /// Parses a body with up to `max_nodes` nodes and `max_victims` pods to preempt, usually
     /// [`MAX_NODES`](super::MAX_NODES) and [`MAX_VICTIMS`]. The pod is skipped unless `reads_pod` is true.
     pub fn parse(body: &'a [u8], max_nodes: usize, max_victims: usize, reads_pod: bool) -> Result<Self, WireError> {
         let (victims, exceeded) = (Cell::new(0), Cell::new(None));
-        let limits = Limits { max_nodes, max_victims, victims, exceeded };
+        let limits = PreemptionLimits { max_nodes, max_victims, victims, exceeded };
         let args = parse(body, PreemptionVisitor { limits: &limits, reads_pod });
         let PreemptionArgs { pod, nodes } = args.map_err(|error| limits.exceeded.take().unwrap_or(error))?;
         let pod = pod.map(|WirePod(pod)| pod);
@@ -54,7 +45,7 @@ impl<'a> PreemptionRequest<'a> {
 }
 
 /// Limits of one request.
-struct Limits {
+struct PreemptionLimits {
     max_nodes: usize,
     max_victims: usize,
     /// Number of pods to preempt that were read.
@@ -70,7 +61,7 @@ struct PreemptionArgs<'a> {
 }
 
 struct PreemptionVisitor<'l> {
-    limits: &'l Limits,
+    limits: &'l PreemptionLimits,
     reads_pod: bool,
 }
 
@@ -100,7 +91,7 @@ impl<'de> Visitor<'de> for PreemptionVisitor<'_> {
 }
 
 /// Reads nodes by name, or null.
-struct PreemptionNodes<'l>(&'l Limits);
+struct PreemptionNodes<'l>(&'l PreemptionLimits);
 
 impl<'de> DeserializeSeed<'de> for PreemptionNodes<'_> {
     type Value = Option<Vec<PreemptionNode<'de>>>;
@@ -137,7 +128,7 @@ impl<'de> Visitor<'de> for PreemptionNodes<'_> {
 }
 
 /// Reads `Victims` or `MetaVictims`, or null.
-struct NodeVictims<'l>(&'l Limits);
+struct NodeVictims<'l>(&'l PreemptionLimits);
 
 impl<'de> DeserializeSeed<'de> for NodeVictims<'_> {
     type Value = Option<PreemptionNode<'de>>;
@@ -174,7 +165,7 @@ impl<'de> Visitor<'de> for NodeVictims<'_> {
 }
 
 /// Reads a list of pods or null.
-struct VictimUids<'l>(&'l Limits);
+struct VictimUids<'l>(&'l PreemptionLimits);
 
 impl<'de> DeserializeSeed<'de> for VictimUids<'_> {
     type Value = Vec<Cow<'de, str>>;

@@ -14,8 +14,8 @@ use foldhash::fast::RandomState;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::preemption::PreemptionNode;
 use super::request::CandidateNodes;
+use ganglion_placement_plan::preempted::PreemptionNode;
 use ganglion_placement_plan::question::NodeRejection;
 
 /// Maximum score of an extender. The scheduler does not enforce it.

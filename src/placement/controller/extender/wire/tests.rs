@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::*;
+use ganglion_placement_plan::preempted::PreemptionNode;
 use ganglion_placement_plan::question::{NodeRejection, PlacedPod};
 
 const POD: &str = r#"{"metadata":{"name":"p","namespace":"d"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
