@@ -235,8 +235,8 @@ pub struct RewardAgent {
 }
 
 /// Options of `expression`: CEL expressions such as `node.pods < 3`. The variables are those of `where` in
-/// WorkloadActions. Pods that a scheduler is placing count: in `filter` on every node on which they may be, in `score` on
-/// the most likely one. `node.arriving` is their number.
+/// WorkloadActions. Pods that a scheduler is placing count: in `filter` on every node on which they may be, in `score`
+/// on the most likely one. `node.arriving` is their number.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

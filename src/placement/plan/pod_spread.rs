@@ -135,7 +135,7 @@ pub fn spread(request: SpreadRequest, nodes: &[SpreadNode<'_>]) -> Spread {
     Spread { need, have, mode, rejections: places.into_iter().map(rejection).collect() }
 }
 
-/// Of the areas with the fewest pods, the one with the most feasible nodes; the first by name of several.
+/// Chooses the area with the most feasible nodes among those with the fewest pods; of several, the first by name.
 fn next<'a>(places: &[Option<Result<(&'a str, u32), SpreadRejection>>], fewest: u32) -> Option<&'a str> {
     let mut nodes = BTreeMap::<&str, usize>::new();
     for (area, _) in places.iter().flatten().flatten().filter(|(_, pods)| *pods == fewest) {

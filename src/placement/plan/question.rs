@@ -63,8 +63,8 @@ pub struct PlacementQuestion<'a> {
     pub rewards: &'a LearnedRewards,
     /// Load that does not count, since the scheduler preempts it for the pod.
     pub leaving: &'a LeavingLoads,
-    /// Whether the filter leaves only so many nodes open that a scheduler's choice among them, which the policy does not
-    /// learn before the pod is bound, cannot conflict with pods that are answered for at the same time.
+    /// Whether the filter leaves only so many nodes open that the scheduler's choice, which is unknown until the pod is
+    /// bound, cannot conflict with pods that are answered for at the same time.
     pub narrows: bool,
     /// Whether one more pod like the pod to place counts on each node.
     pub one_more: bool,

@@ -165,8 +165,8 @@ impl Extender {
         Ok(("ok", json(answer.encode(&candidates))))
     }
 
-    /// Leaves out the nodes that the policy rejects even without the pods to preempt. The scheduler then does not preempt
-    /// pods there.
+    /// Leaves out the nodes that the policy rejects even without the pods to preempt. The scheduler then does not
+    /// preempt pods there.
     fn preempt(
         &self,
         policy: Result<Arc<CompiledPolicy>, ResultLabel>,

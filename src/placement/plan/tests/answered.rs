@@ -189,8 +189,10 @@ fn arriving_pods_are_part_of_pods() {
     other.id.uid = "other".into();
     scene.apply(other);
 }, 0, false)]
-#[case::finished(|scene: &mut Scene| scene.apply(PodFact { finished: true, ..pod("p0", 1, None, hold(100, 1000)) }), 0, false)]
-#[case::is_deleted(|scene: &mut Scene| scene.apply(PodFact { terminating: true, ..pod("p0", 1, None, hold(100, 1000)) }), 0, false)]
+#[case::has_finished(
+    |scene: &mut Scene| scene.apply(PodFact { finished: true, ..pod("p0", 1, None, hold(100, 1000)) }), 0, false)]
+#[case::is_deleted(
+    |scene: &mut Scene| scene.apply(PodFact { terminating: true, ..pod("p0", 1, None, hold(100, 1000)) }), 0, false)]
 #[case::is_bound_elsewhere(|scene: &mut Scene| scene.watched("p0", Some("unknown")), 0, false)]
 #[case::waits_in_a_namespace_that_is_not_watched(|scene: &mut Scene| {
     let PodFact { id, hold, .. } = pod("p0", 1, None, hold(100, 1000));
@@ -234,7 +236,7 @@ fn what_clients_send_is_bounded() {
         (0..pods).map(pod).collect::<Vec<_>>()
     };
     scene.inventory.answered.record_preempted(&long, preempted(1), true, scene.now);
-    assert!(scene.inventory.answered.is_empty());
+    assert_eq!(scene.inventory.answered.len(), 1, "the small one");
     for at in 0..10 {
         scene.inventory.answered.record_preempted(&placed(&format!("p{at}")), preempted(2000), true, scene.now);
     }
@@ -450,11 +452,13 @@ proptest! {
 
     /// The sums equal the pods, and nothing is left once all pods are settled.
     #[test]
-    fn sums_are_exact(answers in prop::collection::vec((0_usize..5, prop::collection::vec(0_usize..130, 0..6), any::<bool>()), 0..40)) {
+    fn sums_are_exact(
+        answers in prop::collection::vec((0_usize..5, prop::collection::vec(0_usize..130, 0..6)), 0..40),
+    ) {
         let mut scene = Scene::few(1, 1);
         scene.inventory.refresh(&scene.world, scene.now);
         let mut last = HashMap::<usize, Vec<usize>>::new();
-        for (pod, nodes, _) in &answers {
+        for (pod, nodes) in &answers {
             let set = nodes.iter().copied().collect();
             scene.inventory.answered.record(&placed(&format!("p{pod}")), set, None, true, scene.now);
             last.insert(*pod, nodes.clone());

@@ -135,8 +135,8 @@ pub fn prioritize_reply(candidates: &CandidateNodes<'_>, scores: &[u8]) -> Vec<u
     written(&hosts, capacity)
 }
 
-/// Encodes the reply to a preemption request: the nodes for which `is_kept` is true, with their pods. Nodes without pods
-/// are left out, since the scheduler takes such a node for an error.
+/// Encodes the reply to a preemption request: the nodes for which `is_kept` is true, with their pods. Nodes without
+/// pods are left out, since the scheduler takes such a node for an error.
 pub fn preemption_reply(nodes: &[PreemptionNode<'_>], is_kept: impl Fn(usize) -> bool) -> Vec<u8> {
     let mut capacity = FRAME;
     let kept = nodes.iter().enumerate().filter(|(at, node)| is_kept(*at) && !node.uids.is_empty());
