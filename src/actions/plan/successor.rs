@@ -42,7 +42,8 @@ pub fn is_free(ctx: &PlanContext) -> bool {
 /// Whether the ReplicaSet can create the new pods of these victims:
 /// - the scheduler chooses the nodes, and cannot choose a node that a victim leaves;
 /// - no constraint on domains larger than a node counts the victims, which still run when the successors are placed;
-/// - the status of the Deployment stays Available: it counts a detached pod as unavailable.
+/// - the status of the Deployment stays Available, as far as it is: it counts a detached pod as unavailable. With a pod
+///   that is not Ready, another way is no better: a replacement would have to wait for that pod.
 pub fn suits(ctx: &PlanContext, scope: &Scope, victims: &[Option<&PodFact>]) -> bool {
     let is_closed = |name: &NodeName| ctx.world.node(name).is_none_or(|node| node.cordoned || node.terminating);
     let leaves_closed_nodes = victims.iter().flatten().all(|pod| pod.node.as_ref().is_none_or(is_closed));
@@ -50,7 +51,7 @@ pub fn suits(ctx: &PlanContext, scope: &Scope, victims: &[Option<&PodFact>]) -> 
     is_free(ctx)
         && scope.stateful().is_none()
         && leaves_closed_nodes
-        && most_out(scope).is_none_or(|most| most > 0)
+        && (most_out(scope).is_none_or(|most| most > 0) || Pods::of(ctx.world, scope).unready().is_some())
         && !tolerates_cordon(&template.tolerations)
         && !counts_victims_by_domain(template)
 }
@@ -152,7 +153,7 @@ fn start(view: &View) -> SlotNext {
     if !supply.is_available(victim) {
         return view.commit();
     }
-    if let Some(most) = most_out(scope).filter(|most| supply.number_out() >= *most) {
+    if let Some(most) = most_out(scope).filter(|most| supply.number_out() >= (*most).max(1)) {
         let message = format!("{most} other replicas of the workload are on their way, as many as its maxUnavailable");
         return view.hold(step, Some(Reason::WorkloadBusy), Some(message), None);
     }

@@ -1,7 +1,7 @@
 //! Moves whose new pod the ReplicaSet creates: step by step, and what makes them wait, go on or back.
 
 use super::*;
-use crate::effect::Place;
+use crate::effect::PodPlace;
 use ganglion_api::workload_action::status::Protocol;
 
 /// A stage whose node "a" is cordoned, and the action that moves replicas off it.
@@ -110,6 +110,19 @@ fn a_sick_sibling_blocks_nobody_and_a_sick_victim_leaves_at_once() {
     assert!(evicts(&stage.settle("go"), "web-a"), "it serves nobody");
 }
 
+/// The Deployment allows no unavailable replica, but has one.
+#[test]
+fn a_sick_pod_of_a_small_deployment_blocks_nobody_either() {
+    for sick in ["web-a", "web-b"] {
+        let mut stage = drained();
+        stage.put_deployment(|deployment| deployment.max_unavailable = 0);
+        stage.change_pod(sick, |pod| pod.ready_since = None);
+        let next = stage.settle("go");
+        let expected = if sick == "web-a" { evicts(&next, "web-a") } else { detaches(&next, "web-a") };
+        assert!(expected, "{sick}: {next:?}");
+    }
+}
+
 #[test]
 fn two_victims_do_not_leave_for_one_successor() {
     let mut stage = drained();
@@ -193,7 +206,7 @@ fn otherwise_a_replacement_that_may_run_anywhere_else_comes_first(#[case] change
     let mut stage = drained();
     change(&mut stage);
     let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a replacement") };
-    assert_eq!(new.place, Place::NotOn("a".into()));
+    assert_eq!(new.place, PodPlace::NotOn("a".into()));
 }
 
 #[rstest]
