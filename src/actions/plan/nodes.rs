@@ -160,7 +160,7 @@ impl<'a> Nodes<'a> {
         if node.cordoned {
             return refuse(
                 Reason::NodeCordoned,
-                format!("node {name} is cordoned; `kubectl uncordon {name}`, or apply a new action with another node"),
+                format!("node {name} is cordoned (to use it: kubectl uncordon {name})"),
             );
         }
         if let Some(taint) = pod.and_then(|pod| untolerated(&node.taints, &pod.tolerations)) {

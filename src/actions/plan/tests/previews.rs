@@ -37,7 +37,7 @@ web-b  b     d   33.3 % free with one more replica
 web-a, web-b: first in order: not Ready, lowest deletion cost, youngest
 
 Not chosen, of the nodes: 3
-  e: NodeCordoned: node e is cordoned; `kubectl uncordon e`, or apply a new action with another node
+  e: NodeCordoned: node e is cordoned (to use it: kubectl uncordon e)
   a, b: NodeExcluded: `node.name in ['d', 'e', 'c']` does not hold
 
 Not chosen, of the pods: 2
