@@ -9,6 +9,7 @@ use testkit::action::{create_on, delete_pod, deployment, move_pod, with};
 use testkit::eye::Seen;
 use testkit::kstatus::{message, ready};
 use testkit::proxy::gate::HoldPoint;
+use testkit::testbed::nodes::Size;
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Testbed, story};
 use testkit::verdict::{APP, Story};
@@ -47,6 +48,49 @@ fn a_replacement_that_does_not_get_ready_is_taken_back() {
         ];
         let ended = futures::future::join_all(all.map(|(behavior, reason)| both_fail(testbed, behavior, reason))).await;
         ended.into_iter().collect()
+    });
+}
+
+/// A kubelet may reject a pod that the scheduler has placed. Such a pod stays in phase Failed.
+#[test]
+fn a_replacement_that_the_kubelet_rejects_goes_elsewhere_or_back() {
+    story("replacement-rejected", async |testbed| {
+        let mut nodes = testbed.nodes(2, Size::default()).await?;
+        let bad = nodes.join(Some("rejected"), Size::default()).await?;
+        let (home, other) = (nodes.names[0].clone(), nodes.names[1].clone());
+        nodes.open_only(&[&home]).await?;
+        let scene = Scene::set(testbed, "web", 1, Workload::deployment("web", 1).guarded().spec(nodes.terms())).await?;
+        nodes.open_all().await?;
+        let (pod, _) = scene.pod(0);
+        testbed.act("named", move_pod(&pod, &bad)).await?;
+        let action = testbed.ends("named", ("False", "ReplacementLost")).await?;
+        ensure!(message(&action).contains("phase Failed"), "{}", message(&action));
+        ensure!(scene.untouched(testbed).await?.passing.len() == 1, "more than one new pod came");
+        let first = json!({"preferences": [{"where": format!("node.name == '{bad}'")}], "nodeSelector": {testkit::NODE_OWNER: testbed.ns}});
+        testbed.act("any", json!({"move": {"pod": {"name": pod}, "to": first}})).await?;
+        testbed.ends("any", DONE).await?;
+        scene.moved(testbed, &[&pod], &[&other]).await.map(drop)
+    });
+}
+
+/// The registry is late: the new pod gets Ready within its time.
+#[test]
+fn a_replacement_whose_image_comes_later_is_waited_for() {
+    story("replacement-late", async |testbed| {
+        let workload = Workload::deployment("web", 2).guarded().replacements("image-missing");
+        let scene = Scene::set(testbed, "web", 2, workload).await?;
+        let (pod, free) = (scene.pod(0).0, scene.free(0));
+        testbed.act("go", move_pod(&pod, &free)).await?;
+        let waits = |seen: &Seen| {
+            let action = seen.actions.get("go")?;
+            let slot = action.status.as_ref()?.slots.first()?;
+            let is_late = ready(action)? == ("Unknown", "ImagePullFailed");
+            is_late.then(|| slot.replacement.as_ref().map(|new| new.name.clone()))?
+        };
+        let new = testbed.eye.until("the new pod to wait for its image", waits).await?;
+        testbed.kubectl(&["annotate", "pod", &new, "kwok.ganglion.dev/behavior=plain", "--overwrite"], None).await?;
+        testbed.ends("go", DONE).await?;
+        scene.moved(testbed, &[&pod], &[&free]).await.map(drop)
     });
 }
 
