@@ -285,7 +285,8 @@ fn the_story_of_an_action_is_told() {
         ensure!(good && said.contains("step: Succeeded"), "{said}");
 
         let scene = Scene::set(testbed, "bad", 2, Workload::deployment("bad", 2).replacements("image-missing")).await?;
-        testbed.act("bad", move_pod(&scene.pod(0).0, &scene.free(0))).await?;
+        let short = json!({"timeouts": {"readySeconds": 3}});
+        testbed.act("bad", with(move_pod(&scene.pod(0).0, &scene.free(0)), short)).await?;
         testbed.ends("bad", ("False", "ImagePullFailed")).await?;
         let (good, said) = testbed.ganglion(&["explain", "wa", "bad"]).await?;
         ensure!(good, "{said}");

@@ -188,7 +188,15 @@ fn a_replica_that_cannot_move() {
         };
         let shop = Shop::of(testbed, bad).await?;
         // One replica at a time: the first two have moved when the third fails.
-        testbed.act("go", shop.leave(json!({"onFailure": policy, "maxParallel": 1}))).await?;
+        testbed
+            .act(
+                "go",
+                with(
+                    shop.leave(json!({"onFailure": policy, "maxParallel": 1})),
+                    json!({"timeouts": {"readySeconds": 3}}),
+                ),
+            )
+            .await?;
         let action = testbed.ends("go", ("False", "ImagePullFailed")).await?;
         let words = message(&action);
         ensure!(words.contains("Deployment/web could not move (WorkloadAction go-web-"), "{words}");
@@ -220,7 +228,15 @@ fn a_failure_of_the_first() {
             _ => workload,
         };
         let shop = Shop::of(testbed, bad).await?;
-        testbed.act("go", shop.leave(json!({"onFailure": policy, "maxParallel": 1}))).await?;
+        testbed
+            .act(
+                "go",
+                with(
+                    shop.leave(json!({"onFailure": policy, "maxParallel": 1})),
+                    json!({"timeouts": {"readySeconds": 3}}),
+                ),
+            )
+            .await?;
         let action = testbed.over("go").await?;
         let status = action.status.clone().unwrap_or_default();
         let progress = status.application.context("no progress")?;

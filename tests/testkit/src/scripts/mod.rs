@@ -175,11 +175,16 @@ impl Script {
         let ends_by = |reason: &str| self.end.reason == Some(reason);
         let by = |reason: &str| Some(if ends_by(reason) { SHORT } else { LONG });
         // The time for the budget starts after the time for the new pod, and is added to it.
-        let ready_seconds = if ends_by("BudgetBlocked") { Some(3 * SHORT) } else { by("ReplacementNotReady") };
+        let starts_badly = ["ReplacementNotReady", "ReplacementCrashed", "ImagePullFailed"].into_iter().any(ends_by);
+        let ready_seconds = match starts_badly {
+            _ if ends_by("BudgetBlocked") => 3 * SHORT,
+            true => SHORT,
+            false => LONG,
+        };
         Timeouts {
             queue_seconds: Some(LONG),
             schedule_seconds: by("Unschedulable"),
-            ready_seconds,
+            ready_seconds: Some(ready_seconds),
             drain_seconds: by("BudgetBlocked"),
         }
     }
