@@ -1,9 +1,11 @@
 //! Checks of every testbed once its actions have ended: nothing of the operator may be left.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ganglion_api::marks;
+use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
@@ -60,8 +62,12 @@ fn of_actions(seen: &Seen) -> Vec<String> {
     for action in seen.actions.values() {
         left.extend(of_action(action).into_iter().map(|what| format!("action {}: {what}", action.name_any())));
     }
-    for receipt in seen.receipts.values().filter(|receipt| !receipt.owner_references().is_empty()) {
-        left.push(format!("receipt {}: it has an owner", receipt.name_any()));
+    // Its action may be the owner, if the receipt is for this object only.
+    let is_stranger = |receipt: &&Arc<WorkloadActionReceipt>| {
+        receipt.owner_references().iter().any(|owner| receipt.spec.action_uid != *owner.uid)
+    };
+    for receipt in seen.receipts.values().filter(is_stranger) {
+        left.push(format!("receipt {}: it has another owner than its action", receipt.name_any()));
     }
     left
 }
