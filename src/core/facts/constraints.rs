@@ -28,13 +28,13 @@ pub struct PodConstraints {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
     pub port: u16,
-    protocol: Protocol,
+    protocol: PortProtocol,
     /// Address of the node; None for all addresses.
     address: Option<Box<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protocol {
+enum PortProtocol {
     Tcp,
     Udp,
     Sctp,
@@ -51,9 +51,9 @@ impl HostPort {
 impl std::fmt::Display for HostPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let protocol = match self.protocol {
-            Protocol::Tcp => "TCP",
-            Protocol::Udp => "UDP",
-            Protocol::Sctp => "SCTP",
+            PortProtocol::Tcp => "TCP",
+            PortProtocol::Udp => "UDP",
+            PortProtocol::Sctp => "SCTP",
         };
         write!(f, "{}/{protocol}", self.port)
     }
@@ -168,9 +168,9 @@ impl PodConstraints {
     }
 
     /// The part that concerns the node alone, for a pod in a namespace that the operator does not watch.
-    pub fn on_node_only(self: Box<Self>) -> Option<Box<Self>> {
-        let on_node = Self { apart: Box::default(), beside: Box::default(), ..*self };
-        on_node.uses_node().then(|| Box::new(on_node))
+    pub fn on_node_only(self) -> Option<Self> {
+        let on_node = Self { apart: Box::default(), beside: Box::default(), ..self };
+        on_node.uses_node().then_some(on_node)
     }
 
     /// Requested amount of an extended resource.
@@ -263,9 +263,9 @@ fn ports(spec: &PodSpec) -> Box<[HostPort]> {
     let found = given.filter_map(|port| {
         let number = port.host_port.filter(|port| *port > 0).or_else(|| by_host.then_some(port.container_port))?;
         let protocol = match port.protocol.as_deref() {
-            Some("UDP") => Protocol::Udp,
-            Some("SCTP") => Protocol::Sctp,
-            _ => Protocol::Tcp,
+            Some("UDP") => PortProtocol::Udp,
+            Some("SCTP") => PortProtocol::Sctp,
+            _ => PortProtocol::Tcp,
         };
         let address = port.host_ip.as_deref().filter(|address| !matches!(*address, "" | "0.0.0.0" | "::"));
         let address = address.map(|address| texts::name(address).into());

@@ -171,7 +171,7 @@ impl OutsidePodFact {
 impl From<Pod> for OutsidePodFact {
     fn from(pod: Pod) -> Self {
         let PodFact { id, node, finished, hold, constraints, .. } = pod.into();
-        let constraints = constraints.and_then(PodConstraints::on_node_only);
+        let constraints = constraints.and_then(|all| all.on_node_only()).map(Box::new);
         Self { id, node, finished, hold, constraints }
     }
 }
