@@ -59,7 +59,7 @@ fn every_kind_needs_policies_and_every_policy_is_needed() {
     assert_eq!(kinds, expected.iter().map(String::as_str).collect());
     let mut world = World::default();
     world.guard(guards);
-    assert!(world.policy_problem("SwarmPool").is_some_and(|problem| problem.policies.len() == 5));
+    assert!(world.policy_problem("SwarmPool").is_some_and(|problem| problem.policies.len() == 6));
 }
 
 /// Number of permission checks in an expression, with the variables that it uses.
