@@ -1,12 +1,13 @@
 //! Builds the pod that replaces a victim from the ReplicaSet's template. Pure.
 //!
 //! The pod equals the pod that the ReplicaSet would create, with three exceptions: it lacks the label that ties it to
-//! the set, so that the set does not count it yet; it may run on one node only, or on any but one; and it has our marks, with the set
-//! as a plain owner. The template is changed as JSON, which preserves fields that this program does not know.
+//! the set, so that the set does not count it yet; it may run on one node only, or on any but one; and it has our
+//! marks, with the set as a plain owner. The template is changed as JSON, which preserves fields that this program does
+//! not know.
 
 use serde_json::{Map, Value, json};
 
-use ganglion_actions_plan::effect::{NewPod, Place, set_owner};
+use ganglion_actions_plan::effect::{NewPod, PodPlace, set_owner};
 use ganglion_api::marks;
 
 type JsonObject = Map<String, Value>;
@@ -89,7 +90,7 @@ fn member<'a>(object: &'a mut JsonObject, name: &str) -> Option<&'a mut JsonObje
 
 /// Adds the nodes to the pod's required node affinity. Terms are alternatives, so each one is restricted. Nodes are
 /// matched by the field `metadata.name`, since a hostname label may differ.
-fn restrict(spec: &mut JsonObject, place: &Place) -> Option<()> {
+fn restrict(spec: &mut JsonObject, place: &PodPlace) -> Option<()> {
     let affinity = member(member(spec, "affinity")?, "nodeAffinity")?;
     let required = member(affinity, "requiredDuringSchedulingIgnoredDuringExecution")?;
     let terms = list(required, "nodeSelectorTerms")?;
@@ -102,8 +103,8 @@ fn restrict(spec: &mut JsonObject, place: &Place) -> Option<()> {
         terms.retain(|term| !is_empty(term));
     }
     let (operator, node) = match place {
-        Place::On(node) => ("In", node),
-        Place::NotOn(node) => ("NotIn", node),
+        PodPlace::On(node) => ("In", node),
+        PodPlace::NotOn(node) => ("NotIn", node),
     };
     let only = json!({"key": "metadata.name", "operator": operator, "values": [node]});
     terms.iter_mut().try_for_each(|term| {

@@ -18,7 +18,7 @@ use super::nodes::{Load, NodeRefusal, Nodes, possible};
 use super::place::Filter;
 use super::rank::{NodeRanking, RankedPod};
 use super::scope::{Scope, StartRefusal};
-use super::spread::Spread;
+use super::spread::SpreadRules;
 
 /// Order of the nodes: by preference, by score of the policy (in millionths), by share that stays free (in
 /// thousandths), by name.
@@ -41,7 +41,7 @@ pub struct Candidates<'a, 'f> {
     template: Option<&'f TemplateFact>,
     /// None if the template is not known.
     neighbors: Option<Neighbors<'a, 'f>>,
-    spread: Spread,
+    spread: SpreadRules,
     /// Nodes that only the spread constraints refuse; one more pod elsewhere may open them.
     uneven: Vec<NodeName>,
     /// Nodes that can take a replica.
@@ -90,7 +90,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
             filter,
             template,
             neighbors: Neighbors::of(ctx.world, scope, departing),
-            spread: Spread::of(ctx.world, scope, departing),
+            spread: SpreadRules::of(ctx.world, scope, departing),
             uneven: Vec::new(),
             fit: BTreeMap::new(),
             open: BTreeSet::new(),

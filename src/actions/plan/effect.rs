@@ -241,7 +241,7 @@ pub enum ScalableKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPod {
     pub key: Key,
-    pub place: Place,
+    pub place: PodPlace,
     pub slot: SlotId,
     /// The ReplicaSet whose template is used. It becomes the owner of the pod, not yet the controller.
     pub set: SetRef,
@@ -251,7 +251,7 @@ pub struct NewPod {
 
 /// Nodes on which a replacement pod may run, beside what its template requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PodPlace {
     /// This node.
     On(NodeName),
     /// Any node but this one.
@@ -263,8 +263,8 @@ impl NewPod {
     #[cfg(test)]
     pub fn node(&self) -> NodeName {
         match &self.place {
-            Place::On(node) => node.clone(),
-            Place::NotOn(node) => panic!("any node but {node}"),
+            PodPlace::On(node) => node.clone(),
+            PodPlace::NotOn(node) => panic!("any node but {node}"),
         }
     }
 

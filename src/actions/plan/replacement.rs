@@ -9,7 +9,7 @@ use ganglion_core::facts::NodeName;
 
 use super::choose;
 use super::context::Verb;
-use super::effect::{Effect, NewPod, Place};
+use super::effect::{Effect, NewPod, PodPlace};
 use super::identity;
 use super::slot::{SlotNext, View};
 use super::swap;
@@ -59,8 +59,8 @@ impl<'a> View<'a> {
         SlotNext::Do(Effect::CreatePod(NewPod {
             key: ctx.key(&planned.name),
             place: match &self.slot.victim {
-                Some(victim) if self.slot.scheduled => Place::NotOn(victim.node.clone()),
-                _ => Place::On(planned.node.clone()),
+                Some(victim) if self.slot.scheduled => PodPlace::NotOn(victim.node.clone()),
+                _ => PodPlace::On(planned.node.clone()),
             },
             slot: self.slot.id.clone(),
             set: self.slot.replica_set.clone(),

@@ -43,9 +43,9 @@ struct SpreadRule {
 }
 
 /// The required constraints of a template.
-pub struct Spread(Vec<SpreadRule>);
+pub struct SpreadRules(Vec<SpreadRule>);
 
-impl Spread {
+impl SpreadRules {
     /// The constraints of pods of this set, without the departing pods and without those that slots move away.
     pub fn of(world: &World, scope: &Scope, departing: &Departing) -> Self {
         let Some(template) = scope.set.template.as_deref() else { return Self(Vec::new()) };

@@ -14,7 +14,7 @@ const REQUIRED: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDu
 fn new() -> NewPod {
     NewPod {
         key: Key::new("space", "web-5d9c-abcdef01"),
-        place: Place::On(NODE.into()),
+        place: PodPlace::On(NODE.into()),
         slot: "0123456789abcdef".into(),
         set: SetRef { name: "web-5d9c".into(), uid: "uid-1".into() },
         label: "pod-template-hash".into(),

@@ -14,7 +14,7 @@ use tower_test::mock;
 
 use super::super::error::ActError;
 use super::super::*;
-use ganglion_actions_plan::effect::{NewPod, Place};
+use ganglion_actions_plan::effect::{NewPod, PodPlace};
 use ganglion_actions_plan::rank::NoRanker;
 use ganglion_actions_plan::world::register;
 use ganglion_api::workload_action::status::SetRef;
@@ -145,7 +145,7 @@ pub fn pod_id() -> Identity {
 pub fn new_pod() -> NewPod {
     NewPod {
         key: Key::new("shop", "web-1"),
-        place: Place::On("n".into()),
+        place: PodPlace::On("n".into()),
         slot: "s1".into(),
         set: SetRef { name: "web".into(), uid: "r1".into() },
         label: "pod-template-hash".into(),

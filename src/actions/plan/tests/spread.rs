@@ -1,7 +1,7 @@
 //! Required spread constraints: the nodes that are left to a replica whose old pod is gone.
 
 use super::*;
-use crate::effect::Place;
+use crate::effect::PodPlace;
 
 /// Replicas on a, b and c, in zones of the same names; d is in zone b. The pods are spread over zones. Node a is
 /// cordoned, and the action moves the replica off it.
@@ -48,7 +48,7 @@ fn a_zone_that_loses_its_only_replica_counts_as_empty() {
     // A node in the zone that the replica leaves joins.
     put_in_zone(&mut stage, "e", "a", false);
     let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a new pod") };
-    assert_eq!(new.place, Place::NotOn("a".into()));
+    assert_eq!(new.place, PodPlace::NotOn("a".into()));
     assert_eq!(stage.action("go").status.unwrap().slots[0].replacement.as_ref().unwrap().node, "e");
 }
 

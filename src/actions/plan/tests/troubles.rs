@@ -164,11 +164,10 @@ fn a_pod_with_a_priority_is_not_created_where_it_would_preempt_others(#[case] is
         }
     };
     if is_cordoned {
-        stage.settle_until_admitted("go").map(|status| {
-            let mut action = stage.action("go");
-            action.status = Some(status);
-            stage.put_action(action);
-        });
+        let status = stage.settle_until_admitted("go").expect("it is admitted");
+        let mut action = stage.action("go");
+        action.status = Some(status);
+        stage.put_action(action);
     } else {
         let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a new pod") };
         stage.put_pod(&new.key.name, "d", |pod| {
