@@ -150,7 +150,8 @@ reasons! {
     VolumeOnOtherNode,
     /// The node does not have enough room for the pod.
     NodeFull,
-    /// Another pod keeps the pod off the node: by a host port, or by a required affinity or anti-affinity of either pod.
+    /// Other pods keep the pod off the node: by a host port, a required affinity or anti-affinity of either pod, or a
+    /// required spread constraint.
     NodeOccupied,
     /// No label in the ReplicaSet's selector can be removed from a pod without a Service or PodDisruptionBudget losing
     /// the pod.

@@ -8,7 +8,7 @@ use super::identity::Uid;
 use super::scalars::TIME_PATTERN;
 
 /// Proof that a WorkloadAction was started. The receipt of an action that runs once has no owner, so it is not deleted
-/// with the action: if the action is applied again, it finds the receipt and ends as AlreadyExecuted without any effect.
+/// with the action: if the action is applied again, it finds the receipt and ends as AlreadyExecuted without effect.
 /// Delete the receipt to run the action again.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(

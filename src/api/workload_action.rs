@@ -97,9 +97,9 @@ pub struct WorkloadActionSpec {
     /// Never.
     #[serde(default)]
     pub disruption: Disruption,
-    /// Refuse: an action that would delete PersistentVolumeClaims with their data does nothing. Accept: it deletes them.
-    /// Applies to `delete` of a StatefulSet with `persistentVolumeClaimRetentionPolicy.whenScaled: Delete`; the plan
-    /// names the claims. Default: Refuse.
+    /// Refuse: an action that would delete PersistentVolumeClaims with their data does nothing. Accept: it deletes
+    /// them. Applies to `delete` of a StatefulSet with `persistentVolumeClaimRetentionPolicy.whenScaled: Delete`; the
+    /// plan names the claims. Default: Refuse.
     #[serde(default)]
     pub data_loss: DataLoss,
     /// true: the action pauses at its next safe point; its timeouts do not run meanwhile, and its replicas count only

@@ -174,8 +174,8 @@ impl<'a> View<'a> {
     }
 
     /// Removes a pod that the slot has created and that its set has not adopted. A budget that also counts it can delay
-    /// that at most by `drainSeconds`: a budget that never allows it must not keep the action for ever, and the workload
-    /// has one pod less without the action. With its set, the pod is deleted without asking budgets, as Kubernetes
+    /// that at most by `drainSeconds`: a budget that never allows it must not keep the action for ever, and without the
+    /// action the workload has one pod less. With its set, the pod is deleted without asking budgets, as Kubernetes
     /// deletes the pods of a deleted workload.
     pub fn removal_of_own(&self, pod: &PodFact) -> Effect {
         let is_over = self.overdue(self.slot.step, self.ctx.drain_time()).unwrap_or(false);

@@ -198,8 +198,8 @@ pub struct Slot {
     /// the ReplicaSet creates the new pod.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub available: i32,
-    /// true: the scheduler chooses the node of the new pod. The node of `replacement` is one that had room for it, until
-    /// the pod is bound. Default: false.
+    /// true: the scheduler chooses the node of the new pod. Until the pod is bound, the node of `replacement` is one
+    /// that had room for it. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scheduled: bool,
     /// Nodes on which the replacement pod failed.

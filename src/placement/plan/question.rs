@@ -18,7 +18,7 @@ use ganglion_core::world::World;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Siblings {
     pub replicas: u32,
-    /// Annotation [`SPREAD_RATE`] of the ReplicaSet.
+    /// Annotation `wao.bitmedia.co.jp/podspread-rate` of the ReplicaSet.
     pub spread_rate: Option<String>,
     /// Number of its other active pods, by node. Terminating pods do not count.
     pub on_nodes: HashMap<NodeName, u32>,
