@@ -43,8 +43,8 @@ impl<'a> View<'a> {
         }
         // Creating is not recorded while each attempt to create the pod fails.
         let timeout = self.ctx.schedule_time() + swap::patience(self.ctx);
-        let is_over = self.overdue(step, timeout).or_else(|| self.overdue(Step::Planned, timeout)).unwrap_or(false);
-        if is_over {
+        let fails = || self.overdue(Step::Planned, timeout).filter(|_| self.slot.reason.is_some());
+        if self.overdue(step, timeout).or_else(fails).unwrap_or(false) {
             let why = self.slot.message.as_deref().map(|words| format!(": {words}")).unwrap_or_default();
             return self.roll_back(Reason::PodRefused, &format!("the new pod could not be created in time{why}"));
         }
