@@ -258,9 +258,8 @@ fn where_nothing_else_works_and_it_is_allowed_the_old_pod_goes_first() {
             Scene::set(testbed, "web", 1, Workload::deployment("web", 1).spec(with(nodes.terms(), alone))).await?;
         let (pod, home) = scene.pod(0);
         let node = nodes.names.iter().find(|name| **name != home).context("no other node")?;
-        let short = json!({"timeouts": {"scheduleSeconds": 3}});
-        testbed.act("never", with(move_pod(&pod, node), short)).await?;
-        testbed.ends("never", ("False", "Unschedulable")).await?;
+        testbed.act("never", move_pod(&pod, node)).await?;
+        testbed.ends("never", ("False", "NodeOccupied")).await?;
         scene.untouched(testbed).await?;
         let allowed = json!({"disruption": "Allowed", "timeouts": {"scheduleSeconds": 90}});
         testbed

@@ -53,11 +53,11 @@ fn a_replacement_that_does_not_get_ready_is_taken_back() {
 
 /// A kubelet may reject a pod that the scheduler has placed. Such a pod stays in phase Failed.
 #[test]
-fn a_replacement_that_the_kubelet_rejects_goes_elsewhere_or_back() {
+fn a_replacement_that_the_kubelet_rejects_is_given_up() {
     story("replacement-rejected", async |testbed| {
-        let mut nodes = testbed.nodes(2, Size::default()).await?;
+        let mut nodes = testbed.nodes(1, Size::default()).await?;
         let bad = nodes.join(Some("rejected"), Size::default()).await?;
-        let (home, other) = (nodes.names[0].clone(), nodes.names[1].clone());
+        let home = nodes.names[0].clone();
         nodes.open_only(&[&home]).await?;
         let scene = Scene::set(testbed, "web", 1, Workload::deployment("web", 1).guarded().spec(nodes.terms())).await?;
         nodes.open_all().await?;
@@ -66,10 +66,7 @@ fn a_replacement_that_the_kubelet_rejects_goes_elsewhere_or_back() {
         let action = testbed.ends("named", ("False", "ReplacementLost")).await?;
         ensure!(message(&action).contains("phase Failed"), "{}", message(&action));
         ensure!(scene.untouched(testbed).await?.passing.len() == 1, "more than one new pod came");
-        let first = json!({"preferences": [{"where": format!("node.name == '{bad}'")}], "nodeSelector": {testkit::NODE_OWNER: testbed.ns}});
-        testbed.act("any", json!({"move": {"pod": {"name": pod}, "to": first}})).await?;
-        testbed.ends("any", DONE).await?;
-        scene.moved(testbed, &[&pod], &[&other]).await.map(drop)
+        Ok(())
     });
 }
 
