@@ -1,6 +1,6 @@
 //! Replicas of StatefulSets: moved one by one, by the admission policy or by the scheduling gate; created and deleted
-//! at the highest ordinal; rejected if a pod needs a pin and nothing can pin it, or if a bound volume cannot follow. The
-//! end is the same if the operator is killed at each write.
+//! at the highest ordinal; rejected if a pod needs a pin and nothing can pin it, or if a bound volume cannot follow.
+//! The end is the same if the operator is killed at each write.
 //!
 //! The policy applies to the whole cluster. Stories that need it share one plane with it; the shared plane of the other
 //! tests has none.
