@@ -129,7 +129,7 @@ impl<'a> View<'a> {
             return self.end(Step::Failed, Reason::NodeNotCordoned, &message);
         }
         let successor = self.successor(pods);
-        let stable = successor.and_then(|pod| pod.ready_since).map(|since| since + self.ctx.stable_time());
+        let stable = successor.and_then(|pod| pod.ready_since).map(|since| since + self.settling_time());
         let Some((reason, message)) = self.lacking(pods) else {
             if let Some(stable) = stable.filter(|stable| self.ctx.now < *stable) {
                 let message = format!("the new pod is Ready; it must stay Ready until {stable}");
@@ -145,7 +145,7 @@ impl<'a> View<'a> {
             });
             return SlotNext::Record(slot);
         };
-        let timeout = self.ctx.schedule_time() + self.ctx.ready_time() + self.ctx.stable_time();
+        let timeout = self.ctx.schedule_time() + self.ctx.ready_time() + self.settling_time();
         if self.overdue(step, timeout).unwrap_or(false) {
             let message = format!("{message}; the old pod is gone, and its ReplicaSet goes on trying");
             return self.end(Step::Failed, reason, &message);

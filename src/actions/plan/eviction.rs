@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::status::Step;
+use ganglion_api::workload_action::status::{Protocol, Step};
 use ganglion_core::facts::PodFact;
 
 use super::apart;
@@ -37,7 +37,7 @@ impl<'a> View<'a> {
                 if let Some((surplus, pods)) = self.surplus() {
                     return self.release(step, surplus, &pods);
                 }
-                let runs = if apart::goes_first(self.slot) { "" } else { "its replacement runs; " };
+                let runs = if self.slot.protocol == Protocol::Replacement { "its replacement runs; " } else { "" };
                 let advice = "look at its finalizers and its node's kubelet";
                 let message = format!("pod {} was evicted and does not terminate; {runs}{advice}", victim.id.key.name);
                 return self.end(Step::Failed, Reason::VictimStuck, &message);

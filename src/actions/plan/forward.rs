@@ -79,12 +79,12 @@ impl<'a> View<'a> {
         }
         // The clock of Readying has run since the new pod was scheduled.
         let before =
-            if step == Step::Planned { SignedDuration::ZERO } else { self.ctx.ready_time() + self.ctx.stable_time() };
+            if step == Step::Planned { SignedDuration::ZERO } else { self.ctx.ready_time() + self.settling_time() };
         let timeout = before + self.ctx.drain_time() + swap::patience(self.ctx);
         if let Some((reason, message)) = self.unrest(scope, &pods).or_else(|| self.budget(victim)) {
             return self.hold_or_back(step, reason, message, timeout);
         }
-        if let Some(message) = preemption::danger(self.ctx, scope) {
+        if let Some(message) = preemption::danger(self, scope) {
             return self.hold_or_back(step, Reason::NodeFull, message, timeout);
         }
         // Wait while the substitute of another slot is pending: a pod that exists when we detach counts as
@@ -238,7 +238,8 @@ impl<'a> View<'a> {
         if self.ctx.suspended() && by > 0 {
             return self.suspended(step);
         }
-        let unrest = if by > 0 { self.unrest(scope, &pods) } else { self.unready(&pods) };
+        let danger = || preemption::danger(self, scope).map(|message| (Reason::NodeFull, message));
+        let unrest = if by > 0 { self.unrest(scope, &pods).or_else(danger) } else { self.unready(&pods) };
         if let Some((reason, message)) = unrest {
             return self.hold_or_back(step, reason, message, self.ctx.ready_time() + self.ctx.drain_time());
         }

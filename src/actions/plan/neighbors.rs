@@ -149,7 +149,8 @@ impl<'a, 'f> Neighbors<'a, 'f> {
     }
 }
 
-fn apart(template: &TemplateFact) -> &[PodTerm] {
+/// Terms of the template's required anti-affinity.
+pub fn apart(template: &TemplateFact) -> &[PodTerm] {
     template.constraints.as_ref().map_or(&[], |constraints| &constraints.apart)
 }
 

@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use ganglion_core::facts::TemplateFact;
 
-use super::context::PlanContext;
 use super::nodes::Nodes;
 use super::scope::Scope;
+use super::slot::View;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -26,12 +26,14 @@ struct PriorityOfSpec {
 }
 
 /// Why the ReplicaSet must not create a pod now; None if the pod can preempt nobody, or the action may disrupt.
-pub fn danger(ctx: &PlanContext, scope: &Scope) -> Option<String> {
+pub fn danger(view: &View, scope: &Scope) -> Option<String> {
+    let ctx = view.ctx;
     let template = scope.set.template.as_deref().filter(|template| may_preempt(template))?;
     if ctx.may_disrupt() {
         return None;
     }
-    let nodes = Nodes::new(ctx.world, ctx.now);
+    // The node that the slot has reserved is for this pod.
+    let nodes = Nodes::new(ctx.world, ctx.now).without_slot(&view.slot.id);
     if ctx.world.nodes().any(|node| nodes.assess(node, Some(template)).is_ok()) {
         return None;
     }

@@ -24,7 +24,9 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
     let (Some(status), Ok(work)) = (&action.status, Work::of(&action.spec)) else { return later(REFUSED_PACE) };
     let limits = Limits::default();
     let ctx = PlanContext { world, now, clock: now, limits: &limits, action, status, work, ranker: &NoRanker };
-    let slot = touched(&ctx, effect);
+    // No slot has begun without the receipt.
+    let of_receipt = || ctx.working().next().filter(|_| matches!(effect, Effect::WriteReceipt(_)));
+    let slot = touched(&ctx, effect).or_else(of_receipt);
     let back = |slot: &Slot| {
         let view = slot::View::new(&ctx, slot);
         let SlotNext::Record(new) = view.roll_back(refusal.kind.reason(), &refusal.message) else {
@@ -41,15 +43,19 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
         (Effect::WriteReceipt(_), RefusalKind::Taken, _) => already_executed(&ctx).unwrap_or_else(|| later(QUEUE_PACE)),
         (Effect::Evict { .. }, RefusalKind::Budget, Some(slot)) => hold_refused(&ctx, slot, refusal, QUEUE_PACE),
         (_, RefusalKind::Gone, _) => later(QUEUE_PACE),
-        (_, RefusalKind::Failing, Some(slot)) => hold_refused(&ctx, slot, refusal, QUEUE_PACE),
-        // No slot has begun without the receipt.
-        (Effect::WriteReceipt(_), RefusalKind::Denied, None) => {
-            ctx.working().next().map_or_else(|| later(REFUSED_PACE), back)
+        (_, RefusalKind::Failing, Some(slot)) if !is_given_up(&ctx, slot) => {
+            hold_refused(&ctx, slot, refusal, QUEUE_PACE)
         }
         (_, _, Some(slot)) if slot.step != Step::RollingBack && slot::View::new(&ctx, slot).can_go_back() => back(slot),
         (_, _, Some(slot)) => hold_refused(&ctx, slot, refusal, REFUSED_PACE),
         (_, _, None) => later(REFUSED_PACE),
     }
+}
+
+/// Whether the API server has answered the effects of a step with errors for longer than the step may take.
+fn is_given_up(ctx: &PlanContext, slot: &Slot) -> bool {
+    let timeout = ctx.schedule_time() + ctx.ready_time() + ctx.drain_time();
+    slot::View::new(ctx, slot).overdue(slot.step, timeout).unwrap_or(false)
 }
 
 /// Waits, with the refusal as the slot's reason.

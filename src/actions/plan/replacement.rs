@@ -22,11 +22,8 @@ impl<'a> View<'a> {
         let step = Step::Creating;
         let Some(planned) = &self.slot.replacement else { return self.hold(step, None, None, None) };
         if let Some(pod) = self.replacement.filter(|pod| pod.finished && !pod.terminating) {
-            let name = &pod.id.key.name;
-            return self.next_node(
-                Reason::ReplacementLost,
-                &format!("the new pod {name} ended (phase Failed or Succeeded): see `kubectl describe pod {name}`"),
-            );
+            let words = pod.trouble.as_ref().map(|trouble| format!(": {}", trouble.message)).unwrap_or_default();
+            return self.next_node(Reason::ReplacementLost, &format!("the new pod {} ended{words}", pod.id.key.name));
         }
         if let Some(ending) = self.replacement {
             let message = format!("pod {} is terminating", ending.id.key.name);
@@ -226,7 +223,10 @@ impl<'a> View<'a> {
                 let (reason, message) = trouble.unwrap_or_else(unready);
                 Some(self.hold_or_back(step, reason, message, self.ctx.ready_time()))
             }
-            Some(_) => Some(self.roll_back(Reason::ReplacementLost, "the new pod ended")),
+            Some(pod) => {
+                let words = pod.trouble.as_ref().map(|trouble| format!(": {}", trouble.message)).unwrap_or_default();
+                Some(self.roll_back(Reason::ReplacementLost, &format!("the new pod ended{words}")))
+            }
             None => Some(self.roll_back(Reason::ReplacementLost, "the new pod was deleted by somebody else")),
         }
     }

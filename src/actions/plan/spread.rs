@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::status::Step;
 use ganglion_core::facts::{Key, NodeFact, PodFact, TemplateFact};
 use ganglion_core::world::World;
 
@@ -46,13 +47,24 @@ struct SpreadRule {
 pub struct SpreadRules(Vec<SpreadRule>);
 
 impl SpreadRules {
-    /// The constraints of pods of this set, without the departing pods and without those that slots move away.
-    pub fn of(world: &World, scope: &Scope, departing: &Departing) -> Self {
-        let Some(template) = scope.set.template.as_deref() else { return Self(Vec::new()) };
+    /// The required constraints of a template, without any pods.
+    pub fn required(template: &TemplateFact) -> Self {
         let parsed: SpreadTemplate = serde_json::from_str(&template.json).unwrap_or_default();
         let required = parsed.spec.topology_spread_constraints.into_iter();
         let required = required.filter(|one| one.when_unsatisfiable == "DoNotSchedule");
-        let mut rules: Vec<SpreadRule> = required.filter_map(|one| SpreadRule::new(one, template)).collect();
+        Self(required.filter_map(|one| SpreadRule::new(one, template)).collect())
+    }
+
+    /// Whether a constraint counts pods of the template by another label of nodes than this one.
+    pub fn counts_own_pods_by_other_than(&self, key: &str) -> bool {
+        self.0.iter().any(|rule| rule.own > 0 && rule.key != key)
+    }
+
+    /// The constraints of pods of this set, without the departing pods and without those that slots move away. New pods
+    /// of slots count on their nodes.
+    pub fn of(world: &World, scope: &Scope, departing: &Departing) -> Self {
+        let Some(template) = scope.set.template.as_deref() else { return Self(Vec::new()) };
+        let Self(mut rules) = Self::required(template);
         if rules.is_empty() {
             return Self(rules);
         }
@@ -66,7 +78,8 @@ impl SpreadRules {
             }
         }
         let namespace = &scope.set.id.key.namespace;
-        let victims = world.slots_on(&scope.set.id.uid).filter_map(|slot| slot.victim.as_ref());
+        let slots = || world.slots_on(&scope.set.id.uid).filter(|slot| slot.step != Step::RollingBack);
+        let victims = slots().filter_map(|slot| slot.victim.as_ref());
         let leaving: HashSet<Key> = victims.map(|victim| Key::new(namespace, &victim.name)).collect();
         let stays = |pod: &&PodFact| {
             !pod.terminating
@@ -84,7 +97,15 @@ impl SpreadRules {
                 *rule.domains.entry(node.labels[&rule.key].clone()).or_default() += 1;
             }
         }
-        Self(rules)
+        let mut all = Self(rules);
+        for slot in slots().filter(|slot| departing.slot != Some(&slot.id)) {
+            let Some(planned) = &slot.replacement else { continue };
+            let is_bound = world.pod(&Key::new(namespace, &planned.name)).is_some_and(|pod| pod.node.is_some());
+            if let Some(node) = world.node(&planned.node).filter(|node| !is_bound && is_eligible(node)) {
+                all.add(node);
+            }
+        }
+        all
     }
 
     /// Whether there is any constraint.

@@ -8,10 +8,7 @@
 //! that is not cordoned. See [`suits`] for the moves that are made like this.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{PodAffinityTerm, TopologySpreadConstraint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
-use kube::core::SelectorExt as _;
-use serde::Deserialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
@@ -22,11 +19,13 @@ use ganglion_core::world::World;
 use super::context::{PlanContext, Verb};
 use super::effect::{Effect, PodChange};
 use super::holder::Holder;
+use super::neighbors;
 use super::nodes::tolerates_cordon;
 use super::preemption;
 use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{SlotNext, View};
+use super::spread::SpreadRules;
 
 /// Label of a node that is unique to it: a constraint by this label concerns the cordoned node only.
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -53,7 +52,7 @@ pub fn suits(ctx: &PlanContext, scope: &Scope, victims: &[Option<&PodFact>]) -> 
         && leaves_closed_nodes
         && (most_out(scope).is_none_or(|most| most > 0) || Pods::of(ctx.world, scope).unready().is_some())
         && !tolerates_cordon(&template.tolerations)
-        && !counts_victims_by_domain(template)
+        && !counts_victims_by_domain(scope, template)
 }
 
 /// Maximum number of pods of the Deployment that may be detached at once; None if there is no limit.
@@ -64,46 +63,13 @@ fn most_out(scope: &Scope) -> Option<i32> {
     }
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Constraints {
-    spec: ConstraintsOfSpec,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct ConstraintsOfSpec {
-    topology_spread_constraints: Vec<TopologySpreadConstraint>,
-    affinity: ConstraintsOfAffinity,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct ConstraintsOfAffinity {
-    pod_anti_affinity: RequiredTerms,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct RequiredTerms {
-    required_during_scheduling_ignored_during_execution: Vec<PodAffinityTerm>,
-}
-
 /// Whether a required constraint of the template counts pods of the template by a domain that is larger than a node.
-/// A template that does not parse counts as one.
-fn counts_victims_by_domain(template: &TemplateFact) -> bool {
-    let Ok(Constraints { spec }) = serde_json::from_str(&template.json) else { return true };
-    let selects = |selector: Option<&LabelSelector>| {
-        let parsed = selector.and_then(|selector| kube::core::Selector::try_from(selector.clone()).ok());
-        parsed.is_none_or(|parsed| parsed.matches(&template.labels))
-    };
-    let spreads = spec.topology_spread_constraints.iter().any(|one| {
-        one.when_unsatisfiable == "DoNotSchedule"
-            && one.topology_key != HOSTNAME
-            && selects(one.label_selector.as_ref())
+fn counts_victims_by_domain(scope: &Scope, template: &TemplateFact) -> bool {
+    let repels = neighbors::apart(template).iter().any(|term| {
+        let namespace = scope.set.id.key.namespace.as_str();
+        *term.topology != *HOSTNAME && term.concerns(namespace, namespace, &template.labels)
     });
-    let repels = spec.affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution.iter();
-    spreads || repels.into_iter().any(|one| one.topology_key != HOSTNAME && selects(one.label_selector.as_ref()))
+    repels || SpreadRules::required(template).counts_own_pods_by_other_than(HOSTNAME)
 }
 
 /// The next step of a slot whose ReplicaSet creates the new pod.
@@ -153,11 +119,12 @@ fn start(view: &View) -> SlotNext {
     if !supply.is_available(victim) {
         return view.commit();
     }
-    if let Some(most) = most_out(scope).filter(|most| supply.number_out() >= (*most).max(1)) {
-        let message = format!("{most} other replicas of the workload are on their way, as many as its maxUnavailable");
+    let out = supply.number_out();
+    if most_out(scope).is_some_and(|most| out >= most.max(1)) {
+        let message = format!("{out} other replicas of the workload are on their way, which maxUnavailable allows");
         return view.hold(step, Some(Reason::WorkloadBusy), Some(message), None);
     }
-    if let Some(message) = preemption::danger(view.ctx, scope) {
+    if let Some(message) = preemption::danger(view, scope) {
         return view.hold_or_back(step, Reason::NodeFull, message, timeout);
     }
     if supply.total() != view.slot.available {
@@ -187,7 +154,7 @@ fn await_availability(view: &View) -> SlotNext {
     if supply.may_leave(view) {
         return view.commit();
     }
-    let timeout = view.ctx.schedule_time() + view.ctx.ready_time() + supply.settling();
+    let timeout = view.ctx.schedule_time() + view.ctx.ready_time() + view.settling_time();
     let waiting = (Reason::ReplicasNotReady, "the successor is not available yet".to_owned());
     let (reason, message) = view.lacking(&pods).unwrap_or(waiting);
     let mut next = view.hold_or_back(step, reason, message, timeout);
@@ -197,7 +164,8 @@ fn await_availability(view: &View) -> SlotNext {
     next
 }
 
-/// Waits until the ReplicaSet has a pod for each replica, on a node; ends the slot.
+/// Waits until the ReplicaSet has created the successor and it is on a node; ends the slot. Other pods of the set do
+/// not matter. If others have scaled the workload down, there is no successor.
 fn verify(view: &View) -> SlotNext {
     let step = Step::Verifying;
     let (Some(_), Some(pods)) = (view.scope, view.pods()) else {
@@ -207,7 +175,8 @@ fn verify(view: &View) -> SlotNext {
     if let Some(pod) = came_back(view, &pods) {
         return view.end(Step::Failed, Reason::NodeNotCordoned, &came_back_words(pod));
     }
-    if pods.is_short() || has_unbound(&pods) {
+    let successor = successor(view, &pods);
+    if successor.map_or(pods.is_short(), |pod| pod.node.is_none()) {
         let waiting = (Reason::Unschedulable, "the successor waits for the scheduler".to_owned());
         let (reason, message) = view.lacking(&pods).unwrap_or(waiting);
         let timeout = view.ctx.schedule_time();
@@ -220,7 +189,7 @@ fn verify(view: &View) -> SlotNext {
     let mut slot = view.slot.clone();
     (slot.step, slot.since) = (Step::Succeeded, Time(view.ctx.now));
     (slot.reason, slot.message) = (None, None);
-    slot.replacement = successor(view, &pods).map(|pod| PodOnNode {
+    slot.replacement = successor.map(|pod| PodOnNode {
         name: pod.id.key.name.clone(),
         uid: Some(pod.id.uid.clone()),
         node: pod.node.clone().unwrap_or_default(),
@@ -229,12 +198,14 @@ fn verify(view: &View) -> SlotNext {
 }
 
 /// Whether nothing is left to undo: the set has its pods without the victim, and none of them is the successor. Others
-/// scaled the workload down, so the victim is evicted in any case.
+/// scaled the workload down, so the victim is evicted. A budget can refuse that for `drainSeconds`; then the victim
+/// goes back, and the set deletes the pod that it has too many.
 pub fn is_superfluous(view: &View, pods: &Pods) -> bool {
     view.slot.protocol == Protocol::Successor
         && !pods.is_short()
         && pods.surplus_of(&view.slot.id).is_none()
         && pods.unclaimed(view.slot).is_none()
+        && !view.overdue(Step::RollingBack, view.ctx.drain_time()).unwrap_or(false)
 }
 
 /// Whether the successors of all victims of the set run on a node, so that no reservation is needed for this one.
@@ -267,7 +238,8 @@ fn came_back_words(pod: &PodFact) -> String {
     format!("pod {} came back to node {node}, which is not cordoned any more", pod.id.key.name)
 }
 
-/// The youngest pod of the set on another node that no slot has recorded.
+/// A pod that the set has created since the action was created and that no slot has recorded, on another node than the
+/// victim's. Pods that have a node come first.
 fn successor<'a>(view: &View<'a>, pods: &Pods<'a>) -> Option<&'a PodFact> {
     let home = view.slot.victim.as_ref().map(|victim| &victim.node);
     let set = &view.slot.replica_set.uid;
@@ -275,14 +247,15 @@ fn successor<'a>(view: &View<'a>, pods: &Pods<'a>) -> Option<&'a PodFact> {
         let mut slots = view.ctx.status.slots.iter().chain(view.ctx.world.slots_on(set));
         slots.any(|slot| slot.replacement.as_ref().is_some_and(|one| one.name == pod.id.key.name))
     };
-    let came = pods.active().filter(|pod| pod.node.as_ref() != home && !is_taken(pod));
-    came.max_by_key(|pod| (pod.created, pod.id.key.name.clone()))
+    let created = view.ctx.created();
+    let came = pods.active().filter(|pod| pod.created >= created && pod.node.as_ref() != home && !is_taken(pod));
+    came.max_by_key(|pod| (pod.node.is_some(), pod.created, pod.id.key.name.clone()))
 }
 
 /// Available pods of one ReplicaSet: those that it has, and detached victims that still serve.
 struct Supply<'a> {
     now: Timestamp,
-    /// Seconds for which a pod must be Ready to be available: `minReadySeconds`, or `stableSeconds` if it is longer.
+    /// See [`View::settling_time`].
     settling: SignedDuration,
     kept: Vec<&'a PodFact>,
     /// Detached victims of slots of this protocol, with their slots; those that leave first come first.
@@ -310,10 +283,6 @@ impl<'a> Supply<'a> {
             out,
             wanted: view.scope.map_or(0, |scope| scope.replicas()),
         }
-    }
-
-    fn settling(&self) -> SignedDuration {
-        self.settling
     }
 
     /// Time at which the pod is available if it stays Ready.

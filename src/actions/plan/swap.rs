@@ -398,7 +398,7 @@ fn waiting_pod<'a>(ctx: &PlanContext<'a>) -> Option<&'a PodFact> {
 /// Whether this slot allows the eviction of the others' old pods.
 fn is_ready(ctx: &PlanContext, slot: &Slot) -> bool {
     let view = View::new(ctx, slot);
-    let runs = |pod: &PodFact| pod.ready_since.is_some_and(|since| ctx.now >= since + ctx.stable_time());
+    let runs = |pod: &PodFact| pod.ready_since.is_some_and(|since| ctx.now >= since + view.settling_time());
     let has_begun = view.is_out() || view.taken_in() || slot.evicting || slot.break_first;
     slot.step.is_end() || has_begun || view.replacement.map_or_else(|| !has_room(ctx, slot), runs)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 
 use super::requests::{Requests, cores, requests};
 use super::stateful_set::{is_gated, pinned_to};
@@ -222,7 +222,8 @@ impl From<Pod> for PodFact {
                 .map(|scheduled| texts::message(scheduled.message.as_deref().unwrap_or_default())),
             trouble: status.and_then(|status| {
                 let inits = status.init_container_statuses.iter().flatten();
-                inits.chain(status.container_statuses.iter().flatten()).find_map(trouble)
+                let of_container = inits.chain(status.container_statuses.iter().flatten()).find_map(trouble);
+                of_container.or_else(|| failure(status))
             }),
             hold: spec
                 .map(|spec| PodHold {
@@ -247,6 +248,14 @@ impl From<Pod> for PodFact {
             reduced: false,
         }
     }
+}
+
+/// Trouble of a pod in phase Failed, in the kubelet's words: it was evicted, or the node did not admit it.
+fn failure(status: &PodStatus) -> Option<Trouble> {
+    let is_failed = status.phase.as_deref() == Some("Failed");
+    let words = [status.reason.as_deref(), status.message.as_deref()].into_iter().flatten().collect::<Vec<_>>();
+    (is_failed && !words.is_empty())
+        .then(|| Trouble { reason: Reason::ReplacementLost, message: texts::message(&words.join(": ")) })
 }
 
 /// Trouble of a container that cannot start without intervention, from the kubelet's waiting reason.
@@ -286,5 +295,17 @@ mod tests {
         }))
         .expect("a pod");
         assert_eq!(PodFact::from(pod).trouble.map(|trouble| trouble.reason), reason);
+    }
+
+    #[rstest]
+    #[case("Failed", Some("OutOfcpu: Pod was rejected"))]
+    #[case("Running", None)]
+    fn a_failed_pod_has_the_words_of_the_kubelet(#[case] phase: &str, #[case] message: Option<&str>) {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p"},
+            "status": {"phase": phase, "reason": "OutOfcpu", "message": "Pod was rejected"},
+        }))
+        .expect("a pod");
+        assert_eq!(PodFact::from(pod).trouble.map(|trouble| trouble.message).as_deref(), message);
     }
 }

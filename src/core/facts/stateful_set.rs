@@ -32,6 +32,7 @@ pub struct StatefulSetSpec {
     #[serde(default)]
     pub volume_claim_templates: Vec<ClaimTemplate>,
     pub update_strategy: Option<UpdateStrategy>,
+    pub min_ready_seconds: Option<i32>,
     pub persistent_volume_claim_retention_policy: Option<ClaimRetention>,
 }
 
@@ -164,6 +165,7 @@ impl From<StatefulSet> for StatefulSetFact {
                 labels: meta.labels.clone().unwrap_or_default(),
                 scale,
                 controller: Owner::controller_of(&meta),
+                min_ready_seconds: spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or(0).max(0),
                 behind: observed < meta.generation.unwrap_or(0),
                 selector: spec.as_ref().map(|spec| (&spec.selector).into()).unwrap_or_default(),
                 terminating,

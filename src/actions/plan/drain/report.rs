@@ -286,7 +286,7 @@ impl DrainProgress<'_> {
     }
 }
 
-/// Advice for a reason, unless it is for people who create actions themselves.
+/// Advice for a reason; None if it only helps people who create actions themselves.
 fn advice_for(reason: &str) -> Option<String> {
     let words = reason_of(reason).advice();
     let is_for_actions = ["new action", "spec.", "status."].iter().any(|part| words.contains(part));

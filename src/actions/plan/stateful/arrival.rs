@@ -201,19 +201,24 @@ impl View<'_> {
             let why = format!("node {node} is gone");
             return self.other_node(Some(pod), Reason::NodeGone, &why);
         }
-        let timeout = self.ctx.ready_time() + self.ctx.stable_time();
+        let timeout = self.ctx.ready_time() + self.settling_time();
         let stays = format!("; pod {} stays on {node}", pod.id.key.name);
-        if let Some(trouble) = &pod.trouble {
-            return self.not_ready(trouble.reason, &(trouble.message.clone() + &stays));
-        }
         let Some(since) = pod.ready_since else {
+            // A container's trouble may pass.
+            if let Some(trouble) = &pod.trouble {
+                if self.overdue(step, timeout).unwrap_or(false) {
+                    return self.not_ready(trouble.reason, &(trouble.message.clone() + &stays));
+                }
+                let (reason, message) = (Some(trouble.reason), Some(trouble.message.clone()));
+                return self.hold(step, reason, message, self.deadline(step, timeout));
+            }
             if self.overdue(step, timeout).unwrap_or(false) {
                 let message = format!("the new pod was not Ready in time; look at its events and log{stays}");
                 return self.not_ready(Reason::ReplacementNotReady, &message);
             }
             return self.hold(step, None, None, self.deadline(step, timeout));
         };
-        let stable = since + self.ctx.stable_time();
+        let stable = since + self.settling_time();
         if self.ctx.now < stable {
             let message = format!("the new pod is Ready; it must stay Ready until {stable}");
             return self.hold(step, None, Some(message), Some(stable));

@@ -221,3 +221,50 @@ fn constraints_that_do_not_count_the_victim_do_not_matter(#[case] spec: serde_js
     stage.put_template(spec);
     assert!(detaches(&stage.settle("go"), "web-a"));
 }
+
+/// A pod with a priority, and room for exactly one: the room that the slot has reserved.
+#[test]
+fn the_room_of_the_successor_itself_is_enough() {
+    let mut stage = drained();
+    stage.put_template(json!({"priorityClassName": "high", "containers": []}));
+    for (node, capacity) in [("b", 1), ("c", 1), ("d", 1)] {
+        stage.put_node(node, |node| node.pod_capacity = capacity);
+    }
+    assert!(detaches(&stage.settle("go"), "web-a"));
+}
+
+#[test]
+fn another_pod_without_a_node_does_not_fail_the_move() {
+    let mut stage = drained();
+    let long_ago = stage.now - SignedDuration::from_hours(1);
+    stage.change_pod("web-b", |pod| (pod.node, pod.ready_since, pod.created) = (None, None, long_ago));
+    stage.settle("go");
+    detach(&mut stage, "web-a", "web-x");
+    let now = stage.now;
+    stage.change_pod("web-x", |pod| (pod.node, pod.ready_since) = (Some("d".into()), Some(now)));
+    assert!(evicts(&stage.settle("go"), "web-a"));
+    let gone = stage.id("web-a");
+    stage.world.remove::<PodFact>(&gone);
+    stage.settle("go");
+    assert_eq!(stage.ready("go").0, "True");
+}
+
+/// After a scale-down, a budget refuses the eviction of the victim: it goes back, and the set deletes one pod.
+#[test]
+fn a_victim_that_may_not_be_evicted_goes_back_in_the_end() {
+    let mut stage = drained();
+    stage.settle("go");
+    detach(&mut stage, "web-a", "web-x");
+    stage.settle("go");
+    let gone = stage.id("web-x");
+    stage.world.remove::<PodFact>(&gone);
+    stage.put_deployment(|deployment| (deployment.scale.replicas, deployment.max_unavailable) = (2, 1));
+    stage.put_set(2);
+    let mut action = stage.action("go");
+    action.spec.abort = true;
+    stage.put_action(action);
+    assert!(evicts(&stage.settle("go"), "web-a"), "the set has its two pods without it");
+    stage.now += SignedDuration::from_secs(300);
+    let next = stage.settle("go");
+    assert!(matches!(next, NextStep::Do(Effect::ChangePod { change: PodChange::Attach { .. }, .. })), "{next:?}");
+}

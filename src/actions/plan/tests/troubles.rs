@@ -72,11 +72,12 @@ fn a_trouble_that_stays_is_tried_on_another_node_where_the_action_allows_it() {
 fn a_new_pod_that_ends_is_not_waited_for() {
     let (mut stage, pod) = moving(json!({"nodeName": "d"}));
     stage.settle("go");
-    stage.change_pod(&pod, |pod| pod.finished = true);
+    let trouble = Trouble { reason: Reason::ReplacementLost, message: "OutOfcpu: Pod was rejected".into() };
+    stage.change_pod(&pod, |pod| (pod.finished, pod.trouble) = (true, Some(trouble)));
     let NextStep::Do(Effect::Evict { pod: ended }) = stage.settle("go") else { panic!("removes it") };
     assert_eq!(ended.key.name, pod);
     assert_eq!((slot(&stage).step, slot(&stage).reason), (Step::RollingBack, Some(Reason::ReplacementLost)));
-    assert!(slot(&stage).message.unwrap().contains("kubectl describe pod"));
+    assert!(slot(&stage).message.unwrap().contains("OutOfcpu: Pod was rejected"));
 }
 
 #[test]
@@ -111,8 +112,11 @@ fn a_pod_that_cannot_be_created_has_a_deadline_and_the_words_of_the_api_server()
     assert!(ready == "False" && message.contains("failed calling webhook"), "{ready} {message}");
 }
 
-#[test]
-fn an_action_whose_receipt_is_refused_ends_without_effect() {
+/// A quota refuses the receipt for good, a webhook for a while.
+#[rstest]
+#[case::by_a_quota(RefusalKind::Denied, Step::RolledBack)]
+#[case::by_a_webhook(RefusalKind::Failing, Step::Planned)]
+fn an_action_whose_receipt_is_refused_says_so_and_has_no_effect(#[case] kind: RefusalKind, #[case] step: Step) {
     let mut stage = Stage::new();
     stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
     let status = stage.settle_until_admitted("go").expect("it is admitted");
@@ -120,11 +124,46 @@ fn an_action_whose_receipt_is_refused_ends_without_effect() {
     action.status = Some(status);
     stage.put_action(action);
     let NextStep::Do(effect @ Effect::WriteReceipt(_)) = stage.next("go") else { panic!("the receipt is first") };
-    refuse(&mut stage, &effect, RefusalKind::Denied, "exceeded quota: receipts");
+    refuse(&mut stage, &effect, kind, "no receipts now");
     stage.settle("go");
-    let (ready, reason, message) = stage.ready("go");
-    assert_eq!((ready.as_str(), reason.as_str()), ("False", "PodRefused"));
-    assert!(message.contains("exceeded quota: receipts"), "{message}");
+    let (_, reason, message) = stage.ready("go");
+    assert!(reason == "PodRefused" && message.contains("no receipts now"), "{reason} {message}");
+    assert_eq!(slot(&stage).step, step);
+}
+
+#[test]
+fn a_detachment_that_fails_for_long_is_given_up() {
+    let (mut stage, pod) = moving(json!({"nodeName": "d"}));
+    let now = stage.now;
+    stage.change_pod(&pod, |pod| pod.ready_since = Some(now));
+    let NextStep::Do(effect @ Effect::ChangePod { .. }) = stage.settle("go") else { panic!("detaches") };
+    refuse(&mut stage, &effect, RefusalKind::Failing, "failed calling webhook");
+    assert!(slot(&stage).step != Step::RollingBack);
+    stage.now += SignedDuration::from_mins(30);
+    refuse(&mut stage, &effect, RefusalKind::Failing, "failed calling webhook");
+    assert_eq!(slot(&stage).step, Step::RollingBack);
+    assert!(slot(&stage).message.unwrap().contains("failed calling webhook"));
+}
+
+/// The ReplicaSet creates a pod for one more replica, too, before it adopts the operator's.
+#[test]
+fn a_create_preempts_nobody_either() {
+    let mut stage = Stage::new();
+    stage.put_template(json!({"priorityClassName": "high", "containers": []}));
+    let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    stage.act("go", json!({"create": {"workload": workload, "to": {"nodeName": "d"}}}));
+    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a new pod") };
+    stage.put_pod(&new.key.name, "d", |pod| {
+        (pod.controller, pod.generated, pod.labels) = (None, false, labels(false));
+        let role = Some(marks::ROLE_REPLACEMENT.into());
+        pod.marks = Marks { slot: Some(new.slot.clone()), role, ..Marks::default() };
+    });
+    for node in ["a", "b", "c", "d"] {
+        stage.put_node(node, |node| node.pod_capacity = 1);
+    }
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "no node has room for one more pod");
+    stage.put_node("c", |_| {});
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::Scale { replicas: 4, .. })));
 }
 
 #[test]
@@ -176,7 +215,8 @@ fn a_pod_with_a_priority_is_not_created_where_it_would_preempt_others(#[case] is
             pod.marks = Marks { slot: Some(new.slot.clone()), role, ..Marks::default() };
         });
     }
-    fill(&mut stage, 1);
+    // In the second case, the room that the slot has reserved is gone, too.
+    fill(&mut stage, i64::from(!is_cordoned));
     stage.put_node("a", |node| (node.cordoned, node.pod_capacity) = (is_cordoned, 1));
     stage.settle("go");
     stage.now += SignedDuration::from_secs(5);
