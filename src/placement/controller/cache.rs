@@ -123,7 +123,8 @@ impl PlacementCache {
         vec![Some(NodeRejection("other schedulers place pods at the same time".to_owned())); nodes.len()]
     }
 
-    /// Filters nodes without counting the pod on them, for a scheduler that is told nothing of it.
+    /// Filters nodes for a policy in mode Shadow. The scheduler does not get the result, so the pod does not count on
+    /// them.
     pub fn shadow(
         &self,
         policy: &CompiledPolicy,
