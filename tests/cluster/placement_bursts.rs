@@ -118,9 +118,25 @@ async fn fill(scene: &Scene<'_>) -> Result<BTreeSet<String>> {
         }
     }
     scene.bound("app=low", pods.len()).await?;
-    // Lets the operator's watch and the scheduler's catch up.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    operator_knows_all_pods(scene).await?;
     Ok(pods)
+}
+
+/// Waits until the operator's cache has as many pods as there are. They are bound from the start, so it also has their
+/// nodes.
+async fn operator_knows_all_pods(scene: &Scene<'_>) -> Result<()> {
+    let there = counts(scene).await?.into_iter().sum::<usize>();
+    let known = async {
+        loop {
+            let metrics = scene.testbed.operator.lock().await.get("/metrics").await?;
+            let line = metrics.lines().find_map(|line| line.strip_prefix("ganglion_cache_objects{kind=\"Pod\"} "));
+            if line.is_some_and(|value| value == there.to_string()) {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, known).await.with_context(|| format!("the operator does not know {there} pods"))?
 }
 
 /// A pod that needs nearly a third of a node.
@@ -139,17 +155,21 @@ async fn left(scene: &Scene<'_>) -> Result<BTreeSet<String>> {
     Ok(left.map(ResourceExt::name_any).collect())
 }
 
+/// Whether the scheduler has said that it may preempt pods on no node for this one.
+async fn refuses_preemption(scene: &Scene<'_>, name: &str) -> Result<bool> {
+    let all = scene.testbed.api::<Event>().list(&ListParams::default()).await?;
+    let of = all.iter().filter(|event| event.involved_object.name.as_deref() == Some(name));
+    let mut messages = of.filter_map(|event| event.message.as_deref());
+    Ok(messages.any(|message| message.contains("no candidate node for preemption")))
+}
+
 /// Waits until the scheduler has found no node on which it may preempt pods for this one.
 async fn preempts_nobody(scene: &Scene<'_>, name: &str, pods: &BTreeSet<String>) -> Result<()> {
-    let events: Api<Event> = scene.testbed.api();
     let told = async {
         loop {
             let now = left(scene).await?;
             ensure!(now == *pods, "preempted for {name}: {:?}", pods.difference(&now));
-            let all = events.list(&ListParams::default()).await?;
-            let of = all.iter().filter(|event| event.involved_object.name.as_deref() == Some(name));
-            let mut messages = of.filter_map(|event| event.message.as_deref());
-            if messages.any(|message| message.contains("no candidate node for preemption")) {
+            if refuses_preemption(scene, name).await? {
                 return anyhow::Ok(());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -162,13 +182,27 @@ async fn preempts_nobody(scene: &Scene<'_>, name: &str, pods: &BTreeSet<String>)
 /// The scheduler itself would try the pod again when some pod ends, or after five minutes.
 async fn preempts_one(scene: &Scene<'_>, name: &str, pods: &BTreeSet<String>) -> Result<usize> {
     scene.testbed.kubectl(&["delete", "pod", name], None).await?;
-    // Lets the operator's watch catch up with the nodes and the policy.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    scene.pod_of("high", of_class("high", json!({}))).await?;
-    let nodes = scene.bound("app=high", 1).await?;
+    // A pod that comes before the operator's watch has the nodes and the policy preempts nobody, and is tried again.
+    let mut tried = scene.pod_of("high", of_class("high", json!({}))).await?;
+    let bound = async {
+        loop {
+            let pod = scene.testbed.api::<Pod>().get(&tried).await?;
+            if let Some(node) = pod.spec.and_then(|spec| spec.node_name) {
+                return anyhow::Ok(node);
+            }
+            let is_refused = refuses_preemption(scene, &tried).await?;
+            let is_nominated = pod.status.is_some_and(|status| status.nominated_node_name.is_some());
+            if is_refused && !is_nominated {
+                scene.testbed.kubectl(&["delete", "pod", &tried], None).await?;
+                tried = scene.pod_of("high", of_class("high", json!({}))).await?;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let node = tokio::time::timeout(TIMEOUT, bound).await.context("no pod of high priority is bound")??;
     let now = left(scene).await?;
     ensure!(now.len() + 1 == pods.len(), "preempted: {:?}", pods.difference(&now));
-    scene.nodes.iter().position(|node| *node == nodes[0]).context("a node of the cluster")
+    scene.nodes.iter().position(|one| *one == node).context("a node of the cluster")
 }
 
 /// Nodes are hot and full. Nobody is preempted until one of them is cool, and then one pod there.
