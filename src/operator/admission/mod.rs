@@ -72,7 +72,7 @@ pub struct AdmissionPolicy {
     pub guards: Vec<Guarded>,
     /// The policy applies to writes for which all of these are true: name and expression.
     pub conditions: Vec<(&'static str, &'static str)>,
-    /// The policy has parameters.
+    /// The objects against which the policy checks a write; None if it checks the write alone.
     pub against: Option<Parameters>,
     /// Name and expression, in addition to the variables that all policies have.
     pub variables: Vec<(&'static str, String)>,
