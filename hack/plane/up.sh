@@ -69,7 +69,7 @@ up() {
   printf '%s\n' "$DIR/kubeconfig"
 }
 
-# The version that is asked for; for a running plane, its own.
+# Sets KUBERNETES: the version of a running plane, otherwise the wanted one.
 choose_kubernetes() {
   KUBERNETES=${WANTED:-$DEFAULT_KUBERNETES}
   if plane_is_there; then

@@ -64,7 +64,7 @@ fn a_replacement_that_the_kubelet_rejects_is_given_up() {
         let (pod, _) = scene.pod(0);
         testbed.act("named", move_pod(&pod, &bad)).await?;
         let action = testbed.ends("named", ("False", "ReplacementLost")).await?;
-        ensure!(message(&action).contains("phase Failed"), "{}", message(&action));
+        ensure!(message(&action).contains("OutOfcpu: Pod was rejected"), "{}", message(&action));
         ensure!(scene.untouched(testbed).await?.passing.len() == 1, "more than one new pod came");
         Ok(())
     });
