@@ -125,9 +125,9 @@ async fn fill(scene: &Scene<'_>) -> Result<BTreeSet<String>> {
 /// Waits until the operator's cache has as many pods as there are. They are bound from the start, so it also has their
 /// nodes.
 async fn operator_knows_all_pods(scene: &Scene<'_>) -> Result<()> {
-    let there = counts(scene).await?.into_iter().sum::<usize>();
     let known = async {
         loop {
+            let there = counts(scene).await?.into_iter().sum::<usize>();
             let metrics = scene.testbed.operator.lock().await.get("/metrics").await?;
             let line = metrics.lines().find_map(|line| line.strip_prefix("ganglion_cache_objects{kind=\"Pod\"} "));
             if line.is_some_and(|value| value == there.to_string()) {
@@ -136,7 +136,7 @@ async fn operator_knows_all_pods(scene: &Scene<'_>) -> Result<()> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(TIMEOUT, known).await.with_context(|| format!("the operator does not know {there} pods"))?
+    tokio::time::timeout(TIMEOUT, known).await.context("the operator does not know all pods")?
 }
 
 /// A pod that needs nearly a third of a node.

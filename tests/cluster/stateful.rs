@@ -142,9 +142,47 @@ fn with_policy(name: &str) -> OwnPlane {
         let plane = Plane::own(name, 0).await?;
         let component = root().join("kustomize/components/pin-statefulsets/policy.yaml").display().to_string();
         plane.0.cluster.kubectl(&["apply", "--server-side", "-f", &component], None).await?;
+        tokio::time::timeout(testkit::TIMEOUT, until_it_pins(&plane.0)).await.context("no pod is pinned")??;
         Ok::<_, anyhow::Error>(plane)
     })
     .unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+/// Waits until the API server applies the policy. It looks for new CRDs every 30 s, and the operator creates a pod
+/// without a pin again.
+async fn until_it_pins(plane: &Plane) -> Result<()> {
+    const NAME: &str = "probe-0";
+    let reference = json!({"apiVersion": "v1", "kind": "Pod", "name": NAME, "uid": "probe"});
+    let action = json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction", "metadata": {"name": NAME},
+        "spec": move_pod(NAME, "nowhere"),
+    });
+    let slot = json!({
+        "id": "0123456789abcdef", "index": 0, "attempt": 0, "step": "Evicting", "since": "2026-01-01T00:00:00Z",
+        "workload": stateful_set(), "replicaSet": {"name": "db", "uid": "probe"}, "label": "",
+        "replacement": {"name": NAME, "node": "nowhere"},
+    });
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": NAME, "labels": {"statefulset.kubernetes.io/pod-name": NAME}, "ownerReferences": [reference],
+        },
+        "spec": {"containers": [{"name": "main", "image": "registry.example/app:1"}]},
+    });
+    let status = json!({"status": {"slots": [slot]}}).to_string();
+    plane.cluster.kubectl(&["create", "-f", "-"], Some(&action.to_string())).await?;
+    let patch = ["patch", "workloadaction", NAME, "--subresource=status", "--type=merge", "-p", &status];
+    plane.cluster.kubectl(&patch, None).await?;
+    while !plane
+        .cluster
+        .kubectl(&["create", "--dry-run=server", "-o", "json", "-f", "-"], Some(&pod.to_string()))
+        .await?
+        .contains("nowhere")
+    {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    plane.cluster.kubectl(&["delete", "workloadaction", NAME], None).await?;
+    Ok(())
 }
 
 /// Number of times a pod of this name was created.

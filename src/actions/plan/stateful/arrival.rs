@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::MOST_ATTEMPTS;
+use super::{MOST_ATTEMPTS, PIN_PAUSES};
 use crate::choose;
 use crate::context::Verb;
 use crate::effect::Effect;
@@ -87,7 +87,7 @@ impl View<'_> {
     fn await_scheduler(&self, pod: &PodFact) -> SlotNext {
         let step = Step::Scheduling;
         if pod.pin != Some(self.target()) {
-            return self.come_again(pod, self.target(), None).unwrap_or_else(|| {
+            return self.pin_again(pod).unwrap_or_else(|| {
                 self.lost(Reason::PinMissed, "the new pod was repeatedly not pinned to its target node")
             });
         }
@@ -160,6 +160,18 @@ impl View<'_> {
         Some(SlotNext::Record(slot))
     }
 
+    /// Waits, and then creates a pod without a pin again. None after the last attempt.
+    fn pin_again(&self, pod: &PodFact) -> Option<SlotNext> {
+        let step = Step::Scheduling;
+        let pause = usize::try_from(self.slot.attempt).ok().and_then(|attempt| PIN_PAUSES.get(attempt))?;
+        if self.overdue(step, *pause).unwrap_or(false) {
+            return self.come_again(pod, self.target(), None);
+        }
+        let until = self.deadline(step, *pause);
+        let message = format!("pod {} was created without a pin to node {}", pod.id.key.name, self.target());
+        Some(self.hold(step, Some(Reason::PinMissed), Some(message), until))
+    }
+
     /// The new pod is on another node than the target: an API server did not see the pin yet.
     fn landed_elsewhere(&self, pod: &PodFact, node: &NodeName) -> SlotNext {
         if self.may_stay(node) {
@@ -170,7 +182,7 @@ impl View<'_> {
         if self.ctx.aborted() {
             return self.missed(pod, self.ctx.why_aborted());
         }
-        self.come_again(pod, self.target(), None).unwrap_or_else(|| {
+        self.pin_again(pod).unwrap_or_else(|| {
             let name = &pod.id.key.name;
             self.missed(pod, &format!("pod {name} was repeatedly scheduled to another node than {}", self.target()))
         })

@@ -26,6 +26,8 @@ mod choose;
 mod forward;
 pub mod gate;
 
+use jiff::SignedDuration;
+
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::Step;
 use ganglion_core::facts::{NodeName, PodFact, StatefulSetFact};
@@ -36,6 +38,11 @@ pub use choose::{busy, highest, in_order, is_done, is_pinned, label, name_of, ra
 
 /// Maximum number of times that a slot creates its pod again. After so many misses or nodes without room, it gives up.
 const MOST_ATTEMPTS: i32 = 3;
+
+/// Time to wait before a pod without a pin is created again, for each attempt. An API server applies a policy up to
+/// 30 s after the installation of the CRD that the policy reads.
+const PIN_PAUSES: [SignedDuration; MOST_ATTEMPTS as usize] =
+    [SignedDuration::from_secs(5), SignedDuration::from_secs(15), SignedDuration::from_secs(60)];
 
 /// The next step of a slot of a StatefulSet.
 pub fn next(view: &View) -> SlotNext {

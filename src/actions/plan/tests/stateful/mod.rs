@@ -167,6 +167,12 @@ fn a_pod_without_the_pin_comes_again_within_a_limit() {
     let mut evictions = 1;
     for life in 2..20 {
         stage.put_replica("db-1", &format!("-{life}"), |pod| pod.node = Some("b".into()));
+        if evictions < 4 {
+            assert_eq!(evicts(&stage.settle("go")), None, "evicted without a pause");
+            let (_, reason, message) = stage.ready("go");
+            assert!(message.contains("pod db-1 was created without a pin to node d"), "{reason}: {message}");
+            stage.now += SignedDuration::from_mins(1);
+        }
         if evicts(&stage.settle("go")).is_none() {
             break;
         }
