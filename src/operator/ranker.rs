@@ -81,6 +81,7 @@ impl PolicyRanking {
             leaving: &LeavingLoads::new(),
             narrows: false,
             one_more: false,
+            counts_arriving: true,
         })
     }
 }

@@ -100,27 +100,28 @@ impl PlacementCache {
     }
 
     /// Filters nodes for a scheduler, which places the pod on one of those that pass. Until it is bound, it counts on
-    /// each of them.
+    /// each of them. Also returns whether a later answer may have nodes that pass.
     pub fn filter(
         &self,
         policy: &CompiledPolicy,
         pod: &PlacedPod,
         nodes: &[&str],
         now: Timestamp,
-    ) -> Vec<Option<NodeRejection>> {
+    ) -> (Vec<Option<NodeRejection>>, bool) {
         for _ in 0..ATTEMPTS {
-            let ((rejections, open), seen) = self.evaluate(policy, pod, nodes, now, |question| {
+            let ((rejections, open, is_too_early), seen) = self.evaluate(policy, pod, nodes, now, |question| {
                 let rejections = policy.offer(question);
                 let passing = question.candidates.iter().zip(&rejections).filter(|(_, rejection)| rejection.is_none());
                 let open: NodeSet = passing.filter_map(|(record, _)| Some((*record)?.place)).collect();
-                (rejections, open)
+                let is_too_early = policy.is_too_early(question, &rejections);
+                (rejections, open, is_too_early)
             });
             if self.record(pod, open, None, &seen, now) {
-                return rejections;
+                return (rejections, is_too_early);
             }
         }
-        // Other schedulers were always faster. The pod waits for its next turn.
-        vec![Some(NodeRejection("other schedulers place pods at the same time".to_owned())); nodes.len()]
+        // Other schedulers were always faster.
+        (vec![Some(NodeRejection("other schedulers place pods at the same time".to_owned())); nodes.len()], true)
     }
 
     /// Filters nodes for a policy in mode Shadow. The scheduler does not get the result, so the pod does not count on
@@ -240,6 +241,7 @@ impl PlacementCache {
             leaving: &leaving,
             narrows: false,
             one_more: false,
+            counts_arriving: true,
         });
         (answer, seen)
     }

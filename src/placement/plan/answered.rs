@@ -27,6 +27,10 @@ const WATCH_DELAY: SignedDuration = SignedDuration::from_secs(5);
 /// Pods belong to a burst if another pod was answered for this recently.
 const BURST: SignedDuration = SignedDuration::from_secs(1);
 
+/// Time from an answer to the binding of most pods. Longer than bindings on a busy API server, and so short that the
+/// scheduler waits for a reply that is delayed by it.
+pub const SETTLING: SignedDuration = SignedDuration::from_secs(1);
+
 /// Maximum number of remembered pods to preempt. For one pod, an eighth of it.
 const MAX_PREEMPTED: usize = 8192;
 
@@ -196,6 +200,12 @@ impl AnsweredPods {
     /// Whether another pod was answered for shortly before `now`.
     pub fn is_burst(&self, pod: &Uid, now: Timestamp) -> bool {
         self.newest.iter().any(|(uid, at)| uid != pod && now.duration_since(*at).abs() <= BURST)
+    }
+
+    /// Whether other pods were answered for so recently that their bindings may not be in the cache.
+    pub fn is_settling(&self, pod: &Uid, now: Timestamp) -> bool {
+        let mut others = self.pods.iter().filter(|(uid, other)| *uid != pod && other.likely.is_some());
+        others.any(|(_, other)| now.duration_since(other.at).abs() < SETTLING)
     }
 
     /// Whether this answer was recorded for the pod a moment ago.

@@ -114,6 +114,7 @@ pub fn explain(
         leaving: &LeavingLoads::new(),
         narrows: false,
         one_more: false,
+        counts_arriving: true,
     };
     answered(policy, &question, &records)
 }

@@ -137,6 +137,15 @@ impl CompiledPolicy {
         rejections
     }
 
+    /// Whether nodes are rejected only because of pods on their way to a node, and no other node passes. Within
+    /// milliseconds, these pods are bound, each to one of the nodes on which it counts.
+    pub fn is_too_early(&self, question: &PlacementQuestion<'_>, rejections: &[Option<NodeRejection>]) -> bool {
+        let alone = PlacementQuestion { counts_arriving: false, ..*question };
+        rejections.iter().all(Option::is_some)
+            && question.inventory.answered.is_settling(&question.pod.uid, question.now)
+            && self.filter(&alone).iter().any(Option::is_none)
+    }
+
     fn filter_by(
         &self,
         question: &PlacementQuestion<'_>,

@@ -68,12 +68,17 @@ pub struct PlacementQuestion<'a> {
     pub narrows: bool,
     /// Whether one more pod like the pod to place counts on each node.
     pub one_more: bool,
+    /// Whether pods on their way to a node count in filters.
+    pub counts_arriving: bool,
 }
 
 impl PlacementQuestion<'_> {
     /// Load that counts in filters besides the node's record: a pod counts on each node on which it may be.
     pub fn possible(&self, record: &NodeRecord) -> ExpectedLoad {
-        let mut load = self.inventory.answered.possible(record.place, &self.pod.uid);
+        let mut load = ExpectedLoad::default();
+        if self.counts_arriving {
+            load = self.inventory.answered.possible(record.place, &self.pod.uid);
+        }
         if let Some(leaving) = self.leaving.get(&record.place) {
             load = load - *leaving;
         }

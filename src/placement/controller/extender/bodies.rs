@@ -139,6 +139,11 @@ impl ReadBody {
         has_room
     }
 
+    /// Frees the memory for candidates.
+    pub fn vacate(&mut self) {
+        self.places.truncate(1);
+    }
+
     /// Moves the places of the request to its reply.
     pub fn answered(self, reply: Response) -> Response {
         let given_up = self.places.iter().map(|place| Box::pin(place.given_up.clone().cancelled_owned())).collect();

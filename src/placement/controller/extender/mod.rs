@@ -9,7 +9,7 @@ pub mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -23,6 +23,7 @@ use tracing::{info, warn};
 use crate::cache::PlacementCache;
 use bodies::{Bodies, ReadBody, no_room};
 use ganglion_api::placement_policy::PolicyMode;
+use ganglion_placement_plan::answered::SETTLING;
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::question::{NodeRejection, PlacedPod};
 use ganglion_placement_plan::wire::score;
@@ -32,6 +33,12 @@ use wire::{CandidateNodes, ExtenderRequest, MAX_NODES, MAX_VICTIMS, PreemptionRe
 
 /// Requests of at least this size in bytes are processed on a blocking thread, so that they do not delay others.
 const LARGE: usize = 256 << 10;
+
+/// Interval between evaluations of a request while pods are on their way to a node.
+const SETTLING_PAUSE: Duration = Duration::from_millis(20);
+
+/// Result if no node passes, and in a moment one may.
+const TOO_EARLY: ResultLabel = "too_early";
 
 /// Minimum time in seconds between warnings about policies that cannot be used.
 const WARNING_PAUSE: i64 = 10;
@@ -69,6 +76,14 @@ impl ExtenderVerb {
 /// Result of a request, as a metric label.
 type ResultLabel = &'static str;
 
+/// Result of one evaluation of a request.
+enum Evaluation {
+    Done(ResultLabel, Response),
+    /// No node passes, and in a moment one may. A pod that is rejected is only tried again after minutes, if nothing
+    /// else changes that the scheduler watches.
+    TooEarly(ReadBody),
+}
+
 impl Extender {
     /// Creates an extender that accepts requests of at most `max_body` bytes.
     pub fn new(ready: Readiness, placement: PlacementCache, metrics: Metrics, max_body: usize) -> Self {
@@ -100,17 +115,30 @@ impl Extender {
         response
     }
 
-    async fn answer_apart(self, verb: ExtenderVerb, policy: String, body: ReadBody) -> (ResultLabel, Response) {
-        if body.bytes().len() < LARGE {
-            return self.answer(verb, &policy, body);
+    async fn answer_apart(self, verb: ExtenderVerb, policy: String, mut body: ReadBody) -> (ResultLabel, Response) {
+        let begun = Instant::now();
+        loop {
+            let is_last = begun.elapsed() >= SETTLING.unsigned_abs();
+            let evaluation = if body.bytes().len() < LARGE {
+                self.answer(verb, &policy, body, is_last)
+            } else {
+                let (extender, policy) = (self.clone(), policy.clone());
+                let done = tokio::task::spawn_blocking(move || extender.answer(verb, &policy, body, is_last)).await;
+                done.unwrap_or_else(|_| {
+                    let words = "a bug in the operator; see its log";
+                    Evaluation::Done("panic", text(StatusCode::INTERNAL_SERVER_ERROR, words))
+                })
+            };
+            body = match evaluation {
+                Evaluation::Done(outcome, response) => return (outcome, response),
+                Evaluation::TooEarly(body) => body,
+            };
+            tokio::time::sleep(SETTLING_PAUSE).await;
         }
-        let done = tokio::task::spawn_blocking(move || self.answer(verb, &policy, body)).await;
-        done.unwrap_or_else(|_| {
-            ("panic", text(StatusCode::INTERNAL_SERVER_ERROR, "a bug in the operator; see its log"))
-        })
     }
 
-    fn answer(&self, verb: ExtenderVerb, name: &str, mut body: ReadBody) -> (ResultLabel, Response) {
+    /// Evaluates a request. The last evaluation is never too early.
+    fn answer(&self, verb: ExtenderVerb, name: &str, mut body: ReadBody, is_last: bool) -> Evaluation {
         let bytes = body.bytes().clone();
         // The policy comes first: without one, nothing but the candidates is read.
         let policy = self.policy(name);
@@ -120,7 +148,11 @@ impl Extender {
             ExtenderVerb::Preempt => self.preempt(policy, &bytes, &mut body),
         };
         let (outcome, reply) = answered.unwrap_or_else(|error| invalid(&error));
-        (outcome, body.answered(reply))
+        if outcome == TOO_EARLY && !is_last {
+            body.vacate();
+            return Evaluation::TooEarly(body);
+        }
+        Evaluation::Done(outcome, body.answered(reply))
     }
 
     fn filter_or_score(
@@ -151,18 +183,21 @@ impl Extender {
         }
         let names: Vec<&str> = candidates.names().collect();
         let (placement, is_shadow, now) = (&self.0.placement, policy.mode == PolicyMode::Shadow, Timestamp::now());
+        let mut outcome = "ok";
         let answer = if scores {
             PolicyAnswer::Scores(placement.score(&policy, &pod, &names, !is_shadow, now))
         } else if is_shadow {
             PolicyAnswer::Rejections(placement.shadow(&policy, &pod, &names, now))
         } else {
-            PolicyAnswer::Rejections(placement.filter(&policy, &pod, &names, now))
+            let (rejections, is_too_early) = placement.filter(&policy, &pod, &names, now);
+            outcome = if is_too_early { TOO_EARLY } else { outcome };
+            PolicyAnswer::Rejections(rejections)
         };
         if is_shadow {
             answer.log(&policy, &pod, &names);
             return Ok(("shadow", no_opinion(&candidates)));
         }
-        Ok(("ok", json(answer.encode(&candidates))))
+        Ok((outcome, json(answer.encode(&candidates))))
     }
 
     /// Leaves out the nodes that the policy rejects even without the pods to preempt. The scheduler then does not

@@ -198,6 +198,24 @@ async fn pods_that_were_answered_for_count_until_they_are_bound() {
 }
 
 #[tokio::test]
+async fn a_pod_waits_for_the_bindings_of_others_before_it_is_rejected() {
+    let (extender, store, _) = extender(ready());
+    put_limit(&store, 1);
+    let body = |pod: &str| about(pod, names(&["n0", "n1"]));
+    asked(&extender, "/policies/few/filter", &body("p")).await;
+    let second = body("q");
+    // The first evaluation comes before the binding.
+    let (found, ()) = tokio::join!(asked(&extender, "/policies/few/filter", &second), async {
+        put_pod(&store, "p", 7, Some("n0"));
+    });
+    assert_eq!(found["NodeNames"], json!(["n1"]));
+    put_pod(&store, "q", 8, Some("n1"));
+    let begun = std::time::Instant::now();
+    asked(&extender, "/policies/few/filter", &body("r")).await;
+    assert!(begun.elapsed() < SETTLING.unsigned_abs(), "waited although the nodes are full");
+}
+
+#[tokio::test]
 async fn pods_in_shadow_do_not_count() {
     let (extender, store, _) = extender(ready());
     let agent = json!({"name": "few", "expression": {"filter": "node.pods < 1"}});
@@ -223,7 +241,7 @@ async fn pods_on_the_way_are_bounded_by_namespace() {
     let policy = placement.policy("few").unwrap().unwrap();
     let passes = |namespace: &str, name: &str, node: &str| {
         let pod = PlacedPod { key: Key::new(namespace, name), uid: name.into(), ..PlacedPod::default() };
-        placement.filter(&policy, &pod, &[node], Timestamp::UNIX_EPOCH)[0].is_none()
+        placement.filter(&policy, &pod, &[node], Timestamp::UNIX_EPOCH).0[0].is_none()
     };
     assert!(passes("calm", "first", "n0"));
     let many =

@@ -110,6 +110,7 @@ impl Scene {
                 leaving: &leaving,
                 narrows: false,
                 one_more: false,
+                counts_arriving: true,
             },
         )
     }

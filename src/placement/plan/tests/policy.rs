@@ -48,6 +48,7 @@ fn asked<R>(
         leaving: &LeavingLoads::new(),
         narrows: false,
         one_more: false,
+        counts_arriving: true,
     })
 }
 
