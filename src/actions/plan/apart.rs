@@ -5,19 +5,19 @@
 //! detached, since its substitute would run beside it. The only effect of such a slot is the eviction of the old pod,
 //! recorded before it is sent.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::status::{PodOnNode, Protocol, Slot, Step};
+use ganglion_api::workload_action::status::{Protocol, Slot, Step};
 use ganglion_core::facts::{ClaimFact, Key, NodeName, PodFact};
 
 use ganglion_core::world::World;
 
 use super::choose::words;
 use super::context::{PlanContext, Verb};
+use super::eviction;
 use super::hindrance::Hindrance;
 use super::holder::Holder;
+use super::obstacles;
 use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
 use super::slot::{SlotNext, View};
@@ -82,115 +82,87 @@ pub fn open_node(ctx: &PlanContext, name: &NodeName) -> Option<String> {
     })
 }
 
-impl<'a> View<'a> {
-    /// Records the intent to evict the old pod as soon as the pod may leave.
-    pub fn go_first(&self) -> SlotNext {
-        let step = Step::Planned;
-        let (Some(victim), Some(scope), Some(pods)) = (self.victim, &self.scope, self.pods()) else {
-            return self.hold(step, None, None, None);
-        };
-        if self.ctx.suspended() {
-            return self.suspended(step);
-        }
-        if let Some(message) = victim.node.as_ref().and_then(|name| open_node(self.ctx, name)) {
-            return self.roll_back(Reason::NodeNotCordoned, &message);
-        }
-        // If replicas share a volume, the next pods run only after all old pods have left it, so the replicas do not
-        // take turns.
-        let by_turns = hindrances(self.ctx.world, scope).iter().all(|one| *one == Hindrance::Recreate);
-        if by_turns && self.is_behind_others() {
-            let message = "another replica of the workload goes first".to_owned();
-            return self.hold(step, Some(Reason::ReplicasNotReady), Some(message), None);
-        }
-        let rollout = scope.rollout(self.ctx.world).map(|message| (Reason::RolloutInProgress, message));
-        let unrest = rollout.or_else(|| by_turns.then(|| self.unready(&pods)).flatten());
-        if let Some((reason, message)) = unrest.or_else(|| self.budget(victim)) {
-            return self.hold_or_back(step, reason, message, self.ctx.ready_time() + self.ctx.drain_time());
-        }
-        self.commit()
+/// Records the intent to evict the old pod as soon as the pod may leave.
+pub fn go_first(view: &View) -> SlotNext {
+    let step = Step::Planned;
+    let (Some(victim), Some(scope), Some(pods)) = (view.victim, &view.scope, view.pods()) else {
+        return view.hold(step, None, None, None);
+    };
+    if view.ctx.suspended() {
+        return view.suspended(step);
     }
+    if let Some(message) = victim.node.as_ref().and_then(|name| open_node(view.ctx, name)) {
+        return view.roll_back(Reason::NodeNotCordoned, &message);
+    }
+    // If replicas share a volume, the next pods run only after all old pods have left it, so the replicas do not
+    // take turns.
+    let by_turns = hindrances(view.ctx.world, scope).iter().all(|one| *one == Hindrance::Recreate);
+    if by_turns && is_behind_others(view) {
+        let message = "another replica of the workload goes first".to_owned();
+        return view.hold(step, Some(Reason::ReplicasNotReady), Some(message), None);
+    }
+    let rollout = scope.rollout(view.ctx.world).map(|message| (Reason::RolloutInProgress, message));
+    let unrest = rollout.or_else(|| by_turns.then(|| obstacles::unready(view, &pods)).flatten());
+    if let Some((reason, message)) = unrest.or_else(|| obstacles::budget(view, victim)) {
+        return view.hold_or_back(step, reason, message, view.ctx.ready_time() + view.ctx.drain_time());
+    }
+    eviction::commit(view)
+}
 
-    /// Whether another replica of the set is in motion, or has an earlier turn.
-    fn is_behind_others(&self) -> bool {
-        let is_ahead = |other: &Slot| {
-            let is_open = !other.step.is_end() && !matches!(other.step, Step::Queued | Step::RollingBack);
-            goes_first(other) && is_open && (other.evicting || (!self.slot.evicting && other.id < self.slot.id))
-        };
-        self.ctx.world.slots_on(&self.slot.replica_set.uid).any(|other| other.id != self.slot.id && is_ahead(other))
-    }
+/// Whether another replica of the set is in motion, or has an earlier turn.
+fn is_behind_others(view: &View) -> bool {
+    let is_ahead = |other: &Slot| {
+        let is_open = !other.step.is_end() && !matches!(other.step, Step::Queued | Step::RollingBack);
+        goes_first(other) && is_open && (other.evicting || (!view.slot.evicting && other.id < view.slot.id))
+    };
+    view.ctx.world.slots_on(&view.slot.replica_set.uid).any(|other| other.id != view.slot.id && is_ahead(other))
+}
 
-    /// Waits for the pod that the ReplicaSet creates in place of the old one, and for the set's full number of Ready
-    /// pods.
-    pub fn await_successor(&self, pods: &Pods<'a>) -> SlotNext {
-        let step = Step::Verifying;
-        if let Some(pod) = self.young(pods).find(|pod| pod.node.as_ref() == self.home()) {
-            let node = self.home().map(NodeName::as_str).unwrap_or_default();
-            let message = format!("pod {} came back to node {node}, which is not cordoned any more", pod.id.key.name);
-            return self.end(Step::Failed, Reason::NodeNotCordoned, &message);
+/// Waits for the pod that the ReplicaSet creates in place of the old one, and for the set's full number of Ready
+/// pods.
+pub fn verify(view: &View) -> SlotNext {
+    let step = Step::Verifying;
+    let Some(pods) = &view.pods() else { return eviction::workload_is_gone(view) };
+    if let Some(pod) = young(view, pods).find(|pod| pod.node.as_ref() == home(view)) {
+        let node = home(view).map(NodeName::as_str).unwrap_or_default();
+        let message = format!("pod {} came back to node {node}, which is not cordoned any more", pod.id.key.name);
+        return view.end(Step::Failed, Reason::NodeNotCordoned, &message);
+    }
+    let successor = successor(view, pods);
+    let stable = successor.and_then(|pod| pod.ready_since).map(|since| since + view.settling_time());
+    let Some((reason, message)) = obstacles::lacking(view, pods) else {
+        if let Some(stable) = stable.filter(|stable| view.ctx.now < *stable) {
+            let message = format!("the new pod is Ready; it must stay Ready until {stable}");
+            return view.hold(step, None, Some(message), Some(stable));
         }
-        let successor = self.successor(pods);
-        let stable = successor.and_then(|pod| pod.ready_since).map(|since| since + self.settling_time());
-        let Some((reason, message)) = self.lacking(pods) else {
-            if let Some(stable) = stable.filter(|stable| self.ctx.now < *stable) {
-                let message = format!("the new pod is Ready; it must stay Ready until {stable}");
-                return self.hold(step, None, Some(message), Some(stable));
-            }
-            let mut slot = self.slot.clone();
-            (slot.step, slot.since) = (Step::Succeeded, Time(self.ctx.now));
-            (slot.reason, slot.message) = (None, None);
-            slot.replacement = successor.map(|pod| PodOnNode {
-                name: pod.id.key.name.clone(),
-                uid: Some(pod.id.uid.clone()),
-                node: pod.node.clone().unwrap_or_default(),
-            });
-            return SlotNext::Record(slot);
-        };
-        let timeout = self.ctx.schedule_time() + self.ctx.ready_time() + self.settling_time();
-        if self.overdue(step, timeout).unwrap_or(false) {
-            let message = format!("{message}; the old pod is gone, and its ReplicaSet goes on trying");
-            return self.end(Step::Failed, reason, &message);
-        }
-        self.hold(step, Some(reason), Some(message), self.deadline(step, timeout))
+        return view.succeeded_with(successor);
+    };
+    let timeout = view.ctx.schedule_time() + view.ctx.ready_time() + view.settling_time();
+    if view.overdue(step, timeout).unwrap_or(false) {
+        let message = format!("{message}; the old pod is gone, and its ReplicaSet goes on trying");
+        return view.end(Step::Failed, reason, &message);
     }
+    view.hold(step, Some(reason), Some(message), view.deadline(step, timeout))
+}
 
-    /// Why the set does not have its full number of Ready pods; None if it has.
-    pub fn lacking(&self, pods: &Pods<'a>) -> Option<(Reason, String)> {
-        if pods.is_short() {
-            let failure = self.scope.and_then(|scope| scope.set.create_failure.clone());
-            let slow = || (Reason::SetStuck, "the ReplicaSet controller has not made the new pod yet".to_owned());
-            return Some(failure.map_or_else(slow, |message| (Reason::PodRefused, message)));
-        }
-        let pod = pods.unready()?;
-        let name = &pod.id.key.name;
-        Some(match (&pod.trouble, &pod.node, &pod.unschedulable) {
-            (Some(trouble), _, _) => (trouble.reason, trouble.message.clone()),
-            (None, Some(node), _) => {
-                (Reason::ReplacementNotReady, format!("pod {name} on node {node} is not Ready yet"))
-            }
-            (None, None, Some(why)) => (Reason::Unschedulable, format!("pod {name}: {why}")),
-            (None, None, None) => (Reason::Unschedulable, format!("pod {name} waits for the scheduler")),
-        })
-    }
+/// The node that the replica leaves.
+fn home<'a>(view: &View<'a>) -> Option<&'a NodeName> {
+    view.slot.victim.as_ref().map(|victim| &victim.node)
+}
 
-    /// The node that the replica leaves.
-    fn home(&self) -> Option<&'a NodeName> {
-        self.slot.victim.as_ref().map(|victim| &victim.node)
-    }
+/// Pods that the set has created since the action was created.
+fn young<'a>(view: &View<'a>, pods: &Pods<'a>) -> impl Iterator<Item = &'a PodFact> + use<'a> {
+    let created = view.ctx.created();
+    pods.active().filter(move |pod| pod.created > created)
+}
 
-    /// Pods that the set has created since the action was created.
-    fn young(&self, pods: &Pods<'a>) -> impl Iterator<Item = &'a PodFact> + use<'a> {
-        let created = self.ctx.created();
-        pods.active().filter(move |pod| pod.created > created)
-    }
-
-    /// The successor of the old pod: the youngest pod on another node that no slot has recorded.
-    fn successor(&self, pods: &Pods<'a>) -> Option<&'a PodFact> {
-        let taken = |pod: &PodFact| {
-            let mut slots = self.ctx.status.slots.iter();
-            slots.any(|slot| slot.replacement.as_ref().is_some_and(|one| one.name == pod.id.key.name))
-        };
-        let created = self.ctx.created();
-        let came = pods.active().filter(|pod| pod.created >= created && pod.node.as_ref() != self.home());
-        came.filter(|pod| !taken(pod)).max_by_key(|pod| (pod.created, pod.id.key.name.clone()))
-    }
+/// The successor of the old pod: the youngest pod on another node that no slot has recorded.
+fn successor<'a>(view: &View<'a>, pods: &Pods<'a>) -> Option<&'a PodFact> {
+    let taken = |pod: &PodFact| {
+        let mut slots = view.ctx.status.slots.iter();
+        slots.any(|slot| slot.replacement.as_ref().is_some_and(|one| one.name == pod.id.key.name))
+    };
+    let created = view.ctx.created();
+    let came = pods.active().filter(|pod| pod.created >= created && pod.node.as_ref() != home(view));
+    came.filter(|pod| !taken(pod)).max_by_key(|pod| (pod.created, pod.id.key.name.clone()))
 }

@@ -21,16 +21,18 @@ mod choose;
 mod context;
 mod ending;
 mod eviction;
-mod forward;
+mod exchange;
 mod holder;
 mod neighbors;
 pub mod nodes;
 pub mod notify;
+mod obstacles;
 mod origin;
 mod place;
 mod plan_text;
 mod preemption;
 pub mod preview;
+mod protocol;
 pub mod rank;
 mod refusal;
 mod replacement;
@@ -209,7 +211,7 @@ fn already_executed(ctx: &PlanContext) -> Option<NextStep> {
 /// Returns the next effects, record or wait of the running slots. If there are none, starts the slots that have not
 /// started.
 fn at_work(ctx: &PlanContext) -> NextStep {
-    let mut planned: Vec<(&Slot, SlotNext)> = ctx.working().map(|slot| (slot, slot::next(ctx, slot))).collect();
+    let mut planned: Vec<(&Slot, SlotNext)> = ctx.working().map(|slot| (slot, protocol::next(ctx, slot))).collect();
     // Only one slot changes its target node at a time. The others choose theirs after that choice is recorded.
     let mut gone = false;
     planned.retain(|(old, next_of_slot)| match next_of_slot {

@@ -12,6 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::context::Verb;
 use super::effect::Effect;
+use super::eviction;
+use super::exchange;
+use super::obstacles;
 use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{SlotNext, View};
@@ -78,7 +81,7 @@ fn victim_back(view: &View) -> Option<SlotNext> {
     if let Some(next) = substitute(view, &pods) {
         return Some(next);
     }
-    Some(view.attach(victim, scope))
+    Some(exchange::attach(view, victim, scope))
 }
 
 /// Marks the pod that the set deletes when the old pod is back: the new pod if the set has adopted it, otherwise the
@@ -86,7 +89,7 @@ fn victim_back(view: &View) -> Option<SlotNext> {
 fn substitute(view: &View, pods: &Pods) -> Option<SlotNext> {
     // Even if the surplus still exists: it may have become the substitute of another detached replica.
     if let Some(pod) = view.replacement.filter(|pod| view.taken_in() && pod.is_active() && pod.marks.slot.is_none()) {
-        return Some(view.mark(pod));
+        return Some(exchange::mark(view, pod));
     }
     let marked = pods.surplus_of(&view.slot.id).is_some();
     if marked && pods.may_take_in() {
@@ -96,7 +99,7 @@ fn substitute(view: &View, pods: &Pods) -> Option<SlotNext> {
         // The set is about to delete more pods than are marked, or has not seen a change of its replicas yet.
         return Some(wait(view));
     }
-    if let Some(next) = view.mark_surplus(pods) {
+    if let Some(next) = exchange::mark_surplus(view, pods) {
         return Some(next);
     }
     // The old pod still serves, so waiting is safe. Without a substitute, the set would choose the pod that it deletes.
@@ -132,7 +135,7 @@ fn cause_of(message: &str) -> &str {
 /// `drainSeconds`; and after the watches broke.
 fn calm(view: &View, scope: &Scope) -> Option<SlotNext> {
     let (step, timeout) = (Step::RollingBack, view.ctx.drain_time());
-    if let Some(until) = view.catching_up(step) {
+    if let Some(until) = obstacles::catching_up(view, step) {
         return Some(view.hold(step, view.slot.reason, view.slot.message.clone(), Some(until)));
     }
     if !scope.rolls(view.ctx.world) || view.overdue(step, timeout).unwrap_or(false) {
@@ -151,7 +154,7 @@ fn unscale(view: &View, scope: &Scope, by: i32) -> SlotNext {
 /// Waits until the set deletes the pod that this slot marked. If the set keeps it, removes the mark.
 fn marks_off(view: &View) -> Option<SlotNext> {
     if let Some((marked, pods)) = view.surplus() {
-        return Some(match view.release(Step::RollingBack, marked, &pods) {
+        return Some(match eviction::release(view, Step::RollingBack, marked, &pods) {
             // The status keeps the reason of the rollback.
             SlotNext::Wait(_) => wait(view),
             next => next,

@@ -1,8 +1,8 @@
-//! One slot: its step, derived from the world, and how it waits, rolls back and ends.
+//! One slot with its objects, and how it waits, rolls back and ends.
 //!
-//! The step is derived from labels and owners of the pods, from the ledger, and from two recorded facts (`evicting`,
-//! `scaled`), not from the recorded step. So a crash needs no recovery. The effects are in [`super::forward`],
-//! [`super::replacement`], [`super::eviction`] and [`super::apart`], the rollback is in [`super::rollback`].
+//! What the slot has done is derived from labels and owners of the pods, from the ledger, and from two recorded facts
+//! (`evicting`, `scaled`), not from the recorded step. So a crash needs no recovery. What it does next is in
+//! [`super::protocol`], the rollback is in [`super::rollback`].
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,21 +10,17 @@ use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_api::refs::WorkloadRef;
-use ganglion_api::workload_action::status::{PodOnNode, Protocol, Slot, Step};
+use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
 use ganglion_core::facts::{PodFact, ReplicaSetFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::QUEUE_PACE;
-use super::apart;
 use super::context::{PlanContext, Verb};
 use super::effect::Effect;
+use super::eviction;
 use super::identity::is_replacement_name;
-use super::rollback;
-use super::scope::{Scope, StartRefusal, reduced_words};
+use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
 use super::stateful;
-use super::successor;
-use super::swap;
 
 /// Minimum duration of a step before the status shows its obstacle. In a healthy cluster other controllers lag by a
 /// moment, and a reason that disappears at once is noise.
@@ -62,47 +58,6 @@ pub struct View<'a> {
     pub victim: Option<&'a PodFact>,
 }
 
-/// The next step of this slot.
-pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
-    let view = View::new(ctx, slot);
-    if let Some(object) = view.reduced_object() {
-        // Without the ledger and the peers, a change of the replicas could be made a second time.
-        let message = reduced_words(&object);
-        return view.hold(slot.step, Some(Reason::NotSupported), Some(message), Some(ctx.now + QUEUE_PACE));
-    }
-    if slot.is_stateful() {
-        return stateful::next(&view);
-    }
-    if let Some(stop) = view.owner_problem() {
-        return view.hold(slot.step, Some(stop.reason), Some(stop.message), Some(ctx.now + QUEUE_PACE));
-    }
-    if let Some(pod) = view.leftover() {
-        return SlotNext::Do(view.removal_of_own(pod));
-    }
-    if slot.step == Step::RollingBack {
-        return swap::on_again(&view).unwrap_or_else(|| rollback::next(&view));
-    }
-    if view.can_go_back() {
-        if ctx.aborted() && !swap::is_committed(ctx) {
-            return view.roll_back(Reason::Aborted, ctx.why_aborted());
-        }
-        match &view.scope {
-            None => return view.roll_back(Reason::WorkloadGone, "the workload was deleted"),
-            Some(scope) if scope.superseded(ctx.world) => {
-                return view.roll_back(Reason::RolloutStarted, "a rollout of the workload began");
-            }
-            Some(_) => {}
-        }
-        if let Some(next) = swap::back_with_others(&view) {
-            return next;
-        }
-    }
-    match slot.protocol {
-        Protocol::Successor => successor::next(&view),
-        Protocol::Replacement | Protocol::Eviction => view.forward(view.step()),
-    }
-}
-
 impl<'a> View<'a> {
     pub fn new(ctx: &'a PlanContext<'a>, slot: &'a Slot) -> Self {
         let pod = |pod: &PodOnNode| ctx.world.pod(&ctx.key(&pod.name));
@@ -119,7 +74,7 @@ impl<'a> View<'a> {
     }
 
     /// Kind and name of an object of the slot whose labels, ledger or template are not kept.
-    fn reduced_object(&self) -> Option<String> {
+    pub fn reduced_object(&self) -> Option<String> {
         let pods = [self.victim, self.replacement].into_iter().flatten();
         let pod = pods.into_iter().find(|pod| pod.reduced).map(|pod| format!("pod {}", pod.id.key.name));
         pod.or_else(|| self.scope.as_ref()?.reduced_object())
@@ -127,7 +82,7 @@ impl<'a> View<'a> {
 
     /// The problem of an owner whose replicas the slot changes: it is not the workload that was checked when the slot
     /// began, or it is of another kind and was not read yet, is unfit or is being deleted.
-    fn owner_problem(&self) -> Option<StartRefusal> {
+    pub fn owner_problem(&self) -> Option<StartRefusal> {
         let scope = self.scope.filter(|_| self.ctx.work.verb.scales())?;
         if !scope.is_named_by(&self.slot.workload) {
             let (set, WorkloadRef { kind, name, .. }) = (&self.slot.replica_set.name, scope.workload());
@@ -141,7 +96,7 @@ impl<'a> View<'a> {
     }
 
     /// An existing new pod of an earlier attempt. Its name proves that the slot created it.
-    fn leftover(&self) -> Option<&'a PodFact> {
+    pub fn leftover(&self) -> Option<&'a PodFact> {
         let current = self.slot.replacement.as_ref().map(|replacement| replacement.name.as_str());
         let mut marked = self.ctx.world.pods_marked(&self.slot.id);
         marked.find(|pod| {
@@ -170,7 +125,7 @@ impl<'a> View<'a> {
     /// not carried out, a deletion completes it.
     pub fn removal(&self, pod: &PodFact) -> Effect {
         let id = pod.id.clone();
-        if self.is_granted(pod) { Effect::DeletePod { pod: id } } else { Effect::Evict { pod: id } }
+        if eviction::is_granted(self, pod) { Effect::DeletePod { pod: id } } else { Effect::Evict { pod: id } }
     }
 
     /// Removes a pod that the slot has created and that its set has not adopted. A budget that also counts it can delay
@@ -184,6 +139,12 @@ impl<'a> View<'a> {
 
     pub fn pods(&self) -> Option<Pods<'a>> {
         self.scope.as_ref().map(|scope| Pods::of(self.ctx.world, scope))
+    }
+
+    /// The pod of the set that this slot has marked: the surplus, or the new pod during a rollback.
+    pub fn surplus(&self) -> Option<(&'a PodFact, Pods<'a>)> {
+        let pods = self.pods()?;
+        Some((pods.surplus_of(&self.slot.id)?, pods))
     }
 
     /// Whether the set has adopted the new pod.
@@ -219,52 +180,6 @@ impl<'a> View<'a> {
             Verb::Create => !self.taken_in(),
             Verb::Delete => !self.slot.evicting || self.victim_runs(),
             Verb::Move => !(self.slot.evicting || self.taken_in()) || self.victim_runs(),
-        }
-    }
-
-    /// The step of the slot, derived from the world.
-    pub fn step(&self) -> Step {
-        if self.slot.protocol == Protocol::Successor {
-            return successor::step(self);
-        }
-        let claimed = self.pods().is_some_and(|pods| pods.surplus_of(&self.slot.id).is_some());
-        let out = if claimed { Step::Marked } else { Step::Detached };
-        let sent = if self.victim.is_some() { Step::Evicting } else { Step::Verifying };
-        match self.ctx.work.verb {
-            Verb::Move if apart::goes_first(self.slot) => {
-                if self.slot.evicting {
-                    sent
-                } else {
-                    Step::Planned
-                }
-            }
-            // Except in break before make, when the old pod is gone and the new one is not adopted yet.
-            Verb::Move
-                if self.slot.evicting && (self.victim.is_some() || self.taken_in() || !self.slot.break_first) =>
-            {
-                sent
-            }
-            // Others deleted the old pod after the set had adopted the new one.
-            Verb::Move if self.taken_in() && !self.victim_runs() => sent,
-            Verb::Move if self.is_out() && self.taken_in() => Step::Adopted,
-            Verb::Move if self.is_out() => out,
-            Verb::Delete if self.slot.evicting => sent,
-            Verb::Delete if self.scaled() => Step::Scaled,
-            Verb::Delete if self.is_out() => out,
-            Verb::Delete => Step::Planned,
-            Verb::Create if self.taken_in() => Step::Verifying,
-            Verb::Create if self.scaled() => {
-                if claimed {
-                    Step::Marked
-                } else {
-                    Step::Scaled
-                }
-            }
-            Verb::Create | Verb::Move => match self.replacement {
-                Some(pod) if pod.is_active() && pod.node.is_some() => Step::Readying,
-                Some(pod) if pod.is_active() => Step::Scheduling,
-                Some(_) | None => Step::Creating,
-            },
         }
     }
 }
@@ -342,6 +257,19 @@ impl View<'_> {
         slot.since = Time(self.ctx.now);
         slot.reason = Some(reason);
         slot.message = Some(message.to_owned());
+        SlotNext::Record(slot)
+    }
+
+    /// Ends the slot with the pod that the ReplicaSet has created.
+    pub fn succeeded_with(&self, successor: Option<&PodFact>) -> SlotNext {
+        let mut slot = self.slot.clone();
+        (slot.step, slot.since) = (Step::Succeeded, Time(self.ctx.now));
+        (slot.reason, slot.message) = (None, None);
+        slot.replacement = successor.map(|pod| PodOnNode {
+            name: pod.id.key.name.clone(),
+            uid: Some(pod.id.uid.clone()),
+            node: pod.node.clone().unwrap_or_default(),
+        });
         SlotNext::Record(slot)
     }
 

@@ -8,19 +8,20 @@
 //! that is not cordoned. See [`suits`] for the moves that are made like this.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::status::{PodOnNode, Protocol, Slot, Step};
+use ganglion_api::workload_action::status::{Protocol, Slot, Step};
 use ganglion_core::facts::{Key, NodeName, PodFact, TemplateFact};
 use ganglion_core::world::World;
 
 use super::context::{PlanContext, Verb};
-use super::effect::{Effect, PodChange};
+use super::eviction;
+use super::exchange;
 use super::holder::Holder;
 use super::neighbors;
 use super::nodes::tolerates_cordon;
+use super::obstacles;
 use super::preemption;
 use super::scope::Scope;
 use super::set::Pods;
@@ -72,16 +73,6 @@ fn counts_victims_by_domain(scope: &Scope, template: &TemplateFact) -> bool {
     repels || SpreadRules::required(template).counts_own_pods_by_other_than(HOSTNAME)
 }
 
-/// The next step of a slot whose ReplicaSet creates the new pod.
-pub fn next(view: &View) -> SlotNext {
-    match step(view) {
-        Step::Detached => await_availability(view),
-        Step::Evicting => view.evict(),
-        Step::Verifying => verify(view),
-        _ => start(view),
-    }
-}
-
 /// The step, derived from the world. A victim that others deleted while it was detached has left like an evicted one.
 pub fn step(view: &View) -> Step {
     let was_out = view.slot.step == Step::Detached;
@@ -95,7 +86,7 @@ pub fn step(view: &View) -> Step {
 }
 
 /// Detaches the victim. A victim that is unavailable is evicted at once, as nobody misses it.
-fn start(view: &View) -> SlotNext {
+pub fn detach(view: &View, available: i32) -> SlotNext {
     let step = Step::Planned;
     let (Some(victim), Some(scope), Some(pods)) = (view.victim.filter(|pod| pod.is_active()), &view.scope, view.pods())
     else {
@@ -117,7 +108,7 @@ fn start(view: &View) -> SlotNext {
     }
     let supply = Supply::of(view, &pods);
     if !supply.is_available(victim) {
-        return view.commit();
+        return eviction::commit(view);
     }
     let out = supply.number_out();
     if most_out(scope).is_some_and(|most| out >= most.max(1)) {
@@ -127,36 +118,28 @@ fn start(view: &View) -> SlotNext {
     if let Some(message) = preemption::danger(view, scope) {
         return view.hold_or_back(step, Reason::NodeFull, message, timeout);
     }
-    if supply.total() != view.slot.available {
+    if supply.total() != available {
         let mut slot = view.slot.clone();
         slot.available = supply.total();
         return SlotNext::Record(slot);
     }
-    SlotNext::Do(Effect::ChangePod {
-        pod: victim.id.clone(),
-        change: PodChange::Detach {
-            label: view.slot.label.clone(),
-            set: view.slot.replica_set.clone(),
-            slot: view.slot.id.clone(),
-            peers: pods.peers(view.ctx.created()).join(","),
-        },
-    })
+    exchange::detached(view, victim, &pods)
 }
 
 /// Waits until as many pods are available without the victim as before.
-fn await_availability(view: &View) -> SlotNext {
+pub fn await_availability(view: &View, available: i32) -> SlotNext {
     let step = Step::Detached;
     let Some(pods) = view.pods() else { return view.hold(step, None, None, None) };
     if let Some(pod) = came_back(view, &pods) {
         return view.roll_back(Reason::NodeNotCordoned, &came_back_words(pod));
     }
     let supply = Supply::of(view, &pods);
-    if supply.may_leave(view) {
-        return view.commit();
+    if supply.may_leave(view, available) {
+        return eviction::commit(view);
     }
     let timeout = view.ctx.schedule_time() + view.ctx.ready_time() + view.settling_time();
     let waiting = (Reason::ReplicasNotReady, "the successor is not available yet".to_owned());
-    let (reason, message) = view.lacking(&pods).unwrap_or(waiting);
+    let (reason, message) = obstacles::lacking(view, &pods).unwrap_or(waiting);
     let mut next = view.hold_or_back(step, reason, message, timeout);
     if let SlotNext::Wait(hold) = &mut next {
         hold.until = super::earlier(hold.until, supply.next_available());
@@ -166,19 +149,16 @@ fn await_availability(view: &View) -> SlotNext {
 
 /// Waits until the ReplicaSet has created the successor and it is on a node; ends the slot. Other pods of the set do
 /// not matter. If others have scaled the workload down, there is no successor.
-fn verify(view: &View) -> SlotNext {
+pub fn verify(view: &View) -> SlotNext {
     let step = Step::Verifying;
-    let (Some(_), Some(pods)) = (view.scope, view.pods()) else {
-        let message = "the workload was deleted after its replica had moved";
-        return view.end(Step::Failed, Reason::WorkloadGone, message);
-    };
+    let Some(pods) = view.pods() else { return eviction::workload_is_gone(view) };
     if let Some(pod) = came_back(view, &pods) {
         return view.end(Step::Failed, Reason::NodeNotCordoned, &came_back_words(pod));
     }
     let successor = successor(view, &pods);
     if successor.map_or(pods.is_short(), |pod| pod.node.is_none()) {
         let waiting = (Reason::Unschedulable, "the successor waits for the scheduler".to_owned());
-        let (reason, message) = view.lacking(&pods).unwrap_or(waiting);
+        let (reason, message) = obstacles::lacking(view, &pods).unwrap_or(waiting);
         let timeout = view.ctx.schedule_time();
         if view.overdue(step, timeout).unwrap_or(false) {
             let message = format!("{message}; the old pod is gone, and its ReplicaSet goes on trying");
@@ -186,15 +166,7 @@ fn verify(view: &View) -> SlotNext {
         }
         return view.hold(step, Some(reason), Some(message), view.deadline(step, timeout));
     }
-    let mut slot = view.slot.clone();
-    (slot.step, slot.since) = (Step::Succeeded, Time(view.ctx.now));
-    (slot.reason, slot.message) = (None, None);
-    slot.replacement = successor.map(|pod| PodOnNode {
-        name: pod.id.key.name.clone(),
-        uid: Some(pod.id.uid.clone()),
-        node: pod.node.clone().unwrap_or_default(),
-    });
-    SlotNext::Record(slot)
+    view.succeeded_with(successor)
 }
 
 /// Whether nothing is left to undo: the set has its pods without the victim, and none of them is the successor. Others
@@ -306,8 +278,8 @@ impl<'a> Supply<'a> {
     }
 
     /// Whether the victim of this slot may leave: fewer victims than there are available pods too many are ahead of it.
-    fn may_leave(&self, view: &View) -> bool {
-        let spare = self.total() - view.slot.available.min(self.wanted);
+    fn may_leave(&self, view: &View, available: i32) -> bool {
+        let spare = self.total() - available.min(self.wanted);
         let ahead = self.out.iter().take_while(|(slot, _)| slot.id != view.slot.id).count();
         i32::try_from(ahead).is_ok_and(|ahead| ahead < spare)
     }

@@ -21,6 +21,7 @@ use super::choose::{Choice, cut, new_slot, obstacle, unknown_load, unknown_usage
 use super::context::PlanContext;
 use super::nodes::{NodeRefusal, Nodes, possible};
 use super::place::Filter;
+use super::protocol::{self, SlotProtocol};
 use super::scope::{Scope, StartRefusal};
 use super::slot::{SlotNext, View};
 use super::victims::{candidates, choice_of, is_in_use, refuse_budgets};
@@ -307,8 +308,9 @@ pub fn on_again(view: &View) -> Option<SlotNext> {
     if view.slot.reason != Some(Reason::Aborted) || !is_whole || !is_committed(view.ctx) {
         return None;
     }
+    let protocol = SlotProtocol::of(view.slot, view.ctx.work.verb)?;
     let mut slot = view.noted();
-    (slot.step, slot.since) = (view.step(), Time(view.ctx.now));
+    (slot.step, slot.since) = (protocol::step(view, protocol), Time(view.ctx.now));
     (slot.reason, slot.message) = (None, None);
     Some(SlotNext::Record(slot))
 }

@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{MOST_ATTEMPTS, can_go_back};
+use super::{MOST_ATTEMPTS, can_go_back, is_kept, pod_name, stateful, target};
 use crate::context::Verb;
 use crate::effect::Effect;
 use crate::rollback;
@@ -47,8 +47,8 @@ fn wait(view: &View) -> SlotNext {
 /// The old pod is gone and no node took the new one. The set has its full number of replicas again when the pod may run
 /// on any node.
 fn let_go(view: &View) -> SlotNext {
-    let name = view.pod_name();
-    if view.scope.is_none() || !view.is_kept() {
+    let name = pod_name(view);
+    if view.scope.is_none() || !is_kept(view) {
         return failed(view, "its StatefulSet does not keep the replica");
     }
     let over = view.overdue(Step::RollingBack, view.ctx.schedule_time()).unwrap_or(false);
@@ -56,7 +56,7 @@ fn let_go(view: &View) -> SlotNext {
     match pod.filter(|pod| pod.is_active()) {
         None if over => failed(view, &format!("the StatefulSet has not created pod {name} yet")),
         None => wait(view),
-        Some(pod) if pod.node == Some(view.target()) && !view.ctx.aborted() => {
+        Some(pod) if pod.node == Some(target(view)) && !view.ctx.aborted() => {
             SlotNext::Record(onwards(view, Step::Readying))
         }
         Some(PodFact { node: Some(node), .. }) => failed(view, &format!("pod {name} runs on {node}")),
@@ -72,7 +72,7 @@ fn let_go(view: &View) -> SlotNext {
 
 /// Whether the pod is pinned to a node, and not by its template.
 fn is_pinned(view: &View, pod: &PodFact) -> bool {
-    let template = view.stateful().and_then(|set| pin_of(set.set.template.as_ref()?.node_affinity.as_ref()?));
+    let template = stateful(view).and_then(|set| pin_of(set.set.template.as_ref()?.node_affinity.as_ref()?));
     pod.pin.is_some() && pod.pin != template
 }
 

@@ -57,7 +57,7 @@ pub fn next(view: &View) -> SlotNext {
             return view.roll_back(Reason::WorkloadGone, "the workload was deleted");
         }
     }
-    view.forward_stateful()
+    forward::row(view)
 }
 
 /// Whether everything can still be undone: no pod has left, and the replicas are unchanged or can be restored.
@@ -69,37 +69,35 @@ pub fn can_go_back(view: &View) -> bool {
     }
 }
 
-impl<'a> View<'a> {
-    /// The StatefulSet, if it exists.
-    pub fn stateful(&self) -> Option<&'a StatefulSetFact> {
-        self.scope?.stateful()
-    }
+/// The StatefulSet, if it exists.
+pub fn stateful<'a>(view: &View<'a>) -> Option<&'a StatefulSetFact> {
+    view.scope?.stateful()
+}
 
-    /// Name of the replica's pod.
-    fn pod_name(&self) -> &str {
-        let pods = [&self.slot.victim, &self.slot.replacement];
-        pods.into_iter().flatten().next().map_or("", |pod| pod.name.as_str())
-    }
+/// Name of the replica's pod.
+fn pod_name<'a>(view: &View<'a>) -> &'a str {
+    let pods = [&view.slot.victim, &view.slot.replacement];
+    pods.into_iter().flatten().next().map_or("", |pod| pod.name.as_str())
+}
 
-    /// Whether the set keeps this replica.
-    fn is_kept(&self) -> bool {
-        let Some(set) = self.stateful() else { return false };
-        set.ordinal(self.pod_name()).is_some_and(|ordinal| set.keeps(ordinal))
-    }
+/// Whether the set keeps this replica.
+fn is_kept(view: &View) -> bool {
+    let Some(set) = stateful(view) else { return false };
+    set.ordinal(pod_name(view)).is_some_and(|ordinal| set.keeps(ordinal))
+}
 
-    /// Whether the new pod is pinned to a node. Otherwise the scheduler chooses its node.
-    fn has_target(&self) -> bool {
-        self.slot.replacement.is_some()
-    }
+/// Whether the new pod is pinned to a node. Otherwise the scheduler chooses its node.
+fn has_target(view: &View) -> bool {
+    view.slot.replacement.is_some()
+}
 
-    /// The node to which the new pod is pinned.
-    fn target(&self) -> NodeName {
-        self.slot.replacement.as_ref().map(|replacement| replacement.node.clone()).unwrap_or_default()
-    }
+/// The node to which the new pod is pinned.
+fn target(view: &View) -> NodeName {
+    view.slot.replacement.as_ref().map(|replacement| replacement.node.clone()).unwrap_or_default()
+}
 
-    /// The new pod, if it exists and is not about to go.
-    fn arrived(&self) -> Option<&'a PodFact> {
-        let pod = self.ctx.world.pod(&self.ctx.key(self.pod_name()));
-        pod.filter(|pod| pod.is_active() && pod.is_of(&self.slot.replica_set.uid) && !is_old_stateful(self.slot, pod))
-    }
+/// The new pod, if it exists and is not about to go.
+fn arrived<'a>(view: &View<'a>) -> Option<&'a PodFact> {
+    let pod = view.ctx.world.pod(&view.ctx.key(pod_name(view)));
+    pod.filter(|pod| pod.is_active() && pod.is_of(&view.slot.replica_set.uid) && !is_old_stateful(view.slot, pod))
 }

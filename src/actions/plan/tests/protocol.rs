@@ -24,6 +24,20 @@ fn a_slot_waits_while_texts_of_its_objects_are_not_kept(#[case] set_reduced: fn(
     assert!(matches!(stage.settle("go"), NextStep::Do(Effect::CreatePod(_))));
 }
 
+#[test]
+fn a_slot_that_somebody_changed_ends() {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
+    stage.settle("go");
+    let mut action = stage.action("go");
+    action.status.as_mut().unwrap().slots[0].replacement = None;
+    stage.put_action(action);
+    stage.settle("go");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "NotSupported"), "{message}");
+    assert!(message.contains("delete the action and apply it again"), "{message}");
+}
+
 /// The protocol: the effects for each state of the world, in this order.
 #[test]
 fn a_move_goes_step_by_step() {
