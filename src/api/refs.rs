@@ -108,8 +108,9 @@ pub struct NodeSource {
     pub condition: Option<String>,
 }
 
-/// The nodes that replicas move to. A node must match all members that are set. The matching node with the
-/// largest free share of cpu and memory is selected; replicas that are about to run on a node count as running there.
+/// The nodes that replicas move to. A node must match all members that are set. If only nodeSelector is set, the
+/// scheduler selects one of the matching nodes; otherwise the one with the largest free share of cpu and memory is
+/// selected, and replicas that are about to run on a node count as running there.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -130,8 +131,7 @@ pub struct Target {
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub condition: Option<String>,
-    /// Name of a PlacementPolicy that filters and ranks the matching nodes, again for each replica. Default: the node
-    /// with the largest free share of cpu and memory.
+    /// Name of a PlacementPolicy that filters and ranks the matching nodes, again for each replica. Default: no policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub policy: Option<String>,

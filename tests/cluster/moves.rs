@@ -185,13 +185,10 @@ fn actions_that_choose_at_once_do_not_all_choose_the_same_node() {
             scenes.push(Scene::set(testbed, app, 1, workload.spec(nodes.terms())).await?);
         }
         nodes.open_all().await?;
+        // With labels alone, the scheduler would choose.
+        let to = json!({"nodeSelector": {"target": "yes"}, "where": "node.pods < 100"});
         for scene in &scenes {
-            testbed
-                .act(
-                    &scene.app,
-                    json!({"move": {"workload": deployment(&scene.app), "to": {"nodeSelector": {"target": "yes"}}}}),
-                )
-                .await?;
+            testbed.act(&scene.app, json!({"move": {"workload": deployment(&scene.app), "to": to}})).await?;
         }
         let mut taken = Vec::new();
         for scene in &scenes {

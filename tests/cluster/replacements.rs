@@ -12,7 +12,7 @@ use testkit::proxy::gate::HoldPoint;
 use testkit::testbed::nodes::Size;
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Testbed, story};
-use testkit::verdict::{APP, Story};
+use testkit::verdict::{APP, Story, pods_of};
 
 use crate::scenes::{Scene, quota, quota_counts};
 
@@ -119,19 +119,31 @@ fn a_replacement_that_the_scheduler_refuses_goes_elsewhere_or_back() {
             Scene::set(testbed, "create", 1, shy("create", 1, &testbed.ns, &nodes.terms())).await?,
         );
         let chooses = Scene::set(testbed, "choose", 1, shy("choose", 1, &testbed.ns, &nodes.terms())).await?;
+        let left = Scene::set(testbed, "left", 1, shy("left", 1, &testbed.ns, &nodes.terms())).await?;
         nodes.open_all().await?;
         let short = json!({"timeouts": {"scheduleSeconds": 2}});
         testbed.act("move", with(move_pod(&moves.pod(0).0, rocky), short.clone())).await?;
         testbed.act("create", with(create_on("create", rocky), short.clone())).await?;
-        let choice = json!({"move": {"workload": deployment("choose"), "to": {"nodeSelector": {"target": "yes"}}}});
-        testbed.act("choose", with(choice, short)).await?;
+        let labels = json!({"target": "yes"});
+        let choice = json!({"nodeSelector": labels, "where": "node.pods < 100"});
+        let choice = json!({"move": {"workload": deployment("choose"), "to": choice}});
+        testbed.act("choose", with(choice, short.clone())).await?;
+        let left_to_scheduler = json!({"move": {"workload": deployment("left"), "to": {"nodeSelector": labels}}});
+        testbed.act("left", with(left_to_scheduler, short)).await?;
         for scene in [&moves, &grows] {
             let action = testbed.ends(&scene.app, ("False", "Unschedulable")).await?;
             ensure!(message(&action).contains("nodes"), "not the scheduler's words: {}", message(&action));
             scene.untouched(testbed).await?;
         }
         testbed.ends("choose", DONE).await?;
-        chooses.moved(testbed, &[&chooses.pod(0).0], &[flat]).await.map(drop)
+        chooses.moved(testbed, &[&chooses.pod(0).0], &[flat]).await?;
+        testbed.ends("left", DONE).await?;
+        left.moved(testbed, &[&left.pod(0).0], &[flat]).await?;
+        let pods = testbed.eye.now();
+        let pod = pods_of(&pods, "left").next().context("no pod of left")?;
+        let affinity = serde_json::to_string(&pod.spec.as_ref().context("no spec")?.affinity)?;
+        ensure!(affinity.contains("target") && !affinity.contains(flat), "bound to one node: {affinity}");
+        Ok(())
     });
 }
 

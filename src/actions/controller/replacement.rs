@@ -1,14 +1,15 @@
 //! Builds the pod that replaces a victim from the ReplicaSet's template. Pure.
 //!
 //! The pod equals the pod that the ReplicaSet would create, with three exceptions: it lacks the label that ties it to
-//! the set, so that the set does not count it yet; it may run on one node only, or on any but one; and it has our
-//! marks, with the set as a plain owner. The template is changed as JSON, which preserves fields that this program does
-//! not know.
+//! the set, so that the set does not count it yet; it has the requirements on nodes that the action names; and it has
+//! our marks, with the set as a plain owner. The template is changed as JSON, which preserves fields that this program
+//! does not know.
 
 use serde_json::{Map, Value, json};
 
 use ganglion_actions_plan::effect::{NewPod, PodPlace, set_owner};
 use ganglion_api::marks;
+use ganglion_core::facts::NodeName;
 
 type JsonObject = Map<String, Value>;
 
@@ -91,6 +92,10 @@ fn member<'a>(object: &'a mut JsonObject, name: &str) -> Option<&'a mut JsonObje
 /// Adds the nodes to the pod's required node affinity. Terms are alternatives, so each one is restricted. Nodes are
 /// matched by the field `metadata.name`, since a hostname label may differ.
 fn restrict(spec: &mut JsonObject, place: &PodPlace) -> Option<()> {
+    let requirements = requirements(place);
+    if requirements.is_empty() {
+        return Some(());
+    }
     let affinity = member(member(spec, "affinity")?, "nodeAffinity")?;
     let required = member(affinity, "requiredDuringSchedulingIgnoredDuringExecution")?;
     let terms = list(required, "nodeSelectorTerms")?;
@@ -102,15 +107,26 @@ fn restrict(spec: &mut JsonObject, place: &PodPlace) -> Option<()> {
         // A term without requirements matches no node. With the pin it would match one.
         terms.retain(|term| !is_empty(term));
     }
-    let (operator, node) = match place {
-        PodPlace::On(node) => ("In", node),
-        PodPlace::NotOn(node) => ("NotIn", node),
-    };
-    let only = json!({"key": "metadata.name", "operator": operator, "values": [node]});
     terms.iter_mut().try_for_each(|term| {
-        list(term.as_object_mut()?, "matchFields")?.push(only.clone());
+        let term = term.as_object_mut()?;
+        for (list_name, requirement) in &requirements {
+            list(term, list_name)?.push(requirement.clone());
+        }
         Some(())
     })
+}
+
+/// Requirements on nodes: the list of a term in which each belongs, and the requirement.
+fn requirements(place: &PodPlace) -> Vec<(&'static str, Value)> {
+    let by = |key: &str, operator: &str, value: &str| json!({"key": key, "operator": operator, "values": [value]});
+    let by_name = |operator: &str, node: &NodeName| ("matchFields", by("metadata.name", operator, node.as_str()));
+    match place {
+        PodPlace::On(node) => vec![by_name("In", node)],
+        PodPlace::Any { labels, except } => {
+            let labels = labels.iter().map(|(key, value)| ("matchExpressions", by(key, "In", value)));
+            except.iter().map(|node| by_name("NotIn", node)).chain(labels).collect()
+        }
+    }
 }
 
 /// Returns a member that is a list, and creates it if it is missing. None if it has another type.

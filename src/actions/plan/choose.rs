@@ -19,6 +19,7 @@ use super::nodes::{NodeRefusal, Nodes};
 use super::place::{Filter, target_words};
 use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
+use super::spread::SpreadRules;
 use super::stateful;
 use super::successor;
 use super::swap;
@@ -104,7 +105,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, StartRefusa
     let slots = chosen.map(|((&(index, attempt), pod), node)| {
         let mut slot = new_slot(ctx, &scope, &label, (index, attempt), pod, node);
         (slot.protocol, slot.break_first) = (protocol, goes_first);
-        slot.scheduled = !goes_first && scope.stateful().is_none() && successor::is_free(ctx);
+        slot.scheduled = !goes_first && scheduler_chooses(ctx, &scope);
         if let Some(new) = slot.replacement.as_mut().filter(|_| protocol == Protocol::Successor) {
             new.name.clear();
         }
@@ -115,6 +116,26 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, StartRefusa
         None => slots.collect(),
     };
     Ok(admit(ctx, slots, plan, victims.found))
+}
+
+/// Whether the scheduler can choose the node of a replacement pod: its node affinity can express which nodes the action
+/// allows. With the exclusion of a node or of nodes without a label, the scheduler does not count the pods there in
+/// required spread constraints, so the planner chooses the node if that could lead to a wrong choice.
+fn scheduler_chooses(ctx: &PlanContext, scope: &Scope) -> bool {
+    let work = &ctx.work;
+    let names_labels_only = |to: &Target| {
+        to.node_name.is_none() && to.condition.is_none() && to.policy.is_none() && to.preferences.is_none()
+    };
+    let leaves_one = work.from.is_none_or(|from| from.node_name.is_some());
+    let spread = scope.set.template.as_deref().map(SpreadRules::required);
+    work.places()
+        && work.swap.is_none()
+        && !ctx.is_part()
+        && scope.stateful().is_none()
+        && match work.to {
+            None => leaves_one && spread.is_none_or(|spread| spread.most_skew() <= 1),
+            Some(to) => names_labels_only(to) && spread.is_none_or(|spread| spread.most_skew() == 0),
+        }
 }
 
 /// The nodes that the slots record. A slot whose new pod is placed by the scheduler only needs to know that a node

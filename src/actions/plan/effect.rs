@@ -254,8 +254,8 @@ pub struct NewPod {
 pub enum PodPlace {
     /// This node.
     On(NodeName),
-    /// Any node but this one.
-    NotOn(NodeName),
+    /// Any node with these labels, except one.
+    Any { labels: BTreeMap<String, String>, except: Option<NodeName> },
 }
 
 impl NewPod {
@@ -264,7 +264,7 @@ impl NewPod {
     pub fn node(&self) -> NodeName {
         match &self.place {
             PodPlace::On(node) => node.clone(),
-            PodPlace::NotOn(node) => panic!("any node but {node}"),
+            PodPlace::Any { .. } => panic!("more than one node"),
         }
     }
 

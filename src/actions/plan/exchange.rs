@@ -1,5 +1,5 @@
-//! The exchange of two pods of a ReplicaSet: the old pod is detached, the surplus that its set creates instead is marked
-//! for deletion, and the set adopts the new pod. Then `eviction` follows.
+//! The exchange of two pods of a ReplicaSet: the old pod is detached, the surplus that its set creates instead is
+//! marked for deletion, and the set adopts the new pod. Then `eviction` follows.
 
 use jiff::SignedDuration;
 

@@ -1,4 +1,4 @@
-//! What a slot waits for before an effect: other pods of the set, budgets, and controllers that are behind.
+//! Obstacles that a slot waits for before an effect: other pods of the set, budgets, and controllers that are behind.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -55,9 +55,12 @@ fn creation(view: &View, planned: &PodOnNode) -> SlotNext {
     }
     SlotNext::Do(Effect::CreatePod(NewPod {
         key: ctx.key(&planned.name),
-        place: match &view.slot.victim {
-            Some(victim) if view.slot.scheduled => PodPlace::NotOn(victim.node.clone()),
-            _ => PodPlace::On(planned.node.clone()),
+        place: if view.slot.scheduled {
+            let selector = ctx.work.to.and_then(|to| to.node_selector.clone());
+            let except = view.slot.victim.as_ref().map(|victim| victim.node.clone());
+            PodPlace::Any { labels: selector.unwrap_or_default(), except }
+        } else {
+            PodPlace::On(planned.node.clone())
         },
         slot: view.slot.id.clone(),
         set: view.slot.replica_set.clone(),

@@ -1,7 +1,7 @@
 //! One slot with its objects, and how it waits, rolls back and ends.
 //!
 //! What the slot has done is derived from labels and owners of the pods, from the ledger, and from two recorded facts
-//! (`evicting`, `scaled`), not from the recorded step. So a crash needs no recovery. What it does next is in
+//! (`evicting`, `scaled`), not from the recorded step. So a crash needs no recovery. The next step is in
 //! [`super::protocol`], the rollback is in [`super::rollback`].
 
 use jiff::{SignedDuration, Timestamp};

@@ -55,6 +55,11 @@ impl SpreadRules {
         Self(required.filter_map(|one| SpreadRule::new(one, template)).collect())
     }
 
+    /// The largest maxSkew of the constraints that count pods of the template; 0 if there is none.
+    pub fn most_skew(&self) -> i64 {
+        self.0.iter().filter(|rule| rule.own > 0).map(|rule| rule.max_skew).max().unwrap_or(0)
+    }
+
     /// Whether a constraint counts pods of the template by another label of nodes than this one.
     pub fn counts_own_pods_by_other_than(&self, key: &str) -> bool {
         self.0.iter().any(|rule| rule.own > 0 && rule.key != key)

@@ -179,6 +179,25 @@ fn each_alternative_is_pinned() {
 }
 
 #[test]
+fn labels_and_an_exclusion_are_in_each_alternative() {
+    let own = json!([{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, {"matchFields": []}]);
+    let affinity =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": own}}});
+    let template = json!({"metadata": {}, "spec": {"affinity": affinity, "containers": []}}).to_string();
+    let labels = [("disk".to_owned(), "ssd".to_owned())].into();
+    let place = PodPlace::Any { labels, except: Some(NODE.into()) };
+    let made = pod(&template, &NewPod { place, ..new() }).expect("a pod");
+    let expected = json!([{
+        "matchExpressions": [
+            {"key": "zone", "operator": "Exists"}, {"key": "disk", "operator": "In", "values": ["ssd"]}],
+        "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [NODE]}],
+    }]);
+    assert_eq!(terms(&made["spec"]), *expected.as_array().unwrap());
+    let free = NewPod { place: PodPlace::Any { labels: Default::default(), except: None }, ..new() };
+    assert_eq!(pod(&template, &free).expect("a pod")["spec"]["affinity"], affinity, "nothing is added");
+}
+
+#[test]
 fn another_structure_is_not_guessed_at() {
     for template in
         [json!([]), json!({"spec": 1}), json!({"spec": {"affinity": []}}), json!({"metadata": {"labels": 1}})]

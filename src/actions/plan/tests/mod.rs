@@ -9,6 +9,7 @@ mod neighbors;
 mod notified;
 mod owners;
 mod paused;
+mod places;
 mod previews;
 mod protocol;
 mod ranked;
