@@ -14,6 +14,7 @@ use std::ops::{Add, Sub};
 use jiff::{SignedDuration, Timestamp};
 
 use super::placed_pod::PlacedPod;
+use super::world::PlacementWorld;
 use ganglion_core::facts::{Key, NodeName, OutsidePodFact, Requests, Uid};
 use ganglion_core::world::World;
 
@@ -353,7 +354,7 @@ impl AnsweredPod {
         let age = now.duration_since(self.at).abs();
         match waits(world, &self.key, uid) {
             Some(waits) => !waits || age > BINDING,
-            None => self.cached || age > WATCH_DELAY,
+            None => self.cached || age > WATCH_DELAY || world.was_deleted_without_node(uid),
         }
     }
 }

@@ -29,6 +29,8 @@ struct PlacementIndex {
     forgotten: u64,
     arrivals: VecDeque<Arrival>,
     failures: VecDeque<PodFailure>,
+    /// Pods that were deleted before they had a node, at most [`MAX_ARRIVALS`].
+    deleted: VecDeque<Uid>,
 }
 
 /// A pod that was created.
@@ -103,6 +105,13 @@ impl PlacementIndex {
         }
     }
 
+    fn deletion(&mut self, pod: &Uid) {
+        self.deleted.push_back(pod.clone());
+        if self.deleted.len() > MAX_ARRIVALS {
+            self.deleted.pop_front();
+        }
+    }
+
     fn failure(&mut self, failure: PodFailure) {
         self.clock += 1;
         self.failures.push_back(PodFailure { clock: self.clock, ..failure });
@@ -136,6 +145,9 @@ pub trait PlacementWorld {
     /// The recent failures after this clock.
     fn failures_since(&self, clock: u64) -> impl Iterator<Item = &PodFailure>;
 
+    /// Whether the pod was recently deleted before it had a node.
+    fn was_deleted_without_node(&self, pod: &Uid) -> bool;
+
     fn policy(&self, name: &str) -> Option<&Arc<PlacementPolicy>>;
 
     /// All policies, by name.
@@ -161,6 +173,10 @@ impl PlacementWorld for World {
     fn failures_since(&self, clock: u64) -> impl Iterator<Item = &PodFailure> {
         let failures = &index(self).failures;
         failures.range(failures.partition_point(|failure| failure.clock <= clock)..)
+    }
+
+    fn was_deleted_without_node(&self, pod: &Uid) -> bool {
+        index(self).deleted.contains(pod)
     }
 
     fn policy(&self, name: &str) -> Option<&Arc<PlacementPolicy>> {
@@ -202,6 +218,9 @@ impl State for PlacementIndex {
 
 impl Follows<PodFact> for PlacementIndex {
     fn update(&mut self, old: Option<&PodFact>, new: Option<&PodFact>) {
+        if let Some(pod) = old.filter(|old| old.node.is_none() && new.is_none_or(|new| new.id.uid != old.id.uid)) {
+            self.deletion(&pod.id.uid);
+        }
         self.holds(old.and_then(PodFact::held), new.and_then(PodFact::held));
         if let Some(pod) = new.filter(|new| old.is_none_or(|old| old.id.uid != new.id.uid) && wants_place(new)) {
             self.arrival(pod);
@@ -215,6 +234,9 @@ impl Follows<PodFact> for PlacementIndex {
 
 impl Follows<OutsidePodFact> for PlacementIndex {
     fn update(&mut self, old: Option<&OutsidePodFact>, new: Option<&OutsidePodFact>) {
+        if let Some(pod) = old.filter(|old| old.node.is_none() && new.is_none_or(|new| new.id.uid != old.id.uid)) {
+            self.deletion(&pod.id.uid);
+        }
         self.holds(old.and_then(OutsidePodFact::held), new.and_then(OutsidePodFact::held));
     }
 }
