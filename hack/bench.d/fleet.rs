@@ -113,6 +113,15 @@ pub fn move_pod(namespace: &str, name: &str, pod: &str, node: &str) -> Result<Wo
     }))?)
 }
 
+/// A move of a pod off its node, without a target.
+pub fn leave(namespace: &str, name: &str, pod: &str) -> Result<WorkloadAction> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"move": {"pod": {"name": pod}}},
+    }))?)
+}
+
 /// Reason and message of an action's `Ready` condition, once the action has ended.
 pub fn ended<'a>(seen: &'a Seen, action: &str) -> Option<(&'a str, &'a str)> {
     let status = seen.actions.get(action)?.status.as_ref()?;

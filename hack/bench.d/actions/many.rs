@@ -1,6 +1,7 @@
-//! 500 moves at once, on 200 nodes with 2,000 pods: the rate relative to the bare protocol, and whether each move was
-//! exact. Both sides alternate for several rounds. Each of the operator's rounds measures its own unit, because a
-//! machine may do twice as much work in one half minute as in the next.
+//! 500 moves at once to named nodes, on 200 nodes with 2,000 pods: the rate relative to the bare protocol, and whether
+//! each move was exact. Then about as many moves without a target off cordoned nodes, relative to the named ones. All
+//! kinds alternate for several rounds. Each of the operator's rounds measures its own unit, because a machine may do
+//! twice as much work in one half minute as in the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use futures::future::try_join_all;
 use ganglion_api::workload_action::WorkloadAction;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Client, ResourceExt};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 use testkit::eye::{Eye, Seen};
 use testkit::plane::install::Installed;
 use testkit::verdict::{Story, node_of, pods_of, serves};
@@ -36,6 +40,9 @@ const WRITES: usize = 100;
 /// Minimum rate, relative to the bare protocol. The bare protocol keeps no records and is not exact.
 const RATE: f64 = 0.45;
 
+/// Minimum rate of moves without a target, relative to named ones.
+const FREE_RATE: f64 = 2.0;
+
 /// Maximum time per move of a whole round, in unit writes.
 const WRITES_FOR_EACH: f64 = 25.0;
 
@@ -55,7 +62,8 @@ struct Wish {
     action: WorkloadAction,
     app: String,
     victim: String,
-    node: String,
+    /// The target node; None if the scheduler chooses.
+    node: Option<String>,
 }
 
 fn namespaces() -> Vec<String> {
@@ -88,30 +96,36 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let watched = namespaces.iter().flat_map(|namespace| ["--watch-namespace", namespace]);
     let options: Vec<&str> = ["--settings", &settings].into_iter().chain(watched).collect();
     let operator = operator(bench, "many", &cluster, &options).await?;
-    let (mut rounds, mut bare) = (Vec::new(), Vec::new());
+    let (mut rounds, mut free, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 0..ROUNDS {
         bare.push(bare_rate(&cluster.client, &eye, turn).await?);
-        let round = round(&cluster.client, &eye, &audit, turn).await;
+        let named = wishes(&eye.now(), &format!("move-{turn}"))?;
+        let round = round(&cluster.client, &eye, &audit, &format!("named-{turn}"), named).await;
         if round.as_ref().map_or(true, |round| round.lost > 0) {
             eprintln!("The end of the operator's log:\n{}", operator.log_tail(20));
         }
         rounds.push(round?);
+        let fullest = fullest(&eye.now());
+        cordon(&cluster.client, &fullest, true).await?;
+        let leaving = leaving(&eye.now(), &fullest, &format!("leave-{turn}"))?;
+        free.push(self::round(&cluster.client, &eye, &audit, &format!("free-{turn}"), leaving).await?);
+        cordon(&cluster.client, &fullest, false).await?;
     }
     report(bench, &rounds, &bare);
+    report_free(bench, &free, &rounds);
     operator.stop().await?;
     cluster.down().await
 }
 
-async fn round(client: &Client, eye: &Eye, audit: &Audit, turn: usize) -> Result<Round> {
-    let idle = format!("unit-{turn}");
+async fn round(client: &Client, eye: &Eye, audit: &Audit, name: &str, wishes: Vec<Wish>) -> Result<Round> {
+    let idle = format!("unit-{name}");
     fleet::namespace(client, &idle).await?;
     let mut unit = Unit::new(client, &idle).await?;
     unit.measure(WRITES).await?;
-    let wishes = wishes(&eye.now(), &format!("move-{turn}"))?;
     let stories: Vec<(String, Story)> =
         (0..DEPLOYMENTS).map(|index| format!("d-{index}")).map(|app| (app.clone(), Story::begin(eye, &app))).collect();
     let actions: Vec<WorkloadAction> = wishes.iter().map(|wish| wish.action.clone()).collect();
-    let progress = Progress::count(&format!("{} moves at once, {} of {ROUNDS}", wishes.len(), turn + 1), wishes.len());
+    let progress = Progress::count(&format!("{} moves at once, {name} of {ROUNDS}", wishes.len()), wishes.len());
     let (began, clock) = (Timestamp::now(), Instant::now());
     let (applied, took) = tokio::join!(fleet::apply_all(client, &actions), all_ended(eye, &wishes, clock, &progress));
     applied?;
@@ -149,6 +163,71 @@ fn report(bench: &mut Bench, rounds: &[Round], bare: &[f64]) {
     bench.note("  API requests per move", middle(|round| round.requests), "requests");
 }
 
+/// Reports moves without a target, relative to those with one.
+fn report_free(bench: &mut Bench, free: &[Round], named: &[Round]) {
+    let middle = |rounds: &[Round], figure: fn(&Round) -> f64| median(&rounds.iter().map(figure).collect::<Vec<f64>>());
+    let rate = middle(free, |round| round.rate);
+    let relative = rate / middle(named, |round| round.rate);
+    let name = "as many moves without a target off cordoned nodes: rate, relative to named targets";
+    bench.claim(name, relative, "times", Bound::AtLeast(FREE_RATE));
+    bench.note("  rate", rate, "a second");
+    let requests = middle(free, |round| round.requests);
+    bench.claim(
+        "  API requests per move, relative to named targets",
+        requests / middle(named, |round| round.requests),
+        "times",
+        Bound::AtMost(1.0 / FREE_RATE),
+    );
+    bench.note("  API requests per move", requests, "requests");
+    let all = |figure: fn(&Round) -> usize| number(free.iter().map(figure).sum());
+    bench.claim("  lost (did not succeed)", all(|round| round.lost), "moves", Bound::AtMost(0.0));
+    bench.claim("  wrong or doubled", all(|round| round.wrong + round.doubled), "pods", Bound::AtMost(0.0));
+    let missing = number(free.iter().map(|round| round.missing).max().unwrap_or(0));
+    bench.claim("  Ready replicas missing at the worst moment", missing, "of a workload", Bound::AtMost(0.0));
+}
+
+/// Closes or opens the nodes that moves without a target leave.
+async fn cordon(client: &Client, nodes: &BTreeSet<String>, closed: bool) -> Result<()> {
+    let api: Api<Node> = Api::all(client.clone());
+    let patch = Patch::Merge(json!({"spec": {"unschedulable": closed}}));
+    for node in nodes {
+        api.patch(node, &PatchParams::default(), &patch).await?;
+    }
+    Ok(())
+}
+
+/// Nodes whose pods are about as many as the moves to named nodes: those with most pods first.
+fn fullest(seen: &Seen) -> BTreeSet<String> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for pod in seen.pods.values() {
+        *counts.entry(node_of(pod)).or_default() += 1;
+    }
+    let mut nodes: Vec<(usize, String)> = counts.into_iter().map(|(node, count)| (count, node)).collect();
+    nodes.sort_by(|one, other| other.cmp(one));
+    let mut left = DEPLOYMENTS * MOVES_EACH;
+    let leaves = |(count, _): &(usize, String)| {
+        let wanted = left > 0;
+        left = left.saturating_sub(*count);
+        wanted
+    };
+    nodes.into_iter().take_while(leaves).map(|(_, node)| node).collect()
+}
+
+/// Selects all pods on these nodes.
+fn leaving(seen: &Seen, nodes: &BTreeSet<String>, name: &str) -> Result<Vec<Wish>> {
+    let mut wishes = Vec::new();
+    for index in 0..DEPLOYMENTS {
+        let app = format!("d-{index}");
+        let namespace = fleet::home_of(&namespaces(), index).to_owned();
+        for pod in pods_of(seen, &app).filter(|pod| nodes.contains(&node_of(pod))) {
+            let victim = pod.name_any();
+            let action = fleet::leave(&namespace, &format!("{name}-{}", wishes.len()), &victim)?;
+            wishes.push(Wish { namespace: namespace.clone(), action, app: app.clone(), victim, node: None });
+        }
+    }
+    Ok(wishes)
+}
+
 /// Rate of the control plane on this machine: the same number of concurrent moves by the bare protocol, in moves per
 /// second. With so many moves the protocol is not exact: if another move filled the ReplicaSet's place first, it hands
 /// over its replacement without a surplus pod that is deleted.
@@ -162,7 +241,8 @@ async fn bare_rate(client: &Client, eye: &Eye, turn: usize) -> Result<f64> {
         let number = turn * wishes.len() + index;
         let (taken, done, progress) = (&taken, &done, &progress);
         async move {
-            let wanted = bare::Wanted { app: &wish.app, victim: &wish.victim, node: &wish.node, number };
+            let node = wish.node.as_deref().unwrap_or_default();
+            let wanted = bare::Wanted { app: &wish.app, victim: &wish.victim, node, number };
             bare::exchange(client, eye, &wish.namespace, &wanted, taken).await?;
             progress.at(done.fetch_add(1, Ordering::Relaxed) + 1);
             anyhow::Ok(())
@@ -186,7 +266,7 @@ fn wishes(seen: &Seen, name: &str) -> Result<Vec<Wish>> {
             let node = format!("node-{}", (at + NODES / 2) % NODES);
             let victim = pod.name_any();
             let action = fleet::move_pod(&namespace, &format!("{name}-{}", wishes.len()), &victim, &node)?;
-            wishes.push(Wish { namespace: namespace.clone(), action, app: app.clone(), victim, node });
+            wishes.push(Wish { namespace: namespace.clone(), action, app: app.clone(), victim, node: Some(node) });
         }
     }
     Ok(wishes)
@@ -230,18 +310,26 @@ fn judge(eye: &Eye, wishes: &[Wish], stories: &[(String, Story)]) -> Round {
         let verdict = story.verdict(eye);
         let asked: BTreeSet<&String> = wishes.iter().filter(|wish| wish.app == *app).map(|wish| &wish.victim).collect();
         round.wrong += verdict.died.iter().filter(|pod| !asked.contains(pod)).count();
-        let mut nodes: BTreeMap<&String, isize> = BTreeMap::new();
-        for wish in wishes.iter().filter(|wish| wish.app == *app) {
-            *nodes.entry(&wish.node).or_default() += 1;
+        // The scheduler places no pod on a cordoned node.
+        if wishes.iter().any(|wish| wish.node.is_some()) {
+            let of_app = wishes.iter().filter(|wish| wish.app == *app);
+            round.wrong += unwanted(of_app, verdict.came.iter().map(|(_, node)| node));
         }
-        for (_, node) in &verdict.came {
-            *nodes.entry(node).or_default() -= 1;
-        }
-        // A replica on a node that no action requested. Missing replicas on requested nodes do not offset it.
-        round.wrong += nodes.values().filter(|left| **left < 0).map(|left| left.unsigned_abs()).sum::<usize>();
         round.doubled += verdict.came.len().saturating_sub(asked.len());
         round.missing = round.missing.max(REPLICAS.saturating_sub(verdict.lowest_ready));
         round.wrong += usize::from(verdict.generations != 1);
     }
     round
+}
+
+/// Number of new replicas on nodes that no action requested. Missing replicas on requested nodes do not offset them.
+fn unwanted<'a>(wishes: impl Iterator<Item = &'a Wish>, came: impl Iterator<Item = &'a String>) -> usize {
+    let mut nodes: BTreeMap<&String, isize> = BTreeMap::new();
+    for node in wishes.filter_map(|wish| wish.node.as_ref()) {
+        *nodes.entry(node).or_default() += 1;
+    }
+    for node in came {
+        *nodes.entry(node).or_default() -= 1;
+    }
+    nodes.values().filter(|left| **left < 0).map(|left| left.unsigned_abs()).sum()
 }

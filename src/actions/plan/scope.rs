@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
+
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
@@ -13,6 +15,7 @@ use ganglion_core::facts::{
 };
 use ganglion_core::world::World;
 
+use super::context::PlanContext;
 use super::effect::{Scalable, ScalableKind};
 use super::holder::{Holder, current_set as current_set_of_other};
 use super::nodes::NodeRefusal;
@@ -304,6 +307,12 @@ impl<'a> Scope<'a> {
             Holder::Other(_, Some(known)) => &known.scale,
             Holder::Set | Holder::Stateful(_) | Holder::Other(_, None) => &self.set.scale,
         }
+    }
+
+    /// Time for which a new pod must be Ready to count as available: the set's `minReadySeconds`, or the action's
+    /// `stableSeconds` if it is longer.
+    pub fn settling_time(&self, ctx: &PlanContext) -> SignedDuration {
+        ctx.stable_time().max(SignedDuration::from_secs(i64::from(self.set.min_ready_seconds)))
     }
 
     /// `spec.replicas` of the workload.

@@ -231,11 +231,9 @@ impl View<'_> {
         self.hold(step, Some(reason), Some(message + &until.unwrap_or_default()), deadline)
     }
 
-    /// Time for which a new pod must be Ready before the old one leaves: the set's `minReadySeconds`, or the action's
-    /// `stableSeconds` if it is longer.
+    /// Time for which a new pod must be Ready before the old one leaves.
     pub fn settling_time(&self) -> SignedDuration {
-        let of_set = self.scope.map_or(0, |scope| scope.set.min_ready_seconds);
-        self.ctx.stable_time().max(SignedDuration::from_secs(i64::from(of_set)))
+        self.scope.map_or_else(|| self.ctx.stable_time(), |scope| scope.settling_time(self.ctx))
     }
 
     /// The slot with the observed uid and node of its new pod.

@@ -56,6 +56,11 @@ pub fn suits(ctx: &PlanContext, scope: &Scope, victims: &[Option<&PodFact>]) -> 
         && !counts_victims_by_domain(scope, template)
 }
 
+/// Number of available pods of a set, those that are detached included.
+pub fn available(ctx: &PlanContext, scope: &Scope) -> i32 {
+    Supply::of(ctx, scope, &Pods::of(ctx.world, scope)).total()
+}
+
 /// Maximum number of pods of the Deployment that may be detached at once; None if there is no limit.
 fn most_out(scope: &Scope) -> Option<i32> {
     match scope.holder {
@@ -106,7 +111,7 @@ pub fn detach(view: &View, available: i32) -> SlotNext {
         let message = "the ReplicaSet has not created the substitute of another replica yet".to_owned();
         return view.hold_or_back(step, Reason::VictimBusy, message, timeout);
     }
-    let supply = Supply::of(view, &pods);
+    let supply = Supply::of(view.ctx, scope, &pods);
     if !supply.is_available(victim) {
         return eviction::commit(view);
     }
@@ -129,11 +134,11 @@ pub fn detach(view: &View, available: i32) -> SlotNext {
 /// Waits until as many pods are available without the victim as before.
 pub fn await_availability(view: &View, available: i32) -> SlotNext {
     let step = Step::Detached;
-    let Some(pods) = view.pods() else { return view.hold(step, None, None, None) };
+    let (Some(scope), Some(pods)) = (&view.scope, view.pods()) else { return view.hold(step, None, None, None) };
     if let Some(pod) = came_back(view, &pods) {
         return view.roll_back(Reason::NodeNotCordoned, &came_back_words(pod));
     }
-    let supply = Supply::of(view, &pods);
+    let supply = Supply::of(view.ctx, scope, &pods);
     if supply.may_leave(view, available) {
         return eviction::commit(view);
     }
@@ -227,7 +232,7 @@ fn successor<'a>(view: &View<'a>, pods: &Pods<'a>) -> Option<&'a PodFact> {
 /// Available pods of one ReplicaSet: those that it has, and detached victims that still serve.
 struct Supply<'a> {
     now: Timestamp,
-    /// See [`View::settling_time`].
+    /// See [`Scope::settling_time`].
     settling: SignedDuration,
     kept: Vec<&'a PodFact>,
     /// Detached victims of slots of this protocol, with their slots; those that leave first come first.
@@ -236,24 +241,24 @@ struct Supply<'a> {
 }
 
 impl<'a> Supply<'a> {
-    fn of(view: &View<'a>, pods: &Pods<'a>) -> Self {
-        let set = &view.slot.replica_set.uid;
-        let namespace = view.ctx.namespace();
-        let slots = view.ctx.world.slots_on(set).filter(|slot| slot.protocol == Protocol::Successor);
+    fn of(ctx: &PlanContext<'a>, scope: &Scope<'a>, pods: &Pods<'a>) -> Self {
+        let set = &scope.set.id.uid;
+        let namespace = ctx.namespace();
+        let slots = ctx.world.slots_on(set).filter(|slot| slot.protocol == Protocol::Successor);
         let victim_of = |slot: &'a Slot| {
             let victim = slot.victim.as_ref()?;
-            let pod = view.ctx.world.pod(&Key::new(namespace, &victim.name))?;
+            let pod = ctx.world.pod(&Key::new(namespace, &victim.name))?;
             let is_it = victim.uid.as_ref() == Some(&pod.id.uid) && pod.is_active() && !pod.is_of(set);
             is_it.then_some((slot, pod))
         };
         let mut out: Vec<_> = slots.filter_map(victim_of).collect();
         out.sort_by(|(a, _), (b, _)| (!a.evicting, &a.id).cmp(&(!b.evicting, &b.id)));
         Self {
-            now: view.ctx.now,
-            settling: view.settling_time(),
+            now: ctx.now,
+            settling: scope.settling_time(ctx),
             kept: pods.active().collect(),
             out,
-            wanted: view.scope.map_or(0, |scope| scope.replicas()),
+            wanted: scope.replicas(),
         }
     }
 
