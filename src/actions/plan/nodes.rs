@@ -4,6 +4,7 @@
 //! why. Source of the rules: kube-scheduler's NodeUnschedulable, TaintToleration, NodeAffinity, NodePorts and
 //! NodeResourcesFit. [`super::neighbors`] and [`super::volumes`] have those about other pods and volumes.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
@@ -11,7 +12,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSele
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::status::{NodeChoice, Protocol};
+use ganglion_api::workload_action::status::{NodeChoice, Protocol, Slot};
 use ganglion_core::expression::{Expression, NodeView, PodsView, ResourceView};
 use ganglion_core::facts::{
     GPU, Key, NodeFact, NodeName, PodConstraints, PodFact, Requests, SlotId, TemplateFact, Uid,
@@ -57,12 +58,14 @@ pub struct Nodes<'a> {
     except: Option<&'a Key>,
     /// A slot that does not count.
     own: Option<&'a SlotId>,
+    /// Whether all pods of a ReplicaSet have arrived, by its uid. Many slots of one set may be on their way to one node.
+    arrived: RefCell<HashMap<Uid, bool>>,
 }
 
 impl<'a> Nodes<'a> {
     pub fn new(world: &'a World, now: Timestamp) -> Self {
         let (sent, assigned, removed) = (HashMap::new(), HashMap::new(), HashSet::new());
-        Self { world, now, sent, assigned, removed, except: None, own: None }
+        Self { world, now, sent, assigned, removed, except: None, own: None, arrived: RefCell::default() }
     }
 
     /// The same, but this action's replicas count only if they have a new pod. For a decision about replicas without
@@ -110,7 +113,7 @@ impl<'a> Nodes<'a> {
     fn arriving<'s>(&'s self, node: &'s NodeName) -> impl Iterator<Item = Option<&'a TemplateFact>> + use<'a, 's> {
         let slots = self.world.slots_to(node).filter(|(action, slot)| {
             let Some(replacement) = &slot.replacement else { return false };
-            if slot.protocol == Protocol::Successor && successor::has_arrived(self.world, &action.namespace, slot) {
+            if slot.protocol == Protocol::Successor && self.has_arrived(&action.namespace, slot) {
                 return false;
             }
             let known = self.world.pod(&Key::new(&action.namespace, &replacement.name));
@@ -124,6 +127,14 @@ impl<'a> Nodes<'a> {
             let set = Scope::of_slot(self.world, &action.namespace, slot).map(|scope| scope.set);
             set.and_then(|set| set.template.as_deref())
         })
+    }
+
+    /// Whether no reservation is needed for the successor of this slot.
+    fn has_arrived(&self, namespace: &str, slot: &Slot) -> bool {
+        let is_complete = || successor::is_complete(self.world, namespace, slot);
+        let set = &slot.replica_set.uid;
+        successor::has_left(self.world, namespace, slot)
+            && *self.arrived.borrow_mut().entry(set.clone()).or_insert_with(is_complete)
     }
 
     /// Whether the expression holds for this node.

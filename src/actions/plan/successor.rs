@@ -185,17 +185,17 @@ pub fn is_superfluous(view: &View, pods: &Pods) -> bool {
         && !view.overdue(Step::RollingBack, view.ctx.drain_time()).unwrap_or(false)
 }
 
-/// Whether the successors of all victims of the set run on a node, so that no reservation is needed for this one.
-pub fn has_arrived(world: &World, namespace: &str, slot: &Slot) -> bool {
-    let Some(scope) = Scope::of_slot(world, namespace, slot) else { return false };
-    let pods = Pods::of(world, &scope);
+/// Whether the victim of this slot has left its set.
+pub fn has_left(world: &World, namespace: &str, slot: &Slot) -> bool {
     let victim = slot.victim.as_ref().and_then(|victim| world.pod(&Key::new(namespace, &victim.name)));
-    let is_out = victim.is_none_or(|pod| !pod.is_of(&slot.replica_set.uid));
-    is_out && !pods.is_short() && !has_unbound(&pods)
+    victim.is_none_or(|pod| !pod.is_of(&slot.replica_set.uid))
 }
 
-fn has_unbound(pods: &Pods) -> bool {
-    pods.active().any(|pod| pod.node.is_none())
+/// Whether the set of this slot has all its pods, each on a node: the successors of all victims have arrived.
+pub fn is_complete(world: &World, namespace: &str, slot: &Slot) -> bool {
+    let Some(scope) = Scope::of_slot(world, namespace, slot) else { return false };
+    let pods = Pods::of(world, &scope);
+    !pods.is_short() && pods.active().all(|pod| pod.node.is_some())
 }
 
 fn is_open(world: &World, name: &NodeName) -> bool {
