@@ -16,7 +16,7 @@ use super::output::OutputFormat;
 use crate::operator::read;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
-use ganglion_core::facts::{NodeFact, PodFact, ReplicaSet, ReplicaSetFact, default_requests};
+use ganglion_core::facts::{NodeFact, PodFact, ReplicaSet, ReplicaSetFact, SlimPod, default_requests};
 use ganglion_core::world::{Fact, Origin, World};
 use ganglion_placement_plan::explain::explain as explained;
 use ganglion_placement_plan::policy::CompiledPolicy;
@@ -61,7 +61,7 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
     world.apply(policy, Origin::Watch);
     load::<Node, NodeFact>(&mut world, Api::all(client.clone()), |_| true).await?;
     let is_another = |one: &PodFact| one.id.uid != placed.uid;
-    load::<Pod, PodFact>(&mut world, Api::all(client.clone()), is_another).await?;
+    load::<SlimPod, PodFact>(&mut world, Api::all(client.clone()), is_another).await?;
     load::<NodeConfig, NodeConfig>(&mut world, Api::all(client.clone()), |_| true).await?;
     let sets = Api::<ReplicaSet>::namespaced(client, &placed.key.namespace);
     load::<ReplicaSet, ReplicaSetFact>(&mut world, sets, |_| true).await?;

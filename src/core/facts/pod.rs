@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 
 use super::requests::{Requests, cores, requests};
 use super::stateful_set::{is_gated, pinned_to};
-use super::{Identity, NodeName, Owner, PodConstraints, PodMembership, PodRun, SlotId, Uid, pod_type, texts};
+use super::{Identity, NodeName, Owner, PodConstraints, PodMembership, PodRun, SlimPod, SlotId, Uid, pod_type, texts};
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 
@@ -168,16 +168,18 @@ impl OutsidePodFact {
     }
 }
 
-impl From<Pod> for OutsidePodFact {
-    fn from(pod: Pod) -> Self {
+impl From<SlimPod> for OutsidePodFact {
+    fn from(pod: SlimPod) -> Self {
         let PodFact { id, node, finished, hold, constraints, .. } = pod.into();
         let constraints = constraints.and_then(|all| all.on_node_only()).map(Box::new);
         Self { id, node, finished, hold, constraints }
     }
 }
 
-impl From<Pod> for PodFact {
-    fn from(pod: Pod) -> Self {
+impl PodFact {
+    /// The fact of a pod. Its membership is given, since the types of k8s-openapi do not have `spec.schedulingGroup`:
+    /// each pod, and each answer to a write, is read as a [`SlimPod`].
+    pub(super) fn new(pod: &Pod, membership: Option<PodMembership>) -> Self {
         let meta = &pod.metadata;
         let spec = pod.spec.as_ref();
         let status = pod.status.as_ref();
@@ -238,13 +240,9 @@ impl From<Pod> for PodFact {
                 })
                 .unwrap_or_default(),
             constraints: spec.and_then(PodConstraints::of),
-            membership: PodMembership::of(
-                meta,
-                false,
-                spec.is_some_and(|spec| spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty())),
-            ),
+            membership,
             scheduler: texts::name(spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default()),
-            run: PodRun::from(&pod),
+            run: PodRun::from(pod),
             reduced: false,
         }
     }
@@ -288,7 +286,7 @@ mod tests {
     #[case("ImagePullBackOff", Some(Reason::ImagePullFailed))]
     #[case("ContainerCreating", None)]
     fn only_what_needs_help_is_trouble(#[case] waiting: &str, #[case] reason: Option<Reason>) {
-        let pod: Pod = serde_json::from_value(json!({
+        let pod: SlimPod = serde_json::from_value(json!({
             "metadata": {"name": "p"},
             "status": {"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
                 "state": {"waiting": {"reason": waiting}}}]},
@@ -301,7 +299,7 @@ mod tests {
     #[case("Failed", Some("OutOfcpu: Pod was rejected"))]
     #[case("Running", None)]
     fn a_failed_pod_has_the_words_of_the_kubelet(#[case] phase: &str, #[case] message: Option<&str>) {
-        let pod: Pod = serde_json::from_value(json!({
+        let pod: SlimPod = serde_json::from_value(json!({
             "metadata": {"name": "p"},
             "status": {"phase": phase, "reason": "OutOfcpu", "message": "Pod was rejected"},
         }))

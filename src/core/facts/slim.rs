@@ -19,7 +19,7 @@ use kube::Resource;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{DeploymentFact, HpaFact, OutsidePodFact, PodFact, PodMembership};
+use super::{DeploymentFact, HpaFact, PodFact, PodMembership};
 
 /// See [`PodFact`].
 #[derive(Resource, Deserialize, Clone, Debug)]
@@ -185,13 +185,7 @@ impl From<SlimPod> for Pod {
 impl From<SlimPod> for PodFact {
     fn from(pod: SlimPod) -> Self {
         let membership = pod.spec.as_ref().and_then(|spec| spec.membership(&pod.metadata));
-        Self { membership, ..Pod::from(pod).into() }
-    }
-}
-
-impl From<SlimPod> for OutsidePodFact {
-    fn from(pod: SlimPod) -> Self {
-        Pod::from(pod).into()
+        Self::new(&Pod::from(pod), membership)
     }
 }
 
@@ -293,7 +287,7 @@ mod tests {
         let slim: SlimPod = serde_json::from_value(pod.clone()).unwrap();
         let whole: Pod = serde_json::from_value(pod).unwrap();
         let fact = PodFact::from(slim);
-        assert_eq!(fact, PodFact::from(whole));
+        assert_eq!(fact, PodFact::new(&whole, fact.membership));
         assert_eq!((fact.hold.requests.cpu, fact.pin.is_some(), fact.gated), (1250, true, true));
         let constraints = fact.constraints.expect("constraints");
         assert_eq!((constraints.ports.len(), constraints.apart.len(), constraints.beside.len()), (1, 1, 1));

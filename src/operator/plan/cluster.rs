@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -27,7 +27,7 @@ use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
     BudgetFact, ClaimFact, DeploymentFact, HpaFact, Identity, Key, NodeFact, PinBindingFact, PinPolicyFact, PodFact,
-    ReceiptFact, ReplicaSet, ReplicaSetFact, ServiceFact, StatefulSet, StatefulSetFact, Uid, VolumeFact,
+    ReceiptFact, ReplicaSet, ReplicaSetFact, ServiceFact, SlimPod, StatefulSet, StatefulSetFact, Uid, VolumeFact,
 };
 use ganglion_core::world::{Fact, Origin};
 use ganglion_placement::cache::PlacementCache;
@@ -72,7 +72,7 @@ impl ClusterReader<'_> {
         };
         let (nodes, pods, actions, configs, policies, mut notes) = tokio::try_join!(
             self.all::<Node, NodeFact>(),
-            self.wide::<Pod, PodFact>(namespaces),
+            self.wide::<SlimPod, PodFact>(namespaces),
             self.wide::<WorkloadAction, WorkloadAction>(namespaces),
             self.wide::<NodeConfig, NodeConfig>(namespaces),
             self.all::<PlacementPolicy, PlacementPolicy>(),

@@ -6,7 +6,6 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::client::Body;
 use prometheus_client::metrics::counter::Counter;
@@ -15,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tower_test::mock;
 
 use super::*;
-use ganglion_core::facts::{PodFact, StatefulSet, StatefulSetFact};
+use ganglion_core::facts::{PodFact, SlimPod, StatefulSet, StatefulSetFact};
 use ganglion_core::world::{Origin, World};
 use ganglion_outbound::address::{self, Names, Rules};
 use ganglion_outbound::client::AnswerLimits;
@@ -154,7 +153,7 @@ async fn lists_are_published_then_workers_are_told_then_the_status_is_written() 
     store.apply(serde_json::from_value::<SwarmPool>(pool()).unwrap(), Origin::Watch);
     store.apply(StatefulSetFact::from(serde_json::from_value::<StatefulSet>(set).unwrap()), Origin::Watch);
     for name in ["w-0", "w-1"] {
-        store.apply(PodFact::from(serde_json::from_value::<Pod>(pod(name, "4")).unwrap()), Origin::Watch);
+        store.apply(PodFact::from(serde_json::from_value::<SlimPod>(pod(name, "4")).unwrap()), Origin::Watch);
     }
     while controller.config_maps.state("n") != NamespaceWatch::Ready {
         tokio::time::sleep(Duration::from_millis(1)).await;

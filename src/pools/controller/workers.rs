@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::Pod;
 use kube::api::Patch;
 use serde_json::json;
 
 use super::{SwarmPoolController, key_of, namespace};
 use ganglion_api::marks;
-use ganglion_core::facts::{Identity, Key, PodFact};
+use ganglion_core::facts::{Identity, Key, PodFact, SlimPod};
 use ganglion_core::world::Origin;
 use ganglion_pools_plan::step::{ObservedPool, PlannedHandover};
 use ganglion_pools_plan::workers::WorkerMemory;
@@ -102,7 +101,7 @@ impl SwarmPoolController {
     /// Reads the pod of this worker from the API server. Returns true if it does not run.
     async fn has_stopped(&self, observed: &ObservedPool, cached: Option<&PodFact>, name: &str) -> Result<bool, Error> {
         let key = Key::new(namespace(&observed.pool), name.to_owned());
-        match self.ctx.writer.get::<Pod>(&key).await? {
+        match self.ctx.writer.get::<SlimPod>(&key).await? {
             None => {
                 if let Some(pod) = cached {
                     self.ctx.store.remove::<PodFact>(&Identity { version: String::new(), ..pod.id.clone() });
@@ -123,7 +122,7 @@ impl SwarmPoolController {
         let Some(pod) = pod else { return Ok(()) };
         let body = json!({"metadata": {"uid": pod.id.uid, "annotations": {name: value}}});
         let patch = Patch::Merge(body);
-        let write = self.ctx.writer.patch::<Pod>(marks::SWARM_MANAGER, &pod.id.key, &patch);
+        let write = self.ctx.writer.patch::<SlimPod>(marks::SWARM_MANAGER, &pod.id.key, &patch);
         match self.ctx.writer.counted("AnnotateWorker", write).await {
             Ok(pod) => {
                 self.ctx.store.apply(PodFact::from(pod), Origin::Own);

@@ -17,7 +17,7 @@ use tower_test::mock;
 use super::*;
 use ganglion_api::foreign::ScaledObject;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{Identity, Key, NodeFact, OutsidePodFact, PodFact, ScaledObjectFact};
+use ganglion_core::facts::{Identity, Key, NodeFact, OutsidePodFact, PodFact, ScaledObjectFact, SlimPod};
 use ganglion_core::world::{Fact, Follows, Origin, Requeue, State, World};
 
 /// A simulated API server: the requests it received and its answers. A watch stays open until the test ends it.
@@ -128,8 +128,8 @@ fn start(server: Server, namespaces: &[&str]) -> Running {
     let stop = CancellationToken::new();
     let mut feeds = Feeds::new(&server.client(), options, store.clone(), metrics.clone(), stop);
     feeds.cluster::<Node, NodeFact>();
-    feeds.namespaced::<Pod, PodFact>();
-    feeds.outside::<Pod, OutsidePodFact>();
+    feeds.namespaced::<SlimPod, PodFact>();
+    feeds.outside::<SlimPod, OutsidePodFact>();
     feeds.optional::<ScaledObject, ScaledObjectFact>();
     feeds.namespaced::<WorkloadAction, WorkloadAction>();
     Running { server, store, feeds, metrics }

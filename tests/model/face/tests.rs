@@ -4,9 +4,8 @@ use std::fmt::Debug;
 
 use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
-use ganglion_core::facts::{DeploymentFact, Key, PodFact, ReceiptFact, ReplicaSet, ReplicaSetFact};
+use ganglion_core::facts::{DeploymentFact, Key, PodFact, ReceiptFact, ReplicaSet, ReplicaSetFact, SlimPod};
 use k8s_openapi::api::apps::v1 as apps;
-use k8s_openapi::api::core::v1 as core;
 use serde_json::{Value, json};
 
 use super::asked::Asked;
@@ -47,7 +46,7 @@ fn an_answer_tells_what_a_watch_tells() {
         let mut run = Run::new(&setup, Flaw::None, false);
         assert_eq!(run.all(), Ok(()), "seed {seed}");
         let api = &run.cluster.api;
-        read_alike[0] += check_read_alike(&api.pods, |json| PodFact::from(parsed::<core::Pod>(json)));
+        read_alike[0] += check_read_alike(&api.pods, |json| PodFact::from(parsed::<SlimPod>(json)));
         read_alike[1] += check_read_alike(&api.sets, |json| ReplicaSetFact::from(parsed::<ReplicaSet>(json)));
         read_alike[2] +=
             check_read_alike(&api.deployments, |json| DeploymentFact::from(parsed::<apps::Deployment>(json)));

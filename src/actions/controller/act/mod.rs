@@ -10,7 +10,6 @@ mod workloads;
 use std::time::Instant;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::Patch;
 use serde_json::Value;
@@ -21,7 +20,7 @@ use ganglion_api::marks;
 use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
-    DeploymentFact, Identity, PodFact, ReceiptFact, ReplicaSet, ReplicaSetFact, StatefulSet, StatefulSetFact,
+    DeploymentFact, Identity, PodFact, ReceiptFact, ReplicaSet, ReplicaSetFact, SlimPod, StatefulSet, StatefulSetFact,
 };
 use ganglion_core::world::{Fact, Origin};
 use ganglion_runtime::context::Context;
@@ -108,7 +107,7 @@ pub async fn read_target(ctx: &Context, effect: &Effect) -> Result<EffectOutcome
     match effect.target() {
         EffectTarget::Action(id) => read::<WorkloadAction, WorkloadAction>(ctx, &id).await,
         EffectTarget::Receipt(id) => read::<WorkloadActionReceipt, ReceiptFact>(ctx, &id).await,
-        EffectTarget::Pod(id) => read::<Pod, PodFact>(ctx, &id).await,
+        EffectTarget::Pod(id) => read::<SlimPod, PodFact>(ctx, &id).await,
         EffectTarget::Workload(Scalable { kind, id }) => match &kind {
             ScalableKind::Deployment => read::<Deployment, DeploymentFact>(ctx, &id).await,
             ScalableKind::ReplicaSet => read::<ReplicaSet, ReplicaSetFact>(ctx, &id).await,

@@ -14,7 +14,7 @@ use crate::replacement;
 use ganglion_actions_plan::effect::{NewPod, Patch, PodChange, RefusalKind};
 use ganglion_actions_plan::stateful::gate::release_patch;
 use ganglion_api::marks;
-use ganglion_core::facts::{Identity, NodeName, PodFact, ReplicaSet, ReplicaSetFact, TemplateFact, Uid};
+use ganglion_core::facts::{Identity, NodeName, PodFact, ReplicaSet, ReplicaSetFact, SlimPod, TemplateFact, Uid};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::eviction::{self, EvictionAnswer};
@@ -34,14 +34,14 @@ struct PodWithGate {
 pub async fn create(ctx: &Context, new: &NewPod) -> Result<EffectOutcome, ActError> {
     let pod = replacement::pod(&template(ctx, new).await?.json, new);
     let pod = pod.ok_or_else(|| Error::Malformed(format!("the pod template of ReplicaSet {}", new.set_key())))?;
-    let message = match ctx.writer.create::<Pod>(marks::MANAGER, &new.key.namespace, &pod).await {
+    let message = match ctx.writer.create::<SlimPod>(marks::MANAGER, &new.key.namespace, &pod).await {
         Ok(created) => return Ok(changed(ctx, PodFact::from(created))),
         Err(Error::AlreadyExists(message)) => message,
         // The namespace does not exist.
         Err(Error::NotFound(message)) => return Err(ActError::refused(RefusalKind::Gone, message)),
         Err(error) => return Err(error.into()),
     };
-    let api = ctx.writer.api::<Pod>(&new.key.namespace);
+    let api = ctx.writer.api::<SlimPod>(&new.key.namespace);
     let existing = PodFact::from(ctx.writer.call(api.get(&new.key.name)).await?);
     let is_ours = existing.is_marked_by(&new.slot);
     let outcome = changed(ctx, existing);
@@ -70,7 +70,7 @@ pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result
         Patch::Strategic(patch) => kube::api::Patch::Strategic(patch),
         Patch::Json(patch) => kube::api::Patch::Json(patch.into()),
     };
-    written::<Pod, PodFact>(ctx, pod, ctx.writer.patch(marks::MANAGER, &pod.key, &patch).await)
+    written::<SlimPod, PodFact>(ctx, pod, ctx.writer.patch(marks::MANAGER, &pod.key, &patch).await)
 }
 
 /// Evicts the pod through the Eviction API, which respects budgets, if it still has this uid.
@@ -105,5 +105,5 @@ pub async fn release(ctx: &Context, pod: &Identity, node: Option<&NodeName>) -> 
     let Some(patch) = release_patch(&json!({"spec": stored.spec}), &pod.uid, node) else {
         return Err(Error::Conflict(format!("pod {} is not gated any more", pod.key.name)).into());
     };
-    written::<Pod, PodFact>(ctx, pod, ctx.writer.patch_json(marks::MANAGER, &pod.key, patch).await)
+    written::<SlimPod, PodFact>(ctx, pod, ctx.writer.patch_json(marks::MANAGER, &pod.key, patch).await)
 }

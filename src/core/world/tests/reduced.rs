@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use ganglion_api::marks;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::super::*;
-use crate::facts::{BudgetFact, DeploymentFact, Key, Ledger, NodeName, PodFact, ServiceFact};
+use crate::facts::{BudgetFact, DeploymentFact, Key, Ledger, NodeName, PodFact, ServiceFact, SlimPod};
 
 /// A pod on node `n1` whose labels have about this many bytes as JSON.
 fn pod(namespace: &str, name: &str, version: u64, size: usize) -> PodFact {
@@ -68,7 +67,7 @@ fn the_longest_ledger_and_list_of_peers_are_kept_whole() {
         json!({"namespace": "a", "name": "x", "uid": "x", "resourceVersion": "1", "annotations": annotations});
     let deployment: Deployment = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
     assert_eq!(Ledger::parse(DeploymentFact::from(deployment).scale.ledger.as_deref()), Some(ledger.clone()));
-    let pod: Pod = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+    let pod: SlimPod = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
     assert_eq!(PodFact::from(pod).marks.peers, Some(ledger.peers.join(",")));
 }
 
