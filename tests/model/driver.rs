@@ -198,11 +198,13 @@ impl<'a> Run<'a> {
             Choice::Move(step) => self.operate(step),
             Choice::Tick => {
                 self.cluster.api.clock += self.rng.between(1, 2000);
+                self.cluster.sets.keep_up(&self.cluster.api);
                 Ok(true)
             }
             Choice::Leap => {
                 self.cluster.api.clock += self.rng.between(5_000, 400_000);
                 self.cluster.api.say(|| "time passes".to_owned());
+                self.cluster.sets.keep_up(&self.cluster.api);
                 self.cluster.sets.resync();
                 Ok(true)
             }
@@ -306,6 +308,7 @@ impl<'a> Run<'a> {
         *clock = next.max(*clock + 1);
         let seconds = self.cluster.api.seconds() - BEGINNING;
         self.cluster.api.say(|| format!("time is {seconds}"));
+        self.cluster.sets.keep_up(&self.cluster.api);
         self.cluster.sets.resync();
     }
 

@@ -170,6 +170,9 @@ pub fn scale(view: &View, step: Step, by: i32) -> SlotNext {
                        which pod to delete; the action continues by itself within seconds";
         return view.hold(step, Some(Reason::WatchesBroken), Some(message.to_owned()), Some(until));
     }
+    if let Some(until) = obstacles::mark_arrives(view, step).filter(|_| by < 0) {
+        return view.hold(step, None, None, Some(until));
+    }
     if rollback::ledger_is_taken(view, scope) {
         return view.hold(
             step,

@@ -17,6 +17,9 @@ use super::slot::View;
 /// outage, kube-controller-manager loses its lease and lists everything again.
 const CATCH_UP: SignedDuration = SignedDuration::from_secs(15);
 
+/// Time after which the ReplicaSet controller has seen the mark on a surplus, in a cluster whose watches work.
+const MARK_ARRIVES: SignedDuration = SignedDuration::from_secs(2);
+
 /// Why no pods of the set may be exchanged now: a rollout, or another pod that is not Ready.
 pub fn unrest(view: &View, scope: &Scope, pods: &Pods) -> Option<(Reason, String)> {
     if let Some(message) = scope.rollout(view.ctx.world) {
@@ -68,6 +71,15 @@ pub fn catching_up(view: &View, step: Step) -> Option<Timestamp> {
     let until = view.ctx.world.broken_off()? + CATCH_UP;
     let in_time = !view.overdue(step, view.ctx.drain_time()).unwrap_or(false);
     (view.ctx.now < until && in_time).then_some(until)
+}
+
+/// Until this time, the ReplicaSet controller may not have seen the mark on the surplus, which arrives by another watch
+/// than a lower `spec.replicas`. A surplus that is not Ready needs no wait: the controller sees it not Ready, or it sees
+/// a later change of the pod and so the mark, and deletes it first either way.
+pub fn mark_arrives(view: &View, step: Step) -> Option<Timestamp> {
+    view.surplus().filter(|(surplus, _)| surplus.is_ready())?;
+    let until = view.deadline(step, MARK_ARRIVES).unwrap_or(view.ctx.clock + MARK_ARRIVES);
+    (view.ctx.clock < until).then_some(until)
 }
 
 /// Why the set does not have its full number of Ready pods; None if it has.

@@ -18,6 +18,10 @@ use super::victims;
 /// never that late. Our clock leaps, so the timeout is longer here: the controller would otherwise create pods twice.
 const EXPECTATION_TIMEOUT: i64 = 20 * 3600;
 
+/// Time within which a change of a pod reaches the controller, in milliseconds. Its watches of pods and ReplicaSets lag
+/// separately, but not without limit.
+const LAG: i64 = 1000;
+
 /// Writes of a ReplicaSet's last sync that the controller has not observed yet.
 #[derive(Debug, Default)]
 struct Expectation {
@@ -34,6 +38,8 @@ pub struct ReplicaSets {
     expected: BTreeMap<Key, Expectation>,
     /// Failed syncs to retry later.
     retries: BTreeSet<Key>,
+    /// Last time at which it had received every change of a pod, in milliseconds.
+    current: i64,
 }
 
 impl ReplicaSets {
@@ -83,6 +89,15 @@ impl ReplicaSets {
             (None, None) => {}
         }
         true
+    }
+
+    /// Receives the changes of pods that are late, after time has passed.
+    pub fn keep_up(&mut self, api: &Api) {
+        let is_late = api.clock - self.current >= LAG;
+        while is_late && self.hear_pod(api) {}
+        if !self.pods.behind(&api.pods) {
+            self.current = api.clock;
+        }
     }
 
     fn saw_deletion(&mut self, pod: &Pod) {
@@ -142,7 +157,9 @@ impl ReplicaSets {
         let pods = self.claim(api, &set)?;
         let managed = if satisfied && set.meta.deleted.is_none() { self.manage(api, &set, &pods) } else { Ok(()) };
         let failure = match &managed {
-            Err(Refused::Quota(text)) => Some(set.status.failure.clone().unwrap_or_else(|| text.clone())),
+            Err(Refused::Quota(text)) => {
+                Some(set.status.failure.clone().unwrap_or_else(|| text.clone()))
+            }
             _ => None,
         };
         let ready = pods.iter().filter(|pod| pod.ready_since.is_some()).count();

@@ -161,7 +161,7 @@ fn a_number_is_not_lowered_just_after_the_watches_broke_off() {
     stage.change_pod("web-a", |pod| {
         (pod.labels, pod.controller, pod.marks) = (labels(false), None, mark(marks::ROLE_VICTIM));
     });
-    stage.put_pod("web-new", "b", |pod| pod.marks = mark(marks::ROLE_SURPLUS));
+    stage.put_pod("web-new", "b", |pod| (pod.marks, pod.ready_since) = (mark(marks::ROLE_SURPLUS), None));
     stage.settle("less");
     let broke = stage.now;
     stage.world.watch_broke::<PodFact>(broke);
@@ -178,6 +178,31 @@ fn a_number_is_not_lowered_just_after_the_watches_broke_off() {
     stage.now += SignedDuration::from_secs(50);
     stage.world.watch_broke::<PodFact>(stage.now);
     assert!(matches!(stage.settle("less"), NextStep::Do(Effect::Scale { .. })), "not for ever");
+}
+
+/// As above, in a cluster whose watches work: the mark is a moment late. A surplus that is not Ready is deleted first
+/// without it.
+#[rstest]
+#[case::ready(true)]
+#[case::not_ready(false)]
+fn a_number_is_not_lowered_before_the_mark_on_a_ready_surplus_arrives(#[case] is_ready: bool) {
+    let mut stage = Stage::new();
+    stage.act("less", json!({"delete": {"pod": {"name": "web-a"}}}));
+    let NextStep::Do(Effect::ChangePod { change: PodChange::Detach { slot, .. }, .. }) = stage.settle("less") else {
+        panic!("detach")
+    };
+    let mark = |role: &str| Marks { slot: Some(slot.clone()), role: Some(role.into()), ..Marks::default() };
+    stage.change_pod("web-a", |pod| {
+        (pod.labels, pod.controller, pod.marks) = (labels(false), None, mark(marks::ROLE_VICTIM));
+    });
+    let ready = Some(stage.now).filter(|_| is_ready);
+    stage.put_pod("web-new", "b", |pod| (pod.marks, pod.ready_since) = (mark(marks::ROLE_SURPLUS), ready));
+    if is_ready {
+        let NextStep::Wait { until, .. } = stage.settle("less") else { panic!("waits") };
+        assert_eq!(until, Some(stage.now + SignedDuration::from_secs(2)));
+        stage.now += SignedDuration::from_secs(2);
+    }
+    assert!(matches!(stage.settle("less"), NextStep::Do(Effect::Scale { replicas: 2, .. })));
 }
 
 #[test]
