@@ -424,8 +424,8 @@ fn refuse(ctx: &PlanContext, stop: StartRefusal, plan: Plan) -> NextStep {
         (slot.step, slot.reason, slot.message) = (Step::RolledBack, Some(stop.reason), Some(stop.message.clone()));
     }
     if status.slots.iter().any(|slot| slot.step != Step::Succeeded) {
-        let health = report::working(ctx, &status.slots);
-        return record(ctx, report::status(ctx, status, &health));
+        let health = report::ended(ctx, &status.slots);
+        return finish(ctx, status, health);
     }
     let done = status.slots.len();
     let share = if done > 0 { format!("{done} of {} replicas done; ", ctx.work.count) } else { String::new() };

@@ -84,6 +84,27 @@ fn a_replica_that_could_not_move_does_not_hold_its_workload() {
     assert_ne!(status.slots[1].victim.clone().unwrap().name, gone);
 }
 
+/// The replicas that are left have no node any more.
+#[test]
+fn a_move_whose_other_replicas_cannot_begin_ends() {
+    let mut stage = shop();
+    stage.act("go", off_a(json!({"onFailure": "Continue"})));
+    let part = stage.make_parts("go").remove(0);
+    let mut status = stage.settle_until_admitted(&part).expect("it begins");
+    (status.slots[0].step, status.slots[0].reason) = (Step::RolledBack, Some(Reason::NodeGone));
+    let mut action = stage.action(&part);
+    action.status = Some(status);
+    stage.put_action(action);
+    for node in ["b", "c", "d"] {
+        stage.put_node(node, |node| node.cordoned = true);
+    }
+    stage.now += SignedDuration::from_secs(5);
+    let NextStep::Do(Effect::Record { status, .. }) = stage.next(&part) else { panic!("it ends") };
+    assert!(status.finished_at.is_some(), "{status:#?}");
+    let ready = status.conditions.iter().find(|one| one.type_ == "Ready").expect("a condition");
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "NodeGone"));
+}
+
 #[test]
 fn a_failure_takes_all_back_to_where_they_were() {
     let mut stage = shop();
