@@ -13,6 +13,7 @@ mod progress;
 mod survey;
 
 use ganglion_api::reasons::Reason;
+use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::{MoveApplication, OnFailure, WorkloadAction, WorkloadActionStatus};
 use ganglion_core::conditions::Health;
 use ganglion_core::world::World;
@@ -111,27 +112,68 @@ pub fn next(ctx: &PlanContext, application: Application) -> NextStep {
         return wait(ctx, report::status(ctx, ctx.status.clone(), &health), Some(ctx.now + QUEUE_PACE));
     }
     let progress = Progress::of(application, &survey);
+    let older = older(ctx);
+    let held = held(ctx, application, &progress, &older);
     if !ctx.suspended() {
-        let due = if ctx.aborted() { Vec::new() } else { due(ctx, application, &progress) };
+        let due = if ctx.aborted() { Vec::new() } else { due(ctx, application, &progress, &older) };
         if !due.is_empty() {
             return NextStep::DoAll(due);
         }
-        if application.parts().all(|part| part.has_ended()) {
+        if held.is_none() && application.parts().all(|part| part.has_ended()) {
             return conclude(ctx, application, &progress);
         }
     }
-    wait(ctx, with_progress(ctx, &progress, &health(ctx, application, &progress)), None)
+    let until = held.as_ref().map(|_| ctx.now + QUEUE_PACE);
+    wait(ctx, with_progress(ctx, &progress, &health(ctx, application, &progress, held)), until)
+}
+
+/// Older moveApplications of the namespace that are at work. Two that move replicas of one workload in opposite
+/// directions would move each of them again and again, so a workload is left to the older one until that has ended.
+fn older<'a>(ctx: &PlanContext<'a>) -> Vec<Application<'a>> {
+    let age = |action: &WorkloadAction| {
+        let created = action.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (created, Uid::of(&action.metadata))
+    };
+    let is_at_work = |action: &WorkloadAction| {
+        let status = action.status.as_ref();
+        status.is_some_and(|status| status.started_at.is_some() && status.finished_at.is_none())
+    };
+    let all = ctx.world.within::<WorkloadAction>(ctx.namespace()).filter_map(|one| Application::of(ctx.world, one));
+    all.filter(|one| is_at_work(one.action) && !one.action.spec.suspend && age(one.action) < age(ctx.action)).collect()
+}
+
+/// The older moveApplication that moves replicas of this workload, too.
+fn holder_of<'a>(older: &[Application<'a>], workload: &WorkloadRef) -> Option<&'a WorkloadAction> {
+    older.iter().find(|one| one.parts().any(|part| part.is_of(workload))).map(|one| one.action)
+}
+
+/// Why a workload whose replicas may move is not begun; None if there is no such workload.
+fn held(
+    ctx: &PlanContext,
+    application: Application,
+    progress: &Progress,
+    older: &[Application],
+) -> Option<ActionHealth> {
+    let ends = ctx.aborted() || application.turns_back() || (application.failure().is_some() && !application.goes_on());
+    let mut open = progress.open().filter(|_| !ends);
+    open.find_map(|member| {
+        let name = holder_of(older, &member.workload)?.metadata.name.as_deref().unwrap_or_default();
+        let WorkloadRef { kind, name: workload, .. } = &member.workload;
+        let words = progress.words();
+        let message = format!("{words}; {kind} {workload} is left to WorkloadAction {name} until that has ended");
+        Some(Health::Working { reason: Reason::Queued, cause: Reason::WorkloadBusy, message })
+    })
 }
 
 /// The moves to create now: the workloads in order, as many as the limits admit.
-fn due(ctx: &PlanContext, application: Application, progress: &Progress) -> Vec<Effect> {
+fn due(ctx: &PlanContext, application: Application, progress: &Progress, older: &[Application]) -> Vec<Effect> {
     let (most, of_one) = application.limits();
     let wanted = if application.turns_back() {
         part::back(ctx, application)
     } else if application.failure().is_some() && !application.goes_on() {
         Vec::new()
     } else {
-        let open = progress.open();
+        let open = progress.open().filter(|member| holder_of(older, &member.workload).is_none());
         open.map(|member| (member.leaving.len().min(of_one), part::forward(ctx, application, member))).collect()
     };
     let mut free = most.saturating_sub(progress.taken(of_one));
@@ -152,7 +194,12 @@ fn with_progress(ctx: &PlanContext, progress: &Progress, health: &ActionHealth) 
 }
 
 /// Health of a running moveApplication. If no replica is in motion, it shows the obstacle of the first move that waits.
-fn health(ctx: &PlanContext, application: Application, progress: &Progress) -> ActionHealth {
+fn health(
+    ctx: &PlanContext,
+    application: Application,
+    progress: &Progress,
+    held: Option<ActionHealth>,
+) -> ActionHealth {
     let failure = application.failure().map(|part| format!("; {}", part.failure_words())).unwrap_or_default();
     let words = format!("{}{failure}", progress.words());
     if ctx.suspended() {
@@ -166,7 +213,7 @@ fn health(ctx: &PlanContext, application: Application, progress: &Progress) -> A
         Some((cause, message)) => {
             Health::Working { reason: Reason::Queued, cause, message: format!("{words}; {message}") }
         }
-        None => Health::working(Reason::Moving, words),
+        None => held.filter(|_| progress.in_motion() == 0).unwrap_or_else(|| Health::working(Reason::Moving, words)),
     }
 }
 

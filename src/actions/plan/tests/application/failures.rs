@@ -84,6 +84,28 @@ fn a_replica_that_could_not_move_does_not_hold_its_workload() {
     assert_ne!(status.slots[1].victim.clone().unwrap().name, gone);
 }
 
+/// In the opposite direction, both would move each replica again and again.
+#[test]
+fn a_workload_is_left_to_the_older_of_two_applications() {
+    let mut stage = shop();
+    stage.act("go", off_a(json!({"maxParallel": 10})));
+    let parts = stage.make_parts("go");
+    stage.act("late", off_a(json!({"from": {"nodeName": "b"}})));
+    let mut late = stage.action("late");
+    late.metadata.creation_timestamp = Some(Time(stage.now));
+    stage.put_action(late);
+    stage.put_pod("web-b", "b", |_| {});
+    assert_eq!(stage.make_parts("late"), [""; 0]);
+    let (ready, reason, message) = stage.ready("late");
+    assert_eq!((ready.as_str(), reason.as_str()), ("Unknown", "Queued"));
+    assert!(message.contains("is left to WorkloadAction go"), "{message}");
+    stage.end_part(&parts[0], &[("api-a", DONE), ("api-c", DONE)]);
+    stage.end_part(&parts[1], &[("web-a", DONE), ("web-d", DONE)]);
+    stage.settle("go");
+    assert!(stage.action("go").status.unwrap().finished_at.is_some());
+    assert!(!stage.make_parts("late").is_empty(), "{:?}", stage.ready("late"));
+}
+
 /// The replicas that are left have no node any more.
 #[test]
 fn a_move_whose_other_replicas_cannot_begin_ends() {
