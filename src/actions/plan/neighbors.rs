@@ -124,6 +124,13 @@ impl<'a, 'f> Neighbors<'a, 'f> {
         !apart(template).is_empty()
     }
 
+    /// Counts a new pod of this set, which may be another one, on this node.
+    pub fn add_of(&mut self, scope: &Scope, node: &'a NodeFact) {
+        let Some(template) = scope.set.template.as_deref() else { return };
+        let (namespace, name) = (scope.set.id.key.namespace.as_str(), "of this action");
+        self.place(&Neighbor { namespace, name, labels: &template.labels, apart: apart(template) }, node);
+    }
+
     /// Why other pods keep a pod of the template off this node.
     pub fn refusal(&self, node: &NodeFact) -> Option<NodeRefusal> {
         let name = node.name();

@@ -19,11 +19,13 @@ use super::admission;
 use super::apart;
 use super::choose::{Choice, cut, new_slot, obstacle, unknown_load, unknown_usage, words};
 use super::context::PlanContext;
+use super::neighbors::{Departing, Neighbors};
 use super::nodes::{NodeRefusal, Nodes, possible};
 use super::place::Filter;
 use super::protocol::{self, SlotProtocol};
 use super::scope::{Scope, StartRefusal};
 use super::slot::{SlotNext, View};
+use super::spread::SpreadRules;
 use super::victims::{candidates, choice_of, is_in_use, refuse_budgets};
 use super::volumes::BoundVolumes;
 
@@ -230,19 +232,24 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sta
         after.remove(pair.pod);
     }
     let mut before = Nodes::new(ctx.world, ctx.now).without(&key);
+    let leaving: Vec<&Uid> = pairs.iter().map(|pair| &pair.pod.id.uid).collect();
     let mut full: Option<String> = None;
     let mut fits = false;
-    for pair in pairs {
+    for (at, pair) in pairs.iter().enumerate() {
         let name = pair.to.name();
         if let Some(refusal) = BoundVolumes::of(ctx.world, &pair.side.scope, &pair.pod.id.key.name).refusal(pair.to) {
             return Err(StartRefusal::node(refusal));
         }
         let share = assess(&mut after, pair).map_err(StartRefusal::node)?;
+        if let Some(refusal) = kept_off(ctx, pairs, at, leaving.clone()) {
+            return Err(StartRefusal::node(refusal));
+        }
         match plan.nodes.iter_mut().find(|choice| choice.name == name) {
             Some(choice) => choice.replicas += 1,
             None => plan.nodes.push(possible(&name, share, 1)),
         }
-        match assess(&mut before, pair) {
+        let now = assess(&mut before, pair);
+        match now.and_then(|share| kept_off(ctx, pairs, at, Vec::new()).map_or(Ok(share), Err)) {
             Ok(_) => fits = true,
             Err((_, message)) => full = full.or(Some(message)),
         }
@@ -257,6 +264,23 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sta
         "apply a new action with disruption: Allowed to evict the first replica before its new pod runs"
     };
     Err(StartRefusal::node((Reason::NodeFull, format!("neither node has room for one more pod: {message}; {advice}"))))
+}
+
+/// Why affinity or spreading keeps the new pod of a pair off its node once these pods have left. The new pods of the
+/// pairs before it are on their nodes.
+fn kept_off(ctx: &PlanContext, pairs: &[Pairing], at: usize, left: Vec<&Uid>) -> Option<NodeRefusal> {
+    let Pairing { side, to, .. } = &pairs[at];
+    let later = pairs.iter().map(|pair| &pair.pod.id.uid).collect();
+    let departing = Departing { pods: left, later, slot: None };
+    let mut neighbors = Neighbors::of(ctx.world, &side.scope, &departing)?;
+    let mut spread = SpreadRules::of(ctx.world, &side.scope, &departing);
+    for other in &pairs[..at] {
+        neighbors.add_of(&other.side.scope, other.to);
+        if other.side.scope.set.id.uid == side.scope.set.id.uid {
+            spread.add(other.to);
+        }
+    }
+    neighbors.refusal(to).or_else(|| spread.refusal(to))
 }
 
 fn assess(nodes: &mut Nodes, pair: &Pairing) -> Result<i64, NodeRefusal> {
@@ -369,7 +393,10 @@ fn has_room(ctx: &PlanContext, slot: &Slot) -> bool {
     let Some((node, scope)) = node.zip(scope) else { return true };
     let key = ctx.id().key;
     let nodes = Nodes::new(ctx.world, ctx.now).without(&key);
+    let departing = Departing { slot: Some(&slot.id), ..Departing::default() };
+    let neighbors = Neighbors::of(ctx.world, &scope, &departing);
     !matches!(nodes.assess(node, scope.set.template.as_deref()), Err((Reason::NodeFull | Reason::NodeOccupied, _)))
+        && neighbors.is_none_or(|neighbors| neighbors.refusal(node).is_none())
 }
 
 /// Whether the first replica's ReplicaSet owns none of the others. Otherwise they would wait for one another: no pod

@@ -239,3 +239,27 @@ fn the_old_pod_goes_first_only_where_that_may_help(#[case] taken: bool) {
     let status = stage.action("go").status.unwrap();
     assert_eq!(status.slots[0].break_first, !taken, "{next:?}");
 }
+
+/// Replica `web-a` on a and `web-d` on d exchange places.
+#[rstest]
+#[case::a_guest_that_stays(json!({}), apart(json!([term("web", "host")])), Some(("NodeOccupied", "away from pod shop/guest (host=d)")))]
+#[case::a_guest_beside_it(beside(json!([term("guest", "host")])), json!({}), Some(("NodeOccupied", "no pod that its required affinity names runs there (host)")))]
+#[case::one_another(apart(json!([term("web", "host")])), json!({}), Some(("NodeFull", "neither node has room for one more pod: d: required anti-affinity")))]
+#[case::nobody(apart(json!([term("db", "host")])), apart(json!([term("db", "host")])), None)]
+fn what_keeps_a_replica_off_a_node_keeps_a_swapped_one_off(
+    #[case] ours: serde_json::Value,
+    #[case] theirs: serde_json::Value,
+    #[case] expected: Option<(&str, &str)>,
+) {
+    let mut stage = Stage::with_template(ours);
+    stage.put_pod("web-d", "d", |_| {});
+    stage.guest(NAMESPACE, "guest", theirs);
+    let swap = json!({"swap": {"replica": {"pod": {"name": "web-a"}}, "with": [{"pod": {"name": "web-d"}}]}});
+    let refused = stage.refusal(swap);
+    match (&refused, expected) {
+        (Some((reason, message)), Some((expected, words))) => {
+            assert!(reason == expected && message.contains(words), "{reason}: {message}");
+        }
+        _ => assert!(refused.is_none() && expected.is_none(), "{refused:?}"),
+    }
+}

@@ -322,3 +322,25 @@ fn a_swap_that_is_larger_than_a_limit_is_refused(#[case] limits: Limits, #[case]
     stage.settle("again");
     assert_ne!(stage.ready("again").1, "LimitTooSmall");
 }
+
+#[test]
+fn a_swap_keeps_the_replicas_spread() {
+    for (max_skew, expected) in [(1, Some("NodeOccupied")), (2, None)] {
+        let mut stage = with_another_workload();
+        for (node, zone) in [("a", "a"), ("b", "b"), ("c", "c"), ("d", "b")] {
+            stage.put_node(node, |fact| drop(fact.labels.insert("zone".into(), zone.into())));
+        }
+        stage.put_template(json!({"containers": [], "topologySpreadConstraints": [{
+            "maxSkew": max_skew, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}},
+        }]}));
+        stage.act("go", json!({"swap": {"replica": {"pod": {"name": "web-a"}}, "with": [{"pod": {"name": "api-0"}}]}}));
+        let begins = stage.settle_until_admitted("go").is_some();
+        assert_eq!(begins, expected.is_none(), "maxSkew {max_skew}");
+        if let Some(expected) = expected {
+            stage.settle("go");
+            let (_, reason, message) = stage.ready("go");
+            assert!(reason == expected && message.contains("zone=b"), "{reason}: {message}");
+        }
+    }
+}
