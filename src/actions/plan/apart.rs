@@ -8,7 +8,7 @@
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{Protocol, Slot, Step};
-use ganglion_core::facts::{ClaimFact, Key, NodeName, PodFact};
+use ganglion_core::facts::{ClaimFact, Key, NodeFact, NodeName, PodFact};
 
 use ganglion_core::world::World;
 
@@ -17,7 +17,9 @@ use super::context::{PlanContext, Verb};
 use super::eviction;
 use super::hindrance::Hindrance;
 use super::holder::Holder;
+use super::nodes::{Nodes, tolerates_cordon};
 use super::obstacles;
+use super::place::Filter;
 use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
 use super::slot::{SlotNext, View};
@@ -58,6 +60,12 @@ pub fn is_needed(ctx: &PlanContext, scope: &Scope) -> Result<bool, StartRefusal>
                    `to`, and cordon the nodes that the replicas leave",
         );
     }
+    if scope.set.template.as_ref().is_some_and(|template| tolerates_cordon(&template.tolerations)) {
+        return no(
+            "the old pod has to go first, and the next one could come back to its node, since the pods tolerate the \
+                   cordon: remove the toleration of node.kubernetes.io/unschedulable from their template",
+        );
+    }
     Ok(true)
 }
 
@@ -74,12 +82,19 @@ pub fn refuse_open_nodes(ctx: &PlanContext, victims: &[Option<&PodFact>]) -> Res
     open.map_or(Ok(()), |message| Err(StartRefusal::soon(Reason::NodeNotCordoned, message)))
 }
 
-/// Why the next pod could come back to this node.
+/// Why the next pod could come back to this node, or to another one that `from` selects.
 pub fn open_node(ctx: &PlanContext, name: &NodeName) -> Option<String> {
-    let is_open = ctx.world.node(name).is_some_and(|node| !node.cordoned && !node.terminating);
-    is_open.then(|| {
-        format!("the next pod could come back to node {name}: run `kubectl cordon {name}`, then apply a new action")
-    })
+    let is_open = |node: &NodeFact| !node.cordoned && !node.terminating;
+    let own = ctx.world.node(name).filter(|node| is_open(node));
+    let name = own.or_else(|| nodes_left(ctx).into_iter().find(|node| is_open(node)))?.name();
+    Some(format!("the next pod could come back to node {name}: run `kubectl cordon {name}`, then apply a new action"))
+}
+
+/// The nodes that `from` selects; none without `from`, or if its expression cannot be used.
+fn nodes_left<'a>(ctx: &PlanContext<'a>) -> Vec<&'a NodeFact> {
+    let Some(Ok(source)) = ctx.work.from.map(|from| Filter::source(ctx.world, Some(from))) else { return Vec::new() };
+    let nodes = Nodes::new(ctx.world, ctx.now);
+    ctx.world.nodes().filter(|node| source.admits(&nodes, node).is_ok()).collect()
 }
 
 /// Records the intent to evict the old pod as soon as the pod may leave.

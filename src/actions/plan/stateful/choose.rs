@@ -58,17 +58,9 @@ fn no_pin(set: &str) -> StartRefusal {
     StartRefusal::soon(Reason::PinNotInstalled, message)
 }
 
-/// Why a new pod without a pin could be scheduled to a node that `from` selects.
-fn open_source(ctx: &PlanContext) -> Option<String> {
-    let source = Filter::source(ctx.world, Some(ctx.work.from?)).ok()?;
-    let nodes = Nodes::new(ctx.world, ctx.now);
-    let mut left = ctx.world.nodes().filter(|node| source.admits(&nodes, node).is_ok());
-    left.find_map(|node| apart::open_node(ctx, &node.name()))
-}
-
 /// Why a new pod without a pin could come back to the node that its predecessor leaves.
 pub fn way_back(ctx: &PlanContext, set: &StatefulSetFact, node: &NodeName) -> Option<StartRefusal> {
-    if let Some(message) = apart::open_node(ctx, node).or_else(|| open_source(ctx)) {
+    if let Some(message) = apart::open_node(ctx, node) {
         return Some(StartRefusal::soon(Reason::NodeNotCordoned, message));
     }
     if !set.set.template.as_ref().is_some_and(|template| tolerates_cordon(&template.tolerations)) {

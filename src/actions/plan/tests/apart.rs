@@ -91,6 +91,38 @@ fn the_next_pod_goes_where_the_scheduler_wants(
     assert!(stage.action("go").metadata.finalizers.is_none(), "nothing was begun");
 }
 
+/// The replicas leave two nodes, and a replica of one could come to the other.
+#[test]
+fn all_nodes_that_the_replicas_leave_are_cordoned_before_the_old_pod_goes() {
+    let mut stage = Stage::recreating();
+    let mut spec = off("a");
+    spec["move"]["from"] = json!({"where": "node.name in ['a', 'd']"});
+    stage.act("go", spec.clone());
+    stage.settle("go");
+    let (_, reason, message) = stage.ready("go");
+    assert_eq!(reason, "NodeNotCordoned", "{message}");
+    assert!(message.contains("kubectl cordon d"), "{message}");
+    stage.put_node("d", |node| node.cordoned = true);
+    stage.act("again", spec);
+    assert!(stage.settle_until_admitted("again").is_some());
+}
+
+#[rstest]
+#[case::the_cordon(json!([{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]), false)]
+#[case::something_else(json!([{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]), true)]
+fn a_pod_that_tolerates_the_cordon_does_not_go_first(#[case] tolerations: serde_json::Value, #[case] goes: bool) {
+    let mut stage = Stage::recreating();
+    stage.put_template(json!({"containers": [], "tolerations": tolerations}));
+    stage.act("go", off("a"));
+    let next = stage.settle("go");
+    assert_eq!(matches!(next, NextStep::Do(Effect::Evict { .. })), goes, "{next:?}");
+    if !goes {
+        let (_, reason, message) = stage.ready("go");
+        assert_eq!(reason, "ReplacementCannotBeFirst", "{message}");
+        assert!(message.contains("tolerate the cordon"), "{message}");
+    }
+}
+
 #[test]
 fn a_node_that_is_uncordoned_in_between_is_not_left() {
     let mut stage = Stage::recreating();
