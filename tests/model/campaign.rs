@@ -18,6 +18,9 @@ use crate::setup::{Setup, Timed};
 /// Time budget of a plain `cargo test`, in seconds.
 const DEFAULT_SECONDS: u64 = 20;
 
+/// Time after which a failing situation is not reduced any further. A run with an endless loop takes seconds.
+const REDUCED_IN: Duration = Duration::from_secs(60);
+
 /// Number of interleavings tried for each smaller situation.
 const TRIES: u64 = 12;
 
@@ -79,13 +82,17 @@ pub fn campaign(base: u64, flaw: Flaw, situation: fn(u64) -> Setup) -> Report {
     report
 }
 
-/// Smallest situation found that still breaks the same rule.
+/// Smallest situation found in [`REDUCED_IN`] that still breaks the same rule.
 pub fn shrink(setup: &Setup, rule: &str, flaw: Flaw) -> Setup {
+    let begin = Instant::now();
     let mut small = setup.clone();
     let mut again = true;
     while again {
         again = false;
         for smaller in smaller(&small) {
+            if begin.elapsed() > REDUCED_IN {
+                return small;
+            }
             if let Some(failing) = still_fails(&smaller, rule, flaw) {
                 small = failing;
                 again = true;

@@ -21,7 +21,7 @@ use crate::operator::flaw::Flaw;
 use crate::operator::process::Process;
 use crate::random::Rng;
 use crate::scripts::{What, When};
-use crate::setup::{Choice, Setup};
+use crate::setup::{Choice, Setup, Timed};
 use crate::stage;
 
 /// Simulated seconds within which everything must end after other clients stop.
@@ -152,14 +152,20 @@ impl<'a> Run<'a> {
         let (choices, weights): (Vec<Choice>, Vec<u32>) = self.setup.pace.iter().copied().unzip();
         let mut frozen = vec![0usize; choices.len()];
         let mut acts = self.setup.acts.iter().peekable();
+        let mut waiting: Vec<&Timed> = Vec::new();
         let mut step = 0;
         for _ in 0..self.setup.steps * 8 {
             if step >= self.setup.steps {
                 break;
             }
             while let Some(timed) = acts.next_if(|timed| timed.at <= step) {
+                waiting.push(timed);
+            }
+            for timed in std::mem::take(&mut waiting) {
                 let mut rng = Rng::new(timed.pick);
-                self.act(&timed.act, &mut rng)?;
+                if !self.act(&timed.act, &mut rng)? && timed.act.waits() {
+                    waiting.push(timed);
+                }
             }
             if self.rng.chance(3) {
                 let index = self.rng.below(choices.len());
@@ -178,10 +184,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    pub fn act(&mut self, act: &Act, rng: &mut Rng) -> Result<(), Violation> {
+    /// Performs the act; false if there is no suitable object.
+    pub fn act(&mut self, act: &Act, rng: &mut Rng) -> Result<bool, Violation> {
         let done = self.foreign.perform(&mut self.cluster.api, act, rng);
         self.invariants.vanished |= done && matches!(act, Act::Vanish);
-        self.invariants.take(&mut self.cluster, &Cause::Foreign)
+        self.invariants.take(&mut self.cluster, &Cause::Foreign)?;
+        Ok(done)
     }
 
     fn foreign_apply(&mut self) -> Result<(), Violation> {

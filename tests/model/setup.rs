@@ -118,6 +118,27 @@ impl Setup {
         setup
     }
 
+    /// The same, or with applications, and with troubles of kubelets, of webhooks and of the scheduler.
+    pub fn with_troubles(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x7b1e);
+        let mut setup = if rng.chance(300) { Self::with_applications(seed) } else { Self::random(seed) };
+        for workload in &mut setup.workloads {
+            workload.shape.prioritized = rng.chance(300);
+        }
+        if rng.chance(300) {
+            let fates = [Fate::Rejected, Fate::Late(4), Fate::Late(60), Fate::Late(400)];
+            setup.replacements = (500, rng.pick(&fates).copied().unwrap_or_default());
+        }
+        if let Some(node) = setup.nodes.last_mut().filter(|_| rng.chance(200)) {
+            node.fate = Fate::Late(30);
+        }
+        for _ in 0..=rng.below(5) {
+            setup.acts.push(Timed { at: rng.below(setup.steps), act: trouble(&mut rng), pick: rng.next() });
+        }
+        setup.acts.sort_by_key(|timed| timed.at);
+        setup
+    }
+
     /// No disturbances, no failures, and room for everything: only moves of one replica each.
     pub fn calm(seed: u64) -> Self {
         let mut setup = Self::random(seed);
@@ -237,6 +258,7 @@ fn workloads(rng: &mut Rng) -> Vec<Workload> {
                     grace: if rng.chance(150) { 0 } else { 30 },
                     cost: rng.chance(150).then(|| "7".to_owned()),
                     node_selector: selector,
+                    prioritized: false,
                 },
                 budgets,
                 scaler: deployment && rng.chance(50),
@@ -369,6 +391,18 @@ fn act(rng: &mut Rng) -> Act {
                 Act::TightenBudget
             }
         }
+    }
+}
+
+fn trouble(rng: &mut Rng) -> Act {
+    let whom = *rng.pick(&[Whom::Victim, Whom::Replacement, Whom::Surplus, Whom::Anybody]).unwrap_or(&Whom::Anybody);
+    let seconds = *rng.pick(&[5, 60, 900]).unwrap_or(&60);
+    match rng.below(6) {
+        0 => Act::Reject(1 + rng.below(3)),
+        1 => Act::Fail(whom),
+        2 | 3 => Act::Hold(whom, seconds),
+        4 => Act::FailWebhook(seconds, *rng.pick(&[0, 0, 10]).unwrap_or(&0)),
+        _ => Act::Preempt,
     }
 }
 

@@ -119,7 +119,8 @@ pub fn follow(run: &mut Run<'_>, what: What) -> Result<(), Violation> {
         What::Suspend => Act::Suspend,
         What::Resume => Act::Resume,
     };
-    run.act(&act, &mut Rng::new(1))
+    run.act(&act, &mut Rng::new(1))?;
+    Ok(())
 }
 
 fn found(api: &Api, end: &End) -> Found {

@@ -60,7 +60,8 @@ fn receipts(invariants: &Invariants, api: &Api) -> Result<(), Violation> {
 }
 
 fn pods(api: &Api) -> Result<(), Violation> {
-    for pod in api.pods.values().filter(|pod| pod.meta.deleted.is_none()) {
+    // Pods for which others were preempted belong to no workload.
+    for pod in api.pods.values().filter(|pod| pod.meta.deleted.is_none() && !pod.app().is_empty()) {
         let annotations = &pod.meta.annotations;
         let ours = [marks::SLOT, marks::ROLE, marks::PEERS].into_iter().find(|mark| annotations.contains_key(*mark));
         let lowest = annotations.get(marks::DELETION_COST).is_some_and(|cost| cost == marks::LOWEST_COST);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ganglion_core::facts::Key;
 
-use super::object::{Action, Deployment, DisruptionBudget, Fate, Node, Pod, Receipt, Scaler, Service, Set};
+use super::object::{Action, Deployment, DisruptionBudget, Fate, Node, Phase, Pod, Receipt, Scaler, Service, Set};
 use super::store::{Store, Stored};
 use crate::random::Rng;
 
@@ -20,6 +20,7 @@ pub enum Refused {
     Conflict,
     Exists,
     Quota(String),
+    Webhook(String),
     Budget(String),
     Budgets(String),
 }
@@ -41,6 +42,15 @@ impl<'a> If<'a> {
     pub fn version(version: u64) -> Self {
         Self { uid: None, version: Some(version) }
     }
+}
+
+/// An admission webhook for pods and their evictions that does not answer.
+#[derive(Clone, Copy, Debug)]
+pub struct FailingWebhook {
+    /// Time at which it answers again, in seconds since the epoch.
+    pub until: i64,
+    /// Seconds after which the API server gives up on each request.
+    pub delay: i64,
 }
 
 /// A change of an object that the invariants follow: before and after.
@@ -65,6 +75,9 @@ pub struct Api {
     pub actions: Store<Action>,
     /// Maximum number of pods, if limited.
     pub quota: Option<usize>,
+    pub webhook: Option<FailingWebhook>,
+    /// Number of further pods that their kubelets do not admit.
+    pub rejections: usize,
     /// Milliseconds since the epoch.
     pub clock: i64,
     pub notes: Vec<Note>,
@@ -129,6 +142,8 @@ impl Api {
             receipts: Store::default(),
             actions: Store::default(),
             quota: None,
+            webhook: None,
+            rejections: 0,
             clock: BEGINNING * 1000,
             notes: Vec::new(),
             lines: None,
@@ -191,8 +206,16 @@ impl Api {
         Ok(object)
     }
 
+    /// Asks the webhook. If it is slow, time passes.
+    pub fn admit(&mut self) -> Result<(), Refused> {
+        let Some(webhook) = self.webhook.filter(|webhook| self.seconds() < webhook.until) else { return Ok(()) };
+        self.clock += webhook.delay * 1000;
+        Err(Refused::Webhook("Internal error occurred: failed calling webhook \"pods.example.com\"".to_owned()))
+    }
+
     /// Creates a pod, within the quota.
     pub fn create_pod(&mut self, mut pod: Pod) -> Result<Arc<Pod>, Refused> {
+        self.admit()?;
         if let Some(limit) = self.quota
             && self.pods.live.len() >= limit
         {
@@ -266,10 +289,11 @@ impl Api {
         .map(|_| ())
     }
 
-    /// Deletes a pod with its grace period, or at once if it is not bound to a node. Returns the remaining pod, if any.
+    /// Deletes a pod with its grace period, or at once if it does not run. A finalizer keeps it. Returns the remaining
+    /// pod, if any.
     pub fn delete_pod(&mut self, key: &Key, condition: If<'_>) -> Result<Option<Arc<Pod>>, Refused> {
         let pod: Arc<Pod> = self.check(key, condition)?;
-        if pod.node.is_none() || pod.template.grace == 0 {
+        if (pod.has_ended() || pod.template.grace == 0) && pod.held_until <= self.seconds() {
             return self.remove::<Pod>(key, condition).map(|()| None);
         }
         let now = self.seconds();
@@ -277,5 +301,18 @@ impl Api {
             pod.meta.deleted.get_or_insert(now);
         })
         .map(Some)
+    }
+
+    /// Removes a pod that does not run any more. If a finalizer keeps it, the pod stays in phase Failed.
+    pub fn end_pod(&mut self, pod: &Pod) -> bool {
+        let (key, now) = (&pod.meta.key, self.seconds());
+        if pod.held_until <= now {
+            return self.remove::<Pod>(key, If::uid(&pod.meta.uid)).is_ok();
+        }
+        let end = |pod: &mut Pod| {
+            (pod.phase, pod.ready_since) = (Phase::Failed, None);
+            pod.meta.deleted.get_or_insert(now);
+        };
+        self.update::<Pod>(key, If::uid(&pod.meta.uid), end).is_ok()
     }
 }

@@ -50,6 +50,7 @@ pub struct PodShape {
     /// Deletion cost in the template.
     pub cost: Option<String>,
     pub node_selector: Labels,
+    pub prioritized: bool,
 }
 
 /// The template as the operator reads it.
@@ -67,19 +68,23 @@ pub fn template(app: &str, shape: &PodShape, extra: &Labels) -> Arc<Template> {
     }
     let requests = Requests { cpu: shape.cpu, memory: 1 << 20, ..Requests::default() };
     let asks = json!({"cpu": format!("{}m", requests.cpu), "memory": "1Mi"});
-    let template = json!({
+    let mut template = json!({
         "metadata": {"labels": labels, "annotations": annotations},
         "spec": {
             "containers": [{"name": "main", "resources": {"requests": asks}}],
             "nodeSelector": shape.node_selector, "terminationGracePeriodSeconds": shape.grace,
         },
     });
+    if shape.prioritized {
+        template["spec"]["priorityClassName"] = json!("high");
+    }
     Arc::new(Template {
         labels,
         annotations,
         node_selector: shape.node_selector.clone(),
         requests,
         grace: shape.grace,
+        prioritized: shape.prioritized,
         fact: Arc::new(as_fact(&template)),
     })
 }

@@ -107,6 +107,7 @@ impl Deployments {
             node_selector: deployment.template.node_selector.clone(),
             requests: deployment.template.requests,
             grace: deployment.template.grace,
+            prioritized: deployment.template.prioritized,
             fact: Arc::default(),
         };
         template.labels.insert(marks::POD_TEMPLATE_HASH.to_owned(), hash.to_owned());

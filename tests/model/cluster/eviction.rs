@@ -11,6 +11,7 @@ impl Api {
     /// Evicts the pod if its precondition and its budget allow it. As in Kubernetes, the budget is decremented before
     /// the precondition is checked.
     pub fn evict(&mut self, key: &Key, condition: If<'_>) -> Result<Option<Arc<Pod>>, Refused> {
+        self.admit()?;
         let pod = self.pods.get(key).cloned().ok_or(Refused::NotFound)?;
         if !skips_budgets(&pod) {
             self.decrement(&pod)?;

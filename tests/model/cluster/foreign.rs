@@ -6,9 +6,10 @@ use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadActionSpec;
 use ganglion_core::facts::Key;
 
-use super::api::{Api, If};
+use super::api::{Api, FailingWebhook, If};
 use super::build::{PodShape, template};
-use super::object::{Action, Deployment, DisruptionBudget, Labels, Node, Pod, Set};
+use super::kubelet;
+use super::object::{Action, Deployment, DisruptionBudget, Labels, Meta, Node, Phase, Pod, Set, Template};
 use crate::random::Rng;
 use crate::setup::SOME;
 
@@ -29,6 +30,16 @@ pub enum Act {
     /// Scales a workload by this number.
     Scale(i32),
     DeletePod(Whom),
+    /// Lets kubelets not admit this number of further pods.
+    Reject(usize),
+    /// Ends a running pod in phase Failed, as an eviction by its kubelet does.
+    Fail(Whom),
+    /// Keeps a pod for this number of seconds by a finalizer, even if it is deleted.
+    Hold(Whom, i64),
+    /// Lets the webhook for pods fail for the first number of seconds, each time after the second one.
+    FailWebhook(i64, i64),
+    /// Deletes a serving pod for the sake of another pod, which takes its place.
+    Preempt,
     /// Makes a serving pod unready for this number of seconds.
     Unready(i64),
     Cordon,
@@ -53,11 +64,19 @@ pub enum Act {
     TightenBudget,
 }
 
+impl Act {
+    /// Whether it waits for a suitable object: victims and new pods exist for a short time only.
+    pub fn waits(&self) -> bool {
+        matches!(self, Self::Fail(_) | Self::Hold(..))
+    }
+}
+
 /// State of the other clients: actions to apply again.
 #[derive(Debug, Default)]
 pub struct Foreign {
     wishes: Vec<(String, WorkloadActionSpec)>,
     revisions: usize,
+    urgent: usize,
 }
 
 impl Foreign {
@@ -72,6 +91,22 @@ impl Foreign {
             }
             Act::Scale(by) => scale(api, *by, rng),
             Act::DeletePod(whom) => delete_pod(api, *whom, rng),
+            Act::Reject(count) => {
+                api.rejections = *count;
+                api.say(|| format!("kubelets do not admit the next {count} pods"));
+                true
+            }
+            Act::Fail(whom) => {
+                let pod = find_pod(api, *whom, rng).filter(|pod| pod.node.is_some());
+                pod.is_some_and(|pod| kubelet::fail(api, &pod, "Evicted: The node was low on resource: memory."))
+            }
+            Act::Hold(whom, seconds) => hold(api, *whom, *seconds, rng),
+            Act::FailWebhook(seconds, delay) => {
+                api.webhook = Some(FailingWebhook { until: api.seconds() + seconds, delay: *delay });
+                api.say(|| format!("webhook: fails for {seconds} s, after {delay} s each time"));
+                true
+            }
+            Act::Preempt => self.preempt(api, rng),
             Act::Unready(seconds) => unready(api, *seconds, rng),
             Act::Cordon => cordon(api, true, rng),
             Act::Uncordon => cordon(api, false, rng),
@@ -118,6 +153,20 @@ impl Foreign {
         self.wishes.is_empty()
     }
 
+    fn preempt(&mut self, api: &mut Api, rng: &mut Rng) -> bool {
+        let Some(pod) = any(&api.pods.live, rng, |pod: &Pod| pod.is_serving() && !pod.template.prioritized) else {
+            return false;
+        };
+        self.urgent += 1;
+        let key = Key::new(&pod.meta.key.namespace, format!("urgent-{}", self.urgent));
+        api.say(|| format!("scheduler: preempts {} for {key}", pod.meta.key));
+        let _ = api.delete_pod(&pod.meta.key, If::any());
+        let (meta, started) = (Meta { key, ..Meta::default() }, api.seconds());
+        let template = Arc::new(Template { requests: pod.template.requests, prioritized: true, ..Template::default() });
+        let node = pod.node.clone();
+        api.create(Pod { meta, template, node, phase: Phase::Running, started, ..Pod::default() }).is_ok()
+    }
+
     fn rollout(&mut self, api: &mut Api, rng: &mut Rng) -> bool {
         let Some(deployment) = any(&api.deployments.live, rng, |one| one.meta.deleted.is_none()) else { return false };
         self.revisions += 1;
@@ -128,6 +177,7 @@ impl Foreign {
             grace: old.grace,
             cost: old.annotations.get(marks::DELETION_COST).cloned(),
             node_selector: old.node_selector.clone(),
+            prioritized: old.prioritized,
         };
         let new = template(&deployment.meta.key.name, &shape, &Labels::new());
         api.say(|| format!("somebody: rolls out {} of {}", shape.revision, deployment.meta.key));
@@ -171,7 +221,7 @@ fn scale(api: &mut Api, by: i32, rng: &mut Rng) -> bool {
     }
 }
 
-fn delete_pod(api: &mut Api, whom: Whom, rng: &mut Rng) -> bool {
+fn find_pod(api: &Api, whom: Whom, rng: &mut Rng) -> Option<Arc<Pod>> {
     let role = match whom {
         Whom::Victim => Some(marks::ROLE_VICTIM),
         Whom::Replacement => Some(marks::ROLE_REPLACEMENT),
@@ -181,9 +231,20 @@ fn delete_pod(api: &mut Api, whom: Whom, rng: &mut Rng) -> bool {
     let fits = |pod: &Pod| {
         pod.is_active() && role.is_none_or(|role| pod.meta.annotations.get(marks::ROLE).is_some_and(|is| is == role))
     };
-    let Some(pod) = any(&api.pods.live, rng, fits) else { return false };
+    any(&api.pods.live, rng, fits)
+}
+
+fn delete_pod(api: &mut Api, whom: Whom, rng: &mut Rng) -> bool {
+    let Some(pod) = find_pod(api, whom, rng) else { return false };
     api.say(|| format!("somebody: deletes pod {} ({whom:?})", pod.meta.key));
     api.delete_pod(&pod.meta.key, If::any()).is_ok()
+}
+
+fn hold(api: &mut Api, whom: Whom, seconds: i64, rng: &mut Rng) -> bool {
+    let Some(pod) = find_pod(api, whom, rng) else { return false };
+    let until = api.seconds() + seconds;
+    api.say(|| format!("somebody: adds a finalizer to pod {} ({whom:?}) for {seconds} s", pod.meta.key));
+    api.update::<Pod>(&pod.meta.key, If::any(), |pod| pod.held_until = until).is_ok()
 }
 
 fn unready(api: &mut Api, seconds: i64, rng: &mut Rng) -> bool {

@@ -44,9 +44,10 @@ fn orphaned_pod(api: &mut Api) -> bool {
 
 fn pod_without_node(api: &mut Api) -> bool {
     let homeless = |pod: &&Arc<Pod>| {
-        pod.node.as_ref().is_some_and(|name| api.nodes.values().all(|node| node.meta.key.name != *name))
+        let is_ended = pod.meta.deleted.is_some() && pod.has_ended();
+        !is_ended && pod.node.as_ref().is_some_and(|name| api.nodes.values().all(|node| node.meta.key.name != *name))
     };
     let Some(pod) = api.pods.values().find(homeless).cloned() else { return false };
     api.say(|| format!("pod collector: {} was on a node that is gone", pod.meta.key));
-    api.remove::<Pod>(&pod.meta.key, If::uid(&pod.meta.uid)).is_ok()
+    api.end_pod(&pod)
 }

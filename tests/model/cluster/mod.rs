@@ -125,6 +125,7 @@ impl SimulatedCluster {
         let disrupted = self.disruption.budgets.items.values().flat_map(|budget| budget.status.disrupted.values());
         let recheck = disrupted.map(|since| since + 121);
         let all = kubelet::next_time(&self.api).into_iter().chain(self.sets.next_timeout().map(|at| at + 1));
-        all.chain(recheck).filter(|at| *at > self.api.seconds()).min()
+        let webhook = self.api.webhook.map(|webhook| webhook.until);
+        all.chain(recheck).chain(webhook).filter(|at| *at > self.api.seconds()).min()
     }
 }

@@ -64,6 +64,8 @@ pub struct Template {
     pub node_selector: Labels,
     pub requests: Requests,
     pub grace: i64,
+    /// Whether the scheduler preempts pods without a priority for it.
+    pub prioritized: bool,
     /// The template as the API has it.
     pub fact: Arc<TemplateFact>,
 }
@@ -88,6 +90,10 @@ pub enum Fate {
     Never,
     Crash,
     NoImage,
+    /// The image is not available for this number of seconds.
+    Late(i64),
+    /// The kubelet does not admit it: it ends in phase Failed.
+    Rejected,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,6 +118,10 @@ pub struct Pod {
     pub linger: i64,
     /// Not Ready before this time, because another client made it unready.
     pub unwell_until: i64,
+    /// A finalizer of another client keeps it until this time, even if its containers have ended.
+    pub held_until: i64,
+    /// Whether the scheduler has preempted a pod for it.
+    pub preempted: bool,
 }
 
 impl Pod {
@@ -123,6 +133,11 @@ impl Pod {
     /// Whether it serves.
     pub fn is_serving(&self) -> bool {
         self.is_active() && self.ready_since.is_some()
+    }
+
+    /// Whether none of its containers runs.
+    pub fn has_ended(&self) -> bool {
+        self.node.is_none() || self.phase == Phase::Failed
     }
 
     pub fn app(&self) -> &str {

@@ -157,7 +157,7 @@ impl ReplicaSets {
         let pods = self.claim(api, &set)?;
         let managed = if satisfied && set.meta.deleted.is_none() { self.manage(api, &set, &pods) } else { Ok(()) };
         let failure = match &managed {
-            Err(Refused::Quota(text)) => {
+            Err(Refused::Quota(text) | Refused::Webhook(text)) => {
                 Some(set.status.failure.clone().unwrap_or_else(|| text.clone()))
             }
             _ => None,

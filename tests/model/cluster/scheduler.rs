@@ -1,4 +1,4 @@
-//! The scheduler: binds pods to suitable nodes, and reports if there is none.
+//! The scheduler: binds pods to suitable nodes. If there is none, it preempts a pod, or reports that.
 
 use std::sync::Arc;
 
@@ -30,6 +30,7 @@ fn schedule(api: &mut Api, pod: &Pod) -> bool {
             })
             .is_ok()
         }
+        None if pod.template.prioritized && !pod.preempted && preempt(api, pod) => true,
         None if pod.unschedulable.is_none() => {
             api.say(|| format!("scheduler: no node for {key}"));
             let text = "0 nodes are available".to_owned();
@@ -40,6 +41,11 @@ fn schedule(api: &mut Api, pod: &Pod) -> bool {
 }
 
 fn fits(api: &Api, pod: &Pod, node: &Node) -> bool {
+    fits_without(api, pod, node, None)
+}
+
+/// Whether the node can take the pod once `leaving` is gone.
+fn fits_without(api: &Api, pod: &Pod, node: &Node, leaving: Option<&Pod>) -> bool {
     if node.meta.deleted.is_some() || node.cordoned || !node.ready {
         return false;
     }
@@ -50,9 +56,26 @@ fn fits(api: &Api, pod: &Pod, node: &Node) -> bool {
     if !selects(&pod.template.node_selector, &node.meta.labels) {
         return false;
     }
-    let (count, used) = load(api, node);
+    let (mut count, mut used) = load(api, node);
+    if let Some(leaving) = leaving {
+        (count, used) = (count - 1, used - leaving.template.requests);
+    }
     let wanted = used + pod.template.requests;
     count < node.pods && wanted.cpu <= node.capacity.cpu && wanted.memory <= node.capacity.memory
+}
+
+/// Deletes a pod without a priority on a node that then has room for this pod, which has one. Tried once for each pod.
+fn preempt(api: &mut Api, pod: &Pod) -> bool {
+    let makes_room = |victim: &&Arc<Pod>| {
+        let node = api.nodes.values().find(|node| victim.node.as_ref() == Some(&node.meta.key.name));
+        let gives_way = !victim.template.prioritized && victim.is_active();
+        gives_way && node.is_some_and(|node| fits_without(api, pod, node, Some(victim)))
+    };
+    let victims: Vec<Arc<Pod>> = api.pods.values().filter(makes_room).cloned().collect();
+    let Some(victim) = api.rng.pick(&victims).cloned() else { return false };
+    api.say(|| format!("scheduler: preempts {} for {}", victim.meta.key, pod.meta.key));
+    let _ = api.update::<Pod>(&pod.meta.key, If::uid(&pod.meta.uid), |pod| pod.preempted = true);
+    api.delete_pod(&victim.meta.key, If::uid(&victim.meta.uid)).is_ok()
 }
 
 /// Number and requests of the pods on the node, including terminating ones.

@@ -174,7 +174,11 @@ fn pod_status(pod: &Pod) -> Value {
         Phase::Failed => "Failed",
     };
     let mut status = json!({"phase": phase, "conditions": conditions});
-    if let Some(trouble) = &pod.trouble {
+    if let Some((reason, message)) = pod.trouble.as_ref().and_then(|trouble| trouble.message.split_once(": "))
+        && pod.phase == Phase::Failed
+    {
+        (status["reason"], status["message"]) = (json!(reason), json!(message));
+    } else if let Some(trouble) = &pod.trouble {
         let word = trouble.message.rsplit(' ').next();
         status["containerStatuses"] = json!([{
             "name": CONTAINER, "image": "", "imageID": "", "ready": false, "restartCount": pod.restarts,

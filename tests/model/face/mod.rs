@@ -175,6 +175,7 @@ fn refusal(asked: &Asked, refused: &Refused) -> HttpAnswer {
             status["details"] = json!({"causes": [{"reason": "DisruptionBudget", "message": words, "field": ""}]});
             (429, status.to_string())
         }
+        Refused::Webhook(words) => failure(500, "InternalError", words),
         Refused::Budgets(words) => failure(500, "InternalError", words),
     }
 }

@@ -54,6 +54,7 @@ fn pod(key: &Key, sent: &Sent) -> Pod {
         node_selector: spec.node_selector.clone().unwrap_or_default(),
         requests: requests(&spec),
         grace: spec.termination_grace_period_seconds.unwrap_or(30),
+        prioritized: spec.priority_class_name.is_some(),
         ..Template::default()
     };
     Pod {

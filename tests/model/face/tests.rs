@@ -41,8 +41,9 @@ fn parsed<T: serde::de::DeserializeOwned>(json: &str) -> T {
 #[test]
 fn an_answer_tells_what_a_watch_tells() {
     let mut read_alike = [0; 5];
-    for seed in 0..15 {
-        let setup = Setup::random(seed);
+    for (seed, setup) in
+        (0..15).map(|seed| (seed, Setup::random(seed))).chain((0..10).map(|seed| (seed, Setup::with_troubles(seed))))
+    {
         let mut run = Run::new(&setup, Flaw::None, false);
         assert_eq!(run.all(), Ok(()), "seed {seed}");
         let api = &run.cluster.api;

@@ -70,3 +70,30 @@ fn a_quota_counts_pods() {
     let pod = Pod { meta: Meta::named(NAMESPACE, "more"), ..Pod::default() };
     assert!(matches!(cluster.api.create_pod(pod), Err(Refused::Quota(_))));
 }
+
+#[test]
+fn a_finalizer_keeps_a_pod_that_has_ended() {
+    let mut cluster = settled(1, 1);
+    let some = pods(&cluster)[0].meta.key.clone();
+    let until = cluster.api.seconds() + 60;
+    cluster.api.update(&some, If::any(), |pod: &mut Pod| pod.held_until = until).unwrap();
+    cluster.api.delete_pod(&some, If::any()).unwrap();
+    while cluster.quiesce() {}
+    let kept = cluster.api.pods.get(&some).expect("it is kept");
+    assert!(kept.meta.deleted.is_some() && kept.phase == Phase::Failed && serving(&cluster) == 1);
+    cluster.api.clock = until * 1000;
+    while cluster.quiesce() {}
+    assert!(cluster.api.pods.get(&some).is_none());
+}
+
+#[test]
+fn a_webhook_that_fails_refuses_new_pods_and_evictions_for_a_while() {
+    let mut cluster = settled(1, 1);
+    let some = pods(&cluster)[0].meta.key.clone();
+    let until = cluster.api.seconds() + 60;
+    cluster.api.webhook = Some(FailingWebhook { until, delay: 10 });
+    assert!(matches!(cluster.api.evict(&some, If::any()), Err(Refused::Webhook(_))));
+    assert_eq!(cluster.api.seconds(), until - 50, "the answer was late");
+    cluster.api.clock = until * 1000;
+    assert!(cluster.api.evict(&some, If::any()).is_ok());
+}

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ganglion_api::marks;
 use ganglion_core::facts::Key;
 
-use super::api::{Api, If, Refused};
+use super::api::{Api, FailingWebhook, If, Refused};
 use super::build::{NAMESPACE, PodShape};
 use super::object::{Action, Deployment, Fate, Meta, Node, Phase, Pod, Rule, Set};
 use super::{Part, SimulatedCluster, victims};

@@ -37,3 +37,32 @@ fn pods_of_a_node_or_owner_that_is_gone_go() {
     while cluster.quiesce() {}
     assert!(pods(&cluster).is_empty() && cluster.api.sets.live.is_empty());
 }
+
+#[test]
+fn a_kubelet_rejects_pods_and_their_set_creates_others() {
+    let mut cluster = settled(1, 2);
+    cluster.api.rejections = 2;
+    let some = pods(&cluster)[0].meta.key.clone();
+    cluster.api.delete_pod(&some, If::any()).unwrap();
+    while cluster.quiesce() {}
+    let failed = pods(&cluster).into_iter().filter(|pod| pod.phase == Phase::Failed);
+    assert_eq!((failed.count(), serving(&cluster)), (2, 2));
+}
+
+#[test]
+fn an_image_that_is_late_delays_a_pod() {
+    let mut cluster = settled(1, 1);
+    let node = cluster.api.nodes.live.keys().next().cloned().unwrap();
+    for node in cluster.api.nodes.live.keys().filter(|other| **other != node).cloned().collect::<Vec<_>>() {
+        cluster.api.update(&node, If::any(), |node: &mut Node| node.cordoned = true).unwrap();
+    }
+    cluster.api.update(&node, If::any(), |node: &mut Node| node.fate = Fate::Late(30)).unwrap();
+    let some = pods(&cluster)[0].meta.key.clone();
+    cluster.api.delete_pod(&some, If::any()).unwrap();
+    while cluster.quiesce() {}
+    assert!(pods(&cluster)[0].trouble.is_some() && serving(&cluster) == 0);
+    let next = cluster.next_time().expect("the image arrives");
+    cluster.api.clock = next * 1000;
+    while cluster.quiesce() {}
+    assert!(pods(&cluster)[0].trouble.is_none() && serving(&cluster) == 1);
+}
