@@ -79,6 +79,9 @@ pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
     if let Some(pod) = view.leftover() {
         return SlotNext::Do(view.removal_of_own(pod));
     }
+    if let Some(next) = view.ended_pod() {
+        return next;
+    }
     if slot.step == Step::RollingBack {
         return swap::on_again(&view).unwrap_or_else(|| rollback::next(&view));
     }

@@ -15,7 +15,7 @@ use ganglion_core::facts::{PodFact, ReplicaSetFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::context::{PlanContext, Verb};
-use super::effect::Effect;
+use super::effect::{Effect, PodChange};
 use super::eviction;
 use super::identity::is_replacement_name;
 use super::scope::{Scope, StartRefusal};
@@ -106,6 +106,21 @@ impl<'a> View<'a> {
                 && is_replacement_name(&pod.id.key.name, &self.slot.id, 0..=self.slot.attempt)
                 && !pod.terminating
         })
+    }
+
+    /// Cleans up a pod that has ended in phase Failed: its kubelet did not admit it, or has evicted it. Nobody else
+    /// removes an old pod that was detached or is being evicted. A surplus loses its mark: its ReplicaSet does not
+    /// count it any more, and creates another one.
+    pub fn ended_pod(&self) -> Option<SlotNext> {
+        let leaves = self.is_out() || self.slot.evicting;
+        if let Some(victim) = self.victim.filter(|pod| leaves && pod.finished && !pod.terminating) {
+            return Some(SlotNext::Do(self.removal(victim)));
+        }
+        let pods = self.pods()?;
+        let mut marked = self.ctx.world.pods_marked(&self.slot.id);
+        let pod = marked.find(|pod| pod.finished && !pod.terminating && pod.is_of(&self.slot.replica_set.uid))?;
+        let change = PodChange::Unmark { cost: pods.template_cost() };
+        Some(SlotNext::Do(Effect::ChangePod { pod: pod.id.clone(), change }))
     }
 
     /// Whether the slot's ReplicaSet is gone or about to go. The cache contains all ReplicaSets.

@@ -30,6 +30,9 @@ pub fn check(world: &World, key: &Key, deed: &Deed) -> Result<(), Violation> {
     if slot.protocol == Protocol::Successor && world.pod(pod).is_some_and(|pod| !pod.is_ready()) {
         return Ok(());
     }
+    if world.pod(pod).is_some_and(|pod| pod.finished) {
+        return Ok(());
+    }
     let replacement =
         slot.replacement.as_ref().and_then(|one| world.pod(&Key::new(key.namespace.clone(), one.name.clone())));
     if replacement.is_some_and(PodFact::is_ready) || enough(world, key, &slot.workload.name, uid) {

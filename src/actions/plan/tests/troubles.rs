@@ -4,7 +4,7 @@
 use super::*;
 use crate::effect::{Refusal, RefusalKind};
 use crate::refused;
-use ganglion_core::facts::Trouble;
+use ganglion_core::facts::{SlotId, Trouble};
 
 /// A move whose new pod runs on this node, with the name of that pod.
 fn moving(to: serde_json::Value) -> (Stage, String) {
@@ -78,6 +78,48 @@ fn a_new_pod_that_ends_is_not_waited_for() {
     assert_eq!(ended.key.name, pod);
     assert_eq!((slot(&stage).step, slot(&stage).reason), (Step::RollingBack, Some(Reason::ReplacementLost)));
     assert!(slot(&stage).message.unwrap().contains("OutOfcpu: Pod was rejected"));
+}
+
+/// A `delete` that has detached its old pod, with the slot.
+fn detached() -> (Stage, SlotId) {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"delete": {"pod": {"name": "web-a"}}}));
+    let NextStep::Do(Effect::ChangePod { change: PodChange::Detach { slot, .. }, .. }) = stage.settle("go") else {
+        panic!("detach")
+    };
+    let marks = Marks { slot: Some(slot.clone()), role: Some(marks::ROLE_VICTIM.into()), ..Marks::default() };
+    stage.change_pod("web-a", |pod| (pod.labels, pod.controller, pod.marks) = (labels(false), None, marks));
+    (stage, slot)
+}
+
+/// No ReplicaSet adopts a pod that has ended, so it would stay for ever.
+#[test]
+fn a_detached_pod_that_ends_is_removed() {
+    let (mut stage, _) = detached();
+    stage.change_pod("web-a", |pod| (pod.finished, pod.ready_since) = (true, None));
+    let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("removes it") };
+    assert_eq!(pod.key.name, "web-a");
+}
+
+/// Its ReplicaSet does not count it any more, and never deletes it.
+#[test]
+fn a_surplus_that_ends_keeps_no_mark_and_the_next_one_is_marked() {
+    let (mut stage, slot) = detached();
+    let now = stage.now;
+    stage.put_pod("web-new", "b", |pod| {
+        (pod.created, pod.ready_since, pod.finished) = (now, None, true);
+        pod.marks = Marks { slot: Some(slot), role: Some(marks::ROLE_SURPLUS.into()), ..Marks::default() };
+    });
+    stage.put_pod("web-next", "b", |pod| (pod.created, pod.ready_since) = (now, None));
+    let NextStep::Do(Effect::ChangePod { pod, change: PodChange::Unmark { .. } }) = stage.settle("go") else {
+        panic!("removes the mark")
+    };
+    assert_eq!(pod.key.name, "web-new");
+    stage.change_pod("web-new", |pod| pod.marks = Marks::default());
+    let NextStep::Do(Effect::ChangePod { pod, change: PodChange::Mark { .. } }) = stage.settle("go") else {
+        panic!("marks the next one")
+    };
+    assert_eq!(pod.key.name, "web-next");
 }
 
 #[test]
