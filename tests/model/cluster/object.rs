@@ -120,8 +120,8 @@ pub struct Pod {
     pub unwell_until: i64,
     /// A finalizer of another client keeps it until this time, even if its containers have ended.
     pub held_until: i64,
-    /// Whether the scheduler has preempted a pod for it.
-    pub preempted: bool,
+    /// Name of the node on which the scheduler has preempted a pod for it.
+    pub nominated: Option<String>,
 }
 
 impl Pod {

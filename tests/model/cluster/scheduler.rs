@@ -30,7 +30,7 @@ fn schedule(api: &mut Api, pod: &Pod) -> bool {
             })
             .is_ok()
         }
-        None if pod.template.prioritized && !pod.preempted && preempt(api, pod) => true,
+        None if pod.template.prioritized && pod.nominated.is_none() && preempt(api, pod) => true,
         None if pod.unschedulable.is_none() => {
             api.say(|| format!("scheduler: no node for {key}"));
             let text = "0 nodes are available".to_owned();
@@ -60,6 +60,12 @@ fn fits_without(api: &Api, pod: &Pod, node: &Node, leaving: Option<&Pod>) -> boo
     if let Some(leaving) = leaving {
         (count, used) = (count - 1, used - leaving.template.requests);
     }
+    let is_nominated = |other: &&Arc<Pod>| {
+        !pod.template.prioritized && other.node.is_none() && other.is_active() && other.nominated.as_ref() == Some(name)
+    };
+    for other in api.pods.values().filter(is_nominated) {
+        (count, used) = (count + 1, used + other.template.requests);
+    }
     let wanted = used + pod.template.requests;
     count < node.pods && wanted.cpu <= node.capacity.cpu && wanted.memory <= node.capacity.memory
 }
@@ -73,8 +79,9 @@ fn preempt(api: &mut Api, pod: &Pod) -> bool {
     };
     let victims: Vec<Arc<Pod>> = api.pods.values().filter(makes_room).cloned().collect();
     let Some(victim) = api.rng.pick(&victims).cloned() else { return false };
+    let name = victim.node.clone();
     api.say(|| format!("scheduler: preempts {} for {}", victim.meta.key, pod.meta.key));
-    let _ = api.update::<Pod>(&pod.meta.key, If::uid(&pod.meta.uid), |pod| pod.preempted = true);
+    let _ = api.update::<Pod>(&pod.meta.key, If::uid(&pod.meta.uid), |pod| pod.nominated = name);
     api.delete_pod(&victim.meta.key, If::uid(&victim.meta.uid)).is_ok()
 }
 

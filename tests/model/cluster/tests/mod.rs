@@ -15,7 +15,7 @@ use ganglion_core::facts::Key;
 
 use super::api::{Api, FailingWebhook, If, Refused};
 use super::build::{NAMESPACE, PodShape};
-use super::object::{Action, Deployment, Fate, Meta, Node, Phase, Pod, Rule, Set};
+use super::object::{Action, Deployment, Fate, Meta, Node, Phase, Pod, Rule, Set, Template};
 use super::{Part, SimulatedCluster, victims};
 use crate::random::Rng;
 

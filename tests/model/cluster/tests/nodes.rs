@@ -39,6 +39,24 @@ fn pods_of_a_node_or_owner_that_is_gone_go() {
 }
 
 #[test]
+fn the_scheduler_preempts_one_pod_for_one_with_a_priority() {
+    let mut cluster = settled(1, 4);
+    let set = cluster.api.sets.values().next().cloned().unwrap();
+    for node in cluster.api.nodes.values().cloned().collect::<Vec<_>>() {
+        cluster.api.update(&node.meta.key, If::any(), |node: &mut Node| node.pods = 1).unwrap();
+    }
+    let old: BTreeSet<Key> = cluster.api.pods.live.keys().cloned().collect();
+    let mut pod = super::super::replica_set::from_template(&set, "urgent");
+    pod.meta.labels.clear();
+    pod.template = Arc::new(Template { prioritized: true, requests: set.template.requests, ..Template::default() });
+    cluster.api.create_pod(pod).unwrap();
+    while cluster.quiesce() {}
+    assert!(cluster.api.pods.get(&key("urgent")).unwrap().is_serving());
+    assert_eq!(old.iter().filter(|key| cluster.api.pods.get(key).is_none()).count(), 1);
+    assert!(pods(&cluster).iter().any(|pod| pod.unschedulable.is_some()), "its successor has no room");
+}
+
+#[test]
 fn a_kubelet_rejects_pods_and_their_set_creates_others() {
     let mut cluster = settled(1, 2);
     cluster.api.rejections = 2;
