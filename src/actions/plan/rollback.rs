@@ -138,7 +138,7 @@ fn calm(view: &View, scope: &Scope) -> Option<SlotNext> {
     if let Some(until) = obstacles::catching_up(view, step) {
         return Some(view.hold(step, view.slot.reason, view.slot.message.clone(), Some(until)));
     }
-    if let Some(until) = view.mark_arrives(step) {
+    if let Some(until) = obstacles::mark_arrives(view, step) {
         return Some(view.hold(step, view.slot.reason, view.slot.message.clone(), Some(until)));
     }
     if !scope.rolls(view.ctx.world) || view.overdue(step, timeout).unwrap_or(false) {

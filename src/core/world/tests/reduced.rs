@@ -17,7 +17,7 @@ fn pod(namespace: &str, name: &str, version: u64, size: usize) -> PodFact {
             "labels": labels},
         "spec": {"nodeName": "n1", "containers": []},
     });
-    serde_json::from_value::<Pod>(pod).unwrap().into()
+    serde_json::from_value::<SlimPod>(pod).unwrap().into()
 }
 
 /// A world in which a namespace has room for the texts of some pods.
