@@ -58,6 +58,7 @@ pub use status::WorkloadActionStatus;
     validation = Rule::new("self.mode == oldSelf.mode").message("mode is immutable; make a new WorkloadAction with mode: Execute to carry out a plan"),
     validation = Rule::new("self.disruption == oldSelf.disruption && self.dataLoss == oldSelf.dataLoss && self.onReplicaOwner == oldSelf.onReplicaOwner && self.runPolicy == oldSelf.runPolicy && self.stableSeconds == oldSelf.stableSeconds && self.priority == oldSelf.priority").message("disruption, dataLoss, onReplicaOwner, runPolicy, stableSeconds and priority are immutable; make a new WorkloadAction instead"),
     validation = Rule::new("has(self.notAfter) == has(oldSelf.notAfter) && (!has(self.notAfter) || self.notAfter == oldSelf.notAfter)").message("notAfter is immutable; make a new WorkloadAction instead"),
+    validation = Rule::new("has(self.gracePeriodSeconds) == has(oldSelf.gracePeriodSeconds) && (!has(self.gracePeriodSeconds) || self.gracePeriodSeconds == oldSelf.gracePeriodSeconds)").message("gracePeriodSeconds is immutable; make a new WorkloadAction instead"),
     validation = Rule::new("has(self.notify) == has(oldSelf.notify) && (!has(self.notify) || self.notify == oldSelf.notify)").message("notify is immutable; make a new WorkloadAction instead"),
 )]
 pub struct WorkloadActionSpec {
@@ -123,6 +124,12 @@ pub struct WorkloadActionSpec {
     #[serde(default)]
     #[schemars(range(min = 0, max = 86400))]
     pub stable_seconds: i32,
+    /// Seconds that a pod gets to end after the action has evicted it, 0 to 86400. 0: the API server removes the pod at
+    /// once, and its containers may run on for a moment. Replicas that a StatefulSet removes itself, when an action
+    /// lowers its `spec.replicas`, get their own. Default: the pod's own grace period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 86400))]
+    pub grace_period_seconds: Option<i32>,
     /// Behavior of create and delete if an autoscaler or a GitOps tool owns `spec.replicas`. Yield: the action ends as
     /// Stalled with reason ReplicasOwnedElsewhere. Force: the action writes `spec.replicas` anyway. Default: Yield.
     #[serde(default)]

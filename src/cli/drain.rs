@@ -84,10 +84,9 @@ pub struct DrainArgs {
     /// Do not wait for pods of Jobs.
     #[arg(long)]
     leave_jobs: bool,
-    /// Seconds that a pod gets to end if this command evicts it itself; -1: the pod's own grace period. Replicas that
-    /// actions move always get their own.
+    /// Seconds that each evicted pod gets to end, at most 86400; -1: the pod's own grace period.
     #[arg(long, value_name = "SECONDS", default_value_t = -1, allow_negative_numbers = true,
-        value_parser = clap::value_parser!(i32).range(-1..))]
+        value_parser = clap::value_parser!(i32).range(-1..=86_400))]
     grace_period: i32,
     /// Namespace of the operator's lease, by which the drain sees whether an operator runs. Default: any namespace.
     #[arg(long, env = "GANGLION_LEASE_NAMESPACE", value_name = "NS")]
@@ -135,9 +134,9 @@ pub async fn drain(args: DrainArgs) -> Result<ExitCode, Error> {
         leave_jobs: args.leave_jobs,
         pod_selector: args.pod_selector.clone(),
         parallel: args.parallel.and_then(|most| usize::try_from(most).ok()),
+        grace_seconds: u32::try_from(args.grace_period).ok(),
     };
-    let grace_seconds = u32::try_from(args.grace_period).ok();
-    let options = DrainOptions { wishes, grace_seconds, lease_namespace: args.lease_namespace.clone() };
+    let options = DrainOptions { wishes, lease_namespace: args.lease_namespace.clone() };
     let mut drain = Drain::new(client, args.nodes.clone(), args.selector.as_deref(), options).await?;
     if args.uncordon {
         return undo(&args, &drain).await;

@@ -104,8 +104,6 @@ pub struct Drain {
 #[derive(Clone, Debug, Default)]
 pub struct DrainOptions {
     pub wishes: DrainWishes,
-    /// Grace period of the pods that the drain evicts itself. None: their own.
-    pub grace_seconds: Option<u32>,
     /// Namespace of the operator's lease. None: any namespace.
     pub lease_namespace: Option<String>,
 }
@@ -233,7 +231,7 @@ impl Drain {
         self.rounds = self.rounds.wrapping_add(1);
         let mut due: Vec<Identity> = self.progress().next_evictions().into_iter().cloned().collect();
         due.retain(|pod| again || !self.evictions.contains_key(&pod.uid));
-        let (cluster, grace) = (&self.cluster, self.options.grace_seconds);
+        let (cluster, grace) = (&self.cluster, self.options.wishes.grace_seconds);
         let one = async |pod: Identity| Ok::<_, Error>((pod.uid.clone(), cluster.evict(&pod, grace).await?));
         let answers: Vec<(Uid, LastEviction)> =
             stream::iter(due).map(one).buffer_unordered(EVICTIONS_AT_ONCE).try_collect().await?;

@@ -24,10 +24,10 @@ pub enum EvictionAnswer {
     TooManyBudgets(String),
 }
 
-/// Evicts the pod if it still has this uid. Also marks the cached pod as terminating, since the answer does not contain
+/// Evicts the pod if it still has this uid; see [`eviction`]. Also marks the cached pod as terminating, since the answer does not contain
 /// the new version of the pod. Returns an error only for failures that any request may have.
-pub async fn evict(ctx: &Context, pod: &Identity) -> Result<EvictionAnswer, Error> {
-    let body = eviction(pod, None);
+pub async fn evict(ctx: &Context, pod: &Identity, grace_seconds: Option<u32>) -> Result<EvictionAnswer, Error> {
+    let body = eviction(pod, grace_seconds);
     let (api, params) = (ctx.writer.api::<Pod>(&pod.key.namespace), PostParams::default());
     let call = api.create_subresource::<_, Status>("eviction", &pod.key.name, &params, &body);
     // The general classification of errors does not cover the refusals of evictions.

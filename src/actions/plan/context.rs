@@ -9,7 +9,7 @@ use ganglion_api::workload_action::{
     Disruption, MOST_REPLICAS, MoveApplication, ReplicaCount, Swap, WorkloadAction, WorkloadActionSpec,
     WorkloadActionStatus,
 };
-use ganglion_core::facts::{Identity, Key, Uid};
+use ganglion_core::facts::{Identity, Key, PodFact, Uid};
 use ganglion_core::world::World;
 
 use super::Limits;
@@ -17,6 +17,9 @@ use super::application::Application;
 use super::rank::NodeRanker;
 use super::scope::StartRefusal;
 use ganglion_api::reasons::Reason;
+
+/// Maximum grace period that is waited for, in seconds: one day.
+const MOST_GRACE: i64 = 86_400;
 
 /// The input of one call of the planner.
 #[derive(Clone, Copy)]
@@ -255,6 +258,17 @@ impl<'a> PlanContext<'a> {
 
     pub fn stable_time(&self) -> SignedDuration {
         SignedDuration::from_secs(i64::from(self.action.spec.stable_seconds))
+    }
+
+    /// Grace period of the pods that the action evicts. None: their own.
+    pub fn grace_seconds(&self) -> Option<u32> {
+        self.action.spec.grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok())
+    }
+
+    /// Maximum time that a pod may exist after the action has evicted it.
+    pub fn termination_time(&self, pod: &PodFact) -> SignedDuration {
+        let grace = self.grace_seconds().map_or(pod.grace_seconds, i64::from);
+        self.drain_time() + SignedDuration::from_secs(grace.clamp(0, MOST_GRACE))
     }
 
     fn timeouts(&self) -> Option<&'a ganglion_api::workload_action::Timeouts> {

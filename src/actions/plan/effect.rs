@@ -74,12 +74,14 @@ pub enum Effect {
         pod: Identity,
         change: PodChange,
     },
-    /// Evicts the pod if it still has this uid.
+    /// Evicts the pod if it still has this uid. Without a grace period, the pod's own applies.
     Evict {
         pod: Identity,
+        grace_seconds: Option<u32>,
     },
     DeletePod {
         pod: Identity,
+        grace_seconds: Option<u32>,
     },
     /// Removes our scheduling gate from a pod of a StatefulSet. If a node is given, also pins the pod to it.
     ReleasePod {
@@ -138,8 +140,8 @@ impl Effect {
             Self::FailReceipt { receipt } | Self::DeleteReceipt { receipt } => EffectTarget::Receipt(receipt.clone()),
             Self::CreatePod(new) => EffectTarget::Pod(named(new.key.clone())),
             Self::ChangePod { pod, .. }
-            | Self::Evict { pod }
-            | Self::DeletePod { pod }
+            | Self::Evict { pod, .. }
+            | Self::DeletePod { pod, .. }
             | Self::ReleasePod { pod, .. } => EffectTarget::Pod(pod.clone()),
             Self::Scale { workload, .. } | Self::ClearLedger { workload } => EffectTarget::Workload(workload.clone()),
         }

@@ -43,8 +43,7 @@ pub fn evict(view: &View) -> SlotNext {
     let step = Step::Evicting;
     let Some(victim) = view.victim else { return view.hold(step, None, None, None) };
     if !victim.is_active() {
-        let grace = SignedDuration::from_secs(victim.grace_seconds.clamp(0, 86_400));
-        let timeout = view.ctx.drain_time() + grace;
+        let timeout = view.ctx.termination_time(victim);
         if view.overdue(step, timeout).unwrap_or(false) {
             if let Some((surplus, pods)) = view.surplus() {
                 return release(view, step, surplus, &pods);
@@ -162,7 +161,7 @@ fn await_taken_in(view: &View, pod: &PodFact) -> SlotNext {
     };
     match (view.overdue(step, timeout).unwrap_or(false), &pod.node) {
         (false, _) => view.hold(step, Some(reason), Some(message), view.deadline(step, timeout)),
-        (true, None) => SlotNext::Do(Effect::Evict { pod: pod.id.clone() }),
+        (true, None) => SlotNext::Do(view.eviction(pod)),
         (true, Some(_)) => view.end(Step::Failed, reason, &message),
     }
 }

@@ -188,7 +188,7 @@ fn cleanup(world: &World, slots: &mut RecordedSlots<'_>, pod: &PodFact, slot: &S
     }
     match pod.marks.role.as_deref() {
         Some(marks::ROLE_REPLACEMENT) if slots.prove(pod, slot) => {
-            Cleanup::Perform(Box::new(Effect::Evict { pod: id }))
+            Cleanup::Perform(Box::new(Effect::Evict { pod: id, grace_seconds: None }))
         }
         _ => give_back(world, pod).map_or(Cleanup::LeaveAlone, |effect| Cleanup::Perform(Box::new(effect))),
     }
@@ -308,7 +308,7 @@ mod tests {
             let mut world = world(vec![replacement(&name)]);
             world.apply(ended_action(), Origin::Watch);
             let Sweep { effects, unproven, .. } = swept(&world);
-            assert!(matches!(&effects[..], [Effect::Evict { pod }] if pod.key.name == name), "{effects:?}");
+            assert!(matches!(&effects[..], [Effect::Evict { pod, .. }] if pod.key.name == name), "{effects:?}");
             assert_eq!(unproven, []);
         }
     }

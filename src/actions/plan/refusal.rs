@@ -88,8 +88,8 @@ fn touched<'a>(ctx: &PlanContext<'a>, effect: &Effect) -> Option<&'a Slot> {
         Effect::CreatePod(pod) => named(&pod.slot),
         Effect::ChangePod { change: PodChange::Mark { slot, .. } | PodChange::Detach { slot, .. }, .. } => named(slot),
         Effect::ChangePod { pod, .. }
-        | Effect::Evict { pod }
-        | Effect::DeletePod { pod }
+        | Effect::Evict { pod, .. }
+        | Effect::DeletePod { pod, .. }
         | Effect::ReleasePod { pod, .. } => of(pod),
         Effect::Scale { ledger, .. } => Ledger::parse(ledger.as_deref()).and_then(|ledger| named(&ledger.slot)),
         Effect::Record { .. }

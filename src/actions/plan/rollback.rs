@@ -5,8 +5,6 @@
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
-use jiff::SignedDuration;
-
 use ganglion_api::workload_action::status::{Protocol, Slot, Step};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -70,7 +68,7 @@ fn victim_back(view: &View) -> Option<SlotNext> {
         }
         // Its set is gone. Kubernetes deletes the pods of a deleted workload without asking budgets, and would have
         // deleted this pod, too.
-        return Some(SlotNext::Do(Effect::DeletePod { pod: victim.id.clone() }));
+        return Some(SlotNext::Do(view.deletion(victim)));
     };
     if view.ctx.work.verb == Verb::Delete && view.scaled() {
         return Some(unscale(view, scope, 1));
@@ -165,8 +163,7 @@ fn marks_off(view: &View) -> Option<SlotNext> {
     }
     // Wait until the new pod has terminated. Its node may be dead, or a finalizer may keep it.
     let leftover = leftover(view)?;
-    let grace = SignedDuration::from_secs(leftover.grace_seconds.clamp(0, 86_400));
-    let timeout = view.ctx.drain_time() + grace;
+    let timeout = view.ctx.termination_time(leftover);
     let is_over = view.overdue(Step::RollingBack, timeout).unwrap_or(false);
     let deadline = view.deadline(Step::RollingBack, timeout);
     (!is_over).then(|| view.hold(Step::RollingBack, view.slot.reason, view.slot.message.clone(), deadline))

@@ -139,8 +139,15 @@ impl<'a> View<'a> {
     /// Removes a pod by an eviction, so that the API server asks its budgets. If they have granted an eviction that was
     /// not carried out, a deletion completes it.
     pub fn removal(&self, pod: &PodFact) -> Effect {
-        let id = pod.id.clone();
-        if eviction::is_granted(self, pod) { Effect::DeletePod { pod: id } } else { Effect::Evict { pod: id } }
+        if eviction::is_granted(self, pod) { self.deletion(pod) } else { self.eviction(pod) }
+    }
+
+    pub fn eviction(&self, pod: &PodFact) -> Effect {
+        Effect::Evict { pod: pod.id.clone(), grace_seconds: self.ctx.grace_seconds() }
+    }
+
+    pub fn deletion(&self, pod: &PodFact) -> Effect {
+        Effect::DeletePod { pod: pod.id.clone(), grace_seconds: self.ctx.grace_seconds() }
     }
 
     /// Removes a pod that the slot has created and that its set has not adopted. A budget that also counts it can delay
@@ -149,7 +156,7 @@ impl<'a> View<'a> {
     /// deletes the pods of a deleted workload.
     pub fn removal_of_own(&self, pod: &PodFact) -> Effect {
         let is_over = self.overdue(self.slot.step, self.ctx.drain_time()).unwrap_or(false);
-        if is_over || self.set_is_gone() { Effect::DeletePod { pod: pod.id.clone() } } else { self.removal(pod) }
+        if is_over || self.set_is_gone() { self.deletion(pod) } else { self.removal(pod) }
     }
 
     pub fn pods(&self) -> Option<Pods<'a>> {

@@ -60,7 +60,7 @@ impl SwarmPoolController {
         self.annotate_versions(observed, &workload.pods, handover, memory).await?;
         for (name, _) in &handover.plan.restart {
             let Some(pod) = workload.pods.get(name) else { continue };
-            match self.ctx.writer.counted("RestartWorker", eviction::evict(&self.ctx, &pod.id)).await? {
+            match self.ctx.writer.counted("RestartWorker", eviction::evict(&self.ctx, &pod.id, None)).await? {
                 EvictionAnswer::Accepted | EvictionAnswer::NotFound => {
                     memory.record_restart(name, lists.get(name).map_or(0, |list| list.version));
                 }

@@ -80,8 +80,8 @@ pub async fn act(ctx: &Context, effect: &Effect) -> Result<EffectOutcome, ActErr
         Effect::DeleteReceipt { receipt } => receipts::delete(ctx, receipt).await,
         Effect::CreatePod(new) => pods::create(ctx, new).await,
         Effect::ChangePod { pod, change } => pods::change(ctx, pod, change).await,
-        Effect::Evict { pod } => pods::evict(ctx, pod).await,
-        Effect::DeletePod { pod } => pods::delete(ctx, pod).await,
+        Effect::Evict { pod, grace_seconds } => pods::evict(ctx, pod, *grace_seconds).await,
+        Effect::DeletePod { pod, grace_seconds } => pods::delete(ctx, pod, *grace_seconds).await,
         Effect::ReleasePod { pod, node } => pods::release(ctx, pod, node.as_ref()).await,
         Effect::Scale { workload, replicas, ledger } => {
             workloads::scale(ctx, workload, *replicas, ledger.as_deref()).await

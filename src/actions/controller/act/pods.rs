@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use kube::api::DeleteParams;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -74,8 +75,8 @@ pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result
 }
 
 /// Evicts the pod through the Eviction API, which respects budgets, if it still has this uid.
-pub async fn evict(ctx: &Context, pod: &Identity) -> Result<EffectOutcome, ActError> {
-    match eviction::evict(ctx, pod).await? {
+pub async fn evict(ctx: &Context, pod: &Identity, grace_seconds: Option<u32>) -> Result<EffectOutcome, ActError> {
+    match eviction::evict(ctx, pod, grace_seconds).await? {
         EvictionAnswer::Accepted => Ok(EffectOutcome::Changed),
         EvictionAnswer::NotFound => Ok(gone::<PodFact>(ctx, pod)),
         EvictionAnswer::BlockedByBudget(message) => Err(ActError::refused(RefusalKind::Budget, message)),
@@ -84,9 +85,10 @@ pub async fn evict(ctx: &Context, pod: &Identity) -> Result<EffectOutcome, ActEr
 }
 
 /// Deletes the pod if it still has this uid.
-pub async fn delete(ctx: &Context, pod: &Identity) -> Result<EffectOutcome, ActError> {
+pub async fn delete(ctx: &Context, pod: &Identity, grace_seconds: Option<u32>) -> Result<EffectOutcome, ActError> {
     let api = api::<Pod>(ctx, pod);
-    match ctx.writer.call(api.delete(&pod.key.name, &only(pod))).await {
+    let params = DeleteParams { grace_period_seconds: grace_seconds, ..only(pod) };
+    match ctx.writer.call(api.delete(&pod.key.name, &params)).await {
         Ok(_) => {
             eviction::mark_ending(ctx, pod);
             Ok(EffectOutcome::Changed)

@@ -103,7 +103,10 @@ async fn without_the_lease_nothing_is_sent() {
     api.knows_action(action("1"));
     api.leader.cancel();
     assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
-    assert_eq!(api.perform(&Effect::DeletePod { pod: pod_id() }).await.unwrap_err().reason(), "NotLeader");
+    assert_eq!(
+        api.perform(&Effect::DeletePod { pod: pod_id(), grace_seconds: None }).await.unwrap_err().reason(),
+        "NotLeader"
+    );
     assert_eq!(api.asked().len(), 0);
 }
 
@@ -120,15 +123,27 @@ async fn once_stopped_no_step_begins() {
 async fn an_evicted_pod_counts_as_on_its_way_out_before_the_watch_tells() {
     let api = scripted([(201, json!({"kind": "Status", "status": "Success"}))]);
     api.knows_pod();
-    api.perform(&Effect::Evict { pod: pod_id() }).await.unwrap();
+    api.perform(&Effect::Evict { pod: pod_id(), grace_seconds: None }).await.unwrap();
     assert!(api.pod().unwrap().terminating);
     assert_eq!(api.asked(), ["POST /api/v1/namespaces/shop/pods/web-1/eviction?"]);
     assert_eq!(api.body(0)["deleteOptions"]["preconditions"], json!({"uid": "p1"}));
 }
 
 #[tokio::test]
+async fn an_eviction_and_a_deletion_name_the_grace_period() {
+    let grace_seconds = Some(7);
+    let api = scripted([(201, json!({"kind": "Status", "status": "Success"})), (200, pod_json(None))]);
+    api.knows_pod();
+    api.perform(&Effect::Evict { pod: pod_id(), grace_seconds }).await.unwrap();
+    api.perform(&Effect::DeletePod { pod: pod_id(), grace_seconds }).await.unwrap();
+    assert_eq!(api.body(0)["deleteOptions"]["gracePeriodSeconds"], 7);
+    assert_eq!(api.body(1)["gracePeriodSeconds"], 7);
+}
+
+#[tokio::test]
 async fn what_is_gone_already_is_evicted_and_deleted() {
-    for effect in [Effect::Evict { pod: pod_id() }, Effect::DeletePod { pod: pod_id() }] {
+    let grace_seconds = None;
+    for effect in [Effect::Evict { pod: pod_id(), grace_seconds }, Effect::DeletePod { pod: pod_id(), grace_seconds }] {
         let api = scripted([status(404, "NotFound", "gone")]);
         api.knows_pod();
         api.perform(&effect).await.unwrap();
@@ -140,7 +155,7 @@ async fn what_is_gone_already_is_evicted_and_deleted() {
 async fn a_deletion_insists_on_the_uid() {
     let api = scripted([(200, pod_json(None))]);
     api.knows_pod();
-    api.perform(&Effect::DeletePod { pod: pod_id() }).await.unwrap();
+    api.perform(&Effect::DeletePod { pod: pod_id(), grace_seconds: None }).await.unwrap();
     assert_eq!(api.body(0)["preconditions"], json!({"uid": "p1"}));
     assert!(api.pod().unwrap().terminating);
 }

@@ -190,6 +190,7 @@ fn action(ctx: &PlanContext, name: String, change: Move) -> WorkloadAction {
         priority: asked.priority,
         timeouts: asked.timeouts.clone(),
         stable_seconds: asked.stable_seconds,
+        grace_period_seconds: asked.grace_period_seconds,
         run_policy: RunPolicy::OncePerObject,
         ..WorkloadActionSpec::default()
     };

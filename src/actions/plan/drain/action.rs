@@ -31,7 +31,7 @@ pub fn manifest(new: &NewMove, queue_seconds: i64, seed: &str) -> Value {
     if let Some(most) = new.up_to {
         change["upTo"] = json!(most);
     }
-    json!({
+    let mut action = json!({
         "apiVersion": "ganglion.dev/v1alpha1",
         "kind": "WorkloadAction",
         "metadata": {
@@ -46,7 +46,11 @@ pub fn manifest(new: &NewMove, queue_seconds: i64, seed: &str) -> Value {
             "timeouts": {"queueSeconds": queue_seconds},
             "ttlSecondsAfterFinished": KEPT,
         },
-    })
+    });
+    if let Some(seconds) = new.grace_seconds {
+        action["spec"]["gracePeriodSeconds"] = json!(seconds);
+    }
+    action
 }
 
 fn name(key: &MoveKey, seed: &str) -> String {

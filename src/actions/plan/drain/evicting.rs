@@ -133,7 +133,8 @@ impl<'a> DrainProgress<'a> {
 
     /// The command that drains the same pods, with these further options.
     pub fn command(&self, more: &[&str]) -> String {
-        let DrainWishes { disruption, evict_jobs, force, leave_jobs, pod_selector, .. } = self.wishes;
+        let DrainWishes { disruption, force, evict_jobs, leave_jobs, pod_selector, parallel, grace_seconds } =
+            self.wishes;
         let mut words = vec!["kubectl ganglion drain".to_owned()];
         words.extend(self.nodes.iter().map(ToString::to_string));
         let set = [
@@ -144,6 +145,8 @@ impl<'a> DrainProgress<'a> {
         ];
         words.extend(set.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| (*flag).to_owned()));
         words.extend(pod_selector.iter().map(|labels| format!("--pod-selector='{labels}'")));
+        words.extend(parallel.iter().map(|most| format!("--parallel={most}")));
+        words.extend(grace_seconds.iter().map(|seconds| format!("--grace-period={seconds}")));
         words.extend(more.iter().map(|flag| (*flag).to_owned()));
         words.join(" ")
     }

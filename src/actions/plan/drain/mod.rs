@@ -43,6 +43,8 @@ pub struct DrainWishes {
     pub pod_selector: Option<String>,
     /// Maximum number of replicas in motion at once, over all actions.
     pub parallel: Option<usize>,
+    /// Grace period of the pods that are evicted. None: their own.
+    pub grace_seconds: Option<u32>,
 }
 
 /// One action of a drain: the replicas of one workload on one node.

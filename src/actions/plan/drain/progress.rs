@@ -38,6 +38,8 @@ pub struct NewMove<'a> {
     pub of: &'a WorkloadMove,
     /// Maximum number of replicas that it may move; None for all.
     pub up_to: Option<i32>,
+    /// Grace period of the pods that it evicts. None: their own.
+    pub grace_seconds: Option<u32>,
 }
 
 /// State of the replicas of a workload on a node.
@@ -115,7 +117,8 @@ impl<'a> DrainProgress<'a> {
                 break;
             }
             moving += count;
-            new.push(NewMove { of: asked, up_to: i32::try_from(count).ok().filter(|_| count < all) });
+            let up_to = i32::try_from(count).ok().filter(|_| count < all);
+            new.push(NewMove { of: asked, up_to, grace_seconds: self.wishes.grace_seconds });
         }
         new
     }

@@ -512,9 +512,25 @@ fn a_plan_lists_what_leaves_and_what_stays() {
 #[test]
 fn advice_repeats_the_options_of_the_drain() {
     let mut stage = Stage::new();
-    stage.wishes = DrainWishes { force: true, pod_selector: Some("app in (a, b)".into()), ..DrainWishes::default() };
-    let words = "kubectl ganglion drain n1 --force --pod-selector='app in (a, b)' --disruption";
+    stage.wishes = DrainWishes {
+        force: true,
+        pod_selector: Some("app in (a, b)".into()),
+        parallel: Some(2),
+        grace_seconds: Some(7),
+        ..DrainWishes::default()
+    };
+    let words = "kubectl ganglion drain n1 --force --pod-selector='app in (a, b)' --parallel=2 --grace-period=7 \
+                 --disruption";
     assert_eq!(stage.progress().command(&["--disruption"]), words);
+}
+
+#[test]
+fn actions_get_the_grace_period_of_the_drain() {
+    let mut stage = Stage::new();
+    let action = |stage: &Stage| manifest(&stage.progress().next_moves()[0], 60, "s")["spec"].clone();
+    assert_eq!(action(&stage).get("gracePeriodSeconds"), None);
+    stage.wishes.grace_seconds = Some(0);
+    assert_eq!(action(&stage)["gracePeriodSeconds"], 0);
 }
 
 #[test]

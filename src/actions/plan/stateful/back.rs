@@ -80,7 +80,7 @@ fn is_pinned(view: &View, pod: &PodFact) -> bool {
 fn come_unpinned(view: &View, pod: &PodFact) -> SlotNext {
     let recorded = view.slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid));
     if recorded {
-        return SlotNext::Do(Effect::Evict { pod: pod.id.clone() });
+        return SlotNext::Do(view.eviction(pod));
     }
     if view.slot.attempt > MOST_ATTEMPTS {
         return failed(

@@ -5,7 +5,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::choose;
 use crate::context::Verb;
-use crate::effect::Effect;
 use crate::eviction;
 use crate::obstacles;
 use crate::rollback;
@@ -114,10 +113,10 @@ fn stateful_unrest(view: &View, own: Option<&PodFact>) -> Option<(Reason, String
 }
 
 fn evict_stateful(view: &View, old: &PodFact) -> SlotNext {
-    let (step, pod) = (Step::Evicting, old.id.clone());
+    let step = Step::Evicting;
     // Budgets do not protect a pod that has not started: the API server evicts it at once.
     if old.node.is_none() {
-        return SlotNext::Do(Effect::Evict { pod });
+        return SlotNext::Do(view.eviction(old));
     }
     // A grant names a pod. After the first attempt, it may still be the grant of an earlier pod of this name.
     let granted = view.slot.attempt == 0 && eviction::is_granted(view, old);
@@ -134,14 +133,13 @@ fn evict_stateful(view: &View, old: &PodFact) -> SlotNext {
     if let Some((reason, message)) = blocked {
         return view.hold_or_back(step, reason, message, view.ctx.drain_time());
     }
-    SlotNext::Do(if granted { Effect::DeletePod { pod } } else { Effect::Evict { pod } })
+    SlotNext::Do(if granted { view.deletion(old) } else { view.eviction(old) })
 }
 
 /// Waits until the old pod has terminated.
 fn await_end(view: &View, old: &PodFact) -> SlotNext {
     let step = Step::Evicting;
-    let grace = SignedDuration::from_secs(old.grace_seconds.clamp(0, 86_400));
-    let timeout = view.ctx.drain_time() + grace;
+    let timeout = view.ctx.termination_time(old);
     if view.overdue(step, timeout).unwrap_or(false) {
         let advice = "look at its finalizers and its node's kubelet; its StatefulSet waits for it";
         let message = format!("pod {} does not terminate; {advice}", old.id.key.name);
@@ -206,8 +204,7 @@ fn await_departure(view: &View) -> SlotNext {
         (slot.reason, slot.message) = (None, None);
         return SlotNext::Record(slot);
     };
-    let grace = SignedDuration::from_secs(old.grace_seconds.clamp(0, 86_400));
-    let timeout = view.ctx.drain_time() + grace;
+    let timeout = view.ctx.termination_time(old);
     if view.overdue(step, timeout).unwrap_or(false) {
         let (reason, why) = if old.terminating {
             (Reason::VictimStuck, "does not terminate; look at its finalizers and its node's kubelet")

@@ -141,7 +141,7 @@ fn a_node_that_is_uncordoned_in_between_is_not_left() {
 fn the_old_pod_goes_and_the_set_makes_the_new_one() {
     let mut stage = Stage::recreating();
     stage.act("go", off("a"));
-    let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("the old pod is evicted as it is") };
+    let NextStep::Do(Effect::Evict { pod, .. }) = stage.settle("go") else { panic!("the old pod is evicted as it is") };
     assert_eq!(pod.key.name, "web-a");
     let slot = stage.slot_at("go", 0);
     assert!(slot.evicting && slot.break_first && slot.replacement.is_none(), "recorded before it is sent: {slot:?}");
@@ -174,7 +174,7 @@ fn they_go_by_turns_unless_they_share_a_volume() {
             stage.share_claim(&["ReadWriteOnce"]);
         }
         stage.act("go", off("a"));
-        let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("one is evicted") };
+        let NextStep::Do(Effect::Evict { pod, .. }) = stage.settle("go") else { panic!("one is evicted") };
         assert_eq!(evicting(&stage), expected, "shared: {shared}");
         // The next one waits for the successor of the first pod.
         stage.gone(&pod.key.name);

@@ -87,7 +87,7 @@ fn a_move_goes_step_by_step() {
     stage.put(budget(1, 5), "budget");
     assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }), "four pods serve, five are counted");
     stage.put(budget(1, 4), "budget");
-    let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("evict") };
+    let NextStep::Do(Effect::Evict { pod, .. }) = stage.settle("go") else { panic!("evict") };
     assert_eq!(pod.key.name, "web-a");
     stage.put(budget(1, 5), "budget");
     stage.now += SignedDuration::from_secs(3);
@@ -100,9 +100,10 @@ fn a_move_goes_step_by_step() {
 }
 
 /// A move whose old pod is about to be evicted.
-fn evicting() -> Stage {
+fn evicting(grace: Option<u32>) -> Stage {
     let mut stage = Stage::new();
-    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
+    let change = json!({"pod": {"name": "web-a"}, "to": {"nodeName": "d"}});
+    stage.act("go", json!({"move": change, "gracePeriodSeconds": grace}));
     let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
     stage.put_pod(&new.key.name, "d", |_| {});
     let marks = Marks { slot: Some(new.slot), role: Some(marks::ROLE_VICTIM.into()), ..Marks::default() };
@@ -115,12 +116,12 @@ fn evicting() -> Stage {
 /// running.
 #[test]
 fn an_eviction_that_was_granted_and_not_carried_out_is_completed() {
-    let mut stage = evicting();
+    let mut stage = evicting(None);
     let granted =
         |at: Timestamp| move |id| BudgetFact { granted: [("web-a".to_owned(), at)].into(), ..budget(0, 3)(id) };
     let now = stage.now;
     stage.put(granted(now), "budget");
-    let NextStep::Do(Effect::DeletePod { pod }) = stage.settle("go") else {
+    let NextStep::Do(Effect::DeletePod { pod, .. }) = stage.settle("go") else {
         panic!("deletes the pod that was granted")
     };
     assert_eq!((pod.key.name.as_str(), pod.uid), ("web-a", stage.id("web-a").uid));
@@ -135,8 +136,23 @@ fn an_eviction_that_was_granted_and_not_carried_out_is_completed() {
 }
 
 #[test]
+fn pods_get_the_grace_period_of_the_action() {
+    let mut stage = evicting(Some(7));
+    let NextStep::Do(Effect::Evict { grace_seconds, .. }) = stage.settle("go") else { panic!("evicts") };
+    assert_eq!(grace_seconds, Some(7));
+    let now = stage.now;
+    stage.put(|id| BudgetFact { granted: [("web-a".to_owned(), now)].into(), ..budget(0, 3)(id) }, "budget");
+    let NextStep::Do(Effect::DeletePod { grace_seconds, .. }) = stage.settle("go") else { panic!("deletes") };
+    assert_eq!(grace_seconds, Some(7));
+
+    stage.change_pod("web-a", |pod| (pod.terminating, pod.grace_seconds) = (true, 600));
+    let NextStep::Wait { until, .. } = stage.settle("go") else { panic!("waits") };
+    assert_eq!(until, Some(now + SignedDuration::from_secs(307)), "drainSeconds after the grace period of the action");
+}
+
+#[test]
 fn the_grant_for_another_pod_is_waited_for_by_name_and_time() {
-    let mut stage = evicting();
+    let mut stage = evicting(None);
     let now = stage.now;
     stage.put(|id| BudgetFact { granted: [("web-b".to_owned(), now)].into(), ..budget(0, 3)(id) }, "budget");
     assert!(matches!(stage.settle("go"), NextStep::Wait { .. }));

@@ -54,7 +54,7 @@ fn detaches(next: &NextStep, expected: &str) -> bool {
 }
 
 fn evicts(next: &NextStep, expected: &str) -> bool {
-    matches!(next, NextStep::Do(Effect::Evict { pod }) if pod.key.name == expected)
+    matches!(next, NextStep::Do(Effect::Evict { pod, .. }) if pod.key.name == expected)
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn two_victims_do_not_leave_for_one_successor() {
     detach(&mut stage, &pod.key.name, "web-y");
     let now = stage.now;
     stage.change_pod("web-x", |pod| (pod.node, pod.ready_since) = (Some("d".into()), Some(now)));
-    let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("one may leave") };
+    let NextStep::Do(Effect::Evict { pod, .. }) = stage.settle("go") else { panic!("one may leave") };
     let gone = stage.id(&pod.key.name);
     stage.world.remove::<PodFact>(&gone);
     assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "the other one waits for web-y");

@@ -156,10 +156,10 @@ fn one_that_fails_takes_the_others_back() {
     stage.change_pod(&second.key.name, |pod| pod.trouble = Some(trouble));
     assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "it may pass");
     stage.now += SignedDuration::from_secs(300);
-    let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("evicts a new pod") };
+    let NextStep::Do(Effect::Evict { pod, .. }) = stage.settle("go") else { panic!("evicts a new pod") };
     let gone = stage.id(&pod.key.name);
     stage.world.remove::<PodFact>(&gone);
-    let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("evicts the other new pod") };
+    let NextStep::Do(Effect::Evict { pod, .. }) = stage.settle("go") else { panic!("evicts the other new pod") };
     let gone = stage.id(&pod.key.name);
     stage.world.remove::<PodFact>(&gone);
     stage.settle("go");

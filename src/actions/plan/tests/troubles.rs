@@ -57,7 +57,7 @@ fn a_trouble_that_stays_is_tried_on_another_node_where_the_action_allows_it() {
     stage.change_pod(&pod, |pod| pod.trouble = Some(trouble()));
     stage.settle("go");
     stage.now += SignedDuration::from_secs(300);
-    let NextStep::Do(Effect::Evict { pod: left }) = stage.settle("go") else { panic!("removes the first new pod") };
+    let NextStep::Do(Effect::Evict { pod: left, .. }) = stage.settle("go") else { panic!("removes the first new pod") };
     assert_eq!((left.key.name, slot(&stage).attempt), (pod, 1));
 
     let (mut stage, pod) = moving(json!({"nodeName": "d"}));
@@ -74,7 +74,7 @@ fn a_new_pod_that_ends_is_not_waited_for() {
     stage.settle("go");
     let trouble = Trouble { reason: Reason::ReplacementLost, message: "OutOfcpu: Pod was rejected".into() };
     stage.change_pod(&pod, |pod| (pod.finished, pod.trouble) = (true, Some(trouble)));
-    let NextStep::Do(Effect::Evict { pod: ended }) = stage.settle("go") else { panic!("removes it") };
+    let NextStep::Do(Effect::Evict { pod: ended, .. }) = stage.settle("go") else { panic!("removes it") };
     assert_eq!(ended.key.name, pod);
     assert_eq!((slot(&stage).step, slot(&stage).reason), (Step::RollingBack, Some(Reason::ReplacementLost)));
     assert!(slot(&stage).message.unwrap().contains("OutOfcpu: Pod was rejected"));

@@ -98,7 +98,7 @@ fn db() -> serde_json::Value {
 
 fn evicts(next: &NextStep) -> Option<&str> {
     match next {
-        NextStep::Do(Effect::Evict { pod }) => Some(pod.key.name.as_str()),
+        NextStep::Do(Effect::Evict { pod, .. }) => Some(pod.key.name.as_str()),
         _ => None,
     }
 }
@@ -216,7 +216,7 @@ fn where_no_node_takes_the_pod_it_is_let_go_without_a_pin() {
             stage.now += SignedDuration::from_secs(121);
             next = stage.settle("go");
         }
-        let NextStep::Do(Effect::Evict { pod }) = next else { panic!("not evicted: {next:#?}") };
+        let NextStep::Do(Effect::Evict { pod, .. }) = next else { panic!("not evicted: {next:#?}") };
         assert_eq!(pod.uid, Uid::from(format!("uid-db-1-{life}")));
         if stage.slot("go").step == Step::RollingBack {
             break;
