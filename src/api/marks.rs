@@ -60,6 +60,9 @@ pub const APPLICATION: &str = "ganglion.dev/application";
 /// Label on the actions of a drain: the name of the node, or a hash if the name is too long.
 pub const DRAIN: &str = "ganglion.dev/drain";
 
+/// Annotation on the operator's Lease: the namespaces that it works in, separated by commas. Without it, all.
+pub const NAMESPACES: &str = "ganglion.dev/namespaces";
+
 /// Prefix of every field manager of the operator.
 pub const MANAGERS: &str = "ganglion/";
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -21,7 +21,8 @@ use crate::operator::settings::Settings;
 use cluster::{DrainClient, LEASE};
 use ganglion_actions_plan::drain::action::{is_open, is_seen, key_of, manifest};
 use ganglion_actions_plan::drain::{
-    DrainPlan, DrainProgress, DrainReport, DrainWishes, LastEviction, MoveKey, Terminations, no_operator,
+    DrainPlan, DrainProgress, DrainReport, DrainWishes, LastEviction, MoveKey, Terminations, WorkloadMove,
+    unseen_words, working_namespaces,
 };
 use ganglion_actions_plan::preview::ActionPreview;
 use ganglion_api::workload_action::WorkloadAction;
@@ -44,9 +45,6 @@ const FIRST_ROUNDS: u32 = 2;
 
 /// Number of concurrent evictions.
 const EVICTIONS_AT_ONCE: usize = 8;
-
-/// Time after which an operator that runs has seen each action that it works on.
-const UNSEEN: SignedDuration = SignedDuration::from_secs(20);
 
 /// Error: nodes cannot be drained.
 #[derive(Debug, Error)]
@@ -85,8 +83,8 @@ pub struct Drain {
     terminations: Terminations,
     /// Own actions that no operator has seen, and when each was noticed.
     unseen: BTreeMap<Key, Timestamp>,
-    /// Message if no operator holds the lease.
-    no_operator: Option<String>,
+    /// Why no operator has seen an action.
+    operator: Option<String>,
     /// Controllers of all pods that were on the nodes.
     owners: BTreeMap<Uid, Uid>,
     since: Timestamp,
@@ -135,7 +133,7 @@ impl Drain {
             evictions: BTreeMap::new(),
             terminations: Terminations::default(),
             unseen: BTreeMap::new(),
-            no_operator: None,
+            operator: None,
             owners: BTreeMap::new(),
             since,
             now: since,
@@ -157,7 +155,7 @@ impl Drain {
             refused: &self.refused,
             evictions: &self.evictions,
             terminations: &self.terminations,
-            operator: self.no_operator.as_deref(),
+            operator: self.operator.as_deref(),
             now: self.now,
         }
     }
@@ -221,7 +219,6 @@ impl Drain {
             }
         }
         self.evict().await?;
-        self.find_operator().await?;
         Ok(self.progress().is_over())
     }
 
@@ -239,40 +236,27 @@ impl Drain {
         Ok(())
     }
 
-    /// Finds out why the operator has not seen an action: no operator runs, or none works in the namespace. In the
-    /// second case, withdraws the action.
-    async fn find_operator(&mut self) -> Result<(), Error> {
-        let unseen: Vec<WorkloadAction> = self.actions.iter().filter(|one| !is_seen(one)).cloned().collect();
-        let old = std::mem::take(&mut self.unseen);
-        let waits = unseen.iter().any(|action| old.contains_key(&key(action)));
-        for action in &unseen {
-            let key = key(action);
-            let since = old.get(&key).copied().unwrap_or(self.now);
-            self.unseen.insert(key, since);
+    /// Finds out in which namespaces operators work, and why none has seen an action.
+    async fn check_operators(&mut self) -> Result<(), Error> {
+        let unseen: BTreeSet<Key> = self.actions.iter().filter(|one| !is_seen(one)).map(key).collect();
+        self.unseen.retain(|key, _| unseen.contains(key));
+        for key in unseen {
+            self.unseen.entry(key).or_insert(self.now);
         }
-        self.no_operator = None;
-        if unseen.is_empty() {
+        self.operator = None;
+        let since = self.unseen.values().min().copied();
+        if since.is_none() && self.progress().due().next().is_none() {
             return Ok(());
         }
         let Some(leases) = self.cluster.leases(self.options.lease_namespace.as_deref()).await? else { return Ok(()) };
-        // An operator whose lease has another name sees the action before the next round.
-        if leases.is_empty() && !waits {
-            return Ok(());
-        }
-        self.no_operator = no_operator(&leases, LEASE, self.now);
-        if self.no_operator.is_some() {
-            return Ok(());
-        }
-        for action in unseen {
-            let is_late = self.unseen.get(&key(&action)).is_some_and(|since| self.now.duration_since(*since) > UNSEEN);
-            let Some(of) = key_of(&action).filter(|_| is_late) else { continue };
-            if self.cluster.withdraw(&action).await? {
-                let words = format!("no operator works in namespace {}: none has seen the action", of.namespace);
-                self.own.remove(&key(&action));
-                self.actions.retain(|other| key(other) != key(&action));
-                self.refused.insert(of, words);
+        if let Some(namespaces) = working_namespaces(&leases) {
+            let outside = self.plan.moves.iter().filter(|of| !namespaces.contains(of.namespace.as_str()));
+            for of in outside.map(WorkloadMove::key) {
+                let words = format!("no operator works in namespace {}", of.namespace);
+                self.refused.entry(of).or_insert(words);
             }
         }
+        self.operator = since.and_then(|since| unseen_words(&leases, LEASE, since, self.now));
         Ok(())
     }
 
@@ -345,7 +329,7 @@ impl Drain {
         self.terminations.note(&self.plan.leaving, self.now);
         let owned = pods.into_iter().filter_map(|pod| Some((pod.id.uid, pod.controller?)));
         self.owners.extend(owned);
-        Ok(())
+        self.check_operators().await
     }
 
     fn seed(&self, round: usize) -> String {

@@ -34,6 +34,7 @@ use tracing::{error, info};
 use crate::operator::http::Served;
 use crate::operator::kinds as caches;
 use crate::operator::settings::Settings;
+use ganglion_api::marks;
 use ganglion_outbound::address::{self, Names};
 use ganglion_outbound::client::OutboundClient;
 use ganglion_placement::cache::{self, PlacementCache};
@@ -144,7 +145,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let mut extender = extender::serve(options.extender_bind, extender, &keeper, &settings, &client, &ended).await?;
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
 
-    let mut elector = elector(&client, &settings, &options.identity, &namespace);
+    let mut elector = elector(&client, &settings, &options, &namespace);
     let ready = feeds.ready();
     let identity = options.identity;
     let certificate = keeper.filter(|_| options.extender_bind.is_some());
@@ -286,7 +287,7 @@ fn list_timeout(settings: &Settings) -> Duration {
     settings.request_timeout().max(Duration::from_secs(30))
 }
 
-fn elector(client: &Client, settings: &Settings, identity: &str, namespace: &str) -> Elector<KubeLeases> {
+fn elector(client: &Client, settings: &Settings, options: &RunOptions, namespace: &str) -> Elector<KubeLeases> {
     let lease = &settings.lease;
     let timings = Timings {
         duration: Duration::from_secs(lease.duration_seconds),
@@ -295,5 +296,7 @@ fn elector(client: &Client, settings: &Settings, identity: &str, namespace: &str
     };
     // A third of the deadline, so that there is time for further attempts if a response is lost.
     let leases = KubeLeases::new(client.clone(), namespace, &lease.name, timings.renew_deadline / 3);
-    Elector::new(leases, timings, identity.to_owned(), namespace, &lease.name)
+    let watched = &options.watch_namespaces;
+    Elector::new(leases, timings, options.identity.clone(), namespace, &lease.name)
+        .annotated(marks::NAMESPACES, (!watched.is_empty()).then(|| watched.join(",")))
 }

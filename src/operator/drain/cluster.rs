@@ -9,7 +9,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -187,20 +187,6 @@ impl DrainClient {
         match leases.list(&named).await {
             Ok(found) => Ok(Some(found.items)),
             Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Deletes an action that no operator has seen. Returns false if it has changed since.
-    pub async fn withdraw(&self, action: &WorkloadAction) -> Result<bool, Error> {
-        let Identity { key, uid, version } = (&action.metadata).into();
-        let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: Some(version) };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        let actions: Api<WorkloadAction> = Api::namespaced(self.client.clone(), &key.namespace);
-        match actions.delete(&key.name, &params).await {
-            Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 409) => Ok(false),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
             Err(error) => Err(error.into()),
         }
     }

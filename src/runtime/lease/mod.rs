@@ -74,6 +74,8 @@ pub struct Elector<L> {
     timings: Timings,
     identity: String,
     name: ObjectMeta,
+    /// Annotation of the lease while this replica holds it. Without a value, the lease does not have it.
+    annotation: Option<(&'static str, Option<String>)>,
     observed: Option<ObservedLease>,
     /// Time at which the last successful renewal was sent.
     renewed: Option<Instant>,
@@ -92,7 +94,12 @@ impl<L: Leases> Elector<L> {
     pub fn new(leases: L, timings: Timings, identity: String, namespace: &str, name: &str) -> Self {
         let name =
             ObjectMeta { namespace: Some(namespace.to_owned()), name: Some(name.to_owned()), ..ObjectMeta::default() };
-        Self { leases, timings, identity, name, observed: None, renewed: None }
+        Self { leases, timings, identity, name, annotation: None, observed: None, renewed: None }
+    }
+
+    /// The same candidate, which sets this annotation of the lease, or removes it if there is no value.
+    pub fn annotated(self, key: &'static str, value: Option<String>) -> Self {
+        Self { annotation: Some((key, value)), ..self }
     }
 
     /// Returns when this replica holds the lease. Cancel-safe.
@@ -249,8 +256,16 @@ impl<L: Leases> Elector<L> {
         let old = current.and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let mine = old.holder_identity.as_deref() == Some(self.identity.as_str());
         let turns = old.lease_transitions.unwrap_or(0);
+        let mut metadata = current.map_or_else(|| self.name.clone(), |lease| lease.metadata.clone());
+        if let Some((key, value)) = &self.annotation {
+            let annotations = metadata.annotations.get_or_insert_default();
+            match value {
+                Some(value) => annotations.insert((*key).to_owned(), value.clone()),
+                None => annotations.remove(*key),
+            };
+        }
         Lease {
-            metadata: current.map_or_else(|| self.name.clone(), |lease| lease.metadata.clone()),
+            metadata,
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
                 lease_duration_seconds: Some(i32::try_from(self.timings.duration.as_secs()).unwrap_or(i32::MAX)),

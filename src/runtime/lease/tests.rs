@@ -144,6 +144,19 @@ async fn the_first_gets_it_and_the_second_does_not_while_it_is_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_holder_annotates_the_lease_and_its_successor_removes_the_annotation() {
+    let fake = Fake::new();
+    let annotations = || fake.0.lock().unwrap().lease.clone().unwrap().metadata.annotations.unwrap_or_default();
+    let mut one = candidate(&fake, "one").annotated("namespaces", Some("a,b".to_owned()));
+    assert!(acquires(&mut one, 1).await);
+    assert_eq!(annotations(), [("namespaces".to_owned(), "a,b".to_owned())].into());
+    one.release().await;
+    let mut two = candidate(&fake, "two").annotated("namespaces", None);
+    assert!(acquires(&mut two, 1).await);
+    assert_eq!(annotations(), [].into());
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_many_candidates_at_the_same_moment_one_gets_it() {
     let fake = Fake::new();
     let mut all: Vec<_> = (0..8).map(|index| candidate(&fake, &index.to_string())).collect();

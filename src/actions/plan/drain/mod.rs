@@ -5,6 +5,7 @@
 pub mod action;
 mod evicting;
 mod evictions;
+mod operators;
 mod plan;
 mod pods;
 mod progress;
@@ -20,11 +21,12 @@ use ganglion_api::refs::WorkloadRef;
 use ganglion_core::facts::{Key, NodeName};
 
 pub use evictions::{EvictionOption, LastEviction, OwnEviction, Terminations};
+pub use operators::{unseen_words, working_namespaces};
 pub use plan::{DrainPlan, LeavingPod, PodSurroundings, WorkloadMove};
 pub use pods::{NodePod, Termination};
 pub use progress::{DrainProgress, NewMove};
 pub use report::{DrainOutcome, DrainReport, PendingPod, PlannedHow, PlannedMove};
-pub use rights::{DrainRight, no_operator};
+pub use rights::DrainRight;
 pub use text::{news, nodes_words, plan_text, report_text, tree};
 
 /// Options of a drain.

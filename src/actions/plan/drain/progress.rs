@@ -27,7 +27,7 @@ pub struct DrainProgress<'a> {
     /// Answers to the evictions by the drain itself.
     pub evictions: &'a BTreeMap<Uid, LastEviction>,
     pub terminations: &'a Terminations,
-    /// Message if no operator holds the lease.
+    /// Why no operator has seen an action.
     pub operator: Option<&'a str>,
     pub now: Timestamp,
 }
@@ -105,11 +105,16 @@ impl<'a> DrainProgress<'a> {
         open.map(|action| in_motion(action, there(action))).sum()
     }
 
+    /// The workloads for which an action is to be created.
+    pub fn due(&self) -> impl Iterator<Item = &'a WorkloadMove> {
+        self.plan.moves.iter().filter(|asked| matches!(self.state(asked), MoveState::ToDo))
+    }
+
     /// The actions to create now.
     pub fn next_moves(&self) -> Vec<NewMove<'a>> {
         let mut moving = self.moving();
         let mut new = Vec::new();
-        for asked in self.plan.moves.iter().filter(|asked| matches!(self.state(asked), MoveState::ToDo)) {
+        for asked in self.due() {
             let all = asked.pods.len();
             let room = self.wishes.parallel.map_or(usize::MAX, |most| most.saturating_sub(moving));
             let count = all.min(room).min(usize::try_from(MOST_REPLICAS).unwrap_or(1));

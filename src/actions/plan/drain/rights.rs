@@ -1,13 +1,9 @@
-//! Requirements of a drain outside its pods: rights of its user, and an operator.
+//! The rights that the user of a drain needs.
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter, Result};
 
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::Lease;
-
-use super::progress::{DrainProgress, MoveState};
-use ganglion_core::layout::age;
+use super::progress::DrainProgress;
 
 /// A right that the user of a drain needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,8 +33,7 @@ impl Display for DrainRight {
 impl DrainProgress<'_> {
     /// Rights for everything that the drain would do now. An action requires the right to evict pods, too.
     pub fn rights(&self) -> Vec<DrainRight> {
-        let moves = self.plan.moves.iter().filter(|of| matches!(self.state(of), MoveState::ToDo));
-        let acting: BTreeSet<String> = moves.map(|of| of.namespace.clone()).collect();
+        let acting: BTreeSet<String> = self.due().map(|of| of.namespace.clone()).collect();
         let evicting = self.evictable().map(|pod| pod.key.namespace.clone()).chain(acting.iter().cloned());
         let evicting: BTreeSet<String> = evicting.collect();
         let in_namespace = |group, resource, namespace: String| DrainRight {
@@ -60,25 +55,4 @@ impl DrainProgress<'_> {
         all.extend(evicting.into_iter().map(|name| in_namespace("", "pods/eviction", name)));
         all
     }
-}
-
-/// Message if no operator holds one of these leases.
-pub fn no_operator(leases: &[Lease], name: &str, now: Timestamp) -> Option<String> {
-    let mut states = Vec::new();
-    for lease in leases {
-        let namespace = lease.metadata.namespace.as_deref().unwrap_or_default();
-        let spec = lease.spec.clone().unwrap_or_default();
-        let is_held = spec.holder_identity.is_some_and(|holder| !holder.is_empty());
-        let Some(renewed) = spec.renew_time.filter(|_| is_held) else {
-            states.push(format!("released in namespace {namespace}"));
-            continue;
-        };
-        let lasts = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or(0)));
-        if now <= renewed.0 + lasts {
-            return None;
-        }
-        states.push(format!("last renewed in namespace {namespace} {} ago", age(renewed.0, now)));
-    }
-    let state = if states.is_empty() { "there is none".to_owned() } else { states.join(", ") };
-    Some(format!("no operator holds the lease {name} ({state}), so no replica moves until an operator runs"))
 }

@@ -109,7 +109,7 @@ struct Stage {
     refused: BTreeMap<MoveKey, String>,
     evictions: BTreeMap<Uid, LastEviction>,
     terminations: Terminations,
-    no_operator: Option<String>,
+    operator: Option<String>,
     now: Timestamp,
 }
 
@@ -131,14 +131,14 @@ impl Stage {
             refused: BTreeMap::new(),
             evictions: BTreeMap::new(),
             terminations: Terminations::default(),
-            no_operator: None,
+            operator: None,
             now: "2026-01-01T00:00:00Z".parse().expect("a time"),
         }
     }
 
     fn progress(&self) -> DrainProgress<'_> {
-        let Self { nodes, wishes, plan, actions, refused, evictions, terminations, no_operator, now } = self;
-        let (operator, now) = (no_operator.as_deref(), *now);
+        let Self { nodes, wishes, plan, actions, refused, evictions, terminations, operator, now } = self;
+        let (operator, now) = (operator.as_deref(), *now);
         DrainProgress { nodes, wishes, plan, actions, refused, evictions, terminations, operator, now }
     }
 
@@ -448,32 +448,54 @@ fn the_end_of_the_time_names_what_is_not_complete_and_what_is_pending() {
     assert!(stage.report(true).incomplete.is_empty(), "its replicas are still there");
 }
 
+fn lease(annotations: Value, spec: Value) -> Lease {
+    let metadata = json!({"name": "ganglion", "namespace": "ops", "annotations": annotations});
+    serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a lease")
+}
+
+fn held_lease(annotations: Value) -> Lease {
+    let spec = json!({
+        "holderIdentity": "one", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:01:00.000000Z",
+    });
+    lease(annotations, spec)
+}
+
 #[test]
-fn a_missing_operator_is_told_at_once() {
-    let lease = |spec: Value| {
-        let object = json!({"metadata": {"name": "ganglion", "namespace": "ops"}, "spec": spec});
-        serde_json::from_value::<Lease>(object).expect("a lease")
-    };
-    let renewed = "2026-01-01T00:00:00.000000Z";
-    let held = lease(json!({"holderIdentity": "one", "leaseDurationSeconds": 15, "renewTime": renewed}));
-    let free = lease(json!({"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": renewed}));
+fn a_missing_operator_is_told_at_once_and_a_silent_one_is_waited_for() {
     let mut stage = Stage::new();
-    let words = |leases: &[Lease], after| no_operator(leases, "ganglion", stage.now + SignedDuration::from_secs(after));
-    let state = |leases: &[Lease], after| {
-        let words = words(leases, after)?;
+    let renewed = stage.now + SignedDuration::from_secs(60);
+    let held = held_lease(json!({}));
+    let free = lease(json!({}), json!({"holderIdentity": "", "leaseDurationSeconds": 1}));
+    let words = |leases: &[Lease], unseen, after| {
+        let now = renewed + SignedDuration::from_secs(after);
+        unseen_words(leases, "ganglion", now - SignedDuration::from_secs(unseen), now)
+    };
+    let state = |leases: &[Lease], unseen, after| {
+        let words = words(leases, unseen, after)?;
         Some(words.split_once('(')?.1.split_once(')')?.0.to_owned())
     };
-    assert_eq!(state(&[], 0).as_deref(), Some("there is none"));
-    assert_eq!(state(&[held.clone(), free.clone()], 14), None);
-    assert_eq!(state(std::slice::from_ref(&free), 0).as_deref(), Some("released in namespace ops"));
-    assert_eq!(state(&[held], 40).as_deref(), Some("last renewed in namespace ops 40s ago"));
-    let words = words(&[free], 0);
+    assert_eq!(words(&[], 0, 0), None, "the lease of the operator may have another name");
+    assert_eq!(state(&[], 1, 0).as_deref(), Some("there is none"));
+    assert_eq!(words(&[held.clone(), free.clone()], 14, 14), None);
+    assert_eq!(state(std::slice::from_ref(&free), 0, 0).as_deref(), Some("released in namespace ops"));
+    assert_eq!(state(std::slice::from_ref(&held), 0, 40).as_deref(), Some("last renewed in namespace ops 40s ago"));
+    let silent = words(&[held], 21, 14).unwrap_or_default();
+    assert!(silent.starts_with("operator one, ") && silent.ends_with("kubectl get pods -n ops"), "{silent}");
+    let words = words(&[free], 0, 0);
     stage.act(json!({}));
     stage.actions[0].status = None;
-    stage.no_operator = words.clone();
+    stage.operator = words.clone();
     assert_eq!(news(&stage.progress(), false), [words.clone().unwrap_or_default()]);
     assert!(!stage.progress().is_over(), "an operator may come");
     assert!(stage.report(true).stays.iter().any(|stay| Some(&stay.message) == words.as_ref()));
+}
+
+#[test]
+fn operators_name_the_namespaces_in_which_they_work() {
+    let named = |namespaces: &str| held_lease(json!({"ganglion.dev/namespaces": namespaces}));
+    assert_eq!(working_namespaces(&[]), None, "an operator may have a lease of another name");
+    assert_eq!(working_namespaces(&[named("shop"), held_lease(json!({}))]), None, "one of them works in all");
+    assert_eq!(working_namespaces(&[named("shop,web"), named("db")]), Some(["db", "shop", "web"].into()));
 }
 
 #[test]
