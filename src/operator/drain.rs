@@ -114,7 +114,7 @@ impl Drain {
         selector: Option<&str>,
         options: DrainOptions,
     ) -> Result<Self, Error> {
-        let cluster = DrainClient { client };
+        let cluster = DrainClient::new(client);
         let mut nodes: BTreeSet<NodeName> = BTreeSet::new();
         for name in names.into_iter().map(NodeName::from) {
             cluster.node(&name).await?;
@@ -314,7 +314,7 @@ impl Drain {
         let mut actions = self.cluster.actions(&self.nodes).await?;
         actions.retain(|action| self.own.contains(&key(action)) && key_of(action).is_some());
         let mut pods = self.cluster.pods(&self.nodes, self.options.wishes.pod_selector.as_deref()).await?;
-        let around = self.cluster.surroundings(&pods).await?;
+        let around = self.cluster.surroundings(&pods, &self.nodes).await?;
         let here = pods.iter().map(|pod| pod.id.uid.clone());
         if self.rounds < FIRST_ROUNDS {
             self.known.extend(here.clone());

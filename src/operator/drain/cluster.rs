@@ -14,13 +14,16 @@ use kube::core::Status;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use super::Error;
-use ganglion_actions_plan::drain::{DrainRight, LastEviction, NodePod, PendingPod, PodSurroundings, action};
+use ganglion_actions_plan::drain::{
+    DrainRight, LastEviction, NodePod, PendingPod, PodSurroundings, action, is_confined,
+};
 use ganglion_api::marks;
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{ClaimFact, DeploymentFact, Identity, Key, NodeName, Uid};
+use ganglion_core::facts::{ClaimFact, DeploymentFact, Identity, Key, NodeFact, NodeName, Uid};
 use ganglion_runtime::eviction::{self, EvictionAnswer};
 
 /// Field manager of a drain's writes. It begins like kubectl's field manager: a person creates these actions.
@@ -38,6 +41,8 @@ const AT_ONCE: usize = 8;
 /// Client of a drain.
 pub struct DrainClient {
     pub client: Client,
+    /// Nodes that are not drained, or why they may not be listed. They are listed once, for the first volume.
+    others: OnceCell<Result<Vec<NodeFact>, String>>,
 }
 
 /// A namespaced kind.
@@ -63,6 +68,10 @@ fn needed<T>(what: &'static str, answer: Result<T, kube::Error>) -> Result<T, Er
 }
 
 impl DrainClient {
+    pub fn new(client: Client) -> Self {
+        Self { client, others: OnceCell::new() }
+    }
+
     /// Checks that the node exists.
     pub async fn node(&self, name: &NodeName) -> Result<(), Error> {
         let found = Api::<Node>::all(self.client.clone()).get_opt(name.as_str()).await;
@@ -228,8 +237,8 @@ impl DrainClient {
         }
     }
 
-    /// Reads the workloads and volumes of these pods.
-    pub async fn surroundings(&self, pods: &[NodePod]) -> Result<PodSurroundings, Error> {
+    /// Reads the workloads and volumes of these pods, which are on the drained nodes.
+    pub async fn surroundings(&self, pods: &[NodePod], drained: &[NodeName]) -> Result<PodSurroundings, Error> {
         let mut around = PodSurroundings::default();
         let moves = || pods.iter().filter(|pod| !pod.finished && !pod.mirror);
         let sets = moves().filter_map(|pod| {
@@ -253,18 +262,20 @@ impl DrainClient {
         });
         let claims: BTreeMap<Key, PersistentVolumeClaim> = self.read(claims.collect(), &mut around.unread).await?;
         around.claims = claims.into_iter().map(|(key, claim)| (key, ClaimFact::from(claim))).collect();
-        self.local_volumes(&mut around).await?;
+        self.confined_volumes(&mut around, drained).await?;
         Ok(around)
     }
 
-    async fn local_volumes(&self, around: &mut PodSurroundings) -> Result<(), Error> {
+    async fn confined_volumes(&self, around: &mut PodSurroundings, drained: &[NodeName]) -> Result<(), Error> {
         let names: BTreeSet<String> = around.claims.values().filter_map(|claim| claim.volume.clone()).collect();
         for name in names {
             match Api::<PersistentVolume>::all(self.client.clone()).get_opt(&name).await {
-                Ok(found) => {
-                    let spec = found.and_then(|volume| volume.spec);
-                    if spec.is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some()) {
-                        around.local.insert(name);
+                Ok(None) => {}
+                Ok(Some(volume)) => {
+                    let others = self.others.get_or_try_init(|| self.other_nodes(drained)).await?;
+                    around.unread.extend(others.as_ref().err().cloned());
+                    if is_confined(&volume, others.as_deref().ok()) {
+                        around.confined.insert(name);
                     }
                 }
                 Err(kube::Error::Api(status)) if status.is_forbidden() => {
@@ -274,6 +285,22 @@ impl DrainClient {
             }
         }
         Ok(())
+    }
+
+    /// Names and labels of all nodes but these. The inner error is the API server's message if they may not be listed.
+    async fn other_nodes(&self, drained: &[NodeName]) -> Result<Result<Vec<NodeFact>, String>, Error> {
+        match Api::<Node>::all(self.client.clone()).list_metadata(&ListParams::default()).await {
+            Ok(found) => {
+                let facts = found.items.into_iter().map(|node| NodeFact {
+                    id: Identity::from(&node.metadata),
+                    labels: node.metadata.labels.unwrap_or_default(),
+                    ..NodeFact::default()
+                });
+                Ok(Ok(facts.filter(|node| !drained.contains(&node.name())).collect()))
+            }
+            Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(Err(status.message.clone())),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Reads the objects with these names; skips objects that do not exist or cannot be read.

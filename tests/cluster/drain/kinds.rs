@@ -64,7 +64,7 @@ fn jobs_are_waited_for_and_what_has_its_data_here_stays() {
         let drained = user.drain(&[home, "--leave-jobs"]).await?;
         let words = [
             "Job/report runs to its end",
-            &format!("volume {}-disk of claim data is on this node only", testbed.ns),
+            &format!("volume {}-disk of claim data cannot be used on another node", testbed.ns),
             "the next pod of a StatefulSet has the same name",
             &format!("kubectl ganglion drain {home} --leave-jobs --disruption"),
             "3 pods left",

@@ -22,7 +22,7 @@ use ganglion_core::facts::{Key, NodeName};
 
 pub use evictions::{EvictionOption, LastEviction, OwnEviction, Terminations};
 pub use operators::{unseen_words, working_namespaces};
-pub use plan::{DrainPlan, LeavingPod, PodSurroundings, WorkloadMove};
+pub use plan::{DrainPlan, LeavingPod, PodSurroundings, WorkloadMove, is_confined};
 pub use pods::{NodePod, Termination};
 pub use progress::{DrainProgress, NewMove};
 pub use report::{DrainOutcome, DrainReport, PendingPod, PlannedHow, PlannedMove};
@@ -82,7 +82,7 @@ pub enum StayCause {
     NeedsDisruption,
     /// Other pods of its workload on the node do not have the labels of `--pod-selector`.
     NotSelected,
-    /// A volume is on this node only.
+    /// A volume can be used on no node that is not drained.
     LocalVolume,
     /// The API server refused the action or the eviction.
     Refused,

@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::PersistentVolume;
+
 use super::super::hindrance::Hindrance;
+use super::super::nodes::selects;
 use super::evictions::{EvictionOption, OwnEviction};
 use super::pods::{NodePod, Termination};
 use super::{MoveKey, Stay, StayCause};
 use ganglion_api::refs::WorkloadRef;
-use ganglion_core::facts::{ClaimFact, Identity, Key, NodeName};
+use ganglion_core::facts::{ClaimFact, Identity, Key, NodeFact, NodeName};
 
 /// Facts about the workloads and volumes of the pods. Facts that may not be read are missing; the operator then
 /// decides.
@@ -18,10 +21,23 @@ pub struct PodSurroundings {
     /// The Deployments with `strategy: Recreate`.
     pub recreating: BTreeSet<Key>,
     pub claims: BTreeMap<Key, ClaimFact>,
-    /// PersistentVolumes whose data are on one node.
-    pub local: BTreeSet<String>,
+    /// PersistentVolumes that can be used on the drained nodes only; see [`is_confined`].
+    pub confined: BTreeSet<String>,
     /// Objects that may not be read, with the message of the API server.
     pub unread: BTreeSet<String>,
+}
+
+/// Whether a volume can be used on none of these nodes, or its data would stay behind. Without the nodes, only a volume
+/// of one node counts.
+pub fn is_confined(volume: &PersistentVolume, others: Option<&[NodeFact]>) -> bool {
+    let Some(spec) = &volume.spec else { return false };
+    let affinity = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
+    match (affinity, others) {
+        _ if spec.host_path.is_some() => true,
+        (Some(nodes), Some(others)) => !others.iter().any(|node| selects(nodes, node)),
+        (Some(_), None) => spec.local.is_some(),
+        (None, _) => false,
+    }
 }
 
 /// The replicas of a workload that leave a node.
@@ -156,7 +172,7 @@ fn fate(pod: &NodePod, around: &PodSurroundings) -> Fate {
             let message = "it belongs to no workload, so nothing makes it again".to_owned();
             evictable(EvictionOption::Force, StayCause::BarePod, message)
         }
-        (Some(_), Some(_)) if local_volume(pod, around).is_some() => moves(pod, around),
+        (Some(_), Some(_)) if confined_volume(pod, around).is_some() => moves(pod, around),
         (Some("Job"), Some(owner)) => {
             evictable(EvictionOption::EvictJobs, StayCause::Job, format!("{owner} runs to its end"))
         }
@@ -171,21 +187,22 @@ fn is_leaving(pod: &NodePod) -> bool {
     pod.termination.is_some() || pod.in_motion
 }
 
-/// Claim and volume of the pod whose data are on its node only.
-fn local_volume<'a>(pod: &'a NodePod, around: &'a PodSurroundings) -> Option<(&'a String, &'a String)> {
+/// Claim and volume of the pod that can be used on the drained nodes only.
+fn confined_volume<'a>(pod: &'a NodePod, around: &'a PodSurroundings) -> Option<(&'a String, &'a String)> {
     pod.volumes.claims.iter().find_map(|claim| {
         let fact = around.claims.get(&Key::new(&pod.id.key.namespace, claim))?;
-        fact.volume.as_ref().filter(|volume| around.local.contains(*volume)).map(|volume| (claim, volume))
+        fact.volume.as_ref().filter(|volume| around.confined.contains(*volume)).map(|volume| (claim, volume))
     })
 }
 
 fn moves(pod: &NodePod, around: &PodSurroundings) -> Fate {
     let Some(owner) = &pod.owner else { return Fate::Ignored };
-    if let Some((claim, volume)) = local_volume(pod, around).filter(|_| pod.selected) {
-        let message = format!("volume {volume} of claim {claim} is on this node only");
-        let advice = "Its pods cannot run elsewhere: move the data of the volume first.";
+    if let Some((claim, volume)) = confined_volume(pod, around).filter(|_| pod.selected) {
+        let message = format!("volume {volume} of claim {claim} cannot be used on another node");
+        let advice =
+            format!("Add a node to which the volume can be attached (kubectl describe pv {volume}), or move its data.");
         let stay = Stay::of_pod(&pod.id.key, &pod.node, StayCause::LocalVolume, message);
-        return Fate::Stays(Stay { advice: Some(advice.to_owned()), ..stay });
+        return Fate::Stays(Stay { advice: Some(advice), ..stay });
     }
     let key = Key::new(&pod.id.key.namespace, &owner.name);
     let deployment = around.deployments.get(&key).filter(|_| owner.kind == "ReplicaSet");

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::action::{label, manifest};
 use super::*;
 use ganglion_api::workload_action::WorkloadAction;
-use ganglion_core::facts::{ClaimFact, Identity, Key, NodeName, Uid};
+use ganglion_core::facts::{ClaimFact, Identity, Key, NodeFact, NodeName, Uid};
 
 fn owner(kind: &str, name: &str) -> Value {
     json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": true}])
@@ -52,7 +52,7 @@ fn around() -> PodSurroundings {
             claim("here", "ReadWriteOnce", "pv-3"),
         ]
         .into(),
-        local: ["pv-3".to_owned()].into(),
+        confined: ["pv-3".to_owned()].into(),
         ..PodSurroundings::default()
     }
 }
@@ -87,6 +87,29 @@ fn who_stays_says_why(#[case] owners: Value, #[case] more: Value, #[case] cause:
 fn what_cannot_be_first_is_named(#[case] set: &str, #[case] more: Value, #[case] why: &str, #[case] disrupts: bool) {
     let plan = DrainPlan::of(&[pod("p", owner("ReplicaSet", set), more)], &around());
     assert_eq!((plan.moves[0].why().as_str(), plan.moves[0].disrupts()), (why, disrupts));
+}
+
+#[rstest]
+#[case::anywhere(json!({"nfs": {"server": "s", "path": "/"}}), Some("a"), false)]
+#[case::zone_of_another(json!({"csi": {"driver": "d", "volumeHandle": "h"}, "nodeAffinity": zone("a")}), Some("a"), false)]
+#[case::zone_of_none(json!({"csi": {"driver": "d", "volumeHandle": "h"}, "nodeAffinity": zone("b")}), Some("a"), true)]
+#[case::zone_unknown(json!({"csi": {"driver": "d", "volumeHandle": "h"}, "nodeAffinity": zone("b")}), None, false)]
+#[case::local_unknown(json!({"local": {"path": "/data"}, "nodeAffinity": zone("b")}), None, true)]
+#[case::directory(json!({"hostPath": {"path": "/data"}}), Some("a"), true)]
+fn a_volume_is_confined_if_no_other_node_may_use_it(
+    #[case] spec: Value,
+    #[case] zone: Option<&str>,
+    #[case] confined: bool,
+) {
+    let volume = serde_json::from_value(json!({"metadata": {"name": "pv"}, "spec": spec})).expect("a volume");
+    let labels = zone.map(|zone| [("zone".to_owned(), zone.to_owned())].into());
+    let others = labels.map(|labels| [NodeFact { labels, ..NodeFact::default() }]);
+    assert_eq!(is_confined(&volume, others.as_ref().map(<[NodeFact; 1]>::as_slice)), confined);
+}
+
+fn zone(name: &str) -> Value {
+    let here = json!({"key": "zone", "operator": "In", "values": [name]});
+    json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}})
 }
 
 #[test]
