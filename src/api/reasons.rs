@@ -107,6 +107,8 @@ reasons! {
     BudgetBlocked,
 
     // Rejected before any effect.
+    /// A rollout of the workload does not go on by itself: it is paused, or makes no progress.
+    RolloutStuck,
     /// A field has a value that cannot be parsed; the message names the field.
     InvalidObject,
     /// Admission policies of the operator are missing or edited, so the operator does not act; the message says which,
@@ -268,6 +270,9 @@ impl Reason {
                 "Install metrics-server, or measure the nodes by NodeConfigs. To go on without, apply a new action without utilization in where."
             }
             Self::RolloutInProgress => "Wait until the rollout has ended: kubectl rollout status.",
+            Self::RolloutStuck => {
+                "Resume, repair or undo the rollout (kubectl rollout resume, undo), then apply a new action."
+            }
             Self::ReplicasNotReady => "Wait until the replicas of the set are Ready, or repair them.",
             Self::BudgetBlocked => "Wait until the PodDisruptionBudget allows a disruption, or change the budget.",
             Self::NotSupported => "Apply a new action without the field, kind or workload that the message names.",

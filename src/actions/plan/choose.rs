@@ -201,6 +201,9 @@ fn scalable<'a>(ctx: &PlanContext<'a>, scope: Scope<'a>, named: Option<&PodFact>
 
 /// Why no replica of the workload may start now, independent of pod and node.
 pub fn obstacle(ctx: &PlanContext, scope: &Scope) -> Option<Choice> {
+    if let Some(refusal) = scope.stuck_rollout(ctx.world) {
+        return Some(Choice::Refuse(refusal, Plan::default()));
+    }
     if let Some(message) = scope.rollout(ctx.world) {
         return Some(Choice::Wait { reason: Reason::RolloutInProgress, message });
     }

@@ -405,17 +405,29 @@ impl<'a> Scope<'a> {
         is_changing || populated.count() > 1
     }
 
+    /// The rollout that does not go on by itself, if any: it is paused, or its new pods do not become available.
+    pub fn stuck_rollout(&self, world: &'a World) -> Option<StartRefusal> {
+        let Holder::Deployment(deployment) = self.holder else { return None };
+        if deployment.observed_generation < deployment.generation {
+            return None;
+        }
+        let why = match (deployment.paused, deployment.stuck) {
+            (true, _) => "is paused",
+            (false, true) => "makes no progress (condition Progressing of the Deployment)",
+            (false, false) => return None,
+        };
+        let other = self.other_set(world)?;
+        let (name, own, other) = (&deployment.id.key.name, &self.set.id.key.name, &other.id.key.name);
+        let message =
+            format!("the rollout of Deployment {name} {why}, and ReplicaSets {own} and {other} have replicas");
+        Some(StartRefusal::soon(Reason::RolloutStuck, message))
+    }
+
     /// The rollout in progress, if any: a newer set, a change that the controller has not observed yet, or pods of
     /// several templates.
     pub fn rollout(&self, world: &'a World) -> Option<String> {
         let WorkloadRef { kind, name, .. } = self.workload();
         if let Holder::Deployment(deployment) = self.holder {
-            if deployment.paused && self.shares_replicas(world) {
-                let advice = format!("to complete the rollout, run `kubectl rollout resume deployment/{name}`");
-                return Some(format!(
-                    "Deployment {name} is paused while two of its ReplicaSets have replicas; {advice}"
-                ));
-            }
             if self.superseded(world) {
                 return Some(format!("Deployment {name} has a newer ReplicaSet than {}", self.set.id.key.name));
             }

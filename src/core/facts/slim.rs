@@ -299,13 +299,15 @@ mod tests {
             "metadata": {"namespace": "a", "name": "d", "uid": "u", "resourceVersion": "7", "generation": 3},
             "spec": {"replicas": 4, "selector": {"matchLabels": {"a": "b"}}, "strategy": {"type": "Recreate"}, "paused": true,
                 "template": {"spec": {"containers": [{"name": "c"}]}}},
-            "status": {"replicas": 4, "observedGeneration": 3},
+            "status": {"replicas": 4, "observedGeneration": 3, "conditions": [
+                {"type": "Available", "status": "True"}, {"type": "Progressing", "status": "False"},
+            ]},
         });
         let whole: Deployment = serde_json::from_value(deployment.clone()).unwrap();
         let slim: SlimDeployment = serde_json::from_value(deployment).unwrap();
         let fact = DeploymentFact::from(slim);
         assert_eq!(fact, DeploymentFact::from(whole));
-        assert!(fact.recreates && fact.paused && fact.selector == "a=b");
+        assert!(fact.recreates && fact.paused && fact.stuck && fact.selector == "a=b");
         let scaler = json!({
             "metadata": {"namespace": "a", "name": "h", "uid": "u", "resourceVersion": "7"},
             "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},

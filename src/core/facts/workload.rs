@@ -84,6 +84,8 @@ pub struct DeploymentFact {
     pub max_unavailable: i32,
     /// `spec.paused`: a changed template is not rolled out.
     pub paused: bool,
+    /// The rollout has made no progress for `progressDeadlineSeconds`.
+    pub stuck: bool,
     pub terminating: bool,
     /// Labels and selector are not kept; see [`super::Reducible`].
     pub reduced: bool,
@@ -119,6 +121,9 @@ impl From<Deployment> for DeploymentFact {
                 .is_some_and(|strategy| strategy == "Recreate"),
             max_unavailable: max_unavailable(deployment.spec.as_ref()),
             paused: deployment.spec.as_ref().and_then(|spec| spec.paused).unwrap_or(false),
+            stuck: status
+                .and_then(|status| status.conditions.as_deref())
+                .is_some_and(|all| all.iter().any(|one| one.type_ == "Progressing" && one.status == "False")),
             terminating: meta.deletion_timestamp.is_some(),
             reduced: false,
         }

@@ -40,6 +40,7 @@ impl<'a> DrainProgress<'a> {
                             | Reason::NotSupported
                             | Reason::Forbidden
                             | Reason::AdmissionPolicyMissing
+                            | Reason::RolloutStuck
                     )
                 );
                 is_refused && slots(action).is_empty()

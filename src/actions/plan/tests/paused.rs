@@ -1,4 +1,4 @@
-//! Deployments that are paused: a changed template is not rolled out, so their replicas move.
+//! Deployments whose rollout does not go on: without a second ReplicaSet, their replicas move.
 
 use super::*;
 
@@ -36,10 +36,16 @@ fn a_paused_deployment_whose_template_was_changed_moves(
     }
 }
 
-#[test]
-fn one_that_is_paused_amid_a_rollout_says_so() {
+#[rstest]
+#[case::paused(true, "is paused")]
+#[case::stuck(false, "makes no progress")]
+fn one_that_stops_amid_a_rollout_says_so(#[case] paused: bool, #[case] words: &str) {
     let mut stage = Stage::new();
-    stage.change_web(|web| web.paused = true);
+    stage.change_web(|web| {
+        (web.paused, web.stuck) = (paused, !paused);
+        // The controller has not seen the latest change, which may be the remedy.
+        (web.generation, web.observed_generation) = (3, 2);
+    });
     let owner = Owner { kind: "Deployment".into(), name: "web".into(), uid: "uid-web".into() };
     stage.put(
         |id| ReplicaSetFact {
@@ -54,6 +60,12 @@ fn one_that_is_paused_amid_a_rollout_says_so() {
     );
     stage.act("go", move_web(json!({"nodeName": "d"})));
     stage.settle("go");
-    let message = stage.ready("go").2;
-    assert!(message.contains("Deployment web is paused") && message.contains("kubectl rollout resume"), "{message}");
+    stage.now += SignedDuration::from_secs(5);
+    stage.settle("go");
+    assert_eq!(stage.ready("go").1, "Queued");
+    stage.change_web(|web| web.observed_generation = 3);
+    stage.settle("go");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "RolloutStuck"), "{message}");
+    assert!(message.contains(&format!("the rollout of Deployment web {words}")), "{message}");
 }
