@@ -2,12 +2,25 @@
 
 use super::super::explain::{cause, reason_of};
 use super::super::hindrance::Hindrance;
+use super::super::preview::{ActionPreview, PreviewOutcome};
 use super::evictions::{LastEviction, OwnEviction};
 use super::progress::{DrainProgress, MoveState, slots};
 use super::{DrainWishes, LeavingPod, Stay, StayCause};
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::Slot;
 use ganglion_core::facts::Identity;
+
+/// Whether an action that ended for this reason, before it did anything, would end so again.
+fn leaves_alone(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::NamespaceRefused
+            | Reason::NotSupported
+            | Reason::Forbidden
+            | Reason::AdmissionPolicyMissing
+            | Reason::RolloutStuck
+    )
+}
 
 impl<'a> DrainProgress<'a> {
     /// Pods that the drain evicts now.
@@ -33,20 +46,21 @@ impl<'a> DrainProgress<'a> {
             MoveState::Refused(_) => true,
             MoveState::Ended(action) => {
                 let reason = action.status.as_ref().and_then(cause).map(|condition| reason_of(&condition.reason));
-                let is_refused = matches!(
-                    reason,
-                    Some(
-                        Reason::NamespaceRefused
-                            | Reason::NotSupported
-                            | Reason::Forbidden
-                            | Reason::AdmissionPolicyMissing
-                            | Reason::RolloutStuck
-                    )
-                );
-                is_refused && slots(action).is_empty()
+                reason.is_some_and(leaves_alone) && slots(action).is_empty()
             }
             MoveState::Open(_) | MoveState::NeedsDisruption | MoveState::NotSelected | MoveState::ToDo => false,
         }
+    }
+
+    /// Whether the drain would evict the pods of the workload itself. `preview` is the plan of its action.
+    pub(super) fn would_evict(&self, state: &MoveState, preview: Option<&ActionPreview>) -> bool {
+        let is_refused = |preview: &ActionPreview| match preview.outcome {
+            PreviewOutcome::Refused => true,
+            PreviewOutcome::Ends => preview.reason.as_deref().map(reason_of).is_some_and(leaves_alone),
+            PreviewOutcome::Starts | PreviewOutcome::Nothing | PreviewOutcome::Waits => false,
+        };
+        let is_tried_in_vain = || matches!(state, MoveState::ToDo) && preview.is_some_and(is_refused);
+        self.wishes.disruption && (self.is_left_alone(state) || is_tried_in_vain())
     }
 
     pub(super) fn refusal(&self, pod: &Identity) -> Option<&'a str> {
@@ -113,7 +127,10 @@ impl<'a> DrainProgress<'a> {
 
     /// A pod that terminates and does not end, or has not ended when the time is over.
     pub(super) fn stuck_stay(&self, leaving: &LeavingPod) -> Stay {
-        let (stay, Some(termination)) = (&leaving.stay, &leaving.termination) else { return leaving.stay.clone() };
+        let (stay, Some(termination)) = (&leaving.stay, &leaving.termination) else {
+            let advice = format!("To wait for it: {}", self.command(&[]));
+            return Stay { advice: Some(advice), ..leaving.stay.clone() };
+        };
         let why = if self.is_stuck(leaving) { StayCause::Stuck } else { StayCause::NotYet };
         let name = &leaving.pod.key;
         let (holder, advice) = match termination.finalizers.as_slice() {

@@ -90,6 +90,10 @@ pub enum PlannedHow {
     Evicted,
     /// The drain waits until they end by themselves.
     Waited,
+    /// They terminate already.
+    Terminating,
+    /// An action of another drain, or of a user, moves them already.
+    InMotion,
 }
 
 impl DrainReport {
@@ -226,7 +230,8 @@ impl DrainProgress<'_> {
         let would_end = |of: &&WorkloadMove| {
             let ends =
                 |preview: &ActionPreview| matches!(preview.outcome, PreviewOutcome::Ends | PreviewOutcome::Refused);
-            matches!(self.state(of), MoveState::ToDo) && previews.get(&of.key()).is_some_and(ends)
+            let (state, preview) = (self.state(of), previews.get(&of.key()));
+            matches!(state, MoveState::ToDo) && preview.is_some_and(ends) && !self.would_evict(&state, preview)
         };
         let stay = |of: &WorkloadMove| {
             let preview = previews.get(&of.key());
@@ -248,9 +253,14 @@ impl DrainProgress<'_> {
     /// Pods that would leave the nodes.
     fn leaves(&self, previews: &BTreeMap<MoveKey, ActionPreview>) -> Vec<PlannedMove> {
         let mut all = Vec::new();
-        for of in self.plan.moves.iter().filter(|of| matches!(self.state(of), MoveState::ToDo | MoveState::Open(_))) {
-            let preview = previews.get(&of.key());
+        for of in &self.plan.moves {
+            let (state, preview) = (self.state(of), previews.get(&of.key()));
+            let is_evicted = self.would_evict(&state, preview);
+            if !is_evicted && !matches!(state, MoveState::ToDo | MoveState::Open(_)) {
+                continue;
+            }
             let waits = match preview.map(|preview| preview.outcome) {
+                _ if is_evicted => None,
                 Some(PreviewOutcome::Ends | PreviewOutcome::Refused | PreviewOutcome::Nothing) => continue,
                 Some(PreviewOutcome::Waits) => preview.map(ActionPreview::why),
                 Some(PreviewOutcome::Starts) | None => None,
@@ -261,28 +271,41 @@ impl DrainProgress<'_> {
                 what: of.words(),
                 node: of.node.clone(),
                 pods: of.pods.iter().map(|pod| pod.key.name.clone()).collect(),
-                how: if of.disrupts() { PlannedHow::OldPodFirst } else { PlannedHow::ReplacementFirst },
+                how: match (is_evicted, of.disrupts()) {
+                    (true, _) => PlannedHow::Evicted,
+                    (false, true) => PlannedHow::OldPodFirst,
+                    (false, false) => PlannedHow::ReplacementFirst,
+                },
                 to: replicas.unwrap_or_default().iter().filter_map(|replica| replica.to.clone()).collect(),
                 waits,
             });
         }
         for one in &self.plan.evictions {
-            let how = match one.missing(self.wishes).is_empty() {
-                true => PlannedHow::Evicted,
-                false if one.is_waited_for(self.wishes) => PlannedHow::Waited,
-                false => continue,
-            };
-            all.push(PlannedMove {
-                namespace: one.stay.namespace.clone(),
-                what: one.stay.what.clone(),
-                node: one.stay.node.clone(),
-                pods: vec![one.pod.key.name.clone()],
-                how,
-                to: BTreeSet::new(),
-                waits: None,
-            });
+            match one.missing(self.wishes).is_empty() {
+                true => all.push(planned_pod(&one.stay, &one.pod, PlannedHow::Evicted)),
+                false if one.is_waited_for(self.wishes) => {
+                    all.push(planned_pod(&one.stay, &one.pod, PlannedHow::Waited));
+                }
+                false => {}
+            }
+        }
+        for one in self.plan.leaving.iter().filter(|one| !self.is_stuck(one)) {
+            let how = if one.termination.is_some() { PlannedHow::Terminating } else { PlannedHow::InMotion };
+            all.push(planned_pod(&one.stay, &one.pod, how));
         }
         all
+    }
+}
+
+fn planned_pod(Stay { namespace, what, node, .. }: &Stay, pod: &Identity, how: PlannedHow) -> PlannedMove {
+    PlannedMove {
+        namespace: namespace.clone(),
+        what: what.clone(),
+        node: node.clone(),
+        pods: vec![pod.key.name.clone()],
+        how,
+        to: BTreeSet::new(),
+        waits: None,
     }
 }
 

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use super::super::preview::{ActionPreview, PreviewOutcome};
 use super::action::{label, manifest};
 use super::*;
 use ganglion_api::workload_action::WorkloadAction;
@@ -552,6 +553,49 @@ fn a_plan_lists_what_leaves_and_what_stays() {
     assert_eq!((report.outcome, report.leaves.len(), report.leaves[0].pods.len()), (DrainOutcome::Empty, 3, 1));
     let text = plan_text(&stage.progress(), &report, &BTreeMap::new());
     assert!(text.contains("Pod/g") && text.contains("is evicted"), "{text}");
+    let moving = pod("m", json!([]), json!({"metadata": {"annotations": {"ganglion.dev/slot": "s"}}}));
+    stage.plan = DrainPlan::of(&[moving, ending("x", json!([]))], &around());
+    let leaves = stage.progress().planned(&BTreeMap::new()).leaves;
+    let how: Vec<(&str, PlannedHow)> = leaves.iter().map(|one| (one.what.as_str(), one.how)).collect();
+    assert_eq!(how, [("Pod/m", PlannedHow::InMotion), ("Pod/x", PlannedHow::Terminating)]);
+    let late = stage.report(true).stays;
+    assert!(late.len() == 2 && late.iter().all(|stay| stay.advice.is_some()), "{late:?}");
+}
+
+#[rstest]
+#[case::refused(PreviewOutcome::Refused, None, true)]
+#[case::left_alone(PreviewOutcome::Ends, Some("NamespaceRefused"), true)]
+#[case::tried(PreviewOutcome::Ends, Some("NoCandidateNode"), false)]
+fn a_plan_says_what_is_evicted_instead(
+    #[case] outcome: PreviewOutcome,
+    #[case] reason: Option<&str>,
+    #[case] evicted: bool,
+) {
+    let mut stage = Stage::of(&[pod("dns", owner("ReplicaSet", "web-1"), json!({}))]);
+    let preview = ActionPreview {
+        namespace: "shop".into(),
+        name: "a".into(),
+        action: "Move",
+        outcome,
+        reason: reason.map(ToOwned::to_owned),
+        message: None,
+        advice: None,
+        plan: None,
+        notes: Vec::new(),
+    };
+    let previews = [(stage.plan.moves[0].key(), preview)].into();
+    let report = stage.progress().planned(&previews);
+    assert_eq!((report.outcome, report.leaves.len(), report.stays.len()), (DrainOutcome::Stays, 0, 1));
+    stage.wishes.disruption = true;
+    let report = stage.progress().planned(&previews);
+    let how: Vec<PlannedHow> = report.leaves.iter().map(|one| one.how).collect();
+    let expected =
+        if evicted { (DrainOutcome::Empty, vec![PlannedHow::Evicted]) } else { (DrainOutcome::Stays, vec![]) };
+    assert_eq!((report.outcome, how), expected);
+    let key = stage.plan.moves[0].key();
+    stage.refused.insert(key, "no operator works in namespace shop".into());
+    let leaves = stage.progress().planned(&BTreeMap::new()).leaves;
+    assert!(leaves.len() == 1 && leaves[0].how == PlannedHow::Evicted, "{leaves:?}");
 }
 
 #[test]

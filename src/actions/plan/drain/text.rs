@@ -32,8 +32,7 @@ pub fn plan_text(
         [one.namespace.clone(), one.what.clone(), one.node.to_string(), one.pods.len().to_string(), planned_words(one)]
     });
     let mut rows: Vec<[String; 5]> = leaves.collect();
-    rows.extend(plan.leaving.iter().map(|one| as_row(&one.stay, "leaves: ")));
-    rows.extend(report.stays.iter().map(|stay| as_row(stay, "stays: ")));
+    rows.extend(report.stays.iter().map(stay_row));
     rows.sort_by_key(|row| row[4].starts_with("stays: "));
     if !rows.is_empty() {
         text.push('\n');
@@ -47,9 +46,9 @@ pub fn plan_text(
     text
 }
 
-fn as_row(stay: &Stay, word: &str) -> [String; 5] {
+fn stay_row(stay: &Stay) -> [String; 5] {
     let Stay { namespace, what, node, pods, message, .. } = stay;
-    [namespace.clone(), what.clone(), node.to_string(), pods.to_string(), format!("{word}{message}")]
+    [namespace.clone(), what.clone(), node.to_string(), pods.to_string(), format!("stays: {message}")]
 }
 
 fn planned_words(planned: &PlannedMove) -> String {
@@ -59,6 +58,8 @@ fn planned_words(planned: &PlannedMove) -> String {
     let how = match planned.how {
         PlannedHow::Evicted => return "is evicted".to_owned(),
         PlannedHow::Waited => return "is waited for until it ends".to_owned(),
+        PlannedHow::Terminating => return "terminates".to_owned(),
+        PlannedHow::InMotion => return "an action moves it already".to_owned(),
         PlannedHow::OldPodFirst => "the old pod goes first",
         PlannedHow::ReplacementFirst => "each new pod Ready before the old one goes",
     };
