@@ -1,12 +1,16 @@
 //! Simulated nodes of a single test, labelled and tainted so that no pods of other tests run there.
 
 use anyhow::Result;
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::NODE_OWNER;
+
+/// Number of nodes that are created or changed at once.
+const AT_ONCE: usize = 8;
 
 /// Capacity of a node.
 #[derive(Clone, Copy, Debug)]
@@ -33,10 +37,9 @@ impl TestNodes {
     /// Creates this number of nodes, and waits until they are schedulable.
     pub async fn make(client: &Client, namespace: &str, count: usize, size: Size) -> Result<Self> {
         let api: Api<Node> = Api::all(client.clone());
-        let mut nodes = Self { api, namespace: namespace.to_owned(), names: Vec::new() };
-        for index in 0..count {
-            nodes.add(&format!("{namespace}-{index}"), namespace, size).await?;
-        }
+        let names: Vec<String> = (0..count).map(|index| format!("{namespace}-{index}")).collect();
+        let nodes = Self { api, namespace: namespace.to_owned(), names };
+        nodes.each(async |name| nodes.create(name, namespace, size).await).await?;
         Ok(nodes)
     }
 
@@ -44,17 +47,22 @@ impl TestNodes {
     pub async fn join(&mut self, behavior: Option<&str>, size: Size) -> Result<String> {
         let name = format!("{}-{}", self.namespace, self.names.len());
         let name = behavior.map_or(name.clone(), |word| format!("{word}.{name}"));
-        self.add(&name, &self.namespace.clone(), size).await?;
+        self.create(&name, &self.namespace, size).await?;
+        self.names.push(name.clone());
         Ok(name)
     }
 
     /// Creates one node, for pods that tolerate this value only; see [`tolerating`].
     pub async fn one(client: &Client, namespace: &str, name: &str, value: &str) -> Result<()> {
-        let mut nodes = Self { api: Api::all(client.clone()), namespace: namespace.to_owned(), names: Vec::new() };
-        nodes.add(name, value, Size::default()).await
+        let nodes = Self { api: Api::all(client.clone()), namespace: namespace.to_owned(), names: Vec::new() };
+        nodes.create(name, value, Size::default()).await
     }
 
-    async fn add(&mut self, name: &str, taint: &str, size: Size) -> Result<()> {
+    async fn each(&self, change: impl AsyncFn(&str) -> Result<()>) -> Result<()> {
+        stream::iter(&self.names).map(|name| change(name)).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    async fn create(&self, name: &str, taint: &str, size: Size) -> Result<()> {
         let resources = json!({"cpu": size.cpu, "memory": size.memory, "pods": size.pods.to_string()});
         let node: Node = serde_json::from_value(json!({
             "metadata": {
@@ -66,7 +74,6 @@ impl TestNodes {
             "status": {"capacity": resources, "allocatable": resources},
         }))?;
         self.api.create(&PostParams::default(), &node).await?;
-        self.names.push(name.to_owned());
         self.until(name, "is Ready", |node| is_ready(node) && taints(node) == 1).await
     }
 
@@ -83,21 +90,16 @@ impl TestNodes {
 
     /// Cordons all nodes except these, so that new pods run on these.
     pub async fn open_only(&self, open: &[&str]) -> Result<()> {
-        for name in &self.names {
-            self.patch(name, json!({"spec": {"unschedulable": !open.contains(&name.as_str())}})).await?;
-        }
-        Ok(())
+        self.each(async |name| self.patch(name, json!({"spec": {"unschedulable": !open.contains(&name)}})).await).await
     }
 
     /// Uncordons all nodes, and waits until the node controller has removed its taints.
     pub async fn open_all(&self) -> Result<()> {
-        for name in &self.names {
+        self.each(async |name| {
             self.patch(name, json!({"spec": {"unschedulable": null}})).await?;
-        }
-        for name in &self.names {
-            self.until(name, "is open", |node| taints(node) == 1).await?;
-        }
-        Ok(())
+            self.until(name, "is open", |node| taints(node) == 1).await
+        })
+        .await
     }
 
     /// Labels a node.
