@@ -22,6 +22,7 @@ use crate::scenes::Scene;
 
 mod compare;
 mod kinds;
+mod rows;
 
 /// Exit codes, as documented in `--help`.
 const EMPTY: i32 = 0;
