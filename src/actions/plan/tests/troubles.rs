@@ -97,7 +97,7 @@ fn detached() -> (Stage, SlotId) {
 fn a_detached_pod_that_ends_is_removed() {
     let (mut stage, _) = detached();
     stage.change_pod("web-a", |pod| (pod.finished, pod.ready_since) = (true, None));
-    let NextStep::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("removes it") };
+    let NextStep::Do(Effect::Evict { pod, .. }) = stage.settle("go") else { panic!("removes it") };
     assert_eq!(pod.key.name, "web-a");
 }
 
