@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ganglion_outbound as clients;
-use ganglion_outbound::redfish::{Bmc, Error, Fetch, Inlet, SensorPath, inlet, model};
+use ganglion_outbound::redfish::{Bmc, Error, Fetch, Inlet, SensorPath, SensorPaths, inlet, model};
 use ganglion_outbound::trust::Distrust;
 use ganglion_outbound::web::{Call, Credentials};
 use rstest::rstest;
@@ -147,7 +147,7 @@ fn a_sensor_that_goes_is_found_elsewhere() {
         let error = inlet(&bmc, Some(&metrics.parse().unwrap()), None).await.unwrap_err();
         assert_eq!(error.to_string(), "the answer is no JSON document: error at line 1, column 31");
         fs::remove_file(document).unwrap();
-        assert_eq!(inlet(&bmc, Some(&known), None).await, Err(Error::NoIntake));
+        assert_eq!(inlet(&bmc, Some(&known), None).await, Err(Error::NoIntake(SensorPaths::default())));
     });
 }
 

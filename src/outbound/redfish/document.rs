@@ -18,47 +18,68 @@ use ganglion_core::items::Items;
 /// Maximum number of items of a list that are read.
 const ITEMS: usize = 1024;
 
+/// Byte order mark, which some services put before a document.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Document: a JSON object.
 #[derive(Clone, Debug)]
-pub struct BmcDocument(Box<RawValue>);
+pub struct BmcDocument {
+    text: Box<RawValue>,
+    /// Scheme, host and port of the service, such as `https://10.0.0.1:8443`. Links may begin with it.
+    origin: String,
+}
 
 impl BmcDocument {
     /// Parses a document. The error does not quote it.
     pub fn parse(bytes: &[u8]) -> Result<Self, crate::Error> {
-        let document: Box<RawValue> = parsed(bytes).map_err(crate::Error::Answer)?;
-        if !document.get().starts_with('{') {
+        let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+        if bytes.trim_ascii_start().starts_with(b"<") {
+            return Err(crate::Error::Answer("the answer is HTML or XML, not JSON".to_owned()));
+        }
+        let text: Box<RawValue> = parsed(bytes).map_err(crate::Error::Answer)?;
+        if !text.get().starts_with('{') {
             return Err(crate::Error::Answer("the answer is not a JSON object".to_owned()));
         }
-        Ok(Self(document))
+        Ok(Self { text, origin: String::new() })
+    }
+
+    /// The document of a service at this origin.
+    #[must_use]
+    pub fn at_origin(self, origin: String) -> Self {
+        Self { origin, ..self }
     }
 
     /// The document as an [`BmcObject`].
     pub(super) fn object(&self) -> BmcObject<'_> {
-        BmcObject(self.0.get())
+        BmcObject { json: self.text.get(), origin: &self.origin }
     }
 }
 
 /// Text of an object in a document.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BmcObject<'a>(&'a str);
+pub(super) struct BmcObject<'a> {
+    json: &'a str,
+    origin: &'a str,
+}
 
 impl<'a> BmcObject<'a> {
-    fn parse(json: &'a str) -> Option<Self> {
-        json.starts_with('{').then_some(Self(json))
+    /// Another object of the same document.
+    fn parse(self, json: &'a str) -> Option<Self> {
+        json.starts_with('{').then_some(Self { json, ..self })
     }
 
     /// JSON text of a property, unless it is null.
     pub(super) fn value(self, name: &str) -> Option<&'a str> {
-        find(self.0.as_bytes(), &[name]).filter(|json| *json != "null")
+        find(self.json.as_bytes(), &[name]).filter(|json| *json != "null")
     }
 
     /// Whether the property exists, null or not.
     pub(super) fn has(self, name: &str) -> bool {
-        find(self.0.as_bytes(), &[name]).is_some()
+        find(self.json.as_bytes(), &[name]).is_some()
     }
 
     pub(super) fn object(self, name: &str) -> Option<BmcObject<'a>> {
-        self.value(name).and_then(BmcObject::parse)
+        self.value(name).and_then(|json| self.parse(json))
     }
 
     pub(super) fn text(self, name: &str) -> Option<String> {
@@ -86,16 +107,18 @@ impl<'a> BmcObject<'a> {
     /// Objects among the first [`ITEMS`] items of a list; a single object counts as a list of one.
     pub(super) fn objects(self, name: &str) -> Vec<BmcObject<'a>> {
         let Some(json) = self.value(name) else { return Vec::new() };
-        if let Some(single) = Self::parse(json) {
+        if let Some(single) = self.parse(json) {
             return vec![single];
         }
         let items: Items<&RawValue, ITEMS> = parsed(json.as_bytes()).unwrap_or_default();
-        items.kept.into_iter().filter_map(|item| Self::parse(item.get())).collect()
+        items.kept.into_iter().filter_map(|item| self.parse(item.get())).collect()
     }
 
     /// Path of the resource that this object is or refers to.
     pub(super) fn id(self) -> Option<String> {
-        self.text("@odata.id").filter(|id| is_resource(id)).map(|id| without_slash(&id).to_owned())
+        let id = self.text("@odata.id")?;
+        let id = id.strip_prefix(self.origin).unwrap_or(&id);
+        is_resource(id).then(|| without_slash(id).to_owned())
     }
 
     /// Path of the resource that a property refers to.
@@ -106,7 +129,7 @@ impl<'a> BmcObject<'a> {
     /// Object at a JSON pointer such as `/Temperatures/0`.
     pub(super) fn pointer(self, pointer: &str) -> Option<BmcObject<'a>> {
         let steps: Vec<&str> = pointer.trim_start_matches('/').split('/').collect();
-        find(self.0.as_bytes(), &steps).and_then(BmcObject::parse)
+        find(self.json.as_bytes(), &steps).and_then(|json| self.parse(json))
     }
 }
 

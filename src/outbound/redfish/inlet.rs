@@ -1,22 +1,15 @@
 //! Intake temperature: polls the known sensor, or searches for the sensor.
 //!
-//! The search begins with the chassis of the machine itself. The enclosing chassis follow (a blade has its intake at
-//! the enclosure), then all others. Among chassis of one group, a mark of the standard takes precedence over a vendor's
-//! name.
+//! The search begins with the chassis of the machine itself. If nothing in them speaks for any sensor, and everything
+//! was read, the chassis around them follow: a blade has its intake at the enclosure. Sensors of other machines and of
+//! components are only named in the error.
 
-use std::collections::BTreeSet;
-
-use super::document::{BmcObject, SensorPath};
+use super::document::SensorPath;
+use super::evidence::{Candidate, Chosen, Verdict, weigh};
 use super::sensor::Sensor;
-use super::walk::{Chassis, RedfishSearch, is_missing};
+use super::topology::Topology;
+use super::walk::{Chassis, ChassisKind, RedfishSearch, is_missing};
 use super::{Error, Fetch, SensorPaths};
-
-/// Maximum number of systems of a service, and of chassis in a group.
-const SYSTEMS: usize = 8;
-const GROUP: usize = 32;
-
-/// Maximum number of nested chassis.
-const DEPTH: usize = 4;
 
 /// Temperature, and the sensor from which it was read.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +17,19 @@ pub struct Inlet {
     /// Degrees Celsius.
     pub celsius: f64,
     pub sensor: SensorPath,
+    /// Why a search chose this sensor. None: the sensor was known, or the user named it.
+    pub choice: Option<SensorSearch>,
+}
+
+/// Result of a search for the sensor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SensorSearch {
+    /// What speaks for the sensor.
+    pub evidence: String,
+    /// The next best sensor, and what speaks for it.
+    pub runner_up: Option<String>,
+    /// Why another sensor may be found later, so that the search is repeated.
+    pub provisional: Option<&'static str>,
 }
 
 /// Reads the temperature of the air that the machine takes in. `known`: the sensor from an earlier result for the same
@@ -33,15 +39,20 @@ pub async fn inlet<F: Fetch>(fetch: &F, known: Option<&SensorPath>, wanted: Opti
     if let Some(path) = wanted.filter(|wanted| wanted.starts_with('/')) {
         let path = path.parse().map_err(|_| Error::SensorNotFound)?;
         let sensor = poll(fetch, &path).await?.filter(|sensor| sensor.is_present);
-        return sensor.ok_or(Error::SensorNotFound)?.inlet();
+        return sensor.ok_or(Error::SensorNotFound).and_then(|sensor| read(&sensor, None));
     }
     if let Some(known) = known {
         let sensor = poll(fetch, known).await?.filter(|sensor| sensor.is_present && sensor.is_temperature());
         if let Some(sensor) = sensor.filter(|sensor| wanted.is_none_or(|wanted| sensor.is(wanted))) {
-            return sensor.inlet();
+            return read(&sensor, None);
         }
     }
-    Search { walk: RedfishSearch::new(fetch), wanted, silent: None }.run().await?.inlet()
+    let mut walk = RedfishSearch::new(fetch);
+    let topology = Topology::read(&mut walk).await?;
+    match wanted {
+        Some(wanted) => read(&named(walk, topology, wanted).await?, None),
+        None => InletSearch { walk, topology, likely: Vec::new() }.run().await,
+    }
 }
 
 /// Reads the sensor at this path. None if it does not exist.
@@ -53,181 +64,163 @@ async fn poll<F: Fetch>(fetch: &F, path: &SensorPath) -> Result<Option<Sensor>, 
     }
 }
 
-/// Search for the sensor.
-struct Search<'a, F> {
-    walk: RedfishSearch<'a, F>,
-    /// Name or Id of the sensor, if the user names one.
-    wanted: Option<&'a str>,
-    /// Intake sensor without a reading.
-    silent: Option<Sensor>,
+fn read(sensor: &Sensor, choice: Option<SensorSearch>) -> Result<Inlet, Error> {
+    Ok(Inlet { celsius: sensor.celsius()?, sensor: sensor.path.clone(), choice })
 }
 
-/// Places where the intake sensor is searched, best first.
+/// Finds the sensor with this Name or Id: in the chassis of the machine, otherwise in any chassis.
+async fn named<F: Fetch>(
+    mut walk: RedfishSearch<'_, F>,
+    mut topology: Topology,
+    wanted: &str,
+) -> Result<Sensor, Error> {
+    for group in [Group::Own, Group::Siblings, Group::Around, Group::Others] {
+        let mut found: Vec<Sensor> = Vec::new();
+        for chassis in group.read(&mut topology, &mut walk).await? {
+            found.extend(chassis.named(&mut walk, wanted).await?.into_iter().filter(|sensor| sensor.is_present));
+        }
+        found.dedup_by(|one, other| one.path == other.path);
+        match found.pop() {
+            Some(sensor) if found.is_empty() => return Ok(sensor),
+            Some(sensor) => {
+                let paths = found.into_iter().chain([sensor]).map(|sensor| sensor.path);
+                return Err(Error::Ambiguous(SensorPaths(paths.collect())));
+            }
+            None => {}
+        }
+    }
+    Err(match walk.unread {
+        Some(unread) => unread.into(),
+        None if walk.is_cut => Error::TooManyRequests(SensorPaths::default()),
+        None => Error::SensorNotFound,
+    })
+}
+
+/// Chassis that are searched together.
 #[derive(Clone, Copy)]
-enum Place {
-    Summary,
-    Sensors,
-    Temperatures,
-    Names,
+enum Group {
+    Own,
+    Siblings,
+    Around,
+    Others,
 }
 
-impl<F: Fetch> Search<'_, F> {
-    async fn run(mut self) -> Result<Sensor, Error> {
-        let root = self.walk.root().await?.ok_or(Error::NoService)?;
-        let link = |name| root.object().link(name);
-        let (systems, all) = (link("Systems"), link("Chassis"));
-        drop(root);
-        let mut visited = BTreeSet::new();
-        let mut group = match systems {
-            Some(systems) => self.own_chassis(&systems).await?,
-            None => Vec::new(),
+impl Group {
+    async fn read<F: Fetch>(
+        self,
+        topology: &mut Topology,
+        walk: &mut RedfishSearch<'_, F>,
+    ) -> Result<Vec<Chassis>, Error> {
+        match self {
+            Self::Own => topology.own(walk).await,
+            Self::Siblings => topology.siblings(walk).await,
+            Self::Around => topology.around(walk).await,
+            Self::Others => topology.others(walk).await,
+        }
+    }
+}
+
+/// Search for the sensor of the intake air.
+struct InletSearch<'a, F> {
+    walk: RedfishSearch<'a, F>,
+    topology: Topology,
+    /// Sensors that the user may mean.
+    likely: Vec<SensorPath>,
+}
+
+impl<F: Fetch> InletSearch<'_, F> {
+    async fn run(mut self) -> Result<Inlet, Error> {
+        let own = self.topology.own(&mut self.walk).await?;
+        if self.topology.is_unsure {
+            self.ask(&own).await?;
+            return Err(self.question());
+        }
+        if let Some(inlet) = self.choose(&own, None).await? {
+            return Ok(inlet);
+        }
+        // The machine itself, a sibling or a part of either may have the sensor.
+        let siblings = self.topology.siblings(&mut self.walk).await?;
+        if self.ask(&siblings).await? && self.topology.is_shared() {
+            return Err(self.question());
+        }
+        let around = self.topology.around(&mut self.walk).await?;
+        let others = self.topology.others(&mut self.walk).await?;
+        let (related, others): (Vec<Chassis>, Vec<Chassis>) =
+            others.into_iter().partition(|chassis| self.topology.is_related(chassis));
+        if let Some(inlet) = self.choose(&related, None).await? {
+            return Ok(inlet);
+        }
+        let fallback = match self.topology.is_linked() {
+            true => around,
+            false => others.iter().filter(|chassis| chassis.kind == ChassisKind::Machine).cloned().collect(),
         };
-        for _ in 0..DEPTH {
-            let (found, around) = self.group(group, &mut visited).await?;
-            if let Some(sensor) = found {
-                return Ok(sensor);
-            }
-            group = around;
-        }
-        if let Some(all) = all {
-            let rest = self.walk.members(&all).await?;
-            if let (Some(sensor), _) = self.group(rest, &mut visited).await? {
-                return Ok(sensor);
+        let is_whole = !self.topology.is_empty || fallback.len() == 1;
+        if self.walk.is_complete() && is_whole {
+            let why = "no chassis of the machine itself has an intake sensor";
+            for group in groups(&fallback, self.topology.is_linked()) {
+                if let Some(inlet) = self.choose(group, Some(why)).await? {
+                    return Ok(inlet);
+                }
             }
         }
-        match (self.silent, self.walk.unread, self.wanted) {
-            (Some(silent), ..) => Ok(silent),
-            (None, Some(unread), _) => Err(unread.into()),
-            (None, None, Some(_)) => Err(Error::SensorNotFound),
-            (None, None, None) => Err(Error::NoIntake),
+        if self.walk.unread.is_none() {
+            self.ask(&fallback).await?;
+            self.ask(&others).await?;
+        }
+        Err(self.question())
+    }
+
+    /// Chooses the sensor among these chassis. `fallback`: why they are searched although they are not the machine's.
+    /// None if nothing speaks for any of their sensors.
+    async fn choose(&mut self, group: &[Chassis], fallback: Option<&'static str>) -> Result<Option<Inlet>, Error> {
+        let mut all = Vec::new();
+        for chassis in group {
+            all.extend(chassis.read(&mut self.walk).await?);
+        }
+        self.likely.extend(all.iter().filter(|one| one.is_likely()).map(|one| one.sensor.path.clone()));
+        match weigh(&all) {
+            Verdict::Nothing => Ok(None),
+            Verdict::Ambiguous(paths) => Err(Error::Ambiguous(paths)),
+            Verdict::Unusable => Err(self.question()),
+            Verdict::Chosen(chosen) if self.walk.is_complete() || fallback.is_none() && chosen.best.is_certain() => {
+                let provisional = match (&self.walk.unread, chosen.is_better_absent) {
+                    (Some(_), _) => Some("a part of the machine could not be read"),
+                    (None, true) => Some("a better sensor is absent"),
+                    (None, false) => fallback,
+                };
+                let Chosen { best, runner_up, .. } = *chosen;
+                let describe = |candidate: &Candidate| format!("{}: {candidate}", candidate.sensor.path);
+                let (evidence, runner_up) = (best.to_string(), runner_up.as_ref().map(describe));
+                read(&best.sensor, Some(SensorSearch { evidence, runner_up, provisional })).map(Some)
+            }
+            Verdict::Chosen(_) => Err(self.question()),
         }
     }
 
-    /// Paths of the chassis of all systems.
-    async fn own_chassis(&mut self, systems: &str) -> Result<Vec<String>, Error> {
-        let mut found = Vec::new();
-        for system in self.walk.members(systems).await?.into_iter().take(SYSTEMS) {
-            let Some(system) = self.walk.get(&system).await? else { continue };
-            let links = system.object().object("Links");
-            let chassis = links.into_iter().flat_map(|links| links.objects("Chassis"));
-            found.extend(chassis.filter_map(BmcObject::id));
+    /// Adds the sensors of these chassis that the user may mean. Returns whether there are any.
+    async fn ask(&mut self, group: &[Chassis]) -> Result<bool, Error> {
+        let before = self.likely.len();
+        for chassis in group {
+            let all = chassis.read(&mut self.walk).await?;
+            self.likely.extend(all.iter().filter(|one| one.is_likely()).map(|one| one.sensor.path.clone()));
         }
-        Ok(found)
+        Ok(self.likely.len() > before)
     }
 
-    /// Finds the sensor in a group of chassis. Returns the enclosing chassis, too. Components of machines come last.
-    async fn group(
-        &mut self,
-        paths: Vec<String>,
-        visited: &mut BTreeSet<String>,
-    ) -> Result<(Option<Sensor>, Vec<String>), Error> {
-        let (mut machines, mut parts, mut around) = (Vec::new(), Vec::new(), Vec::new());
-        for path in paths {
-            if machines.len() + parts.len() == GROUP || !visited.insert(path.clone()) {
-                continue;
-            }
-            let Some(document) = self.walk.get(&path).await? else { continue };
-            let chassis = Chassis::parse(document.object());
-            around.extend(chassis.contained_by.clone());
-            if chassis.is_part { parts.push(chassis) } else { machines.push(chassis) }
+    /// Why no sensor is chosen.
+    fn question(&mut self) -> Error {
+        let mut likely = std::mem::take(&mut self.likely);
+        likely.sort();
+        likely.dedup();
+        match &self.walk.unread {
+            Some(unread) => unread.clone().into(),
+            None if self.walk.is_cut => Error::TooManyRequests(SensorPaths(likely)),
+            None => Error::NoIntake(SensorPaths(likely)),
         }
-        for mut chassis in [machines, parts] {
-            if let Some(sensor) = self.search_group(&mut chassis).await? {
-                return Ok((Some(sensor), around));
-            }
-        }
-        Ok((None, around))
-    }
-
-    /// Finds the sensor in one of these chassis.
-    async fn search_group(&mut self, all: &mut [Chassis]) -> Result<Option<Sensor>, Error> {
-        if let Some(wanted) = self.wanted {
-            let mut found = Vec::new();
-            for chassis in all {
-                found.extend(self.named(chassis, wanted).await?);
-            }
-            return self.only(found, |_| None);
-        }
-        for place in [Place::Summary, Place::Sensors, Place::Temperatures, Place::Names] {
-            let mut found = Vec::new();
-            for chassis in &mut *all {
-                found.extend(self.at(place, chassis).await?);
-            }
-            if matches!(place, Place::Names) {
-                let best = found.iter().filter(is_candidate).filter_map(Sensor::rank).min();
-                found.retain(|sensor| sensor.rank() == best);
-            }
-            if let Some(sensor) = self.only(found, Sensor::rank)? {
-                return Ok(Some(sensor));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Sensors of a chassis with this name. Thermal is used only if Sensors has none, since it repeats them.
-    async fn named(&mut self, chassis: &mut Chassis, wanted: &str) -> Result<Vec<Sensor>, Error> {
-        let is = |sensor: &&Sensor| sensor.is(wanted) && sensor.is_temperature();
-        let found: Vec<Sensor> =
-            chassis.sensors(&mut self.walk, Some(wanted)).await?.iter().filter(is).cloned().collect();
-        if !found.is_empty() {
-            return Ok(found);
-        }
-        Ok(chassis.temperatures(&mut self.walk).await?.iter().filter(is).cloned().collect())
-    }
-
-    /// Sensors of a chassis that qualify at this place.
-    async fn at(&mut self, place: Place, chassis: &mut Chassis) -> Result<Vec<Sensor>, Error> {
-        let walk = &mut self.walk;
-        let intakes = |sensors: &[Sensor]| sensors.iter().filter(|sensor| sensor.is_intake).cloned().collect();
-        Ok(match place {
-            Place::Summary => chassis.summary(walk).await?.into_iter().collect(),
-            Place::Sensors => intakes(chassis.sensors(walk, None).await?),
-            Place::Temperatures => intakes(chassis.temperatures(walk).await?),
-            Place::Names => {
-                let best = |sensors: &[Sensor]| sensors.iter().filter(is_candidate).filter_map(Sensor::rank).min();
-                let (sensors, thermal) =
-                    (best(chassis.sensors(walk, None).await?), best(chassis.temperatures(walk).await?));
-                // Thermal repeats the entries of Sensors.
-                let repeats = sensors.is_some_and(|sensors| thermal.is_none_or(|thermal| sensors <= thermal));
-                let all = if repeats { chassis.sensors(walk, None).await? } else { chassis.temperatures(walk).await? };
-                all.iter().filter(|sensor| sensor.rank().is_some()).cloned().collect()
-            }
-        })
-    }
-
-    /// Selects the sensor with the best rank. Fails if several are equally good. None if there is no sensor or if it
-    /// has no reading.
-    fn only(
-        &mut self,
-        mut found: Vec<Sensor>,
-        rank: impl Fn(&Sensor) -> Option<usize>,
-    ) -> Result<Option<Sensor>, Error> {
-        found.retain(|sensor| is_candidate(&sensor));
-        let mut paths = BTreeSet::new();
-        found.retain(|sensor| paths.insert(sensor.path.clone()));
-        if found.len() > 1
-            && let Some(best) = found.iter().filter_map(&rank).min()
-        {
-            let is_best = |sensor: &Sensor| rank(sensor) == Some(best);
-            if found.iter().filter(|sensor| is_best(sensor)).count() == 1 {
-                found.retain(is_best);
-            }
-        }
-        let Some(sensor) = found.pop() else { return Ok(None) };
-        if !found.is_empty() {
-            found.push(sensor);
-            return Err(Error::Ambiguous(SensorPaths(found.into_iter().map(|sensor| sensor.path).collect())));
-        }
-        if sensor.is_silent() {
-            self.silent.get_or_insert(sensor);
-            return Ok(None);
-        }
-        Ok(Some(sensor))
     }
 }
 
-/// Whether a sensor measures temperature and is present. A sensor without a reading qualifies: it may have one at the
-/// next poll.
-fn is_candidate(sensor: &&Sensor) -> bool {
-    sensor.is_present && sensor.is_temperature()
+/// Chassis around a machine are searched one by one, nearest first; others together.
+fn groups(chassis: &[Chassis], is_ordered: bool) -> impl Iterator<Item = &[Chassis]> {
+    chassis.chunks(if is_ordered { 1 } else { chassis.len().max(1) })
 }

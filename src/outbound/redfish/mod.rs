@@ -1,20 +1,24 @@
 //! Redfish client: intake temperature and power model of a machine, from its BMC.
 //!
-//! Owns where these are found: marks of the standard first, names of vendors last, and never a guess between equally
-//! good sensors. Documents are parsed leniently, since few BMCs conform to the schema. A search makes a bounded number
-//! of requests. Error texts contain the paths of sensors if they are plain, and nothing else that the BMC answered.
+//! Owns where these are found, and never guesses between sensors. Documents are parsed leniently, since few BMCs conform
+//! to the schema. A search makes a bounded number of requests. Error texts contain the paths of sensors if they are
+//! plain, and nothing else that the BMC answered.
 //!
 //! | file | content |
 //! |---|---|
-//! | `document`, `sensor` | parsing of documents, paths and sensors; vendors' names of the intake sensor |
-//! | `walk` | bounded requests: members of collections, sensors of one chassis |
+//! | `document`, `sensor` | parsing of documents, paths and sensors |
+//! | `names`, `evidence` | what a name means; the choice of the intake sensor by all evidence |
+//! | `walk`, `topology` | bounded requests: members of collections, sensors of one chassis; chassis of the machine |
 //! | `inlet` | search for the intake sensor, and its polls |
 //! | `model` | power model |
 
 mod document;
+mod evidence;
 mod inlet;
 mod model;
+mod names;
 mod sensor;
+mod topology;
 mod walk;
 
 #[cfg(test)]
@@ -26,7 +30,7 @@ use thiserror::Error;
 
 use crate::web::{Call, Web, parse};
 pub use document::{BmcDocument, SensorPath};
-pub use inlet::{Inlet, inlet};
+pub use inlet::{Inlet, SensorSearch, inlet};
 pub use model::{ModelEndpoint, model};
 
 /// Maximum number of sensors listed in an error.
@@ -60,13 +64,14 @@ impl Fetch for Bmc<'_> {
         url.set_path(path);
         url.set_query(query);
         url.set_fragment(None);
+        let origin = url.origin().ascii_serialization();
         let answer = self.web.get(&Call { url: url.into(), ..self.call.clone() }).await?;
-        BmcDocument::parse(answer.good()?)
+        Ok(BmcDocument::parse(answer.good()?)?.at_origin(origin))
     }
 }
 
-/// Equally good sensors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Sensors between which the user chooses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SensorPaths(pub Vec<SensorPath>);
 
 impl fmt::Display for SensorPaths {
@@ -90,15 +95,18 @@ pub enum Error {
     /// The server has no Redfish service.
     #[error("the server has no Redfish service at /redfish/v1/")]
     NoService,
-    /// A search reached the maximum number of requests.
-    #[error("the search took {} requests, the maximum: name the path of the sensor", walk::REQUESTS)]
-    TooManyRequests,
+    /// The bounds of a search left out a part of the machine. Contains sensors that may be the right one.
+    #[error(
+        "the machine has more parts than the {} requests of a search can read: name the path of the sensor{}",
+        walk::REQUESTS, likely(.0)
+    )]
+    TooManyRequests(SensorPaths),
     /// The sensor named by the user does not exist.
     #[error("the machine has no temperature sensor with the path, Name or Id in sensor")]
     SensorNotFound,
-    /// No sensor is marked or named as the intake sensor.
-    #[error("no intake temperature sensor was found: name one in sensor")]
-    NoIntake,
+    /// No sensor is the intake sensor for certain. Contains sensors that may be the right one.
+    #[error("no intake temperature sensor was found for certain: name one in sensor{}", likely(.0))]
+    NoIntake(SensorPaths),
     /// Several sensors are equally good.
     #[error("several sensors cannot be told apart, name the path of one in sensor: {0}")]
     Ambiguous(SensorPaths),
@@ -111,7 +119,10 @@ pub enum Error {
     /// The reading is outside the range of air temperatures.
     #[error("the reading of {0} is not between {min} and {max} °C", min = sensor::COLDEST, max = sensor::HOTTEST)]
     OutOfRange(SensorPath),
-    /// The sensor named by the user measures something else.
+    /// The reading is outside the range that the sensor can measure.
+    #[error("the reading of {0} is outside the range of the sensor")]
+    OutsideRange(SensorPath),
+    /// The sensor named by the user measures something else, such as a distance to a limit.
     #[error("{0} is not a temperature sensor")]
     NoTemperature(SensorPath),
     /// No system has a power model.
@@ -128,21 +139,37 @@ impl Error {
         matches!(self, Self::Request(error) if error.is_refusal())
     }
 
+    /// Whether another search would fail in the same way, or would find a worse sensor: the whole service is at fault,
+    /// or the sensor has no reading at the moment.
+    pub fn is_of_the_service(&self) -> bool {
+        match self {
+            Self::Request(error) => !walk::is_unreadable(error),
+            Self::NoReading(_) => true,
+            _ => false,
+        }
+    }
+
     /// Name of the error in metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Request(error) => error.reason(),
             Self::NoService => "NoService",
-            Self::TooManyRequests => "TooManyRequests",
+            Self::TooManyRequests(_) => "TooManyRequests",
             Self::SensorNotFound => "SensorNotFound",
-            Self::NoIntake => "NoIntake",
+            Self::NoIntake(_) => "NoIntake",
             Self::Ambiguous(_) => "Ambiguous",
             Self::NoReading(_) => "NoReading",
             Self::Unit(_) => "Unit",
             Self::OutOfRange(_) => "OutOfRange",
+            Self::OutsideRange(_) => "OutsideRange",
             Self::NoTemperature(_) => "NoTemperature",
             Self::NoModel => "NoModel",
             Self::Model(_) => "Model",
         }
     }
+}
+
+/// Ends a question with the sensors that may be meant.
+fn likely(paths: &SensorPaths) -> String {
+    if paths.0.is_empty() { String::new() } else { format!(", such as {paths}") }
 }

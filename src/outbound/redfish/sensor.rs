@@ -1,9 +1,11 @@
-//! Parsing of a sensor, and vendors' names of the intake sensor, for machines that do not mark it.
+//! Parsing of a sensor.
 
 use std::collections::HashMap;
 
+use super::Error;
 use super::document::{BmcDocument, BmcObject, SensorPath};
-use super::{Error, Inlet};
+use super::evidence::Mark;
+use super::names::{NameMeaning, words};
 use crate::value::is_plain_name;
 
 /// Range of air temperatures in degrees Celsius.
@@ -13,8 +15,47 @@ pub(super) const HOTTEST: f64 = 125.0;
 /// Maximum length of a stored name.
 const NAME: usize = 256;
 
-/// Property of the resource Thermal that lists temperatures.
+/// Properties that list temperatures: of the resource Thermal, and of ThermalMetrics.
 const TEMPERATURES: &str = "Temperatures";
+const READINGS: &str = "TemperatureReadingsCelsius";
+
+/// Contexts of components, and of places that the intake air does not reach first. Vendors use the others for any
+/// place of a machine.
+const COMPONENT_CONTEXTS: [&str; 33] = [
+    "accelerator",
+    "asic",
+    "back",
+    "battery",
+    "computebay",
+    "coolingsubsystem",
+    "cpu",
+    "cpusubsystem",
+    "exhaust",
+    "expansionbay",
+    "expansionsubsystem",
+    "fan",
+    "fpga",
+    "gpu",
+    "gpusubsystem",
+    "liquidinlet",
+    "liquidoutlet",
+    "memory",
+    "memorysubsystem",
+    "networkbay",
+    "networkingdevice",
+    "poweroutlet",
+    "powersubsystem",
+    "powersupply",
+    "powersupplybay",
+    "pump",
+    "rectifier",
+    "storagebay",
+    "storagedevice",
+    "storagesubsystem",
+    "switch",
+    "transformer",
+    "voltageregulator",
+];
 
 #[derive(Clone, Debug)]
 pub(super) struct Sensor {
@@ -22,11 +63,20 @@ pub(super) struct Sensor {
     name: String,
     /// Id, MemberId and SensorNumber, if present.
     ids: Vec<String>,
-    /// The sensor is marked as the intake sensor.
-    pub is_intake: bool,
+    pub mark: Mark,
+    pub context: Context,
+    /// Upper critical threshold in degrees Celsius, otherwise the upper fatal one.
+    pub critical: Option<f64>,
     /// The sensor is not absent, disabled or offline.
     pub is_present: bool,
     measure: SensorReading,
+}
+
+/// What `PhysicalContext` says beside the mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Context {
+    Component,
+    Other,
 }
 
 /// Measured quantity and reading of a sensor.
@@ -37,6 +87,8 @@ enum SensorReading {
     Silent,
     /// Temperature in an unknown unit.
     OtherUnit,
+    /// Outside the range that the sensor can measure.
+    Outside,
     /// Another quantity.
     NoTemperature,
 }
@@ -47,12 +99,17 @@ impl Sensor {
         let name = object.text("Name").or_else(|| object.text("DeviceName")).unwrap_or_default();
         let ids = ["Id", "MemberId", "SensorNumber"].into_iter().filter_map(|id| object.word(id));
         let state = object.object("Status").and_then(|status| status.text("State")).unwrap_or_default();
+        let is_off = ["Absent", "Disabled", "UnavailableOffline"].iter().any(|off| state.eq_ignore_ascii_case(off));
+        let context = object.text("PhysicalContext").unwrap_or_default().to_ascii_lowercase();
+        let is_component = COMPONENT_CONTEXTS.contains(&context.as_str());
         Self {
             path,
             name: name.chars().take(NAME).collect(),
             ids: ids.filter(|id| id.len() <= NAME).collect(),
-            is_intake: object.text("PhysicalContext").is_some_and(|context| context.eq_ignore_ascii_case("Intake")),
-            is_present: !["Absent", "Disabled", "UnavailableOffline"].iter().any(|not| state.eq_ignore_ascii_case(not)),
+            mark: if context == "intake" { Mark::Intake } else { Mark::None },
+            context: if is_component { Context::Component } else { Context::Other },
+            critical: critical(object),
+            is_present: !is_off && object.value("Enabled") != Some("false"),
             measure: measure(object),
         }
     }
@@ -69,9 +126,14 @@ impl Sensor {
 
     /// Parses the temperatures in a resource Thermal. Each gets a path by which it is found again.
     pub(super) fn temperatures(thermal: &BmcDocument, resource: &str) -> Vec<Self> {
-        let all = thermal.object().objects(TEMPERATURES);
+        Self::list(thermal, resource, TEMPERATURES)
+    }
+
+    /// Parses the temperatures in a list of a resource.
+    fn list(document: &BmcDocument, resource: &str, property: &str) -> Vec<Self> {
+        let all = document.object().objects(property);
         let names = |object: BmcObject<'_>| {
-            let names = ["Name", "MemberId"].map(|property| (property, object.word(property)));
+            let names = ["Name", "DeviceName", "MemberId"].map(|property| (property, object.word(property)));
             names.into_iter().filter_map(|(property, name)| Some((property, name.filter(|name| is_plain_name(name))?)))
         };
         let mut counts: HashMap<(&str, String), usize> = HashMap::new();
@@ -80,7 +142,7 @@ impl Sensor {
         }
         let of = |(nth, object): (usize, BmcObject<'_>)| {
             let unique = names(object).find(|name| counts.get(name) == Some(&1));
-            let member = unique.map_or_else(|| format!("/{TEMPERATURES}/{nth}"), |(_, name)| name);
+            let member = unique.map_or_else(|| format!("/{property}/{nth}"), |(_, name)| name);
             Self::parse(object, SensorPath::member(resource, member))
         };
         all.into_iter().enumerate().map(of).collect()
@@ -90,25 +152,33 @@ impl Sensor {
     pub(super) fn at(document: &BmcDocument, path: &SensorPath) -> Option<Self> {
         let Some(member) = path.of_member() else { return Self::alone(document.object(), path.clone()) };
         // The index of a temperature changes if another one is removed; its name does not.
-        let mut all = Self::temperatures(document, path.of_resource());
-        let pointer = member.trim_start_matches('/');
-        if let Some(nth) = pointer.strip_prefix(TEMPERATURES).and_then(|rest| rest.strip_prefix('/')) {
-            let nth = nth.parse().ok().filter(|nth| *nth < all.len())?;
-            return Some(all.swap_remove(nth));
+        for property in [TEMPERATURES, READINGS] {
+            let mut all = Self::list(document, path.of_resource(), property);
+            let rest = member.strip_prefix('/').unwrap_or(member).strip_prefix(property);
+            if let Some(nth) = rest.and_then(|rest| rest.strip_prefix('/')) {
+                let nth = nth.parse().ok().filter(|nth| *nth < all.len())?;
+                return Some(all.swap_remove(nth));
+            }
+            let mut same = all.into_iter().filter(|one| one.path == *path || one.is(member));
+            if let (Some(sensor), None) = (same.next(), same.next()) {
+                return Some(sensor);
+            }
         }
-        if member.starts_with('/') {
-            return document.object().pointer(member).map(|object| Self::parse(object, path.clone()));
-        }
-        let mut same = all.into_iter().filter(|one| one.path == *path || one.is(member));
-        same.next().filter(|_| same.next().is_none())
+        let object = document.object().pointer(member).filter(|_| member.starts_with('/'))?;
+        Some(Self::parse(object, path.clone()))
     }
 
-    /// Parses the intake summary in a resource ThermalMetrics, and the path of the sensor that it refers to.
-    pub(super) fn summary(metrics: &BmcDocument, resource: &str) -> Option<(Self, Option<SensorPath>)> {
+    /// Parses the sensors in a resource ThermalMetrics, each with the path of the sensor that it repeats.
+    pub(super) fn metrics(metrics: &BmcDocument, resource: &str) -> Vec<(Self, Option<SensorPath>)> {
+        let source = |object: BmcObject<'_>| object.text("DataSourceUri").and_then(|source| source.parse().ok());
         let member = "/TemperatureSummaryCelsius/Intake";
-        let excerpt = metrics.object().pointer(member)?;
-        let source = excerpt.text("DataSourceUri").and_then(|source| source.parse().ok());
-        Some((Self::parse(excerpt, SensorPath::member(resource, member.to_owned())), source))
+        let summary = metrics.object().pointer(member).map(|excerpt| {
+            let sensor = Self::parse(excerpt, SensorPath::member(resource, member.to_owned()));
+            (Self { mark: Mark::Summary, ..sensor }, source(excerpt))
+        });
+        let sources = metrics.object().objects(READINGS).into_iter().map(source);
+        let readings = Self::list(metrics, resource, READINGS).into_iter().zip(sources);
+        summary.into_iter().chain(readings).collect()
     }
 
     /// Whether `wanted` is its Name, one of its ids, or the last segment of its path.
@@ -118,9 +188,29 @@ impl Sensor {
         own.any(|own| same(own, wanted))
     }
 
-    /// See [`rank`].
-    pub(super) fn rank(&self) -> Option<usize> {
-        rank(&self.name).or_else(|| self.ids.iter().find_map(|id| rank(id)))
+    /// Meaning of its name and its ids. A component in one of them outweighs the others.
+    pub(super) fn meaning(&self) -> NameMeaning {
+        let ids = || self.ids.iter().map(|id| NameMeaning::new(id));
+        match NameMeaning::new(&self.name) {
+            _ if ids().any(|id| id == NameMeaning::Component) => NameMeaning::Component,
+            NameMeaning::Nothing => ids().max().unwrap_or(NameMeaning::Nothing),
+            name => name,
+        }
+    }
+
+    /// Whether both are the same sensor in different lists of a chassis.
+    pub(super) fn repeats(&self, other: &Self) -> bool {
+        let own = words(&self.name);
+        self.path == other.path || !own.is_empty() && own == words(&other.name)
+    }
+
+    /// Adds what another list of the chassis says about this sensor.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.mark = self.mark.max(other.mark);
+        self.critical = self.critical.or(other.critical);
+        if other.context == Context::Component {
+            self.context = Context::Component;
+        }
     }
 
     pub(super) fn is_temperature(&self) -> bool {
@@ -131,16 +221,16 @@ impl Sensor {
         self.measure == SensorReading::Silent
     }
 
-    /// Temperature of the sensor.
-    pub(super) fn inlet(self) -> Result<Inlet, Error> {
+    /// Temperature of the sensor in degrees Celsius.
+    pub(super) fn celsius(&self) -> Result<f64, Error> {
+        let path = || self.path.clone();
         match self.measure {
-            SensorReading::Celsius(celsius) if (COLDEST..=HOTTEST).contains(&celsius) => {
-                Ok(Inlet { celsius, sensor: self.path })
-            }
-            SensorReading::Celsius(_) => Err(Error::OutOfRange(self.path)),
-            SensorReading::Silent => Err(Error::NoReading(self.path)),
-            SensorReading::OtherUnit => Err(Error::Unit(self.path)),
-            SensorReading::NoTemperature => Err(Error::NoTemperature(self.path)),
+            SensorReading::Celsius(celsius) if (COLDEST..=HOTTEST).contains(&celsius) => Ok(celsius),
+            SensorReading::Celsius(_) => Err(Error::OutOfRange(path())),
+            SensorReading::Outside => Err(Error::OutsideRange(path())),
+            SensorReading::Silent => Err(Error::NoReading(path())),
+            SensorReading::OtherUnit => Err(Error::Unit(path())),
+            SensorReading::NoTemperature => Err(Error::NoTemperature(path())),
         }
     }
 }
@@ -152,8 +242,29 @@ fn same(one: &str, other: &str) -> bool {
     !one.is_empty() && one == letters(other)
 }
 
+/// Upper critical threshold, otherwise the upper fatal one. Zero means that there is none.
+fn critical(object: BmcObject<'_>) -> Option<f64> {
+    let thresholds = object.object("Thresholds");
+    let threshold = |level: &str| {
+        let listed = thresholds.and_then(|thresholds| thresholds.object(&format!("Upper{level}"))?.number("Reading"));
+        let listed = listed.or_else(|| object.number(&format!("UpperThreshold{level}")));
+        listed.filter(|threshold| *threshold > 0.0)
+    };
+    threshold("Critical").or_else(|| threshold("Fatal"))
+}
+
+/// Whether a reading is outside the range that the sensor can measure. Many BMCs have 0 for both limits.
+fn is_outside(object: BmcObject<'_>, reading: f64) -> bool {
+    let limit = |names: [&str; 2]| names.into_iter().find_map(|name| object.number(name));
+    let lowest = limit(["ReadingRangeMin", "MinReadingRangeTemp"]).unwrap_or(f64::NEG_INFINITY);
+    let highest = limit(["ReadingRangeMax", "MaxReadingRangeTemp"]).unwrap_or(f64::INFINITY);
+    lowest < highest && !(lowest..=highest).contains(&reading)
+}
+
 fn measure(object: BmcObject<'_>) -> SensorReading {
-    if object.text("ReadingType").is_some_and(|kind| !kind.eq_ignore_ascii_case("Temperature")) {
+    let differs = |name: &str, from: &str| object.text(name).is_some_and(|text| !text.eq_ignore_ascii_case(from));
+    // Another basis than zero is a distance to a limit or a difference.
+    if differs("ReadingType", "Temperature") || differs("ReadingBasis", "Zero") {
         return SensorReading::NoTemperature;
     }
     let Some(name) = ["Reading", "ReadingCelsius"].into_iter().find(|name| object.value(name).is_some()) else {
@@ -161,6 +272,9 @@ fn measure(object: BmcObject<'_>) -> SensorReading {
     };
     let unit = object.text("ReadingUnits").filter(|_| name == "Reading");
     let Some(reading) = object.number(name) else { return SensorReading::Silent };
+    if is_outside(object, reading) {
+        return SensorReading::Outside;
+    }
     match unit.map(|unit| unit.trim().to_ascii_lowercase()).as_deref() {
         None | Some("cel" | "celsius" | "c" | "degc" | "\u{b0}c") => SensorReading::Celsius(reading),
         Some("[degf]") => SensorReading::Celsius((reading - 32.0) / 1.8),
@@ -168,71 +282,4 @@ fn measure(object: BmcObject<'_>) -> SensorReading {
         Some(_) if object.text("ReadingType").is_some() => SensorReading::OtherUnit,
         Some(_) => SensorReading::NoTemperature,
     }
-}
-
-/// Names by rank: explicit names of the inlet, names of the ambient air in front of the machine, and a name that means
-/// the board on some machines (Supermicro). Comparison uses only letters and digits, in lower case, without leading and
-/// trailing digits.
-const INTAKE_NAMES: [&[&str]; 3] = [
-    &[
-        "inlet",
-        "inlettemp",
-        "inlettemperature",
-        "temperatureinlet",
-        "tempinlet",
-        "airinlettemp",
-        "inletairtemp",
-        "inletairtemperature",
-        "inletambient",
-        "inletambienttemp",
-        "ambientinlettemp",
-        "systemboardinlettemp",
-        "systeminlettemp",
-        "sysinlettemp",
-        "chassisinlettemp",
-        "serverinlettemp",
-        "frontinlettemp",
-        "fpinlettemp",
-        "intake",
-        "intaketemp",
-        "intaketemperature",
-        "temperatureintake",
-        "airintaketemp",
-        "intakeairtemp",
-        "chassisintaketemp",
-        "frontintake",
-        "frontintaketemp",
-    ],
-    &[
-        "ambient",
-        "ambienttemp",
-        "ambienttemperature",
-        "temperatureambient",
-        "systemambienttemp",
-        "systemboardambienttemp",
-        "chassisambienttemp",
-        "frontambient",
-        "frontambienttemp",
-        "frontpanelambient",
-        "frontpanelambienttemp",
-        "frontpaneltemp",
-        "lfrontpaneltemp",
-        "fronttemp",
-        "fptempsensor",
-    ],
-    &["systemtemp"],
-];
-
-/// Rank of a name, 0 is best. None if it is not a name of the intake sensor.
-fn rank(name: &str) -> Option<usize> {
-    let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
-    let letters = letters.trim_matches(|c: char| c.is_ascii_digit()).to_ascii_lowercase();
-    INTAKE_NAMES.iter().position(|names| names.contains(&letters.as_str()))
-}
-
-/// Whether the last segment of a path suggests an intake sensor. Used if a machine has too many sensors to read them
-/// all.
-pub(super) fn is_hint(path: &str) -> bool {
-    let last = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
-    ["inlet", "intake", "ambient", "front"].iter().any(|hint| last.contains(hint))
 }

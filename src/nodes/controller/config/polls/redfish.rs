@@ -39,7 +39,7 @@ pub async fn poll(
         if request.repeats(client(&got)).await? {
             continue;
         }
-        let Inlet { celsius, sensor } = got.map_err(|error| request.trouble_of_bmc(&error))?;
+        let Inlet { celsius, sensor, .. } = got.map_err(|error| request.trouble_of_bmc(&error))?;
         let source = sensor.to_string();
         if known.as_ref() != Some(&sensor)
             && let Some(known) = controller.polled.state().objects.get_mut(key)
