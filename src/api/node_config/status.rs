@@ -29,6 +29,9 @@ pub struct NodeConfigStatus {
     /// Temperature of the air at the node's inlet, in degrees Celsius.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inlet_temperature: Option<NodeReading>,
+    /// Why the operator reads the sensor of `inletTemperature`. Unset: `sensor` in the spec names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inlet_sensor: Option<SensorChoice>,
     /// Differential pressure between the front and the back of the node, in pascals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub differential_pressure: Option<NodeReading>,
@@ -96,6 +99,21 @@ pub struct NodeReading {
     /// Why there is no newer value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+/// Why the operator reads a sensor.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct SensorChoice {
+    /// What speaks for the sensor: its mark, its name, its threshold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
+    /// The next best sensor, and what speaks for it. To read it instead, set `sensor` to its path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner_up: Option<String>,
+    /// Why the operator keeps searching for a better sensor. Unset: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisional: Option<String>,
 }
 
 /// The values of a node, by their names in the status.

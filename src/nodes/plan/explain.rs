@@ -43,6 +43,12 @@ fn explain_config(config: &NodeConfig, now: Timestamp) -> String {
     if !rows.is_empty() {
         text.push_str(&table(["VALUE", "LAST", "SAMPLED", "FROM"], rows));
     }
+    if let Some(choice) = &status.inlet_sensor {
+        text.extend(choice.evidence.as_ref().map(|evidence| paragraph("Inlet sensor: ", evidence)));
+        text.extend(choice.runner_up.as_ref().map(|other| paragraph("Next best sensor: ", other)));
+        let again = |why: &String| paragraph("", &format!("The search for the inlet sensor is repeated: {why}."));
+        text.extend(choice.provisional.as_ref().map(again));
+    }
     if let Some(PowerCurve { watts, problem, .. }) = &status.power_curve {
         if let [idle, .., full] = watts.as_slice() {
             text.push_str(&paragraph("", &format!("Predicted power: {idle} W when idle, {full} W when fully used.")));
@@ -87,6 +93,8 @@ mod tests {
             "spec": {"nodeName": "worker-0"},
             "status": {
                 "inletTemperature": {"value": "23.5", "sampledAt": "2026-11-21T10:00:00Z", "source": "/redfish/v1/Chassis/1/Sensors/Inlet"},
+                "inletSensor": {"evidence": "its name means the inlet", "provisional": "a part of the machine could not be read",
+                    "runnerUp": "/redfish/v1/Chassis/1/Sensors/Front: its name means the front"},
                 "cpu": {"value": "40", "deviation": "5.2", "sampledAt": "2026-11-21T09:00:00Z", "stale": true, "problem": "no answer within 5 s"},
                 "power": {"problem": "cpu is not known"},
                 "powerCurve": {"watts": ["100.5", "150", "300"], "problem": "no number"},
@@ -101,6 +109,9 @@ mod tests {
                         inletTemperature  23.5 °C     12s ago         /redfish/v1/Chassis/1/Sensors/Inlet\n\
                         cpu               40 ± 5.2 %  60m ago, stale  -\n\
                         power             -           -               -\n\
+                        Inlet sensor: its name means the inlet\n\
+                        Next best sensor: /redfish/v1/Chassis/1/Sensors/Front: its name means the front\n\
+                        The search for the inlet sensor is repeated: a part of the machine could not be read.\n\
                         Predicted power: 100.5 W when idle, 300 W when fully used.\n\
                         powerCurve: no number\n\
                         cpu: no answer within 5 s\n\

@@ -3,6 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `node_spec` | parsed spec: the sources, with defaults |
+//! | `known_sensor` | sensor that a search has found, and when to search again |
 //! | `readings` | values of one node, their freshness, and why a value is missing |
 //! | `node_plan` | plan of one NodeConfig: its parsed spec and whether it may be measured |
 //! | `report` | status, with advice |
@@ -11,6 +12,7 @@
 //! | `template` | NodeConfigTemplates: rendering, plans, status |
 
 pub mod explain;
+pub mod known_sensor;
 pub mod news;
 pub mod node_plan;
 pub mod node_spec;

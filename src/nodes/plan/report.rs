@@ -8,7 +8,7 @@ use super::node_spec::{ParsedNodeSpec, Question, SpecProblem};
 use super::readings::{Age, Problem, Readings};
 use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_api::node_config::reasons::NodeReason;
-use ganglion_api::node_config::status::{NodeReading, NodeValue};
+use ganglion_api::node_config::status::{NodeReading, NodeValue, SensorChoice};
 use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::power_curve::KnownCurve;
 
@@ -22,6 +22,8 @@ pub struct Situation<'a> {
     pub standing: &'a Standing,
     pub readings: &'a Readings,
     pub curve: &'a KnownCurve,
+    /// Why the sensor of the inlet temperature was chosen.
+    pub choice: Option<&'a SensorChoice>,
     /// Conditions in the current status.
     pub old: &'a [Condition],
     pub stamp: Stamp,
@@ -43,6 +45,7 @@ impl Situation<'_> {
                 let reading = self.reading(parsed, value, &mut problems);
                 *status.reading_mut(value) = reading;
             }
+            status.inlet_sensor = self.choice.filter(|_| status.inlet_temperature.is_some()).cloned();
             status.power_curve = status.power.as_ref().and_then(|_| self.curve.shown());
         }
         status.sampled_at = NodeValue::ALL

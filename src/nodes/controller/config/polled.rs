@@ -11,11 +11,11 @@ use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
 use ganglion_core::conditions::Stamp;
 use ganglion_core::facts::{Key, NodeName};
 use ganglion_core::power_curve::KnownCurve;
+use ganglion_nodes_plan::known_sensor::KnownSensor;
 use ganglion_nodes_plan::node_plan::NodePlan;
 use ganglion_nodes_plan::node_spec::{Question, SourceServer};
 use ganglion_nodes_plan::readings::{KnownValue, NodeSample, Problem, Readings};
 use ganglion_nodes_plan::report::Situation;
-use ganglion_outbound::redfish::SensorPath;
 
 /// Added to the longest interval: time to wait for the first values of a NodeConfig before its status is written
 /// without them. A new NodeConfig then costs one write, and a restart none.
@@ -88,8 +88,8 @@ pub struct NodeState {
     pub model: Option<SourceServer>,
     /// Why the endpoint provider names no model.
     pub model_problem: Option<Problem>,
-    /// Path of the sensor that Redfish found.
-    pub sensor: Option<SensorPath>,
+    /// Sensor that Redfish found.
+    pub sensor: Option<KnownSensor>,
     /// Polls of this NodeConfig, with their intervals.
     pub polls: HashMap<PollKey, SignedDuration>,
     /// Time since which the sources are polled by the current spec.
@@ -111,7 +111,7 @@ impl NodeState {
             model: None,
             model_problem: None,
             // The first poll checks that it is still the right sensor.
-            sensor: of_this.and_then(|status| status.inlet_temperature.as_ref()?.source.as_ref()?.parse().ok()),
+            sensor: of_this.and_then(KnownSensor::restored),
             polls: HashMap::new(),
             polled_since: now,
             written_at: None,
@@ -137,7 +137,8 @@ impl NodeState {
             return None;
         }
         let Self { plan: NodePlan { parsed, standing }, readings, curve, .. } = self;
-        Some(Situation { parsed: parsed.as_ref(), standing, readings, curve, old: &old.conditions, stamp }.status())
+        let (parsed, choice) = (parsed.as_ref(), self.sensor.as_ref().and_then(KnownSensor::choice));
+        Some(Situation { parsed, standing, readings, curve, choice, old: &old.conditions, stamp }.status())
     }
 
     /// Deadline for the first values; None if no value is pending.

@@ -1,5 +1,6 @@
 //! Table and property tests of NodeConfig statuses.
 
+mod known_sensor;
 mod news;
 mod node_spec;
 mod report;
@@ -69,7 +70,7 @@ fn status_of(
 ) -> NodeConfigStatus {
     let stamp = Stamp { generation: 1, now: at(now) };
     let curve = &KnownCurve::default();
-    Situation { parsed: Ok(parsed), standing, readings, curve, old: &old.conditions, stamp }.status()
+    Situation { parsed: Ok(parsed), standing, readings, curve, choice: None, old: &old.conditions, stamp }.status()
 }
 
 fn status(readings: &Readings, now: i64) -> NodeConfigStatus {

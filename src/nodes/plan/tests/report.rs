@@ -106,7 +106,15 @@ fn nothing_to_measure_and_a_wrong_spec() {
     let stamp = Stamp { generation: 1, now: at(0) };
     let (standing, readings) = (Standing::Clear, Readings::default());
     let curve = &KnownCurve::default();
-    let situation = Situation { parsed: Err(&wrong), standing: &standing, readings: &readings, curve, old: &[], stamp };
+    let situation = Situation {
+        parsed: Err(&wrong),
+        standing: &standing,
+        readings: &readings,
+        curve,
+        choice: None,
+        old: &[],
+        stamp,
+    };
     assert_eq!(ready(&situation.status()), ("False".into(), "SpecInvalid".into()));
     assert!(condition(&situation.status(), "Stalled").unwrap().2.contains("Prometheus, MetricsServer, Fake"));
 }

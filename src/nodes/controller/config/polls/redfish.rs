@@ -8,13 +8,14 @@ use super::PollTrouble;
 use super::request::NodeRequest;
 use crate::config::NodeConfigController;
 use ganglion_api::node_config::reasons::NodeReason;
-use ganglion_api::node_config::status::NodeValue;
+use ganglion_api::node_config::status::{NodeValue, SensorChoice};
 use ganglion_core::facts::Key;
 use ganglion_core::power_curve::KnownCurve;
+use ganglion_nodes_plan::known_sensor::KnownSensor;
 use ganglion_nodes_plan::node_spec::{Question, SourceServer, ValueSource};
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_outbound::client::attempt::host;
-use ganglion_outbound::redfish::{self, Bmc, Inlet, ModelEndpoint};
+use ganglion_outbound::redfish::{self, Bmc, Inlet, ModelEndpoint, SensorPath, SensorSearch};
 use ganglion_runtime::polls::PollOutcome;
 
 /// Only supported type of model.
@@ -31,7 +32,7 @@ pub async fn poll(
     sensor: Option<&str>,
 ) -> Result<Vec<NodeSample>, PollTrouble> {
     let limit = controller.outbound.limits.node;
-    let known = controller.polled.state().objects.get(key).and_then(|known| known.sensor.clone());
+    let known = known(controller, key);
     let mut request = NodeRequest::prepare(controller, &key.namespace, server, limit).await?;
     loop {
         let bmc = Bmc::new(controller.outbound.web(), request.call.clone());
@@ -39,14 +40,43 @@ pub async fn poll(
         if request.repeats(client(&got)).await? {
             continue;
         }
+        remember(controller, key, known.as_ref(), &got);
         let Inlet { celsius, sensor, .. } = got.map_err(|error| request.trouble_of_bmc(&error))?;
         let source = sensor.to_string();
-        if known.as_ref() != Some(&sensor)
-            && let Some(known) = controller.polled.state().objects.get_mut(key)
-        {
-            known.sensor = Some(sensor);
-        }
         return Ok(vec![NodeSample { value: celsius, deviation: None, at: controller.ctx.now(), source }]);
+    }
+}
+
+/// Path of the sensor that the last search found. None if a search is due.
+fn known(controller: &NodeConfigController, key: &Key) -> Option<SensorPath> {
+    let state = controller.polled.state();
+    state.objects.get(key)?.sensor.as_ref()?.path(controller.ctx.now())?.parse().ok()
+}
+
+/// Records the sensor that a search found, or whether the known one could be read.
+fn remember(
+    controller: &NodeConfigController,
+    key: &Key,
+    known: Option<&SensorPath>,
+    got: &Result<Inlet, redfish::Error>,
+) {
+    let mut state = controller.polled.state();
+    let Some(node) = state.objects.get_mut(key) else { return };
+    match got {
+        Ok(Inlet { sensor, .. }) if known == Some(sensor) => {
+            node.sensor.iter_mut().for_each(|known| known.record(true));
+        }
+        Ok(Inlet { sensor, choice, .. }) => {
+            let choice = choice.clone().map(|SensorSearch { evidence, runner_up, provisional }| SensorChoice {
+                evidence: Some(evidence),
+                runner_up,
+                provisional: provisional.map(str::to_owned),
+            });
+            node.sensor = Some(KnownSensor::found(sensor.to_string(), choice, controller.ctx.now()));
+        }
+        // A search would fail in the same way, or it finds a worse sensor while the right one has no reading.
+        Err(error) if error.is_of_the_service() => {}
+        Err(_) => node.sensor.iter_mut().for_each(|known| known.record(false)),
     }
 }
 

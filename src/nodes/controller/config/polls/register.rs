@@ -22,8 +22,12 @@ const SERVER_CONCURRENCY: usize = 8;
 /// Timeout of a poll in request timeouts: a refused request is repeated with a newer Secret.
 const REQUESTS: u32 = 3;
 
-/// Same for Redfish, which may search for the sensor first, and for models, which are requested in batches.
+/// Same for models, which are requested in batches.
 const MANY_REQUESTS: u32 = 12;
+
+/// Same for Redfish. The first search of a large machine takes up to 128 requests; a BMC may need a third of the
+/// request timeout for each. A BMC that does not answer at all ends the search with its first request.
+const SEARCH_REQUESTS: u32 = 43;
 
 /// Delay of the first answer for a new member of a shared poll.
 const JOIN: Duration = Duration::from_secs(1);
@@ -96,7 +100,7 @@ impl NodeConfigController {
 
     fn own_target(&self, question: Question, key: &Key, source: &ValueSource, interval: SignedDuration) -> PollTarget {
         let (host, at_once, requests) = match source {
-            ValueSource::Redfish { server, .. } => (host(&server.url), BMC_CONCURRENCY, MANY_REQUESTS),
+            ValueSource::Redfish { server, .. } => (host(&server.url), BMC_CONCURRENCY, SEARCH_REQUESTS),
             ValueSource::DifferentialPressureApi { server, .. } => (host(&server.url), SERVER_CONCURRENCY, REQUESTS),
             _ => (format!("{key}/{}", question.word()), 1, REQUESTS),
         };
