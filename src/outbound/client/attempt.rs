@@ -1,5 +1,5 @@
 //! Requests with the operator's own permissions to a server that may require a login. If the server refuses credentials
-//! or certificates, they are read again once. A refused login is not tried again for a while.
+//! or certificates, they are read again once. A refused login is not tried again for a while, unless it worked before.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -86,8 +86,8 @@ impl<'a> Attempt<'a> {
     pub async fn repeats(&mut self, error: Option<&clients::Error>) -> Result<bool, Withheld> {
         let login = self.server.login(&self.host);
         let Some(error) = error else {
-            if let Some(login) = login {
-                self.asker.outbound.logins.accept(&login);
+            if let (Some(login), Some(credentials)) = (login, &self.call.auth) {
+                self.asker.outbound.logins.accept(login, credentials);
             }
             return Ok(false);
         };
@@ -105,8 +105,10 @@ impl<'a> Attempt<'a> {
         }
         match (login, &self.call.auth) {
             (Some(login), Some(credentials)) if is_refusal => {
-                let until = self.asker.outbound.logins.refuse(login, credentials, self.asker.ctx.now());
-                Err(self.refused(until))
+                match self.asker.outbound.logins.refuse(login, credentials, self.asker.ctx.now()) {
+                    Some(until) => Err(self.refused(until)),
+                    None => Ok(false),
+                }
             }
             _ => Ok(false),
         }
