@@ -76,6 +76,7 @@ impl EventError {
                 | crate::Error::Unresolved(_)
                 | crate::Error::Unreachable(_)
                 | crate::Error::Certificate(_)
+                | crate::Error::Incompatible
                 | crate::Error::Redirect(_)
                 | crate::Error::Status(_)
                 | crate::Error::Query(..)

@@ -59,6 +59,12 @@ pub enum Error {
     /// that presents a certificate is reachable anyway.
     #[error("the certificate of the server is not trusted: {0}")]
     Certificate(Distrust),
+    /// The request was not sent: the TLS handshake failed. Shown for every host, like [`Self::Certificate`]. Old BMCs
+    /// have only TLS 1.1 or only RSA key exchange.
+    #[error(
+        "the server and the operator have no TLS version or cipher in common: TLS 1.2 with ECDHE or TLS 1.3 is needed"
+    )]
+    Incompatible,
     /// No answer arrived in time; the request may have been executed.
     #[error("no answer within {}", seconds(.0))]
     Timeout(Duration),
@@ -100,6 +106,7 @@ impl Error {
             Self::Unresolved(_)
             | Self::Unreachable(_)
             | Self::Certificate(_)
+            | Self::Incompatible
             | Self::Timeout(_)
             | Self::Broken(_)
             | Self::NoAnswer(_)
@@ -122,6 +129,7 @@ impl Error {
             Self::Unresolved(_) => "Unresolved",
             Self::Unreachable(_) => "Unreachable",
             Self::Certificate(_) => "Certificate",
+            Self::Incompatible => "Incompatible",
             Self::Timeout(_) => "Timeout",
             Self::Broken(_) => "Broken",
             Self::NoAnswer(_) => "NoAnswer",

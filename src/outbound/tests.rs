@@ -10,6 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use reqwest::header::HeaderMap;
 use rstest::rstest;
 use testkit::servers::http::{Authority, Manner, Server};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use super::address::{Names, Rules, System, system};
@@ -235,6 +236,30 @@ async fn a_certificate_is_told_of_hosts_that_are_not_listed() {
     let begun = Instant::now();
     assert_eq!(number(&hidden, &call, "a").await, Err(Error::Certificate(Distrust::Issuer)));
     assert!(begun.elapsed() < call.within, "{:?}", begun.elapsed());
+}
+
+#[rstest]
+#[case::cipher(40)]
+#[case::version(70)]
+#[tokio::test]
+async fn a_tls_server_with_nothing_in_common_is_told_of_any_host(#[case] alert: u8) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut hello = [0; 5];
+            connection.read_exact(&mut hello).await.unwrap();
+            // Fatal alert of TLS 1.2.
+            connection.write_all(&[21, 3, 3, 0, 2, 2, alert]).await.unwrap();
+            // The client closes first, so that the alert is not lost with unread bytes.
+            let _ = tokio::io::copy(&mut connection, &mut tokio::io::sink()).await;
+        }
+    });
+    let hidden = web_with(Rules { allowed_hosts: Vec::new(), ..loopback() }, by_name);
+    let call = call(format!("https://api.example:{port}/"));
+    assert_eq!(number(&hidden, &call, "a").await, Err(Error::Incompatible));
+    server.abort();
 }
 
 /// Starts a server that answers `/` with this status and head, in which PORT is its port, and serves a number at

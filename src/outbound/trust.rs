@@ -41,6 +41,9 @@ pub enum Distrust {
     /// It is not valid yet.
     #[error("it is not valid yet")]
     NotYetValid,
+    /// It has another version of X.509, which old BMCs issue. Even naming the certificate does not help.
+    #[error("it is an X.509 v1 certificate, which is not supported: issue a v3 certificate, or skip the verification")]
+    Version,
     /// It is damaged, revoked, for another purpose, or of an unsupported form.
     #[error("it is not a valid certificate of a server")]
     Unusable,
@@ -56,10 +59,23 @@ impl Distrust {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Self::Name,
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Self::NotYetValid,
-            // webpki's own type is not public here; a test checks its name.
+            // webpki's own type is not public here; tests check its names.
             CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => Self::OwnMaking,
+            CertificateError::Other(other) if format!("{other:?}").contains("UnsupportedCertVersion") => Self::Version,
             _ => Self::Unusable,
         })
+    }
+}
+
+/// Whether client and server have no TLS version, cipher or key exchange in common.
+pub fn is_incompatible(error: &(dyn StdError + 'static)) -> bool {
+    use rustls::AlertDescription::{HandshakeFailure, InsufficientSecurity, ProtocolVersion};
+    match causes(error).find_map(|cause| cause.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::AlertReceived(alert)) => {
+            matches!(alert, HandshakeFailure | InsufficientSecurity | ProtocolVersion)
+        }
+        Some(rustls::Error::PeerIncompatible(_)) => true,
+        _ => false,
     }
 }
 
@@ -141,5 +157,30 @@ impl ServerCertVerifier for NamedCertificates {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.authorities.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::server::ParsedCertificate;
+
+    use super::*;
+
+    /// Certificate that says `X.509 v1`.
+    const FIRST_VERSION: &str = "-----BEGIN CERTIFICATE-----
+MIIBGDCBvwIUBfmM86Mmvo/wNhOzIzKEvw5qDHwwCgYIKoZIzj0EAwIwDjEMMAoG
+A1UEAwwDYm1jMCAXDTI2MTEyNjEwMDIzOVoYDzIxMjYxMTAyMTAwMjM5WjAOMQww
+CgYDVQQDDANibWMwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAATm4cS6+4O7xCPl
+v4XnjN6E0kNJFXLR17k0kTDHynI1f6d7dqG/fDR/4TpT54QQqhyZg3J0mG4EOHpl
+HvEkcGrNMAoGCCqGSM49BAMCA0gAMEUCIQDgLdgpLJZPVZKf5W9wSssdEF9oTYqc
+bwgLJMuSMIPW3AIge5z5Awmk5c5TH2DNjwWxrnAcQ0kA7gWXbzEgfbVlPp4=
+-----END CERTIFICATE-----
+";
+
+    #[test]
+    fn a_certificate_of_the_first_version_has_words() {
+        let certificate = CertificateDer::from_pem_slice(FIRST_VERSION.as_bytes()).unwrap();
+        let error = ParsedCertificate::try_from(&certificate).map(drop).unwrap_err();
+        assert_eq!(Distrust::find_in(&error), Some(Distrust::Version));
     }
 }

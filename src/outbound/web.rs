@@ -4,8 +4,8 @@
 //! If the settings do not list a host, errors do not show the author of an object whether one of its ports is open:
 //! otherwise authors could scan networks that only the operator reaches. A refused connection, a timeout, a TLS failure
 //! and a reset are the same error, which is returned at the end of the timeout; the cause is in the operator's log.
-//! Authors do see whether a server answers, since that is the purpose of the request: the HTTP status, and the problem
-//! with a certificate, which is needed to trust it. They also see whether a name resolves, which the cluster's DNS
+//! Authors do see whether a server answers, since that is the purpose of the request: the HTTP status, the problem with a
+//! certificate, which is needed to trust it, and that a TLS server refuses the handshake. They also see whether a name resolves, which the cluster's DNS
 //! tells any pod.
 
 use std::collections::HashMap;
@@ -437,6 +437,9 @@ fn failure(error: &reqwest::Error, asked: AskedAddress<'_>) -> Error {
     }
     if let Some(why) = Distrust::find_in(error) {
         return Error::Certificate(why);
+    }
+    if trust::is_incompatible(error) {
+        return Error::Incompatible;
     }
     match error {
         // For example a line end in a token.

@@ -67,6 +67,7 @@ fn reason(error: &Error) -> NodeReason {
         Error::Certificate(_) => NodeReason::CertificateRefused,
         Error::Unresolved(_)
         | Error::Unreachable(_)
+        | Error::Incompatible
         | Error::Timeout(_)
         | Error::Broken(_)
         | Error::NoAnswer(_)

@@ -159,6 +159,7 @@ fn reason(error: &Error) -> PolicyReason {
         Error::Certificate(_) => PolicyReason::CertificateRefused,
         Error::Unresolved(_)
         | Error::Unreachable(_)
+        | Error::Incompatible
         | Error::Timeout(_)
         | Error::Broken(_)
         | Error::NoAnswer(_)
