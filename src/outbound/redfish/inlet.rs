@@ -147,7 +147,10 @@ impl<F: Fetch> InletSearch<'_, F> {
         let others = self.topology.others(&mut self.walk).await?;
         let (related, others): (Vec<Chassis>, Vec<Chassis>) =
             others.into_iter().partition(|chassis| self.topology.is_related(chassis));
-        if let Some(inlet) = self.choose(&related, None).await? {
+        // While a part of the machine cannot be read, its sensor may be there.
+        if self.walk.is_complete()
+            && let Some(inlet) = self.choose(&related, None).await?
+        {
             return Ok(inlet);
         }
         let fallback = match self.topology.is_linked() {
@@ -164,8 +167,9 @@ impl<F: Fetch> InletSearch<'_, F> {
             }
         }
         if self.walk.unread.is_none() {
-            self.ask(&fallback).await?;
-            self.ask(&others).await?;
+            for group in [&related, &fallback, &others] {
+                self.ask(group).await?;
+            }
         }
         Err(self.question())
     }
@@ -178,6 +182,10 @@ impl<F: Fetch> InletSearch<'_, F> {
             all.extend(chassis.read(&mut self.walk).await?);
         }
         self.likely.extend(all.iter().filter(|one| one.is_likely()).map(|one| one.sensor.path.clone()));
+        // An absent sensor may be that of the machine, if nothing says which chassis is the machine's.
+        if !self.topology.is_linked() && all.iter().any(|one| one.is_claimed() && !one.sensor.is_present) {
+            return Err(self.question());
+        }
         match weigh(&all) {
             Verdict::Nothing => Ok(None),
             Verdict::Ambiguous(paths) => Err(Error::Ambiguous(paths)),

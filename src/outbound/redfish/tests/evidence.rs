@@ -63,8 +63,9 @@ async fn an_unreadable_machine_is_not_read_elsewhere(
     // While a machine starts, its sensor may have no reading, and its service no system.
     assert_eq!(celsius(&beside(type_, contains).thermal("1", inlet(json!(null)))).await, None);
     assert_ne!(celsius(&tree().with("/redfish/v1/Systems", members(&[]))).await, Some(f64::from(OTHER)));
-    let gone = absent(temperature("Inlet Temp", 0));
-    assert_eq!(celsius(&beside(type_, contains).thermal("1", json!([gone]))).await, None);
+    let gone = beside(type_, contains).thermal("1", json!([absent(temperature("Inlet Temp", 0))]));
+    assert_eq!(celsius(&gone).await, None);
+    assert_eq!(celsius(&gone.with("/redfish/v1/Systems/1", json!({}))).await, None, "no link to its chassis");
 }
 
 #[rstest]
@@ -233,9 +234,20 @@ async fn nothing_says_which_of_several_machines_is_meant() {
 #[tokio::test]
 async fn a_chassis_that_refers_to_the_system_is_a_part_of_the_machine() {
     let related = json!({"ChassisType": "RackMount", "Links": {"ComputerSystems": [id("/redfish/v1/Systems/1")]}});
-    let front =
-        Tree::new().and("/redfish/v1/Chassis/2", related).thermal("2", json!([temperature("Front Inlet", AIR)]));
+    let front = Tree::new()
+        .and("/redfish/v1/Chassis/2", related.clone())
+        .thermal("2", json!([temperature("Front Inlet", AIR)]));
     assert_eq!(celsius(&front).await, Some(f64::from(AIR)));
+    // Its own sensor may be in the part that cannot be read.
+    for status in [404, 500] {
+        let warm = json!([{"Name": "Front Inlet", "PhysicalContext": "Intake", "ReadingCelsius": OTHER}]);
+        let tree = Tree::new()
+            .and("/redfish/v1/Chassis/2", related.clone())
+            .thermal("2", warm)
+            .thermal("1", json!([]))
+            .fails("/redfish/v1/Chassis/1/Thermal", status);
+        assert_eq!(celsius(&tree).await, None, "{status}");
+    }
 }
 
 #[tokio::test]
