@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use prometheus_client::metrics::counter::Counter;
 use reqwest::header::HeaderMap;
 use rstest::rstest;
@@ -260,6 +262,60 @@ async fn a_tls_server_with_nothing_in_common_is_told_of_any_host(#[case] alert: 
     let call = call(format!("https://api.example:{port}/"));
     assert_eq!(number(&hidden, &call, "a").await, Err(Error::Incompatible));
     server.abort();
+}
+
+/// Starts a server that answers each request, of which it gets the head and the body, with these bytes.
+async fn answers(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let mut request = String::new();
+            while !is_whole(&request) {
+                let mut part = [0; 4096];
+                let length = connection.read(&mut part).await.unwrap();
+                request.push_str(&String::from_utf8_lossy(&part[..length]));
+            }
+            connection.write_all(&answer(&request)).await.unwrap();
+        }
+    });
+    port
+}
+
+/// Whether a request has its head and its body.
+fn is_whole(request: &str) -> bool {
+    let Some((head, body)) = request.split_once("\r\n\r\n") else { return false };
+    let length = head.to_lowercase().split_once("content-length: ").map(|(_, rest)| rest.to_owned());
+    let length = length.and_then(|rest| rest.lines().next()?.parse().ok());
+    body.len() >= length.unwrap_or(0)
+}
+
+fn encoded(encoding: &str, body: &str) -> Vec<u8> {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nConnection: close\r\n\r\n");
+    [head.into_bytes(), STANDARD.decode(body).unwrap()].concat()
+}
+
+/// A number, and 80 KiB of blanks with a number.
+const GZIP: &str = "H4sIAAAAAAACA6tWSlSyUjCvBQARKfutCAAAAA==";
+const DEFLATE: &str = "eJyrVkpUslIwrwUACfECLw==";
+const LARGE: &str = "H4sIAAAAAAACA+3BsQAAAAACMJUs8jdLo2NbAgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAMCDDqAZYPoBQAEA";
+
+#[tokio::test]
+async fn compressed_answers_are_read_up_to_their_limit() {
+    for (encoding, body) in [("gzip", GZIP), ("deflate", DEFLATE)] {
+        let port = answers(move |request| {
+            assert!(request.to_lowercase().contains("accept-encoding: gzip"), "{request}");
+            encoded(encoding, body)
+        });
+        let call = call(format!("http://127.0.0.1:{}/", port.await));
+        assert_eq!(number(&web(), &call, "a").await.as_deref(), Ok("7"), "{encoding}");
+    }
+    // The limit is that of the content, whatever its compressed size.
+    let large = call(format!("http://127.0.0.1:{}/", answers(|_| encoded("gzip", LARGE)).await));
+    assert_eq!(web().get(&large).await.err(), Some(Error::TooLong(LIMIT)));
+    assert!(web().get(&Call { limit: 2 * LIMIT, ..large }).await.is_ok());
+    let broken = call(format!("http://127.0.0.1:{}/", answers(|_| encoded("gzip", DEFLATE)).await));
+    assert!(matches!(web().get(&broken).await, Err(Error::Broken(_))));
 }
 
 /// Starts a server that answers `/` with this status and head, in which PORT is its port, and serves a number at
