@@ -92,7 +92,7 @@ fn full(metrics: &Metrics, limit: &'static str) -> Counter {
 }
 
 /// Once a minute until the end: refreshes the API server's endpoints, which requests to users' servers must not reach,
-/// and drops Secrets that no such request has used for a while.
+/// and drops Secrets and closes sessions that no such request has used for a while.
 pub async fn keep_up(
     client: Client,
     names: Names,
@@ -103,6 +103,7 @@ pub async fn keep_up(
     let rounds = async {
         loop {
             outbound.drop_unused_secrets();
+            outbound.close_unused_sessions().await;
             let pause = guard_api_server(&client, &names, timeout).await;
             tokio::time::sleep(pause).await;
         }
@@ -111,6 +112,7 @@ pub async fn keep_up(
         () = ended.cancelled() => {}
         () = rounds => {}
     }
+    outbound.close_sessions().await;
 }
 
 /// Refreshes the API server's endpoints. Returns the time until the next refresh.

@@ -1,7 +1,7 @@
 //! Requests to servers that users name, and parsing of their answers.
 //!
 //! Owns the limits of a request: allowed addresses, timeout, size of the answer, bytes in flight. Depends on neither
-//! Kubernetes nor our kinds, and stores no secret beyond a request.
+//! Kubernetes nor our kinds, and stores no secret beyond a request, except Secrets and sessions for the next one.
 //!
 //! | file | content |
 //! |---|---|

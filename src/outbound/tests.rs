@@ -16,8 +16,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use super::address::{Names, Rules, System, system};
+use super::client::login::Login;
+use super::client::session::Sessions;
 use super::private::{AddressOrigin, PrivateRule};
 use super::prometheus::Point;
+use super::redfish::{Bmc, Fetch};
 use super::trust::Distrust;
 use super::web::{Call, Credentials, Web};
 use super::{Error, prometheus};
@@ -316,6 +319,47 @@ async fn compressed_answers_are_read_up_to_their_limit() {
     assert!(web().get(&Call { limit: 2 * LIMIT, ..large }).await.is_ok());
     let broken = call(format!("http://127.0.0.1:{}/", answers(|_| encoded("gzip", DEFLATE)).await));
     assert!(matches!(web().get(&broken).await, Err(Error::Broken(_))));
+}
+
+#[tokio::test]
+async fn a_bmc_without_basic_authentication_gets_a_session_that_is_closed() {
+    let closed = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&closed);
+    let port = answers(move |request| {
+        let is_begun_with = |begin: &str| request.starts_with(begin);
+        let answer = match request.to_lowercase() {
+            _ if is_begun_with("POST /redfish/v1/SessionService/Sessions ")
+                && request.contains(r#""Password":"word""#) =>
+            {
+                "201 Created\r\nX-Auth-Token: tick\r\nLocation: /redfish/v1/SessionService/Sessions/7"
+            }
+            head if !head.contains("x-auth-token: tick\r\n") => "401 Unauthorized",
+            _ if is_begun_with("DELETE /redfish/v1/SessionService/Sessions/7 ") => {
+                count.fetch_add(1, Ordering::Relaxed);
+                "204 No Content"
+            }
+            _ => "200 OK",
+        };
+        format!("HTTP/1.1 {answer}\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}").into_bytes()
+    });
+    let (web, sessions) = (web(), Sessions::default());
+    let login = || Login { namespace: "a".into(), host: "bmc:443".into(), secret: "s".into() };
+    let basic = |word: &str| Credentials::Basic { username: "me".into(), password: word.into() };
+    let call = Call { auth: Some(basic("word")), ..call(format!("http://127.0.0.1:{}/redfish/v1/", port.await)) };
+    let bmc = Bmc::new(&web, call.clone());
+    assert!(bmc.get("/redfish/v1/Systems").await.unwrap_err().is_refusal());
+    assert!(bmc.refuses_basic());
+    let token = sessions.open(&web, login(), &call).await.unwrap();
+    assert_eq!(sessions.token(&login(), &basic("word")), Some(token.clone()));
+    assert_eq!(sessions.token(&login(), &basic("other")), None);
+    let bmc = Bmc::new(&web, Call { auth: Some(token), ..call.clone() });
+    assert!(bmc.get("/redfish/v1/Systems").await.is_ok());
+    sessions.close(&web, true).await;
+    assert_eq!(closed.load(Ordering::Relaxed), 0, "it is in use");
+    sessions.close(&web, false).await;
+    assert_eq!((closed.load(Ordering::Relaxed), sessions.token(&login(), &basic("word"))), (1, None));
+    let wrong = Call { auth: Some(basic("wrong")), ..call };
+    assert!(sessions.open(&web, login(), &wrong).await.unwrap_err().is_refusal());
 }
 
 /// Starts a server that answers `/` with this status and head, in which PORT is its port, and serves a number at

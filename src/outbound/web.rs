@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use reqwest::{Body, Client, Method, RequestBuilder, Response, StatusCode, Url, redirect};
 use tokio::time::sleep_until;
 use tracing::warn;
@@ -49,10 +49,18 @@ const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 const HEAD: u32 = 16 << 10;
 
+/// Header with the token of a Redfish session.
+const TOKEN: &str = "x-auth-token";
+
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
     Bearer(String),
-    Basic { username: String, password: String },
+    Basic {
+        username: String,
+        password: String,
+    },
+    /// Token of a Redfish session.
+    Session(String),
 }
 
 impl fmt::Debug for Credentials {
@@ -88,6 +96,10 @@ pub struct Answer {
     pub status: StatusCode,
     /// Target of a redirect.
     location: Option<HeaderValue>,
+    /// Token of a new Redfish session.
+    token: Option<HeaderValue>,
+    /// The server offers Basic authentication.
+    pub offers_basic: bool,
     /// None if the body was not read.
     body: Option<BoundedBody>,
 }
@@ -107,6 +119,14 @@ impl Answer {
     /// Body, if the status is a success.
     pub fn good(&self) -> Result<&[u8], Error> {
         good(self.status).map(|()| self.body())
+    }
+
+    pub(super) fn location(&self) -> Option<&str> {
+        self.location.as_ref()?.to_str().ok()
+    }
+
+    pub(super) fn token(&self) -> Option<&str> {
+        self.token.as_ref()?.to_str().ok()
     }
 
     /// The number at this path of a JSON document: names and indexes separated by dots. A string does not count as a
@@ -234,6 +254,13 @@ impl Web {
         self.send(call, &parse(&call.url)?, end, Method::POST, WantedPart::Body, with).await
     }
 
+    /// Sends a DELETE request. Reads only the status of the answer.
+    pub async fn delete(&self, call: &Call) -> Result<Answer, Error> {
+        let end = tokio::time::Instant::now() + call.within;
+        let url = parse(&call.url)?;
+        self.send(call, &url, end, Method::DELETE, WantedPart::Status, |request| request).await
+    }
+
     async fn send(
         &self,
         call: &Call,
@@ -252,6 +279,7 @@ impl Web {
                 None => request,
                 Some(Credentials::Bearer(token)) => request.bearer_auth(token),
                 Some(Credentials::Basic { username, password }) => request.basic_auth(username, Some(password)),
+                Some(Credentials::Session(token)) => request.header(TOKEN, sensitive(token)?),
             };
             let sent = TENANT.scope(call.tenant.clone(), with(request).send()).await;
             let response = sent.map_err(|error| failure(&error, asked))?;
@@ -268,7 +296,12 @@ impl Web {
     }
 
     async fn read(&self, call: &Call, response: Response, wanted: WantedPart) -> Result<Answer, Error> {
-        let (status, location) = (response.status(), response.headers().get(LOCATION).cloned());
+        let (status, headers) = (response.status(), response.headers());
+        let (location, token) = (headers.get(LOCATION).cloned(), headers.get(TOKEN).cloned());
+        let schemes = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|header| header.to_str().ok());
+        let offers_basic = schemes
+            .flat_map(|header| header.split(','))
+            .any(|scheme| scheme.trim_start().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("basic")));
         let body = match wanted {
             WantedPart::Status => None,
             WantedPart::Body => {
@@ -280,7 +313,7 @@ impl Web {
                 })?)
             }
         };
-        Ok(Answer { status, location, body })
+        Ok(Answer { status, location, token, offers_basic, body })
     }
 
     /// Hides the cause of a failed connection; see the documentation of this module.
@@ -390,6 +423,13 @@ impl Web {
 
 /// The parser's error text may quote the Secret or ConfigMap.
 const NO_AUTHORITY: &str = "ca: there is no usable certificate in PEM";
+
+/// Value of a header that no log shows.
+fn sensitive(token: &str) -> Result<HeaderValue, Error> {
+    let mut value = HeaderValue::from_str(token).map_err(|_| Error::Unfit("the token is not valid".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
 
 /// Target of a redirect, if it is on the same server.
 fn next(url: &Url, answer: &Answer) -> Option<Url> {

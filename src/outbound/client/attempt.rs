@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::login::{LockedUntil, Login};
 use super::{Behalf, OutboundClient, Outgoing, REFUSED_SECRET_AGE, SECRET_AGE, Unanswered};
 use crate as clients;
-use crate::web::{self, Call};
+use crate::web::{self, Call, Credentials};
 use ganglion_api::refs::{Auth, CaRef};
 use ganglion_runtime::context::Context;
 
@@ -63,6 +63,10 @@ pub struct Attempt<'a> {
     pub host: String,
     /// Request with its credentials. Callers may change the URL.
     pub call: Call,
+    /// Credentials of the Secret. Those of the request may be the token of a session.
+    credentials: Option<Credentials>,
+    /// Whether a session was already created.
+    has_opened: bool,
     /// Whether the Secret was already read again.
     again: bool,
 }
@@ -74,11 +78,36 @@ impl<'a> Attempt<'a> {
         let is_refused = server.login(&host).is_some_and(|login| asker.outbound.logins.is_refused(&login));
         let age = if is_refused { REFUSED_SECRET_AGE } else { SECRET_AGE };
         let call = call(asker, &server, age).await?;
-        let attempt = Self { asker, server, host, call, again: is_refused };
-        match attempt.locked() {
-            Some(until) => Err(attempt.refused(until)),
-            None => Ok(attempt),
+        let credentials = call.auth.clone();
+        let mut attempt = Self { asker, server, host, call, credentials, has_opened: false, again: is_refused };
+        if let Some(until) = attempt.locked() {
+            return Err(attempt.refused(until));
         }
+        attempt.use_session();
+        Ok(attempt)
+    }
+
+    /// Uses the session of the login, if there is one.
+    fn use_session(&mut self) {
+        if let (Some(login), Some(credentials)) = (self.server.login(&self.host), &self.credentials)
+            && let Some(token) = self.asker.outbound.sessions.token(&login, credentials)
+        {
+            self.call.auth = Some(token);
+        }
+    }
+
+    /// Creates a session for the following requests, once. Returns whether the request must be repeated with it.
+    pub async fn opens_session(&mut self) -> bool {
+        let (Some(login), false) = (self.server.login(&self.host), self.has_opened) else { return false };
+        self.has_opened = true;
+        let outbound = self.asker.outbound;
+        outbound.sessions.forget(&login);
+        self.call.auth = self.credentials.clone();
+        match outbound.sessions.open(outbound.web(), login, &self.call).await {
+            Ok(token) => self.call.auth = Some(token),
+            Err(_) => return false,
+        }
+        true
     }
 
     /// Processes the result of a request: `error`, or None if the request itself succeeded. Returns whether the request
@@ -86,7 +115,7 @@ impl<'a> Attempt<'a> {
     pub async fn repeats(&mut self, error: Option<&clients::Error>) -> Result<bool, Withheld> {
         let login = self.server.login(&self.host);
         let Some(error) = error else {
-            if let (Some(login), Some(credentials)) = (login, &self.call.auth) {
+            if let (Some(login), Some(credentials)) = (login, &self.credentials) {
                 self.asker.outbound.logins.accept(login, credentials);
             }
             return Ok(false);
@@ -98,12 +127,13 @@ impl<'a> Attempt<'a> {
         if !self.again {
             self.again = true;
             let newer = call(self.asker, &self.server, REFUSED_SECRET_AGE).await?;
-            if newer.auth != self.call.auth || newer.ca != self.call.ca {
+            if newer.auth != self.credentials || newer.ca != self.call.ca {
+                self.credentials.clone_from(&newer.auth);
                 self.call = Call { url: self.call.url.clone(), ..newer };
                 return Ok(true);
             }
         }
-        match (login, &self.call.auth) {
+        match (login, &self.credentials) {
             (Some(login), Some(credentials)) if is_refusal => {
                 match self.asker.outbound.logins.refuse(login, credentials, self.asker.ctx.now()) {
                     Some(until) => Err(self.refused(until)),
@@ -116,7 +146,7 @@ impl<'a> Attempt<'a> {
 
     fn locked(&self) -> Option<LockedUntil> {
         let login = self.server.login(&self.host)?;
-        self.asker.outbound.logins.locked(&login, self.call.auth.as_ref()?)
+        self.asker.outbound.logins.locked(&login, self.credentials.as_ref()?)
     }
 
     fn refused(&self, until: LockedUntil) -> Withheld {

@@ -142,10 +142,11 @@ fn insert(all: &mut HashMap<Login, TriedLogin>, login: Login, tried: TriedLogin)
     all.insert(login, tried);
 }
 
-fn fingerprint(credentials: &Credentials) -> String {
+pub(super) fn fingerprint(credentials: &Credentials) -> String {
     match credentials {
         Credentials::Bearer(token) => digest(&["bearer", token], 32),
         Credentials::Basic { username, password } => digest(&["basic", username, password], 32),
+        Credentials::Session(token) => digest(&["session", token], 32),
     }
 }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `attempt` | requests with the operator's own permissions to a server that may require a login |
 //! | `login` | logins that servers refused |
+//! | `session` | sessions of BMCs that refuse Basic authentication |
 //! | `objects` | bounded answers of the API server: with which identity, and why one was not read |
 //! | `secrets` | cache of Secrets, and of ConfigMaps of objects without an account |
 
@@ -15,6 +16,7 @@ pub mod attempt;
 pub mod login;
 pub mod objects;
 mod secrets;
+pub mod session;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +35,7 @@ use login::Logins;
 pub use objects::Behalf;
 use objects::name;
 use secrets::{KeyedKind, SecretCache, WantedKeys};
+use session::Sessions;
 
 /// Maximum age of a cached Secret.
 pub const SECRET_AGE: Duration = Duration::from_secs(300);
@@ -79,6 +82,7 @@ pub struct OutboundClient {
     node_secrets: SecretCache,
     /// Refused logins. One for all users of the client, so that a server sees each wrong password once.
     logins: Logins,
+    sessions: Sessions,
 }
 
 /// Request as specified by a user.
@@ -113,7 +117,16 @@ impl From<String> for Unanswered {
 impl OutboundClient {
     pub fn new(web: Arc<Web>, request_timeout: Duration, requests: FairLimit, limits: AnswerLimits) -> Self {
         let (secrets, node_secrets) = (SecretCache::new(LOOP_SECRETS), SecretCache::new(NODE_SECRETS));
-        Self { web, request_timeout, requests, limits, secrets, node_secrets, logins: Logins::default() }
+        Self {
+            web,
+            request_timeout,
+            requests,
+            limits,
+            secrets,
+            node_secrets,
+            logins: Logins::default(),
+            sessions: Sessions::default(),
+        }
     }
 
     /// Sender for requests prepared by [`Self::call`].
@@ -199,6 +212,16 @@ impl OutboundClient {
     pub fn drop_unused_secrets(&self) {
         self.secrets.drop_unused();
         self.node_secrets.drop_unused();
+    }
+
+    /// Closes the sessions of BMCs that no request has used for a while.
+    pub async fn close_unused_sessions(&self) {
+        self.sessions.close(&self.web, true).await;
+    }
+
+    /// Closes all sessions of BMCs.
+    pub async fn close_sessions(&self) {
+        self.sessions.close(&self.web, false).await;
     }
 
     /// Number of Secrets in memory.

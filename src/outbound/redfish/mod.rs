@@ -25,7 +25,9 @@ mod walk;
 mod tests;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use reqwest::StatusCode;
 use thiserror::Error;
 
 use crate::web::{Call, Web, parse};
@@ -47,12 +49,19 @@ pub trait Fetch: Sync {
 pub struct Bmc<'a> {
     web: &'a Web,
     call: Call,
+    /// The BMC refused the login and does not offer Basic authentication.
+    refuses_basic: AtomicBool,
 }
 
 impl<'a> Bmc<'a> {
     /// BMC at the host of this request; the path of its URL is ignored.
     pub fn new(web: &'a Web, call: Call) -> Self {
-        Self { web, call: Call { redirects: true, ..call } }
+        Self { web, call: Call { redirects: true, ..call }, refuses_basic: AtomicBool::new(false) }
+    }
+
+    /// Whether the BMC refused the login and does not offer Basic authentication, so that a session may help.
+    pub fn refuses_basic(&self) -> bool {
+        self.refuses_basic.load(Ordering::Relaxed)
     }
 }
 
@@ -66,6 +75,9 @@ impl Fetch for Bmc<'_> {
         url.set_fragment(None);
         let origin = url.origin().ascii_serialization();
         let answer = self.web.get(&Call { url: url.into(), ..self.call.clone() }).await?;
+        if answer.status == StatusCode::UNAUTHORIZED && !answer.offers_basic {
+            self.refuses_basic.store(true, Ordering::Relaxed);
+        }
         Ok(BmcDocument::parse(answer.good()?)?.at_origin(origin))
     }
 }

@@ -37,7 +37,7 @@ pub async fn poll(
     loop {
         let bmc = Bmc::new(controller.outbound.web(), request.call.clone());
         let got = redfish::inlet(&bmc, known.as_ref(), sensor).await;
-        if request.repeats(client(&got)).await? {
+        if bmc.refuses_basic() && request.opens_session().await || request.repeats(client(&got)).await? {
             continue;
         }
         remember(controller, key, known.as_ref(), &got);
@@ -130,7 +130,7 @@ async fn ask_model(
     loop {
         let bmc = Bmc::new(controller.outbound.web(), request.call.clone());
         let got = redfish::model(&bmc).await;
-        if request.repeats(client(&got)).await? {
+        if bmc.refuses_basic() && request.opens_session().await || request.repeats(client(&got)).await? {
             continue;
         }
         let model: ModelEndpoint = got.map_err(|error| request.trouble_of_bmc(&error))?;
