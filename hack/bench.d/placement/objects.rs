@@ -3,10 +3,10 @@
 use anyhow::Result;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
-use ganglion_core::facts::{NodeFact, PodFact};
+use ganglion_core::facts::{NodeFact, PodFact, SlimPod};
 use ganglion_core::world::Origin;
 use ganglion_runtime::store::Store;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ pub fn fill(store: &Store, nodes: usize) -> Result<()> {
         store.apply(serde_json::from_value::<NodeConfig>(config(at, until))?, Origin::Watch);
     }
     for at in 0..nodes * PODS {
-        store.apply(PodFact::from(serde_json::from_value::<Pod>(pod(at))?), Origin::Watch);
+        store.apply(PodFact::from(serde_json::from_value::<SlimPod>(pod(at))?), Origin::Watch);
     }
     store.apply(policy()?, Origin::Watch);
     Ok(())

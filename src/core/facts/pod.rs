@@ -209,7 +209,7 @@ impl PodFact {
             },
             controller,
             gated: is_gated(spec.and_then(|spec| spec.scheduling_gates.as_deref())),
-            pin: is_stateful.then(|| pinned_to(&pod)).flatten(),
+            pin: is_stateful.then(|| pinned_to(pod)).flatten(),
             node: spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()).map(NodeName::from),
             ip: status.and_then(|status| status.pod_ip.clone()).filter(|ip| !ip.is_empty()),
             ready_since: condition("Ready")
