@@ -24,8 +24,8 @@ pub enum EvictionAnswer {
     TooManyBudgets(String),
 }
 
-/// Evicts the pod if it still has this uid; see [`eviction`]. Also marks the cached pod as terminating, since the answer does not contain
-/// the new version of the pod. Returns an error only for failures that any request may have.
+/// Evicts the pod if it still has this uid; see [`eviction`]. Also marks the cached pod as terminating: the answer
+/// does not contain the new version of the pod. Returns an error only for failures that any request may have.
 pub async fn evict(ctx: &Context, pod: &Identity, grace_seconds: Option<u32>) -> Result<EvictionAnswer, Error> {
     let body = eviction(pod, grace_seconds);
     let (api, params) = (ctx.writer.api::<Pod>(&pod.key.namespace), PostParams::default());

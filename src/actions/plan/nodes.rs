@@ -58,7 +58,7 @@ pub struct Nodes<'a> {
     except: Option<&'a Key>,
     /// A slot that does not count.
     own: Option<&'a SlotId>,
-    /// Whether all pods of a ReplicaSet have arrived, by its uid. Many slots of one set may be on their way to one node.
+    /// Whether all pods of a ReplicaSet have arrived, by its uid. Many slots of one set may be on their way to a node.
     arrived: RefCell<HashMap<Uid, bool>>,
 }
 

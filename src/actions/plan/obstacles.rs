@@ -74,8 +74,8 @@ pub fn catching_up(view: &View, step: Step) -> Option<Timestamp> {
 }
 
 /// Until this time, the ReplicaSet controller may not have seen the mark on the surplus, which arrives by another watch
-/// than a lower `spec.replicas`. A surplus that is not Ready needs no wait: the controller sees it not Ready, or it sees
-/// a later change of the pod and so the mark, and deletes it first either way.
+/// than a lower `spec.replicas`. A surplus that is not Ready needs no wait: the controller sees it not Ready, or it
+/// sees a later change of the pod and so the mark, and deletes it first either way.
 pub fn mark_arrives(view: &View, step: Step) -> Option<Timestamp> {
     view.surplus().filter(|(surplus, _)| surplus.is_ready())?;
     let until = view.deadline(step, MARK_ARRIVES).unwrap_or(view.ctx.clock + MARK_ARRIVES);

@@ -105,10 +105,10 @@ pub struct NodeReading {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct SensorChoice {
-    /// What speaks for the sensor: its mark, its name, its threshold.
+    /// Evidence for the sensor: its mark, its name, its threshold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
-    /// The next best sensor, and what speaks for it. To read it instead, set `sensor` to its path.
+    /// The next best sensor, and the evidence for it. To read it instead, set `sensor` to its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner_up: Option<String>,
     /// Why the operator keeps searching for a better sensor. Unset: it does not.

@@ -63,7 +63,7 @@ pub struct Attempt<'a> {
     pub host: String,
     /// Request with its credentials. Callers may change the URL.
     pub call: Call,
-    /// Credentials of the Secret. Those of the request may be the token of a session.
+    /// Credentials of the Secret. The request may contain the token of a session instead.
     credentials: Option<Credentials>,
     /// Whether a session was already created.
     has_opened: bool,

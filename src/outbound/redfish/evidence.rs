@@ -1,15 +1,15 @@
 //! Weighs the evidence for the intake sensor: the only place that decides which sensor is read.
 //!
 //! Each witness speaks for a sensor by itself: a mark of the standard, its name, and its upper threshold. A sensor is
-//! chosen if no witness prefers another one. What contradicts itself is not chosen, and nothing that it surpasses in one
-//! witness is chosen, either: the user is asked.
+//! chosen if no witness prefers another one. A sensor that contradicts itself is not chosen, and neither is any that it
+//! surpasses in one witness: the user is asked.
 
 use std::fmt;
 
 use super::SensorPaths;
 use super::document::SensorPath;
 use super::names::NameMeaning;
-use super::sensor::{Context, Sensor};
+use super::sensor::{Mark, Sensor, SensorContext};
 
 /// Upper critical thresholds of sensors in the intake air, in degrees Celsius. In trees of many vendors every sensor
 /// with such a threshold is at the inlet.
@@ -18,16 +18,6 @@ const AIR: std::ops::RangeInclusive<f64> = 30.0..=50.0;
 /// Upper critical threshold in degrees Celsius from which a sensor is not in the intake air, unless two other witnesses
 /// say so.
 const COMPONENT: f64 = 70.0;
-
-/// Mark of the standard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Mark {
-    None,
-    /// Its `PhysicalContext` is `Intake`.
-    Intake,
-    /// ThermalMetrics names it as the intake sensor of the chassis.
-    Summary,
-}
 
 /// Why a sensor is not chosen although a witness speaks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +55,7 @@ impl Candidate {
         let mark = if is_mark_common { Mark::None } else { sensor.mark };
         let (name, is_air) = (sensor.meaning(), sensor.critical.is_some_and(|critical| AIR.contains(&critical)));
         let mut candidate = Self { mark, name, is_air, doubt: None, sensor };
-        let is_component = name == NameMeaning::Component || candidate.sensor.context == Context::Component;
+        let is_component = name == NameMeaning::Component || candidate.sensor.context == SensorContext::Component;
         let is_warm = candidate.sensor.critical.is_some_and(|critical| critical >= COMPONENT);
         candidate.doubt = match candidate.count() {
             _ if is_component => Some(Doubt::Component),
@@ -153,19 +143,19 @@ impl fmt::Display for Candidate {
 
 /// Result of weighing.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(super) enum SensorVerdict {
     /// Nothing speaks for any sensor.
     Nothing,
     /// Something speaks for sensors that are absent or contradict themselves.
     Unusable,
     /// Equally good or contradictory sensors.
     Ambiguous(SensorPaths),
-    Chosen(Box<Chosen>),
+    Chosen(Box<ChosenSensor>),
 }
 
-/// Chosen sensor, and what else was possible.
+/// ChosenSensor sensor, and what else was possible.
 #[derive(Debug)]
-pub(super) struct Chosen {
+pub(super) struct ChosenSensor {
     pub best: Candidate,
     /// The next best sensor, even if it is absent or contradicts itself.
     pub runner_up: Option<Candidate>,
@@ -174,7 +164,7 @@ pub(super) struct Chosen {
 }
 
 /// Chooses the intake sensor. Sensors without a reading count: they may have one at the next poll.
-pub(super) fn weigh(all: &[Candidate]) -> Verdict {
+pub(super) fn weigh(all: &[Candidate]) -> SensorVerdict {
     let claimed: Vec<&Candidate> = all.iter().filter(|candidate| candidate.is_claimed()).collect();
     let present: Vec<&Candidate> = claimed.iter().copied().filter(|candidate| candidate.sensor.is_present).collect();
     let sound: Vec<&Candidate> = present.iter().copied().filter(|candidate| candidate.doubt.is_none()).collect();
@@ -190,18 +180,18 @@ pub(super) fn weigh(all: &[Candidate]) -> Verdict {
     });
     let Some(best) = best else {
         let paths: Vec<SensorPath> = match (sound.as_slice(), claimed.is_empty()) {
-            (_, true) => return Verdict::Nothing,
+            (_, true) => return SensorVerdict::Nothing,
             ([], _) => present.iter().filter(|one| one.is_likely()).map(|one| one.sensor.path.clone()).collect(),
             _ => {
                 let is_rival = |one: &Candidate| one.doubt.is_none() || sound.iter().any(|sound| !sound.includes(one));
                 present.iter().filter(|one| is_rival(one)).map(|one| one.sensor.path.clone()).collect()
             }
         };
-        return if paths.len() > 1 { Verdict::Ambiguous(SensorPaths(paths)) } else { Verdict::Unusable };
+        return if paths.len() > 1 { SensorVerdict::Ambiguous(SensorPaths(paths)) } else { SensorVerdict::Unusable };
     };
     let others = claimed.iter().copied().filter(|other| !is_same(best, other));
     let is_better = |other: &&Candidate| !other.sensor.is_present && other.doubt.is_none() && !best.includes(other);
-    Verdict::Chosen(Box::new(Chosen {
+    SensorVerdict::Chosen(Box::new(ChosenSensor {
         best: best.clone(),
         runner_up: others.clone().max_by_key(|other| other.degrees().iter().sum::<u8>()).cloned(),
         is_better_absent: others.clone().any(|other| is_better(&other)),

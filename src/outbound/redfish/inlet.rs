@@ -5,7 +5,7 @@
 //! components are only named in the error.
 
 use super::document::SensorPath;
-use super::evidence::{Candidate, Chosen, Verdict, weigh};
+use super::evidence::{Candidate, ChosenSensor, SensorVerdict, weigh};
 use super::sensor::Sensor;
 use super::topology::Topology;
 use super::walk::{Chassis, ChassisKind, RedfishSearch, is_missing};
@@ -24,7 +24,7 @@ pub struct Inlet {
 /// Result of a search for the sensor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SensorSearch {
-    /// What speaks for the sensor.
+    /// Evidence for the sensor.
     pub evidence: String,
     /// The next best sensor, and what speaks for it.
     pub runner_up: Option<String>,
@@ -74,7 +74,7 @@ async fn named<F: Fetch>(
     mut topology: Topology,
     wanted: &str,
 ) -> Result<Sensor, Error> {
-    for group in [Group::Own, Group::Siblings, Group::Around, Group::Others] {
+    for group in [ChassisGroup::Own, ChassisGroup::Siblings, ChassisGroup::Around, ChassisGroup::Others] {
         let mut found: Vec<Sensor> = Vec::new();
         for chassis in group.read(&mut topology, &mut walk).await? {
             found.extend(chassis.named(&mut walk, wanted).await?.into_iter().filter(|sensor| sensor.is_present));
@@ -98,14 +98,14 @@ async fn named<F: Fetch>(
 
 /// Chassis that are searched together.
 #[derive(Clone, Copy)]
-enum Group {
+enum ChassisGroup {
     Own,
     Siblings,
     Around,
     Others,
 }
 
-impl Group {
+impl ChassisGroup {
     async fn read<F: Fetch>(
         self,
         topology: &mut Topology,
@@ -187,21 +187,23 @@ impl<F: Fetch> InletSearch<'_, F> {
             return Err(self.question());
         }
         match weigh(&all) {
-            Verdict::Nothing => Ok(None),
-            Verdict::Ambiguous(paths) => Err(Error::Ambiguous(paths)),
-            Verdict::Unusable => Err(self.question()),
-            Verdict::Chosen(chosen) if self.walk.is_complete() || fallback.is_none() && chosen.best.is_certain() => {
+            SensorVerdict::Nothing => Ok(None),
+            SensorVerdict::Ambiguous(paths) => Err(Error::Ambiguous(paths)),
+            SensorVerdict::Unusable => Err(self.question()),
+            SensorVerdict::Chosen(chosen)
+                if self.walk.is_complete() || fallback.is_none() && chosen.best.is_certain() =>
+            {
                 let provisional = match (&self.walk.unread, chosen.is_better_absent) {
                     (Some(_), _) => Some("a part of the machine could not be read"),
                     (None, true) => Some("a better sensor is absent"),
                     (None, false) => fallback,
                 };
-                let Chosen { best, runner_up, .. } = *chosen;
+                let ChosenSensor { best, runner_up, .. } = *chosen;
                 let describe = |candidate: &Candidate| format!("{}: {candidate}", candidate.sensor.path);
                 let (evidence, runner_up) = (best.to_string(), runner_up.as_ref().map(describe));
                 read(&best.sensor, Some(SensorSearch { evidence, runner_up, provisional })).map(Some)
             }
-            Verdict::Chosen(_) => Err(self.question()),
+            SensorVerdict::Chosen(_) => Err(self.question()),
         }
     }
 

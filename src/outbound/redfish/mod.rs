@@ -1,8 +1,8 @@
 //! Redfish client: intake temperature and power model of a machine, from its BMC.
 //!
-//! Owns where these are found, and never guesses between sensors. Documents are parsed leniently, since few BMCs conform
-//! to the schema. A search makes a bounded number of requests. Error texts contain the paths of sensors if they are
-//! plain, and nothing else that the BMC answered.
+//! Owns where these are found, and never guesses between sensors. Documents are parsed leniently, since few BMCs
+//! conform to the schema. A search makes a bounded number of requests. Error texts contain the paths of sensors if they
+//! are plain, and nothing else that the BMC answered.
 //!
 //! | file | content |
 //! |---|---|
@@ -109,8 +109,8 @@ pub enum Error {
     NoService,
     /// The bounds of a search left out a part of the machine. Contains sensors that may be the right one.
     #[error(
-        "the machine has more parts than the {} requests of a search can read: name the path of the sensor{}",
-        walk::REQUESTS, likely(.0)
+        "the machine has more parts than a search reads, {} documents and {} sensors: name the path of the sensor{}",
+        walk::REQUESTS, walk::SENSORS, likely(.0)
     )]
     TooManyRequests(SensorPaths),
     /// The sensor named by the user does not exist.

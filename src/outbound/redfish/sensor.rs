@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::Error;
 use super::document::{BmcDocument, BmcObject, SensorPath};
-use super::evidence::Mark;
 use super::names::{NameMeaning, words};
 use crate::value::is_plain_name;
 
@@ -64,7 +63,7 @@ pub(super) struct Sensor {
     /// Id, MemberId and SensorNumber, if present.
     ids: Vec<String>,
     pub mark: Mark,
-    pub context: Context,
+    pub context: SensorContext,
     /// Upper critical threshold in degrees Celsius, otherwise the upper fatal one.
     pub critical: Option<f64>,
     /// The sensor is not absent, disabled or offline.
@@ -72,9 +71,19 @@ pub(super) struct Sensor {
     measure: SensorReading,
 }
 
-/// What `PhysicalContext` says beside the mark.
+/// Mark of the standard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Mark {
+    None,
+    /// Its `PhysicalContext` is `Intake`.
+    Intake,
+    /// ThermalMetrics names it as the intake sensor of the chassis.
+    Summary,
+}
+
+/// Meaning of `PhysicalContext` beside the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Context {
+pub(super) enum SensorContext {
     Component,
     Other,
 }
@@ -107,7 +116,7 @@ impl Sensor {
             name: name.chars().take(NAME).collect(),
             ids: ids.filter(|id| id.len() <= NAME).collect(),
             mark: if context == "intake" { Mark::Intake } else { Mark::None },
-            context: if is_component { Context::Component } else { Context::Other },
+            context: if is_component { SensorContext::Component } else { SensorContext::Other },
             critical: critical(object),
             is_present: !is_off && object.value("Enabled") != Some("false"),
             measure: measure(object),
@@ -208,8 +217,8 @@ impl Sensor {
     pub(super) fn add(&mut self, other: &Self) {
         self.mark = self.mark.max(other.mark);
         self.critical = self.critical.or(other.critical);
-        if other.context == Context::Component {
-            self.context = Context::Component;
+        if other.context == SensorContext::Component {
+            self.context = SensorContext::Component;
         }
     }
 

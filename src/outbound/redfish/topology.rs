@@ -18,7 +18,7 @@ const CHASSIS: usize = 64;
 const DEPTH: usize = 4;
 
 /// System of a service.
-struct System {
+struct ComputerSystem {
     path: String,
     /// Paths of its chassis.
     chassis: Vec<String>,
@@ -27,7 +27,7 @@ struct System {
 /// Chassis of a service, read as far as they are needed.
 #[derive(Default)]
 pub(super) struct Topology {
-    systems: Vec<System>,
+    systems: Vec<ComputerSystem>,
     /// Collection of all chassis.
     all: Option<String>,
     /// The service has a collection of systems that contains none.
@@ -70,7 +70,7 @@ impl Topology {
             let links = system.object().object("Links");
             let chassis = links.into_iter().flat_map(|links| links.objects("Chassis"));
             let chassis = chassis.filter_map(BmcObject::id).collect();
-            topology.systems.push(System { path, chassis });
+            topology.systems.push(ComputerSystem { path, chassis });
         }
         Ok(topology)
     }
@@ -131,7 +131,7 @@ impl Topology {
 
     /// Whether the chassis is a part of the only machine, although its system does not refer to it.
     pub(super) fn is_related(&self, chassis: &Chassis) -> bool {
-        let is_in = |system: &System| chassis.systems.contains(&system.path);
+        let is_in = |system: &ComputerSystem| chassis.systems.contains(&system.path);
         chassis.kind == ChassisKind::Machine && !self.is_shared() && self.systems.iter().any(is_in)
     }
 

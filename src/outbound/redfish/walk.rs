@@ -2,8 +2,9 @@
 //! what could not be read.
 
 use super::document::{BmcDocument, BmcObject, SensorPath, is_page};
-use super::evidence::{Candidate, Mark};
+use super::evidence::Candidate;
 use super::names::{NameMeaning, is_component, is_hint};
+use super::sensor::Mark;
 use super::sensor::Sensor;
 use super::{Error, Fetch};
 use crate as clients;
@@ -19,7 +20,7 @@ const LISTED: usize = 1024;
 const PAGES: usize = 8;
 
 /// Maximum number of sensors that one search stores; the sensors of further chassis are not searched.
-const SENSORS: usize = 4096;
+pub(super) const SENSORS: usize = 4096;
 
 /// Query options that expand the members of a collection, best first: property of ExpandQuery, and the query.
 const EXPANSIONS: [(&str, &str); 2] = [("NoLinks", "?$expand=.($levels=1)"), ("ExpandAll", "?$expand=*($levels=1)")];

@@ -106,6 +106,8 @@ pub struct Pod {
     pub pin: Option<String>,
     /// Name of the node on which the pod may not run.
     pub shuns: Option<String>,
+    /// Labels of nodes that the required node affinity names.
+    pub wants: BTreeMap<String, String>,
     pub node: Option<String>,
     pub phase: Phase,
     pub started: i64,

@@ -53,7 +53,7 @@ fn fits_without(api: &Api, pod: &Pod, node: &Node, leaving: Option<&Pod>) -> boo
     if pod.pin.as_ref().is_some_and(|pin| pin != name) || pod.shuns.as_ref() == Some(name) {
         return false;
     }
-    if !selects(&pod.template.node_selector, &node.meta.labels) {
+    if !selects(&pod.template.node_selector, &node.meta.labels) || !selects(&pod.wants, &node.meta.labels) {
         return false;
     }
     let (mut count, mut used) = load(api, node);

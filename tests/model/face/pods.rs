@@ -1,9 +1,10 @@
 //! Requests for pods: creation, merge and JSON patches, eviction, deletion.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ganglion_core::facts::{Key, requests};
-use k8s_openapi::api::core::v1::{Pod as Sent, PodSpec};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod as Sent, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
@@ -69,20 +70,36 @@ fn pod(key: &Key, sent: &Sent) -> Pod {
         generated: meta.generate_name.is_some(),
         pin: node_by_name(&spec, "In"),
         shuns: node_by_name(&spec, "NotIn"),
+        wants: required_labels(&spec),
         node: spec.node_name,
         template: Arc::new(template),
         ..Pod::default()
     }
 }
 
-/// Name of the node that the pod's required node affinity selects or excludes, by this operator.
-fn node_by_name(spec: &PodSpec, operator: &str) -> Option<String> {
+/// The only term of the pod's required node affinity.
+fn required_term(spec: &PodSpec) -> Option<&NodeSelectorTerm> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
     let [term] = terms.as_slice() else { panic!("{} terms are not supported by the model", terms.len()) };
-    let by_name =
-        term.match_fields.iter().flatten().find(|one| one.key == "metadata.name" && one.operator == operator)?;
-    by_name.values.as_ref()?.first().cloned()
+    Some(term)
+}
+
+/// Name of the node that the pod's required node affinity selects or excludes, by this operator.
+fn node_by_name(spec: &PodSpec, operator: &str) -> Option<String> {
+    let fields = required_term(spec)?.match_fields.iter().flatten();
+    let mut by_name = fields.filter(|one| one.key == "metadata.name" && one.operator == operator);
+    by_name.next()?.values.as_ref()?.first().cloned()
+}
+
+/// Labels of nodes that the pod's required node affinity names.
+fn required_labels(spec: &PodSpec) -> BTreeMap<String, String> {
+    let expressions = required_term(spec).into_iter().flat_map(|term| term.match_expressions.iter().flatten());
+    let label = |one: &NodeSelectorRequirement| match one.values.as_deref() {
+        Some([value]) if one.operator == "In" => (one.key.clone(), value.clone()),
+        _ => panic!("{one:?} is not supported by the model"),
+    };
+    expressions.map(label).collect()
 }
 
 pub fn owner(sent: &OwnerReference) -> OwnerRef {

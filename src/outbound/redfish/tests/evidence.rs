@@ -276,6 +276,9 @@ async fn the_evidence_and_the_runner_up_are_shown() {
     assert_eq!(choice.runner_up.as_deref(), Some(runner_up));
 }
 
+/// Status codes of a list that may fail.
+const FAILURES: [Option<u16>; 5] = [None, None, None, Some(404), Some(500)];
+
 /// Names that mislead: components, other places, the machine as a whole, and unknown ones.
 const TRAPS: [&str; 24] = [
     "PSU1 Inlet",
@@ -382,7 +385,7 @@ proptest! {
         components in prop::collection::vec(made(&TRAPS, &[None, None, Some(0), Some(60), Some(85), Some(105)]), 2..6),
         beside in prop::option::of(made(&INLETS, &[None, Some(42)])),
         type_ in select(&["Card", "Sled", "Shelf", "StorageEnclosure", "RackMount", "Enclosure", "Module", ""][..]),
-        lists_fail in [select(&[None, None, None, Some(404), Some(500)][..]), select(&[None, None, None, Some(404), Some(500)][..])],
+        lists_fail in [select(&FAILURES[..]), select(&FAILURES[..])],
         marks_all in any::<bool>(),
         is_summary in any::<bool>(),
     ) {
@@ -404,7 +407,8 @@ proptest! {
         let beside: Vec<(Made, i32)> = beside.into_iter().map(|made| (made, OTHER)).collect();
         let tree = add(Tree::new(), "1", &own, lists_fail).and("/redfish/v1/Chassis/2", json!({"ChassisType": type_}));
         let mut tree = add(tree, "2", &beside, [None, None]);
-        if let (true, Some(nth)) = (is_summary, own.iter().position(|(made, celsius)| *celsius == AIR && !made.in_thermal)) {
+        let is_air = |(made, celsius): &(Made, i32)| *celsius == AIR && !made.in_thermal;
+        if let (true, Some(nth)) = (is_summary, own.iter().position(is_air)) {
             let source = format!("/redfish/v1/Chassis/1/Sensors/{nth}");
             tree = tree.summary(json!({"Reading": AIR, "DataSourceUri": source}));
         }
