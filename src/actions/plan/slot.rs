@@ -1,6 +1,6 @@
 //! One slot with its objects, and how it waits, rolls back and ends.
 //!
-//! What the slot has done is derived from labels and owners of the pods, from the ledger, and from two recorded facts
+//! The progress of a slot is derived from labels and owners of the pods, from the ledger, and from two recorded facts
 //! (`evicting`, `scaled`), not from the recorded step. So a crash needs no recovery. The next step is in
 //! [`super::protocol`], the rollback is in [`super::rollback`].
 
