@@ -101,12 +101,18 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, StartRefusa
         false if successor::suits(ctx, &scope, &victims.pods) => Protocol::Successor,
         false => Protocol::Replacement,
     };
+    let is_scheduled = !goes_first && scheduler_chooses(ctx, &scope);
+    if is_scheduled {
+        for node in plan.nodes.iter_mut().filter(|node| node.replicas > 0) {
+            node.message.push_str("; the scheduler may choose another one");
+        }
+    }
     let available = if protocol == Protocol::Successor { successor::available(ctx, &scope) } else { 0 };
     let chosen = open.iter().zip(victims.pods).zip(places);
     let slots = chosen.map(|((&(index, attempt), pod), node)| {
         let mut slot = new_slot(ctx, &scope, &label, (index, attempt), pod, node);
         (slot.protocol, slot.break_first, slot.available) = (protocol, goes_first, available);
-        slot.scheduled = !goes_first && scheduler_chooses(ctx, &scope);
+        slot.scheduled = is_scheduled;
         if let Some(new) = slot.replacement.as_mut().filter(|_| protocol == Protocol::Successor) {
             new.name.clear();
         }

@@ -140,10 +140,10 @@ fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
     let place = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.node.as_str()).to_owned();
     let name = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.name.as_str()).to_owned();
     let (victim, from, to) = (name(&slot.victim), place(&slot.victim), place(&slot.replacement));
+    let is_open = slot.replacement.is_none() || (!done && slot.scheduled && slot.step < Step::Readying);
     match verb {
-        Verb::Move if slot.replacement.is_none() || (!done && slot.scheduled && slot.step < Step::Readying) => {
-            format!("move{} {victim} off {from}", if done { "d" } else { "" })
-        }
+        Verb::Move if is_open => format!("move{} {victim} off {from}", if done { "d" } else { "" }),
+        Verb::Create if is_open => "create a replica on a node that the scheduler chooses".to_owned(),
         Verb::Move => format!("move{} {victim} from {from} to {to}", if done { "d" } else { "" }),
         Verb::Create => format!("create{} a replica on {to}", if done { "d" } else { "" }),
         Verb::Delete => format!("delete{} {victim} on {from}", if done { "d" } else { "" }),

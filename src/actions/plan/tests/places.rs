@@ -57,3 +57,15 @@ fn the_planner_chooses_where_a_domain_is_hidden_from_a_wide_spread() {
     assert!(matches!(place(moving.clone(), spread(2)), PodPlace::On(_)));
     assert_eq!(place(moving, spread(1)), any(&[], Some("a")));
 }
+
+#[test]
+fn the_words_do_not_promise_a_node_that_the_scheduler_chooses() {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"create": {"workload": deployment(), "to": {"nodeSelector": {"disk": "ssd"}}}}));
+    stage.settle("go");
+    let (_, _, message) = stage.ready("go");
+    assert!(message.contains("on a node that the scheduler chooses") && !message.contains("on d"), "{message}");
+    let nodes = stage.action("go").status.unwrap().plan.unwrap().nodes;
+    let chosen = nodes.iter().find(|node| node.replicas > 0).unwrap();
+    assert!(chosen.message.contains("the scheduler may choose another one"), "{}", chosen.message);
+}

@@ -173,17 +173,21 @@ fn a_successor_that_finds_no_node_is_taken_back_in_time() {
     );
 }
 
+/// Somebody scales to 2: the set deletes its youngest pod.
+fn scale_down(stage: &mut Stage) {
+    let gone = stage.id("web-x");
+    stage.world.remove::<PodFact>(&gone);
+    stage.put_deployment(|deployment| (deployment.scale.replicas, deployment.max_unavailable) = (2, 1));
+    stage.put_set(2);
+}
+
 #[test]
 fn after_a_scale_down_the_victim_leaves_and_is_not_put_back() {
     let mut stage = drained();
     stage.settle("go");
     detach(&mut stage, "web-a", "web-x");
     stage.settle("go");
-    // Somebody scales to 2: the set deletes its youngest pod.
-    let gone = stage.id("web-x");
-    stage.world.remove::<PodFact>(&gone);
-    stage.put_deployment(|deployment| (deployment.scale.replicas, deployment.max_unavailable) = (2, 1));
-    stage.put_set(2);
+    scale_down(&mut stage);
     assert!(evicts(&stage.settle("go"), "web-a"));
 }
 
@@ -256,10 +260,7 @@ fn a_victim_that_may_not_be_evicted_goes_back_in_the_end() {
     stage.settle("go");
     detach(&mut stage, "web-a", "web-x");
     stage.settle("go");
-    let gone = stage.id("web-x");
-    stage.world.remove::<PodFact>(&gone);
-    stage.put_deployment(|deployment| (deployment.scale.replicas, deployment.max_unavailable) = (2, 1));
-    stage.put_set(2);
+    scale_down(&mut stage);
     let mut action = stage.action("go");
     action.spec.abort = true;
     stage.put_action(action);
