@@ -132,14 +132,17 @@ impl TriedLogin {
 /// which costs it only its tries.
 fn insert(all: &mut HashMap<Login, TriedLogin>, login: Login, tried: TriedLogin) {
     if all.len() >= MOST && !all.contains_key(&login) {
-        let full = largest(all.keys().map(|login| (login.namespace.as_str(), 1)));
-        let of_largest =
-            all.iter().filter(|(login, _)| full.is_some_and(|(namespace, _)| login.namespace == namespace));
-        let oldest = of_largest.min_by_key(|(_, tried)| (tried.locked_until().is_some(), tried.at));
-        let oldest = oldest.map(|(login, _)| login.clone());
+        let oldest = first_of_largest(all, |tried| (tried.locked_until().is_some(), tried.at));
         oldest.and_then(|oldest| all.remove(&oldest));
     }
     all.insert(login, tried);
+}
+
+/// The first login, in this order, of the namespace with most logins.
+pub(super) fn first_of_largest<T, K: Ord>(all: &HashMap<Login, T>, order: impl Fn(&T) -> K) -> Option<Login> {
+    let (full, _) = largest(all.keys().map(|login| (login.namespace.as_str(), 1)))?;
+    let of_largest = all.iter().filter(|(login, _)| login.namespace == full);
+    of_largest.min_by_key(|(_, one)| order(one)).map(|(login, _)| login.clone())
 }
 
 pub(super) fn fingerprint(credentials: &Credentials) -> String {

@@ -9,7 +9,7 @@ use futures::{StreamExt, stream};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::login::{Login, fingerprint};
+use super::login::{Login, fingerprint, first_of_largest};
 use crate::web::{Call, Credentials, Web};
 use crate::{Error, web};
 
@@ -58,10 +58,8 @@ impl Sessions {
 
     /// Creates a session. Returns its token.
     pub async fn open(&self, web: &Web, login: Login, call: &Call) -> Result<Credentials, Error> {
-        let (Some(credentials @ Credentials::Basic { username, password }), true) =
-            (&call.auth, self.all().len() < MOST)
-        else {
-            return Err(Error::Full);
+        let Some(credentials @ Credentials::Basic { username, password }) = &call.auth else {
+            return Err(Error::Unfit("a session needs a username and a password".to_owned()));
         };
         let mut url = web::parse(&call.url)?;
         url.set_path(SESSIONS);
@@ -78,8 +76,24 @@ impl Sessions {
         let Credentials::Session(text) = &token else { return Err(invalid()) };
         let session =
             Session { credentials: fingerprint(credentials), token: text.clone(), used: Instant::now(), close };
-        self.all().insert(login, session);
+        if let Some(oldest) = self.insert(login, session) {
+            oldest.end(web).await;
+        }
         Ok(token)
+    }
+
+    /// Inserts a session. If there are too many, returns that of the namespace with most sessions that was not used for
+    /// longest.
+    fn insert(&self, login: Login, session: Session) -> Option<Session> {
+        let mut all = self.all();
+        let oldest = if all.len() >= MOST && !all.contains_key(&login) {
+            first_of_largest(&all, |session| session.used)
+        } else {
+            None
+        };
+        let removed = oldest.and_then(|oldest| all.remove(&oldest));
+        all.insert(login, session);
+        removed
     }
 
     /// Closes the sessions that were not used for a while, or all.
@@ -87,9 +101,53 @@ impl Sessions {
         let now = Instant::now();
         let is_closed = |session: &mut Session| !unused_only || now.duration_since(session.used) >= UNUSED;
         let closed: Vec<Session> = self.all().extract_if(|_, session| is_closed(session)).map(|(_, one)| one).collect();
-        let closing = closed.into_iter().filter(|session| !session.close.url.ends_with(SESSIONS));
-        // A BMC that does not answer ends the session by itself.
-        let requests = closing.map(|session| async move { web.delete(&session.close).await.map(drop) });
-        stream::iter(requests).buffer_unordered(CLOSING).for_each(|_| async {}).await;
+        let requests = closed.into_iter().map(|session| async move { session.end(web).await });
+        stream::iter(requests).buffer_unordered(CLOSING).for_each(|()| async {}).await;
+    }
+}
+
+impl Session {
+    /// Asks the BMC to end the session. A BMC that does not answer, or has not said where, ends it by itself.
+    async fn end(&self, web: &Web) {
+        if !self.close.url.ends_with(SESSIONS) {
+            web.delete(&self.close).await.map(drop).unwrap_or_default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::private::AddressOrigin;
+
+    fn login(namespace: &str, nth: usize) -> Login {
+        Login { namespace: namespace.into(), host: format!("bmc-{nth}:443"), secret: "bmc".into() }
+    }
+
+    fn session() -> Session {
+        let close = Call {
+            url: format!("https://bmc{SESSIONS}/1"),
+            auth: None,
+            ca: None,
+            insecure: false,
+            redirects: false,
+            within: Duration::from_secs(1),
+            limit: 1024,
+            tenant: String::new(),
+            origin: AddressOrigin::User,
+        };
+        Session { credentials: String::new(), token: "t".into(), used: Instant::now(), close }
+    }
+
+    #[tokio::test]
+    async fn too_many_sessions_cost_the_namespace_with_most_of_them_its_oldest() {
+        let sessions = Sessions::default();
+        assert!(sessions.insert(login("calm", 0), session()).is_none());
+        for nth in 1..MOST {
+            assert!(sessions.insert(login("busy", nth), session()).is_none());
+        }
+        assert!(sessions.insert(login("calm", MOST), session()).is_some());
+        let all = sessions.all();
+        assert!(all.len() == MOST && all.contains_key(&login("calm", 0)) && !all.contains_key(&login("busy", 1)));
     }
 }
