@@ -1,6 +1,6 @@
 //! Placement in the [`World`]: logs of the nodes that changed and of the pods that were created or failed.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
@@ -29,8 +29,9 @@ struct PlacementIndex {
     forgotten: u64,
     arrivals: VecDeque<Arrival>,
     failures: VecDeque<PodFailure>,
-    /// Pods that were deleted before they had a node, at most [`MAX_ARRIVALS`].
-    deleted: VecDeque<Uid>,
+    /// Pods that were deleted before they had a node, at most [`MAX_ARRIVALS`], and the order of their deletion.
+    deleted: HashSet<Uid>,
+    deletions: VecDeque<Uid>,
 }
 
 /// A pod that was created.
@@ -106,9 +107,12 @@ impl PlacementIndex {
     }
 
     fn deletion(&mut self, pod: &Uid) {
-        self.deleted.push_back(pod.clone());
-        if self.deleted.len() > MAX_ARRIVALS {
-            self.deleted.pop_front();
+        self.deleted.insert(pod.clone());
+        self.deletions.push_back(pod.clone());
+        if self.deletions.len() > MAX_ARRIVALS
+            && let Some(oldest) = self.deletions.pop_front()
+        {
+            self.deleted.remove(&oldest);
         }
     }
 
