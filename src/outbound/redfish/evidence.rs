@@ -1,8 +1,8 @@
 //! Weighs the evidence for the intake sensor: the only place that decides which sensor is read.
 //!
 //! Each witness speaks for a sensor by itself: a mark of the standard, its name, and its upper threshold. A sensor is
-//! chosen if no witness prefers another one. A sensor that contradicts itself is not chosen, and neither is any that it
-//! surpasses in one witness: the user is asked.
+//! chosen if no witness prefers another one. A sensor that contradicts itself is not chosen. If it has better evidence
+//! than all others in one respect, none is chosen, and the user is asked.
 
 use std::fmt;
 

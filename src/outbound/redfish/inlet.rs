@@ -26,7 +26,7 @@ pub struct Inlet {
 pub struct SensorSearch {
     /// Evidence for the sensor.
     pub evidence: String,
-    /// The next best sensor, and what speaks for it.
+    /// The next best sensor, with the evidence for it.
     pub runner_up: Option<String>,
     /// Why another sensor may be found later, so that the search is repeated.
     pub provisional: Option<&'static str>,

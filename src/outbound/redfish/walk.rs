@@ -4,8 +4,7 @@
 use super::document::{BmcDocument, BmcObject, SensorPath, is_page};
 use super::evidence::Candidate;
 use super::names::{NameMeaning, is_component, is_hint};
-use super::sensor::Mark;
-use super::sensor::Sensor;
+use super::sensor::{Mark, Sensor};
 use super::{Error, Fetch};
 use crate as clients;
 
