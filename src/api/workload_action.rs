@@ -125,9 +125,9 @@ pub struct WorkloadActionSpec {
     #[schemars(range(min = 0, max = 86400))]
     pub stable_seconds: i32,
     /// Seconds that a pod gets to end after the action has evicted it, 0 to 86400. 0: the API server removes the pod at
-    /// once, and its containers may run on for a moment, beside those of the next pod of the same name in a StatefulSet.
-    /// Replicas that a StatefulSet removes itself, when an action
-    /// lowers its `spec.replicas`, get their own. Default: the pod's own grace period.
+    /// once, and its containers may run on for a moment, beside those of the next pod of that name in a StatefulSet.
+    /// Replicas that a StatefulSet removes itself, when an action lowers its `spec.replicas`, get their own. Default:
+    /// the pod's own grace period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 86400))]
     pub grace_period_seconds: Option<i32>,
