@@ -13,8 +13,18 @@ use ganglion_core::facts::NodeName;
 
 type JsonObject = Map<String, Value>;
 
+/// Form of a spread constraint that names the label that is added later in `matchLabelKeys`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpreadForm {
+    /// The selector has the label, too. From Kubernetes 1.34 on, the API server changes pods of the ReplicaSet so.
+    Merged,
+    /// The selector has the label instead. Older API servers refuse the other form: their scheduler evaluates the keys,
+    /// of the labels that a pod has.
+    Replaced,
+}
+
 /// Returns the replacement pod for this slot; None if the template does not have the structure of a pod template.
-pub fn pod(template: &str, new: &NewPod) -> Option<Value> {
+pub fn pod(template: &str, new: &NewPod, form: SpreadForm) -> Option<Value> {
     let mut template: JsonObject = serde_json::from_str(template).ok()?;
     let given = member(&mut template, "metadata")?;
     // The ReplicaSet controller copies only these three.
@@ -34,48 +44,61 @@ pub fn pod(template: &str, new: &NewPod) -> Option<Value> {
     // A node name in the template would bypass the scheduler and its checks.
     spec.remove("nodeName");
     if let Some(value) = &detached {
-        merge_label(spec, &new.label, value)?;
+        merge_label(spec, &new.label, value, form)?;
     }
     restrict(spec, &new.place)?;
     Some(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
 }
 
 /// Adds the label to the selectors that name it in `matchLabelKeys` or `mismatchLabelKeys`. The API server does so when
-/// a pod is created, for the labels that the pod has; this one is added later. Before Kubernetes 1.34, the scheduler
-/// evaluates the keys of spread constraints itself, with the same result.
-fn merge_label(spec: &mut JsonObject, label: &str, value: &Value) -> Option<()> {
-    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
-    let mut terms: Vec<&mut Value> = Vec::new();
-    for (name, member) in spec.iter_mut() {
-        match name.as_str() {
-            "topologySpreadConstraints" => terms.extend(member.as_array_mut().into_iter().flatten()),
-            "affinity" => {
-                for (kind, affinity) in member.as_object_mut().into_iter().flatten() {
-                    if !matches!(kind.as_str(), "podAffinity" | "podAntiAffinity") {
-                        continue;
-                    }
-                    for (when, given) in affinity.as_object_mut().into_iter().flatten() {
-                        let given = given.as_array_mut().into_iter().flatten();
-                        match when.as_str() {
-                            REQUIRED => terms.extend(given),
-                            PREFERRED => terms.extend(given.filter_map(|one| one.get_mut("podAffinityTerm"))),
-                            _ => {}
-                        }
-                    }
-                }
-            }
-            _ => {}
+/// a pod is created, for the labels that the pod has; this one is added later.
+fn merge_label(spec: &mut JsonObject, label: &str, value: &Value, form: SpreadForm) -> Option<()> {
+    for constraint in spread_constraints(spec) {
+        let is_named = has_key(constraint, "matchLabelKeys", label);
+        add_requirement(constraint, "matchLabelKeys", "In", label, value)?;
+        if is_named && form == SpreadForm::Replaced {
+            constraint["matchLabelKeys"].as_array_mut()?.retain(|key| key != label);
         }
     }
-    for term in terms {
-        for (keys, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
-            let is_named = term[keys].as_array().is_some_and(|keys| keys.iter().any(|key| key == label));
-            if let Some(selector) = term.get_mut("labelSelector").and_then(Value::as_object_mut).filter(|_| is_named) {
-                list(selector, "matchExpressions")?
-                    .push(json!({"key": label, "operator": operator, "values": [value]}));
-            }
-        }
+    for term in pod_affinity_terms(spec) {
+        add_requirement(term, "matchLabelKeys", "In", label, value)?;
+        add_requirement(term, "mismatchLabelKeys", "NotIn", label, value)?;
+    }
+    Some(())
+}
+
+/// Whether the two forms of this template differ.
+pub fn has_spread_key(template: &str, label: &str) -> bool {
+    let Ok(mut template) = serde_json::from_str::<JsonObject>(template) else { return false };
+    let spec = template.get_mut("spec").and_then(Value::as_object_mut);
+    spec.is_some_and(|spec| spread_constraints(spec).any(|one| has_key(one, "matchLabelKeys", label)))
+}
+
+fn spread_constraints(spec: &mut JsonObject) -> impl Iterator<Item = &mut Value> {
+    spec.get_mut("topologySpreadConstraints").and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// Required and preferred terms of the affinity and the anti-affinity to pods.
+fn pod_affinity_terms(spec: &mut JsonObject) -> impl Iterator<Item = &mut Value> {
+    let affinity = spec.get_mut("affinity").and_then(Value::as_object_mut).into_iter().flatten();
+    let to_pods = affinity.filter(|(kind, _)| matches!(kind.as_str(), "podAffinity" | "podAntiAffinity"));
+    let lists = to_pods.flat_map(|(_, given)| given.as_object_mut().into_iter().flatten());
+    lists.flat_map(|(when, terms)| {
+        let is_preferred = when.starts_with("preferred");
+        let terms = terms.as_array_mut().into_iter().flatten();
+        terms.filter_map(move |term| if is_preferred { term.get_mut("podAffinityTerm") } else { Some(term) })
+    })
+}
+
+fn has_key(term: &Value, keys: &str, label: &str) -> bool {
+    term[keys].as_array().is_some_and(|keys| keys.iter().any(|key| key == label))
+}
+
+/// Adds a requirement on the label to the selector of this term, if `keys` has the label.
+fn add_requirement(term: &mut Value, keys: &str, operator: &str, label: &str, value: &Value) -> Option<()> {
+    let is_named = has_key(term, keys, label);
+    if let Some(selector) = term.get_mut("labelSelector").and_then(Value::as_object_mut).filter(|_| is_named) {
+        list(selector, "matchExpressions")?.push(json!({"key": label, "operator": operator, "values": [value]}));
     }
     Some(())
 }

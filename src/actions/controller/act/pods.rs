@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{EffectOutcome, api, changed, gone, written};
 use crate::error::ActError;
-use crate::replacement;
+use crate::replacement::{self, SpreadForm};
 use ganglion_actions_plan::effect::{NewPod, Patch, PodChange, RefusalKind};
 use ganglion_actions_plan::stateful::gate::release_patch;
 use ganglion_api::marks;
@@ -33,9 +33,12 @@ struct PodWithGate {
 /// Creates a replacement pod. An existing pod of this name with the slot's mark is ours: the response to its creation
 /// was lost.
 pub async fn create(ctx: &Context, new: &NewPod) -> Result<EffectOutcome, ActError> {
-    let pod = replacement::pod(&template(ctx, new).await?.json, new);
-    let pod = pod.ok_or_else(|| Error::Malformed(format!("the pod template of ReplicaSet {}", new.set_key())))?;
-    let message = match ctx.writer.create::<SlimPod>(marks::MANAGER, &new.key.namespace, &pod).await {
+    let template = template(ctx, new).await?;
+    let mut created = create_in(ctx, new, &template, SpreadForm::Merged).await;
+    if matches!(created, Err(Error::Denied(_))) && replacement::has_spread_key(&template.json, &new.label) {
+        created = create_in(ctx, new, &template, SpreadForm::Replaced).await;
+    }
+    let message = match created {
         Ok(created) => return Ok(changed(ctx, PodFact::from(created))),
         Err(Error::AlreadyExists(message)) => message,
         // The namespace does not exist.
@@ -47,6 +50,12 @@ pub async fn create(ctx: &Context, new: &NewPod) -> Result<EffectOutcome, ActErr
     let is_ours = existing.is_marked_by(&new.slot);
     let outcome = changed(ctx, existing);
     if is_ours { Ok(outcome) } else { Err(ActError::refused(RefusalKind::Taken, message)) }
+}
+
+async fn create_in(ctx: &Context, new: &NewPod, template: &TemplateFact, form: SpreadForm) -> Result<SlimPod, Error> {
+    let pod = replacement::pod(&template.json, new, form)
+        .ok_or_else(|| Error::Malformed(format!("the pod template of ReplicaSet {}", new.set_key())))?;
+    ctx.writer.create::<SlimPod>(marks::MANAGER, &new.key.namespace, &pod).await
 }
 
 /// The template of the ReplicaSet. The store does not contain the template of a set scaled to zero (see

@@ -73,7 +73,7 @@ fn template() -> BoxedStrategy<Value> {
 }
 
 fn made(template: &Value) -> Value {
-    pod(&template.to_string(), &new()).unwrap()
+    pod(&template.to_string(), &new(), SpreadForm::Merged).unwrap()
 }
 
 /// The terms of the required node affinity.
@@ -186,7 +186,7 @@ fn labels_and_an_exclusion_are_in_each_alternative() {
     let template = json!({"metadata": {}, "spec": {"affinity": affinity, "containers": []}}).to_string();
     let labels = [("disk".to_owned(), "ssd".to_owned())].into();
     let place = PodPlace::Any { labels, except: Some(NODE.into()) };
-    let made = pod(&template, &NewPod { place, ..new() }).expect("a pod");
+    let made = pod(&template, &NewPod { place, ..new() }, SpreadForm::Merged).expect("a pod");
     let expected = json!([{
         "matchExpressions": [
             {"key": "zone", "operator": "Exists"}, {"key": "disk", "operator": "In", "values": ["ssd"]}],
@@ -194,7 +194,11 @@ fn labels_and_an_exclusion_are_in_each_alternative() {
     }]);
     assert_eq!(terms(&made["spec"]), *expected.as_array().unwrap());
     let free = NewPod { place: PodPlace::Any { labels: Default::default(), except: None }, ..new() };
-    assert_eq!(pod(&template, &free).expect("a pod")["spec"]["affinity"], affinity, "nothing is added");
+    assert_eq!(
+        pod(&template, &free, SpreadForm::Merged).expect("a pod")["spec"]["affinity"],
+        affinity,
+        "nothing is added"
+    );
 }
 
 #[test]
@@ -202,7 +206,7 @@ fn another_structure_is_not_guessed_at() {
     for template in
         [json!([]), json!({"spec": 1}), json!({"spec": {"affinity": []}}), json!({"metadata": {"labels": 1}})]
     {
-        assert_eq!(pod(&template.to_string(), &new()), None, "{template}");
+        assert_eq!(pod(&template.to_string(), &new(), SpreadForm::Merged), None, "{template}");
     }
 }
 
@@ -256,4 +260,30 @@ fn a_term_without_a_selector_gets_none() {
     let template = json!({"metadata": {"labels": {"pod-template-hash": "5d9c"}},
         "spec": {"topologySpreadConstraints": [term]}});
     assert_eq!(made(&template)["spec"]["topologySpreadConstraints"], json!([term]));
+}
+
+#[test]
+fn an_old_api_server_gets_the_label_in_one_place() {
+    let keys = json!(["app", "pod-template-hash"]);
+    let term = |keys: &Value| json!({"requiredDuringSchedulingIgnoredDuringExecution": [selecting(keys, &json!([]))]});
+    let template = json!({
+        "metadata": {"labels": {"app": "web", "pod-template-hash": "5d9c"}},
+        "spec": {
+            "topologySpreadConstraints": [selecting(&keys, &json!([])), selecting(&json!(["app"]), &json!([]))],
+            "affinity": {"podAntiAffinity": term(&keys)},
+        },
+    });
+    let text = template.to_string();
+    let spec = |form| pod(&text, &new(), form).expect("a pod")["spec"].take();
+    let (merged, replaced) = (spec(SpreadForm::Merged), spec(SpreadForm::Replaced));
+    let spread = "/topologySpreadConstraints/0";
+    let [keys_of_both, selectors] = ["matchLabelKeys", "labelSelector"]
+        .map(|field| [&merged, &replaced].map(|spec: &Value| spec.pointer(&format!("{spread}/{field}")).cloned()));
+    assert_eq!(keys_of_both, [Some(keys.clone()), Some(json!(["app"]))]);
+    assert_eq!(selectors[0], selectors[1]);
+    assert_eq!(merged["topologySpreadConstraints"][1], replaced["topologySpreadConstraints"][1]);
+    assert_eq!(merged["affinity"], replaced["affinity"]);
+    assert!(has_spread_key(&text, "pod-template-hash") && !has_spread_key(&text, "other"));
+    let without = json!({"spec": {"affinity": {"podAntiAffinity": term(&keys)}}}).to_string();
+    assert!(!has_spread_key(&without, "pod-template-hash") && !has_spread_key("[]", "app"));
 }
