@@ -205,7 +205,10 @@ fn prometheus_replies() {
     feed(&seeds, |bytes| {
         for status in [200, 400] {
             let found = prometheus::point(reqwest::StatusCode::from_u16(status)?, bytes);
-            hides(&found)?;
+            // A warning is the only text of a server that is passed on.
+            if !matches!(found, Err(ganglion_outbound::Error::Partial(_))) {
+                hides(&found)?;
+            }
             if let Ok(point) = found {
                 prop_assert!(quantity::number(&point.value).is_ok(), "{point:?}");
             }

@@ -68,6 +68,7 @@ impl EventError {
                 | crate::Error::Broken(_)
                 | crate::Error::NoAnswer(_)
                 | crate::Error::TooLong(_)
+                | crate::Error::Partial(_)
                 | crate::Error::Full,
             ) => true,
             Self::Failed(

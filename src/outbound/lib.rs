@@ -10,6 +10,7 @@
 //! | `trust` | verification of server certificates |
 //! | `cloud_events`, `signature` | events: one request for each attempt, and its signature |
 //! | `prometheus` | a number from an answer |
+//! | `partial` | how servers say that an answer is partial |
 //! | `pressure`, `node_usage`, `inference` | values of nodes: requests, and parsing of answers |
 //! | `value` | shared by these: errors, and names that may be shown |
 //! | `redfish` | intake temperature and power model, from a BMC |
@@ -20,6 +21,7 @@ pub mod cloud_events;
 pub mod inference;
 pub mod network;
 pub mod node_usage;
+mod partial;
 pub mod pressure;
 pub mod private;
 pub mod prometheus;
@@ -40,7 +42,7 @@ use thiserror::Error;
 use trust::Distrust;
 
 /// Why there is no usable answer. The texts appear in the status of an object: they contain no secret, and nothing that
-/// the server answered except its HTTP status.
+/// the server answered except its HTTP status and its warnings about a value.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
     /// The request was not sent: the address is not allowed.
@@ -89,6 +91,9 @@ pub enum Error {
     /// A Prometheus server rejects the query with this type of error.
     #[error("the server answers {0} ({1}): check the query")]
     Query(StatusCode, &'static str),
+    /// The server says that its answer is partial, or warns about the value.
+    #[error("the answer is partial: {0}")]
+    Partial(String),
     /// The content of the answer is invalid.
     #[error("{0}")]
     Answer(String),
@@ -110,6 +115,7 @@ impl Error {
             | Self::Timeout(_)
             | Self::Broken(_)
             | Self::NoAnswer(_)
+            | Self::Partial(_)
             | Self::Full => true,
             Self::Status(status) => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(_)
@@ -138,6 +144,7 @@ impl Error {
             Self::Redirect(_) => "Redirect",
             Self::Status(_) => "Status",
             Self::Query(..) => "Query",
+            Self::Partial(_) => "Partial",
             Self::Answer(_) => "Answer",
         }
     }

@@ -1,16 +1,16 @@
 //! Numbers from a Prometheus server, or from one with the same API: a single number, or one number per label value.
 //!
-//! Texts of the server are not passed on: they may quote what only the server can see.
+//! Texts of the server are not passed on, except its warnings: they may quote what only the server can see.
 
 use std::borrow::Cow;
 
 use jiff::{SignedDuration, Timestamp};
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::Error;
+use super::partial;
 use super::web::{good, parse};
 use ganglion_core::document::{find, parsed};
 use ganglion_core::items::Items;
@@ -48,8 +48,6 @@ struct QueryReply<'a> {
     data: Option<Data<'a>>,
     #[serde(default)]
     error_type: Option<String>,
-    #[serde(default)]
-    warnings: Items<IgnoredAny, 0>,
 }
 
 #[derive(Deserialize)]
@@ -102,10 +100,13 @@ fn result<T>(status: StatusCode, body: &[u8], read: impl FnOnce(&Data<'_>) -> Re
     // The body explains a rejected query, regardless of the HTTP status.
     match (serde_json::from_slice::<QueryReply<'_>>(body), status) {
         (Ok(reply), status) if reply.status == "error" => Err(refused(status, &reply)),
-        (Ok(reply), StatusCode::OK) if reply.status == "success" => data(&reply).and_then(read).map_err(Error::Answer),
+        (Ok(reply), StatusCode::OK) if reply.status == "success" => match partial::reason(body, &[]) {
+            Some(reason) => Err(Error::Partial(reason)),
+            None => reply.data.as_ref().ok_or_else(not_prometheus).and_then(read).map_err(Error::Answer),
+        },
         _ => {
             good(status)?;
-            Err(Error::Answer(NOT_PROMETHEUS.to_owned()))
+            Err(Error::Answer(not_prometheus()))
         }
     }
 }
@@ -124,15 +125,12 @@ fn refused(status: StatusCode, reply: &QueryReply<'_>) -> Error {
     }
 }
 
-fn data<'r, 'a>(reply: &'r QueryReply<'a>) -> Result<&'r Data<'a>, String> {
-    if reply.warnings.count > 0 {
-        return Err("the server warns that the value may be wrong".to_owned());
-    }
-    reply.data.as_ref().ok_or_else(|| NOT_PROMETHEUS.to_owned())
+fn not_prometheus() -> String {
+    NOT_PROMETHEUS.to_owned()
 }
 
 fn single_point(data: &Data<'_>) -> Result<Point, String> {
-    let wrong = || NOT_PROMETHEUS.to_owned();
+    let wrong = not_prometheus;
     let result = data.result.get().as_bytes();
     let (at, value) = match &*data.kind {
         "scalar" => parsed::<InstantSample>(result).map_err(|_| wrong())?,
@@ -163,7 +161,7 @@ fn single_point(data: &Data<'_>) -> Result<Point, String> {
 }
 
 fn labelled(data: &Data<'_>, label: &str) -> Result<Vec<LabelledNumber>, String> {
-    let wrong = || NOT_PROMETHEUS.to_owned();
+    let wrong = not_prometheus;
     match &*data.kind {
         "vector" => {}
         kind @ ("scalar" | "string" | "matrix") => {

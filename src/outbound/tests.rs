@@ -86,6 +86,8 @@ async fn a_number_is_fetched_and_the_connection_kept() {
 #[case("200 OK", r#"{"a": "7"}"#, "a is a text of 1 character, not a number")]
 #[case("200 OK", r#"{"a": NaN}"#, "the answer is no JSON document: error at line 1, column 7")]
 #[case("200 OK", r#"{"b": 1}"#, "there is no a")]
+#[case("206 Partial Content", r#"{"a": 1}"#, "the answer is partial: the server answers 206 Partial Content")]
+#[case("200 OK", r#"{"timed_out": true, "a": 1}"#, "the answer is partial: timed_out is true")]
 #[tokio::test]
 async fn what_is_no_number_has_words(#[case] status: &'static str, #[case] body: &str, #[case] expected: &str) {
     let server = says(status, body).await;
@@ -581,7 +583,17 @@ async fn a_query_gives_one_number_and_its_time(#[case] data: &str, #[case] expec
 #[case(
     "200 OK",
     r#"{"status": "success", "warnings": ["half is missing"], "data": {"resultType": "scalar", "result": [1, "5"]}}"#,
-    "the server warns that the value may be wrong"
+    "the answer is partial: the server warns \"half is missing\""
+)]
+#[case(
+    "200 OK",
+    r#"{"status": "success", "isPartial": true, "data": {"resultType": "scalar", "result": [1, "5"]}}"#,
+    "the answer is partial: isPartial is true"
+)]
+#[case(
+    "206 Partial Content",
+    &success(r#"{"resultType": "scalar", "result": [1, "5"]}"#),
+    "the answer is partial: the server answers 206 Partial Content"
 )]
 #[case(
     "400 Bad Request",
@@ -601,6 +613,18 @@ async fn a_query_that_gives_no_number_has_words(#[case] status: &'static str, #[
     let server = says(status, body).await;
     let error = instant(&web(), &call(server.url("")), "q").await.unwrap_err();
     assert_eq!(error.to_string(), words);
+}
+
+/// Prometheus 2.47 to 2.52 send notes on the style of a query as warnings, later versions as infos.
+#[rstest]
+#[case(r#""warnings": ["PromQL info: metric might not be a counter, name does not end in _total"]"#)]
+#[case(r#""infos": ["PromQL info: metric might not be a counter, name does not end in _total"]"#)]
+#[case(r#""isPartial": false, "warnings": []"#)]
+#[tokio::test]
+async fn a_note_on_the_style_of_a_query_does_not_make_its_value_unknown(#[case] note: &str) {
+    let data = r#"{"resultType": "scalar", "result": [1763719200, "5"]}"#;
+    let server = says("200 OK", &format!(r#"{{"status": "success", {note}, "data": {data}}}"#)).await;
+    assert_eq!(instant(&web(), &call(server.url("")), "q").await.map(|point| point.value).as_deref(), Ok("5"));
 }
 
 /// Each kind of failed connection, to a host that the settings do not list.

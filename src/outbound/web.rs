@@ -8,6 +8,7 @@
 //! with a certificate, which is needed to trust it, and that a TLS server refuses the handshake. They also see whether
 //! a name resolves, which the cluster's DNS tells any pod.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ use tracing::warn;
 
 use super::Error;
 use super::address::{Names, RefusedAddress, Resolver, TENANT, Unresolved};
+use super::partial;
 use super::private::{AddressOrigin, AskedAddress, PrivateAccess, advice};
 use super::trust::{self, Distrust};
 use ganglion_core::document::{self, Text};
@@ -130,15 +132,19 @@ impl Answer {
     }
 
     /// The number at this path of a JSON document: names and indexes separated by dots. A string does not count as a
-    /// number.
+    /// number, and a partial answer has none.
     pub fn number(&self, path: &str) -> Result<String, Error> {
-        document::number(self.good()?, path, Text::Never).map_err(Error::Answer)
+        let document = self.good()?;
+        let number = document::number(document, path, Text::Never).map_err(Error::Answer)?;
+        let parts: Vec<Cow<'_, str>> = path.split('.').map(Cow::from).collect();
+        partial::reason(document, &parts).map_or(Ok(number), |reason| Err(Error::Partial(reason)))
     }
 }
 
-/// Checks that the status is a success, neither a redirect nor an error.
+/// Checks that the status is a success, neither a part of an answer nor a redirect nor an error.
 pub fn good(status: StatusCode) -> Result<(), Error> {
     match status {
+        StatusCode::PARTIAL_CONTENT => Err(Error::Partial(format!("the server answers {status}"))),
         status if status.is_success() => Ok(()),
         status if status.is_redirection() => Err(Error::Redirect(status.as_u16())),
         status => Err(Error::Status(status)),

@@ -156,7 +156,7 @@ pub(super) fn is_missing(error: &clients::Error) -> bool {
 /// Whether a resource exists but cannot be read at the moment, or not at all.
 pub(super) fn is_unreadable(error: &clients::Error) -> bool {
     match error {
-        clients::Error::Answer(_) | clients::Error::TooLong(_) => true,
+        clients::Error::Answer(_) | clients::Error::Partial(_) | clients::Error::TooLong(_) => true,
         clients::Error::Status(status) => matches!(status.as_u16(), 400 | 405 | 500 | 501),
         _ => false,
     }

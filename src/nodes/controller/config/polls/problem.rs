@@ -72,7 +72,9 @@ fn reason(error: &Error) -> NodeReason {
         | Error::Broken(_)
         | Error::NoAnswer(_)
         | Error::Full => NodeReason::Unreachable,
-        Error::TooLong(_) | Error::Redirect(_) | Error::Query(..) | Error::Answer(_) => NodeReason::AnswerInvalid,
+        Error::TooLong(_) | Error::Redirect(_) | Error::Query(..) | Error::Partial(_) | Error::Answer(_) => {
+            NodeReason::AnswerInvalid
+        }
         Error::Status(_) if error.is_refusal() => NodeReason::LoginRefused,
         Error::Status(_) if error.is_passing() => NodeReason::Unreachable,
         Error::Status(_) => NodeReason::AnswerInvalid,

@@ -164,7 +164,9 @@ fn reason(error: &Error) -> PolicyReason {
         | Error::Broken(_)
         | Error::NoAnswer(_)
         | Error::Full => PolicyReason::Unreachable,
-        Error::TooLong(_) | Error::Redirect(_) | Error::Query(..) | Error::Answer(_) => PolicyReason::AnswerInvalid,
+        Error::TooLong(_) | Error::Redirect(_) | Error::Query(..) | Error::Partial(_) | Error::Answer(_) => {
+            PolicyReason::AnswerInvalid
+        }
         Error::Status(_) if error.is_refusal() => PolicyReason::LoginRefused,
         Error::Status(_) if error.is_passing() => PolicyReason::Unreachable,
         Error::Status(_) => PolicyReason::AnswerInvalid,
