@@ -112,6 +112,12 @@ fn result<T>(status: StatusCode, body: &[u8], read: impl FnOnce(&Data<'_>) -> Re
 }
 
 const NOT_PROMETHEUS: &str = "the answer is not a Prometheus reply";
+
+/// `or vector(0)` alone would turn an outage of the exporter, or of the scrape, into a zero that lowers capacity.
+const NO_SERIES: &str = "the query gives no series: check its names and labels; if no series means 0, end it with \
+    `or 0 * max(up{job=\"NAME\"} == 1)`, which is 0 only while that job is scraped (`or vector(0)` would also count \
+    an outage as 0)";
+
 const HISTOGRAM: &str = "the query gives a histogram, not a number";
 
 /// The known error types are passed on. For any other type, only the HTTP status is passed on.
@@ -138,11 +144,7 @@ fn single_point(data: &Data<'_>) -> Result<Point, String> {
             let mut series: Items<Series, 1> = parsed(result).map_err(|_| wrong())?;
             match (series.kept.pop(), series.count) {
                 (Some(series), 1) => series.value.ok_or_else(|| HISTOGRAM.to_owned())?,
-                (None, _) => {
-                    return Err(
-                        "the query gives no series: end it with `or vector(0)`, or set missing.then: Assume".to_owned()
-                    );
-                }
+                (None, _) => return Err(NO_SERIES.to_owned()),
                 (Some(_), count) => return Err(format!("the query gives {count} series, not one: aggregate them")),
             }
         }

@@ -568,7 +568,7 @@ async fn a_query_gives_one_number_and_its_time(#[case] data: &str, #[case] expec
 }
 
 #[rstest]
-#[case("200 OK", &success(r#"{"resultType": "vector", "result": []}"#), "the query gives no series: end it with `or vector(0)`, or set missing.then: Assume")]
+#[case("200 OK", &success(r#"{"resultType": "vector", "result": []}"#), "the query gives no series: check its names and labels; if no series means 0, end it with `or 0 * max(up{job=\"NAME\"} == 1)`, which is 0 only while that job is scraped (`or vector(0)` would also count an outage as 0)")]
 #[case("200 OK", &success(r#"{"resultType": "vector", "result": [{}, {}]}"#), "the query gives 2 series, not one: aggregate them")]
 #[case("200 OK", &success(r#"{"resultType": "vector", "result": [{"histogram": []}]}"#), "the query gives a histogram, not a number")]
 #[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1, "NaN"]}"#), "the query gives NaN, which is not a number")]

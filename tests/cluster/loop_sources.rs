@@ -98,7 +98,7 @@ fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
         ready(testbed, "web", "True", "Running").await?;
         for (metric, words) in [
             ("wrong", "the server answers 400 Bad Request (bad_data): check the query"),
-            ("empty", "the query gives no series: end it with `or vector(0)`"),
+            ("empty", "the query gives no series: check its names and labels"),
             ("nan", "the query gives NaN, which is not a number"),
             ("inf", "the query gives +Inf, which is not a number"),
             ("many", "the query gives 2 series, not one"),
