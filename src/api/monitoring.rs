@@ -124,8 +124,12 @@ pub struct Reading {
     pub metric: String,
     /// The value, as received.
     pub value: Number,
-    /// When the value was measured.
+    /// Time from which its age counts, by the operator's clock: arrival of the sample, start of the query, or for the
+    /// source `resource` the time that metrics.k8s.io reports.
     pub at: MicroTime,
+    /// Why the source has returned no newer value. The value stands until it is older than `missing.after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// An alarm and its state.

@@ -37,7 +37,7 @@ fn loop_on(source: Value) -> Value {
 /// A loop that only watches.
 pub(super) fn watcher(metrics: &[(&str, Value)]) -> Value {
     let metrics: Vec<Value> =
-        metrics.iter().map(|(name, source)| json!({"name": name, "source": source, "high": {"raise": "5"}, "missing": {"after": "1m"}})).collect();
+        metrics.iter().map(|(name, source)| json!({"name": name, "source": source, "high": {"raise": "5"}, "missing": {"after": "5s"}})).collect();
     json!({
         "interval": "1s",
         "serviceAccountName": ACCOUNT,

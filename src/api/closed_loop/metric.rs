@@ -36,7 +36,8 @@ pub struct Metric {
     /// Alarm `Equal`: active while the value equals `to`. Default: no such alarm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equal: Option<Equal>,
-    /// Behavior when no value arrives. Default: Hold after three intervals.
+    /// Behavior when the last value is older than `after`. Until then the value stands: if the source fails, alarms
+    /// keep their state and the time of `for`, and trigger no action before the next value. Default: Hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
 }
@@ -71,15 +72,15 @@ pub struct Equal {
     pub for_: Option<DurationText>,
 }
 
-/// Behavior when the last value is older than `after`. Until then, and with Hold, the alarm keeps its state and
-/// triggers no action. An unknown value never leads to lower capacity.
+/// Behavior when the last value is older than `after`. An unknown value never leads to lower capacity.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.value) == (has(self.then) && self.then == 'Assume')").message("value goes with then: Assume, and Assume needs a value"),
 )]
 pub struct Missing {
-    /// Maximum age of the last value, such as `45s`. Default: three intervals.
+    /// Maximum age of the last value, such as `45s`. Default: three intervals; for the sources push and resource, whose
+    /// values come at a pace of their own, at least 150s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<DurationText>,
     /// Hold: the alarm keeps its state and triggers no action. Assume: `value` is used instead. Alarm: the alarm

@@ -29,8 +29,8 @@ use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::figures;
-use ganglion_loops_plan::monitoring::tag;
 use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger};
+use ganglion_loops_plan::monitoring::{source_rule, tag};
 use ganglion_loops_plan::world::{Family, LoopsWorld};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
@@ -97,8 +97,8 @@ pub struct ObservedMonitoring {
     spec_changed: bool,
     /// Time alone may change an alarm or a value.
     due: bool,
-    /// Pushed sample that was not handled before.
-    sample: Option<Sample>,
+    /// Pushed sample that was not handled before, and when it arrived.
+    sample: Option<(Sample, Timestamp)>,
     sources: SourceNews,
     /// The polled sources have new answers. Without such sources: an interval has passed.
     interval_ended: bool,
@@ -171,7 +171,7 @@ impl Reconciler for MonitoringController {
             rolled_back,
             spec_changed: memory.evaluated_spec.as_ref() != Some(&without_sample(&monitored.object.spec)),
             due: monitored.is_due(memory.evaluated_at),
-            sample: monitored.new_sample(memory.sample.as_ref(), &self.ctx.term),
+            sample: monitored.new_sample(memory, &self.ctx.term),
             sources,
             interval_ended,
             node_values,
@@ -288,7 +288,7 @@ impl MonitoringController {
         if evaluated {
             memory.evaluated_at = Some(*now);
         }
-        if let Some(sample) = &observed.sample {
+        if let Some((sample, _)) = &observed.sample {
             memory.sample = Some(sample.clone());
         }
         memory.evaluated_spec = Some(without_sample(&object.spec));
@@ -314,15 +314,16 @@ impl MonitoredLoop {
         due.is_some_and(|due| due <= self.now)
     }
 
-    /// Returns the pushed sample if it was not accepted or refused before. After a restart the tags decide: a sample
-    /// that is not newer has been handled.
-    fn new_sample(&self, handled: Option<&Sample>, term: &str) -> Option<Sample> {
+    /// Returns the pushed sample, and when it arrived, if it was not accepted or refused before. After a restart the
+    /// tags decide: a sample that is not newer has been handled.
+    fn new_sample(&self, memory: &MonitoringMemory, term: &str) -> Option<(Sample, Timestamp)> {
         let sample = self.object.spec.sample.as_ref()?;
-        let is_new = match handled {
+        let is_new = match &memory.sample {
             Some(handled) => handled != sample,
             None => self.rules.may_be_news(&self.before, sample, self.context(term)),
         };
-        is_new.then(|| sample.clone())
+        let was_awaited = memory.evaluated_at.is_some();
+        is_new.then(|| (sample.clone(), source_rule::arrival(&sample.time, was_awaited, self.now)))
     }
 }
 
@@ -337,7 +338,8 @@ impl ObservedMonitoring {
             };
             measurements.extend(merge(polled, self.node_values.clone(), self.loop_values.clone()));
         }
-        measurements.extend(self.sample.as_ref().map(|sample| self.monitored.rules.pushed(sample)));
+        measurements
+            .extend(self.sample.as_ref().map(|(sample, arrived)| self.monitored.rules.pushed(sample, *arrived)));
         measurements
     }
 }

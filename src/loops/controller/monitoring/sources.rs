@@ -154,9 +154,14 @@ impl Sources {
             let late = late("too many requests in progress: no query", within);
             return request.metrics.iter().map(|(name, _)| (name.clone(), Err(late.clone()))).collect();
         };
+        // A value is not older than its query. Only metrics.k8s.io reports when it measured.
+        let asked = self.ctx.now();
         let queries = request.metrics.iter().map(|(name, source)| async move {
             let result = tokio::time::timeout(within + SLACK, self.read(request, source, within)).await;
-            let result = result.unwrap_or_else(|_| Err(late("no answer", within)));
+            let mut result = result.unwrap_or_else(|_| Err(late("no answer", within)));
+            if let Ok(value) = &mut result {
+                value.at.get_or_insert(asked);
+            }
             let outcome = if result.is_ok() { "ok" } else { "unknown" };
             let labels = SourceLabels { source: source_label(source), outcome };
             self.ctx.metrics.sources.get_or_create(&labels).inc();
@@ -212,7 +217,7 @@ impl SourceReader<'_> {
         let request = Outgoing { url: url.as_str(), auth: source.auth.as_ref(), ca: source.ca.as_ref(), within };
         let answer = self.sources.outbound.get(&self.account, request).await?;
         let point = prometheus::point(answer.status, answer.body())?;
-        Ok(SourceValue { value: point.value, at: Some(point.at) })
+        Ok(sources::queried(point.value, point.at, self.sources.ctx.now())?)
     }
 
     /// Reads a number in the JSON document of a server.

@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::source_rule::SourceKind;
 use crate::common::{FieldError, duration, later, number};
 use ganglion_api::closed_loop::metric::{Equal, Level, Metric, MissingThen, Side};
 
@@ -43,6 +44,8 @@ struct LevelBound {
 pub enum MetricState {
     /// The value is known.
     Known(f64),
+    /// The source has failed since; its last value stands.
+    Standing(f64),
     /// The value is missing; this value is assumed.
     Assumed(f64),
     /// The value is missing; alarms keep their state.
@@ -78,7 +81,7 @@ impl Levels {
         let missing = metric.missing.clone().unwrap_or_default();
         let after = match &missing.after {
             Some(after) => duration(&format!("metrics[{name}].missing.after"), Some(after))?,
-            None => interval.saturating_mul(3),
+            None => SourceKind::of(&metric.source).rule().default_age(interval),
         };
         let then = match (missing.then.unwrap_or_default(), &missing.value) {
             (MissingThen::Hold, _) => WhenMissing::Hold,
@@ -103,7 +106,9 @@ impl Levels {
     pub fn step(&self, side: Side, before: AlarmStage, value: MetricState, now: Timestamp) -> AlarmStage {
         let bound = self.bounds.iter().find(|bound| bound.side == side);
         match (bound, value) {
-            (Some(bound), MetricState::Known(value) | MetricState::Assumed(value)) => bound.step(before, value, now),
+            (Some(bound), MetricState::Known(value) | MetricState::Standing(value) | MetricState::Assumed(value)) => {
+                bound.step(before, value, now)
+            }
             // A missing value neither clears a raised alarm nor counts towards the time of a pending one.
             (Some(_), MetricState::Unknown | MetricState::Missing) => match before {
                 AlarmStage::Raised(since) => AlarmStage::Raised(since),
@@ -113,7 +118,10 @@ impl Levels {
                 AlarmStage::Raised(since) => AlarmStage::Raised(since),
                 AlarmStage::Off | AlarmStage::Pending(_) => AlarmStage::Raised(now),
             },
-            (None, MetricState::Known(_) | MetricState::Assumed(_) | MetricState::Unknown) => AlarmStage::Off,
+            (
+                None,
+                MetricState::Known(_) | MetricState::Standing(_) | MetricState::Assumed(_) | MetricState::Unknown,
+            ) => AlarmStage::Off,
         }
     }
 
@@ -126,7 +134,7 @@ impl Levels {
     pub fn excess(&self, side: Side, value: MetricState) -> Option<f64> {
         let bound = self.bounds.iter().find(|bound| bound.side == side)?;
         let value = match value {
-            MetricState::Known(value) | MetricState::Assumed(value) => value,
+            MetricState::Known(value) | MetricState::Standing(value) | MetricState::Assumed(value) => value,
             MetricState::Unknown | MetricState::Missing => return None,
         };
         let beyond = match side {

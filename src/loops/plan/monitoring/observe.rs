@@ -54,15 +54,18 @@ impl MonitoringRules {
         }
         let mut status = before.clone();
         let last_tag = tag::latest([before.tag.as_ref(), context.last]);
-        let sample_tag = self.tag_sample(trigger, last_tag, before, context.now).unwrap_or_else(|refusal| {
-            count_refusal(&mut status, refusal);
-            None
-        });
-        if let (ObserveTrigger::Measured(measurement), Some(tag)) = (trigger, &sample_tag) {
-            self.store_values(&mut status, measurement, tag);
+        let tagged = self.tag_sample(trigger, last_tag, before, context.now);
+        let refusal = tagged.as_ref().err().copied();
+        let sample_tag = tagged.unwrap_or_default();
+        if let (ObserveTrigger::Measured(measurement), Some(_)) = (trigger, &sample_tag) {
+            self.store_values(&mut status, measurement, context.now);
         }
         self.drop_unwatched(&mut status);
         self.expire_values(&mut status, context.now);
+        if let Some(refusal) = refusal {
+            count_refusal(&mut status, refusal);
+            self.explain_refusal(&mut status, refusal);
+        }
         self.evaluate_alarms(&mut status, context.now);
         status.message = Some(message(&status.alarms));
         status.conditions = summary(before, &health(&status, &self.assumptions(&status, context.now)), context.now);
@@ -105,18 +108,21 @@ impl MonitoringRules {
         }
     }
 
-    /// Stores the values of a measurement.
-    fn store_values(&self, status: &mut MonitoringStatus, measurement: &Measurement, tag: &Tag) {
+    /// Stores the values of a measurement. If a source has no value, its last one stands until it is too old.
+    fn store_values(&self, status: &mut MonitoringStatus, measurement: &Measurement, now: Timestamp) {
         for (metric, _) in &self.metrics {
             let Some(got) = measurement.values.get(metric) else { continue };
             match got.as_ref().map_err(Clone::clone).and_then(|point| Ok((stored_number(&point.value)?, point.at))) {
                 Ok((value, at)) => {
-                    let at = at.map_or(tag.time.clone(), |at| micro_time(at.min(tag.time.0)));
+                    let at = micro_time(at.map_or(now, |at| at.min(now)));
                     status.unknown.retain(|unknown| &unknown.metric != metric);
                     status.values.retain(|reading| &reading.metric != metric);
-                    status.values.push(Reading { metric: metric.clone(), value, at });
+                    status.values.push(Reading { metric: metric.clone(), value, at, problem: None });
                 }
-                Err(why) => mark_unknown(status, metric, &why, &tag.time.0),
+                Err(why) => match standing_value(status, metric) {
+                    Some(reading) => reading.problem = Some(shortened(&why)),
+                    None => mark_unknown(status, metric, &why, &now),
+                },
             }
         }
         for (metric, found) in &measurement.last_served {
@@ -143,12 +149,22 @@ impl MonitoringRules {
             match status.values.iter().find(|reading| &reading.metric == metric) {
                 None => mark_unknown(status, metric, NOT_YET, &now),
                 Some(reading) if elapsed(&reading.at, now) > levels.after => {
-                    mark_unknown(status, metric, NO_MORE, &now);
+                    let why = reading.problem.clone();
+                    mark_unknown(status, metric, why.as_deref().unwrap_or(NO_MORE), &now);
                 }
                 Some(_) => {}
             }
         }
         status.unknown.sort_by_key(|unknown| self.place(&unknown.metric));
+    }
+
+    /// Notes why the pushed metrics are unknown, if they are.
+    fn explain_refusal(&self, status: &mut MonitoringStatus, refusal: SampleRefusal) {
+        for (metric, _) in &self.keys {
+            for unknown in status.unknown.iter_mut().filter(|unknown| &unknown.metric == metric) {
+                unknown.message = refusal.message().to_owned();
+            }
+        }
     }
 
     /// Position of the metric in the spec.
@@ -203,8 +219,16 @@ fn alarm(metric: &str, side: Side, since: Timestamp, levels: &Levels, value: Met
         since: micro_time(since),
         excess: levels.excess(side, value).map(number_text),
         unknown: !matches!(value, MetricState::Known(_)),
-        held: side != Side::Missing && matches!(value, MetricState::Unknown | MetricState::Missing),
+        held: side != Side::Missing && !matches!(value, MetricState::Known(_) | MetricState::Assumed(_)),
     }
+}
+
+/// Returns the last value of the metric, unless it is unknown.
+fn standing_value<'a>(status: &'a mut MonitoringStatus, metric: &str) -> Option<&'a mut Reading> {
+    if status.unknown.iter().any(|unknown| unknown.metric == metric) {
+        return None;
+    }
+    status.values.iter_mut().find(|reading| reading.metric == metric)
 }
 
 /// Returns the state of a metric's value.
@@ -212,9 +236,11 @@ fn metric_state(status: &MonitoringStatus, metric: &str, levels: &Levels, now: T
     let reading = status.values.iter().find(|reading| reading.metric == metric);
     let lost = status.unknown.iter().find(|unknown| unknown.metric == metric);
     match (lost, reading) {
-        (None, Some(reading)) => {
-            quantity::number(reading.value.as_str()).map_or(MetricState::Unknown, MetricState::Known)
-        }
+        (None, Some(reading)) => match (quantity::number(reading.value.as_str()), &reading.problem) {
+            (Ok(value), None) => MetricState::Known(value),
+            (Ok(value), Some(_)) => MetricState::Standing(value),
+            (Err(_), _) => MetricState::Unknown,
+        },
         (lost, reading) => {
             // A metric that never had a value counts as missing from the time when that was first noticed.
             let from = reading.map(|reading| &reading.at).or(lost.map(|lost| &lost.since));
@@ -251,11 +277,15 @@ fn stored_number(text: &str) -> Result<Number, String> {
 }
 
 fn mark_unknown(status: &mut MonitoringStatus, metric: &str, why: &str, now: &Timestamp) {
-    let message: String = why.chars().take(MAX_WHY).collect();
+    let message = shortened(why);
     match status.unknown.iter_mut().find(|unknown| unknown.metric == metric) {
         Some(unknown) => unknown.message = message,
         None => status.unknown.push(UnknownMetric { metric: metric.to_owned(), since: micro_time(*now), message }),
     }
+}
+
+fn shortened(why: &str) -> String {
+    why.chars().take(MAX_WHY).collect()
 }
 
 fn count_refusal(status: &mut MonitoringStatus, refusal: SampleRefusal) {

@@ -26,7 +26,7 @@ pub(super) const NO_MORE: &str = "the last value is too old";
 pub struct MonitoringRules {
     pub(super) metrics: Vec<(String, Levels)>,
     /// Metric name and key in a pushed sample, for each pushed metric.
-    keys: Vec<(String, String)>,
+    pub(super) keys: Vec<(String, String)>,
     pub(super) delivery: Delivery,
     /// Interval of polls.
     pub interval: SignedDuration,
@@ -42,7 +42,7 @@ pub type SourceResult = Result<SourceValue, String>;
 pub struct SourceValue {
     /// The value.
     pub value: String,
-    /// Time of the measurement, if the source reports it. Default: the time of the poll or sample.
+    /// Time from which its age counts, see [`super::source_rule::MeasuredAt`]. Default: now.
     pub at: Option<Timestamp>,
 }
 
@@ -135,12 +135,12 @@ impl MonitoringRules {
         Ok(Self { metrics, keys, delivery, interval, trace: spec.trace, paused: spec.paused })
     }
 
-    /// Returns the measurement of a pushed sample. It requests every pushed metric.
-    pub fn pushed(&self, sample: &Sample) -> Measurement {
+    /// Returns the measurement of a pushed sample that arrived at this time. It requests every pushed metric.
+    pub fn pushed(&self, sample: &Sample, arrived: Timestamp) -> Measurement {
         let value = |key: &str| match sample.values.get(key) {
             // A sender may see its own text. Texts of other sources are removed where the value is stored.
             Some(value) => match quantity::number(value) {
-                Ok(_) => Ok(SourceValue::from(value.clone())),
+                Ok(_) => Ok(SourceValue { value: value.clone(), at: Some(arrived) }),
                 Err(error) => Err(error.to_string()),
             },
             None => Err(format!("the sample has no {key}")),

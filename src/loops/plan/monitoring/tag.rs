@@ -27,6 +27,22 @@ pub enum SampleRefusal {
 }
 
 impl SampleRefusal {
+    /// Description for the metrics whose value stays away because of it.
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::OutOfOrder => {
+                "samples are refused, since their time is before that of an earlier one: check the sender's clock"
+            }
+            Self::Repeated => "samples are refused, since they have the time of an earlier one",
+            Self::FromFuture => {
+                "samples are refused, since their time is more than 10 s in the future: check the sender's clock"
+            }
+            Self::Unreadable => {
+                "samples are refused, since their time cannot be read: write it as 2026-11-21T10:00:00.000001Z"
+            }
+        }
+    }
+
     /// Returns the reason for the status.
     pub fn reason(self) -> LoopReason {
         match self {

@@ -121,7 +121,7 @@ impl Loop {
     pub fn push(&mut self, now: Timestamp, values: &[(&str, &str)]) {
         let children = self.children(now);
         let watch = MonitoringRules::parse(&children.monitoring).unwrap();
-        let measurement = watch.pushed(&sample(now, values));
+        let measurement = watch.pushed(&sample(now, values), now);
         self.hop(&children, &watch, ObserveTrigger::Measured(&measurement), now, None);
     }
 

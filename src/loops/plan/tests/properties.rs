@@ -102,7 +102,7 @@ proptest! {
         let mut status = MonitoringStatus::default();
         let mut stood = false;
         for (second, value) in (0..).zip(values) {
-            let measured = watch.pushed(&sample(at(second), &[("a", &value.to_string())]));
+            let measured = watch.pushed(&sample(at(second), &[("a", &value.to_string())]), at(second));
             status = watch.observe(&status, ObserveTrigger::Measured(&measured), ObserveContext::of(None, at(second)))
                 .status;
             let stands = !status.alarms.is_empty();
@@ -125,7 +125,7 @@ proptest! {
         for (offset, pause) in times {
             now += pause;
             let before = status.tag.clone();
-            let measured = watch.pushed(&sample(at(now + offset), &[("a", "1")]));
+            let measured = watch.pushed(&sample(at(now + offset), &[("a", "1")]), at(now));
             let seen = watch.observe(&status, ObserveTrigger::Measured(&measured), ObserveContext::of(None, at(now)));
             if let (Some(old), Some(new)) = (before, &seen.status.tag) {
                 prop_assert!(new.sequence >= old.sequence);
@@ -174,7 +174,7 @@ proptest! {
         if let Ok(spec) = serde_json::from_value::<MonitoringSpec>(json!({"interval": text(4), "metrics": [metric]}))
             && let Ok(watch) = MonitoringRules::parse(&spec)
         {
-            let measured = watch.pushed(&sample(at(0), &[("a", &text(5))]));
+            let measured = watch.pushed(&sample(at(0), &[("a", &text(5))]), at(0));
             let _ = watch.observe(&MonitoringStatus::default(), ObserveTrigger::Measured(&measured),
                 ObserveContext::of(None, at(0)));
         }

@@ -348,7 +348,8 @@ fn an_unknown_value_lowers_nothing() {
     this.push(at(60), &[("load", "n/a")]);
     assert_eq!(this.messages().0, "Low load");
     assert_eq!(reasons(&this), [("load", LoopReason::UnknownValue)]);
-    this.spec.metrics[0].missing = serde_json::from_value(json!({"then": "Assume", "value": "99"})).unwrap();
+    this.spec.metrics[0].missing =
+        serde_json::from_value(json!({"after": "45s", "then": "Assume", "value": "99"})).unwrap();
     this.push(at(120), &[("load", "n/a")]);
     assert_eq!(this.messages().1, "React to load", "raising is safe");
 }

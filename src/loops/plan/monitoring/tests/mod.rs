@@ -1,4 +1,5 @@
 //! Tests of the first stage.
 
+mod age;
 mod observe;
 mod sources;

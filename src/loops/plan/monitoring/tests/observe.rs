@@ -26,7 +26,7 @@ impl Bench {
         let around = ObserveContext::of(None, at(seconds));
         let seen = match value {
             Some(value) => {
-                let measured = self.watch.pushed(&sample(at(seconds), &[("cpu", value)]));
+                let measured = self.watch.pushed(&sample(at(seconds), &[("cpu", value)]), at(seconds));
                 self.watch.observe(&self.status, ObserveTrigger::Measured(&measured), around)
             }
             None => self.watch.observe(&self.status, ObserveTrigger::Time, around),
@@ -94,10 +94,13 @@ fn what_is_no_number_is_unknown_and_changes_nothing(#[case] value: &str) {
     let seen = bench.step(1, Some(value));
     assert_eq!(seen.status.message.as_deref(), Some("Low cpu"));
     assert!(seen.status.alarms[0].held, "no action is taken on it");
-    assert_eq!(seen.status.unknown[0].metric, "cpu");
+    assert!(seen.status.unknown.is_empty(), "the last value stands until it is too old");
     assert_eq!(seen.status.values[0].value.as_str(), "2", "the last known value");
-    assert_eq!(bench.message(2, Some("20")), "No Event");
-    assert!(bench.status.unknown.is_empty());
+    assert!(seen.status.values[0].problem.is_some());
+    let seen = bench.step(151, None);
+    assert_eq!(Some(&seen.status.unknown[0].message), seen.status.values[0].problem.as_ref());
+    assert_eq!(bench.message(152, Some("20")), "No Event");
+    assert!(bench.status.unknown.is_empty() && bench.status.values[0].problem.is_none());
 }
 
 #[rstest]
@@ -133,7 +136,7 @@ fn samples_that_do_not_count_are_counted() {
     let push = |bench: &mut Bench, time: &str, now: i64| {
         let mut sample = sample(at(now), &[("cpu", "2")]);
         sample.time = time.into();
-        let measured = bench.watch.pushed(&sample);
+        let measured = bench.watch.pushed(&sample, at(now));
         let around = ObserveContext::of(None, at(now));
         let seen = bench.watch.observe(&bench.status, ObserveTrigger::Measured(&measured), around);
         bench.status = seen.status;
@@ -152,11 +155,11 @@ fn samples_that_do_not_count_are_counted() {
 
 #[test]
 fn what_stays_away_does_not_outdate_a_sender_whose_clock_is_late() {
-    let mut bench = Bench::new(json!({"low": {"raise": "5"}, "missing": {"then": "Alarm"}}));
+    let mut bench = Bench::new(json!({"low": {"raise": "5"}, "missing": {"after": "45s", "then": "Alarm"}}));
     bench.step(0, None);
     assert_eq!(bench.status.tag, None, "nothing has happened yet");
     assert_eq!(bench.message(46, None), "Missing cpu");
-    let measured = bench.watch.pushed(&sample(at(38), &[("cpu", "20")]));
+    let measured = bench.watch.pushed(&sample(at(38), &[("cpu", "20")]), at(47));
     let around = ObserveContext::of(None, at(47));
     let seen = bench.watch.observe(&bench.status, ObserveTrigger::Measured(&measured), around);
     assert_eq!(seen.status.message.as_deref(), Some("No Event"));
@@ -172,7 +175,7 @@ fn a_flood_of_bad_samples_is_not_written_at_its_own_pace() {
     let mut writes = 0;
     for millisecond in 0..1000_i64 {
         let now = at(1) + jiff::SignedDuration::from_millis(millisecond * 10);
-        let measured = bench.watch.pushed(&sample(at(0), &[("cpu", "20")]));
+        let measured = bench.watch.pushed(&sample(at(0), &[("cpu", "20")]), now);
         let seen =
             bench.watch.observe(&bench.status, ObserveTrigger::Measured(&measured), ObserveContext::of(None, now));
         writes += usize::from(seen.write);
@@ -192,11 +195,11 @@ fn a_calm_loop_writes_a_heartbeat_and_no_more() {
 fn a_hop_that_forgot_goes_on_where_the_others_are() {
     let mut bench = Bench::new(json!({"low": {"raise": "5"}}));
     let last = Tag { time: micro_time(at(10)), sequence: 41, pushed: None };
-    let measured = bench.watch.pushed(&sample(at(11), &[("cpu", "2")]));
+    let measured = bench.watch.pushed(&sample(at(11), &[("cpu", "2")]), at(11));
     let around = ObserveContext::of(Some(&last), at(11));
     let seen = bench.watch.observe(&bench.status, ObserveTrigger::Measured(&measured), around);
     assert_eq!(seen.status.tag.unwrap().sequence, 42);
-    let measured = bench.watch.pushed(&sample(at(9), &[("cpu", "2")]));
+    let measured = bench.watch.pushed(&sample(at(9), &[("cpu", "2")]), at(11));
     bench.status = MonitoringStatus::default();
     assert_eq!(
         bench

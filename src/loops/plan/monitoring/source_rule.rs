@@ -1,0 +1,148 @@
+//! Rules about the values of each kind of source, in one table: when a value is partial, how old it may be, and what
+//! counts as new. The page of the kind shows the table ([`page_table`]).
+//!
+//! All times are of the operator's clock, except where a rule says that a source reports the time of its measurement.
+
+use jiff::{SignedDuration, Timestamp};
+
+use ganglion_api::closed_loop::metric::Source;
+
+/// Minimum of the default age of values that come at a pace of their own. metrics-server measures once a minute in
+/// several distributions, and a value is up to half a minute old when it is served; senders are rarely slower.
+pub const OWN_PACE_AGE: SignedDuration = SignedDuration::from_secs(150);
+
+/// Kind of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    Push,
+    Prometheus,
+    Http,
+    Object,
+    Resource,
+    NodeConfig,
+    Loop,
+}
+
+/// Time from which the age of a value counts. A value of the same time is the same measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeasuredAt {
+    /// Arrival of the sample: the sender's clock orders its samples, and is not trusted otherwise.
+    Arrival,
+    /// Start of the query: the value was not measured earlier.
+    Query,
+    /// Time that the source reports, at most the current time.
+    Reported,
+}
+
+/// Rules about the values of one kind of source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceRule {
+    pub kind: SourceKind,
+    /// Name of the source in a spec.
+    pub name: &'static str,
+    /// Description of the answers without a value because a part of them is missing.
+    pub partial: &'static str,
+    pub measured_at: MeasuredAt,
+    /// Values come at a pace of their own, which may be slower than the interval of the loop.
+    pub own_pace: bool,
+}
+
+const PARTIAL_ANSWER: &str = "the server says that its answer is partial, or warns about it; HTTP 206";
+
+/// The rules, in the order of the fields of a source.
+pub const SOURCE_RULES: [SourceRule; 7] = [
+    SourceRule {
+        kind: SourceKind::Push,
+        name: "push",
+        partial: "the sample lacks the key",
+        measured_at: MeasuredAt::Arrival,
+        own_pace: true,
+    },
+    SourceRule {
+        kind: SourceKind::Prometheus,
+        name: "prometheus",
+        partial: PARTIAL_ANSWER,
+        measured_at: MeasuredAt::Query,
+        own_pace: false,
+    },
+    SourceRule {
+        kind: SourceKind::Http,
+        name: "http",
+        partial: PARTIAL_ANSWER,
+        measured_at: MeasuredAt::Query,
+        own_pace: false,
+    },
+    SourceRule {
+        kind: SourceKind::Object,
+        name: "object",
+        partial: "the condition was observed for an older generation",
+        measured_at: MeasuredAt::Query,
+        own_pace: false,
+    },
+    SourceRule {
+        kind: SourceKind::Resource,
+        name: "resource",
+        partial: "no ready pod is measured; other missing pods widen the range of the value",
+        measured_at: MeasuredAt::Reported,
+        own_pace: true,
+    },
+    SourceRule {
+        kind: SourceKind::NodeConfig,
+        name: "nodeConfig",
+        partial: "Sum: a node has no fresh value; others: no node has one",
+        measured_at: MeasuredAt::Query,
+        own_pace: false,
+    },
+    SourceRule {
+        kind: SourceKind::Loop,
+        name: "loop",
+        partial: "the loop has no Decision",
+        measured_at: MeasuredAt::Query,
+        own_pace: false,
+    },
+];
+
+impl SourceKind {
+    /// Kind of this source. A source without a member cannot have a value; the schema refuses it.
+    pub fn of(source: &Source) -> Self {
+        match source {
+            Source { push: Some(_), .. } => Self::Push,
+            Source { prometheus: Some(_), .. } => Self::Prometheus,
+            Source { http: Some(_), .. } => Self::Http,
+            Source { object: Some(_), .. } => Self::Object,
+            Source { resource: Some(_), .. } => Self::Resource,
+            Source { node_config: Some(_), .. } => Self::NodeConfig,
+            Source { .. } => Self::Loop,
+        }
+    }
+
+    /// Rules about its values.
+    pub fn rule(self) -> SourceRule {
+        match self {
+            Self::Push => SOURCE_RULES[0],
+            Self::Prometheus => SOURCE_RULES[1],
+            Self::Http => SOURCE_RULES[2],
+            Self::Object => SOURCE_RULES[3],
+            Self::Resource => SOURCE_RULES[4],
+            Self::NodeConfig => SOURCE_RULES[5],
+            Self::Loop => SOURCE_RULES[6],
+        }
+    }
+}
+
+impl SourceRule {
+    /// Maximum age of a value if the metric does not set one.
+    pub fn default_age(self, interval: SignedDuration) -> SignedDuration {
+        let polls = interval.saturating_mul(3);
+        if self.own_pace { polls.max(OWN_PACE_AGE) } else { polls }
+    }
+}
+
+/// Returns when a pushed sample arrived: now if it was awaited. A sample that a process finds when it starts counts
+/// from its own time, since nobody knows when it arrived.
+pub fn arrival(sample_time: &str, was_awaited: bool, now: Timestamp) -> Timestamp {
+    if was_awaited {
+        return now;
+    }
+    sample_time.parse().unwrap_or(now).min(now)
+}

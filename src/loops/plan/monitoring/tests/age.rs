@@ -1,0 +1,184 @@
+//! Tests of the age of values: whose clock counts, how old a value may be, and what a source that fails changes.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::monitoring::source_rule::{OWN_PACE_AGE, SOURCE_RULES, SourceKind, arrival};
+use crate::monitoring::{Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceValue};
+use crate::tests::bench::{at, sample};
+use ganglion_api::closed_loop::metric::Source;
+use ganglion_api::monitoring::{MonitoringSpec, MonitoringStatus};
+
+/// A Monitoring with one metric, load.
+struct Gauge {
+    rules: MonitoringRules,
+    status: MonitoringStatus,
+}
+
+impl Gauge {
+    fn new(interval: &str, source: &Value, metric: &Value) -> Self {
+        let mut metric = metric.clone();
+        metric["name"] = json!("load");
+        metric["source"] = source.clone();
+        let spec: MonitoringSpec = serde_json::from_value(json!({"interval": interval, "metrics": [metric]})).unwrap();
+        Self { rules: MonitoringRules::parse(&spec).unwrap(), status: MonitoringStatus::default() }
+    }
+
+    fn apply(&mut self, now: i64, trigger: ObserveTrigger) -> Observation {
+        let observation = self.rules.observe(&self.status, trigger, ObserveContext::of(None, at(now)));
+        self.status = observation.status.clone();
+        observation
+    }
+
+    fn poll(&mut self, now: i64, result: Result<&str, &str>, measured: i64) -> Observation {
+        let value = |value: &str| SourceValue { value: value.into(), at: Some(at(measured)) };
+        let values = [("load".to_owned(), result.map(value).map_err(str::to_owned))].into();
+        self.apply(now, ObserveTrigger::Measured(&Measurement { values, ..Measurement::default() }))
+    }
+
+    /// Pushes a sample by a sender whose clock differs.
+    fn push(&mut self, now: i64, difference: i64, value: &str) -> Observation {
+        let measurement = self.rules.pushed(&sample(at(now + difference), &[("load", value)]), at(now));
+        self.apply(now, ObserveTrigger::Measured(&measurement))
+    }
+
+    fn wait(&mut self, now: i64) -> Observation {
+        self.apply(now, ObserveTrigger::Time)
+    }
+
+    fn ready(&self) -> &str {
+        let mut conditions = self.status.conditions.iter();
+        conditions.find(|condition| condition.type_ == "Ready").map_or("", |ready| ready.status.as_str())
+    }
+
+    fn message(&self) -> &str {
+        self.status.message.as_deref().unwrap_or_default()
+    }
+}
+
+fn http() -> Value {
+    json!({"http": {"url": "http://a", "path": "a"}})
+}
+
+#[test]
+fn a_failed_poll_neither_delays_an_alarm_nor_changes_ready() {
+    let mut gauge = Gauge::new("1s", &http(), &json!({"high": {"raise": "80", "for": "8s"}}));
+    gauge.poll(0, Ok("90"), 0);
+    for second in 1..8 {
+        let result = if second % 5 == 4 { Err("the server answers 503") } else { Ok("90") };
+        let seen = gauge.poll(second, result, second);
+        assert_eq!((gauge.ready(), gauge.message()), ("True", "No Event"), "at {second} s");
+        assert!(seen.status.unknown.is_empty());
+    }
+    gauge.poll(8, Err("the server answers 503"), 8);
+    assert_eq!((gauge.ready(), gauge.message()), ("True", "High load"));
+    assert!(gauge.status.alarms[0].held, "no action before the next value");
+    gauge.poll(9, Ok("90"), 9);
+    assert!(!gauge.status.alarms[0].held);
+    assert_eq!(gauge.status.alarms[0].since.0, at(0));
+}
+
+#[test]
+fn a_source_that_fails_for_long_is_unknown_with_its_reason() {
+    let mut gauge = Gauge::new("5s", &http(), &json!({"high": {"raise": "80"}}));
+    gauge.poll(0, Ok("50"), 0);
+    gauge.poll(5, Err("first"), 5);
+    gauge.poll(10, Err("second"), 10);
+    gauge.wait(15);
+    assert_eq!(gauge.ready(), "True");
+    gauge.wait(16);
+    assert_eq!(gauge.ready(), "False");
+    assert_eq!(gauge.status.unknown[0].message, "second");
+    gauge.poll(31, Err("third"), 31);
+    assert_eq!(gauge.status.unknown[0].message, "third");
+    gauge.poll(32, Ok("50"), 32);
+    assert_eq!((gauge.ready(), gauge.status.values[0].problem.as_deref()), ("True", None));
+}
+
+/// Samples come every 25 s, the interval is 5 s.
+#[test]
+fn a_sender_may_be_slower_than_the_interval() {
+    let mut gauge = Gauge::new("5s", &json!({"push": {}}), &json!({"high": {"raise": "80", "for": "50s"}}));
+    for second in (0..50).step_by(5) {
+        if second % 25 == 0 {
+            gauge.push(second, 0, "90");
+        } else {
+            gauge.wait(second);
+        }
+        assert_eq!((gauge.ready(), gauge.message()), ("True", "No Event"), "at {second} s");
+    }
+    gauge.push(50, 0, "90");
+    assert_eq!(gauge.message(), "High load");
+}
+
+/// metrics-server measures once a minute, and serves a value up to 15 s later.
+#[test]
+fn a_usage_that_is_measured_once_a_minute_does_not_expire() {
+    let resource = json!({"resource": {"resource": "cpu"}});
+    let mut gauge = Gauge::new("15s", &resource, &json!({"high": {"raise": "80", "for": "2m"}}));
+    for second in (0..120).step_by(15) {
+        gauge.poll(second, Ok("90"), (second - 15).div_euclid(60) * 60);
+        assert_eq!((gauge.ready(), gauge.message()), ("True", "No Event"), "at {second} s");
+    }
+    gauge.poll(120, Ok("90"), 60);
+    assert_eq!(gauge.message(), "High load");
+}
+
+#[rstest]
+#[case::slow(-40)]
+#[case::very_slow(-86_400)]
+#[case::fast(9)]
+fn the_clock_of_a_sender_does_not_age_its_values(#[case] difference: i64) {
+    let mut gauge = Gauge::new("5s", &json!({"push": {}}), &json!({"high": {"raise": "80"}}));
+    gauge.push(0, difference, "50");
+    assert_eq!(gauge.ready(), "True");
+    gauge.push(5, difference, "90");
+    assert_eq!((gauge.ready(), gauge.message()), ("True", "High load"));
+    assert!(!gauge.status.alarms[0].held && gauge.status.values[0].at.0 == at(5));
+}
+
+#[rstest]
+#[case::fast(40, "more than 10 s in the future: check the sender's clock")]
+#[case::set_back(-100, "before that of an earlier one: check the sender's clock")]
+fn a_clock_that_has_samples_refused_is_named(#[case] difference: i64, #[case] words: &str) {
+    let metric = json!({"high": {"raise": "80"}, "missing": {"after": "15s"}});
+    let mut gauge = Gauge::new("5s", &json!({"push": {}}), &metric);
+    gauge.push(0, 0, "50");
+    for second in [5, 10, 15] {
+        gauge.push(second, difference, "90");
+        assert_eq!(gauge.ready(), "True", "the first value stands");
+    }
+    let seen = gauge.push(20, difference, "90");
+    assert!(seen.status.unknown[0].message.contains(words), "{:?}", seen.status.unknown);
+    assert_eq!(seen.status.values[0].value.as_str(), "50");
+}
+
+#[test]
+fn a_sample_that_is_found_at_the_start_counts_from_its_own_time() {
+    let time = at(-40).to_string();
+    assert_eq!(arrival(&time, true, at(0)), at(0));
+    assert_eq!(arrival(&time, false, at(0)), at(-40));
+    assert_eq!(arrival(&at(5).to_string(), false, at(0)), at(0));
+    assert_eq!(arrival("yesterday", false, at(0)), at(0));
+}
+
+#[test]
+fn each_kind_of_source_has_its_rule() {
+    let member = |name: &str| match name {
+        "push" => json!({}),
+        "prometheus" => json!({"url": "http://a", "query": "a"}),
+        "http" => json!({"url": "http://a", "path": "a"}),
+        "object" => json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "path": "a"}),
+        "resource" => json!({"resource": "cpu"}),
+        "nodeConfig" => json!({"nodeName": "a", "field": "cpu"}),
+        _ => json!({"rule": "LastServed"}),
+    };
+    for rule in SOURCE_RULES {
+        let source: Source = serde_json::from_value(json!({rule.name: member(rule.name)})).unwrap();
+        assert_eq!(SourceKind::of(&source), rule.kind);
+        assert_eq!(rule.kind.rule(), rule);
+        let (second, minute) = (jiff::SignedDuration::from_secs(1), jiff::SignedDuration::from_mins(1));
+        assert_eq!(rule.default_age(minute), minute * 3);
+        assert_eq!(rule.default_age(second), if rule.own_pace { OWN_PACE_AGE } else { second * 3 });
+    }
+}
