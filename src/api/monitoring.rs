@@ -99,7 +99,7 @@ pub struct MonitoringStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub last_served: Vec<LastServed>,
-    /// When the last sample was received, by the operator's clock. A sample that was received before a decision took
+    /// When the last sample was received, by the operator's clock. A value that was measured before a decision took
     /// effect leads to no further decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<MicroTime>,

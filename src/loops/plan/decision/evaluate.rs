@@ -3,6 +3,7 @@
 //! A time-based rejection expires without a new sample. If another rule then rejects the alarm, that rule is reported.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::ladder::{Ladder, LadderStep};
 use super::limits::AlarmRejection;
@@ -111,7 +112,7 @@ impl DecisionRules {
         }
         match self.limits.rejection(&action_history(self, status), direction, input.now) {
             Some(rejection) => Err(rejection),
-            None => Ok(rung),
+            None => check_measured(status, alarm, input).map(|()| rung),
         }
     }
 }
@@ -124,10 +125,6 @@ fn check_in_flight(status: &DecisionStatus, input: DecisionInput) -> Result<(), 
     if let Some(claim) = input.executor.and_then(|executor| executor.status.claim.as_ref()) {
         // The claim belongs to a Decision that was deleted.
         let message = format!("decision {} is being carried out", claim.seq);
-        return Err(AlarmRejection::new(LoopReason::InFlight, message));
-    }
-    if let Some(seq) = decision_without_effect(status, input) {
-        let message = format!("it was measured before decision {seq} took effect");
         return Err(AlarmRejection::new(LoopReason::InFlight, message));
     }
     Ok(())
@@ -231,14 +228,23 @@ fn in_flight(open: &Chosen) -> AlarmRejection {
     AlarmRejection::new(reason, message)
 }
 
-/// Returns the number of the last decision if the new sample does not show its effect: the sample was received before
-/// the execution ended.
-fn decision_without_effect(status: &DecisionStatus, input: DecisionInput) -> Option<i64> {
-    if status.tag == input.monitoring.tag {
-        // This sample was evaluated before; only the end of a time-based limit can serve an alarm now.
-        return None;
+/// Rejects an alarm whose value does not show the effect of the last decision: it was measured before the execution
+/// ended. One measurement leads to one action, however often it is evaluated.
+fn check_measured(status: &DecisionStatus, alarm: &AlarmState, input: DecisionInput) -> Result<(), AlarmRejection> {
+    let (Some(chosen), Some(executor)) = (&status.chosen, input.executor) else { return Ok(()) };
+    let has_ended = executor.status.claim.is_none() && is_taken_up(chosen, executor);
+    if has_ended && measured_at(alarm, input) <= executor.status.since.as_ref() {
+        let message = format!("it was measured before decision {} took effect", chosen.seq);
+        return Err(AlarmRejection::new(LoopReason::InFlight, message));
     }
-    let (chosen, executor) = (status.chosen.as_ref()?, input.executor?);
-    let ended = executor.status.claim.is_none() && is_taken_up(chosen, executor);
-    (ended && input.monitoring.received < executor.status.since).then_some(chosen.seq)
+    Ok(())
+}
+
+/// Returns when the value of the alarm was measured. An assumed or missing value is as new as the evaluation.
+fn measured_at<'a>(alarm: &AlarmState, input: DecisionInput<'a>) -> Option<&'a MicroTime> {
+    let mut values = input.monitoring.values.iter();
+    match values.find(|reading| reading.metric == alarm.metric) {
+        Some(reading) if !alarm.unknown => Some(&reading.at),
+        Some(_) | None => input.monitoring.received.as_ref(),
+    }
 }

@@ -12,7 +12,7 @@ use crate::execution::{
     self, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState, TunedLoop,
 };
 use crate::monitoring::tag;
-use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger};
+use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceValue};
 use crate::tuning::{effective_policy, last_served};
 use ganglion_api::closed_loop::ClosedLoopSpec;
 use ganglion_api::closed_loop::policy::Tuning;
@@ -122,6 +122,16 @@ impl Loop {
         let children = self.children(now);
         let watch = MonitoringRules::parse(&children.monitoring).unwrap();
         let measurement = watch.pushed(&sample(now, values), now);
+        self.hop(&children, &watch, ObserveTrigger::Measured(&measurement), now, None);
+    }
+
+    /// Polls sources, which return these values, each with the time of its measurement.
+    pub fn poll(&mut self, now: Timestamp, values: &[(&str, &str, Timestamp)]) {
+        let children = self.children(now);
+        let watch = MonitoringRules::parse(&children.monitoring).unwrap();
+        let value = |value: &str, at| SourceValue { at: Some(at), ..SourceValue::from(value.to_owned()) };
+        let values = values.iter().map(|(metric, text, at)| ((*metric).to_owned(), Ok(value(text, *at)))).collect();
+        let measurement = Measurement { values, ..Measurement::default() };
         self.hop(&children, &watch, ObserveTrigger::Measured(&measurement), now, None);
     }
 
