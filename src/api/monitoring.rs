@@ -163,6 +163,9 @@ pub struct UnknownMetric {
     pub since: MicroTime,
     /// Why the value is unknown.
     pub message: String,
+    /// Value that is used instead, see `missing.then`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assumed: Option<Number>,
 }
 
 /// Number of rejected samples, by reason. The counters never decrease.

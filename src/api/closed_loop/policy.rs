@@ -49,6 +49,11 @@ pub struct Policy {
     /// Reaction when the loop alternately raises and lowers capacity. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oscillation: Option<Oscillation>,
+    /// Whether capacity may be lowered while a metric is unknown that could ask for more: another metric with an action
+    /// that raises. WhenKnown: not before that metric has a value again, as a HorizontalPodAutoscaler does; a value
+    /// that is assumed (`missing.then`) is one. Always: each alarm is judged by its own metric. Default: WhenKnown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lowering: Option<Lowering>,
     /// Additional limits that apply at certain times only. At most 4. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4))]
@@ -58,6 +63,14 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 64))]
     pub history_limit: Option<i32>,
+}
+
+/// See [`Policy::lowering`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lowering {
+    #[default]
+    WhenKnown,
+    Always,
 }
 
 /// At most `max` actions in any period of length `per`.

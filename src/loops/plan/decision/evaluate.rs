@@ -14,6 +14,7 @@ use super::settlement::is_taken_up;
 use crate::common::{opening_text, time_text};
 use crate::rung;
 use ganglion_api::closed_loop::LoopMode;
+use ganglion_api::closed_loop::policy::Lowering;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::{Act, Chosen, DecisionStatus, Direction, Entry, LadderState, Outcome, Rejected};
 use ganglion_api::marks;
@@ -110,10 +111,37 @@ impl DecisionRules {
             let message = "its value is unknown, and its action lowers capacity";
             return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
         }
+        if let Some(metric) = self.unknown_beside(alarm, input).filter(|_| direction == Direction::Lower) {
+            let message =
+                format!("{metric} is unknown and could ask for more: capacity is not lowered (policy.lowering)");
+            return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
+        }
         match self.limits.rejection(&action_history(self, status), direction, input.now) {
             Some(rejection) => Err(rejection),
             None => check_measured(status, alarm, input).map(|()| rung),
         }
+    }
+}
+
+impl DecisionRules {
+    /// Returns another metric that is unknown and has an action that raises, unless the policy does not mind.
+    fn unknown_beside<'a>(&'a self, alarm: &AlarmState, input: DecisionInput) -> Option<&'a str> {
+        if self.lowering == Lowering::Always {
+            return None;
+        }
+        let mut others = self.actions.iter().filter(|action| action.when.metric != alarm.metric);
+        let raises = |action: &AlarmAction| action.rungs.iter().any(|rung| rung::direction(rung) == Direction::Raise);
+        let found = others.find(|action| raises(action) && is_unknown(&action.when.metric, input))?;
+        Some(&found.when.metric)
+    }
+}
+
+/// Whether the metric has no current value, or its source has failed since: the last value may be too low by now.
+fn is_unknown(metric: &str, input: DecisionInput) -> bool {
+    let (unknown, values) = (&input.monitoring.unknown, &input.monitoring.values);
+    match unknown.iter().find(|unknown| unknown.metric == metric) {
+        Some(unknown) => unknown.assumed.is_none(),
+        None => values.iter().any(|reading| reading.metric == metric && reading.problem.is_some()),
     }
 }
 

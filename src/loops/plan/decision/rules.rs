@@ -12,6 +12,7 @@ use crate::common::{FieldError, action_field, duration};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::action::{Alarm, Rung};
 use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::closed_loop::policy::Lowering;
 use ganglion_api::closed_loop::{LoopMode, Trace};
 use ganglion_api::decision::{Counter, DecisionSpec, DecisionStatus};
 use ganglion_api::execution::{Execution, ExecutionStatus};
@@ -29,7 +30,8 @@ pub struct DecisionRules {
     pub(super) rank: Vec<String>,
     pub(super) selection: Selection,
     pub(super) limits: PolicyLimits,
-    actions: Vec<AlarmAction>,
+    pub(super) lowering: Lowering,
+    pub(super) actions: Vec<AlarmAction>,
     pub(super) history: usize,
 }
 
@@ -98,6 +100,7 @@ impl DecisionRules {
             rank: spec.rank.clone(),
             selection: Selection::parse(&policy)?,
             limits: PolicyLimits::parse(&policy)?,
+            lowering: policy.lowering.unwrap_or_default(),
             actions,
             history: usize::try_from(history).unwrap_or(10),
         })

@@ -191,6 +191,14 @@ impl MonitoringRules {
         let (raised, pending) = (std::mem::take(&mut status.alarms), std::mem::take(&mut status.pending));
         for (metric, levels) in &self.metrics {
             let value = metric_state(status, metric, levels, now);
+            for unknown in status.unknown.iter_mut().filter(|unknown| &unknown.metric == metric) {
+                unknown.assumed = match value {
+                    MetricState::Assumed(value) => Some(number_text(value.value)),
+                    MetricState::Known(_) | MetricState::Standing(_) | MetricState::Unknown | MetricState::Missing => {
+                        None
+                    }
+                };
+            }
             for side in levels.sides() {
                 let before = match (since(&raised, metric, side), since(&pending, metric, side)) {
                     (Some(since), _) => AlarmStage::Raised(since),
@@ -280,7 +288,12 @@ fn mark_unknown(status: &mut MonitoringStatus, metric: &str, why: &str, now: &Ti
     let message = shortened(why);
     match status.unknown.iter_mut().find(|unknown| unknown.metric == metric) {
         Some(unknown) => unknown.message = message,
-        None => status.unknown.push(UnknownMetric { metric: metric.to_owned(), since: micro_time(*now), message }),
+        None => status.unknown.push(UnknownMetric {
+            metric: metric.to_owned(),
+            since: micro_time(*now),
+            message,
+            assumed: None,
+        }),
     }
 }
 
@@ -304,7 +317,7 @@ fn count_refusal(status: &mut MonitoringStatus, refusal: SampleRefusal) {
 fn restore_reasons(before: &MonitoringStatus, status: &mut MonitoringStatus) {
     for old in &before.unknown {
         for new in status.unknown.iter_mut().filter(|new| new.metric == old.metric) {
-            *new = old.clone();
+            *new = UnknownMetric { assumed: new.assumed.clone(), ..old.clone() };
         }
     }
 }

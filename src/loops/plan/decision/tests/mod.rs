@@ -2,6 +2,7 @@
 
 mod decide;
 mod limits;
+mod lowering;
 mod measured_once;
 mod recreated;
 mod release;
