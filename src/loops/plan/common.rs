@@ -66,6 +66,31 @@ pub fn micro_time(time: Timestamp) -> MicroTime {
     MicroTime(Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
 }
 
+/// Significant digits of a float that are exact, and the largest number with that many digits.
+const DIGITS: usize = 15;
+const MAX_DIGITS: f64 = 1e15;
+
+/// Rounds the result of a calculation to as many digits as a float holds exactly. Sums and products of numbers with few
+/// digits are then those of decimal arithmetic: 50 times 0.58 is 29, and not a little less.
+pub fn decimal(value: f64) -> f64 {
+    if value.abs() >= MAX_DIGITS {
+        return value;
+    }
+    format!("{value:.*e}", DIGITS - 1).parse().unwrap_or(value)
+}
+
+/// Formats the result of a calculation for a spec, with all its digits.
+pub fn decimal_text(value: f64) -> Number {
+    let value = decimal(value);
+    let text = value.to_string();
+    match text.split_once('.') {
+        // A number of a spec has at most this many digits after the point.
+        Some((_, fraction)) if fraction.len() > 18 => Number(format!("{value:.18}")),
+        _ if value.abs() >= 1e18 => number_text(value),
+        _ => Number(text),
+    }
+}
+
 /// Formats a number for a status or a message: at most three decimals, without trailing zeros.
 pub fn number_text(value: f64) -> Number {
     // A number in a status has at most this many digits.
@@ -86,4 +111,36 @@ pub fn time_text(time: Timestamp) -> String {
 pub fn opening_text(time: Timestamp, now: Timestamp) -> String {
     let soon = time.duration_since(now) <= SignedDuration::from_hours(24);
     time.strftime(if soon { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" }).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(50.0 * 0.58, "29")]
+    #[case(100.0 * 1.1, "110")]
+    #[case(0.1 + 0.2, "0.3")]
+    #[case(1_000_000.1 + 0.2, "1000000.3")]
+    #[case(0.0004 + 0.0001, "0.0005")]
+    #[case(0.3 - 0.3, "0")]
+    #[case(1e-17 / 3.0, "0.000000000000000003")]
+    #[case(9_007_199_254_740_991.0, "9007199254740991")]
+    #[case(1e300, "9.000e98")]
+    fn results_are_those_of_decimal_arithmetic(#[case] result: f64, #[case] expected: &str) {
+        assert_eq!(decimal_text(result).as_str(), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn products_of_short_numbers_are_exact(whole in 0..10_000_000_u32, hundredths in 0..100_000_u32) {
+            let product = decimal(f64::from(whole) * (f64::from(hundredths) / 100.0));
+            let exact = u64::from(whole) * u64::from(hundredths);
+            prop_assert_eq!(product.floor() as u64, exact / 100);
+            prop_assert_eq!(product.ceil() as u64, exact.div_ceil(100));
+        }
+    }
 }

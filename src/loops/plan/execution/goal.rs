@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::types::NoPlan;
-use crate::common::number_text;
+use crate::common::{decimal, decimal_text, number_text};
 use ganglion_api::closed_loop::action::{Bounds, PatchField, Resize, Scale};
 use ganglion_api::closed_loop::metric::ResourceName;
 use ganglion_api::execution::Quantities;
@@ -57,16 +57,28 @@ impl NumberBounds {
 /// Computes the number of replicas.
 pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoPlan> {
     let have = f64::from(now);
+    let room = NumberBounds { min: scale.min.map(f64::from), max: scale.max.map(f64::from), may_lower: !unknown };
     let want = match (scale.by, &scale.factor) {
         (Some(by), _) => have + f64::from(by),
-        (None, Some(factor)) => round_away(have, have * read("factor", factor)?),
+        (None, Some(factor)) => round_away(have, multiplied(have, read("factor", factor)?, room)?),
         (None, None) => return Err(NoPlan::invalid("neither by nor factor is set".into())),
     };
-    let room = NumberBounds { min: scale.min.map(f64::from), max: scale.max.map(f64::from), may_lower: !unknown };
     let goal = room.bound(have, want).max(0.0);
     // The goal is between two values of i32.
     let goal = goal.clamp(0.0, f64::from(i32::MAX)) as i32;
     if goal == now { Err(NoPlan::Limited(room.limit_message(have, want))) } else { Ok(goal) }
+}
+
+/// Multiplies the value. A factor that raises leads from 0 to min: otherwise it could never leave 0.
+fn multiplied(have: f64, factor: f64, room: NumberBounds) -> Result<f64, NoPlan> {
+    let is_stuck = have == 0.0 && factor > 1.0;
+    match room.min {
+        Some(min) if is_stuck && min > 0.0 => Ok(min),
+        Some(_) | None if is_stuck => {
+            Err(NoPlan::Limited("it is at 0, and a factor leaves it there: set min".to_owned()))
+        }
+        Some(_) | None => Ok(decimal(have * factor)),
+    }
 }
 
 /// Rounds away from the current value, so that a factor always changes the number.
@@ -96,7 +108,7 @@ pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Qu
     let mut change = |chosen: bool, field, now: &Option<Number>| -> Result<Option<Number>, NoPlan> {
         let Some(text) = now.as_ref().filter(|_| chosen) else { return Ok(now.clone()) };
         let have = amount(resize.resource, field, text)?;
-        let want = round_away(have as f64, have as f64 * factor);
+        let want = round_away(have as f64, multiplied(have as f64, factor, room)?);
         let goal = room.bound(have as f64, want) as i64;
         if goal == have {
             why = Some(room.limit_message(have as f64, want));
@@ -203,15 +215,15 @@ pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<V
         })
         .filter(|value| value.is_finite())
         .ok_or_else(|| NoPlan::invalid(format!("{} is not a number", patch.path)))?;
+    let bound = |bound: &Option<Number>, field| bound.as_ref().map(|bound| read(field, bound)).transpose();
+    let room = NumberBounds { min: bound(&patch.min, "min")?, max: bound(&patch.max, "max")?, may_lower: !unknown };
     let want = match (&patch.by, &patch.factor) {
-        (Some(by), _) => have + read("by", by)?,
-        (None, Some(factor)) => have * read("factor", factor)?,
+        (Some(by), _) => decimal(have + read("by", by)?),
+        (None, Some(factor)) => multiplied(have, read("factor", factor)?, room)?,
         (None, None) => return Err(NoPlan::invalid("none of by, factor, to is set".into())),
     };
     let whole = matches!(now, Some(Value::Number(number)) if number.is_i64() || number.is_u64());
     let want = if whole { round_away(have, want) } else { want };
-    let bound = |bound: &Option<Number>, field| bound.as_ref().map(|bound| read(field, bound)).transpose();
-    let room = NumberBounds { min: bound(&patch.min, "min")?, max: bound(&patch.max, "max")?, may_lower: !unknown };
     let goal = room.bound(have, want);
     if (goal - have).abs() < f64::EPSILON {
         return Err(NoPlan::Limited(room.limit_message(have, want)));
@@ -220,7 +232,7 @@ pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<V
         return Ok(Value::from(goal as i64));
     }
     if matches!(now, Some(Value::String(_))) {
-        return Ok(Value::String(number_text(goal).0));
+        return Ok(Value::String(decimal_text(goal).0));
     }
     serde_json::Number::from_f64(goal)
         .map(Value::Number)

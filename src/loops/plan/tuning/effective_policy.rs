@@ -6,7 +6,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::common::{FieldError, duration, later, micro_time, number, number_text};
+use crate::common::{FieldError, decimal_text, duration, later, micro_time, number, number_text};
 use ganglion_api::closed_loop::ClosedLoopSpec;
 use ganglion_api::closed_loop::metric::Metric;
 use ganglion_api::closed_loop::policy::{Tunable, TunableThreshold, TunedThreshold, Tuning};
@@ -187,7 +187,7 @@ pub fn stepped(tunable: &Tunable, path: &str, now: &Number, by: &Number) -> Resu
     let (min, max) = (number(&field("min"), &bounds.min)?, number(&field("max"), &bounds.max)?);
     let now = number(path, now)?;
     let by = number("by", by)?.max(-step).min(step);
-    Ok(number_text((now + by).min(max).max(min).min(now + step).max(now - step)))
+    Ok(decimal_text((now + by).min(max).max(min).min(now + step).max(now - step)))
 }
 
 /// Returns the bounds of a tunable level.

@@ -29,6 +29,13 @@ fn scale(value: Value) -> Scale {
 #[case(json!({"factor": "0.5", "min": 1, "max": 10}), 3, Some(1))]
 #[case(json!({"factor": "0.9", "min": 1, "max": 10}), 3, Some(2))]
 #[case(json!({"factor": "1", "min": 1, "max": 10}), 3, None)]
+#[case(json!({"factor": "0.58", "min": 1, "max": 100}), 50, Some(29))]
+#[case(json!({"factor": "1.1", "min": 1, "max": 1000}), 100, Some(110))]
+#[case(json!({"factor": "0.1", "min": 0, "max": 10}), 10, Some(1))] // the factor of a policy of 90 %
+#[case(json!({"factor": "3", "min": 2, "max": 9}), 0, Some(2))]
+#[case(json!({"factor": "3", "max": 9}), 0, None)] // 0 times 3
+#[case(json!({"factor": "3", "min": 0, "max": 9}), 0, None)]
+#[case(json!({"factor": "0.5", "min": 2, "max": 9}), 0, None)] // lowering never raises
 fn gives_absolute_replicas(#[case] rung: Value, #[case] now: i32, #[case] expected: Option<i32>) {
     assert_eq!(replicas(&scale(rung), now, false).ok(), expected);
 }
@@ -43,6 +50,8 @@ fn an_unknown_value_only_raises() {
 #[case("memory", "1.25", Some("1Gi"), Some("2Gi"), Some(("1280Mi", "2560Mi")))]
 #[case("memory", "1.25", Some("1Gi"), None, Some(("1280Mi", "")))]
 #[case("cpu", "1.5", Some("100m"), Some("1"), Some(("150m", "1500m")))]
+#[case("cpu", "1.1", Some("100m"), Some("1"), Some(("110m", "1100m")))]
+#[case("memory", "1.1", Some("100"), None, Some(("110", "")))]
 #[case("memory", "1.25", Some("3Gi"), Some("3Gi"), None)]
 #[case("memory", "1.25", None, None, None)]
 #[case("memory", "0.5", Some("1Gi"), Some("1Gi"), None)] // no min
@@ -66,6 +75,11 @@ fn gives_absolute_quantities(
 #[case(json!({"path": "spec.a", "by": "10", "min": "0", "max": "100"}), json!(95), Some(json!(100)))]
 #[case(json!({"path": "spec.a", "by": "-0.5", "min": "0", "max": "100"}), json!(1.5), Some(json!(1.0)))]
 #[case(json!({"path": "spec.a", "factor": "2", "min": "0", "max": "100"}), json!("8"), Some(json!("16")))]
+#[case(json!({"path": "spec.a", "by": "0.1", "min": "0", "max": "100"}), json!(0.2), Some(json!(0.3)))]
+#[case(json!({"path": "spec.a", "by": "0.1", "min": "0", "max": "100"}), json!("0.2"), Some(json!("0.3")))]
+#[case(json!({"path": "spec.a", "factor": "0.5", "min": "0", "max": "100"}), json!("0.0005"), Some(json!("0.00025")))]
+#[case(json!({"path": "spec.a", "factor": "1.1", "min": "0", "max": "1000"}), json!(100), Some(json!(110)))]
+#[case(json!({"path": "spec.a", "factor": "2", "min": "4", "max": "100"}), json!(0), Some(json!(4)))]
 #[case(json!({"path": "spec.a", "by": "1", "min": "0", "max": "100"}), json!(100), None)]
 #[case(json!({"path": "spec.a", "by": "1", "min": "0", "max": "100"}), json!("fast"), None)]
 #[case(json!({"path": "spec.a", "to": "\"fast\""}), json!("slow"), Some(json!("fast")))]
