@@ -323,7 +323,7 @@ fn usage_of_pods() {
         };
         for (unit, of) in [(UseUnit::Usage, Aggregate::Sum), (UseUnit::Utilization, Aggregate::Mean)] {
             let source = ResourceUse { unit: Some(unit), of: Some(of), ..ResourceUse::default() };
-            let _ = sources::pod_usage(&source, &list, &all);
+            let _ = sources::pod_usage(&source, &list, &all, Timestamp::UNIX_EPOCH);
         }
         Ok(())
     });

@@ -127,6 +127,14 @@ pub struct Reading {
     /// Time from which its age counts, by the operator's clock: arrival of the sample, start of the query, or for the
     /// source `resource` the time that metrics.k8s.io reports.
     pub at: MicroTime,
+    /// Value if the pods that are not measured, or not ready yet, use nothing. The alarm `High` is raised and cleared
+    /// by it. Unset: all pods are measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<Number>,
+    /// Value if the pods that are not measured use all that they request. The alarm `Low` is raised and cleared by it.
+    /// If only `atLeast` is set, a pod that is not measured requests nothing; the alarm `Low` is not raised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<Number>,
     /// Why the source has returned no newer value. The value stands until it is older than `missing.after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

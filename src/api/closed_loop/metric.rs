@@ -148,7 +148,9 @@ pub struct Source {
     /// A field or condition of an object in the loop's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<ObjectField>,
-    /// Resource usage of pods, from metrics.k8s.io.
+    /// Resource usage of pods, from metrics.k8s.io. Pods that are not measured or not ready yet count as in a
+    /// HorizontalPodAutoscaler: for the alarm `High` as if they used nothing, for the alarm `Low` as if they used all
+    /// that they request. The service account needs the permission to list pods, here and in metrics.k8s.io.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<ResourceUse>,
     /// A value from the status of one or more NodeConfigs.

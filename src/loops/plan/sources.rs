@@ -1,19 +1,20 @@
 //! Values of metrics that are aggregated from several objects: from the statuses of NodeConfigs, and from the usage of
 //! pods.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::common::number_text;
-use crate::monitoring::{SourceResult, SourceValue};
+use crate::common::{later, number_text};
+use crate::monitoring::{SourceResult, SourceValue, ValueRange};
 use ganglion_api::closed_loop::metric::{
     Aggregate, NodeAggregate, NodeConfigField, ResourceName, ResourceUse, UseUnit,
 };
 use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_core::amounts::{Amounts, or_default};
+use ganglion_core::duration;
 use ganglion_core::facts::NodeName;
 use ganglion_core::items::Items;
 use ganglion_core::node_values::{fresh, means};
@@ -103,6 +104,9 @@ pub struct PodMetrics {
     /// The end of the period of the measurement.
     #[serde(default)]
     timestamp: Option<String>,
+    /// Length of that period.
+    #[serde(default)]
+    window: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
     containers: Vec<ContainerMetrics>,
 }
@@ -121,7 +125,7 @@ pub struct PodList {
     pub items: Items<MeasuredPod, PODS>,
 }
 
-/// Pod whose requests are compared with its usage.
+/// Pod that the source selects.
 #[derive(Debug, Deserialize)]
 pub struct MeasuredPod {
     metadata: PodMeta,
@@ -147,9 +151,23 @@ struct PodSpec {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct PodStatus {
     phase: Option<String>,
+    start_time: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    conditions: Vec<PodReadiness>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodReadiness {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    last_transition_time: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -168,99 +186,171 @@ struct Resources {
     requests: Amounts,
 }
 
-/// Whether the pods are needed besides their metrics.
-pub fn needs_pods(source: &ResourceUse) -> bool {
-    source.unit == Some(UseUnit::Utilization) || source.of == Some(Aggregate::Sum)
+/// Time after the start of a pod in which its cpu usage counts only if the pod is ready for a whole period of
+/// measurement, as in a HorizontalPodAutoscaler: programs that start use more than later.
+const CPU_INITIALIZATION: SignedDuration = SignedDuration::from_mins(5);
+
+/// Time after the start of a pod in which a condition Ready that turned False was not True before.
+const INITIAL_READINESS: SignedDuration = SignedDuration::from_secs(30);
+
+/// How a pod counts, as in a HorizontalPodAutoscaler.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum PodUse {
+    /// Its usage.
+    Measured(f64),
+    /// It is starting: it uses nothing for the alarm High, and is left out for the alarm Low.
+    Starting,
+    /// It is not measured: it uses nothing for the alarm High, and this for the alarm Low. None: it requests nothing.
+    Missing(Option<f64>),
 }
 
-/// Returns the usage of the pods as one number, with the time of the oldest measurement. Pods without a measurement are
-/// ignored, except that a sum needs all of them.
-pub fn pod_usage(source: &ResourceUse, used: &PodMetricsList, pods: &PodList) -> Result<SourceValue, String> {
-    let of = source.of.unwrap_or_default();
+/// Returns the usage of the pods as one number, with the time of the oldest measurement. If pods are not measured, or
+/// are not ready yet, the range says what the number may be with them.
+pub fn pod_usage(source: &ResourceUse, used: &PodMetricsList, pods: &PodList, now: Timestamp) -> SourceResult {
     let count = used.items.count.max(pods.items.count);
     if count > PODS {
         return Err(format!("the source has {count} pods, more than {PODS}"));
     }
-    let (used, pods) = (&used.items.kept, &pods.items.kept);
-    if of == Aggregate::Sum {
-        let measured: HashSet<&str> = used.iter().map(|one| one.metadata.name.as_str()).collect();
-        let mut running = pods.iter().filter(|pod| runs(pod)).map(|pod| pod.metadata.name.as_str());
-        if let Some(name) = running.find(|name| !measured.contains(name)) {
-            return Err(format!("pod {name} is not measured yet"));
+    let metrics: HashMap<&str, &PodMetrics> =
+        used.items.kept.iter().map(|metrics| (metrics.metadata.name.as_str(), metrics)).collect();
+    let (mut measured, mut requests, mut starting) = (Vec::new(), Vec::new(), 0);
+    let mut oldest: Option<Timestamp> = None;
+    for pod in pods.items.kept.iter().filter(|pod| counts(pod)) {
+        let metrics = metrics.get(pod.metadata.name.as_str()).copied();
+        match pod_use(source, pod, metrics, now)? {
+            PodUse::Measured(usage) => {
+                measured.push(usage);
+                oldest = [oldest, metrics.and_then(PodMetrics::measured_at)].into_iter().flatten().min();
+            }
+            PodUse::Starting => starting += 1,
+            PodUse::Missing(request) => requests.push(request),
         }
     }
-    let pods = pods.iter().map(|pod| (pod.metadata.name.as_str(), pod)).collect();
-    let mut values = Vec::with_capacity(used.len());
-    let mut oldest: Option<Timestamp> = None;
-    for one in used {
-        values.push(value(source, one, &pods)?);
-        let at: Option<Timestamp> = one.timestamp.as_deref().and_then(|at| at.parse().ok());
-        oldest = match (oldest, at) {
-            (Some(oldest), Some(at)) => Some(at.min(oldest)),
-            (oldest, at) => oldest.or(at),
-        };
+    if measured.is_empty() {
+        let none = if starting > 0 { "no pod that is ready is measured" } else { "no pod is measured" };
+        return Err(none.to_owned());
     }
-    if values.is_empty() {
-        return Err("no pod is measured".to_owned());
-    }
+    let of = source.of.unwrap_or_default();
+    let value = aggregated(of, &measured);
+    let missing = requests.len() + starting;
+    let range = (missing > 0).then(|| {
+        let with = |others: Vec<f64>| aggregated(of, &[measured.as_slice(), &others].concat());
+        let most = requests.into_iter().collect::<Option<Vec<f64>>>().map(|requests| with(requests).max(value));
+        ValueRange { least: with(vec![0.0; missing]).to_string(), most: most.map(|most| most.to_string()) }
+    });
+    Ok(SourceValue { value: value.to_string(), at: oldest, range })
+}
+
+fn aggregated(of: Aggregate, values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
-    let value = match of {
+    match of {
         #[expect(clippy::cast_precision_loss, reason = "there are not that many pods")]
         Aggregate::Mean => sum / values.len() as f64,
         Aggregate::Sum => sum,
         Aggregate::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         Aggregate::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
+    }
+}
+
+/// Whether the pod counts at all: it neither has ended nor is being deleted.
+fn counts(pod: &MeasuredPod) -> bool {
+    pod.metadata.deletion_timestamp.is_none() && !matches!(pod.status.phase.as_deref(), Some("Failed" | "Succeeded"))
+}
+
+fn pod_use(
+    source: &ResourceUse,
+    pod: &MeasuredPod,
+    metrics: Option<&PodMetrics>,
+    now: Timestamp,
+) -> Result<PodUse, String> {
+    if pod.status.phase.as_deref() == Some("Pending") {
+        return Ok(PodUse::Starting);
+    }
+    let requests = pod.requested(source)?;
+    let unit = source.unit.unwrap_or_default();
+    let usage = match metrics {
+        Some(metrics) => metrics.usage(source, pod)?,
+        None => None,
     };
-    Ok(SourceValue { value: value.to_string(), at: oldest })
-}
-
-/// Pods by name.
-type PodsByName<'a> = HashMap<&'a str, &'a MeasuredPod>;
-
-/// Whether the pod is running and not being deleted.
-fn runs(pod: &MeasuredPod) -> bool {
-    pod.metadata.deletion_timestamp.is_none() && pod.status.phase.as_deref() == Some("Running")
-}
-
-fn value(source: &ResourceUse, used: &PodMetrics, pods: &PodsByName<'_>) -> Result<f64, String> {
-    let (name, pod) = (source.resource.as_str(), &used.metadata.name);
-    let meant = |container: &str| source.container.as_deref().is_none_or(|only| only == container);
-    let mut sum = 0.0;
-    let mut any = false;
-    for container in used.containers.iter().filter(|container| meant(&container.name)) {
-        let text = container.usage.of(source.resource);
-        let text = text.ok_or_else(|| format!("{name} of pod {pod} is not measured"))?;
-        sum += number(text, || format!("{name} of pod {pod}"))?;
-        any = true;
+    let (Some(metrics), Some(usage)) = (metrics, usage) else {
+        return Ok(PodUse::Missing(match unit {
+            UseUnit::Usage => requests,
+            UseUnit::Utilization => Some(100.0),
+        }));
+    };
+    if source.resource == ResourceName::Cpu && pod.is_starting(metrics, now) {
+        return Ok(PodUse::Starting);
     }
-    if !any {
-        let container = source.container.as_deref().unwrap_or("that is measured");
-        return Err(format!("pod {pod} has no container {container}"));
-    }
-    match source.unit.unwrap_or_default() {
-        UseUnit::Usage => Ok(sum),
-        UseUnit::Utilization => Ok(100.0 * sum / requested(source.resource, pod, pods, meant)?),
+    match (unit, requests) {
+        (UseUnit::Usage, _) => Ok(PodUse::Measured(usage)),
+        (UseUnit::Utilization, Some(requests)) => Ok(PodUse::Measured(100.0 * usage / requests)),
+        (UseUnit::Utilization, None) => {
+            Err(format!("pod {} requests no {}", pod.metadata.name, source.resource.as_str()))
+        }
     }
 }
 
-/// Returns the sum of the requests of the selected containers of a pod, including sidecars.
-fn requested(
-    resource: ResourceName,
-    pod: &str,
-    pods: &PodsByName<'_>,
-    meant: impl Fn(&str) -> bool,
-) -> Result<f64, String> {
-    let name = resource.as_str();
-    let spec = &pods.get(pod).ok_or_else(|| format!("pod {pod} no longer exists"))?.spec;
-    let sidecars = spec.init_containers.iter();
-    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
-    let mut sum = 0.0;
-    for container in spec.containers.iter().chain(sidecars).filter(|container| meant(&container.name)) {
-        let request = container.resources.requests.of(resource);
-        let request = request.ok_or_else(|| format!("pod {pod} requests no {name}"))?;
-        sum += number(request, || format!("the request for {name} of pod {pod}"))?;
+impl PodMetrics {
+    fn measured_at(&self) -> Option<Timestamp> {
+        self.timestamp.as_deref()?.parse().ok()
     }
-    if sum > 0.0 { Ok(sum) } else { Err(format!("pod {pod} requests no {name}")) }
+
+    /// Returns the usage of the selected containers; None if one of them is not measured.
+    fn usage(&self, source: &ResourceUse, pod: &MeasuredPod) -> Result<Option<f64>, String> {
+        let (resource, name) = (source.resource.as_str(), &pod.metadata.name);
+        let mut sum = 0.0;
+        for container in pod.selected(source) {
+            let mut measured = self.containers.iter();
+            let Some(metrics) = measured.find(|metrics| metrics.name == container.name) else { return Ok(None) };
+            let Some(usage) = metrics.usage.of(source.resource) else { return Ok(None) };
+            sum += number(usage, || format!("{resource} of pod {name}"))?;
+        }
+        Ok(Some(sum))
+    }
+}
+
+impl MeasuredPod {
+    /// Returns the containers that the source selects, including sidecars.
+    fn selected<'a>(&'a self, source: &'a ResourceUse) -> impl Iterator<Item = &'a Container> {
+        let sidecars = self.spec.init_containers.iter();
+        let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+        let all = self.spec.containers.iter().chain(sidecars);
+        all.filter(|container| source.container.as_ref().is_none_or(|only| *only == container.name))
+    }
+
+    /// Returns the sum of the requests of the selected containers; None if one of them requests nothing.
+    fn requested(&self, source: &ResourceUse) -> Result<Option<f64>, String> {
+        let (resource, name) = (source.resource.as_str(), &self.metadata.name);
+        let (mut sum, mut any) = (0.0, false);
+        let mut is_complete = true;
+        for container in self.selected(source) {
+            any = true;
+            match container.resources.requests.of(source.resource) {
+                Some(request) => sum += number(request, || format!("the request for {resource} of pod {name}"))?,
+                None => is_complete = false,
+            }
+        }
+        if !any {
+            return Err(format!("pod {name} has no container {}", source.container.as_deref().unwrap_or_default()));
+        }
+        Ok((is_complete && sum > 0.0).then_some(sum))
+    }
+
+    /// Whether the measured cpu usage may be that of a program that starts.
+    fn is_starting(&self, metrics: &PodMetrics, now: Timestamp) -> bool {
+        let time = |text: &Option<String>| text.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
+        let ready = self.status.conditions.iter().find(|condition| condition.kind == "Ready");
+        let (Some(ready), Some(started)) = (ready, time(&self.status.start_time)) else { return true };
+        let changed = time(&ready.last_transition_time).unwrap_or(Timestamp::MIN);
+        let is_ready = ready.status != "False";
+        if later(started, CPU_INITIALIZATION) > now {
+            let window = metrics.window.as_deref().and_then(|window| duration::parse(window).ok()).unwrap_or_default();
+            let since = metrics.measured_at().unwrap_or(now);
+            !is_ready || since < later(changed, window)
+        } else {
+            !is_ready && later(started, INITIAL_READINESS) > changed
+        }
+    }
 }
 
 fn number(text: &str, what: impl Fn() -> String) -> Result<f64, String> {
@@ -354,25 +444,40 @@ mod usage_tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
+    const NOW: &str = "2026-11-21T10:00:10Z";
+
     fn measured() -> PodMetricsList {
-        let pod = |name: &str, at: &str, cpu: &str| {
-            json!({"metadata": {"name": name}, "timestamp": at, "window": "15s", "containers": [
-                {"name": "app", "usage": {"cpu": cpu, "memory": "64Mi"}},
-                {"name": "side", "usage": {"cpu": "50m", "memory": "1Mi"}},
-            ]})
-        };
-        let items = [pod("a", "2026-11-21T10:00:05Z", "250m"), pod("b", "2026-11-21T10:00:00Z", "750000000n")];
+        let items = [pod_metrics("a", "10:00:05", "250m"), pod_metrics("b", "10:00:00", "750000000n")];
+        serde_json::from_value(json!({"items": items})).unwrap()
+    }
+
+    /// Usage of a pod: cpu of the container app, 50m of the container side.
+    fn pod_metrics(name: &str, at: &str, cpu: &str) -> Value {
+        let at = format!("2026-11-21T{at}Z");
+        json!({"metadata": {"name": name}, "timestamp": at, "window": "15s", "containers": [
+            {"name": "app", "usage": {"cpu": cpu, "memory": "64Mi"}},
+            {"name": "side", "usage": {"cpu": "50m", "memory": "1Mi"}},
+        ]})
+    }
+
+    /// A pod that has been ready for an hour.
+    fn pod(name: &str) -> Value {
+        let container = |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
+        json!({"metadata": {"name": name}, "spec": {"containers": [container("app", "1"), container("side", "500m")]},
+            "status": {"phase": "Running", "startTime": "2026-11-21T09:00:00Z", "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T09:00:05Z"}]}})
+    }
+
+    fn list<T: serde::de::DeserializeOwned>(items: &[Value]) -> T {
         serde_json::from_value(json!({"items": items})).unwrap()
     }
 
     fn pods(names: &[&str]) -> PodList {
-        let container = |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
-        let pod = |name: &&str| {
-            json!({"metadata": {"name": name}, "status": {"phase": "Running"},
-                "spec": {"containers": [container("app", "1"), container("side", "500m")]}})
-        };
-        let items: Vec<Value> = names.iter().map(pod).collect();
-        serde_json::from_value(json!({"items": items})).unwrap()
+        list(&names.iter().map(|name| pod(name)).collect::<Vec<_>>())
+    }
+
+    fn usage(source: Value, used: &PodMetricsList, pods: &PodList) -> SourceResult {
+        pod_usage(&serde_json::from_value(source).unwrap(), used, pods, NOW.parse().unwrap())
     }
 
     #[rstest]
@@ -386,26 +491,110 @@ mod usage_tests {
     #[case(json!({"resource": "memory", "unit": "Utilization"}), Err("pod a requests no memory"))]
     #[case(json!({"resource": "cpu", "container": "none"}), Err("pod a has no container none"))]
     fn pods_become_one_number(#[case] source: Value, #[case] expected: Result<&str, &str>) {
-        let source: ResourceUse = serde_json::from_value(source).unwrap();
-        let found = pod_usage(&source, &measured(), &pods(&["a", "b"]));
+        let found = usage(source, &measured(), &pods(&["a", "b"]));
         assert_eq!(found.as_ref().map(|point| point.value.as_str()).map_err(String::as_str), expected);
         if let Ok(point) = found {
             assert_eq!(point.at, Some("2026-11-21T10:00:00Z".parse().unwrap()), "as old as the oldest");
+            assert_eq!(point.range, None, "all pods are measured");
         }
     }
 
+    /// Value, value if the others use nothing, value if they use what they request.
+    type Expected<'a> = (&'a str, &'a str, Option<&'a str>);
+
+    /// Two pods use 0.25 and 0.75 cores, three others are not measured; each requests 1 core.
+    #[rstest]
+    #[case("Usage", "Mean", ("0.5", "0.2", Some("0.8")))]
+    #[case("Usage", "Sum", ("1", "1", Some("4")))]
+    #[case("Usage", "Max", ("0.75", "0.75", Some("1")))]
+    #[case("Usage", "Min", ("0.25", "0", Some("0.25")))]
+    #[case("Utilization", "Mean", ("50", "20", Some("80")))]
+    fn missing_pods_use_nothing_or_what_they_request(#[case] unit: &str, #[case] of: &str, #[case] expected: Expected) {
+        let source = json!({"resource": "cpu", "container": "app", "unit": unit, "of": of});
+        let found = usage(source, &measured(), &pods(&["a", "b", "c", "d", "e"])).unwrap();
+        let range = found.range.unwrap();
+        assert_eq!((found.value.as_str(), range.least.as_str(), range.most.as_deref()), expected);
+    }
+
     #[test]
-    fn a_sum_lacks_nobody_and_nothing_is_no_zero() {
-        let source = |of| ResourceUse { of: Some(of), ..ResourceUse::default() };
-        let all = pods(&["a", "b", "new"]);
-        assert_eq!(pod_usage(&source(Aggregate::Sum), &measured(), &all), Err("pod new is not measured yet".into()));
-        assert!(pod_usage(&source(Aggregate::Mean), &measured(), &all).is_ok());
-        for of in [Aggregate::Sum, Aggregate::Mean, Aggregate::Min, Aggregate::Max] {
-            let nobody = pod_usage(&source(of), &PodMetricsList::default(), &PodList::default());
-            assert_eq!(nobody, Err("no pod is measured".into()));
+    fn a_missing_pod_without_a_request_may_use_any_amount() {
+        let found = usage(json!({"resource": "memory"}), &measured(), &pods(&["a", "b", "c"])).unwrap();
+        assert_eq!(found.range.unwrap().most, None);
+    }
+
+    /// A measured pod may use more than it requests; a missing one then does not make the value smaller.
+    #[test]
+    fn a_missing_pod_does_not_lower_the_largest_value() {
+        let used = list(&[pod_metrics("a", "10:00:00", "3")]);
+        let source = json!({"resource": "cpu", "container": "app"});
+        assert_eq!(usage(source, &used, &pods(&["a", "b"])).unwrap().range.unwrap().most.as_deref(), Some("3"));
+    }
+
+    #[rstest]
+    #[case::pending(json!({"phase": "Pending"}), true)]
+    #[case::no_condition(json!({"phase": "Running", "startTime": "2026-11-21T09:59:00Z"}), true)]
+    #[case::never_ready(ready("09:59:00", "False", "09:59:00"), true)]
+    #[case::ready_within_the_window(ready("09:59:00", "True", "09:59:50"), true)]
+    #[case::ready_for_a_window(ready("09:59:00", "True", "09:59:30"), false)]
+    #[case::never_ready_for_long(ready("09:00:00", "False", "09:00:01"), true)]
+    #[case::not_ready_any_more(ready("09:00:00", "False", "09:30:00"), false)]
+    #[case::ready(ready("09:00:00", "True", "09:00:10"), false)]
+    fn a_pod_that_starts_does_not_raise(#[case] status: Value, #[case] starts: bool) {
+        let used = list(&[pod_metrics("a", "10:00:00", "250m"), pod_metrics("new", "10:00:00", "4")]);
+        let new = |source: &str| {
+            let mut new = pod("new");
+            new["status"] = status.clone();
+            let pods = list(&[pod("a"), new]);
+            usage(json!({"resource": source, "container": "app"}), &used, &pods).unwrap()
+        };
+        let expected = if starts { ("0.25", Some(("0.125", Some("0.25")))) } else { ("2.125", None) };
+        let found = new("cpu");
+        let range = found.range.as_ref().map(|range| (range.least.as_str(), range.most.as_deref()));
+        assert_eq!((found.value.as_str(), range), expected);
+        let is_pending = status["phase"] == "Pending";
+        assert_eq!(new("memory").range.is_some(), is_pending, "a pod that starts needs its memory");
+    }
+
+    fn ready(started: &str, status: &str, changed: &str) -> Value {
+        let time = |time: &str| format!("2026-11-21T{time}Z");
+        json!({"phase": "Running", "startTime": time(started), "conditions": [
+            {"type": "Ready", "status": status, "lastTransitionTime": time(changed)}]})
+    }
+
+    #[rstest]
+    #[case("Failed", false)]
+    #[case("Succeeded", false)]
+    #[case("Running", true)]
+    fn pods_that_have_ended_do_not_count(#[case] phase: &str, #[case] count: bool) {
+        let mut ended = pod("c");
+        ended["status"]["phase"] = json!(phase);
+        let found =
+            usage(json!({"resource": "cpu"}), &measured(), &list(&[pod("a"), pod("b"), ended.clone()])).unwrap();
+        assert_eq!(found.range.is_some(), count);
+        ended["status"]["phase"] = json!("Running");
+        ended["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z");
+        let found = usage(json!({"resource": "cpu"}), &measured(), &list(&[pod("a"), pod("b"), ended])).unwrap();
+        assert_eq!(found.range, None, "it is being deleted");
+    }
+
+    #[test]
+    fn a_pod_is_measured_only_with_all_its_containers() {
+        let mut half = pod_metrics("b", "10:00:00", "9");
+        half["containers"].as_array_mut().unwrap().pop();
+        let found =
+            usage(json!({"resource": "cpu"}), &list(&[pod_metrics("a", "10:00:00", "250m"), half]), &pods(&["a", "b"]));
+        assert_eq!(found.map(|found| (found.value, found.range.is_some())), Ok(("0.3".to_owned(), true)));
+    }
+
+    #[test]
+    fn nothing_is_no_zero() {
+        for of in ["Sum", "Mean", "Min", "Max"] {
+            let source = json!({"resource": "cpu", "of": of});
+            for nobody in [PodList::default(), pods(&["c"])] {
+                assert_eq!(usage(source.clone(), &measured(), &nobody), Err("no pod is measured".into()));
+            }
         }
-        let many = pods(&["a"; PODS + 1]);
-        let refused = pod_usage(&source(Aggregate::Mean), &measured(), &many);
+        let refused = usage(json!({"resource": "cpu"}), &measured(), &pods(&["a"; PODS + 1]));
         assert_eq!(refused, Err("the source has 10001 pods, more than 10000".into()));
     }
 }

@@ -272,11 +272,8 @@ impl SourceReader<'_> {
         }
         let labels = selector.to_string();
         let used: PodMetricsList = self.list("API metrics.k8s.io", "metrics.k8s.io/v1beta1", &labels).await?;
-        let mut pods = PodList::default();
-        if sources::needs_pods(source) {
-            pods = self.list("list of pods", "v1", &labels).await?;
-        }
-        sources::pod_usage(source, &used, &pods)
+        let pods: PodList = self.list("list of pods", "v1", &labels).await?;
+        sources::pod_usage(source, &used, &pods, self.sources.ctx.now())
     }
 
     /// Lists the pods with these labels, as this API version has them.

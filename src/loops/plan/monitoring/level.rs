@@ -39,15 +39,29 @@ struct LevelBound {
     lasting: SignedDuration,
 }
 
+/// A value, and the range in which it lies whatever the pods use that are not measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RangedValue {
+    pub value: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+impl From<f64> for RangedValue {
+    fn from(value: f64) -> Self {
+        Self { value, least: value, most: value }
+    }
+}
+
 /// State of a metric's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricState {
     /// The value is known.
-    Known(f64),
+    Known(RangedValue),
     /// The source has failed since; its last value stands.
-    Standing(f64),
+    Standing(RangedValue),
     /// The value is missing; this value is assumed.
-    Assumed(f64),
+    Assumed(RangedValue),
     /// The value is missing; alarms keep their state.
     Unknown,
     /// The value is missing; the alarm `Missing` is raised.
@@ -137,6 +151,7 @@ impl Levels {
             MetricState::Known(value) | MetricState::Standing(value) | MetricState::Assumed(value) => value,
             MetricState::Unknown | MetricState::Missing => return None,
         };
+        let value = bound.decisive(value);
         let beyond = match side {
             Side::Low => bound.raise - value,
             Side::High => value - bound.raise,
@@ -176,7 +191,8 @@ fn equal_bound(name: &str, equal: &Equal) -> Result<LevelBound, FieldError> {
 }
 
 impl LevelBound {
-    fn step(&self, before: AlarmStage, value: f64, now: Timestamp) -> AlarmStage {
+    fn step(&self, before: AlarmStage, value: RangedValue, now: Timestamp) -> AlarmStage {
+        let value = self.decisive(value);
         match before {
             AlarmStage::Raised(since) if !self.cleared(value) => AlarmStage::Raised(since),
             AlarmStage::Raised(_) => AlarmStage::Off,
@@ -188,6 +204,19 @@ impl LevelBound {
 
     fn stage_since(&self, since: Timestamp, now: Timestamp) -> AlarmStage {
         if now.duration_since(since) >= self.lasting { AlarmStage::Raised(since) } else { AlarmStage::Pending(since) }
+    }
+
+    /// Returns the end of the range that is farthest from the alarm: it holds whatever the other pods use, or not at
+    /// all.
+    fn decisive(&self, value: RangedValue) -> f64 {
+        let RangedValue { value, least, most } = value;
+        match self.side {
+            Side::Low => most,
+            Side::High => least,
+            Side::Equal if most - self.raise > self.raise - least => most,
+            Side::Equal => least,
+            Side::Missing => value,
+        }
     }
 
     fn beyond(&self, value: f64) -> bool {

@@ -17,4 +17,6 @@ pub mod tag;
 #[cfg(test)]
 mod tests;
 
-pub use rules::{Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceResult, SourceValue};
+pub use rules::{
+    Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceResult, SourceValue, ValueRange,
+};

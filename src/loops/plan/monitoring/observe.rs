@@ -6,10 +6,10 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::level::{AlarmStage, Levels, MetricState, WhenMissing};
+use super::level::{AlarmStage, Levels, MetricState, RangedValue, WhenMissing};
 use super::rules::{
     Measurement, MonitoringRules, NO_MORE, NOT_YET, Observation, ObserveContext, ObserveTrigger, SAMPLE_INTERVAL,
-    is_postponed,
+    SourceValue, is_postponed,
 };
 use super::tag::{self, SampleRefusal};
 use crate::common::{HEARTBEAT, elapsed, micro_time, number_text};
@@ -112,12 +112,11 @@ impl MonitoringRules {
     fn store_values(&self, status: &mut MonitoringStatus, measurement: &Measurement, now: Timestamp) {
         for (metric, _) in &self.metrics {
             let Some(got) = measurement.values.get(metric) else { continue };
-            match got.as_ref().map_err(Clone::clone).and_then(|point| Ok((stored_number(&point.value)?, point.at))) {
-                Ok((value, at)) => {
-                    let at = micro_time(at.map_or(now, |at| at.min(now)));
+            match got.as_ref().map_err(Clone::clone).and_then(|value| reading(metric, value, now)) {
+                Ok(reading) => {
                     status.unknown.retain(|unknown| &unknown.metric != metric);
                     status.values.retain(|reading| &reading.metric != metric);
-                    status.values.push(Reading { metric: metric.clone(), value, at, problem: None });
+                    status.values.push(reading);
                 }
                 Err(why) => match standing_value(status, metric) {
                     Some(reading) => reading.problem = Some(shortened(&why)),
@@ -177,7 +176,7 @@ impl MonitoringRules {
         let watched = self.metrics.iter();
         let values = watched.map(|(metric, levels)| {
             let assumed = match (levels.then, metric_state(status, metric, levels, now)) {
-                (_, MetricState::Assumed(value)) => Assumption::Now(value),
+                (_, MetricState::Assumed(value)) => Assumption::Now(value.value),
                 (WhenMissing::Assume(_), _) => Assumption::Soon,
                 (WhenMissing::Hold | WhenMissing::Alarm, _) => Assumption::Never,
             };
@@ -231,6 +230,29 @@ fn alarm(metric: &str, side: Side, since: Timestamp, levels: &Levels, value: Met
     }
 }
 
+/// Converts a value to the format of a status.
+fn reading(metric: &str, value: &SourceValue, now: Timestamp) -> Result<Reading, String> {
+    let most = value.range.as_ref().and_then(|range| range.most.as_deref());
+    Ok(Reading {
+        metric: metric.to_owned(),
+        value: stored_number(&value.value)?,
+        at: micro_time(value.at.map_or(now, |at| at.min(now))),
+        at_least: value.range.as_ref().map(|range| stored_number(&range.least)).transpose()?,
+        at_most: most.map(stored_number).transpose()?,
+        problem: None,
+    })
+}
+
+/// Returns the value with its range. A value without a lower limit is exact, one without an upper limit may be any
+/// larger one.
+fn ranged(reading: &Reading) -> Option<RangedValue> {
+    let number = |number: &Number| quantity::number(number.as_str()).ok();
+    let value = number(&reading.value)?;
+    let Some(least) = &reading.at_least else { return Some(value.into()) };
+    let most = reading.at_most.as_ref().map_or(Some(f64::INFINITY), number)?;
+    Some(RangedValue { value, least: number(least)?, most })
+}
+
 /// Returns the last value of the metric, unless it is unknown.
 fn standing_value<'a>(status: &'a mut MonitoringStatus, metric: &str) -> Option<&'a mut Reading> {
     if status.unknown.iter().any(|unknown| unknown.metric == metric) {
@@ -244,17 +266,17 @@ fn metric_state(status: &MonitoringStatus, metric: &str, levels: &Levels, now: T
     let reading = status.values.iter().find(|reading| reading.metric == metric);
     let lost = status.unknown.iter().find(|unknown| unknown.metric == metric);
     match (lost, reading) {
-        (None, Some(reading)) => match (quantity::number(reading.value.as_str()), &reading.problem) {
-            (Ok(value), None) => MetricState::Known(value),
-            (Ok(value), Some(_)) => MetricState::Standing(value),
-            (Err(_), _) => MetricState::Unknown,
+        (None, Some(reading)) => match (ranged(reading), &reading.problem) {
+            (Some(value), None) => MetricState::Known(value),
+            (Some(value), Some(_)) => MetricState::Standing(value),
+            (None, _) => MetricState::Unknown,
         },
         (lost, reading) => {
             // A metric that never had a value counts as missing from the time when that was first noticed.
             let from = reading.map(|reading| &reading.at).or(lost.map(|lost| &lost.since));
             let over = from.is_some_and(|from| elapsed(from, now) > levels.after);
             match levels.then {
-                WhenMissing::Assume(value) if over => MetricState::Assumed(value),
+                WhenMissing::Assume(value) if over => MetricState::Assumed(value.into()),
                 WhenMissing::Alarm if over => MetricState::Missing,
                 WhenMissing::Hold | WhenMissing::Assume(_) | WhenMissing::Alarm => MetricState::Unknown,
             }

@@ -44,11 +44,21 @@ pub struct SourceValue {
     pub value: String,
     /// Time from which its age counts, see [`super::source_rule::MeasuredAt`]. Default: now.
     pub at: Option<Timestamp>,
+    /// Range of the value if some pods are not measured.
+    pub range: Option<ValueRange>,
+}
+
+/// Range in which a value lies, whatever the pods use that are not measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueRange {
+    pub least: String,
+    /// None: there is no upper limit.
+    pub most: Option<String>,
 }
 
 impl From<String> for SourceValue {
     fn from(value: String) -> Self {
-        Self { value, at: None }
+        Self { value, at: None, range: None }
     }
 }
 
@@ -140,7 +150,7 @@ impl MonitoringRules {
         let value = |key: &str| match sample.values.get(key) {
             // A sender may see its own text. Texts of other sources are removed where the value is stored.
             Some(value) => match quantity::number(value) {
-                Ok(_) => Ok(SourceValue { value: value.clone(), at: Some(arrived) }),
+                Ok(_) => Ok(SourceValue { at: Some(arrived), ..SourceValue::from(value.clone()) }),
                 Err(error) => Err(error.to_string()),
             },
             None => Err(format!("the sample has no {key}")),

@@ -31,7 +31,7 @@ impl Gauge {
     }
 
     fn poll(&mut self, now: i64, result: Result<&str, &str>, measured: i64) -> Observation {
-        let value = |value: &str| SourceValue { value: value.into(), at: Some(at(measured)) };
+        let value = |value: &str| SourceValue { at: Some(at(measured)), ..SourceValue::from(value.to_owned()) };
         let values = [("load".to_owned(), result.map(value).map_err(str::to_owned))].into();
         self.apply(now, ObserveTrigger::Measured(&Measurement { values, ..Measurement::default() }))
     }

@@ -90,7 +90,7 @@ fn after_a_restart_a_pushed_sample_is_not_taken_twice() {
 #[test]
 fn a_source_says_how_old_its_value_is() {
     let mut both = Both::new();
-    let old = |seconds| Ok(SourceValue { value: "40".into(), at: Some(at(seconds)) });
+    let old = |seconds| Ok(SourceValue { at: Some(at(seconds)), ..SourceValue::from("40".to_owned()) });
     both.ask(0, old(0));
     assert!(both.status.unknown.iter().all(|one| one.metric == "cpu"), "{:?}", both.status.unknown);
     both.ask(46, old(0));
