@@ -29,7 +29,7 @@ use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::figures;
-use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger};
+use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult};
 use ganglion_loops_plan::monitoring::{source_rule, tag};
 use ganglion_loops_plan::world::{Family, LoopsWorld};
 use ganglion_runtime::context::Context;
@@ -74,6 +74,8 @@ pub struct MonitoringMemory {
     interval_started: Option<Timestamp>,
     /// Last values of the sources `nodeConfig`.
     node_values: PolledValues,
+    /// Last handled results of the polled sources. None: none of them has answered.
+    polled: Option<Arc<PolledValues>>,
     /// Whether the loop's account may read the NodeConfigs of other namespaces.
     node_permissions: NodePermissions,
 }
@@ -100,6 +102,10 @@ pub struct ObservedMonitoring {
     /// Pushed sample that was not handled before, and when it arrived.
     sample: Option<(Sample, Timestamp)>,
     sources: SourceNews,
+    /// Results of the polled sources that were handled before.
+    previous: Option<Arc<PolledValues>>,
+    /// Metrics whose polled source has not answered yet.
+    unanswered: Vec<String>,
     /// The polled sources have new answers. Without such sources: an interval has passed.
     interval_ended: bool,
     node_values: PolledValues,
@@ -153,6 +159,10 @@ impl Reconciler for MonitoringController {
         let rules = MonitoringRules::parse(&object.spec).ok()?;
         let now = self.ctx.now();
         let sources = self.source_news(&object, rules.interval);
+        if matches!(sources, SourceNews::Pending) {
+            memory.polled = None;
+        }
+        let unanswered = sources.unanswered(&object.spec, memory.polled.as_deref());
         let node_values = stored_sources::node_values(&self.ctx, &memory.node_permissions, &object);
         let rolled_back = memory.status.is_ahead_of(&object);
         let before = if rolled_back { Arc::clone(memory.status.last()) } else { memory.status.current(&object) };
@@ -173,6 +183,8 @@ impl Reconciler for MonitoringController {
             due: monitored.is_due(memory.evaluated_at),
             sample: monitored.new_sample(memory, &self.ctx.term),
             sources,
+            previous: memory.polled.clone(),
+            unanswered,
             interval_ended,
             node_values,
             node_values_changed,
@@ -182,7 +194,7 @@ impl Reconciler for MonitoringController {
     }
 
     fn plan(&self, observed: &ObservedMonitoring, _: &mut MonitoringMemory) -> MonitoringPlan {
-        if matches!(observed.sources, SourceNews::Pending) {
+        if matches!(observed.sources, SourceNews::Pending) && observed.sample.is_none() {
             return MonitoringPlan::AwaitSources;
         }
         let MonitoredLoop { rules, before, .. } = &observed.monitored;
@@ -192,7 +204,8 @@ impl Reconciler for MonitoringController {
         if triggers.is_empty() && time {
             triggers.push(ObserveTrigger::Time);
         }
-        let (status, write) = rules.observe_all(before, &triggers, observed.monitored.context(&self.ctx.term));
+        let context = observed.monitored.context(&self.ctx.term, &observed.unanswered);
+        let (status, write) = rules.observe_all(before, &triggers, context);
         MonitoringPlan::Evaluated {
             status: status.map_or_else(|| Arc::clone(before), Arc::new),
             evaluated: !triggers.is_empty(),
@@ -284,6 +297,7 @@ impl MonitoringController {
         }
         if let SourceNews::Polled(Some(answer)) = &observed.sources {
             self.polls.acknowledge(&object.id().key, answer);
+            memory.polled = Some(Arc::clone(answer));
         }
         if evaluated {
             memory.evaluated_at = Some(*now);
@@ -298,12 +312,12 @@ impl MonitoringController {
 
 impl MonitoredLoop {
     /// Returns the stored state of the loop's children that the stage depends on.
-    fn context<'a>(&'a self, term: &'a str) -> ObserveContext<'a> {
+    fn context<'a>(&'a self, term: &'a str, unanswered: &'a [String]) -> ObserveContext<'a> {
         let executor = self.family.execution.as_deref().and_then(Executor::from_execution);
         let decided = self.family.decision.as_ref().and_then(|object| object.status.as_ref());
         let awaited = decided.is_some_and(|status| settlement::awaits_execution(status, executor));
         let written = stored_status(&self.object);
-        ObserveContext { last: latest_tag(&self.family), written, awaited, term, now: self.now }
+        ObserveContext { last: latest_tag(&self.family), written, unanswered, awaited, term, now: self.now }
     }
 
     /// Whether the time has come at which the levels must be evaluated even if nothing new arrives.
@@ -320,7 +334,7 @@ impl MonitoredLoop {
         let sample = self.object.spec.sample.as_ref()?;
         let is_new = match &memory.sample {
             Some(handled) => handled != sample,
-            None => self.rules.may_be_news(&self.before, sample, self.context(term)),
+            None => self.rules.may_be_news(&self.before, sample, self.context(term, &[])),
         };
         let was_awaited = memory.evaluated_at.is_some();
         is_new.then(|| (sample.clone(), source_rule::arrival(&sample.time, was_awaited, self.now)))
@@ -333,7 +347,7 @@ impl ObservedMonitoring {
         let mut measurements = Vec::new();
         if self.interval_ended || self.node_values_changed {
             let polled = match &self.sources {
-                SourceNews::Polled(Some(answer)) => PolledValues::clone(answer),
+                SourceNews::Polled(Some(answer)) => news(answer, self.previous.as_deref()),
                 SourceNews::Polled(None) | SourceNews::NoSources | SourceNews::Pending => PolledValues::new(),
             };
             measurements.extend(merge(polled, self.node_values.clone(), self.loop_values.clone()));
@@ -342,6 +356,15 @@ impl ObservedMonitoring {
             .extend(self.sample.as_ref().map(|(sample, arrived)| self.monitored.rules.pushed(sample, *arrived)));
         measurements
     }
+}
+
+/// Returns the results without the values that were handled before.
+fn news(latest: &PolledValues, previous: Option<&PolledValues>) -> PolledValues {
+    let is_new = |metric: &String, result: &SourceResult| {
+        result.is_err() || previous.and_then(|previous| previous.get(metric)) != Some(result)
+    };
+    let results = latest.iter().filter(|(metric, result)| is_new(metric, result));
+    results.map(|(metric, result)| (metric.clone(), result.clone())).collect()
 }
 
 /// Returns the current values of all sources except pushed ones; None if no metric has such a source.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::stream::{self, BoxStream, FuturesUnordered, Stream, StreamExt};
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
@@ -37,11 +37,18 @@ use ganglion_runtime::metrics::SourceLabels;
 /// Added to the timeout of a source, so that a request to a server times out first: its message names the server.
 const SLACK: Duration = Duration::from_millis(100);
 
+/// Time within which results are used together, so that the rank decides between their alarms, and not which server is a
+/// little faster.
+const TOGETHER: Duration = Duration::from_millis(250);
+
 /// Maximum length of a workload's selector, in bytes.
 const MAX_SELECTOR: usize = 16 << 10;
 
-/// Values of a poll, by metric.
+/// Latest result of each source that has answered, by metric.
 pub type PolledValues = BTreeMap<String, SourceResult>;
+
+/// Name of a metric, and the result of its source.
+type MetricResult = (String, Result<SourceValue, Unanswered>);
 
 /// Polls of all loops.
 pub type SourcePolls = BackgroundWork<Monitoring, PollRequest, PolledValues>;
@@ -68,8 +75,21 @@ pub enum SourceNews {
     NoSources,
     /// No answer since the loop or its sources changed; earlier values must not lead to decisions.
     Pending,
-    /// The sources have answered. Contains the values that were not handled yet, if there are any.
+    /// Some source has answered. Contains the results that were not handled yet, if there are any.
     Polled(Option<Arc<PolledValues>>),
+}
+
+impl SourceNews {
+    /// Returns the metrics whose polled source has not answered since it is in the spec. `handled`: results that were
+    /// handled before.
+    pub fn unanswered(&self, spec: &MonitoringSpec, handled: Option<&PolledValues>) -> Vec<String> {
+        let latest = match self {
+            Self::Polled(Some(latest)) => Some(&**latest),
+            Self::Polled(None) | Self::Pending | Self::NoSources => handled,
+        };
+        let has_answered = |metric: &String| latest.is_some_and(|latest| latest.contains_key(metric));
+        polled_sources(spec).map(|(metric, _)| metric).filter(|metric| !has_answered(metric)).cloned().collect()
+    }
 }
 
 /// Metrics with a polled source.
@@ -132,42 +152,93 @@ impl MonitoringController {
         self.polls.start(&self.ctx, request.key.clone(), Arc::clone(&request), |answers| async move {
             let sources = &controller.sources;
             let interval = Duration::try_from(request.interval).unwrap_or(sources.outbound.request_timeout);
+            let mut latest = PolledValues::new();
             loop {
                 let next = Instant::now() + interval;
-                let mut values = PolledValues::new();
-                for (metric, result) in sources.query(&request).await {
-                    values.insert(metric, result.map_err(|unanswered| unanswered.words));
-                }
-                answers.publish(values);
+                let results = sources.results(&request).await;
+                let results = results.map(|(metric, result)| (metric, result.map_err(|unanswered| unanswered.words)));
+                publish_as_they_come(results, &mut latest, |values| answers.publish(values)).await;
                 sleep_until(next).await;
             }
         });
     }
 }
 
+/// Adds the results to the latest ones, and publishes these as they come: otherwise the slowest source would delay all
+/// others. Results that come within [`TOGETHER`] are published together.
+async fn publish_as_they_come(
+    mut results: impl Stream<Item = (String, SourceResult)> + Unpin,
+    latest: &mut PolledValues,
+    publish: impl Fn(PolledValues),
+) {
+    let mut publish_at = None;
+    loop {
+        tokio::select! {
+            biased;
+            result = results.next() => match result {
+                Some((metric, result)) => {
+                    latest.insert(metric, result);
+                    publish_at.get_or_insert_with(|| Instant::now() + TOGETHER);
+                }
+                None => break,
+            },
+            () = sleep_until(publish_at.unwrap_or_else(Instant::now)), if publish_at.is_some() => {
+                publish(latest.clone());
+                publish_at = None;
+            }
+        }
+    }
+    if publish_at.is_some() {
+        publish(latest.clone());
+    }
+}
+
 impl Sources {
     /// Queries all sources concurrently; a source that fails or hangs does not affect the others.
     pub async fn query(&self, request: &PollRequest) -> BTreeMap<String, Result<SourceValue, Unanswered>> {
+        self.results(request).await.collect().await
+    }
+
+    /// Starts the queries of all sources. Their results are in the order in which they come.
+    async fn results<'a>(&'a self, request: &'a PollRequest) -> BoxStream<'a, MetricResult> {
         let within = request.within(self.outbound.request_timeout);
         let permit = self.outbound.requests.acquire(&request.key.namespace, 1);
-        let Ok(_permit) = tokio::time::timeout(within, permit).await else {
+        let Ok(permit) = tokio::time::timeout(within, permit).await else {
             let late = late("too many requests in progress: no query", within);
-            return request.metrics.iter().map(|(name, _)| (name.clone(), Err(late.clone()))).collect();
+            let all = request.metrics.iter().map(move |(name, _)| (name.clone(), Err(late.clone())));
+            return stream::iter(all).boxed();
         };
         // A value is not older than its query. Only metrics.k8s.io reports when it measured.
         let asked = self.ctx.now();
-        let queries = request.metrics.iter().map(|(name, source)| async move {
-            let result = tokio::time::timeout(within + SLACK, self.read(request, source, within)).await;
-            let mut result = result.unwrap_or_else(|_| Err(late("no answer", within)));
-            if let Ok(value) = &mut result {
-                value.at.get_or_insert(asked);
+        let permit = Arc::new(permit);
+        let queries = request.metrics.iter().map(|(name, source)| {
+            let permit = Arc::clone(&permit);
+            async move {
+                let mut result = self.read_in_time(request, source, within).await;
+                if let Ok(value) = &mut result {
+                    value.at.get_or_insert(asked);
+                }
+                // The last query returns the permit.
+                drop(permit);
+                (name.clone(), result)
             }
-            let outcome = if result.is_ok() { "ok" } else { "unknown" };
-            let labels = SourceLabels { source: source_label(source), outcome };
-            self.ctx.metrics.sources.get_or_create(&labels).inc();
-            (name.clone(), result)
         });
-        join_all(queries).await.into_iter().collect()
+        queries.collect::<FuturesUnordered<_>>().boxed()
+    }
+
+    /// Reads one source within the time, and counts the result.
+    async fn read_in_time(
+        &self,
+        request: &PollRequest,
+        source: &Source,
+        within: Duration,
+    ) -> Result<SourceValue, Unanswered> {
+        let result = tokio::time::timeout(within + SLACK, self.read(request, source, within)).await;
+        let result = result.unwrap_or_else(|_| Err(late("no answer", within)));
+        let outcome = if result.is_ok() { "ok" } else { "unknown" };
+        let labels = SourceLabels { source: source_label(source), outcome };
+        self.ctx.metrics.sources.get_or_create(&labels).inc();
+        result
     }
 
     /// Reads one source.
@@ -299,4 +370,45 @@ fn parse_selector(text: &[u8]) -> Option<Selector> {
         return Some(labels.into_iter().collect());
     }
     Selector::try_from(document::parsed::<LabelSelector>(text).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// Publishes the results of sources that answer after these times. Returns when each was published, in milliseconds,
+    /// with the metrics that had answered until then.
+    async fn published(sources: &[(u64, &str)]) -> Vec<(u128, String)> {
+        let results: FuturesUnordered<_> = sources
+            .iter()
+            .map(|(millis, metric)| async move {
+                sleep(Duration::from_millis(*millis)).await;
+                ((*metric).to_owned(), Ok(SourceValue::from("1".to_owned())))
+            })
+            .collect();
+        let (begun, published) = (Instant::now(), RefCell::new(Vec::new()));
+        let publish = |latest: PolledValues| {
+            let metrics: Vec<String> = latest.into_keys().collect();
+            published.borrow_mut().push((begun.elapsed().as_millis(), metrics.join(" ")));
+        };
+        publish_as_they_come(results, &mut PolledValues::new(), publish).await;
+        published.into_inner()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_value_waits_for_a_slow_source() {
+        let found = published(&[(8500, "slow"), (300, "fast"), (400, "faster")]).await;
+        assert_eq!(found, [(550, "fast faster".to_owned()), (8500, "fast faster slow".to_owned())]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn values_that_come_together_are_used_together() {
+        assert_eq!(published(&[(300, "a"), (310, "b")]).await, [(310, "a b".to_owned())]);
+        assert_eq!(published(&[(7, "a")]).await, [(7, "a".to_owned())]);
+        assert!(published(&[]).await.is_empty());
+    }
 }

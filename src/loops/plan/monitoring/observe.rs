@@ -66,7 +66,7 @@ impl MonitoringRules {
             count_refusal(&mut status, refusal);
             self.explain_refusal(&mut status, refusal);
         }
-        self.evaluate_alarms(&mut status, context.now);
+        self.evaluate_alarms(&mut status, context);
         status.message = Some(message(&status.alarms));
         status.conditions = summary(before, &health(&status, &self.assumptions(&status, context.now)), context.now);
         let fresh = sample_tag.is_some() || needs_decision(before, &status);
@@ -186,10 +186,14 @@ impl MonitoringRules {
     }
 
     /// Raises and clears alarms.
-    fn evaluate_alarms(&self, status: &mut MonitoringStatus, now: Timestamp) {
+    fn evaluate_alarms(&self, status: &mut MonitoringStatus, context: ObserveContext) {
+        let now = context.now;
         let (raised, pending) = (std::mem::take(&mut status.alarms), std::mem::take(&mut status.pending));
         for (metric, levels) in &self.metrics {
-            let value = metric_state(status, metric, levels, now);
+            let value = match metric_state(status, metric, levels, now) {
+                MetricState::Known(value) if context.unanswered.contains(metric) => MetricState::Standing(value),
+                value => value,
+            };
             for unknown in status.unknown.iter_mut().filter(|unknown| &unknown.metric == metric) {
                 unknown.assumed = match value {
                     MetricState::Assumed(value) => Some(number_text(value.value)),
@@ -505,6 +509,8 @@ fn health(status: &MonitoringStatus, assumptions: &Assumptions) -> Health<LoopRe
             Some(Assumption::Soon | Assumption::Never) | None => lost.push(format!("{metric} ({why})")),
         }
     }
+    // Sources that have not answered yet are no fault: a slow one is awaited while others have answered.
+    let all_awaited = status.unknown.iter().all(|unknown| unknown.message == NOT_YET);
     let all = assumptions.len();
     let known = all.saturating_sub(status.unknown.len());
     match (lost.is_empty(), assumed.is_empty()) {
@@ -513,7 +519,7 @@ fn health(status: &MonitoringStatus, assumptions: &Assumptions) -> Health<LoopRe
             LoopReason::Watching,
             format!("{known} of {all} metrics have a value; assumed: {}", assumed.join(", ")),
         ),
-        (false, _) if status.values.is_empty() => {
+        (false, _) if status.values.is_empty() || all_awaited => {
             Health::working(LoopReason::NoSample, format!("no value yet: {}", lost.join(", ")))
         }
         (false, _) => Health::Retrying(LoopReason::SomeUnknown, format!("unknown: {}", lost.join(", "))),

@@ -101,6 +101,9 @@ pub struct ObserveContext<'a> {
     pub last: Option<&'a Tag>,
     /// Stored status. It does not contain changes that were not worth a write.
     pub written: &'a MonitoringStatus,
+    /// Metrics whose source has not answered since this process, or the source in the spec, is new. A value of before
+    /// leads to no decision.
+    pub unanswered: &'a [String],
     /// A decision is open, and this leader can confirm it only after this status is written in its term.
     pub awaited: bool,
     /// Current leader term.
@@ -115,7 +118,7 @@ impl<'a> ObserveContext<'a> {
     pub fn of(last: Option<&'a Tag>, now: Timestamp) -> Self {
         static WRITTEN: std::sync::LazyLock<MonitoringStatus> =
             std::sync::LazyLock::new(|| MonitoringStatus { term: Some("term".into()), ..MonitoringStatus::default() });
-        Self { last, written: &WRITTEN, awaited: false, term: "term", now }
+        Self { last, written: &WRITTEN, unanswered: &[], awaited: false, term: "term", now }
     }
 }
 

@@ -168,7 +168,14 @@ impl Loop {
         self.execute(children, now, below.as_deref_mut());
         let last = tag::latest([self.decision.tag.as_ref(), self.execution.tag.as_ref()]).cloned();
         let stored = self.stored.0.clone();
-        let context = ObserveContext { last: last.as_ref(), written: &stored, awaited: false, term: "term", now };
+        let context = ObserveContext {
+            last: last.as_ref(),
+            written: &stored,
+            unanswered: &[],
+            awaited: false,
+            term: "term",
+            now,
+        };
         let seen = watch.observe(&self.monitoring, news, context);
         if seen.write {
             self.writes += 1;

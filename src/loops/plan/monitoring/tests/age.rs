@@ -162,6 +162,25 @@ fn a_sample_that_is_found_at_the_start_counts_from_its_own_time() {
     assert_eq!(arrival("yesterday", false, at(0)), at(0));
 }
 
+/// A process has just started. The stored alarm is of a source that it has not queried yet.
+#[test]
+fn a_source_that_has_not_answered_yet_holds_its_alarms() {
+    let mut gauge = Gauge::new("15s", &http(), &json!({"high": {"raise": "80", "for": "30s"}}));
+    let unanswered = ["load".to_owned()];
+    let wait = |gauge: &mut Gauge, now: i64| {
+        let context = ObserveContext { unanswered: &unanswered, ..ObserveContext::of(None, at(now)) };
+        gauge.status = gauge.rules.observe(&gauge.status, ObserveTrigger::Time, context).status;
+    };
+    gauge.poll(0, Ok("90"), 0);
+    wait(&mut gauge, 20);
+    assert_eq!((gauge.status.pending[0].since.0, gauge.ready()), (at(0), "True"), "it keeps its time");
+    wait(&mut gauge, 30);
+    assert_eq!(gauge.message(), "High load");
+    assert!(gauge.status.alarms[0].held, "the value may be of another source");
+    gauge.poll(31, Ok("90"), 31);
+    assert!(!gauge.status.alarms[0].held);
+}
+
 #[test]
 fn each_kind_of_source_has_its_rule() {
     let member = |name: &str| match name {
