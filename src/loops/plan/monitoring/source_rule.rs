@@ -1,5 +1,5 @@
 //! Rules about the values of each kind of source, in one table: when a value is partial, how old it may be, and what
-//! counts as new. The page of the kind shows the table ([`page_table`]).
+//! counts as new. The page of the kind contains the table; a test compares it.
 //!
 //! All times are of the operator's clock, except where a rule says that a source reports the time of its measurement.
 
@@ -32,6 +32,26 @@ pub enum MeasuredAt {
     Query,
     /// Time that the source reports, at most the current time.
     Reported,
+}
+
+impl MeasuredAt {
+    /// Description of the time for the page.
+    fn time(self) -> &'static str {
+        match self {
+            Self::Arrival => "the arrival of the sample",
+            Self::Query => "the start of the query",
+            Self::Reported => "the oldest measurement",
+        }
+    }
+
+    /// Description of a new value for the page.
+    fn novelty(self) -> &'static str {
+        match self {
+            Self::Arrival => "each sample with a later time",
+            Self::Query => "each answer",
+            Self::Reported => "a later measurement",
+        }
+    }
 }
 
 /// Rules about the values of one kind of source.
@@ -131,6 +151,13 @@ impl SourceKind {
 }
 
 impl SourceRule {
+    /// Row of the table in the page of the kind.
+    pub fn row(self) -> String {
+        let age = if self.own_pace { "three intervals, at least 150s" } else { "three intervals" };
+        let (time, novelty) = (self.measured_at.time(), self.measured_at.novelty());
+        format!("| {} | {} | {time} | {age} | {novelty} |", self.name, self.partial)
+    }
+
     /// Maximum age of a value if the metric does not set one.
     pub fn default_age(self, interval: SignedDuration) -> SignedDuration {
         let polls = interval.saturating_mul(3);

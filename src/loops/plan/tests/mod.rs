@@ -2,5 +2,7 @@
 
 pub mod bench;
 mod children;
+mod hpa;
 mod parity;
 pub mod properties;
+mod source_rules;

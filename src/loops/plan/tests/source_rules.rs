@@ -1,0 +1,134 @@
+//! The table of sources: its copy in the page, and properties that hold for each source.
+
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::monitoring::source_rule::{MeasuredAt, SOURCE_RULES, SourceRule};
+use crate::monitoring::{Measurement, MonitoringRules, ObserveTrigger, SourceValue};
+use crate::tests::bench::{Loop, at, sample, spec};
+
+const PAGE: &str = include_str!("../../../../samples/closedloop/README.md");
+
+#[test]
+fn the_page_contains_the_table() {
+    for rule in SOURCE_RULES {
+        let row = rule.row();
+        assert!(PAGE.contains(&row), "samples/closedloop/README.md lacks: {row}");
+    }
+}
+
+/// Something that happens to a source.
+#[derive(Clone, Copy, Debug)]
+enum SourceEvent {
+    /// It serves a value that was measured this many seconds ago; a source without times of its own serves a new one.
+    Value(i64),
+    /// It serves its last value once more, with the same time.
+    Repeat,
+    /// It fails, or a sample lacks the key.
+    Failure,
+    /// Nothing comes.
+    Silence,
+}
+
+fn event() -> impl Strategy<Value = (i64, SourceEvent)> {
+    let kind = prop_oneof![
+        4 => (0..90_i64).prop_map(SourceEvent::Value),
+        2 => Just(SourceEvent::Repeat),
+        2 => Just(SourceEvent::Failure),
+        2 => Just(SourceEvent::Silence),
+    ];
+    (1..60_i64, kind)
+}
+
+fn source(rule: SourceRule) -> Value {
+    let member = match rule.name {
+        "push" => json!({}),
+        "prometheus" => json!({"url": "http://a", "query": "a"}),
+        "http" => json!({"url": "http://a", "path": "a"}),
+        "object" => json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "path": "a"}),
+        "resource" => json!({"resource": "cpu"}),
+        "nodeConfig" => json!({"nodeName": "a", "field": "cpu"}),
+        _ => json!({"name": "a", "rule": "LastServed"}),
+    };
+    json!({rule.name: member})
+}
+
+/// A loop that raises while the value of this source is high.
+fn raising(rule: SourceRule) -> Loop {
+    Loop::new(
+        "fast",
+        spec(json!({
+            "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "interval": "10s",
+            "metrics": [{"name": "load", "source": source(rule), "high": {"raise": "80"}}],
+            "actions": [{"when": {"metric": "load", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 1000}}]}],
+        })),
+    )
+}
+
+/// Value that a source has served.
+#[derive(Default)]
+struct ServedValue {
+    /// Time of the last value, as the rule counts it.
+    measured: Option<Timestamp>,
+    /// It has failed since.
+    has_failed: bool,
+}
+
+/// Applies the event at this time, and notes what the rule makes of it.
+fn apply(this: &mut Loop, rule: SourceRule, served: &mut ServedValue, now: Timestamp, event: SourceEvent) {
+    let children = this.children(now);
+    let rules = MonitoringRules::parse(&children.monitoring).unwrap();
+    let measured = match (rule.measured_at, event) {
+        (_, SourceEvent::Silence | SourceEvent::Failure) => None,
+        // The clock of the sender is wrong; a sample that is sent twice is refused.
+        (MeasuredAt::Arrival, SourceEvent::Repeat) => None,
+        (MeasuredAt::Arrival | MeasuredAt::Query, _) => Some(now),
+        (MeasuredAt::Reported, SourceEvent::Value(seconds)) => Some(now - SignedDuration::from_secs(seconds)),
+        (MeasuredAt::Reported, SourceEvent::Repeat) => served.measured,
+    };
+    let slow = now - SignedDuration::from_secs(40);
+    let measurement = match (rule.measured_at, event, measured) {
+        (_, SourceEvent::Silence, _) | (_, SourceEvent::Repeat, None) => None,
+        (MeasuredAt::Arrival, _, Some(_)) => Some(rules.pushed(&sample(slow, &[("load", "90")]), now)),
+        (MeasuredAt::Arrival, _, None) => Some(rules.pushed(&sample(slow, &[]), now)),
+        (_, _, measured) => {
+            let value = measured.map(|at| SourceValue { at: Some(at), ..SourceValue::from("90".to_owned()) });
+            let result = value.ok_or_else(|| "the server answers 503".to_owned());
+            Some(Measurement { values: [("load".to_owned(), result)].into(), ..Measurement::default() })
+        }
+    };
+    let is_failure = matches!(event, SourceEvent::Failure);
+    if measurement.is_some() {
+        served.has_failed = is_failure;
+        served.measured = if is_failure { served.measured } else { measured };
+    }
+    let trigger = measurement.as_ref().map_or(ObserveTrigger::Time, ObserveTrigger::Measured);
+    this.hop(&children, &rules, trigger, now, None);
+}
+
+proptest! {
+    /// For each source: a value is used while it is young enough, once, and not after a failure.
+    #[test]
+    fn a_value_is_used_once_and_fresh(events in prop::collection::vec(event(), 1..40), which in 0..SOURCE_RULES.len()) {
+        let rule = SOURCE_RULES[which];
+        let mut this = raising(rule);
+        let age = rule.default_age(SignedDuration::from_secs(10));
+        let (mut served, mut used, mut second) = (ServedValue::default(), None, 0);
+        for (pause, event) in events {
+            second += pause;
+            let (now, effects) = (at(second), this.effects.len());
+            apply(&mut this, rule, &mut served, now, event);
+            let is_fresh = served.measured.is_some_and(|measured| now.duration_since(measured) <= age);
+            prop_assert_eq!(this.monitoring.unknown.is_empty(), is_fresh, "{:?} at {}", rule.kind, second);
+            let ready = this.monitoring.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+            prop_assert_eq!(ready.status == "True", is_fresh, "Ready follows the age, not single answers");
+            if this.effects.len() > effects {
+                prop_assert!(is_fresh && !served.has_failed, "{:?} at {}", rule.kind, second);
+                prop_assert!(used < served.measured, "{:?}: a measurement of before the last effect", rule.kind);
+                used = Some(now);
+            }
+        }
+    }
+}
