@@ -57,13 +57,13 @@ pub enum Error {
     #[error("forbidden, or not allowed yet: {0}")]
     Doubtful(String),
     /// The API server throttles requests.
-    #[error("the API server asks to wait for {0:?}")]
+    #[error("the API server asks to wait for {} s", .0.as_secs_f64())]
     Throttled(Duration),
     /// No answer arrived in time; the API server may have executed the request.
-    #[error("no answer from the API server within {0:?}")]
+    #[error("no answer from the API server within {} s", .0.as_secs_f64())]
     Timeout(Duration),
     /// The API server is unreachable or failed.
-    #[error("the API server failed: {0}")]
+    #[error("the API server failed: {}", failure(.0))]
     Unavailable(#[source] Box<kube::Error>),
     /// Too many bytes of the API server's answers are in flight. The API server may have executed the request.
     #[error("too many bytes of answers are in flight (setting outbound.maxBytes.inFlight)")]
@@ -149,6 +149,16 @@ fn from_status(status: Box<Status>) -> Error {
     }
 }
 
+/// Describes a failed request for users. The text of kube's error for an answer of the API server contains a dump of
+/// the answer; its message is enough.
+fn failure(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        kube::Error::Api(status) => format!("HTTP {} {}", status.code, status.reason),
+        other => other.to_string(),
+    }
+}
+
 /// Recognizes the authorizer's messages: `User "…" cannot create resource "pods" in API group "" in the namespace "…"`,
 /// and `User "…" cannot get path "/apis/apps/v1"`. Quotas, admission plugins and webhooks also answer 403, with other
 /// messages.
@@ -175,6 +185,19 @@ mod tests {
 
     fn error(code: u16, reason: &str, message: &str) -> Error {
         kube::Error::Api(Status::failure(message, reason).with_code(code).boxed()).into()
+    }
+
+    #[test]
+    fn no_message_contains_a_dump() {
+        for (message, expected) in [
+            ("the spec replicas field does not exist", "the API server failed: the spec replicas field does not exist"),
+            ("", "the API server failed: HTTP 500 InternalError"),
+        ] {
+            assert_eq!(error(500, "InternalError", message).to_string(), expected);
+        }
+        let (half, second) = (Duration::from_millis(500), Duration::from_secs(1));
+        assert_eq!(Error::Timeout(half).to_string(), "no answer from the API server within 0.5 s");
+        assert_eq!(Error::Throttled(second).to_string(), "the API server asks to wait for 1 s");
     }
 
     #[test]

@@ -55,7 +55,12 @@ pub async fn read(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Re
         if found.replicas_in_spec {
             return Ok(TargetState::Scale(thing, replicas(&object)));
         }
-        let scale: Scale = actor.account.get(ObjectPath { subresource: Some("scale"), ..whole }).await?;
+        let scale: Scale = match actor.account.get(ObjectPath { subresource: Some("scale"), ..whole }).await {
+            Ok(scale) => scale,
+            // The API server answers 500 for a custom resource whose spec does not contain the number.
+            Err(Error::Unavailable(_)) if object.data.pointer("/spec/replicas").is_none() => return Ok(unset(target)),
+            Err(error) => return Err(error),
+        };
         // Equal resourceVersions: the generation belongs to these replicas.
         if scale.metadata.resource_version.as_ref() == Some(&thing.version) {
             return Ok(TargetState::Scale(thing, scale.spec.and_then(|spec| spec.replicas).unwrap_or(0)));
@@ -78,6 +83,13 @@ pub fn owned(target: &TargetRef, manager: &str) -> TargetState {
         "spec.replicas of {kind} {name} belongs to {manager}: leave it out of the manifest that {manager} applies"
     );
     TargetState::Unfit(LoopReason::ReplicasOwnedElsewhere, words)
+}
+
+/// State of a custom resource without a number of replicas.
+fn unset(target: &TargetRef) -> TargetState {
+    let TargetRef { kind, name, .. } = target;
+    let words = format!("{kind} {name} sets no number of replicas: set spec.replicas, so that the loop can change it");
+    TargetState::Unfit(LoopReason::NotScalable, words)
 }
 
 /// `spec.replicas` of the object; 1 if it is unset.
