@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ganglion_api::closed_loop::metric::{Aggregate, ResourceUse, UseUnit};
 use ganglion_api::closed_loop::policy::Window;
 use ganglion_api::decision::{Act, Entry, Rejected};
-use ganglion_core::document::{self, Text, parsed};
+use ganglion_core::document::{self, parsed};
 use ganglion_core::duration;
 use ganglion_core::expression::{Expression, MeasuredView, MetricView, NodeView, PodsView, ResourceView, Score};
 use ganglion_core::quantity;
@@ -170,7 +170,7 @@ fn documents() {
     ];
     feed(&seeds, |bytes| {
         for path in ["data.cpu", "items.1.load", "items.0", "data.cpu.0.0.0.0.1", "1..0.", "2", "", "."] {
-            let found = document::number(bytes, path, Text::Quantity);
+            let found = document::number(bytes, path);
             hides(&found)?;
             if let Ok(tree) = serde_json::from_slice::<Value>(bytes) {
                 prop_assert_eq!(found.ok(), in_tree(&tree, path), "{}", path);

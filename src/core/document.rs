@@ -14,18 +14,57 @@ use serde_json::value::RawValue;
 use crate::quantity;
 use crate::words::kind_of_text;
 
-/// Interpretation of strings in a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Text {
-    /// Strings are not numbers: JSON has numbers of its own.
-    Never,
-    /// A string may be a Kubernetes quantity, such as `250m`.
-    Quantity,
+/// Splits a path into names and indexes. They are separated by dots, as in `items.0.load`; an index may also be written
+/// as `items[0]`. A dot within a name is written as `\.`, or the name as `['a.b']`.
+pub fn path_parts(path: &str) -> Result<Vec<String>, String> {
+    let mut parts = Vec::new();
+    // None after a bracket, which is a part of its own.
+    let mut name = Some(String::new());
+    let mut rest = path;
+    while let Some(next) = rest.chars().next() {
+        let tail = &rest[next.len_utf8()..];
+        rest = match (next, &mut name) {
+            ('.', _) => {
+                parts.extend(name.replace(String::new()));
+                tail
+            }
+            ('[', _) => {
+                parts.extend(name.take().filter(|name| !name.is_empty()));
+                let (inner, tail) = bracket(tail).ok_or_else(|| format!("{path}: a bracket has no end"))?;
+                parts.push(inner.to_owned());
+                tail
+            }
+            (_, None) => return Err(format!("{path}: a dot is missing after a bracket")),
+            ('\\', Some(name)) => {
+                let escaped =
+                    tail.chars().next().ok_or_else(|| format!("{path}: nothing follows the last backslash"))?;
+                name.push(escaped);
+                &tail[escaped.len_utf8()..]
+            }
+            (_, Some(name)) => {
+                name.push(next);
+                tail
+            }
+        };
+    }
+    parts.extend(name);
+    Ok(parts)
 }
 
-/// Returns the number at this path: names and indexes separated by dots. If a name occurs several times in an object,
-/// the last one counts.
-pub fn number(document: &[u8], path: &str, text: Text) -> Result<String, String> {
+/// Splits what follows a bracket into its content, without quotes, and the rest.
+fn bracket(text: &str) -> Option<(&str, &str)> {
+    match text.chars().next()? {
+        quote @ ('\'' | '"') => {
+            let (name, rest) = text[1..].split_once(quote)?;
+            Some((name, rest.strip_prefix(']')?))
+        }
+        _ => text.split_once(']'),
+    }
+}
+
+/// Returns the number at this path, see [`path_parts`]. It may be a text: a number or a Kubernetes quantity, such as
+/// `250m`. If a name occurs several times in an object, the last one counts.
+pub fn number(document: &[u8], path: &str) -> Result<String, String> {
     let raw = at(document, path)?;
     let kind = match raw.as_bytes().first() {
         Some(b'{') => "an object".to_owned(),
@@ -34,7 +73,7 @@ pub fn number(document: &[u8], path: &str, text: Text) -> Result<String, String>
         Some(b'n') => "null".to_owned(),
         Some(b'"') => {
             let found: Cow<'_, str> = parsed(raw.as_bytes())?;
-            if text == Text::Quantity && quantity::number(&found).is_ok() {
+            if quantity::number(&found).is_ok() {
                 return Ok(found.into_owned());
             }
             kind_of_text(&found)
@@ -53,7 +92,8 @@ pub fn find<'a>(document: &'a [u8], path: &[&str]) -> Option<&'a str> {
 
 /// Returns the JSON text at this path.
 pub fn at<'a>(document: &'a [u8], path: &str) -> Result<&'a str, String> {
-    let parts: Vec<&str> = path.split('.').collect();
+    let parts = path_parts(path)?;
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let mut deserializer = serde_json::Deserializer::from_slice(document);
     let found = Walk(&parts).deserialize(&mut deserializer).and_then(|found| deserializer.end().map(|()| found));
     match found {
@@ -292,23 +332,28 @@ mod tests {
     #[case("list.-1", Err("there is no list.-1"))]
     #[case("a.b.c", Err("there is no a.b.c"))]
     #[case("", Err("there is no "))]
-    #[case("text", Err("text is a text of 2 characters, not a number"))]
+    #[case("text", Ok("12"))]
+    #[case("quantity", Ok("250m"))]
+    #[case("words", Err("words is a text of 7 characters, not a number"))]
+    #[case("list[1].c", Ok("-3"))]
+    #[case("list[1]['c']", Ok("-3"))]
+    #[case("[\"list\"][1].c", Ok("-3"))]
+    #[case("dotted\\.name", Ok("7"))]
+    #[case("['dotted.name']", Ok("7"))]
+    #[case("a['x.y'].z", Err("there is no a.x.y"))]
+    #[case("list[1", Err("list[1: a bracket has no end"))]
+    #[case("list['1]", Err("list['1]: a bracket has no end"))]
+    #[case("list[1]c", Err("list[1]c: a dot is missing after a bracket"))]
+    #[case("a\\", Err("a\\: nothing follows the last backslash"))]
     #[case("none", Err("none is null, not a number"))]
     #[case("yes", Err("yes is true or false, not a number"))]
     #[case("list", Err("list is a list, not a number"))]
     #[case("a", Err("a is an object, not a number"))]
     fn numbers_stand_at_paths(#[case] path: &str, #[case] expected: Result<&str, &str>) {
-        let document =
-            json!({"a": {"b": 1.5}, "list": [0, {"c": -3}], "text": "12", "none": null, "yes": true, "small": 1e-7});
-        let found = number(document.to_string().as_bytes(), path, Text::Never);
+        let document = json!({"a": {"b": 1.5}, "list": [0, {"c": -3}], "text": "12", "quantity": "250m", "words": "hunter2",
+                "dotted.name": 7, "none": null, "yes": true, "small": 1e-7});
+        let found = number(document.to_string().as_bytes(), path);
         assert_eq!(found.as_deref().map_err(String::as_str), expected);
-    }
-
-    #[test]
-    fn objects_write_numbers_as_quantities() {
-        let found = |value: &str| number(json!({"cpu": value}).to_string().as_bytes(), "cpu", Text::Quantity);
-        assert_eq!(found("250m").as_deref(), Ok("250m"));
-        assert_eq!(found("hunter2"), Err("cpu is a text of 7 characters, not a number".to_owned()));
     }
 
     #[rstest]
@@ -324,7 +369,7 @@ mod tests {
         #[case] path: &str,
         #[case] expected: Result<&str, &str>,
     ) {
-        let found = number(document.as_bytes(), path, Text::Never);
+        let found = number(document.as_bytes(), path);
         assert_eq!(found.as_deref().map_err(String::as_str), expected);
     }
 
@@ -332,11 +377,11 @@ mod tests {
     fn depth_is_no_limit_beside_the_path_and_one_on_it() {
         let deep = |depth: usize, inner: &str| format!("{}{inner}{}", "[".repeat(depth), "]".repeat(depth));
         let beside = format!(r#"{{"x": {}, "a": 7}}"#, deep(300_000, ""));
-        assert_eq!(number(beside.as_bytes(), "a", Text::Never).as_deref(), Ok("7"));
+        assert_eq!(number(beside.as_bytes(), "a").as_deref(), Ok("7"));
         let path = vec!["0"; 126].join(".");
-        assert_eq!(number(deep(126, "7").as_bytes(), &path, Text::Never).as_deref(), Ok("7"));
+        assert_eq!(number(deep(126, "7").as_bytes(), &path).as_deref(), Ok("7"));
         let path = vec!["0"; 1000].join(".");
-        assert!(number(deep(1000, "7").as_bytes(), &path, Text::Never).is_err());
+        assert!(number(deep(1000, "7").as_bytes(), &path).is_err());
     }
 
     #[rstest]

@@ -55,7 +55,7 @@ struct Markers<'a> {
 }
 
 /// Returns why the value at this path of a document is partial; None if no object that contains it says so.
-pub fn reason(document: &[u8], path: &[Cow<'_, str>]) -> Option<String> {
+pub fn reason(document: &[u8], path: &[String]) -> Option<String> {
     let mut part = document;
     for name in path {
         if let Some(reason) = reason_in(part) {
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn reason_at(document: &str, path: &str) -> Option<String> {
-        let path: Vec<Cow<'_, str>> = path.split('.').map(Cow::from).collect();
+        let path = ganglion_core::document::path_parts(path).unwrap();
         reason(document.as_bytes(), &path)
     }
 

@@ -4,11 +4,10 @@
 //! If the settings do not list a host, errors do not show the author of an object whether one of its ports is open:
 //! otherwise authors could scan networks that only the operator reaches. A refused connection, a timeout, a TLS failure
 //! and a reset are the same error, which is returned at the end of the timeout; the cause is in the operator's log.
-//! Authors do see whether a server answers, since that is the purpose of the request: the HTTP status, the problem
-//! with a certificate, which is needed to trust it, and that a TLS server refuses the handshake. They also see whether
-//! a name resolves, which the cluster's DNS tells any pod.
+//! Authors do see whether a server answers, since that is the purpose of the request: the HTTP status, the problem with
+//! a certificate, which is needed to trust it, and that a TLS server refuses the handshake. They also see whether a name
+//! resolves, which the cluster's DNS tells any pod.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +23,7 @@ use super::address::{Names, RefusedAddress, Resolver, TENANT, Unresolved};
 use super::partial;
 use super::private::{AddressOrigin, AskedAddress, PrivateAccess, advice};
 use super::trust::{self, Distrust};
-use ganglion_core::document::{self, Text};
+use ganglion_core::document;
 use ganglion_runtime::body::{self, BoundedBody, Unread};
 use ganglion_runtime::fairness::{FairLimit, largest};
 
@@ -131,12 +130,11 @@ impl Answer {
         self.token.as_ref()?.to_str().ok()
     }
 
-    /// The number at this path of a JSON document: names and indexes separated by dots. A string does not count as a
-    /// number, and a partial answer has none.
+    /// The number at this path of a JSON document: see [`document::path_parts`]. A partial answer has none.
     pub fn number(&self, path: &str) -> Result<String, Error> {
         let document = self.good()?;
-        let number = document::number(document, path, Text::Never).map_err(Error::Answer)?;
-        let parts: Vec<Cow<'_, str>> = path.split('.').map(Cow::from).collect();
+        let number = document::number(document, path).map_err(Error::Answer)?;
+        let parts = document::path_parts(path).map_err(Error::Answer)?;
         partial::reason(document, &parts).map_or(Ok(number), |reason| Err(Error::Partial(reason)))
     }
 }

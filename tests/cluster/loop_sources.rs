@@ -218,10 +218,10 @@ fn a_document_is_asked_with_a_token_beside_what_is_pushed() {
         })
         .await?;
         ensure!(tag.pushed.as_ref().is_some_and(|pushed| pushed.0 == time), "{tag:?}");
-        server.turn(Manner::Says("200 OK", r#"{"a": [{"load": "10"}]}"#.into()));
+        server.turn(Manner::Says("200 OK", r#"{"a": [{"load": "hi"}]}"#.into()));
         unknown(testbed, "web", "load", "a.0.load is a text of 2 characters, not a number").await?;
         ensure!(replicas(testbed, "web").await?.1 == 1, "it acted on text");
-        server.turn(Manner::Says("200 OK", r#"{"a": [{"load": 10}]}"#.into()));
+        server.turn(Manner::Says("200 OK", r#"{"a": [{"load": "10"}]}"#.into()));
         scaled(testbed).await?;
         let seen = testbed.api::<Monitoring>().get("web").await?.status.unwrap_or_default();
         ensure!(seen.message.as_deref() == Some("Low cpu,High load"), "{seen:?}");

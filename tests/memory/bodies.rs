@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use futures::FutureExt;
-use ganglion_core::document::{self, Text};
+use ganglion_core::document;
 use ganglion_loops_plan::sources::{PodList, PodMetricsList};
 use ganglion_outbound::redfish::{self, BmcDocument, Fetch, inlet};
 use ganglion_outbound::{inference, node_usage, pressure, prometheus, trust};
@@ -64,14 +64,14 @@ const PARSERS: [Parser; 15] = [
         body: 64 << 10,
         stored: 8 << 10,
         valid: &[r#"{"a":{"b":1,"c":[0]},"d":"x"}"#],
-        parse: |body| drop(document::number(body, "a.b", Text::Never)),
+        parse: |body| drop(document::number(body, "a.b")),
     },
     Parser {
         name: "a field of an object",
         body: BODY,
         stored: 8 << 10,
         valid: &[OBJECT],
-        parse: |body| drop(document::number(body, "status.replicas", Text::Quantity)),
+        parse: |body| drop(document::number(body, "status.replicas")),
     },
     Parser {
         name: "a condition of an object",

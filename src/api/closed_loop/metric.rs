@@ -196,7 +196,9 @@ pub struct Http {
     /// http or https address of the document.
     #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
     pub url: String,
-    /// Path of the value in the document: names and indexes separated by dots, such as `data.cpu` or `items.0.load`.
+    /// Path of the value in the document: names and indexes separated by dots, such as `data.cpu`, `items.0.load` or
+    /// `items[0].load`. A dot within a name is written as `\.`, or the name as `['a.b']`. The value is a number, or a
+    /// text with a number or quantity.
     #[schemars(length(min = 1, max = 253))]
     pub path: String,
     /// Credentials that the operator sends. Default: none.
@@ -224,7 +226,8 @@ pub struct ObjectField {
     /// Name of the object, in the loop's namespace.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Path of the number: names and indexes separated by dots, such as `status.readyReplicas`.
+    /// Path of the number: names and indexes separated by dots, such as `status.readyReplicas`. A dot within a name is
+    /// written as `\.`, or the name as `['a.b']`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub path: Option<String>,

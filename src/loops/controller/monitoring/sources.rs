@@ -17,7 +17,7 @@ use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::metric::{Http, ObjectField, Prometheus, ResourceUse, Source};
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec};
-use ganglion_core::document::{self, Text};
+use ganglion_core::document;
 use ganglion_core::facts::Key;
 use ganglion_core::kind_path::KindPath;
 use ganglion_core::names::DEFAULT_ACCOUNT;
@@ -37,8 +37,8 @@ use ganglion_runtime::metrics::SourceLabels;
 /// Added to the timeout of a source, so that a request to a server times out first: its message names the server.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// Time within which results are used together, so that the rank decides between their alarms, and not which server is a
-/// little faster.
+/// Time within which results are used together, so that the rank decides between their alarms, and not which server is
+/// a little faster.
 const TOGETHER: Duration = Duration::from_millis(250);
 
 /// Maximum length of a workload's selector, in bytes.
@@ -304,7 +304,7 @@ impl SourceReader<'_> {
         let id = TargetRef { api_version: api_version.clone(), kind: kind.clone(), name: name.clone() };
         let object = self.object(&id).await?.bytes;
         let value = match (&source.path, &source.condition) {
-            (Some(path), _) => document::number(&object, path, Text::Quantity),
+            (Some(path), _) => document::number(&object, path),
             (None, Some(condition)) => document::condition(&object, condition),
             (None, None) => Err("object names neither path nor condition".to_owned()),
         };
@@ -380,8 +380,8 @@ mod tests {
 
     use super::*;
 
-    /// Publishes the results of sources that answer after these times. Returns when each was published, in milliseconds,
-    /// with the metrics that had answered until then.
+    /// Publishes the results of sources that answer after these times. Returns when each was published, in
+    /// milliseconds, with the metrics that had answered until then.
     async fn published(sources: &[(u64, &str)]) -> Vec<(u128, String)> {
         let results: FuturesUnordered<_> = sources
             .iter()
