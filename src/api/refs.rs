@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use kube::KubeSchema;
+use kube::core::Rule;
 use schemars::{Schema, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +59,52 @@ pub struct KeyRef {
     /// The key in its data.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
+}
+
+/// Names of headers that no source may set: those of the connection and of credentials, for which `auth` exists, and
+/// those by which metadata services recognize requests that are meant for them.
+pub const RESERVED_HEADERS: [&str; 14] = [
+    "authorization",
+    "connection",
+    "content-length",
+    "cookie",
+    "host",
+    "keep-alive",
+    "metadata",
+    "metadata-flavor",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-aws-ec2-metadata-token",
+];
+
+fn unreserved() -> Rule {
+    let names = RESERVED_HEADERS.map(|name| format!("'{name}'")).join(", ");
+    Rule::new(format!("!(self.name.lowerAscii() in [{names}])"))
+        .message("the operator sets this header itself, or it must not be set; use auth for credentials")
+        .field_path(".name")
+}
+
+/// A header that the operator sends to a server, such as the tenant of Mimir: `{name: X-Scope-OrgID, value: shop}`.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.value) != has(self.secret)").message("set exactly one of value, secret"),
+    validation = unreserved(),
+)]
+pub struct RequestHeader {
+    /// Name of the header: letters, digits and `-`. Headers of the connection and of credentials cannot be set.
+    #[schemars(length(min = 1, max = 64), regex(pattern = "^[a-zA-Z0-9-]+$"))]
+    pub name: String,
+    /// Its value: printable ASCII characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024), regex(pattern = "^[ -~]+$"))]
+    pub value: Option<String>,
+    /// A key of a Secret that contains the value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<KeyRef>,
 }
 
 /// A workload in the action's namespace.

@@ -172,8 +172,10 @@ mod tests {
         let account = Account { writer, namespace: "a".into(), name: "default".into(), manager: "m" };
         let auth: Auth = serde_json::from_value(json!({"bearer": {"name": "s", "key": "token"}})).unwrap();
         let url = "http://127.0.0.1/";
-        let refused =
-            outbound.get(&account, Outgoing { url, auth: Some(&auth), ca: None, within: timeout }).await.err();
+        let refused = outbound
+            .get(&account, Outgoing { url, auth: Some(&auth), ca: None, headers: &[], within: timeout })
+            .await
+            .err();
         assert_eq!(
             refused.map(|why| why.words).as_deref(),
             Some("the address is refused: 127.0.0.1 is a loopback address")

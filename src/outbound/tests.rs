@@ -47,7 +47,7 @@ fn call(url: impl Into<String>) -> Call {
     let within = Duration::from_secs(5);
     let (auth, ca, insecure, redirects) = (None, None, false, false);
     let (limit, tenant, origin) = (LIMIT, "a".into(), AddressOrigin::User);
-    Call { url: url.into(), auth, ca, insecure, redirects, within, limit, tenant, origin }
+    Call { url: url.into(), auth, headers: Vec::new(), ca, insecure, redirects, within, limit, tenant, origin }
 }
 
 async fn number(web: &Web, call: &Call, path: &str) -> Result<String, Error> {
@@ -148,6 +148,23 @@ async fn who_we_are_is_shown() {
     let call = Call { auth: Some(Credentials::Bearer("two\nlines".into())), ..call };
     let error = number(&web(), &call, "a").await.unwrap_err();
     assert!(matches!(error, Error::Unfit(_)) && !error.to_string().contains("two"), "{error}");
+}
+
+/// Prometheus behind a tenant header, as Mimir and Cortex have it.
+#[tokio::test]
+async fn further_headers_are_sent_and_not_shown() {
+    let server = says("200 OK", "").await;
+    server.turn(Manner::Guarded("x-scope-orgid: shop\r\n", r#"{"a": 2}"#.to_owned()));
+    assert_eq!(
+        number(&web(), &call(server.url("/")), "a").await,
+        Err(Error::Status(reqwest::StatusCode::UNAUTHORIZED))
+    );
+    let mut value = reqwest::header::HeaderValue::from_static("shop");
+    value.set_sensitive(true);
+    let headers = vec![("x-scope-orgid".parse().unwrap(), value)];
+    let call = Call { headers, ..call(server.url("/")) };
+    assert_eq!(number(&web(), &call, "a").await.as_deref(), Ok("2"));
+    assert!(!format!("{call:?}").contains("shop"), "{call:?}");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use reqwest::{Body, Client, Method, RequestBuilder, Response, StatusCode, Url, redirect};
 use tokio::time::sleep_until;
 use tracing::warn;
@@ -75,6 +75,8 @@ pub struct Call {
     /// http or https URL.
     pub url: String,
     pub auth: Option<Credentials>,
+    /// Further headers. None of them is of the connection or contains credentials.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Certificate authorities for the server's certificate, or that certificate itself, in PEM. None: the public
     /// authorities.
     pub ca: Option<Arc<[u8]>>,
@@ -278,7 +280,8 @@ impl Web {
         let access = PrivateAccess::of(&self.names.rules().private, asked, call.origin);
         let work = async {
             let client = self.client(url, call, asked, &access).await?;
-            let request = client.request(method.clone(), url.clone());
+            let headers = HeaderMap::from_iter(call.headers.iter().cloned());
+            let request = client.request(method.clone(), url.clone()).headers(headers);
             let request = match &call.auth {
                 None => request,
                 Some(Credentials::Bearer(token)) => request.bearer_auth(token),

@@ -19,5 +19,5 @@ pub fn call(url: impl Into<String>) -> Call {
     let within = Duration::from_secs(30);
     let (auth, ca, insecure, redirects) = (None, None, false, false);
     let (limit, tenant, origin) = (8 << 20, "a".into(), AddressOrigin::User);
-    Call { url: url.into(), auth, ca, insecure, redirects, within, limit, tenant, origin }
+    Call { url: url.into(), auth, headers: Vec::new(), ca, insecure, redirects, within, limit, tenant, origin }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::NodeName;
 use crate::node_config::status::NodeValue;
-use crate::refs::{Auth, CaRef};
+use crate::refs::{Auth, CaRef, RequestHeader};
 use crate::scalars::{DurationText, Number};
 
 /// A value that the loop watches.
@@ -184,6 +184,11 @@ pub struct Prometheus {
     /// Credentials that the operator sends. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
+    /// Further headers that the operator sends, such as that of a tenant. At most 8. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub headers: Option<Vec<RequestHeader>>,
     /// Certificate authorities for verifying the server's certificate. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CaRef>,
@@ -204,6 +209,11 @@ pub struct Http {
     /// Credentials that the operator sends. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
+    /// Further headers that the operator sends, such as that of a tenant. At most 8. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub headers: Option<Vec<RequestHeader>>,
     /// Certificate authorities for verifying the server's certificate. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CaRef>,

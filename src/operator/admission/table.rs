@@ -106,7 +106,8 @@ const LOOP_SECRETS: &str = "([variables.spec.?metrics.orValue([])\
     + variables.spec.?actions.orValue([]).map(a, a.ladder.map(r, r.?webhook.orValue({}))) \
     + [[variables.status.?chosen[?'do'].?webhook.orValue({}), variables.status.?claim[?'do'].?webhook.orValue({})]])\
     .map(list, list.map(r, r.?auth.?bearer.?name.orValue('') + ' ' + r.?auth.?basic.?name.orValue('') + ' ' \
-    + r.?ca.?secret.?name.orValue('')).join(' ')).join(' ').split(' ').filter(name, name != '')";
+    + r.?ca.?secret.?name.orValue('') + ' ' + r.?headers.orValue([]).map(h, h.?secret.?name.orValue('')).join(' ')\
+    ).join(' ')).join(' ').split(' ').filter(name, name != '')";
 
 fn loop_secrets() -> Secrets {
     Secrets {

@@ -189,7 +189,7 @@ async fn call(asker: Asker<'_>, server: &AskedServer<'_>, age: Duration) -> Resu
     let AskedServer { url, namespace, auth, ca, insecure, limit } = server;
     let auth = auth.as_deref();
     let on = Behalf::Operator { writer: &ctx.writer, namespace };
-    let request = Outgoing { url, auth, ca: *ca, within: outbound.request_timeout };
+    let request = Outgoing { url, auth, ca: *ca, headers: &[], within: outbound.request_timeout };
     let call = outbound.call(on, request, age).await.map_err(|Unanswered { words, .. }| Withheld {
         why: WithheldWhy::Unreadable,
         words,

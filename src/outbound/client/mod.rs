@@ -22,11 +22,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
+use reqwest::header::{HeaderName, HeaderValue};
 
 use crate as clients;
 use crate::private::AddressOrigin;
 use crate::web::{self, Answer, Call, Credentials, Web};
-use ganglion_api::refs::{Auth, CaRef, KeyRef};
+use ganglion_api::refs::{Auth, CaRef, KeyRef, RESERVED_HEADERS, RequestHeader};
 use ganglion_core::document::{find, parsed};
 use ganglion_core::kind_path::KindPath;
 use ganglion_runtime::account::{Account, ObjectPath};
@@ -91,6 +92,7 @@ pub struct Outgoing<'a> {
     pub url: &'a str,
     pub auth: Option<&'a Auth>,
     pub ca: Option<&'a CaRef>,
+    pub headers: &'a [RequestHeader],
     pub within: Duration,
 }
 
@@ -140,9 +142,10 @@ impl OutboundClient {
         let call = self.call(account.into(), request, SECRET_AGE).await?;
         let mut answer = self.web.get(&call).await;
         let refused = answer.as_ref().is_ok_and(|answer| answer.good().is_err_and(|error| error.is_refusal()));
-        if refused && request.auth.is_some() {
+        let has_secret = request.auth.is_some() || request.headers.iter().any(|header| header.secret.is_some());
+        if refused && has_secret {
             let again = self.call(account.into(), request, REFUSED_SECRET_AGE).await?;
-            if again.auth != call.auth {
+            if again.auth != call.auth || again.headers != call.headers {
                 answer = self.web.get(&again).await;
             }
         }
@@ -186,11 +189,16 @@ impl OutboundClient {
                 return Err("ca names neither secret nor configMap".to_owned().into());
             }
         };
+        let mut headers = Vec::with_capacity(request.headers.len());
+        for header in request.headers {
+            headers.push(self.header(on, header, age).await?);
+        }
         let (url, tenant) = (request.url.to_owned(), on.namespace().to_owned());
         let (within, limit) = (request.within, self.limits.sample);
         Ok(Call {
             url,
             auth,
+            headers,
             ca,
             insecure: false,
             redirects: false,
@@ -199,6 +207,31 @@ impl OutboundClient {
             tenant,
             origin: AddressOrigin::User,
         })
+    }
+
+    /// Name and value of a header. The schema refuses reserved names too, but a spec may be older than its rule.
+    async fn header(
+        &self,
+        on: Behalf<'_>,
+        header: &RequestHeader,
+        age: Duration,
+    ) -> Result<(HeaderName, HeaderValue), Unanswered> {
+        let unfit = |why: &str| Unanswered::from(format!("header {}: {why}", header.name));
+        let name: HeaderName = header.name.parse().map_err(|_| unfit("this is no name of a header"))?;
+        if RESERVED_HEADERS.contains(&name.as_str()) {
+            return Err(unfit("it cannot be set; use auth for credentials"));
+        }
+        let content = match (&header.value, &header.secret) {
+            (Some(value), _) => value.clone(),
+            (None, Some(key)) => {
+                let [value] = self.secret(on, &key.name, [&key.key], age).await?;
+                text(&value, &key.name, &key.key)?
+            }
+            (None, None) => return Err(unfit("it has neither value nor secret")),
+        };
+        let mut value = HeaderValue::from_str(&content).map_err(|_| unfit("its value contains a control character"))?;
+        value.set_sensitive(true);
+        Ok((name, value))
     }
 
     /// Value of one key of a Secret that is not older than `age`. Error texts name the missing or unreadable object or

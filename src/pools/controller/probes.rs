@@ -179,6 +179,7 @@ impl SwarmPoolController {
         let call = Call {
             url,
             auth: None,
+            headers: Vec::new(),
             ca: None,
             insecure: false,
             redirects: false,

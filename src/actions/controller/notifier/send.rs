@@ -29,7 +29,7 @@ pub async fn send(
     let within = TIMEOUT.min(outbound.request_timeout);
     let sent = outbound.send_event(EventRequest {
         on,
-        request: Outgoing { url: &to.url, auth: None, ca: None, within },
+        request: Outgoing { url: &to.url, auth: None, ca: None, headers: &[], within },
         signed_by: to.secret_ref.as_ref().map(|secret| secret.name.as_str()),
         id: &event.id,
         now: ctx.now(),

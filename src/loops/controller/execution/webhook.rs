@@ -62,7 +62,7 @@ impl ExecutionController {
         let body = event.to_json().to_string().into_bytes();
         let sent = self.outbound.send_event(EventRequest {
             on: (&actor.account).into(),
-            request: Outgoing { url: &webhook.url, auth, ca, within },
+            request: Outgoing { url: &webhook.url, auth, ca, headers: &[], within },
             signed_by: None,
             id: &event.id,
             now: self.ctx.now(),

@@ -285,7 +285,13 @@ impl SourceReader<'_> {
     /// Queries Prometheus.
     async fn prometheus(&self, source: &Prometheus, within: Duration) -> Result<SourceValue, Unanswered> {
         let url = prometheus::query_url(&source.url, &source.query)?;
-        let request = Outgoing { url: url.as_str(), auth: source.auth.as_ref(), ca: source.ca.as_ref(), within };
+        let request = Outgoing {
+            url: url.as_str(),
+            auth: source.auth.as_ref(),
+            ca: source.ca.as_ref(),
+            headers: source.headers.as_deref().unwrap_or_default(),
+            within,
+        };
         let answer = self.sources.outbound.get(&self.account, request).await?;
         let point = prometheus::point(answer.status, answer.body())?;
         Ok(sources::queried(point.value, point.at, self.sources.ctx.now())?)
@@ -293,7 +299,13 @@ impl SourceReader<'_> {
 
     /// Reads a number in the JSON document of a server.
     async fn http(&self, source: &Http, within: Duration) -> Result<SourceValue, Unanswered> {
-        let request = Outgoing { url: &source.url, auth: source.auth.as_ref(), ca: source.ca.as_ref(), within };
+        let request = Outgoing {
+            url: &source.url,
+            auth: source.auth.as_ref(),
+            ca: source.ca.as_ref(),
+            headers: source.headers.as_deref().unwrap_or_default(),
+            within,
+        };
         let answer = self.sources.outbound.get(&self.account, request).await?;
         Ok(answer.number(&source.path)?.into())
     }

@@ -46,7 +46,7 @@ impl<'a> Trials<'a> {
         }
         let Some(webhook) = &rung.webhook else { return Ok(result) };
         let (auth, ca, within) = (webhook.auth.as_ref(), webhook.ca.as_ref(), self.outbound.request_timeout);
-        let request = Outgoing { url: &webhook.url, auth, ca, within };
+        let request = Outgoing { url: &webhook.url, auth, ca, headers: &[], within };
         Ok(match self.outbound.prepare(&self.actor.account, request).await {
             Ok(()) => result,
             Err(why) if why.passing => Trial::Unknown(why.words),
