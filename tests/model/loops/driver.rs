@@ -214,7 +214,7 @@ impl Run<'_> {
     }
 
     fn carry_out(&mut self, by: By, asked: &Asked, sent: Option<Intent>) -> Result<(u16, Value), Violation> {
-        let bent = self.flaw.bend(asked);
+        let bent = self.flaw.bend(asked, &self.api);
         let answer = match self.flaw.pretend(asked, &self.api) {
             Some(answer) => answer,
             None => self.api.serve(by, &bent),
@@ -275,11 +275,11 @@ impl Run<'_> {
         let time = Timestamp::from_millisecond(millis).unwrap_or_default();
         let values: BTreeMap<String, String> =
             values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let values = self.invariants.samples.get(&time).cloned().unwrap_or(values);
+        let values = self.invariants.samples.get(&time).map(|sample| sample.values.clone()).unwrap_or(values);
         if self.api.get(Sort::Monitoring, "web").is_none() {
             return;
         }
-        self.invariants.samples.insert(time, values.clone());
+        self.invariants.pushed(time, values.clone());
         self.say(|| format!("sender: {} {values:?}", millis - BEGINNING));
         let sample = json!({"time": time.to_string(), "values": self.flaw.misread(values)});
         self.api.change(By::Others, Sort::Monitoring, "web", |object| object["spec"]["sample"] = sample);

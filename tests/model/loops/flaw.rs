@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::api::{Api, Asked, Sort};
+use super::process::now;
 
 /// Flaw of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,10 @@ pub enum Flaw {
     CountsLimited,
     /// Reads invalid numbers as zero.
     ReadsZero,
+    /// Keeps the first value of a metric.
+    KeepsValues,
+    /// Counts the age of a value from each write.
+    Rejuvenates,
     /// Writes into the loop's spec.
     WritesSpec,
     /// Exceeds the bounds of the rung.
@@ -43,9 +48,14 @@ pub enum Flaw {
     Oversleeps,
 }
 
+/// The readings in the new status of a Monitoring.
+fn readings(body: &mut Value) -> impl Iterator<Item = &mut Value> {
+    body.pointer_mut("/status/values").and_then(Value::as_array_mut).into_iter().flatten()
+}
+
 impl Flaw {
     /// The request that is carried out instead.
-    pub fn bend(self, asked: &Asked) -> Asked {
+    pub fn bend(self, asked: &Asked, api: &Api) -> Asked {
         let mut bent = asked.clone();
         let status = asked.sub == "status";
         let body = &mut bent.body;
@@ -65,6 +75,18 @@ impl Flaw {
                     let limited = counter["limited"].as_i64().unwrap_or(0);
                     counter["served"] = json!(counter["served"].as_i64().unwrap_or(0) + limited);
                 }
+            }
+            (Self::KeepsValues, Sort::Monitoring) if status => {
+                let stored = api.get(asked.sort, &asked.name).map(|object| &object["status"]["values"]);
+                for reading in readings(body) {
+                    let mut kept = stored.and_then(Value::as_array).into_iter().flatten();
+                    if let Some(kept) = kept.find(|kept| kept["metric"] == reading["metric"]) {
+                        *reading = kept.clone();
+                    }
+                }
+            }
+            (Self::Rejuvenates, Sort::Monitoring) if status => {
+                readings(body).for_each(|reading| reading["at"] = json!(MicroTime(now())));
             }
             (Self::Exceeds, Sort::Deployment) if asked.writes() => body["spec"]["replicas"] = json!(50),
             (Self::Restless, Sort::Monitoring) if status => drop(body["status"]["heartbeat"].take()),

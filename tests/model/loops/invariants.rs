@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ganglion_api::decision::{Decision, DecisionStatus, Outcome};
 use ganglion_api::execution::{Claim, Execution, ExecutionState};
-use ganglion_api::monitoring::MonitoringStatus;
+use ganglion_api::monitoring::{MonitoringStatus, Reading, Tag};
 use ganglion_core::duration;
 use ganglion_loops_plan::decision::Executor;
 use ganglion_loops_plan::decision::settlement;
@@ -34,12 +34,31 @@ struct Effect {
     sample: i64,
 }
 
+/// A sample that was pushed.
+#[derive(Debug)]
+pub struct PushedSample {
+    pub values: BTreeMap<String, String>,
+    /// Earliest time that the clock has shown since it was pushed.
+    since: i64,
+    /// Arrival of its values, as Monitoring has recorded it.
+    arrived: Option<i64>,
+}
+
+impl PushedSample {
+    /// The value of this metric, if it is a number.
+    fn number(&self, metric: &str) -> Option<&str> {
+        self.values.get(metric).map(String::as_str).filter(|text| text.parse().is_ok_and(f64::is_finite))
+    }
+}
+
 #[derive(Default)]
 pub struct Invariants {
     /// Number of log entries processed.
     read: usize,
     /// Pushed samples by time.
-    pub samples: BTreeMap<Timestamp, BTreeMap<String, String>>,
+    pub samples: BTreeMap<Timestamp, PushedSample>,
+    /// Current time, and the latest time that the clock has shown.
+    clock: (i64, i64),
     effects: Vec<Effect>,
     /// Number of effects that were forgotten together with the Decision that recorded them.
     forgotten: usize,
@@ -88,9 +107,29 @@ impl Invariants {
         self.confirmed.clear();
     }
 
+    /// A sample is pushed. Samples of the same time have the same values.
+    pub fn pushed(&mut self, time: Timestamp, values: BTreeMap<String, String>) {
+        self.samples.entry(time).or_insert(PushedSample { values, since: NOW.get(), arrived: None });
+    }
+
+    /// Notes the time. If the clock was set back, samples may arrive at times before they were pushed.
+    fn note_time(&mut self) {
+        let now = NOW.get();
+        if now < self.clock.0 {
+            self.samples.values_mut().for_each(|sample| sample.since = sample.since.min(now));
+        }
+        self.clock = (now, now.max(self.clock.1));
+    }
+
+    /// The newest sample that a status with this tag is based on, and its time.
+    fn sample_of(&self, tag: Option<&Tag>) -> Option<(&Timestamp, &PushedSample)> {
+        self.samples.range(..=tag?.time.0).next_back()
+    }
+
     /// Processes every write since the last call. `sent` is the claim that was recorded when the writing request was
     /// sent, and `steady` a clock that never steps.
     pub fn take(&mut self, api: &Api, sent: Option<&Intent>, steady: i64) -> Result<(), Violation> {
+        self.note_time();
         while let Some(write) = api.log.get(self.read).cloned() {
             self.read += 1;
             if write.by == By::Others {
@@ -157,11 +196,52 @@ impl Invariants {
             self.monitored.insert(write.name.clone());
         }
         self.grows(&uid(new), "sequence", status.tag.as_ref().map_or(0, |tag| tag.sequence))?;
+        let before: MonitoringStatus = write.old.as_ref().map(|old| parsed(&old["status"])).unwrap_or_default();
         for reading in status.values.iter().filter(|reading| reading.metric != "imbalance") {
-            let pushed = self.samples.get(&reading.at.0).and_then(|values| values.get(&reading.metric));
-            if pushed.map(String::as_str) != Some(reading.value.as_str()) {
-                return violation("InventedValue", format!("{reading:?}, and {pushed:?} was pushed"));
-            }
+            self.read_from_sample(&before, &status, reading)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a value of a status: it is that of the newest sample, or the last one before if that sample has none. It
+    /// counts from its arrival, which stays the same.
+    fn read_from_sample(
+        &mut self,
+        before: &MonitoringStatus,
+        status: &MonitoringStatus,
+        reading: &Reading,
+    ) -> Result<(), Violation> {
+        let Some((&time, sample)) = self.sample_of(status.tag.as_ref()) else {
+            return violation("InventedValue", format!("{reading:?}, and nothing was pushed until {:?}", status.tag));
+        };
+        let last = before.values.iter().find(|last| last.metric == reading.metric);
+        let is_kept = last.is_some_and(|last| (&last.value, &last.at) == (&reading.value, &reading.at));
+        let latest = self.clock.1;
+        // A process that finds a sample when it starts takes the sender's time.
+        let came = |time: &Timestamp, sample: &PushedSample| {
+            let at = reading.at.0.as_millisecond();
+            let is_value = sample.number(&reading.metric) == Some(reading.value.as_str());
+            is_value && at <= latest && (reading.at.0 == *time || sample.since <= at)
+        };
+        let old = self.sample_of(before.tag.as_ref()).map(|(time, _)| *time);
+        let is_true = if sample.number(&reading.metric).is_some() {
+            let is_first = last.is_none() || old != Some(time);
+            reading.problem.is_none() && came(&time, sample) && (is_first || is_kept)
+        } else {
+            let is_marked =
+                reading.problem.is_some() || status.unknown.iter().any(|unknown| unknown.metric == reading.metric);
+            // Samples whose status was not worth a write.
+            let mut unwritten = self.samples.range(old.unwrap_or(Timestamp::MIN)..time);
+            is_marked && (is_kept || unwritten.any(|(time, sample)| Some(*time) != old && came(time, sample)))
+        };
+        if !is_true {
+            return violation(
+                "InventedValue",
+                format!("{reading:?}, was {last:?}, and {:?} was pushed", sample.values),
+            );
+        }
+        if let Some(sample) = self.samples.get_mut(&time).filter(|sample| sample.number(&reading.metric).is_some()) {
+            sample.arrived = Some(reading.at.0.as_millisecond());
         }
         Ok(())
     }
@@ -279,9 +359,9 @@ impl Invariants {
             return violation("TwoForOneSample", format!("decision {} about {tag:?} again", status.seq));
         }
         let lowers = chosen.action.scale.as_ref().is_some_and(|scale| scale.by.is_some_and(|by| by < 0));
-        let sample = tag.and_then(|tag| self.samples.range(..=tag.time.0).next_back());
-        let value = sample.and_then(|(_, values)| values.get(&chosen.metric)?.parse::<f64>().ok());
-        let fresh = sample.is_some_and(|(time, _)| at - time.as_millisecond() <= FRESH + LATE);
+        let sample = self.sample_of(tag).map(|(_, sample)| sample);
+        let value = sample.and_then(|sample| sample.number(&chosen.metric)?.parse::<f64>().ok());
+        let fresh = sample.and_then(|sample| sample.arrived).is_some_and(|arrived| at - arrived <= FRESH + LATE);
         // Between raise and clear, the alarm persists. An unknown value never justifies an action.
         if !(fresh && value.is_some_and(|value| if lowers { value < 20.0 } else { value > 80.0 })) {
             let rule = if lowers { "UnknownLowers" } else { "UnknownServed" };

@@ -103,6 +103,8 @@ fn every_flaw_of_a_loop_is_caught() {
         (Flaw::ForgetsDwell, &["Dwell", "Budget"]),
         (Flaw::CountsLimited, &["ServedTooMuch"]),
         (Flaw::ReadsZero, &["UnknownLowers", "InventedValue"]),
+        (Flaw::KeepsValues, &["InventedValue"]),
+        (Flaw::Rejuvenates, &["InventedValue"]),
         (Flaw::WritesSpec, &["WroteSpec"]),
         (Flaw::Exceeds, &["NoIntent", "OutOfBounds"]),
         (Flaw::ClaimsSuccess, &["FalseDone"]),
