@@ -30,6 +30,8 @@ pub enum Flaw {
     KeepsValues,
     /// Counts the age of a value from each write.
     Rejuvenates,
+    /// Counts the age of a value from the sender's time.
+    TrustsSenders,
     /// Writes into the loop's spec.
     WritesSpec,
     /// Exceeds the bounds of the rung.
@@ -87,6 +89,10 @@ impl Flaw {
             }
             (Self::Rejuvenates, Sort::Monitoring) if status => {
                 readings(body).for_each(|reading| reading["at"] = json!(MicroTime(now())));
+            }
+            (Self::TrustsSenders, Sort::Monitoring) if status => {
+                let time = body["status"]["tag"]["time"].clone();
+                readings(body).for_each(|reading| reading["at"] = time.clone());
             }
             (Self::Exceeds, Sort::Deployment) if asked.writes() => body["spec"]["replicas"] = json!(50),
             (Self::Restless, Sort::Monitoring) if status => drop(body["status"]["heartbeat"].take()),

@@ -105,6 +105,7 @@ fn every_flaw_of_a_loop_is_caught() {
         (Flaw::ReadsZero, &["UnknownLowers", "InventedValue"]),
         (Flaw::KeepsValues, &["InventedValue"]),
         (Flaw::Rejuvenates, &["InventedValue"]),
+        (Flaw::TrustsSenders, &["SenderTime"]),
         (Flaw::WritesSpec, &["WroteSpec"]),
         (Flaw::Exceeds, &["NoIntent", "OutOfBounds"]),
         (Flaw::ClaimsSuccess, &["FalseDone"]),

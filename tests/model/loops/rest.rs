@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::{Execution, ExecutionState};
+use ganglion_api::monitoring::MonitoringStatus;
 use ganglion_loops_plan::decision::Executor;
 use ganglion_loops_plan::decision::settlement;
 use serde_json::Value;
@@ -29,6 +30,15 @@ pub fn served(api: &Api) -> Result<(), Violation> {
         return violation("NotDecided", format!("{message}, {:?} {:?}", status.message, status.rejected));
     }
     Ok(())
+}
+
+/// The values of the last sample, pushed at this time, must count from its arrival and not from the sender's time.
+pub fn arrived(api: &Api, pushed: i64) -> Result<(), Violation> {
+    let status: MonitoringStatus = parsed(&object(api, Sort::Monitoring, "web")?["status"]);
+    match status.values.iter().find(|reading| reading.at.0.as_millisecond() < pushed) {
+        Some(early) => violation("SenderTime", format!("{early:?}, but it was pushed at {pushed}")),
+        None => Ok(()),
+    }
 }
 
 /// The operator must write nothing but heartbeats.

@@ -7,6 +7,9 @@ use super::{By, NOW, Process, Run, Sort};
 use crate::check::{Violation, violation};
 use crate::loops::rest;
 
+/// Age of the last sample by the sender's clock when it arrives, in milliseconds.
+const SENDER_DELAY: i64 = 3_000;
+
 impl Run<'_> {
     /// Takes steps of all parts in fair turns, including the garbage collector, without passing time, until no part has
     /// anything to do.
@@ -78,10 +81,12 @@ impl Run<'_> {
         let last = recorded.chain(self.invariants.samples.last_key_value().map(|(time, _)| *time)).max();
         let time = last.map_or(NOW.get(), |last| (last.as_millisecond() + 1).max(NOW.get()));
         // Its time may be ahead of the clock, which may also have been set back.
-        self.until(time).await?;
+        self.until(time + SENDER_DELAY).await?;
+        let arrived = NOW.get();
         self.sample(time, &[("a", "5"), ("b", "50")]);
         self.until(NOW.get() + 20_000).await?;
         rest::served(&self.api)?;
+        rest::arrived(&self.api, arrived)?;
         if !self.setup.slow {
             self.await_report().await?;
             self.restarted().await?;
