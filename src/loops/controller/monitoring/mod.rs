@@ -66,6 +66,8 @@ pub struct MonitoringMemory {
     status: StatusCache<Monitoring>,
     /// Last sample that was accepted or refused.
     sample: Option<Sample>,
+    /// Whether samples have been awaited since the last reconcile: not in a new process, nor while the loop is paused.
+    awaits_samples: bool,
     /// Spec, without the sample, at the last evaluation of the levels.
     evaluated_spec: Option<MonitoringSpec>,
     /// Time of the last evaluation of the levels.
@@ -305,6 +307,7 @@ impl MonitoringController {
         if let Some((sample, _)) = &observed.sample {
             memory.sample = Some(sample.clone());
         }
+        memory.awaits_samples = !object.spec.paused;
         memory.evaluated_spec = Some(without_sample(&object.spec));
         memory.node_values.clone_from(&observed.node_values);
     }
@@ -329,15 +332,14 @@ impl MonitoredLoop {
     }
 
     /// Returns the pushed sample, and when it arrived, if it was not accepted or refused before. After a restart the
-    /// tags decide: a sample that is not newer has been handled.
+    /// tags decide: a sample that is not newer has been handled. A paused loop leaves its samples for later.
     fn new_sample(&self, memory: &MonitoringMemory, term: &str) -> Option<(Sample, Timestamp)> {
-        let sample = self.object.spec.sample.as_ref()?;
+        let sample = self.object.spec.sample.as_ref().filter(|_| !self.object.spec.paused)?;
         let is_new = match &memory.sample {
             Some(handled) => handled != sample,
             None => self.rules.may_be_news(&self.before, sample, self.context(term, &[])),
         };
-        let was_awaited = memory.evaluated_at.is_some();
-        is_new.then(|| (sample.clone(), source_rule::arrival(&sample.time, was_awaited, self.now)))
+        is_new.then(|| (sample.clone(), source_rule::arrival(&sample.time, memory.awaits_samples, self.now)))
     }
 }
 
