@@ -275,7 +275,7 @@ impl Run<'_> {
         let time = Timestamp::from_millisecond(millis).unwrap_or_default();
         let values: BTreeMap<String, String> =
             values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let values = self.invariants.samples.get(&time).map(|sample| sample.values.clone()).unwrap_or(values);
+        let values = self.invariants.samples.get(&time).map_or(values, |sample| sample.values.clone());
         if self.api.get(Sort::Monitoring, "web").is_none() {
             return;
         }
