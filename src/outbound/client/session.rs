@@ -128,6 +128,7 @@ mod tests {
         let close = Call {
             url: format!("https://bmc{SESSIONS}/1"),
             auth: None,
+            headers: Vec::new(),
             ca: None,
             insecure: false,
             redirects: false,
