@@ -4,9 +4,9 @@
 //! If the settings do not list a host, errors do not show the author of an object whether one of its ports is open:
 //! otherwise authors could scan networks that only the operator reaches. A refused connection, a timeout, a TLS failure
 //! and a reset are the same error, which is returned at the end of the timeout; the cause is in the operator's log.
-//! Authors do see whether a server answers, since that is the purpose of the request: the HTTP status, the problem with
-//! a certificate, which is needed to trust it, and that a TLS server refuses the handshake. They also see whether a name
-//! resolves, which the cluster's DNS tells any pod.
+//! Authors do see whether a server answers, since that is the purpose of the request: the HTTP status, the problem
+//! with a certificate, which is needed to trust it, and that a TLS server refuses the handshake. They also see whether
+//! a name resolves, which the cluster's DNS tells any pod.
 
 use std::collections::HashMap;
 use std::fmt;
