@@ -62,7 +62,7 @@ pub fn dimension(rung: &Rung) -> String {
         return format!("{}/{}", resize.container, resize.resource.as_str());
     }
     if let Some(patch) = &rung.patch {
-        return patch.path.clone();
+        return if patch.path == "spec.replicas" { "replicas".into() } else { patch.path.clone() };
     }
     if let Some(template) = &rung.workload_action {
         return if template.move_.is_some() { "placement".into() } else { "replicas".into() };
@@ -74,6 +74,19 @@ pub fn dimension(rung: &Rung) -> String {
         return "event".into();
     }
     "replicas".into()
+}
+
+/// Returns what of the target is read for the rung. Rungs with the same text share one read.
+pub fn reading(rung: &Rung) -> String {
+    let dimension = dimension(rung);
+    if let Some(resize) = &rung.resize {
+        return format!("resize {dimension} {:?} {:?}", resize.what, resize.template);
+    }
+    match (&rung.patch, &rung.workload_action) {
+        (Some(patch), _) => format!("patch {}", patch.path),
+        (None, Some(_)) => format!("workloadAction {dimension}"),
+        (None, None) => dimension,
+    }
 }
 
 /// Describes the rung, such as `scale by 1, at most 10`.

@@ -13,13 +13,13 @@ use ganglion_loops_plan::validate::preflight::{AccessRight, TargetResource, need
 use ganglion_outbound::client::{OutboundClient, Outgoing};
 use ganglion_runtime::error::Error;
 
-/// Tries the rungs of one loop as its account. Rungs of one dimension share one read of the target, and each granted
-/// permission is checked once.
+/// Tries the rungs of one loop as its account. Rungs that need the same state of the target share one read, and each
+/// granted permission is checked once.
 pub struct Trials<'a> {
     targets: &'a Targets,
     outbound: &'a OutboundClient,
     pub actor: &'a mut Actor,
-    seen: BTreeMap<(bool, String), TargetState>,
+    seen: BTreeMap<String, TargetState>,
     granted: BTreeSet<AccessRight>,
 }
 
@@ -30,8 +30,8 @@ impl<'a> Trials<'a> {
 
     /// Tries a rung.
     pub async fn try_rung(&mut self, rung: &Rung) -> Result<Trial, Error> {
-        let dimension = (rung.workload_action.is_some(), rung::dimension(rung));
-        let state = match self.seen.get(&dimension) {
+        let reading = rung::reading(rung);
+        let state = match self.seen.get(&reading) {
             Some(state) => state.clone(),
             None => read_ahead(self.targets, self.actor, rung).await?,
         };
@@ -39,7 +39,7 @@ impl<'a> Trials<'a> {
         if matches!(result, Trial::Impossible(..)) {
             return Ok(result);
         }
-        self.seen.insert(dimension, state);
+        self.seen.insert(reading, state);
         if let Some(refused) = self.missing_rights(rung).await? {
             let problem = self.actor.forbidden(self.targets.ctx.now(), &refused)?;
             return Ok(Trial::Impossible(LoopReason::Forbidden, problem));

@@ -114,9 +114,16 @@ pub fn find(me: &Claimant, others: &[Claimant]) -> Option<Conflict> {
         .collect();
     before.sort_by_key(|other| order(other));
     before.into_iter().find_map(|other| {
-        let dimension = me.dimensions.iter().find(|mine| other.dimensions.contains(mine))?;
+        let overlaps = |mine: &&String| other.dimensions.iter().any(|theirs| overlap(mine, theirs));
+        let dimension = me.dimensions.iter().find(overlaps)?;
         Some(Conflict { with: other.kind, name: other.name.clone(), dimension: dimension.clone() })
     })
+}
+
+/// Whether both are the same dimension, or one is a path within the other.
+fn overlap(one: &str, other: &str) -> bool {
+    let contains = |outer: &str, inner: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
+    one == other || contains(one, other) || contains(other, one)
 }
 
 fn order(claimant: &Claimant) -> (ClaimantKind, Timestamp, &str, &Uid) {

@@ -93,6 +93,18 @@ fn a_loop_gives_way_to_an_autoscaler_whoever_came_first() {
     assert_eq!(find(&this, &[elsewhere]), None);
 }
 
+#[test]
+fn a_loop_gives_way_to_one_that_changes_a_field_within_its_field() {
+    let paths =
+        ["spec.rate", "spec.rate.max", "spec.rates"].map(|path| claimant(ClaimantKind::ClosedLoop, path, 1, &[path]));
+    let [outer, inner, other] = &paths;
+    let first = |one: &Claimant| Claimant { created: at(0), uid: "first".into(), ..one.clone() };
+    for (before, after) in [(outer, inner), (inner, outer)] {
+        assert!(find(after, &[first(before)]).is_some(), "{} before {}", before.name, after.name);
+    }
+    assert_eq!(find(other, &[first(outer), first(inner)]), None);
+}
+
 #[rstest]
 #[case("Auto", &["replicas"])]
 #[case("Approve", &["replicas"])]
@@ -102,6 +114,27 @@ fn who_does_nothing_is_in_nobodys_way(#[case] mode: &str, #[case] expected: &[&s
     let mut this = demo(json!({}));
     this.mode = serde_json::from_value(json!(mode)).unwrap();
     assert_eq!(dimensions(&this), expected);
+}
+
+#[test]
+fn a_patch_of_replicas_conflicts_as_a_scale_does() {
+    let mut this = demo(json!({}));
+    let patch = json!([{"when": {"metric": "cpu", "side": "Low"},
+        "ladder": [{"patch": {"path": "spec.replicas", "by": "1", "min": "1", "max": "9"}}]}]);
+    this.actions = serde_json::from_value(patch).unwrap();
+    assert_eq!(dimensions(&this), ["replicas"]);
+}
+
+#[test]
+fn rungs_that_need_another_state_of_the_target_do_not_share_a_read() {
+    let scale = json!({"scale": {"by": 1, "max": 2}});
+    let patch = json!({"patch": {"path": "spec.replicas", "to": "1"}});
+    let resize = json!({"resize": {"container": "app", "resource": "memory", "factor": "2"}});
+    let mut with_template = resize.clone();
+    with_template["resize"]["template"] = json!(true);
+    let rungs = [scale, patch, resize, with_template].map(|rung| serde_json::from_value(rung).unwrap());
+    let readings: std::collections::BTreeSet<String> = rungs.iter().map(crate::rung::reading).collect();
+    assert_eq!(readings.len(), rungs.len(), "{readings:?}");
 }
 
 #[test]
