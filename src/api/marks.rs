@@ -97,6 +97,10 @@ pub const EXECUTION_STATUS_MANAGER: &str = "ganglion/execution/status";
 /// Field manager of a loop's changes of its target; in an entry of `status.tuning`, it is followed by the loop's name.
 pub const EXECUTION_MANAGER: &str = "ganglion/execution";
 
+/// Field manager under which a user applies a field that a loop shall change from then on. It keeps the value when the
+/// previous owner leaves the field out of its manifest.
+pub const HANDOVER_MANAGER: &str = "ganglion/handover";
+
 /// Label on the NodeConfigs of a template: the template's name, if it fits.
 pub const TEMPLATE: &str = "ganglion.dev/template";
 

@@ -9,7 +9,7 @@ use super::policy::Window;
 use super::rules;
 use crate::refs::{Auth, CaRef, NodeSource, Target};
 use crate::scalars::{DurationText, Number};
-use crate::workload_action::Disruption;
+use crate::workload_action::{Disruption, OnReplicaOwner};
 
 /// The action for one alarm.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -51,6 +51,7 @@ pub struct Alarm {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("[has(self.scale), has(self.resize), has(self.workloadAction), has(self.patch), has(self.webhook), has(self.tune)].filter(set, set).size() == 1").message("set exactly one of scale, resize, workloadAction, patch, webhook, tune"),
+    validation = Rule::new("!has(self.onReplicaOwner) || !has(self.webhook) && !has(self.tune)").message("onReplicaOwner is for scale, resize, workloadAction and patch"),
 )]
 pub struct Rung {
     /// Changes the number of replicas.
@@ -72,6 +73,13 @@ pub struct Rung {
     /// Changes the policy of the target loop, within the bounds of that loop's `tunable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tune: Option<Tune>,
+    /// Behavior if somebody else applies the field that the rung changes, such as a GitOps tool: the replicas, the
+    /// resources in the template, or the field of a patch. Yield: the rung is not carried out, with reason
+    /// ReplicasOwnedElsewhere or FieldOwnedElsewhere. Force: it is carried out; for owners that ignore changes of the
+    /// field, such as Argo CD with ignoreDifferences and RespectIgnoreDifferences. An autoscaler or another loop on the
+    /// same field is a conflict in any case. Default: Yield.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_replica_owner: Option<OnReplicaOwner>,
 }
 
 /// Changes the number of replicas of the target, through its scale subresource.

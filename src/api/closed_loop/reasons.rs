@@ -109,8 +109,11 @@ reasons! {
     TargetNotFound,
     /// The target does not have the field, or cannot be scaled.
     NotScalable,
-    /// Another field manager owns the replicas; the message names it.
+    /// Another field manager applies the replicas; the message names it and says how to hand the field over.
     ReplicasOwnedElsewhere,
+    /// Another field manager applies the field that the rung changes; the message names it and says how to hand the
+    /// field over.
+    FieldOwnedElsewhere,
     /// Changes of the loop were reverted three times within ten minutes; the message names the field manager that
     /// reverted them.
     FieldConflict,

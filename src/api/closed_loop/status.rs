@@ -5,6 +5,7 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use super::policy::{TunedThreshold, Tuning};
+use crate::identity::Uid;
 
 /// Status of a ClosedLoop. Other loops write `tuning`, one entry each; the closed-loop controller writes all other
 /// fields.
@@ -33,6 +34,26 @@ pub struct ClosedLoopStatus {
     #[schemars(length(max = 4))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["by".into()]))]
     pub tuning: Vec<Tuning>,
+    /// Managers that apply fields which this loop would change, by server-side apply. A manager is remembered if
+    /// somebody else changes the field, until it applies the object without the field. At most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub owners: Vec<SeenOwner>,
+}
+
+/// Manager that applied a field of the target.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SeenOwner {
+    /// The field: `replicas`, container and resource, or a path.
+    pub dimension: String,
+    /// The field manager.
+    pub manager: String,
+    /// uid of the target.
+    pub uid: Uid,
+    /// When the manager last applied the target with the field.
+    pub applied_at: MicroTime,
 }
 
 /// Summary of a loop.

@@ -6,6 +6,7 @@
 mod autoscaler;
 mod claim;
 mod constraints;
+mod field_owner;
 mod ledger;
 mod membership;
 mod node;
@@ -28,6 +29,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledObjectFact, VpaFact};
 pub use claim::ClaimFact;
 pub use constraints::{HostPort, PodConstraints, PodTerm, TermNamespaces};
+pub use field_owner::{ApplyMethod, FieldOwner, FieldPath, has_applied_since};
 pub use ganglion_api::GROUP;
 pub use ganglion_api::identity::{NodeName, SlotId, Uid};
 pub use ledger::Ledger;
@@ -43,9 +45,7 @@ pub use slim::{SlimAutoscaler, SlimDeployment, SlimPod};
 pub use stateful_set::{PinBindingFact, PinPolicyFact, StatefulSet, StatefulSetFact, VolumeFact, pin_of};
 pub use texts::Reducible;
 pub use volumes::PodVolumes;
-pub use workload::{
-    BudgetFact, ConfigMapFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, holder, replicas_owner,
-};
+pub use workload::{BudgetFact, ConfigMapFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact};
 
 /// Namespace and name; the namespace of a cluster-scoped object is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

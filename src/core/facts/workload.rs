@@ -6,18 +6,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::PartialObjectMeta;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 
+use super::field_owner::{FieldOwner, FieldPath};
 use super::{Identity, Key, Selector, Uid, texts};
 use ganglion_api::marks;
 use ganglion_api::receipt::WorkloadActionReceipt;
-
-/// Annotation with the manifest that `kubectl apply` or Argo CD last applied without server-side apply, as JSON.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The controlling owner of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +48,7 @@ pub struct ScaleFact {
     /// The ledger annotation, as text.
     pub ledger: Option<String>,
     /// Field manager that will apply `spec.replicas` again.
-    pub owned_by: Option<String>,
+    pub owned_by: Option<FieldOwner>,
     /// Field manager that last wrote `spec.replicas`, unless it was the execution of a loop.
     pub written_by: Option<String>,
 }
@@ -61,7 +57,8 @@ impl ScaleFact {
     /// Owner of `spec.replicas`, which the operator must not change then: a field manager that applies it, or this
     /// autoscaler.
     pub fn owner(&self, autoscaler: Option<&str>) -> Option<String> {
-        self.owned_by.clone().or_else(|| autoscaler.map(|name| format!("the autoscaler {name}")))
+        let applier = self.owned_by.as_ref().map(|owner| owner.manager.clone());
+        applier.or_else(|| autoscaler.map(|name| format!("the autoscaler {name}")))
     }
 }
 
@@ -192,57 +189,13 @@ impl From<PartialObjectMeta<ConfigMap>> for ConfigMapFact {
 
 /// Reads replicas and ledger of a workload.
 pub(super) fn scale(meta: &ObjectMeta, replicas: Option<i32>) -> ScaleFact {
-    let fields = meta.managed_fields.as_deref().unwrap_or_default();
+    let path = FieldPath::replicas();
     ScaleFact {
         replicas: replicas.unwrap_or(1),
         ledger: meta.annotations.as_ref().and_then(|all| all.get(marks::LEDGER)).map(|text| texts::list(text)),
-        owned_by: replicas_owner(meta),
-        written_by: holder(fields, &["spec", "replicas"]),
+        owned_by: path.owner(meta),
+        written_by: path.last_writer(meta),
     }
-}
-
-/// Field manager that will write `spec.replicas` again: a manager that applied it (server-side apply), or whose last
-/// applied configuration contains it. A manager that wrote it by an update does not count: the API server sets defaults
-/// before it records the fields of an update, so the creator of a workload owns replicas that its manifest leaves out.
-pub fn replicas_owner(meta: &ObjectMeta) -> Option<String> {
-    let entries = || meta.managed_fields.iter().flatten();
-    let owns = |entry: &&ManagedFieldsEntry, path: &str| {
-        entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(path).is_some())
-    };
-    let is_apply = |entry: &&ManagedFieldsEntry| entry.operation.as_deref() == Some("Apply");
-    let manager = |entry: &ManagedFieldsEntry| entry.manager.clone().unwrap_or_default();
-    if let Some(entry) = entries().find(|entry| is_apply(entry) && owns(entry, "/f:spec/f:replicas")) {
-        return Some(manager(entry));
-    }
-    let applied = meta.annotations.as_ref()?.get(LAST_APPLIED)?;
-    has_replicas(applied).then(|| {
-        let annotation = format!("/f:metadata/f:annotations/f:{}", LAST_APPLIED.replace('/', "~1"));
-        entries().find(|entry| owns(entry, &annotation)).map_or_else(|| "kubectl apply".to_owned(), manager)
-    })
-}
-
-/// Whether a manifest contains `spec.replicas`. Parses nothing else: a manifest may have hundreds of kilobytes.
-fn has_replicas(manifest: &str) -> bool {
-    #[derive(Deserialize)]
-    struct Manifest {
-        spec: Option<Spec>,
-    }
-    #[derive(Deserialize)]
-    struct Spec {
-        replicas: Option<IgnoredAny>,
-    }
-    let manifest: Option<Manifest> = serde_json::from_str(manifest).ok();
-    manifest.and_then(|manifest| manifest.spec?.replicas).is_some()
-}
-
-/// Field manager that last wrote this field, except the execution of a loop.
-pub fn holder(fields: &[ManagedFieldsEntry], path: &[&str]) -> Option<String> {
-    let pointer: String = path.iter().map(|part| format!("/f:{part}")).collect();
-    let held = fields.iter().filter(|entry| {
-        entry.manager.as_deref() != Some(marks::EXECUTION_MANAGER)
-            && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(&pointer).is_some())
-    });
-    held.max_by_key(|entry| entry.time.as_ref().map(|time| time.0)).and_then(|entry| entry.manager.clone())
 }
 
 /// A PodDisruptionBudget.
@@ -359,74 +312,5 @@ impl From<WorkloadActionReceipt> for ReceiptFact {
             executed_at: receipt.spec.executed_at.0,
             outcome: receipt.spec.outcome.clone(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use serde_json::json;
-
-    use super::*;
-
-    const KUBECTL: &str = "kubectl-client-side-apply";
-
-    fn entry(manager: &str, operation: &str, fields: &serde_json::Value) -> ManagedFieldsEntry {
-        let entry = json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields});
-        serde_json::from_value(entry).unwrap()
-    }
-
-    #[rstest]
-    #[case::applied("flux", "Apply", "f:replicas", None, Some("flux"))]
-    #[case::applied_without_replicas("flux", "Apply", "f:template", None, None)]
-    #[case::kubectl_scale("kubectl", "Update", "f:replicas", None, None)]
-    // The default set by the API server became the creator's field.
-    #[case::argo_left_it_out("argocd-controller", "Update", "f:replicas", Some(r#"{"spec": {"template": {}}}"#), None)]
-    #[case::argo_has_it(
-        "argocd-controller",
-        "Update",
-        "f:replicas",
-        Some(r#"{"spec": {"replicas": 3}}"#),
-        Some(KUBECTL)
-    )]
-    #[case::somebody_scaled("kubectl", "Update", "f:replicas", Some(r#"{"spec": {"replicas": 3}}"#), Some(KUBECTL))]
-    #[case::our_own("ganglion/execution", "Update", "f:replicas", Some(r#"{"spec": {"replicas": 3}}"#), Some(KUBECTL))]
-    #[case::helm("helm", "Update", "f:replicas", None, None)]
-    #[case::empty("kubectl", "Update", "f:replicas", Some(r#"{"spec": {"replicas": null}}"#), None)]
-    #[case::elsewhere(
-        "kubectl",
-        "Update",
-        "f:replicas",
-        Some(r#"{"replicas": 3, "spec": {"template": {"replicas": 3}}}"#),
-        None
-    )]
-    #[case::no_json("kubectl", "Update", "f:replicas", Some("{"), None)]
-    #[case::no_object("kubectl", "Update", "f:replicas", Some(r#"{"spec": 1}"#), None)]
-    fn replicas_belong_to_who_will_write_them_again(
-        #[case] manager: &str,
-        #[case] operation: &str,
-        #[case] field: &str,
-        #[case] applied: Option<&str>,
-        #[case] owner: Option<&str>,
-    ) {
-        let annotated = json!({"f:metadata": {"f:annotations": {".": {}, "f:kubectl.kubernetes.io/last-applied-configuration": {}}}});
-        let meta = ObjectMeta {
-            managed_fields: Some(vec![
-                entry(manager, operation, &json!({"f:spec": {field: {}}})),
-                entry(KUBECTL, "Update", &annotated),
-            ]),
-            annotations: applied.map(|text| BTreeMap::from([(LAST_APPLIED.to_owned(), text.to_owned())])),
-            ..ObjectMeta::default()
-        };
-        assert_eq!(replicas_owner(&meta).as_deref(), owner);
-        let deployment = Deployment { metadata: meta, ..Deployment::default() };
-        assert_eq!(DeploymentFact::from(deployment).scale.owned_by.as_deref(), owner);
-    }
-
-    #[test]
-    fn an_applier_whose_fields_are_unknown_is_called_by_its_command() {
-        let applied = BTreeMap::from([(LAST_APPLIED.to_owned(), r#"{"spec": {"replicas": 0}}"#.to_owned())]);
-        let meta = ObjectMeta { annotations: Some(applied), ..ObjectMeta::default() };
-        assert_eq!(replicas_owner(&meta).as_deref(), Some("kubectl apply"));
     }
 }

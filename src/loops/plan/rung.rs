@@ -4,6 +4,7 @@ use ganglion_api::closed_loop::action::{ActionTemplate, PatchField, Resize, Rung
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::decision::Direction;
 use ganglion_api::scalars::Number;
+use ganglion_api::workload_action::OnReplicaOwner;
 use ganglion_core::quantity;
 
 /// Describes the position of the rung in the spec, such as `rung 1 on Low cpu (scale by 1, at most 9)`. `index` counts
@@ -84,8 +85,16 @@ pub fn reading(rung: &Rung) -> String {
     }
     match (&rung.patch, &rung.workload_action) {
         (Some(patch), _) => format!("patch {}", patch.path),
-        (None, Some(_)) => format!("workloadAction {dimension}"),
+        (None, Some(_)) => format!("workloadAction {dimension} {:?}", rung.on_replica_owner),
         (None, None) => dimension,
+    }
+}
+
+/// Whether the rung is not carried out if somebody else applies the field that it changes.
+pub fn yields(rung: &Rung) -> bool {
+    match rung.on_replica_owner {
+        None | Some(OnReplicaOwner::Yield) => true,
+        Some(OnReplicaOwner::Force) => false,
     }
 }
 

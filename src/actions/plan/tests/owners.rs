@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::world::OwnerReading;
-use ganglion_core::facts::{Ledger, OtherKind, OwnerFact};
+use ganglion_core::facts::{FieldOwner, Ledger, OtherKind, OwnerFact};
 
 const ROLLOUT: &str = "argoproj.io/v1alpha1";
 
@@ -210,7 +210,7 @@ fn replicas_that_cannot_be_changed_are_refused_in_the_words_of_the_reading() {
     let (ready, reason, message) = stage.ready("bad");
     assert_eq!((ready.as_str(), reason.as_str(), message.as_str()), ("False", "Forbidden", "cannot get rollouts"));
     let mut owned = self::stage();
-    owned.read_rollout(|rollout| rollout.scale.owned_by = Some("flux".into()));
+    owned.read_rollout(|rollout| rollout.scale.owned_by = Some(FieldOwner::server_side("flux", None)));
     owned.act("bad", more());
     owned.settle("bad");
     assert_eq!(owned.ready("bad").1, "ReplicasOwnedElsewhere");

@@ -12,11 +12,13 @@ use super::ClosedLoopController;
 use crate::target::{Actor, Trials};
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::status::SeenOwner;
 use ganglion_api::execution::ExecutionState;
 use ganglion_core::facts::{Key, Uid};
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::common::{HEARTBEAT, later};
 use ganglion_loops_plan::execution::Trial;
+use ganglion_loops_plan::rung;
 use ganglion_loops_plan::validate::preflight::{Preflight, PreflightQuestion};
 use ganglion_loops_plan::world::Family;
 use ganglion_runtime::background::BackgroundWork;
@@ -43,6 +45,8 @@ struct CheckedLoop {
     verdict: Result<Preflight, Error>,
     /// Requests that were forbidden.
     refusals: Refusals,
+    /// Owners of fields to remember.
+    owners: Vec<SeenOwner>,
 }
 
 /// State of the preflight of one loop.
@@ -56,6 +60,8 @@ pub struct PreflightState {
     /// Number of consecutive checks that did not pass.
     failures: u32,
     refusals: Refusals,
+    /// Owners of fields that the loop would change.
+    pub owners: Vec<SeenOwner>,
 }
 
 impl PreflightState {
@@ -63,18 +69,23 @@ impl PreflightState {
     /// process stored in the loop's status stays valid until its next check. A new leader spreads these checks over a
     /// heartbeat.
     fn new(question: PreflightQuestion, parent: &ClosedLoop, now: Timestamp) -> Self {
-        let conditions = parent.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let verdict = Preflight::stored(conditions, parent.metadata.generation.unwrap_or(0));
+        let status = parent.status.clone().unwrap_or_default();
+        let verdict = Preflight::stored(&status.conditions, parent.metadata.generation.unwrap_or(0));
         let (due, failures) = match &verdict {
             Preflight::Pending(_) => (now, 0),
             Preflight::Passed => (random_time(now, HEARTBEAT), 0),
             Preflight::Failed(..) => (random_time(now, verdict.pause(1)), 1),
         };
-        Self { question: Arc::new(question), verdict, asked: now, due, failures, refusals: Refusals::default() }
+        let has_field =
+            |seen: &SeenOwner| question.rungs.iter().any(|placed| rung::dimension(&placed.rung) == seen.dimension);
+        let owners = status.owners.into_iter().filter(has_field).collect();
+        let (question, refusals) = (Arc::new(question), Refusals::default());
+        Self { question, verdict, asked: now, due, failures, refusals, owners }
     }
 
     /// Records the result of a check.
     fn record(&mut self, checked: &CheckedLoop, now: Timestamp) {
+        self.owners.clone_from(&checked.owners);
         self.refusals = match &checked.verdict {
             Ok(Preflight::Failed(LoopReason::Forbidden, _)) | Err(_) => checked.refusals,
             Ok(Preflight::Failed(..) | Preflight::Passed | Preflight::Pending(_)) => Refusals::default(),
@@ -146,7 +157,11 @@ impl ClosedLoopController {
                 return Some(state);
             }
         }
-        let is_outdated = matches!(state.verdict, Preflight::Failed(..)) && has_acted(family, state.asked);
+        let is_outdated = match &state.verdict {
+            Preflight::Failed(..) => has_acted(family, state.asked),
+            Preflight::Passed => was_refused(family, state.asked),
+            Preflight::Pending(_) => false,
+        };
         if state.due <= now || is_outdated {
             // The result sets the actual time.
             (state.asked, state.due) = (now, later(now, HEARTBEAT));
@@ -157,12 +172,13 @@ impl ClosedLoopController {
 
     fn start_preflight(self: &Arc<Self>, key: Key, state: &PreflightState) {
         let PreflightQuestion { target, account, .. } = &*state.question;
-        let mut actor = Actor::new(&self.targets, &key, target, account.as_deref()).after(state.refusals);
+        let actor = Actor::new(&self.targets, &key, target, account.as_deref());
+        let mut actor = actor.after(state.refusals).remembering(&state.owners);
         let (controller, question) = (Arc::clone(self), Arc::clone(&state.question));
         self.preflights.checks.start(&self.ctx, key, Arc::clone(&state.question), |answers| async move {
             let _permit = controller.preflights.limit.acquire(&actor.loop_key.namespace, 1).await;
-            let verdict = try_rungs(&controller, &mut actor, &question).await;
-            answers.publish(CheckedLoop { verdict, refusals: actor.refusals });
+            let (verdict, owners) = try_rungs(&controller, &mut actor, &question).await;
+            answers.publish(CheckedLoop { verdict, refusals: actor.refusals, owners });
         });
     }
 }
@@ -175,13 +191,29 @@ fn has_acted(family: &Family, since: Timestamp) -> bool {
     })
 }
 
-/// Tries the rungs in order and stops at the first that could not be carried out.
+/// Whether a decision has failed since then because somebody else applies the field. The check then finds the owner,
+/// which is remembered.
+fn was_refused(family: &Family, since: Timestamp) -> bool {
+    let executed = family.execution.as_ref().and_then(|execution| execution.status.as_ref());
+    executed.is_some_and(|executed| {
+        matches!(executed.reason, Some(LoopReason::ReplicasOwnedElsewhere | LoopReason::FieldOwnedElsewhere))
+            && executed.since.as_ref().is_some_and(|at| at.0 > since)
+    })
+}
+
+/// Tries the rungs. Returns the verdict, and the owners of fields to remember.
 async fn try_rungs(
     controller: &ClosedLoopController,
     actor: &mut Actor,
     question: &PreflightQuestion,
-) -> Result<Preflight, Error> {
+) -> (Result<Preflight, Error>, Vec<SeenOwner>) {
     let mut trials = Trials::new(&controller.targets, &controller.outbound, actor);
+    let verdict = verdict(&mut trials, question).await;
+    (verdict, trials.owners())
+}
+
+/// Tries the rungs in order and stops at the first that could not be carried out.
+async fn verdict(trials: &mut Trials<'_>, question: &PreflightQuestion) -> Result<Preflight, Error> {
     for placed in &question.rungs {
         match trials.try_rung(&placed.rung).await? {
             Trial::Possible { .. } | Trial::Limited(_) => {}
@@ -201,7 +233,7 @@ mod tests {
     }
 
     fn checked(verdict: Result<Preflight, Error>) -> CheckedLoop {
-        CheckedLoop { verdict, refusals: Refusals::default() }
+        CheckedLoop { verdict, refusals: Refusals::default(), owners: Vec::new() }
     }
 
     /// Asserts that the next check is due in `least` to `most` seconds.
@@ -226,11 +258,11 @@ mod tests {
         assert_eq!(check.verdict, Preflight::Passed);
         waits(&check, 400, 4, 6);
         let refusals = Refusals::believed(at(405));
-        check.record(&CheckedLoop { verdict: Err(Error::Doubtful("no".into())), refusals }, at(405));
+        check.record(&CheckedLoop { refusals, ..checked(Err(Error::Doubtful("no".into()))) }, at(405));
         assert_eq!((check.verdict.clone(), check.refusals), (Preflight::Passed, refusals));
         waits(&check, 405, 1, 1);
         let failed = Preflight::Failed(LoopReason::Forbidden, "no".into());
-        check.record(&CheckedLoop { verdict: Ok(failed.clone()), refusals }, at(411));
+        check.record(&CheckedLoop { refusals, ..checked(Ok(failed.clone())) }, at(411));
         assert_eq!(check.verdict, failed);
         waits(&check, 411, 9, 11);
     }

@@ -88,6 +88,7 @@ fn next_status(
         execution: family.execution.as_ref().and_then(|object| object.status.as_ref()),
         not_owned,
         preflight: memory.preflight.as_ref().map(|preflight| &preflight.verdict),
+        owners: memory.preflight.as_ref().map(|preflight| preflight.owners.as_slice()),
     };
     let input = assessed.relations.input(&family.parent, stored, now);
     let generation = family.parent.metadata.generation.unwrap_or(0);

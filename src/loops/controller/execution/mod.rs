@@ -286,7 +286,8 @@ impl ExecutionController {
     fn actor(&self, observed: &ObservedExecution, memory: &ExecutionMemory) -> Actor {
         let (id, spec) = (&observed.id, &observed.execution.spec);
         let actor = Actor::new(&self.targets, &id.key, &spec.target, spec.service_account_name.as_deref());
-        actor.executing(id.uid.clone()).after(memory.refusals)
+        let owners = observed.parent.status.as_ref().map(|status| status.owners.as_slice()).unwrap_or_default();
+        actor.executing(id.uid.clone()).after(memory.refusals).remembering(owners)
     }
 
     async fn read_target(

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use kube::Resource;
 use serde_json::json;
 
-use super::scale::owned;
 use super::{Actor, Targets};
 use ganglion_api::closed_loop::TargetRef;
-use ganglion_api::closed_loop::action::ActionTemplate;
+use ganglion_api::closed_loop::action::{ActionTemplate, Rung};
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::{Claim, Execution};
 use ganglion_api::marks;
@@ -17,7 +16,9 @@ use ganglion_core::facts::{DeploymentFact, Key, ReplicaSetFact};
 use ganglion_core::kind_path::KindPath;
 use ganglion_core::owners::is_owned;
 use ganglion_core::world::Origin;
+use ganglion_loops_plan::execution::ownership::{owned_replicas, refuse};
 use ganglion_loops_plan::execution::{TargetState, WorkloadActionState};
+use ganglion_loops_plan::rung;
 use ganglion_runtime::error::Error;
 
 /// Returns the progress of the claimed action. Without a claim there is no action.
@@ -44,7 +45,7 @@ pub async fn read(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Re
 
 /// Returns the state of the workload before the action exists. Reads the cache, so that the account needs no permission
 /// for it.
-pub fn read_ahead(targets: &Targets, actor: &Actor, template: &ActionTemplate) -> TargetState {
+pub fn read_ahead(targets: &Targets, actor: &Actor, rung: &Rung, template: &ActionTemplate) -> TargetState {
     let TargetRef { api_version, kind, name } = &actor.target;
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let scale = targets.ctx.store.read(|world| match (api_version.as_str(), kind.as_str()) {
@@ -58,8 +59,12 @@ pub fn read_ahead(targets: &Targets, actor: &Actor, template: &ActionTemplate) -
     match scale {
         Err(words) => TargetState::Unfit(LoopReason::NotSupported, words),
         Ok(None) => actor.not_found(),
-        Ok(Some(scale)) => match scale.owner(None) {
-            Some(owner) if template.move_.is_none() => owned(&actor.target, &owner),
+        Ok(Some(scale)) => match scale.owned_by {
+            Some(owner) if template.move_.is_none() && rung::yields(rung) => {
+                let owned = owned_replicas(&actor.target, &actor.loop_key.namespace, &owner, scale.replicas);
+                let (reason, words) = refuse(&actor.target, rung, &owned);
+                TargetState::Unfit(reason, words)
+            }
             Some(_) | None => TargetState::WorkloadAction(None),
         },
     }

@@ -16,16 +16,20 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
 
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::status::SeenOwner;
 use ganglion_api::execution::Claim;
 use ganglion_api::marks;
 use ganglion_core::facts::{Key, Uid};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::names::DEFAULT_ACCOUNT;
+use ganglion_loops_plan::execution::ownership::TargetObject;
 use ganglion_loops_plan::execution::{EffectResult, ExecutionEffect, ObjectVersion, TargetState};
+use ganglion_loops_plan::rung;
 use ganglion_runtime::account::Account;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::{DiscoveredKind, Discovery};
@@ -54,6 +58,8 @@ pub struct Actor {
     /// Forbidden requests of earlier reconciles. A successful read does not clear them: it does not show that the
     /// account may change the target.
     pub refusals: Refusals,
+    /// Owners of fields of the target that were seen before.
+    owners: Vec<SeenOwner>,
 }
 
 impl Actor {
@@ -71,6 +77,7 @@ impl Actor {
             target: target.clone(),
             account,
             refusals: Refusals::default(),
+            owners: Vec::new(),
         }
     }
 
@@ -82,6 +89,27 @@ impl Actor {
     /// Sets the refusals of earlier requests.
     pub fn after(self, refusals: Refusals) -> Self {
         Self { refusals, ..self }
+    }
+
+    /// Sets the owners of fields that were seen before.
+    pub fn remembering(self, owners: &[SeenOwner]) -> Self {
+        Self { owners: owners.to_vec(), ..self }
+    }
+
+    /// Whether an owner of this field was seen before.
+    fn remembers(&self, dimension: &str) -> bool {
+        self.owners.iter().any(|seen| seen.dimension == dimension)
+    }
+
+    /// Version of the target, with the last writer and the owner of the fields that the rung changes.
+    fn field_version(&self, object: &DynamicObject, rung: &Rung, paths: &[String]) -> ObjectVersion {
+        let (target, namespace) = (&self.target, self.loop_key.namespace.as_str());
+        let fields = TargetObject { target, namespace, object };
+        ObjectVersion {
+            written_by: fields.last_writer(paths),
+            owned: fields.owned_field(&rung::dimension(rung), paths, &self.owners).map(Box::new),
+            ..object_version(&object.metadata)
+        }
     }
 
     /// State of a target that does not exist.
@@ -122,7 +150,7 @@ fn unknown_kind_message(target: &TargetRef) -> String {
 /// Reads the state of the target that decides whether the rung could begin now.
 async fn read_ahead(targets: &Targets, actor: &mut Actor, rung: &Rung) -> Result<TargetState, Error> {
     match &rung.workload_action {
-        Some(template) => Ok(action::read_ahead(targets, actor, template)),
+        Some(template) => Ok(action::read_ahead(targets, actor, rung, template)),
         None => read(targets, actor, rung, None).await,
     }
 }
@@ -135,15 +163,15 @@ pub async fn read(
     claim: Option<&Claim>,
 ) -> Result<TargetState, Error> {
     let state = if rung.scale.is_some() {
-        scale::read(targets, actor, claim).await
+        scale::read(targets, actor, rung, claim).await
     } else if rung.tune.is_some() {
         tune::read(targets, actor).await
     } else if rung.workload_action.is_some() {
         action::read(targets, actor, claim).await
     } else if let Some(resize) = &rung.resize {
-        resize::read(targets, actor, resize).await
+        resize::read(targets, actor, rung, resize).await
     } else if let Some(field) = &rung.patch {
-        patch::read(targets, actor, &field.path).await
+        patch::read(targets, actor, rung, &field.path).await
     } else if rung.webhook.is_some() {
         Ok(TargetState::Nothing)
     } else {
@@ -166,7 +194,7 @@ fn object_version(meta: &ObjectMeta) -> ObjectVersion {
         uid: Uid::of(meta),
         generation: meta.generation.unwrap_or(0),
         version: meta.resource_version.clone().unwrap_or_default(),
-        written_by: None,
+        ..ObjectVersion::default()
     }
 }
 

@@ -3,17 +3,17 @@
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use super::{Actor, Targets, discover, no_such_kind, object_version, patch_of, unknown_kind};
+use super::{Actor, Targets, discover, no_such_kind, patch_of, unknown_kind};
 use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_core::facts::holder;
 use ganglion_core::json_patch::pointer_text;
 use ganglion_loops_plan::execution::{ObjectVersion, TargetState, value_text};
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
 
 /// Reads the value of the field.
-pub async fn read(targets: &Targets, actor: &Actor, path: &str) -> Result<TargetState, Error> {
+pub async fn read(targets: &Targets, actor: &Actor, rung: &Rung, path: &str) -> Result<TargetState, Error> {
     let target = &actor.target;
     if !is_allowed(targets, target) {
         let words = format!(
@@ -39,9 +39,7 @@ pub async fn read(targets: &Targets, actor: &Actor, path: &str) -> Result<Target
         return unfit(format!("{} {} has no field {parent}", target.kind, target.name));
     }
     let value = object.data.pointer(&pointer(path)).cloned();
-    let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
-    let by = holder(fields, &path.split('.').collect::<Vec<_>>());
-    Ok(TargetState::Field(ObjectVersion { written_by: by, ..object_version(&object.metadata) }, value))
+    Ok(TargetState::Field(actor.field_version(&object, rung, &[path.to_owned()]), value))
 }
 
 fn is_allowed(targets: &Targets, target: &TargetRef) -> bool {

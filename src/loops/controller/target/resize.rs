@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
-use super::{Actor, Targets, discover, no_such_kind, object_version, unknown_kind};
-use ganglion_api::closed_loop::action::Resize;
+use super::{Actor, Targets, discover, no_such_kind, unknown_kind};
+use ganglion_api::closed_loop::action::{Resize, Rung};
 use ganglion_api::closed_loop::metric::ResourceName;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::Quantities;
@@ -20,6 +20,7 @@ use ganglion_core::facts::Uid;
 use ganglion_core::items::Items;
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::kind_path::KindPath;
+use ganglion_loops_plan::execution::ownership::template_paths;
 use ganglion_loops_plan::execution::{
     ObjectVersion, PendingResize, PodResize, PodResources, ResizeTarget, TargetState,
 };
@@ -99,7 +100,7 @@ struct PodCondition {
 }
 
 /// Reads the workload's pods that have the container.
-pub async fn read(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
+pub async fn read(targets: &Targets, actor: &Actor, rung: &Rung, resize: &Resize) -> Result<TargetState, Error> {
     let target = &actor.target;
     let Some(found) = discover(targets, target).await? else { return Ok(unknown_kind(target)) };
     let kind = found.path(&actor.loop_key.namespace)?;
@@ -109,7 +110,9 @@ pub async fn read(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<T
         let words = format!("{} {} has no selector for its pods", target.kind, target.name);
         return Ok(TargetState::Unfit(LoopReason::NotScalable, words));
     };
-    let target = object_version(&workload.metadata);
+    let template = template(&workload, resize);
+    let paths = template.as_ref().map(|(index, _)| template_paths(resize, *index)).unwrap_or_default();
+    let target = actor.field_version(&workload, rung, &paths);
     let pods: ResizablePods = actor.account.list(&pod_kind(actor)?, &selector).await?;
     let sets: Vec<Uid> =
         targets.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
@@ -122,7 +125,6 @@ pub async fn read(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<T
     let owned = pods.items.kept.into_iter().filter(|pod| pod.metadata.owner_references.iter().any(is_owner));
     let mut pods: Vec<PodResources> = owned.filter_map(|pod| pod_seen(pod, resize)).collect();
     pods.sort_by(|one, other| one.name.cmp(&other.name));
-    let template = template(&workload, resize);
     Ok(TargetState::Resources(Box::new(ResizeTarget { target, template, pods })))
 }
 
@@ -152,7 +154,7 @@ fn pod_seen(pod: ResizablePod, resize: &Resize) -> Option<PodResources> {
     let (uid, generation) = (Uid::from(metadata.uid), metadata.generation);
     Some(PodResources {
         name: metadata.name,
-        thing: ObjectVersion { uid, generation, version: metadata.resource_version, written_by: None },
+        thing: ObjectVersion { uid, generation, version: metadata.resource_version, ..ObjectVersion::default() },
         index,
         wants: quantities(spec.containers[index].resources.as_ref(), resize.resource),
         has: container

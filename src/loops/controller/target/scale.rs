@@ -4,13 +4,16 @@ use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-use super::{Actor, Targets, discover, no_such_kind, object_version, unknown_kind};
+use super::{Actor, Targets, discover, no_such_kind, unknown_kind};
 use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::Claim;
-use ganglion_core::facts::{DeploymentFact, Key, holder, replicas_owner};
+use ganglion_core::facts::{DeploymentFact, Key};
 use ganglion_core::world::Origin;
+use ganglion_loops_plan::execution::ownership::owned_replicas;
 use ganglion_loops_plan::execution::{ObjectVersion, TargetState};
+use ganglion_loops_plan::rung;
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
 
@@ -18,22 +21,22 @@ use ganglion_runtime::error::Error;
 const READS: usize = 5;
 
 /// Reads the target's replicas. Without a claim, the cached Deployment is used: the write tests its resourceVersion.
-pub async fn read(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
-    let target = &actor.target;
-    if let Some(known) = known(targets, actor).filter(|_| claim.is_none()) {
+///
+/// If an owner of the replicas was seen before, the whole Deployment is read: the cache has no managed fields.
+pub async fn read(targets: &Targets, actor: &Actor, rung: &Rung, claim: Option<&Claim>) -> Result<TargetState, Error> {
+    let (target, namespace) = (&actor.target, &actor.loop_key.namespace);
+    let is_cached = claim.is_none() && !actor.remembers(&rung::dimension(rung));
+    if let Some(known) = known(targets, actor).filter(|_| is_cached) {
         let (id, scale) = (known.id, known.scale);
-        return Ok(match scale.owner(None) {
-            Some(owner) => owned(target, &owner),
-            None => TargetState::Scale(
-                ObjectVersion {
-                    uid: id.uid,
-                    generation: known.generation,
-                    version: id.version,
-                    written_by: scale.written_by,
-                },
-                scale.replicas,
-            ),
-        });
+        let owned = scale.owned_by.map(|owner| owned_replicas(target, namespace, &owner, scale.replicas));
+        let thing = ObjectVersion {
+            uid: id.uid,
+            generation: known.generation,
+            version: id.version,
+            written_by: scale.written_by,
+            owned: owned.map(Box::new),
+        };
+        return Ok(TargetState::Scale(thing, scale.replicas));
     }
     let Some(found) = discover(targets, target).await? else { return Ok(unknown_kind(target)) };
     if !found.has_scale {
@@ -42,16 +45,11 @@ pub async fn read(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Re
             format!("{} has no scale subresource: use another action, or correct spec.target", target.kind),
         ));
     }
-    let kind = found.path(&actor.loop_key.namespace)?;
+    let kind = found.path(namespace)?;
     let whole = ObjectPath { kind: &kind, name: &target.name, subresource: None };
     for _ in 0..READS {
         let object: DynamicObject = actor.account.get(whole).await?;
-        if let Some(manager) = replicas_owner(&object.metadata) {
-            return Ok(owned(target, &manager));
-        }
-        let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
-        let thing =
-            ObjectVersion { written_by: holder(fields, &["spec", "replicas"]), ..object_version(&object.metadata) };
+        let thing = actor.field_version(&object, rung, &["spec.replicas".to_owned()]);
         if found.replicas_in_spec {
             return Ok(TargetState::Scale(thing, replicas(&object)));
         }
@@ -75,14 +73,6 @@ fn known(targets: &Targets, actor: &Actor) -> Option<DeploymentFact> {
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let is_deployment = api_version == "apps/v1" && kind == "Deployment";
     targets.ctx.store.read(|world| world.get::<DeploymentFact>(&key).filter(|_| is_deployment).cloned())
-}
-
-pub fn owned(target: &TargetRef, manager: &str) -> TargetState {
-    let TargetRef { kind, name, .. } = target;
-    let words = format!(
-        "spec.replicas of {kind} {name} belongs to {manager}: leave it out of the manifest that {manager} applies"
-    );
-    TargetState::Unfit(LoopReason::ReplicasOwnedElsewhere, words)
 }
 
 /// State of a custom resource without a number of replicas.

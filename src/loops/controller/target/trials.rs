@@ -7,6 +7,8 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use super::{Actor, Targets, discover, read_ahead};
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::status::SeenOwner;
+use ganglion_loops_plan::execution::ownership::{remembered, seen_owner};
 use ganglion_loops_plan::execution::{TargetState, Trial, trial};
 use ganglion_loops_plan::rung;
 use ganglion_loops_plan::validate::preflight::{AccessRight, TargetResource, needs_rights, rights};
@@ -21,11 +23,21 @@ pub struct Trials<'a> {
     pub actor: &'a mut Actor,
     seen: BTreeMap<String, TargetState>,
     granted: BTreeSet<AccessRight>,
+    /// Dimensions of the rungs whose target was read.
+    read: BTreeSet<String>,
+    /// Owners because of which a rung is impossible.
+    owners: Vec<SeenOwner>,
 }
 
 impl<'a> Trials<'a> {
     pub fn new(targets: &'a Targets, outbound: &'a OutboundClient, actor: &'a mut Actor) -> Self {
-        Self { targets, outbound, actor, seen: BTreeMap::new(), granted: BTreeSet::new() }
+        let (seen, granted, read, owners) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new(), Vec::new());
+        Self { targets, outbound, actor, seen, granted, read, owners }
+    }
+
+    /// Owners of fields to remember after these trials.
+    pub fn owners(&self) -> Vec<SeenOwner> {
+        remembered(&self.actor.owners, |dimension| self.read.contains(dimension), &self.owners)
     }
 
     /// Tries a rung.
@@ -36,6 +48,8 @@ impl<'a> Trials<'a> {
             None => read_ahead(self.targets, self.actor, rung).await?,
         };
         let result = trial(&self.actor.loop_key.name, &self.actor.target, rung, &state);
+        self.read.insert(rung::dimension(rung));
+        self.owners.extend(seen_owner(rung, &state));
         if matches!(result, Trial::Impossible(..)) {
             return Ok(result);
         }

@@ -11,6 +11,7 @@
 //! | `step` | the next step, and the claim of a decision |
 //! | `goal` | the absolute value for the target |
 //! | `resume` | the next step of a claim |
+//! | `ownership` | who else applies the field that a rung changes, and how it is handed over |
 //! | `end` | the result of an effect, and the end of a decision |
 //! | `resize` | the choice of pods to resize, and their progress |
 //! | `trial` | the result of a rung if it were carried out, without a decision |
@@ -19,6 +20,7 @@
 
 mod end;
 pub mod goal;
+pub mod ownership;
 mod resize;
 mod resume;
 mod step;
@@ -35,6 +37,6 @@ pub use step::next_step;
 pub use texts::{action_name, event_id, value_text};
 pub use trial::{Trial, trial};
 pub use types::{
-    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, PendingResize, PodResize,
-    PodResources, ResizeTarget, Sent, TargetState, TunedLoop, WorkloadActionState,
+    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, OwnedField, PendingResize,
+    PodResize, PodResources, ResizeTarget, Sent, TargetState, TunedLoop, WorkloadActionState,
 };

@@ -12,7 +12,7 @@ use super::types::{
     ClaimProgress, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent, TargetState,
     TunedLoop, WorkloadActionState, cannot_be_verified, lookup_failure,
 };
-use super::{goal, resize};
+use super::{goal, ownership, resize};
 use crate::common::{later, micro_time};
 use ganglion_api::closed_loop::action::{ActionTemplate, Tune};
 use ganglion_api::closed_loop::policy::{TunedThreshold, Tuning};
@@ -55,7 +55,10 @@ pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
         ClaimProgress::Running(message) if context.now >= claim.deadline.0 => {
             end(ExecutionState::Failed, LoopReason::TimedOut, &format!("it timed out: {message}"))
         }
-        ClaimProgress::NotStarted(effect) => ExecutionStep::Act(Box::new(effect)),
+        ClaimProgress::NotStarted(effect) => match ownership::refusal(&context.spec.target, &claim.action, seen) {
+            Some((reason, message)) => end(ExecutionState::Failed, reason, &message),
+            None => ExecutionStep::Act(Box::new(effect)),
+        },
         ClaimProgress::Running(message) => under_way(context, claim, message),
     }
 }
@@ -187,7 +190,11 @@ fn action(
             ClaimProgress::Lost(format!("WorkloadAction {name} was deleted before its end was seen"))
         }
         None => {
-            ClaimProgress::NotStarted(ExecutionEffect::Create { name, spec: Box::new(action_spec(context, template)) })
+            let spec = WorkloadActionSpec {
+                on_replica_owner: claim.action.on_replica_owner.unwrap_or_default(),
+                ..action_spec(context, template)
+            };
+            ClaimProgress::NotStarted(ExecutionEffect::Create { name, spec: Box::new(spec) })
         }
     }
 }

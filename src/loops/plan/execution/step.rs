@@ -8,7 +8,7 @@ use super::texts::{action_name, event_id, quantities_text, target_text, value_te
 use super::types::{
     ExecutionContext, ExecutionStep, NoPlan, ObjectVersion, RungAction, TargetState, TunedLoop, lookup_failure,
 };
-use super::{end, goal, resize, resume, undone};
+use super::{end, goal, ownership, resize, resume, undone};
 use crate::common::{later, micro_time};
 use crate::proposal;
 use crate::rung;
@@ -137,6 +137,9 @@ fn claim(context: &ExecutionContext, chosen: &Chosen, plan: ClaimPlan) -> Execut
 
 /// Computes the goal of the decision.
 pub fn plan(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Result<ClaimPlan, NoPlan> {
+    if let Some((reason, message)) = ownership::refusal(&context.spec.target, &chosen.action, seen) {
+        return Err(NoPlan::Failed(reason, message));
+    }
     let soon = |goal, before, after, thing: Option<&ObjectVersion>| {
         Ok(ClaimPlan { goal, before, after, was: None, pods: Vec::new(), thing: thing.cloned(), lasts: EFFECT_TIMEOUT })
     };

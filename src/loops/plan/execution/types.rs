@@ -11,7 +11,7 @@ use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionSpec, ExecutionStatus, Quantities};
 use ganglion_api::monitoring::Tag;
 use ganglion_api::workload_action::WorkloadActionSpec;
-use ganglion_core::facts::Uid;
+use ganglion_core::facts::{FieldOwner, Uid};
 
 /// Input of a step.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +63,20 @@ pub struct ObjectVersion {
     pub version: String,
     /// The field manager that last wrote the field, unless it was a loop.
     pub written_by: Option<String>,
+    /// The field, if somebody else applies it.
+    pub owned: Option<Box<OwnedField>>,
+}
+
+/// A field of the target that somebody else applies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedField {
+    pub owner: FieldOwner,
+    /// Path, such as `spec.replicas`.
+    pub path: String,
+    /// Manager that has changed the field since the owner applied it. None: the owner still has it.
+    pub taken_over_by: Option<String>,
+    /// Command that hands the field over to the loop and keeps its value, if there is one.
+    pub command: Option<String>,
 }
 
 /// State of the target, as the rung needs it.
@@ -287,9 +301,15 @@ impl<'a> From<&'a Rung> for RungAction<'a> {
             Rung { patch: Some(patch), .. } => Self::Patch(patch),
             Rung { webhook: Some(webhook), .. } => Self::Webhook(webhook),
             Rung { tune: Some(tune), .. } => Self::Tune(tune),
-            Rung { scale: None, resize: None, workload_action: None, patch: None, webhook: None, tune: None } => {
-                Self::Nothing
-            }
+            Rung {
+                scale: None,
+                resize: None,
+                workload_action: None,
+                patch: None,
+                webhook: None,
+                tune: None,
+                on_replica_owner: _,
+            } => Self::Nothing,
         }
     }
 }

@@ -159,7 +159,9 @@ fn words(reason: LoopReason) -> Option<&'static str> {
         R::TargetNotFound => "or name another target",
         R::NotScalable => "Name a target that supports the action, or declare another action.",
         R::NotTunable => "Allow it in spec.tunable",
-        R::ReplicasOwnedElsewhere => "Leave spec.replicas out of the manifest that the named manager applies.",
+        R::ReplicasOwnedElsewhere | R::FieldOwnedElsewhere => {
+            "Follow the steps of the message in their order: the field then keeps its value."
+        }
         R::FieldConflict => {
             "Only one of the two may write the field: stop the named manager, or give this loop another target."
         }

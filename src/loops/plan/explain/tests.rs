@@ -221,7 +221,8 @@ fn what_the_user_could_do_is_said() {
 }
 
 #[rstest::rstest]
-#[case("ReplicasOwnedElsewhere", "Leave spec.replicas out of the manifest")]
+#[case("ReplicasOwnedElsewhere", "Follow the steps of the message in their order")]
+#[case("FieldOwnedElsewhere", "Follow the steps of the message in their order")]
 #[case("FieldConflict", "stop the named manager")]
 #[case("NotTunable", "Allow it in spec.tunable of loop web.")]
 #[case("TimedOut", "If this happens again, check the target.")]

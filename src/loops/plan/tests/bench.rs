@@ -265,7 +265,7 @@ impl Loop {
             uid: "target".into(),
             generation: self.generation,
             version: self.generation.to_string(),
-            written_by: None,
+            ..ObjectVersion::default()
         }
     }
 

@@ -20,7 +20,7 @@ use crate::monitoring::MonitoringRules;
 use crate::tuning::effective_policy;
 use ganglion_api::closed_loop::metric::Metric;
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::closed_loop::status::{Effective, LoopSummary};
+use ganglion_api::closed_loop::status::{Effective, LoopSummary, SeenOwner};
 use ganglion_api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus, LoopMode};
 use ganglion_api::decision::DecisionStatus;
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
@@ -194,6 +194,8 @@ pub struct ChildStatuses<'a> {
     pub not_owned: Option<&'a str>,
     /// Result of the preflight; None while the loop is not checked.
     pub preflight: Option<&'a Preflight>,
+    /// Owners of fields that the preflight has found; None while the loop is not checked.
+    pub owners: Option<&'a [SeenOwner]>,
 }
 
 /// Returns the next status of the loop, without `tuning`, which other loops write.
@@ -226,6 +228,7 @@ pub fn status(
         }),
         effective: Some(assessment.effective.clone()),
         tuning: Vec::new(),
+        owners: hops.owners.unwrap_or(&case.status.owners).to_vec(),
     }
 }
 
@@ -336,6 +339,7 @@ fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
     conditions::alike(&old.conditions, &new.conditions)
         && messages(old) == messages(new)
         && old.effective == new.effective
+        && old.owners == new.owners
         && old.observed_generation == new.observed_generation
         && summary(old) == summary(new)
 }

@@ -19,7 +19,7 @@ use ganglion_api::swarm_pool::PoolWorkloadKind;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_core::conditions::Health;
-use ganglion_core::facts::{Identity, Key, PodFact, ScaleFact};
+use ganglion_core::facts::{FieldOwner, Identity, Key, PodFact, ScaleFact};
 
 /// Room for about a megabyte of jobs.
 const ROOM: JobRoom = JobRoom { free: 1 << 20, per_namespace: 1 << 20 };
@@ -148,7 +148,8 @@ fn replicas_of_others_are_left_alone() {
         let problem = handover(next_step(&observed, &mut memory)).problems.remove(0);
         (problem.reason, problem.message)
     };
-    let owned = ScaleFact { replicas: 2, owned_by: Some("flux".to_owned()), ..ScaleFact::default() };
+    let owned =
+        ScaleFact { replicas: 2, owned_by: Some(FieldOwner::server_side("flux", None)), ..ScaleFact::default() };
     assert!(problem(owned, None, 0).1.starts_with("spec.replicas of StatefulSet w belongs to flux:"));
     let free = ScaleFact { replicas: 2, ..ScaleFact::default() };
     assert!(problem(free.clone(), Some("hpa"), 0).1.contains("belongs to the autoscaler hpa:"));

@@ -92,7 +92,7 @@ impl CrashScene {
         }
         let version = self.target.to_string();
         TargetState::Scale(
-            ObjectVersion { uid: "t".into(), generation: self.generation, version, written_by: None },
+            ObjectVersion { uid: "t".into(), generation: self.generation, version, ..ObjectVersion::default() },
             self.replicas,
         )
     }

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod goal;
+mod ownership;
 mod resize;
 mod steps;
 mod trial;

@@ -29,7 +29,7 @@ fn memory(request: &str) -> Quantities {
 fn pod(name: &str, has: &str) -> PodResources {
     PodResources {
         name: name.into(),
-        thing: ObjectVersion { uid: name.into(), generation: 1, version: "1".into(), written_by: None },
+        thing: ObjectVersion { uid: name.into(), generation: 1, version: "1".into(), ..ObjectVersion::default() },
         index: 0,
         wants: memory(has),
         has: Some(memory(has)),
@@ -55,7 +55,12 @@ impl Stage {
             status: ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() },
             chosen: serde_json::from_value(chosen).unwrap(),
             seen: ResizeTarget {
-                target: ObjectVersion { uid: "web".into(), generation: 1, version: "1".into(), written_by: None },
+                target: ObjectVersion {
+                    uid: "web".into(),
+                    generation: 1,
+                    version: "1".into(),
+                    ..ObjectVersion::default()
+                },
                 template: Some((0, memory("256Mi"))),
                 pods: pods.iter().map(|(name, has)| pod(name, has)).collect(),
             },

@@ -28,7 +28,7 @@ struct Bench {
 }
 
 fn thing(generation: i64) -> ObjectVersion {
-    ObjectVersion { uid: "t".into(), generation, version: (generation * 10).to_string(), written_by: None }
+    ObjectVersion { uid: "t".into(), generation, version: (generation * 10).to_string(), ..ObjectVersion::default() }
 }
 
 impl Bench {

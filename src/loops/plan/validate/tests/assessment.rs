@@ -149,8 +149,7 @@ fn a_child_that_failed_shows_in_the_parent() {
         monitoring: Some(&monitoring),
         decision: Some(&decision),
         execution: Some(&execution),
-        not_owned: None,
-        preflight: None,
+        ..ChildStatuses::default()
     };
     let (_, failed) = judged(&spec, &[], hops);
     assert_eq!(words(&failed), [("Ready", "False", "Forbidden"), ("Reconciling", "True", "ProgressingWithRetry")]);
@@ -172,8 +171,7 @@ fn a_loop_is_not_ready_before_its_preflight_has_passed() {
         monitoring: Some(&monitoring),
         decision: Some(&decision),
         execution: Some(&execution),
-        not_owned: None,
-        preflight: None,
+        ..ChildStatuses::default()
     };
     for mode in ["Auto", "DryRun", "Approve"] {
         let spec = demo(json!({"mode": mode}));
