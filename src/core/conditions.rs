@@ -70,6 +70,11 @@ pub fn stalled(old: &[Condition], reason: &str, message: String, stamp: Stamp) -
     conditions
 }
 
+/// The condition of this type.
+pub fn find<'a>(all: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    all.iter().find(|condition| condition.type_ == kind)
+}
+
 /// Creates a condition. If the status is unchanged, keeps the transition time of the old condition.
 pub fn condition(old: &[Condition], kind: &str, status: &str, reason: &str, message: &str, stamp: Stamp) -> Condition {
     let kept = old.iter().find(|old| old.type_ == kind && old.status == status);

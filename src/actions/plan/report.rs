@@ -4,7 +4,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::WorkloadActionStatus;
 use ganglion_api::workload_action::status::{PlannedReplica, PodOnNode, Slot, Step, Summary};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::duration;
@@ -25,6 +25,10 @@ pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, health: &Acti
     status.summary = Some(summary(ctx, &status));
     let (old, stamp) = (&ctx.status.conditions, Stamp { generation: ctx.generation(), now: ctx.now });
     status.conditions = conditions::summary(old, health, stamp);
+    if status.finished_at.is_some() {
+        let finished = finished(ctx, &status.conditions);
+        status.conditions.extend(finished);
+    }
     if status.finished_at.is_some() && status.notifications.is_empty() {
         status.notifications = notify::begun(ctx.action.spec.notify.as_deref());
     }
@@ -40,6 +44,14 @@ pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, health: &Acti
     }
     status.conditions.extend(notify::condition(old, &status.notifications, stamp));
     status
+}
+
+/// The condition that is True once the action has ended, so that one wait is enough. Its reason and message are those of
+/// Ready, which says whether the action succeeded.
+fn finished(ctx: &PlanContext, summary: &[Condition]) -> Option<Condition> {
+    let ready = summary.iter().find(|condition| condition.type_ == "Ready")?;
+    let (old, stamp) = (&ctx.status.conditions, Stamp { generation: ctx.generation(), now: ctx.now });
+    Some(conditions::condition(old, "Finished", "True", &ready.reason, &ready.message, stamp))
 }
 
 /// Why `ttlSecondsAfterFinished` is ignored: the object's manager would create the object again. None if it is not

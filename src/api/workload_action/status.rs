@@ -19,10 +19,10 @@ pub struct WorkloadActionStatus {
     /// Generation of the spec that this status describes; -1 before any controller has observed the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: always present. Reconciling: the action is running. Stalled: the action ended without success.
-    /// TTLHonored=False: `ttlSecondsAfterFinished` is set and ignored. Notified, once the action has ended and `notify`
-    /// is set: True when each receiver has accepted the event, False when no further attempt is made for a receiver,
-    /// Unknown until then.
+    /// Ready: always present. Reconciling: the action is running. Finished=True: the action has ended, with or without
+    /// success, and Ready says which. Stalled: the action ended without success. TTLHonored=False:
+    /// `ttlSecondsAfterFinished` is set and ignored. Notified, once the action has ended and `notify` is set: True when
+    /// each receiver has accepted the event, False when no further attempt is made for a receiver, Unknown until then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -80,6 +80,12 @@ pub fn complaints(action: &WorkloadAction) -> Vec<String> {
         (Some(("Unknown" | "False", _)), None, None) if action.spec.suspend => {}
         other => wrong.push(format!("no row of the table: (Ready, Reconciling, Stalled) = {other:?}")),
     }
+    let finished = condition(action, "Finished").map(|one| one.status.as_str());
+    if (status.finished_at.is_some() && finished != Some("True"))
+        || (status.finished_at.is_none() && finished.is_some())
+    {
+        wrong.push(format!("finishedAt is {:?}, and Finished is {finished:?}", status.finished_at));
+    }
     for one in &status.conditions {
         if one.observed_generation != status.observed_generation {
             wrong.push(format!("{} speaks of generation {:?}", one.type_, one.observed_generation));

@@ -1,6 +1,7 @@
 //! `count: All`, moves without a target, and preferences.
 
 use super::*;
+use ganglion_core::conditions;
 
 fn web() -> serde_json::Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"})
@@ -38,6 +39,32 @@ fn none_is_a_success_with_nothing_to_do() {
     assert_eq!(message, "nothing to do: no replica of Deployment web on d");
     let summary = stage.action("go").status.and_then(|status| status.summary).unwrap();
     assert_eq!(summary.done, "0/0");
+}
+
+#[rstest]
+#[case::succeeded(off("d"), "True")]
+#[case::refused(move_web(json!({"nodeName": "nowhere"})), "False")]
+#[case::planned(json!({"mode": "Plan", "move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}), "True")]
+#[case::aborted(json!({"abort": true, "move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}), "False")]
+fn every_end_is_finished(#[case] spec: serde_json::Value, #[case] ready: &str) {
+    let mut stage = Stage::new();
+    stage.act("go", spec);
+    stage.settle("go");
+    let status = stage.action("go").status.unwrap();
+    let [is_ready, finished] = ["Ready", "Finished"]
+        .map(|kind| conditions::find(&status.conditions, kind).unwrap_or_else(|| panic!("{:?}", status.conditions)));
+    assert_eq!((is_ready.status.as_str(), finished.status.as_str()), (ready, "True"));
+    assert_eq!((&finished.reason, &finished.message), (&is_ready.reason, &is_ready.message));
+}
+
+#[test]
+fn an_action_that_runs_is_not_finished() {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
+    stage.settle("go");
+    let status = stage.action("go").status.unwrap();
+    assert!(!status.slots.is_empty());
+    assert_eq!(conditions::find(&status.conditions, "Finished"), None);
 }
 
 /// The limit admits one of two replicas; somebody deletes the other one while it waits.

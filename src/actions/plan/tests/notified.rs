@@ -45,7 +45,8 @@ fn the_write_that_ends_an_action_has_its_notifications() {
     assert!(outcomes(&stage).is_empty(), "it has not ended");
     assert_eq!(stage.settle("go"), NOTHING);
     assert_eq!(outcomes(&stage), [NotificationOutcome::Pending; 2]);
-    let expected = [("Ready", "NodeNotFound"), ("Stalled", "NodeNotFound"), ("Notified", "Delivering")];
+    let ended = ["Ready", "Stalled", "Finished"].map(|kind| (kind, "NodeNotFound"));
+    let expected = [ended[0], ended[1], ended[2], ("Notified", "Delivering")];
     assert_eq!(conditions(&stage), expected.map(|(kind, reason)| (kind.to_owned(), reason.to_owned())));
 }
 
@@ -82,7 +83,7 @@ fn a_change_after_the_end_is_observed_by_all_conditions() {
     stage.put_action(action);
     stage.settle("go");
     let status = stage.action("go").status.unwrap_or_default();
-    assert_eq!(status.conditions.len(), 3);
+    assert_eq!(status.conditions.len(), 4);
     assert!(status.conditions.iter().all(|one| one.observed_generation == Some(2)));
     assert_eq!(outcomes(&stage).len(), 2);
 }
