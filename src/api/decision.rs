@@ -234,6 +234,9 @@ pub struct LadderState {
     /// Until when the ladder counts as exhausted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exhausted_until: Option<MicroTime>,
+    /// Digest of the ladder in the spec. A ladder that was changed starts again at its first rung.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
 /// Outcome of a decision.

@@ -5,11 +5,10 @@
 //! other is made. The status contains everything that later decisions need. Must neither read the target nor carry
 //! anything out.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::evaluate::{action_history, hold_message};
-use super::ladder::Ladder;
 use super::limits::AlarmRejection;
 use super::order::order;
 use super::rules::{DecisionInput, DecisionRules};
@@ -59,6 +58,7 @@ impl DecisionRules {
         restore_from_execution(&mut status, input.executor);
         let is_new_sample = is_of_this_term(input) && tag::is_after(input.monitoring.tag.as_ref(), status.tag.as_ref());
         apply_outcome(self, &mut status, input.executor, input.now);
+        self.renew_ladders(&mut status, input.now);
         let new_alarms = is_new_sample.then_some(input.monitoring.alarms.as_slice());
         withdraw_if_unwanted(self, &mut status, input.executor, new_alarms);
         self.serve(&mut status, input, is_new_sample);
@@ -76,6 +76,16 @@ impl DecisionRules {
         }
         let again = self.next_release(&status, input).filter(|_| is_valid(input));
         Decided { status, write, again }
+    }
+
+    /// Starts the ladders again that were changed in the spec.
+    fn renew_ladders(&self, status: &mut DecisionStatus, now: Timestamp) {
+        let states = std::mem::take(&mut status.ladders).into_iter();
+        let renewed = states.filter_map(|state| match self.ladder(&state.metric, state.side) {
+            Some(ladder) => ladder.renewed(state, now),
+            None => Some(state),
+        });
+        status.ladders = renewed.collect();
     }
 
     /// Serves an alarm of a new sample, or one that was rejected and may be served now.
@@ -186,7 +196,8 @@ impl DecisionRules {
         value: Option<f64>,
         input: DecisionInput,
     ) {
-        let Some(action) = self.rung(&alarm.metric, alarm.side, index).cloned() else { return };
+        let rung = self.rung(&alarm.metric, alarm.side, index).cloned();
+        let (Some(action), Some(ladder)) = (rung, self.ladder(&alarm.metric, alarm.side)) else { return };
         let last_executed = input.executor.and_then(|executor| executor.status.seq).unwrap_or(0);
         status.seq = status.seq.max(last_executed).saturating_add(1);
         let at = micro_time(input.now);
@@ -197,7 +208,6 @@ impl DecisionRules {
             counter.last_served = Some(at.clone());
         }
         self.record_action(status, &action, &at);
-        let ladder = Ladder { side: alarm.side, ..self.ladder(&alarm.metric, alarm.side).unwrap_or(NO_LADDER) };
         status.ladders.retain(|state| (&state.metric, state.side) != (&alarm.metric, alarm.side));
         status.ladders.push(ladder.acted(&alarm.metric, index, value, input.now));
         let index = i32::try_from(index).unwrap_or(0);
@@ -252,8 +262,6 @@ impl DecisionRules {
         keep_last(&mut status.acts, ACTS_LIMIT);
     }
 }
-
-const NO_LADDER: Ladder = Ladder { rungs: 0, settle: SignedDuration::ZERO, side: Side::Low };
 
 fn reject(status: &mut DecisionStatus, alarm: &AlarmState, rejection: AlarmRejection) {
     if rejection.limit {

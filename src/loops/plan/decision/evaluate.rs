@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::ladder::{Ladder, LadderStep};
+use super::ladder::LadderStep;
 use super::limits::AlarmRejection;
 use super::order::{OrderContext, RankedAlarm, order};
 use super::rules::{AlarmAction, DecisionInput, DecisionRules};
@@ -166,8 +166,7 @@ fn next_rung(
     value: Option<f64>,
     now: Timestamp,
 ) -> Result<usize, AlarmRejection> {
-    let ladder = Ladder { rungs: action.rungs.len(), settle: action.settle, side: alarm.side };
-    match ladder.next_step(ladder_state(status, alarm), value, now) {
+    match action.ladder().next_step(ladder_state(status, alarm), value, now) {
         LadderStep::Climb(rung) => Ok(rung),
         LadderStep::Settling(until) => {
             let message = format!("its last action settles until {}", time_text(until));

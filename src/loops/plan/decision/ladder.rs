@@ -29,16 +29,18 @@ pub enum LadderStep {
 
 /// The properties of a ladder that its steps depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct Ladder {
+pub struct Ladder<'a> {
     /// Number of rungs.
     pub rungs: usize,
     /// The time after which an effect can be judged.
     pub settle: SignedDuration,
     /// The side of the alarm.
     pub side: Side,
+    /// Digest of the ladder in the spec.
+    pub digest: &'a str,
 }
 
-impl Ladder {
+impl Ladder<'_> {
     /// The next step.
     pub fn next_step(&self, state: Option<&LadderState>, value: Option<f64>, now: Timestamp) -> LadderStep {
         let Some(state) = state else { return LadderStep::Climb(0) };
@@ -78,6 +80,7 @@ impl Ladder {
             judge_at: (!self.settle.is_zero()).then(|| micro_time(later(now, self.settle))),
             value: value.map(number_text),
             exhausted_until: None,
+            digest: Some(self.digest.to_owned()),
         }
     }
 
@@ -92,6 +95,19 @@ impl Ladder {
             judge_at: None,
             value: None,
             exhausted_until: (!left).then(|| micro_time(until)),
+            digest: Some(self.digest.to_owned()),
         }
+    }
+
+    /// The state in this ladder. A ladder that was changed in the spec starts again at its first rung, so that a
+    /// correction takes effect at once and not after the pause of the faulty ladder. The effect of the last action is
+    /// still awaited, at most for the new settle time. None: there is no state.
+    pub fn renewed(&self, state: LadderState, now: Timestamp) -> Option<LadderState> {
+        if state.digest.as_deref().is_none_or(|digest| digest == self.digest) {
+            return Some(state);
+        }
+        let judge_at = state.judge_at?.0.min(later(now, self.settle));
+        let digest = Some(self.digest.to_owned());
+        Some(LadderState { rung: 0, judge_at: Some(micro_time(judge_at)), value: None, digest, ..state })
     }
 }

@@ -14,12 +14,16 @@ use ganglion_api::closed_loop::action::{Alarm, Rung};
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::policy::Lowering;
 use ganglion_api::closed_loop::{LoopMode, Trace};
-use ganglion_api::decision::{Counter, DecisionSpec, DecisionStatus};
+use ganglion_api::decision::{Chosen, Counter, DecisionSpec, DecisionStatus};
 use ganglion_api::execution::{Execution, ExecutionStatus};
 use ganglion_api::monitoring::MonitoringStatus;
+use ganglion_core::digest::digest;
 
 /// Length of the history if the spec does not set it.
 const HISTORY: i32 = 10;
+
+/// Length of the digest of a ladder.
+const LADDER_DIGEST: usize = 8;
 
 /// The parsed spec of a Decision.
 #[derive(Clone, Debug)]
@@ -41,7 +45,15 @@ pub(super) struct AlarmAction {
     pub(super) when: Alarm,
     pub(super) settle: SignedDuration,
     pub(super) rungs: Vec<Rung>,
+    /// Digest of the rungs and the settle time.
+    pub(super) digest: String,
     pub(super) windows: Vec<Calendar>,
+}
+
+impl AlarmAction {
+    pub(super) fn ladder(&self) -> Ladder<'_> {
+        Ladder { rungs: self.rungs.len(), settle: self.settle, side: self.when.side, digest: &self.digest }
+    }
 }
 
 /// The loop's Execution, as last read.
@@ -85,10 +97,14 @@ impl DecisionRules {
         let mut actions = Vec::new();
         for action in &spec.actions {
             let field = action_field(&action.when);
+            let settle = duration(&format!("{field}.settle"), action.settle.as_ref())?;
+            // Rungs are plain data: their serialization does not fail, and their fields always have the same order.
+            let rungs = serde_json::to_string(&action.ladder).unwrap_or_default();
             actions.push(AlarmAction {
                 when: action.when.clone(),
-                settle: duration(&format!("{field}.settle"), action.settle.as_ref())?,
+                settle,
                 rungs: action.ladder.clone(),
+                digest: digest(&[&rungs, &settle.to_string()], LADDER_DIGEST),
                 windows: schedule::parse(&format!("{field}.during"), action.during.as_ref())?,
             });
         }
@@ -110,13 +126,18 @@ impl DecisionRules {
         self.actions.iter().find(|action| action.when.metric == metric && action.when.side == side)
     }
 
-    pub(super) fn ladder(&self, metric: &str, side: Side) -> Option<Ladder> {
-        let action = self.action_for(metric, side)?;
-        Some(Ladder { rungs: action.rungs.len(), settle: action.settle, side })
+    pub(super) fn ladder(&self, metric: &str, side: Side) -> Option<Ladder<'_>> {
+        Some(self.action_for(metric, side)?.ladder())
     }
 
     pub(super) fn rung(&self, metric: &str, side: Side, rung: usize) -> Option<&Rung> {
         self.action_for(metric, side)?.rungs.get(rung)
+    }
+
+    /// Whether the action of this decision is still in the spec, at the same place.
+    pub(super) fn has_rung(&self, chosen: &Chosen) -> bool {
+        let index = usize::try_from(chosen.rung).unwrap_or(0);
+        self.rung(&chosen.metric, chosen.side, index).is_some_and(|rung| *rung == chosen.action)
     }
 
     pub(super) fn order_context<'a>(&'a self, counters: &'a [Counter], input: DecisionInput<'a>) -> OrderContext<'a> {

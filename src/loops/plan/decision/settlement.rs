@@ -32,7 +32,8 @@ pub fn apply_outcome(rules: &DecisionRules, status: &mut DecisionStatus, executo
         Outcome::Failed => ladder::FAILED_PAUSE,
         Outcome::Served | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => return,
     };
-    if let Some(ladder) = rules.ladder(&chosen.metric, chosen.side) {
+    // A ladder that was changed meanwhile is not the one that failed.
+    if let Some(ladder) = rules.ladder(&chosen.metric, chosen.side).filter(|_| rules.has_rung(&chosen)) {
         let rung = usize::try_from(chosen.rung).unwrap_or(0);
         status.ladders.retain(|state| (&state.metric, state.side) != (&chosen.metric, chosen.side));
         status.ladders.push(ladder.failed(&chosen.metric, rung, later(at, rest)));
@@ -193,10 +194,8 @@ pub fn withdraw_if_unwanted(
     }
     let is_raised = alarms
         .is_none_or(|alarms| alarms.iter().any(|alarm| alarm.metric == chosen.metric && alarm.side == chosen.side));
-    let rung = usize::try_from(chosen.rung).unwrap_or(0);
-    let has_rung = rules.rung(&chosen.metric, chosen.side, rung).is_some_and(|rung| *rung == chosen.action);
     let has_mode = rules.mode == chosen.mode && rules.mode != LoopMode::Paused;
-    if !(is_raised && has_rung && has_mode) {
+    if !(is_raised && rules.has_rung(&chosen) && has_mode) {
         // The action stays in the list of the limits: the Execution may be beginning it right now.
         set_outcome(status, chosen.seq, Some(Outcome::Withdrawn));
     }

@@ -164,6 +164,59 @@ fn a_ladder_without_a_rung_left_is_tried_again_later() {
     assert_eq!(this.replicas, 3);
 }
 
+/// Sets the ladder of the loop's only action.
+fn correct(this: &mut Loop, ladder: Value) {
+    this.spec.actions.as_mut().unwrap()[0].ladder = serde_json::from_value(ladder).unwrap();
+}
+
+#[test]
+fn a_corrected_ladder_does_not_wait_for_the_pause_of_the_faulty_one() {
+    let mut this = laddered();
+    this.replicas = 20;
+    for second in 0..4 {
+        this.push(at(second), &[("cpu", "2")]);
+    }
+    assert_eq!(reasons(&this), [("cpu", LoopReason::Exhausted)]);
+    let decided = this.decision.clone();
+    correct(&mut this, json!([{"scale": {"by": 1, "max": 30}}]));
+    this.push(at(4), &[("cpu", "2")]);
+    assert_eq!(this.replicas, 21);
+    // The process ended before it had recorded the outcome.
+    this.replicas = 20;
+    this.decision = decided;
+    this.decision.chosen.as_mut().unwrap().outcome = None;
+    this.execution.seq = Some(this.decision.seq);
+    this.execution.state = Some(ExecutionState::Limited);
+    this.push(at(10), &[("cpu", "2")]);
+    assert_eq!(this.replicas, 21);
+}
+
+#[test]
+fn the_effect_of_an_action_is_awaited_for_the_settle_time_of_the_corrected_ladder() {
+    let mut this = laddered();
+    this.push(at(0), &[("cpu", "2")]);
+    assert_eq!(this.replicas, 4);
+    this.spec.actions.as_mut().unwrap()[0].settle = Some("10s".into());
+    this.push(at(1), &[("cpu", "2")]);
+    assert_eq!(reasons(&this), [("cpu", LoopReason::Settling)]);
+    this.push(at(10), &[("cpu", "2")]);
+    assert_eq!(this.replicas, 4, "the new settle time counts from the correction");
+    this.push(at(11), &[("cpu", "2")]);
+    assert_eq!(this.execution.state, Some(ExecutionState::Limited), "it starts again at the first rung");
+}
+
+#[test]
+fn a_ladder_keeps_its_pause_if_something_else_is_changed() {
+    let mut this = laddered();
+    this.replicas = 20;
+    for second in 0..4 {
+        this.push(at(second), &[("cpu", "2")]);
+    }
+    this.spec.policy = serde_json::from_value(json!({"historyLimit": 20})).unwrap();
+    this.push(at(4), &[("cpu", "2")]);
+    assert_eq!(reasons(&this), [("cpu", LoopReason::Exhausted)]);
+}
+
 #[test]
 fn a_sample_from_before_the_end_of_the_last_decision_is_not_decided_about() {
     let mut this = monitored(0);
