@@ -37,6 +37,7 @@ pub use status::ClosedLoopStatus;
     printcolumn(name = "Alarms", type_ = "string", json_path = ".status.summary.alarms"),
     printcolumn(name = "Action", type_ = "string", json_path = ".status.summary.action"),
     printcolumn(name = "Acted", type_ = "date", json_path = ".status.summary.actedAt"),
+    printcolumn(name = "Data", type_ = "string", json_path = ".status.conditions[?(@.type=='DataAvailable')].status"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),

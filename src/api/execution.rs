@@ -65,7 +65,8 @@ pub struct ExecutionStatus {
     /// Generation of the spec that this status describes; -1 before any controller has observed the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: False if the last decision could not be carried out.
+    /// Ready: always present. LastActionSucceeded: False if the last decision could not be carried out; not present
+    /// before the first decision, and unchanged while one is being carried out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

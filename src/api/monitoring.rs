@@ -28,6 +28,7 @@ use super::scalars::{DurationText, Number};
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
     printcolumn(name = "Sample", type_ = "integer", json_path = ".status.tag.sequence"),
     printcolumn(name = "Tag", type_ = "string", json_path = ".status.tag.time"),
+    printcolumn(name = "Data", type_ = "string", json_path = ".status.conditions[?(@.type=='DataAvailable')].status"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
@@ -66,7 +67,8 @@ pub struct MonitoringSpec {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MonitoringStatus {
-    /// Ready: False while no sample has arrived or a metric is unknown.
+    /// Ready: always present. DataAvailable: True if every metric has a value, or the value that `missing.then` assumes;
+    /// False if one is unknown; Unknown before the first value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

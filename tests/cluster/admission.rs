@@ -355,7 +355,7 @@ fn a_loop_in_a_namespace_without_a_binding_says_which_one_to_make() {
         let message = ready(testbed, "web", "False", "NamespaceNotBound").await?;
         let (_, command) = message.split_once("kubectl ").with_context(|| format!("no command in {message}"))?;
         testbed.kubectl(&command.split(' ').collect::<Vec<_>>(), None).await?;
-        ready(testbed, "web", "Unknown", "NoSample").await?;
+        ready(testbed, "web", "True", "Running").await?;
         let time = push(testbed, "web", json!({"cpu": "1", "memory": "60"})).await?;
         let (.., execution) = travelled(testbed, "web", time).await?;
         ensure!(execution.is_some_and(|execution| ended(&execution).0 == Some(ExecutionState::Done)));
@@ -378,7 +378,7 @@ fn objects_in_namespaces_of_kubernetes_are_refused_unless_the_settings_allow_the
         ensure!(children.trim().is_empty(), "{children}");
         testbed.settings("namespaces: {allowKube: true}")?;
         testbed.kill_and_restart().await?;
-        ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
+        ready(testbed, "web", "True", "Running").await.map(drop)
     });
 }
 

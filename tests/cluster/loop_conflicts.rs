@@ -29,7 +29,7 @@ async fn scene(testbed: &Testbed, ladder: Value) -> Result<()> {
     Workload::deployment("web", 1).requests(json!({"memory": "256Mi"})).make(testbed).await?;
     account(testbed, &[SCALES, &[("", "pods", "list"), ("", "pods/resize", "patch")]].concat()).await?;
     make(testbed, "web", on("Low", ladder)).await?;
-    ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
+    ready(testbed, "web", "True", "Running").await.map(drop)
 }
 
 /// Waits until the loop yields and names the other owner.
@@ -79,7 +79,7 @@ fn a_loop_that_came_later_acts_when_the_first_is_gone() {
         let message = ready(testbed, "young", "False", "LoopConflict").await?;
         ensure!(message.contains("ClosedLoop web acts on replicas of the same target"), "{message}");
         testbed.api::<ClosedLoop>().delete("web", &DeleteParams::default()).await?;
-        ready(testbed, "young", "Unknown", "NoSample").await?;
+        ready(testbed, "young", "True", "Running").await?;
         let time = push(testbed, "young", json!({"cpu": "2"})).await?;
         ensure!(
             travelled(testbed, "young", time).await?.2.is_some() && replicas(testbed, "web").await?.1 == 2,

@@ -20,8 +20,8 @@ use testkit::plane::Plane;
 use testkit::proxy::Write;
 use testkit::proxy::storm::{Fault, Storm};
 use testkit::testbed::loops::{
-    SCALES, account, decision_status, demo, ended, loop_story, make, push, push_at, put, ready, replicas, travelled,
-    until, with_loops,
+    SCALES, account, decision_status, demo, ended, has_data, loop_story, make, push, push_at, put, ready, replicas,
+    travelled, until, with_loops,
 };
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Road, Testbed, stories, story_on};
@@ -38,7 +38,7 @@ async fn scene(testbed: &Testbed, spec: Value) -> Result<()> {
     Workload::deployment("web", 1).create(testbed).await?;
     account(testbed, SCALES).await?;
     make(testbed, "web", spec).await?;
-    ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
+    ready(testbed, "web", "True", "Running").await.map(drop)
 }
 
 fn with(pointer: &str, value: Value) -> Value {
@@ -88,7 +88,7 @@ fn an_acting_iteration_is_four_writes_and_the_action() {
         scene(testbed, with("/trace", json!("EverySample"))).await?;
         let time = push(testbed, "web", low()).await?;
         travelled(testbed, "web", time).await?;
-        ready(testbed, "web", "True", "Running").await?;
+        has_data(testbed, "web").await?;
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_millis(300)).await;
             let before = testbed.proxy.writes().len();
@@ -290,7 +290,7 @@ fn a_loop_that_is_deleted_acts_no_more_and_one_made_again_starts_from_nothing() 
         })
         .await?;
         ensure!(fresh.spec.sample.is_none(), "{:?}", fresh.spec.sample);
-        ready(testbed, "web", "Unknown", "NoSample").await?;
+        ready(testbed, "web", "True", "Running").await?;
         tokio::time::sleep(CALM).await;
         ensure!(replicas(testbed, "web").await?.0 == first, "an old sample had a second effect");
         testbed.api::<ClosedLoop>().delete("web", &DeleteParams::default()).await?;
@@ -325,7 +325,7 @@ fn a_calm_loop_and_a_restart_write_nothing() {
             push(testbed, "web", json!({"cpu": cpu, "memory": "60"})).await?;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        ready(testbed, "web", "True", "Running").await?;
+        has_data(testbed, "web").await?;
         // The summary of a decision is written at most 30 s after the previous one.
         tokio::time::sleep(Duration::from_secs(31)).await;
         let before = testbed.proxy.writes().len();

@@ -33,7 +33,7 @@ async fn scene(testbed: &Testbed, spec: Value) -> Result<()> {
     if ready_is == LoopMode::Paused {
         return ready(testbed, "web", "True", "Paused").await.map(drop);
     }
-    ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
+    ready(testbed, "web", "True", "Running").await.map(drop)
 }
 
 /// Changes the mode, and waits until the hops have adopted it.

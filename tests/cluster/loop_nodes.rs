@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::NODE_OWNER;
 use testkit::servers::http::{Manner, Server};
 use testkit::testbed::Testbed;
-use testkit::testbed::loops::{ACCOUNT, loop_story, put, ready, until};
+use testkit::testbed::loops::{ACCOUNT, has_data, loop_story, put, until};
 use testkit::testbed::nodes::Size;
 
 use super::loop_sources::{scene, unknown};
@@ -78,7 +78,7 @@ fn a_change_of_a_node_wakes_the_loops_that_read_it() {
         shows(testbed, "mean", "1.5").await?;
         described(testbed, &testbed.ns, second, &other).await?;
         shows(testbed, "mean", "3").await?;
-        ready(testbed, "web", "True", "Running").await?;
+        has_data(testbed, "web").await?;
         server.turn(pressure(7.25));
         shows(testbed, "web", "7.25").await?;
         until::<Deployment, _>(testbed, "web", "the Deployment to be scaled", |one| {

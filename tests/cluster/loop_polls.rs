@@ -9,7 +9,7 @@ use ganglion_api::monitoring::Monitoring;
 use serde_json::json;
 use testkit::servers::http::{Manner, Server};
 use testkit::testbed::Testbed;
-use testkit::testbed::loops::{loop_story, push, put, ready, until};
+use testkit::testbed::loops::{has_data, loop_story, push, put, until};
 
 use super::loop_sources::{scene, unknown, watcher};
 
@@ -34,7 +34,7 @@ fn loops_whose_sources_hang_do_not_hold_up_the_others() {
         stream::iter(0..HANGING).map(hanging).buffer_unordered(8).try_collect::<Vec<ClosedLoop>>().await?;
         put(testbed, "web", spec).await?;
         unknown(testbed, &format!("hangs-{}", HANGING - 1), "load", "no answer within 5 s").await?;
-        ready(testbed, "web", "True", "Running").await?;
+        has_data(testbed, "web").await?;
         let sequence = async || -> Result<i64> {
             let status = testbed.api::<Monitoring>().get("web").await?.status.unwrap_or_default();
             Ok(status.tag.map_or(0, |tag| tag.sequence))
@@ -72,7 +72,7 @@ fn a_calm_loop_writes_nothing_and_after_a_restart_nothing_either() {
         }
         calm(testbed).await?;
         for name in ["asks", "both", "takes"] {
-            ready(testbed, name, "True", "Running").await?;
+            has_data(testbed, name).await?;
         }
         let monitoring = testbed.api::<Monitoring>().get("takes").await?.status.unwrap_or_default();
         let speaks = monitoring.conditions.iter().any(|one| one.observed_generation.is_some());

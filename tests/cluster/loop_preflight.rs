@@ -13,7 +13,7 @@ use testkit::testbed::{Testbed, stories};
 
 /// Waits until the preflight has passed. The loop then waits for its first sample.
 async fn passes(testbed: &Testbed) -> Result<()> {
-    ready(testbed, "web", "Unknown", "NoSample").await?;
+    ready(testbed, "web", "True", "Running").await?;
     let found = testbed.api::<ClosedLoop>().get("web").await?.status.unwrap_or_default();
     let preflight = condition(&found.conditions, "Preflight").context("no condition Preflight")?;
     ensure!((preflight.status.as_str(), preflight.reason.as_str()) == ("True", "Passed"), "{preflight:?}");

@@ -22,7 +22,7 @@ use testkit::action::with;
 use testkit::proxy::Write;
 use testkit::proxy::gate::HoldPoint;
 use testkit::testbed::loops::{
-    ACCOUNT, account, ended, grant, loop_story, make, on, push, ready, replicas, travelled, until,
+    ACCOUNT, account, ended, grant, loop_story, make, on, push, ready, replicas, says, travelled, until,
     until_decision_status, with_loops,
 };
 use testkit::testbed::workload::{Workload, settled};
@@ -126,7 +126,7 @@ impl Rung {
             }
         }
         make(testbed, "web", on("Low", json!([self.json()]))).await?;
-        ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
+        ready(testbed, "web", "True", "Running").await.map(drop)
     }
 
     /// Number of effects.
@@ -412,7 +412,7 @@ fn a_workload_action_is_the_loops_own_and_its_end_is_the_end() {
         })
         .await?;
         push(testbed, "web", json!({"cpu": "1"})).await?;
-        let message = ready(testbed, "web", "False", "Failed").await?;
+        let message = says(testbed, "web", "LastActionSucceeded", ("False", "Failed")).await?;
         ensure!(message.contains("WorkloadAction web-2-") && message.contains("nowhere"), "{message}");
         ensure!(replicas(testbed, "web").await?.1 == 2, "it created more replicas");
         Ok(())

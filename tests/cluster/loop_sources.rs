@@ -15,7 +15,7 @@ use testkit::servers::http::{Authority, Manner, Server};
 use testkit::servers::prometheus::{PASSWORD, PrometheusProcess, USER};
 use testkit::servers::usage::{self, uses};
 use testkit::testbed::loops::{
-    ACCOUNT, SCALES, account, grant, grant_more, loop_story, push, put, ready, replicas, until, with_loops,
+    ACCOUNT, SCALES, account, grant, grant_more, has_data, loop_story, push, put, replicas, says, until, with_loops,
 };
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Road, Testbed, story_on};
@@ -95,7 +95,7 @@ fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
             ("good", query("web_load * 10")),
         ];
         put(testbed, "bad", watcher(&bad)).await?;
-        ready(testbed, "web", "True", "Running").await?;
+        has_data(testbed, "web").await?;
         for (metric, words) in [
             ("wrong", "the server answers 400 Bad Request (bad_data): check the query"),
             ("empty", "the query gives no series: check its names and labels"),
@@ -290,10 +290,10 @@ fn objects_are_read_as_the_loops_account() {
         ];
         put(testbed, "others", watcher(&metrics)).await?;
         unknown(testbed, "web", "load", "grant service account web-loop this verb on this resource").await?;
-        let message = ready(testbed, "web", "Unknown", "NoSample").await?;
+        let message = says(testbed, "web", "DataAvailable", ("Unknown", "NoSample")).await?;
         ensure!(message.contains("cannot get resource \"configmaps\""), "{message}");
         grant_more(testbed, "reads", &[("", "configmaps", "get"), ("ganglion.dev", "closedloops", "get")]).await?;
-        ready(testbed, "web", "True", "Running").await?;
+        has_data(testbed, "web").await?;
         for (metric, words) in [
             ("words", "data.words is a text of 4 characters, not a number"),
             ("nothing", "there is no data.none"),

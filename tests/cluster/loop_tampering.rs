@@ -23,7 +23,7 @@ async fn scene(testbed: &Testbed) -> Result<()> {
     Workload::deployment("web", 1).create(testbed).await?;
     account(testbed, SCALES).await?;
     make(testbed, "web", demo()).await?;
-    ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
+    ready(testbed, "web", "True", "Running").await.map(drop)
 }
 
 /// Whether a pushed sample scales the target by one.
@@ -160,7 +160,7 @@ fn metadata_of_a_child_comes_back() {
             .await?;
         }
         is_reported(testbed, "finalizers").await?;
-        ready(testbed, "web", "Unknown", "NoSample").await?;
+        ready(testbed, "web", "True", "Running").await?;
         acts(testbed).await?;
 
         // A finalizer does not keep the name of the child from the next loop.
@@ -169,7 +169,7 @@ fn metadata_of_a_child_comes_back() {
         let _ = testbed.api::<Monitoring>().patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await;
         until_gone(testbed).await?;
         put(testbed, "web", demo()).await?;
-        ready(testbed, "web", "Unknown", "NoSample").await?;
+        ready(testbed, "web", "True", "Running").await?;
         acts(testbed).await
     });
 }

@@ -15,7 +15,9 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use testkit::proxy::gate::HoldPoint;
 use testkit::testbed::Testbed;
-use testkit::testbed::loops::{account, loop_story, make, on, push, ready, travelled, until, until_decision_status};
+use testkit::testbed::loops::{
+    account, loop_story, make, on, push, ready, says, travelled, until, until_decision_status,
+};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -80,7 +82,7 @@ async fn scene(testbed: &Testbed, hook: &Hook) -> Result<()> {
     account(testbed, &[]).await?;
     testbed.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": {"token": "sesame\n"}})).await?;
     make(testbed, "web", hook.rung()).await?;
-    ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
+    ready(testbed, "web", "True", "Running").await.map(drop)
 }
 
 async fn ends(testbed: &Testbed, state: ExecutionState) -> Result<String> {
@@ -184,9 +186,9 @@ fn a_server_that_refuses_and_a_secret_that_is_not_there_are_told_of() {
         ensure!(hook.events().is_empty(), "{:?}", hook.events());
         testbed.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": {"token": "x"}})).await?;
         make(testbed, "other", hook.rung()).await?;
-        ready(testbed, "other", "Unknown", "NoSample").await?;
+        ready(testbed, "other", "True", "Running").await?;
         push(testbed, "other", json!({"cpu": "2"})).await?;
-        let message = ready(testbed, "other", "False", "Failed").await?;
+        let message = says(testbed, "other", "LastActionSucceeded", ("False", "Failed")).await?;
         ensure!(message == "the server answers 403 Forbidden", "{message}");
         ensure!(hook.events().len() == 1, "{:?}", hook.events());
         Ok(())

@@ -16,8 +16,8 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testkit::proxy::gate::HoldPoint;
 use testkit::testbed::loops::{
-    ACCOUNT, SCALES, account, decision_status, demo, ended, grant, loop_story, make, push, put, ready, replicas,
-    travelled, until, with_loops,
+    ACCOUNT, SCALES, account, decision_status, demo, ended, grant, has_data, loop_story, make, push, put, ready,
+    replicas, travelled, until, with_loops,
 };
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Testbed, stories};
@@ -30,7 +30,7 @@ async fn scene(testbed: &Testbed) -> Result<()> {
     Workload::deployment("web", 1).create(testbed).await?;
     account(testbed, SCALES).await?;
     make(testbed, "web", demo()).await?;
-    ready(testbed, "web", "Unknown", "NoSample").await.map(drop)
+    ready(testbed, "web", "True", "Running").await.map(drop)
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_calm_loop_writes_nothing() {
             (one.status?.tag?.time.0 == time).then_some(())
         })
         .await?;
-        ready(testbed, "web", "True", "Running").await?;
+        has_data(testbed, "web").await?;
         tokio::time::sleep(CALM).await;
         let before = testbed.proxy.writes().len();
         for cpu in ["21", "22", "23"] {
@@ -192,7 +192,7 @@ fn children_come_back_and_what_is_not_owned_is_left_alone() {
         let left = testbed.api::<Decision>().get("web").await?;
         ensure!(left.spec.rank == ["mine"] && left.owner_references().is_empty(), "{left:?}");
         testbed.api::<Decision>().delete("web", &DeleteParams::default()).await?;
-        ready(testbed, "web", "Unknown", "NoSample").await?;
+        ready(testbed, "web", "True", "Running").await?;
 
         let merge = |patch| (PatchParams::default(), Patch::Merge(patch));
         let (params, patch) = merge(json!({"spec": {"rank": ["memory"], "policy": {"dwell": "1h"}}}));

@@ -114,14 +114,15 @@ fn samples_of_supported_actions_run() {
     });
 }
 
-/// One command starts green.
+/// One command starts green, and a loop that nobody has pushed a sample to is Ready, too.
 #[test]
 fn the_folder_of_loops_is_ready_within_a_minute() {
     story("samples-green", async |testbed| {
         // The folder contains the operator's binding, too.
         testbed.kubectl(&["delete", "rolebinding", LOOPS], None).await?;
-        let folder = root().join("closedloop").display().to_string();
-        testbed.kubectl(&["apply", "-f", &folder], None).await?;
+        let samples = ["closedloop", "workload.yaml", "closedloop/push/push-minimal.yaml"];
+        let [folder, workload, pushed] = samples.map(|name| root().join(name).display().to_string());
+        testbed.kubectl(&["apply", "-f", &folder, "-f", &workload, "-f", &pushed], None).await?;
         let ready = ["wait", "loop", "--all", "--for=condition=Ready", "--timeout=60s"];
         testbed.kubectl(&ready, None).await.map(drop)
     });

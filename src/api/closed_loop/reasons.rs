@@ -141,8 +141,10 @@ reasons! {
     Sent,
 
     // State of monitoring.
-    /// Every metric has a value.
+    /// The metrics are watched.
     Watching,
+    /// Every metric has a value.
+    AllKnown,
     /// At least one metric has no value.
     SomeUnknown,
     /// No sample has arrived yet.

@@ -16,7 +16,7 @@
 //! | `explain/` | the text of `ganglion explain` |
 //! | `validate/` | whether the loop may act: its spec, conflicts on the target, chains of loops, preflights |
 //! | `children` | the specs of the loop's three children |
-//! | `proposal` | the digest of a proposal, to which an approval refers |
+//! | `proposal` | the decision that waits for approval, and the digest to which an approval refers |
 //! | `acted` | texts about an action that was carried out |
 //! | `common`, `rung` | helpers that several folders use |
 //!

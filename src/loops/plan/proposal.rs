@@ -1,14 +1,44 @@
-//! The digest of a proposal, to which an approval refers.
+//! Proposals: decisions that wait for approval, and the digest to which an approval refers.
 //!
 //! The number of a decision would not do: by the time of the approval, another decision may have it. The digest changes
 //! with everything that the user was shown: the decision, its action and its target.
 
+use crate::rung;
 use ganglion_api::closed_loop::{LoopMode, TargetRef};
-use ganglion_api::decision::Chosen;
+use ganglion_api::decision::{Chosen, DecisionStatus};
+use ganglion_api::execution::ExecutionStatus;
 use ganglion_core::digest::digest;
 
 /// Maximum length of an approval, in characters; digests are shorter. Longer ones are ignored.
 pub const MAX_APPROVAL: usize = 64;
+
+/// Decision that waits for approval.
+pub struct Proposal {
+    pub seq: i64,
+    /// Digest to approve.
+    pub digest: String,
+    /// Action that would be carried out, and its cause.
+    pub words: String,
+}
+
+/// Returns the proposal that waits for approval. `approval`: the digest that the user has approved.
+pub fn open(
+    decided: &DecisionStatus,
+    executed: Option<&ExecutionStatus>,
+    target: &TargetRef,
+    approval: Option<&str>,
+) -> Option<Proposal> {
+    let chosen = decided.chosen.as_ref().filter(|chosen| chosen.mode == LoopMode::Approve)?;
+    let is_taken_up = executed.is_some_and(|executed| executed.seq == Some(chosen.seq));
+    let digest = digest_of(chosen, target);
+    if chosen.outcome.is_some() || is_taken_up || approval == Some(digest.as_str()) {
+        return None;
+    }
+    let (side, metric) = (chosen.side, &chosen.metric);
+    let words =
+        format!("{} of {}/{}, against {side} {metric}", rung::describe(&chosen.action), target.kind, target.name);
+    Some(Proposal { seq: chosen.seq, digest, words })
+}
 
 /// Returns the digest of this decision on this target: 10 hex digits.
 pub fn digest_of(chosen: &Chosen, target: &TargetRef) -> String {

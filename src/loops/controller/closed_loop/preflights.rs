@@ -1,8 +1,8 @@
 //! Preflights: check in advance whether the target, the account's permissions and the Secrets of webhooks allow the
 //! loop's actions.
 //!
-//! One background task per loop runs the check as the loop's account: when the loop changes, at each heartbeat, and
-//! more often while the check fails. A verdict may be lost in a crash; the loop's status contains the last one.
+//! One background task per loop runs the check as the loop's account: when the loop changes, at each heartbeat, after a
+//! failed action, and more often while the check fails. A verdict may be lost in a crash; the loop's status contains the last one.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::target::{Actor, Trials};
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::status::SeenOwner;
-use ganglion_api::execution::ExecutionState;
+use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_core::facts::{Key, Uid};
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::common::{HEARTBEAT, later};
 use ganglion_loops_plan::execution::Trial;
 use ganglion_loops_plan::rung;
-use ganglion_loops_plan::validate::preflight::{Preflight, PreflightQuestion};
+use ganglion_loops_plan::validate::preflight::{FIRST_PAUSE, Preflight, PreflightQuestion};
 use ganglion_loops_plan::world::Family;
 use ganglion_runtime::background::BackgroundWork;
 use ganglion_runtime::error::Error;
@@ -157,12 +157,11 @@ impl ClosedLoopController {
                 return Some(state);
             }
         }
-        let is_outdated = match &state.verdict {
-            Preflight::Failed(..) => has_acted(family, state.asked),
-            Preflight::Passed => was_refused(family, state.asked),
-            Preflight::Pending(_) => false,
-        };
-        if state.due <= now || is_outdated {
+        let executed = family.execution.as_ref().and_then(|execution| execution.status.as_ref());
+        if executed.is_some_and(|executed| contradicts(executed, &state)) {
+            state.due = state.due.min(later(state.asked, FIRST_PAUSE));
+        }
+        if state.due <= now {
             // The result sets the actual time.
             (state.asked, state.due) = (now, later(now, HEARTBEAT));
             self.start_preflight(key, &state);
@@ -183,22 +182,15 @@ impl ClosedLoopController {
     }
 }
 
-/// Whether the loop has carried out an action since then. If so, a failed verdict may be out of date.
-fn has_acted(family: &Family, since: Timestamp) -> bool {
-    let executed = family.execution.as_ref().and_then(|execution| execution.status.as_ref());
-    executed.is_some_and(|executed| {
-        executed.state == Some(ExecutionState::Done) && executed.since.as_ref().is_some_and(|at| at.0 > since)
-    })
-}
-
-/// Whether a decision has failed since then because somebody else applies the field. The check then finds the owner,
-/// which is remembered.
-fn was_refused(family: &Family, since: Timestamp) -> bool {
-    let executed = family.execution.as_ref().and_then(|execution| execution.status.as_ref());
-    executed.is_some_and(|executed| {
-        matches!(executed.reason, Some(LoopReason::ReplicasOwnedElsewhere | LoopReason::FieldOwnedElsewhere))
-            && executed.since.as_ref().is_some_and(|at| at.0 > since)
-    })
+/// Whether the last action has ended since the last check, and otherwise than the verdict says: it was carried out
+/// although the check has failed, or failed although the check has passed.
+fn contradicts(executed: &ExecutionStatus, state: &PreflightState) -> bool {
+    let end = match state.verdict {
+        Preflight::Pending(_) => return false,
+        Preflight::Passed => ExecutionState::Failed,
+        Preflight::Failed(..) => ExecutionState::Done,
+    };
+    executed.state == Some(end) && executed.since.as_ref().is_some_and(|at| at.0 > state.asked)
 }
 
 /// Tries the rungs. Returns the verdict, and the owners of fields to remember.
@@ -226,6 +218,8 @@ async fn verdict(trials: &mut Trials<'_>, question: &PreflightQuestion) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
     use super::*;
 
     fn at(second: i64) -> Timestamp {
@@ -265,6 +259,26 @@ mod tests {
         check.record(&CheckedLoop { refusals, ..checked(Ok(failed.clone())) }, at(411));
         assert_eq!(check.verdict, failed);
         waits(&check, 411, 9, 11);
+    }
+
+    #[test]
+    fn an_action_that_ended_otherwise_contradicts_the_verdict() {
+        let parent = ClosedLoop::new("web", Default::default());
+        let question = || PreflightQuestion::new("u".into(), &parent.spec);
+        let failed = Preflight::Failed(LoopReason::Forbidden, "no".into());
+        for (verdict, state, second, expected) in [
+            (Preflight::Passed, ExecutionState::Failed, 11, true),
+            (Preflight::Passed, ExecutionState::Failed, 10, false),
+            (Preflight::Passed, ExecutionState::Done, 11, false),
+            (failed.clone(), ExecutionState::Done, 11, true),
+            (failed, ExecutionState::Failed, 11, false),
+            (Preflight::Pending(None), ExecutionState::Failed, 11, false),
+        ] {
+            let check = PreflightState { verdict, ..PreflightState::new(question(), &parent, at(10)) };
+            let since = Some(MicroTime(at(second)));
+            let executed = ExecutionStatus { state: Some(state), since, ..ExecutionStatus::default() };
+            assert_eq!(contradicts(&executed, &check), expected, "{:?} {state:?} {second}", check.verdict);
+        }
     }
 
     #[test]

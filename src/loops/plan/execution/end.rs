@@ -1,10 +1,11 @@
 //! Statuses of an Execution: the first one, the result of an effect, and the end of a decision.
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::texts::done_text;
 use super::types::{EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep};
-use crate::common::{later, micro_time};
+use crate::common::{LAST_ACTION_SUCCEEDED, later, micro_time};
 use crate::rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::{ExecutionState, ExecutionStatus, Left};
@@ -137,18 +138,34 @@ pub fn record(context: &ExecutionContext, mut status: ExecutionStatus) -> Execut
         status.since = Some(micro_time(context.now));
     }
     status.observed_generation = Some(context.generation);
-    let stamp = Stamp { generation: context.generation, now: context.now };
-    status.conditions = conditions::summary(&context.status.conditions, &health(&status), stamp);
+    let (old, stamp) = (&context.status.conditions, Stamp { generation: context.generation, now: context.now });
+    status.conditions = conditions::summary(old, &health(&status), stamp);
+    status.conditions.extend(last_action(old, &status, stamp));
     ExecutionStep::Record(Box::new(status))
 }
 
+/// Health of the stage. How a decision ended has a condition of its own.
 fn health(status: &ExecutionStatus) -> Health<LoopReason> {
-    let message = status.message.clone().unwrap_or_default();
-    let reason = status.reason.unwrap_or(LoopReason::Idle);
-    match status.state {
-        Some(ExecutionState::Claimed | ExecutionState::Executing) => Health::working(reason, message),
-        Some(ExecutionState::Failed | ExecutionState::Lost) => Health::Retrying(reason, message),
-        Some(ExecutionState::Idle | ExecutionState::Done | ExecutionState::Limited | ExecutionState::Overtaken)
-        | None => Health::Good(reason, message),
+    match status.reason {
+        Some(LoopReason::Blocked) => Health::Good(LoopReason::Blocked, status.message.clone().unwrap_or_default()),
+        _ => Health::Good(LoopReason::Running, "carries out decisions".to_owned()),
     }
+}
+
+/// The condition about the end of the last decision. It does not change while a decision is being carried out or is
+/// blocked, so that it does not flip with each decision.
+fn last_action(old: &[Condition], status: &ExecutionStatus, stamp: Stamp) -> Option<Condition> {
+    let reason = status.reason.filter(|reason| *reason != LoopReason::Blocked);
+    let value = match status.state? {
+        ExecutionState::Idle => return None,
+        ExecutionState::Claimed | ExecutionState::Executing => None,
+        ExecutionState::Done | ExecutionState::Limited => Some("True"),
+        ExecutionState::Failed | ExecutionState::Lost | ExecutionState::Overtaken => Some("False"),
+    };
+    let Some((reason, value)) = reason.zip(value) else {
+        let last = conditions::find(old, LAST_ACTION_SUCCEEDED)?.clone();
+        return Some(Condition { observed_generation: Some(stamp.generation), ..last });
+    };
+    let message = status.message.as_deref().unwrap_or_default();
+    Some(conditions::condition(old, LAST_ACTION_SUCCEEDED, value, reason.as_str(), message, stamp))
 }

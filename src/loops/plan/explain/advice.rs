@@ -3,8 +3,8 @@
 use kube::ResourceExt;
 
 use super::subject::ExplainedLoop;
-use crate::proposal::digest_of;
-use crate::rung;
+use crate::common::{DATA_AVAILABLE, LAST_ACTION_SUCCEEDED};
+use crate::proposal::{self, Proposal};
 use ganglion_api::closed_loop::LoopMode;
 use ganglion_api::closed_loop::metric::{Metric, Push};
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -28,7 +28,7 @@ fn run(words: impl Into<String>, command: String) -> Advice {
 
 /// Returns the advice, the most important first; at least one.
 pub fn advice(subject: &ExplainedLoop) -> Vec<Advice> {
-    let mut all: Vec<Advice> = reason(subject).and_then(|reason| remedy(subject, reason)).into_iter().collect();
+    let mut all: Vec<Advice> = reasons(subject).into_iter().filter_map(|reason| remedy(subject, reason)).collect();
     let (name, namespace) = names(subject);
     let patch = |spec: &str| format!("kubectl patch loop {name} -n {namespace} --type merge -p '{{\"spec\":{spec}}}'");
     if let Some(Proposal { seq, digest, .. }) = proposal(subject) {
@@ -54,40 +54,32 @@ pub fn advice(subject: &ExplainedLoop) -> Vec<Advice> {
     all
 }
 
-/// Decision that waits for approval.
-pub struct Proposal {
-    pub seq: i64,
-    /// Digest to approve.
-    pub digest: String,
-    /// Action that would be carried out, and its cause.
-    pub words: String,
-}
-
 /// Returns the proposal that waits for approval.
 pub fn proposal(subject: &ExplainedLoop) -> Option<Proposal> {
-    let chosen = subject.decided()?.chosen.as_ref()?;
-    let taken_up = subject.executed().is_some_and(|executed| executed.seq == Some(chosen.seq));
-    let open = chosen.outcome.is_none() && chosen.mode == LoopMode::Approve && !taken_up;
-    let target = &subject.parent.spec.target;
-    let digest = digest_of(chosen, target);
-    let is_approved = subject.parent.annotations().get(marks::APPROVE) == Some(&digest);
-    let (side, metric) = (chosen.side, &chosen.metric);
-    let words =
-        format!("{} of {}/{}, against {side} {metric}", rung::describe(&chosen.action), target.kind, target.name);
-    (open && !is_approved).then_some(Proposal { seq: chosen.seq, digest, words })
+    let (parent, approval) = (subject.parent, subject.parent.annotations().get(marks::APPROVE));
+    proposal::open(subject.decided()?, subject.executed(), &parent.spec.target, approval.map(String::as_str))
 }
 
-/// Returns the reason of the condition `Ready`.
-fn reason(subject: &ExplainedLoop) -> Option<LoopReason> {
-    Some(LoopReason::of(&subject.condition("Ready")?.reason))
+/// Returns the reasons of the conditions that may need advice: why the loop does not work, why a value is missing, and
+/// why the last action failed.
+fn reasons(subject: &ExplainedLoop) -> Vec<LoopReason> {
+    let conditions = ["Ready", DATA_AVAILABLE, LAST_ACTION_SUCCEEDED].map(|kind| subject.condition(kind));
+    let mut reasons = Vec::new();
+    for condition in conditions.into_iter().flatten().filter(|condition| condition.status != "True") {
+        let reason = LoopReason::of(&condition.reason);
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    reasons
 }
 
 fn names(subject: &ExplainedLoop) -> (String, String) {
     (subject.parent.name_any(), subject.parent.namespace().unwrap_or_default())
 }
 
-/// Returns advice about a rejected alarm. None if the alarm waits for a sample or for time, or if the condition `Ready`
-/// covers it.
+/// Returns advice about a rejected alarm. None if the alarm waits for a sample or for time, or if a condition of the
+/// loop covers it.
 fn rejected(passed: &Rejected) -> Option<String> {
     let alarm = format!("{} {}", passed.side, passed.metric);
     match passed.reason {
@@ -100,8 +92,7 @@ fn rejected(passed: &Rejected) -> Option<String> {
     }
 }
 
-/// Returns advice about the reason of the condition `Ready`. None if nothing is wrong, or if the mode needs other
-/// advice.
+/// Returns advice about the reason of a condition. None if nothing is wrong, or if the mode needs other advice.
 fn remedy(subject: &ExplainedLoop, reason: LoopReason) -> Option<Advice> {
     let (name, namespace) = names(subject);
     let spec = &subject.parent.spec;
@@ -131,7 +122,7 @@ fn words(reason: LoopReason) -> Option<&'static str> {
     use LoopReason as R;
     Some(match reason {
         R::Running | R::Passed | R::Paused | R::DryRun | R::Proposed | R::AwaitsApproval => return None,
-        R::Served | R::Done | R::Idle | R::Watching => return None,
+        R::Served | R::Done | R::Idle | R::Watching | R::AllKnown => return None,
         R::Scaled | R::Resized | R::Patched | R::ActionSucceeded | R::Tuned | R::Sent => return None,
         R::Starting | R::NoExecutor | R::NotParsed => "Wait a moment. If nothing changes, check the operator:",
         R::SpecInvalid | R::NotSupported | R::Circle | R::TooDeep => "Change the named field:",

@@ -9,11 +9,14 @@ mod subject;
 mod tests;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
+use crate::common::{DATA_AVAILABLE, LAST_ACTION_SUCCEEDED};
 use crate::decision::{Executor, settlement};
+pub use crate::proposal::Proposal;
 use crate::tuning::effective_policy::declared_rank;
-pub use advice::{Proposal, proposal};
+pub use advice::proposal;
 use ganglion_api::closed_loop::metric::{Metric, Side};
 use ganglion_api::decision::{Decision, Entry, LimitState};
 use ganglion_api::execution::ExecutionState;
@@ -233,9 +236,13 @@ fn now(subject: &ExplainedLoop) -> String {
     };
     let since = clock(ready.last_transition_time.0);
     let mut text = paragraph("", &format!("Now: {state}, since {since} ({}): {}.", ready.reason, ready.message));
-    for kind in ["Conflict", "TimescaleOverlap"] {
-        if let Some(condition) = subject.condition(kind).filter(|condition| condition.message != ready.message) {
-            text.push_str(&paragraph("", &format!("{kind}: {}.", condition.message)));
+    let troubles =
+        [("Conflict", true), ("TimescaleOverlap", true), (DATA_AVAILABLE, false), (LAST_ACTION_SUCCEEDED, false)];
+    for (kind, bad) in troubles {
+        let is_bad = |condition: &&Condition| (condition.status == "True") == bad;
+        let found = subject.condition(kind).filter(is_bad);
+        if let Some(condition) = found.filter(|condition| condition.message != ready.message) {
+            text.push_str(&paragraph("", &format!("{kind} is {}: {}.", condition.status, condition.message)));
         }
     }
     text

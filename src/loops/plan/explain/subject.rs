@@ -8,6 +8,7 @@ use ganglion_api::closed_loop::metric::Metric;
 use ganglion_api::decision::{Decision, DecisionStatus};
 use ganglion_api::execution::{Execution, ExecutionStatus};
 use ganglion_api::monitoring::{Monitoring, MonitoringStatus};
+use ganglion_core::conditions;
 
 /// A loop and its existing children.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,6 @@ impl ExplainedLoop<'_> {
     }
 
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
-        self.parent.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
+        conditions::find(&self.parent.status.as_ref()?.conditions, kind)
     }
 }

@@ -28,9 +28,13 @@ fn object(kind: &str, spec: Value, status: Value) -> Value {
     })
 }
 
+fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-11-21T09:59:00Z"})
+}
+
 fn ready(status: &str, reason: &str, message: &str) -> Value {
-    json!([{"type": "Ready", "status": status, "reason": reason, "message": message,
-        "lastTransitionTime": "2026-11-21T09:59:00Z"}])
+    json!([condition("Ready", status, reason, message)])
 }
 
 fn metrics() -> Value {
@@ -154,7 +158,10 @@ fn a_tuning_of_a_loop_that_was_taken_out_of_the_list_is_not_told_as_in_effect() 
 #[test]
 fn a_loop_that_nothing_has_happened_to_says_what_it_waits_for() {
     let mut family = family();
-    family.parent["status"] = json!({"conditions": ready("Unknown", "NoSample", "no sample has come yet")});
+    family.parent["status"] = json!({"conditions": [
+        condition("Ready", "True", "Running", "watches, decides and acts"),
+        condition("DataAvailable", "Unknown", "NoSample", "no sample has come yet"),
+    ]});
     (family.monitoring["status"], family.decision["status"]) = (json!({}), json!({"seq": 0}));
     family.execution["status"] = json!({"seq": 0, "state": "Idle"});
     let text = explanation(&family);
@@ -162,7 +169,8 @@ fn a_loop_that_nothing_has_happened_to_says_what_it_waits_for() {
         "Rank of its metrics: cpu, memory.\n",
         "No decision yet.",
         "No sample has been received yet.",
-        "Now: it is starting",
+        "Now: it works",
+        "DataAvailable is Unknown: no sample has come yet.",
         "-> Push a sample:\n     ganglion push web -n shop cpu=NUMBER mem=NUMBER\n",
     ] {
         assert!(text.contains(words), "{words:?} is not in\n{text}");
@@ -183,6 +191,10 @@ fn what_the_user_could_do_is_said() {
         let words = format!("somebody has the target: {}", "why ".repeat(60));
         set("/parent/status/conditions", ready("False", reason, &words))
     };
+    let beside = |kind: &str, reason: &str| {
+        let conditions = [condition("Ready", "True", "Running", "acts"), condition(kind, "False", reason, "why")];
+        set("/parent/status/conditions", json!(conditions))
+    };
     let mode = |mode: &str| set("/parent/spec/mode", json!(mode));
     let limited = "2 2026-11-21T10:00:03.000000Z Low memory 40 rung 0 | scale by 1, at most 10 | Limited";
     let state = |state: &str| set("/execution/status/state", json!(state));
@@ -197,8 +209,8 @@ fn what_the_user_could_do_is_said() {
         (reason("NotSupported"), "kubectl edit loop web -n shop"),
         (reason("TargetNotFound"), "Create Deployment web, or name another target."),
         (reason("NotScalable"), "Name a target that supports the action"),
-        (reason("SomeUnknown"), "Check the sender or the source of the unknown metrics"),
-        (reason("Failed"), "If this happens again, check the target."),
+        (beside("DataAvailable", "SomeUnknown"), "Check the sender or the source of the unknown metrics"),
+        (beside("LastActionSucceeded", "Failed"), "If this happens again, check the target."),
         (set("/decision/status/history", json!([limited])), "Its last action reached its min or max"),
         (state("Limited"), "Its last action reached its min or max"),
         (passed("Exhausted"), "No rung is left for Low cpu"),

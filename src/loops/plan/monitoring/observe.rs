@@ -12,7 +12,7 @@ use super::rules::{
     SourceValue, is_postponed,
 };
 use super::tag::{self, SampleRefusal};
-use crate::common::{HEARTBEAT, elapsed, micro_time, number_text};
+use crate::common::{DATA_AVAILABLE, HEARTBEAT, elapsed, micro_time, number_text};
 use ganglion_api::closed_loop::Trace;
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -68,7 +68,9 @@ impl MonitoringRules {
         }
         self.evaluate_alarms(&mut status, context);
         status.message = Some(message(&status.alarms));
-        status.conditions = summary(before, &health(&status, &self.assumptions(&status, context.now)), context.now);
+        let data = data(&status, &self.assumptions(&status, context.now));
+        let ready = Health::Good(LoopReason::Watching, "watches its metrics".to_owned());
+        status.conditions = conditions_of(before, &ready, Some(&data), context.now);
         let fresh = sample_tag.is_some() || needs_decision(before, &status);
         status.tag = match sample_tag {
             Some(tag) => Some(tag),
@@ -356,7 +358,7 @@ fn paused(before: &MonitoringStatus, context: ObserveContext) -> Observation {
         alarms: Vec::new(),
         pending: Vec::new(),
         valid_until: None,
-        conditions: summary(before, &health, context.now),
+        conditions: conditions_of(before, &health, None, context.now),
         ..before.clone()
     };
     let write = &status != before;
@@ -496,9 +498,12 @@ enum Assumption {
 /// Assumption for each metric, in the order of the spec.
 type Assumptions<'a> = Vec<(&'a str, Assumption)>;
 
-/// Health of the stage. A missing value is no problem if the spec assumes one: as soon as the assumption is in effect,
-/// or before that if the metric once had a value.
-fn health(status: &MonitoringStatus, assumptions: &Assumptions) -> Health<LoopReason> {
+/// Whether the metrics have values: status, reason and message of a condition.
+type DataState = (&'static str, LoopReason, String);
+
+/// Returns whether the metrics have values. A missing value is no problem if the spec assumes one: as soon as the
+/// assumption is in effect, or before that if the metric once had a value.
+fn data(status: &MonitoringStatus, assumptions: &Assumptions) -> DataState {
     let (mut lost, mut assumed) = (Vec::new(), Vec::new());
     for unknown in &status.unknown {
         let (metric, why) = (&unknown.metric, &unknown.message);
@@ -514,23 +519,32 @@ fn health(status: &MonitoringStatus, assumptions: &Assumptions) -> Health<LoopRe
     let all = assumptions.len();
     let known = all.saturating_sub(status.unknown.len());
     match (lost.is_empty(), assumed.is_empty()) {
-        (true, true) => Health::Good(LoopReason::Watching, format!("{known} metrics have a value")),
-        (true, false) => Health::Good(
-            LoopReason::Watching,
-            format!("{known} of {all} metrics have a value; assumed: {}", assumed.join(", ")),
-        ),
-        (false, _) if status.values.is_empty() || all_awaited => {
-            Health::working(LoopReason::NoSample, format!("no value yet: {}", lost.join(", ")))
+        (true, true) => ("True", LoopReason::AllKnown, format!("{known} metrics have a value")),
+        (true, false) => {
+            let message = format!("{known} of {all} metrics have a value; assumed: {}", assumed.join(", "));
+            ("True", LoopReason::AllKnown, message)
         }
-        (false, _) => Health::Retrying(LoopReason::SomeUnknown, format!("unknown: {}", lost.join(", "))),
+        (false, _) if status.values.is_empty() || all_awaited => {
+            ("Unknown", LoopReason::NoSample, format!("no value yet: {}", lost.join(", ")))
+        }
+        (false, _) => ("False", LoopReason::SomeUnknown, format!("unknown: {}", lost.join(", "))),
     }
 }
 
-/// Returns the summary conditions, without a generation: see [`MonitoringStatus`].
-fn summary(before: &MonitoringStatus, health: &Health<LoopReason>, now: Timestamp) -> Vec<Condition> {
-    let mut conditions = conditions::summary(&before.conditions, health, Stamp { generation: 0, now });
-    for condition in &mut conditions {
+/// Returns the conditions, without a generation: see [`MonitoringStatus`].
+fn conditions_of(
+    before: &MonitoringStatus,
+    ready: &Health<LoopReason>,
+    data: Option<&DataState>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let (old, stamp) = (&before.conditions, Stamp { generation: 0, now });
+    let mut all = conditions::summary(old, ready, stamp);
+    if let Some((status, reason, message)) = data {
+        all.push(conditions::condition(old, DATA_AVAILABLE, status, reason.as_str(), message, stamp));
+    }
+    for condition in &mut all {
         condition.observed_generation = None;
     }
-    conditions
+    all
 }

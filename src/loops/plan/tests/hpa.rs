@@ -5,11 +5,13 @@ use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use crate::common::DATA_AVAILABLE;
 use crate::execution::goal::replicas;
 use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult, SourceValue};
 use crate::sources::{PodList, PodMetricsList, pod_usage};
 use crate::tests::bench::{Loop, at, spec};
 use ganglion_api::monitoring::{MonitoringSpec, MonitoringStatus};
+use ganglion_core::conditions;
 
 /// Percent of its request of 1 core that a pod uses; None: it is not measured.
 type Use = Option<u32>;
@@ -57,8 +59,8 @@ fn evaluated(answers: &[(i64, SourceResult)], source: &Value, metric: &Value, no
         observe(ObserveTrigger::Measured(&Measurement { values, ..Measurement::default() }), at(*second));
     }
     observe(ObserveTrigger::Time, at(now));
-    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
-    (status.message.clone().unwrap_or_default(), ready.status.clone())
+    let data = conditions::find(&status.conditions, DATA_AVAILABLE).unwrap();
+    (status.message.clone().unwrap_or_default(), data.status.clone())
 }
 
 fn value(percent: u32, measured: i64) -> SourceResult {
@@ -133,14 +135,14 @@ fn one_metric_of_two_is_unknown(#[case] lowering: &str, #[case] cpu: &str, #[cas
 #[rstest]
 #[case::one_failure(45, "High cpu", "True")]
 #[case::too_old(151, "High cpu", "False")]
-fn failed_polls(#[case] now: i64, #[case] message: &str, #[case] ready: &str) {
+fn failed_polls(#[case] now: i64, #[case] message: &str, #[case] data: &str) {
     let failed = Err("the API metrics.k8s.io answers 503".to_owned());
     let answers = [(0, value(90, 0)), (15, failed.clone()), (30, failed)];
     let metric = json!({"high": {"raise": "80", "for": "40s"}});
     let found = evaluated(&answers, &json!({"resource": "cpu"}), &metric, now.min(45));
     assert_eq!(found, ("High cpu".to_owned(), "True".to_owned()), "the time of for went on");
     let later = evaluated(&answers, &json!({"resource": "cpu"}), &json!({"high": {"raise": "80"}}), now);
-    assert_eq!(later, (message.to_owned(), ready.to_owned()));
+    assert_eq!(later, (message.to_owned(), data.to_owned()));
 }
 
 /// Different: the autoscaler never checks the age of a sample, and scales by one of an hour ago. A loop uses a usage of
@@ -148,11 +150,11 @@ fn failed_polls(#[case] now: i64, #[case] message: &str, #[case] ready: &str) {
 #[rstest]
 #[case::a_minute_and_delivery(90, "True")]
 #[case::an_hour(3600, "False")]
-fn old_samples(#[case] age: i64, #[case] ready: &str) {
+fn old_samples(#[case] age: i64, #[case] data: &str) {
     let metric = json!({"high": {"raise": "80"}});
     let fresh = (0, value(50, 0));
     let (_, found) = evaluated(&[fresh, (age, value(50, 0))], &json!({"resource": "cpu"}), &metric, age);
-    assert_eq!(found, ready);
+    assert_eq!(found, data);
 }
 
 /// Different: at 0 replicas the autoscaler rests, since a person uses 0 to switch it off (only a zero of its own

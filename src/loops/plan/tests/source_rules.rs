@@ -4,9 +4,11 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::common::DATA_AVAILABLE;
 use crate::monitoring::source_rule::{MeasuredAt, SOURCE_RULES, SourceRule};
 use crate::monitoring::{Measurement, MonitoringRules, ObserveTrigger, SourceValue};
 use crate::tests::bench::{Loop, at, sample, spec};
+use ganglion_core::conditions;
 
 const PAGE: &str = include_str!("../../../../samples/closedloop/README.md");
 
@@ -122,8 +124,9 @@ proptest! {
             apply(&mut this, rule, &mut served, now, event);
             let is_fresh = served.measured.is_some_and(|measured| now.duration_since(measured) <= age);
             prop_assert_eq!(this.monitoring.unknown.is_empty(), is_fresh, "{:?} at {}", rule.kind, second);
-            let ready = this.monitoring.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
-            prop_assert_eq!(ready.status == "True", is_fresh, "Ready follows the age, not single answers");
+            let holds = |kind| conditions::find(&this.monitoring.conditions, kind).unwrap().status == "True";
+            prop_assert_eq!(holds(DATA_AVAILABLE), is_fresh, "it follows the age, not single answers");
+            prop_assert!(holds("Ready"), "missing values are no trouble of the loop");
             if this.effects.len() > effects {
                 prop_assert!(is_fresh && !served.has_failed, "{:?} at {}", rule.kind, second);
                 prop_assert!(used < served.measured, "{:?}: a measurement of before the last effect", rule.kind);

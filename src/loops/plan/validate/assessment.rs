@@ -8,15 +8,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::chain::{self, ChainError, LoopLink};
 use super::conflict::{self, Claimant, Conflict};
 use super::preflight::Preflight;
 use crate::acted;
 use crate::children::{Children, children};
-use crate::common::FieldError;
+use crate::common::{DATA_AVAILABLE, FieldError, LAST_ACTION_SUCCEEDED};
 use crate::decision::DecisionRules;
 use crate::monitoring::MonitoringRules;
+use crate::proposal::{self, Proposal};
 use crate::tuning::effective_policy;
 use ganglion_api::closed_loop::metric::Metric;
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -208,6 +210,9 @@ pub fn status(
     let stamp = Stamp { generation, now: case.now };
     let old = &case.status.conditions;
     let mut conditions = conditions::summary(old, &health(case, assessment, hops), stamp);
+    conditions.extend(data(case, hops, stamp));
+    conditions.extend(last_action(case, hops, stamp));
+    conditions.extend(proposed(case, hops, stamp));
     conditions.extend(hops.preflight.and_then(|preflight| preflight.condition(old, stamp)));
     if let Some(LoopProblem::Conflict(reason, message)) = &assessment.problem {
         conditions.push(conditions::condition(old, "Conflict", "True", reason.as_str(), message, stamp));
@@ -224,7 +229,7 @@ pub fn status(
             target: format!("{}/{}", target.kind, target.name),
             decision: hops.decision.and_then(|decision| decision.message.clone()),
             decided_at: hops.decision.and_then(|decision| decision.chosen.as_ref()).map(|chosen| chosen.at.clone()),
-            ..last_action(case, hops)
+            ..last_change(case, hops)
         }),
         effective: Some(assessment.effective.clone()),
         tuning: Vec::new(),
@@ -233,7 +238,7 @@ pub fn status(
 }
 
 /// Returns the raised alarms and the last action, for the columns.
-fn last_action(case: &AssessmentInput, hops: ChildStatuses) -> LoopSummary {
+fn last_change(case: &AssessmentInput, hops: ChildStatuses) -> LoopSummary {
     let before = case.status.summary.clone().unwrap_or_default();
     let alarms = hops.monitoring.filter(|monitoring| monitoring.tag.is_some()).map(|monitoring| {
         let words: Vec<String> =
@@ -268,20 +273,9 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
     let (Some(monitoring), Some(_), Some(execution)) = (hops.monitoring, hops.decision, hops.execution) else {
         return Health::working(LoopReason::Starting, "the loop's children are being created".into());
     };
-    let message = || execution.message.clone().unwrap_or_default();
-    match execution.state {
-        Some(ExecutionState::Failed | ExecutionState::Lost) => {
-            return Health::Retrying(execution.reason.unwrap_or(LoopReason::Failed), message());
-        }
-        Some(
-            ExecutionState::Idle
-            | ExecutionState::Claimed
-            | ExecutionState::Executing
-            | ExecutionState::Done
-            | ExecutionState::Limited
-            | ExecutionState::Overtaken,
-        )
-        | None => {}
+    // The loop has stopped: every further decision on this field fails.
+    if execution.state == Some(ExecutionState::Failed) && execution.reason == Some(LoopReason::FieldConflict) {
+        return Health::Retrying(LoopReason::FieldConflict, execution.message.clone().unwrap_or_default());
     }
     match hops.preflight {
         Some(Preflight::Passed) => {}
@@ -291,16 +285,43 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
         }
         Some(Preflight::Pending(None)) | None => return Health::working(LoopReason::Starting, CHECKING.into()),
     }
-    match monitoring.conditions.iter().find(|condition| condition.type_ == "Ready") {
+    match conditions::find(&monitoring.conditions, "Ready") {
         None => Health::working(LoopReason::Starting, "the loop's children are being created".into()),
         Some(ready) if ready.status == "True" => {
             Health::Good(LoopReason::Running, "watches, decides and acts".to_owned())
         }
-        Some(ready) if ready.status == "Unknown" => {
-            Health::working(LoopReason::of(&ready.reason), no_sample_message(case, &ready.message))
-        }
         Some(ready) => Health::Retrying(LoopReason::of(&ready.reason), ready.message.clone()),
     }
+}
+
+/// Returns the condition about the values: that of the Monitoring. It does not change Ready, since a correct loop
+/// without a sample must count as applied.
+fn data(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option<Condition> {
+    let Condition { status, reason, message, .. } = conditions::find(&hops.monitoring?.conditions, DATA_AVAILABLE)?;
+    let message = if status == "Unknown" { no_sample_message(case, message) } else { message.clone() };
+    Some(conditions::condition(&case.status.conditions, DATA_AVAILABLE, status, reason, &message, stamp))
+}
+
+/// Returns the condition about the end of the last action: that of the Execution. What a successful action has done is
+/// in the summary, so that not each action changes a condition.
+fn last_action(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option<Condition> {
+    let last = conditions::find(&hops.execution?.conditions, LAST_ACTION_SUCCEEDED)?;
+    let message = match (last.status.as_str(), LoopReason::of(&last.reason)) {
+        ("True", LoopReason::Limited) => "the target was at its min or max; nothing was changed",
+        ("True", _) => "the last action was carried out",
+        _ => &last.message,
+    };
+    let (old, kind) = (&case.status.conditions, LAST_ACTION_SUCCEEDED);
+    Some(conditions::condition(old, kind, &last.status, &last.reason, message, stamp))
+}
+
+/// Returns the condition of a loop whose decision waits for approval.
+fn proposed(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option<Condition> {
+    let Proposal { seq, digest, words } =
+        proposal::open(hops.decision?, hops.execution, &case.spec.target, case.approval)?;
+    let message = format!("decision {seq}: {words}; to approve it: ganglion approve {} {digest}", case.name);
+    let (old, reason) = (&case.status.conditions, LoopReason::AwaitsApproval);
+    Some(conditions::condition(old, "Proposed", "True", reason.as_str(), &message, stamp))
 }
 
 /// Returns why there is no value yet, and how to push a sample if samples are pushed.

@@ -18,7 +18,7 @@ const CONDITION: &str = "Preflight";
 
 /// Delay after the first failed check. It doubles with each further failure, up to the heartbeat. Objects that are
 /// applied together exist within seconds.
-const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(5);
+pub const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Maximum delay while there is no verdict.
 const PAUSE_WITHOUT_VERDICT: SignedDuration = SignedDuration::from_secs(10);

@@ -204,9 +204,19 @@ pub async fn travelled(testbed: &Testbed, name: &str, time: Timestamp) -> Result
 
 /// Waits until the loop's Ready has this status and reason. Returns its message.
 pub async fn ready(testbed: &Testbed, name: &str, status: &str, reason: &str) -> Result<String> {
-    until::<ClosedLoop, _>(testbed, name, &format!("loop {name} to be {status} {reason}"), |one| {
-        let ready = condition(&one.status?.conditions, "Ready")?;
-        (ready.status == status && ready.reason == reason).then_some(ready.message)
+    says(testbed, name, "Ready", (status, reason)).await
+}
+
+/// Waits until every metric of the loop has a value.
+pub async fn has_data(testbed: &Testbed, name: &str) -> Result<()> {
+    says(testbed, name, "DataAvailable", ("True", "AllKnown")).await.map(drop)
+}
+
+/// Waits until this condition of the loop has this status and reason. Returns its message.
+pub async fn says(testbed: &Testbed, name: &str, kind: &str, (status, reason): (&str, &str)) -> Result<String> {
+    until::<ClosedLoop, _>(testbed, name, &format!("{kind} of loop {name} to be {status} {reason}"), |one| {
+        let found = condition(&one.status?.conditions, kind)?;
+        (found.status == status && found.reason == reason).then_some(found.message)
     })
     .await
 }

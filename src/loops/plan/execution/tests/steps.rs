@@ -84,6 +84,12 @@ impl Bench {
         }
     }
 
+    /// Type, status and reason of each condition.
+    fn conditions(&self) -> Vec<(&str, &str, &str)> {
+        let conditions = self.status.conditions.iter();
+        conditions.map(|one| (one.type_.as_str(), one.status.as_str(), one.reason.as_str())).collect()
+    }
+
     #[track_caller]
     fn ends(&mut self, seen: &TargetState, state: ExecutionState, reason: LoopReason) {
         let next = self.next(seen);
@@ -187,6 +193,33 @@ fn a_claim_comes_before_the_effect_and_the_result_after() {
     assert_eq!(bench.status.message.as_deref(), Some("changed Deployment/web from 3 to 4"));
     assert_eq!(bench.status.effective.as_deref(), Some("4"));
     assert_eq!(bench.next(&TargetState::Scale(thing(2), 4)), ExecutionStep::Nothing);
+}
+
+#[test]
+fn only_the_end_of_a_decision_changes_a_condition() {
+    let (ready, failed) = (("Ready", "True", "Running"), ("LastActionSucceeded", "False", "Failed"));
+    let (done, blocked) = (("LastActionSucceeded", "True", "Done"), ("Ready", "True", "Blocked"));
+    let mut bench = Bench::new(up());
+    bench.status = ExecutionStatus::default();
+    let seen = TargetState::Scale(thing(1), 3);
+    let first = bench.next(&seen);
+    bench.recorded(first);
+    let effect = bench.effect(&seen);
+    assert_eq!(bench.conditions(), [ready]);
+    let refused = EffectResult::Refused("no".into());
+    let end = after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &refused);
+    bench.recorded(end);
+    assert_eq!(bench.conditions(), [ready, failed]);
+    bench.chosen.seq = 2;
+    let effect = bench.effect(&seen);
+    assert_eq!(bench.conditions(), [ready, failed]);
+    let end = after_effect(&bench.job(Some(&seen), Sent::Maybe, 2), &effect, &EffectResult::Done(None));
+    bench.recorded(end);
+    assert_eq!(bench.conditions(), [ready, done]);
+    (bench.chosen.seq, bench.spec.blocked) = (3, Some("another loop acts on it".into()));
+    let held = bench.next(&seen);
+    bench.recorded(held);
+    assert_eq!(bench.conditions(), [blocked, done]);
 }
 
 #[test]

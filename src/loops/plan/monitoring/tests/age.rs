@@ -3,11 +3,13 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use crate::common::DATA_AVAILABLE;
 use crate::monitoring::source_rule::{OWN_PACE_AGE, SOURCE_RULES, SourceKind, arrival};
 use crate::monitoring::{Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceValue};
 use crate::tests::bench::{at, sample};
 use ganglion_api::closed_loop::metric::Source;
 use ganglion_api::monitoring::{MonitoringSpec, MonitoringStatus};
+use ganglion_core::conditions;
 
 /// A Monitoring with one metric, load.
 struct Gauge {
@@ -46,9 +48,9 @@ impl Gauge {
         self.apply(now, ObserveTrigger::Time)
     }
 
-    fn ready(&self) -> &str {
-        let mut conditions = self.status.conditions.iter();
-        conditions.find(|condition| condition.type_ == "Ready").map_or("", |ready| ready.status.as_str())
+    /// Status of DataAvailable.
+    fn data(&self) -> &str {
+        conditions::find(&self.status.conditions, DATA_AVAILABLE).map_or("", |data| data.status.as_str())
     }
 
     fn message(&self) -> &str {
@@ -61,17 +63,17 @@ fn http() -> Value {
 }
 
 #[test]
-fn a_failed_poll_neither_delays_an_alarm_nor_changes_ready() {
+fn a_failed_poll_neither_delays_an_alarm_nor_changes_a_condition() {
     let mut gauge = Gauge::new("1s", &http(), &json!({"high": {"raise": "80", "for": "8s"}}));
     gauge.poll(0, Ok("90"), 0);
     for second in 1..8 {
         let result = if second % 5 == 4 { Err("the server answers 503") } else { Ok("90") };
         let seen = gauge.poll(second, result, second);
-        assert_eq!((gauge.ready(), gauge.message()), ("True", "No Event"), "at {second} s");
+        assert_eq!((gauge.data(), gauge.message()), ("True", "No Event"), "at {second} s");
         assert!(seen.status.unknown.is_empty());
     }
     gauge.poll(8, Err("the server answers 503"), 8);
-    assert_eq!((gauge.ready(), gauge.message()), ("True", "High load"));
+    assert_eq!((gauge.data(), gauge.message()), ("True", "High load"));
     assert!(gauge.status.alarms[0].held, "no action before the next value");
     gauge.poll(9, Ok("90"), 9);
     assert!(!gauge.status.alarms[0].held);
@@ -85,14 +87,14 @@ fn a_source_that_fails_for_long_is_unknown_with_its_reason() {
     gauge.poll(5, Err("first"), 5);
     gauge.poll(10, Err("second"), 10);
     gauge.wait(15);
-    assert_eq!(gauge.ready(), "True");
+    assert_eq!(gauge.data(), "True");
     gauge.wait(16);
-    assert_eq!(gauge.ready(), "False");
+    assert_eq!(gauge.data(), "False");
     assert_eq!(gauge.status.unknown[0].message, "second");
     gauge.poll(31, Err("third"), 31);
     assert_eq!(gauge.status.unknown[0].message, "third");
     gauge.poll(32, Ok("50"), 32);
-    assert_eq!((gauge.ready(), gauge.status.values[0].problem.as_deref()), ("True", None));
+    assert_eq!((gauge.data(), gauge.status.values[0].problem.as_deref()), ("True", None));
 }
 
 /// Samples come every 25 s, the interval is 5 s.
@@ -105,7 +107,7 @@ fn a_sender_may_be_slower_than_the_interval() {
         } else {
             gauge.wait(second);
         }
-        assert_eq!((gauge.ready(), gauge.message()), ("True", "No Event"), "at {second} s");
+        assert_eq!((gauge.data(), gauge.message()), ("True", "No Event"), "at {second} s");
     }
     gauge.push(50, 0, "90");
     assert_eq!(gauge.message(), "High load");
@@ -118,7 +120,7 @@ fn a_usage_that_is_measured_once_a_minute_does_not_expire() {
     let mut gauge = Gauge::new("15s", &resource, &json!({"high": {"raise": "80", "for": "2m"}}));
     for second in (0..120).step_by(15) {
         gauge.poll(second, Ok("90"), (second - 15).div_euclid(60) * 60);
-        assert_eq!((gauge.ready(), gauge.message()), ("True", "No Event"), "at {second} s");
+        assert_eq!((gauge.data(), gauge.message()), ("True", "No Event"), "at {second} s");
     }
     gauge.poll(120, Ok("90"), 60);
     assert_eq!(gauge.message(), "High load");
@@ -131,9 +133,9 @@ fn a_usage_that_is_measured_once_a_minute_does_not_expire() {
 fn the_clock_of_a_sender_does_not_age_its_values(#[case] difference: i64) {
     let mut gauge = Gauge::new("5s", &json!({"push": {}}), &json!({"high": {"raise": "80"}}));
     gauge.push(0, difference, "50");
-    assert_eq!(gauge.ready(), "True");
+    assert_eq!(gauge.data(), "True");
     gauge.push(5, difference, "90");
-    assert_eq!((gauge.ready(), gauge.message()), ("True", "High load"));
+    assert_eq!((gauge.data(), gauge.message()), ("True", "High load"));
     assert!(!gauge.status.alarms[0].held && gauge.status.values[0].at.0 == at(5));
 }
 
@@ -146,7 +148,7 @@ fn a_clock_that_has_samples_refused_is_named(#[case] difference: i64, #[case] wo
     gauge.push(0, 0, "50");
     for second in [5, 10, 15] {
         gauge.push(second, difference, "90");
-        assert_eq!(gauge.ready(), "True", "the first value stands");
+        assert_eq!(gauge.data(), "True", "the first value stands");
     }
     let seen = gauge.push(20, difference, "90");
     assert!(seen.status.unknown[0].message.contains(words), "{:?}", seen.status.unknown);
@@ -173,7 +175,7 @@ fn a_source_that_has_not_answered_yet_holds_its_alarms() {
     };
     gauge.poll(0, Ok("90"), 0);
     wait(&mut gauge, 20);
-    assert_eq!((gauge.status.pending[0].since.0, gauge.ready()), (at(0), "True"), "it keeps its time");
+    assert_eq!((gauge.status.pending[0].since.0, gauge.data()), (at(0), "True"), "it keeps its time");
     wait(&mut gauge, 30);
     assert_eq!(gauge.message(), "High load");
     assert!(gauge.status.alarms[0].held, "the value may be of another source");

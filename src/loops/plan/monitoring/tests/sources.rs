@@ -2,12 +2,13 @@
 
 use serde_json::json;
 
-use crate::common::micro_time;
+use crate::common::{DATA_AVAILABLE, micro_time};
 use crate::monitoring::{
     Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceResult, SourceValue,
 };
 use crate::tests::bench::{at, sample};
 use ganglion_api::monitoring::{MonitoringSpec, MonitoringStatus};
+use ganglion_core::conditions;
 
 /// A loop with a pushed metric, cpu, and a polled one, memory.
 struct Both {
@@ -133,16 +134,16 @@ fn an_assumed_value_is_no_trouble() {
     ]}));
     let watch = MonitoringRules::parse(&spec.unwrap()).unwrap();
     let mut both = Both { watch, status: MonitoringStatus::default() };
-    let mut ready = |now: i64, got: SourceResult| {
+    let mut data = |now: i64, got: SourceResult| {
         let seen = both.ask(now, got);
-        let ready = seen.status.conditions.iter().find(|one| one.type_ == "Ready").unwrap();
-        (ready.status.clone(), ready.message.clone(), seen.write)
+        let data = conditions::find(&seen.status.conditions, DATA_AVAILABLE).unwrap();
+        (data.status.clone(), data.message.clone(), seen.write)
     };
-    assert_eq!(ready(0, Err("gives nothing".into())).0, "Unknown", "nothing is assumed yet");
-    let (status, message, write) = ready(31, Err("gives nothing".into()));
+    assert_eq!(data(0, Err("gives nothing".into())).0, "Unknown", "nothing is assumed yet");
+    let (status, message, write) = data(31, Err("gives nothing".into()));
     assert_eq!((status.as_str(), write), ("True", true), "{message}");
     assert_eq!(message, "0 of 1 metrics have a value; assumed: memory is 60 (gives nothing)");
-    assert_eq!(ready(46, point("70")).0, "True");
-    assert_eq!(ready(61, Err("gives nothing".into())).0, "True", "a value will soon be assumed");
-    assert!(!ready(76, Err("gives nothing".into())).2, "nothing has changed");
+    assert_eq!(data(46, point("70")).0, "True");
+    assert_eq!(data(61, Err("gives nothing".into())).0, "True", "a value will soon be assumed");
+    assert!(!data(76, Err("gives nothing".into())).2, "nothing has changed");
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use crate::proposal;
 use crate::tests::bench::{at, demo, spec};
 use crate::validate::assessment::{
     Assessment, AssessmentInput, ChildStatuses, LoopProblem, NamespaceAccess, assess, status, status_change,
@@ -14,8 +15,10 @@ use crate::validate::conflict::{Claimant, ClaimantKind, dimensions};
 use crate::validate::preflight::Preflight;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus};
+use ganglion_api::decision::DecisionStatus;
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_api::monitoring::MonitoringStatus;
+use ganglion_core::conditions;
 use ganglion_core::status::StatusChange;
 
 fn claimant(name: &str, spec: &ClosedLoopSpec) -> Claimant {
@@ -135,37 +138,132 @@ fn an_autoscaler_is_in_the_way_and_named() {
     assert!(assessment.stages.is_some(), "monitoring continues");
 }
 
+/// Conditions by type, status, reason and message.
+fn conditions_of(all: &[(&str, &str, &str, &str)]) -> Value {
+    let condition = |(kind, status, reason, message): &(&str, &str, &str, &str)| {
+        json!({"type": kind, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    json!({"conditions": all.iter().map(condition).collect::<Vec<_>>()})
+}
+
+/// A Monitoring that its controller watches, with this condition DataAvailable.
+fn watched(status: &str, reason: &str, message: &str) -> MonitoringStatus {
+    let data = ("DataAvailable", status, reason, message);
+    serde_json::from_value(conditions_of(&[("Ready", "True", "Watching", ""), data])).unwrap()
+}
+
+/// An Execution with this condition LastActionSucceeded.
+fn executed(status: &str, reason: &str, message: &str) -> ExecutionStatus {
+    let last = ("LastActionSucceeded", status, reason, message);
+    serde_json::from_value(conditions_of(&[("Ready", "True", "Running", ""), last])).unwrap()
+}
+
+/// The status of a loop in Auto whose preflight has passed, with these children.
+fn running(monitoring: &MonitoringStatus, execution: &ExecutionStatus) -> ClosedLoopStatus {
+    let (decision, passed) = (DecisionStatus::default(), Preflight::Passed);
+    let hops = ChildStatuses {
+        monitoring: Some(monitoring),
+        decision: Some(&decision),
+        execution: Some(execution),
+        not_owned: None,
+        preflight: Some(&passed),
+    };
+    judged(&demo(json!({})), &[], hops).1
+}
+
+fn message<'a>(status: &'a ClosedLoopStatus, kind: &str) -> &'a str {
+    conditions::find(&status.conditions, kind).map_or("", |condition| condition.message.as_str())
+}
+
+const RUNNING: (&str, &str, &str) = ("Ready", "True", "Running");
+const PASSED: (&str, &str, &str) = ("Preflight", "True", "Passed");
+
+#[rstest]
+#[case::before_the_first_sample(
+    "Unknown",
+    "NoSample",
+    "waiting for the first sample: ganglion push web cpu=NUMBER memory=NUMBER"
+)]
+#[case::without_a_value("False", "SomeUnknown", "why")]
+#[case::with_all("True", "AllKnown", "why")]
+fn data_are_no_matter_of_ready(#[case] status: &str, #[case] reason: &str, #[case] expected: &str) {
+    let idle = ExecutionStatus { state: Some(ExecutionState::Idle), ..ExecutionStatus::default() };
+    let found = running(&watched(status, reason, "why"), &idle);
+    assert_eq!(words(&found), [RUNNING, ("DataAvailable", status, reason), PASSED]);
+    assert_eq!(message(&found, "DataAvailable"), expected);
+}
+
+#[rstest]
+#[case("False", "Failed", "why")]
+#[case("False", "Lost", "why")]
+#[case("True", "Limited", "the target was at its min or max; nothing was changed")]
+#[case("True", "Done", "the last action was carried out")]
+fn the_end_of_an_action_is_no_matter_of_ready(#[case] status: &str, #[case] reason: &str, #[case] expected: &str) {
+    let data = watched("True", "AllKnown", "2 metrics have a value");
+    let execution = ExecutionStatus {
+        state: Some(if status == "True" { ExecutionState::Done } else { ExecutionState::Failed }),
+        reason: Some(LoopReason::of(reason)),
+        ..executed(status, reason, "why")
+    };
+    let found = running(&data, &execution);
+    let last = ("LastActionSucceeded", status, reason);
+    assert_eq!(words(&found), [RUNNING, ("DataAvailable", "True", "AllKnown"), last, PASSED]);
+    assert_eq!(message(&found, "LastActionSucceeded"), expected);
+}
+
 #[test]
-fn a_child_that_failed_shows_in_the_parent() {
-    let spec = demo(json!({}));
-    let (monitoring, decision) = Default::default();
+fn a_loop_whose_changes_are_undone_has_stopped() {
     let execution = ExecutionStatus {
         state: Some(ExecutionState::Failed),
-        reason: Some(LoopReason::Forbidden),
-        message: Some("grant it".into()),
+        reason: Some(LoopReason::FieldConflict),
+        message: Some("somebody undid it".into()),
         ..ExecutionStatus::default()
     };
-    let hops = ChildStatuses {
-        monitoring: Some(&monitoring),
-        decision: Some(&decision),
-        execution: Some(&execution),
-        ..ChildStatuses::default()
-    };
-    let (_, failed) = judged(&spec, &[], hops);
-    assert_eq!(words(&failed), [("Ready", "False", "Forbidden"), ("Reconciling", "True", "ProgressingWithRetry")]);
-    assert_eq!(failed.summary.as_ref().map(|summary| summary.target.as_str()), Some("Deployment/web"));
-    let (_, missing) = judged(&spec, &[], ChildStatuses { execution: None, ..hops });
-    assert_eq!(words(&missing), [("Ready", "Unknown", "Starting"), ("Reconciling", "True", "Starting")]);
-    assert_eq!(status_change(&failed, &missing), StatusChange::Edge);
-    assert_eq!(status_change(&failed, &failed), StatusChange::None);
+    let found = running(&watched("True", "AllKnown", ""), &execution);
+    assert_eq!(words(&found)[0], ("Ready", "False", "FieldConflict"));
+    assert_eq!(message(&found, "Ready"), "somebody undid it");
+}
+
+#[test]
+fn a_proposal_has_a_condition_until_it_is_approved() {
+    let spec = demo(json!({}));
+    let decision: DecisionStatus = serde_json::from_value(json!({"seq": 4, "chosen": {
+        "seq": 4, "metric": "cpu", "side": "Low", "rung": 0, "do": {"scale": {"by": 1, "max": 5}},
+        "at": "2026-11-22T00:00:00Z", "executor": "exe", "mode": "Approve",
+    }}))
+    .unwrap();
+    let digest = proposal::digest_of(decision.chosen.as_ref().unwrap(), &spec.target);
+    let hops = ChildStatuses { decision: Some(&decision), ..ChildStatuses::default() };
+    let (_, found) = judged(&spec, &[], hops);
+    assert!(words(&found).contains(&("Proposed", "True", "AwaitsApproval")), "{found:?}");
+    let expected = format!(
+        "decision 4: scale by 1, at most 5 of Deployment/web, against Low cpu; to approve it: ganglion approve web {digest}"
+    );
+    assert_eq!(message(&found, "Proposed"), expected);
+    let begun = ExecutionStatus { seq: Some(4), ..ExecutionStatus::default() };
+    let (_, found) = judged(&spec, &[], ChildStatuses { execution: Some(&begun), ..hops });
+    assert_eq!(message(&found, "Proposed"), "");
+}
+
+#[test]
+fn a_loop_is_starting_until_its_children_exist() {
+    let data = watched("True", "AllKnown", "2 metrics have a value");
+    let (spec, decision) = (demo(json!({})), DecisionStatus::default());
+    let hops = ChildStatuses { monitoring: Some(&data), decision: Some(&decision), ..ChildStatuses::default() };
+    let (_, missing) = judged(&spec, &[], hops);
+    let expected = [("Ready", "Unknown", "Starting"), ("Reconciling", "True", "Starting")];
+    assert_eq!(words(&missing)[..2], expected);
+    assert_eq!(missing.summary.as_ref().map(|summary| summary.target.as_str()), Some("Deployment/web"));
+    let complete = running(&data, &ExecutionStatus::default());
+    assert_eq!(status_change(&missing, &complete), StatusChange::Edge);
+    assert_eq!(status_change(&complete, &complete), StatusChange::None);
 }
 
 #[test]
 fn a_loop_is_not_ready_before_its_preflight_has_passed() {
-    let monitoring: MonitoringStatus =
-        serde_json::from_value(json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Watching",
-            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
-        .unwrap();
+    let mut monitoring = watched("True", "AllKnown", "");
+    monitoring.conditions.truncate(1);
     let (decision, execution) = Default::default();
     let hops = ChildStatuses {
         monitoring: Some(&monitoring),
