@@ -126,8 +126,10 @@ impl WorkerProbes {
             let last = probed.get(name);
             let (is_new, report) = (last.is_none(), last.and_then(|worker| worker.report));
             let list_is_new = last.is_none_or(|worker| worker.list.0 != list.version);
-            if last.is_none_or(|worker| worker.target != target) {
-                self.polls.put(poll.clone(), target.clone());
+            match last {
+                Some(worker) if worker.probe != *probe => self.polls.restart(poll.clone(), target.clone()),
+                Some(worker) if worker.target == target => {}
+                Some(_) | None => self.polls.put(poll.clone(), target.clone()),
             }
             if is_new || list_is_new && interval != CALM {
                 self.polls.wake(poll, SOON);

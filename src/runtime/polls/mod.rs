@@ -13,7 +13,7 @@
 //!   most three quarters, and tenants take turns.
 //! - After a failure, the pause is the interval, then twice, four times and so on, up to five minutes or the interval
 //!   if that is longer. A poll that panics or times out counts as failed.
-//! - Removing a key, or putting it with another target, cancels its poll.
+//! - Removing a key, restarting it, or putting it with another target, cancels its poll.
 //!
 //! # Examples
 //!
@@ -158,6 +158,11 @@ impl<K: Clone + Eq + Hash> PollSet<K> {
     /// Polls this key from now on. Does nothing if the key is already polled with this target.
     pub fn put(&self, key: K, target: PollTarget) {
         self.order(key, |order| order.put = Some(target));
+    }
+
+    /// Polls this key anew from now on, without the pause after failures: what is asked has changed.
+    pub fn restart(&self, key: K, target: PollTarget) {
+        self.order(key, |order| *order = Order { remove: true, put: Some(target), wake: None });
     }
 
     /// Stops polling this key and cancels its poll.

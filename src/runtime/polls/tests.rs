@@ -208,6 +208,22 @@ async fn failures_back_off_up_to_five_minutes_and_a_success_ends_that() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_whose_question_has_changed_does_not_wait_for_the_pause_of_the_former_one() {
+    let (machines, _stop, _task) = Machines::start(8);
+    machines.turn(1, Manner::Refuses);
+    machines.orders.put(1, alone(1));
+    sleep(SECOND * 350).await;
+    let failed = machines.count(1);
+    machines.orders.put(1, alone(1));
+    sleep(SECOND * 3).await;
+    assert_eq!(machines.count(1), failed, "the same question waits for its pause");
+    machines.turn(1, Manner::Answers(SECOND));
+    machines.orders.restart(1, alone(1));
+    sleep(SECOND * 3).await;
+    assert_eq!(machines.count(1), failed + 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_interval_of_more_than_five_minutes_is_its_own_longest_pause() {
     let (machines, _stop, _task) = Machines::start(8);
     machines.turn(1, Manner::Refuses);

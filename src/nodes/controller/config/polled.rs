@@ -13,7 +13,7 @@ use ganglion_core::facts::{Key, NodeName};
 use ganglion_core::power_curve::KnownCurve;
 use ganglion_nodes_plan::known_sensor::KnownSensor;
 use ganglion_nodes_plan::node_plan::NodePlan;
-use ganglion_nodes_plan::node_spec::{Question, SourceServer};
+use ganglion_nodes_plan::node_spec::{Question, SourceServer, SpecSource};
 use ganglion_nodes_plan::readings::{KnownValue, NodeSample, Problem, Readings};
 use ganglion_nodes_plan::report::Situation;
 
@@ -90,8 +90,8 @@ pub struct NodeState {
     pub model_problem: Option<Problem>,
     /// Sensor that Redfish found.
     pub sensor: Option<KnownSensor>,
-    /// Polls of this NodeConfig, with their intervals.
-    pub polls: HashMap<PollKey, SignedDuration>,
+    /// Polls of this NodeConfig, with their sources.
+    pub polls: HashMap<PollKey, SpecSource>,
     /// Time since which the sources are polled by the current spec.
     pub polled_since: Timestamp,
     /// Time of the last status write by this process.
@@ -282,7 +282,8 @@ mod tests {
         }
         let format = CpuUsageFormat::Percent;
         let model = SharedSource::Model { namespace: "b".to_owned(), server, format };
-        known.polls.insert(PollKey::Shared(Arc::new(model)), SignedDuration::from_secs(10));
+        let source = SpecSource { source: ValueSource::NamedModel, interval: SignedDuration::from_secs(10) };
+        known.polls.insert(PollKey::Shared(Arc::new(model)), source);
         known
     }
 

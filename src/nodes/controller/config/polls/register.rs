@@ -11,7 +11,7 @@ use crate::config::polled::{NodeState, NodeStates};
 use crate::config::polled::{PollKey, SharedSource};
 use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_core::facts::Key;
-use ganglion_nodes_plan::node_spec::{Question, SourceServer, ValueSource};
+use ganglion_nodes_plan::node_spec::{Question, SourceServer, SpecSource, ValueSource};
 use ganglion_outbound::client::attempt::host;
 use ganglion_runtime::polls::PollTarget;
 
@@ -45,9 +45,9 @@ impl NodeConfigController {
         for poll in before.keys().filter(|poll| !required.contains_key(*poll)) {
             self.leave(&mut state, key, poll);
         }
-        for (poll, interval) in required {
-            if before.get(&poll) != Some(&interval) {
-                self.join(&mut state, key, poll, interval);
+        for (poll, source) in required {
+            if before.get(&poll) != Some(&source) {
+                self.join(&mut state, key, poll, &source);
             }
         }
     }
@@ -61,22 +61,19 @@ impl NodeConfigController {
         }
     }
 
-    fn join(&self, state: &mut NodeStates, key: &Key, poll: PollKey, interval: SignedDuration) {
+    /// Registers a poll that is new, or whose source has changed. A corrected source is polled at once.
+    fn join(&self, state: &mut NodeStates, key: &Key, poll: PollKey, SpecSource { source, interval }: &SpecSource) {
+        let interval = *interval;
         match &poll {
             PollKey::Own(question, _) => {
-                let source = state
-                    .objects
-                    .get(key)
-                    .and_then(|known| Some(known.plan.measured()?.sources.get(question)?.source.clone()));
-                let Some(source) = source else { return };
-                let target = self.own_target(*question, key, &source, interval);
-                self.polls.put(poll, target);
+                let target = self.own_target(*question, key, source, interval);
+                self.polls.restart(poll, target);
             }
-            PollKey::Shared(source) => {
-                let members = state.groups.entry(Arc::clone(source)).or_default();
+            PollKey::Shared(shared) => {
+                let members = state.groups.entry(Arc::clone(shared)).or_default();
                 members.insert(key.clone(), interval);
                 let shortest = members.values().min().copied().unwrap_or(interval);
-                self.polls.put(poll.clone(), self.shared_target(source, shortest));
+                self.polls.put(poll.clone(), self.shared_target(shared, shortest));
                 self.polls.wake(poll, JOIN);
             }
         }
@@ -133,8 +130,8 @@ impl NodeConfigController {
     }
 }
 
-/// Polls that this NodeConfig needs, with their intervals.
-fn required_polls(key: &Key, known: &NodeState) -> HashMap<PollKey, SignedDuration> {
+/// Polls that this NodeConfig needs, with their sources.
+fn required_polls(key: &Key, known: &NodeState) -> HashMap<PollKey, SpecSource> {
     let Some(parsed) = known.plan.measured() else { return HashMap::new() };
     let namespace = || key.namespace.clone();
     let shared = |source| Some(PollKey::Shared(Arc::new(source)));
@@ -156,5 +153,5 @@ fn required_polls(key: &Key, known: &NodeState) -> HashMap<PollKey, SignedDurati
         ValueSource::NamedModel => known.model.as_ref().and_then(|server| model(server, CpuUsageFormat::Percent)),
     };
     let all = parsed.sources.iter();
-    all.filter_map(|(question, one)| Some((poll(*question, &one.source)?, one.interval))).collect()
+    all.filter_map(|(question, one)| Some((poll(*question, &one.source)?, one.clone()))).collect()
 }
