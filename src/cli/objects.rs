@@ -25,6 +25,7 @@ use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::explain::ExplainedLoop;
 use ganglion_pools_plan::file::{self, Published};
+use ganglion_runtime::error::failure;
 
 /// Options that name an object.
 #[derive(Args, Debug, Clone)]
@@ -99,8 +100,8 @@ pub enum Error {
     Output(#[from] output::Error),
     #[error("access is denied; you need the verb and the resource that the API server names ({0})")]
     NotAllowed(String),
-    #[error("the API server did not answer")]
-    Api(#[source] Box<kube::Error>),
+    #[error("the API server failed: {}", failure(.0))]
+    Api(Box<kube::Error>),
     #[error(transparent)]
     App(#[from] operator::Error),
 }

@@ -18,6 +18,7 @@ use super::cluster::{self, ClusterOptions};
 use crate::operator;
 use ganglion_api::monitoring::{Monitoring, Sample};
 use ganglion_core::quantity::{self, QuantityError};
+use ganglion_runtime::error::failure;
 
 /// Argument that reads samples from standard input.
 const STDIN: &str = "-";
@@ -81,8 +82,8 @@ pub enum Error {
         "the cluster does not have the kind Monitoring: install the operator's CRDs with `kubectl apply --server-side -k crds`"
     )]
     NoKind,
-    #[error("the API server did not accept the sample")]
-    Api(#[source] Box<kube::Error>),
+    #[error("the API server did not accept the sample: {}", failure(.0))]
+    Api(Box<kube::Error>),
     #[error(transparent)]
     App(#[from] operator::Error),
 }

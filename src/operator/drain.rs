@@ -27,6 +27,7 @@ use ganglion_actions_plan::drain::{
 use ganglion_actions_plan::preview::ActionPreview;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{Identity, Key, NodeName, Uid};
+use ganglion_runtime::error::failure;
 
 /// Interval between reads of pods and actions.
 const PACE: Duration = Duration::from_secs(1);
@@ -61,8 +62,8 @@ pub enum Error {
         "the cluster does not have the kind WorkloadAction: install the operator's CRDs with `kubectl apply --server-side -k crds`"
     )]
     NoKind,
-    #[error("the API server did not answer")]
-    Api(#[source] Box<kube::Error>),
+    #[error("the API server failed: {}", failure(.0))]
+    Api(Box<kube::Error>),
 }
 
 impl From<kube::Error> for Error {

@@ -17,8 +17,10 @@ use ganglion_actions_plan::preview::{ActionPreview, PreviewOutcome, preview, res
 use ganglion_actions_plan::{Limits, verb};
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{Identity, Key, NodeFact, NodeName};
+use ganglion_core::words::without_types;
 use ganglion_core::world::{Origin, World};
 use ganglion_placement::cache::PlacementCache;
+use ganglion_runtime::error::failure;
 use ganglion_runtime::store::Store;
 
 /// Field manager of the dry run. It begins like kubectl's field manager, which determines how often the action may run:
@@ -41,12 +43,12 @@ pub enum Error {
         "the cluster does not have the kind WorkloadAction: install the operator's CRDs with `kubectl apply --server-side -k crds`"
     )]
     NoKind,
-    #[error("the document is not a valid WorkloadAction: {0}")]
-    Parse(#[source] serde_json::Error),
+    #[error("the document is not a valid WorkloadAction: {}", without_types(&.0.to_string()))]
+    Parse(serde_json::Error),
     #[error("the owner of the workload's ReplicaSets cannot be read: {0}")]
     Owner(#[source] ganglion_runtime::error::Error),
-    #[error("the API server did not answer")]
-    Api(#[source] Box<kube::Error>),
+    #[error("the API server failed: {}", failure(.0))]
+    Api(Box<kube::Error>),
 }
 
 /// Assumptions of a plan.

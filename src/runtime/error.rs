@@ -3,12 +3,14 @@
 //! Owns the classification of the API server's error answers. Except for evictions, no other code in the controllers
 //! reads HTTP status codes.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use kube::core::Status;
 use thiserror::Error;
 
 use ganglion_core::kind_path::BadSegment;
+use ganglion_core::words::without_types;
 
 /// Reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +71,7 @@ pub enum Error {
     #[error("too many bytes of answers are in flight (setting outbound.maxBytes.inFlight)")]
     Full,
     /// The request or the answer is malformed.
-    #[error("malformed: {0}")]
+    #[error("malformed: {}", without_types(.0))]
     Malformed(String),
     /// A bug in this program.
     #[error("a bug in this program")]
@@ -150,12 +152,23 @@ fn from_status(status: Box<Status>) -> Error {
 }
 
 /// Describes a failed request for users. The text of kube's error for an answer of the API server contains a dump of
-/// the answer; its message is enough.
-fn failure(error: &kube::Error) -> String {
+/// the answer; its message is enough. For a request without an answer, the last cause says most.
+pub fn failure(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("HTTP {} {}", status.code, status.reason),
-        other => other.to_string(),
+        other => {
+            let mut text = other.to_string();
+            let mut cause = other.source();
+            while let Some(error) = cause {
+                let words = error.to_string();
+                if !text.contains(&words) {
+                    text = format!("{text}: {words}");
+                }
+                cause = error.source();
+            }
+            text
+        }
     }
 }
 

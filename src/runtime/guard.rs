@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use ganglion_core::facts::GROUP;
+use ganglion_core::words::without_types;
 use ganglion_core::world::{Unreadable, UnreadableCause, head};
 
 /// The object, or its metadata and status if it does not parse.
@@ -121,7 +122,7 @@ fn unreadable<K: DeserializeOwned>(text: &str, error: &serde_json::Error) -> ser
     let path = serde_path_to_error::deserialize::<_, K>(&mut serde_json::Deserializer::from_str(text)).err();
     let error = path.map_or_else(|| error.to_string(), |error| error.to_string());
     // Line and column refer to the text on the wire, which users do not see.
-    let error = error.split(" at line ").next().unwrap_or_default().chars().take(MAX_ERROR).collect();
+    let error = without_types(error.split(" at line ").next().unwrap_or_default()).chars().take(MAX_ERROR).collect();
     Ok(Unreadable { metadata: head(&metadata), error, status, ..Unreadable::default() })
 }
 

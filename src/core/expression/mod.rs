@@ -133,7 +133,7 @@ impl Expression {
             Ok(Value::Bool(answer)) => Ok(answer),
             Ok(other) => Err(ExpressionError::Failed {
                 node: node.name.to_owned(),
-                detail: shortened(&format!("it gives {other:?}, not a bool")),
+                detail: format!("it gives {}, not a bool", other.type_of()),
             }),
             Err(error) => Err(self.0.explain(&error, node.name)),
         }

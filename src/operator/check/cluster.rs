@@ -30,6 +30,7 @@ use ganglion_core::facts::{
 };
 use ganglion_core::world::{Fact, Origin, World};
 use ganglion_loops_plan::check::CheckReport;
+use ganglion_runtime::error::failure;
 use ganglion_runtime::store::Store;
 
 /// Field manager of the dry run.
@@ -73,7 +74,7 @@ impl Surroundings<'_> {
                 None
             }
             Err(error) => {
-                report.failed(format!("the API server did not answer: {error}"));
+                report.failed(format!("the API server did not answer: {}", failure(&error)));
                 None
             }
         }
@@ -122,7 +123,7 @@ impl Surroundings<'_> {
             Ok(list) => list.items.into_iter().for_each(|one| self.store.apply(F::from(one), Origin::Watch)),
             // KEDA or the VerticalPodAutoscaler is not installed.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => report.unsure(format!("{}: not read: {}", K::plural(&()), message(&error))),
+            Err(error) => report.unsure(format!("{}: not read: {}", K::plural(&()), failure(&error))),
         }
     }
 
@@ -130,7 +131,7 @@ impl Surroundings<'_> {
         let api: Api<K> = Api::namespaced(self.client.clone(), self.namespace);
         match api.get_opt(name).await {
             Ok(found) => found.into_iter().for_each(|one| self.store.apply(F::from(one), Origin::Watch)),
-            Err(error) => report.unsure(format!("{} {name}: not read: {}", K::kind(&()), message(&error))),
+            Err(error) => report.unsure(format!("{} {name}: not read: {}", K::kind(&()), failure(&error))),
         }
     }
 
@@ -145,7 +146,7 @@ impl Surroundings<'_> {
         match (read.await, world.policy_problem(ClosedLoop::KIND)) {
             (Ok(()), None) => report.passed("the admission policies for loops are in force"),
             (Ok(()), Some(problem)) => report.failed(problem.to_string()),
-            (Err(error), _) => report.unsure(format!("admission policies: not read: {}", message(&error))),
+            (Err(error), _) => report.unsure(format!("admission policies: not read: {}", failure(&error))),
         }
     }
 
@@ -170,7 +171,7 @@ impl Surroundings<'_> {
                  create rolebinding ganglion -n {0} --clusterrole={NAMESPACE_ROLE} --serviceaccount=ganglion-system:ganglion",
                 self.namespace
             )),
-            Err(error) => report.unsure(format!("whether the operator may act here: not read: {}", message(&error))),
+            Err(error) => report.unsure(format!("whether the operator may act here: not read: {}", failure(&error))),
         }
     }
 }
@@ -185,11 +186,4 @@ where
         world.apply(F::from(object), Origin::Watch);
     }
     Ok(())
-}
-
-fn message(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        error => error.to_string(),
-    }
 }
