@@ -344,7 +344,7 @@ mod tests {
     fn a_field_that_a_user_handed_over_has_no_owner() {
         let replicas = json!({"f:spec": {"f:replicas": {}}});
         let handed_over = (marks::HANDOVER_MANAGER, "Apply", replicas.clone());
-        assert_eq!(applier_of("spec.replicas", &[handed_over.clone()], None), None);
+        assert_eq!(applier_of("spec.replicas", std::slice::from_ref(&handed_over), None), None);
         let owner = applier_of("spec.replicas", &[handed_over, ("flux", "Apply", replicas)], None);
         assert_eq!(owner.as_deref(), Some("flux"));
     }

@@ -108,7 +108,15 @@ pub fn forecast(
     now: Timestamp,
 ) -> Forecast {
     let written = MonitoringStatus::default();
-    let context = ObserveContext { last: None, written: &written, unanswered: &[], awaited: false, term: TERM, now };
+    let context = ObserveContext {
+        last: None,
+        written: &written,
+        unanswered: &[],
+        watched_since: now,
+        awaited: false,
+        term: TERM,
+        now,
+    };
     let mut seen = watches.observe(&written, ObserveTrigger::Measured(measured), context).status;
     let pending = std::mem::take(&mut seen.pending);
     seen.alarms.extend(pending.iter().cloned());

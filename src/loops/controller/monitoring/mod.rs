@@ -66,8 +66,8 @@ pub struct MonitoringMemory {
     status: StatusCache<Monitoring>,
     /// Last sample that was accepted or refused.
     sample: Option<Sample>,
-    /// Whether samples have been awaited since the last reconcile: not in a new process, nor while the loop is paused.
-    awaits_samples: bool,
+    /// Time since which the values are watched. None in a new process, and while the loop is paused.
+    watched_since: Option<Timestamp>,
     /// Spec, without the sample, at the last evaluation of the levels.
     evaluated_spec: Option<MonitoringSpec>,
     /// Time of the last evaluation of the levels.
@@ -195,7 +195,7 @@ impl Reconciler for MonitoringController {
         })
     }
 
-    fn plan(&self, observed: &ObservedMonitoring, _: &mut MonitoringMemory) -> MonitoringPlan {
+    fn plan(&self, observed: &ObservedMonitoring, memory: &mut MonitoringMemory) -> MonitoringPlan {
         if matches!(observed.sources, SourceNews::Pending) && observed.sample.is_none() {
             return MonitoringPlan::AwaitSources;
         }
@@ -206,7 +206,7 @@ impl Reconciler for MonitoringController {
         if triggers.is_empty() && time {
             triggers.push(ObserveTrigger::Time);
         }
-        let context = observed.monitored.context(&self.ctx.term, &observed.unanswered);
+        let context = observed.monitored.context(&self.ctx.term, memory, &observed.unanswered);
         let (status, write) = rules.observe_all(before, &triggers, context);
         MonitoringPlan::Evaluated {
             status: status.map_or_else(|| Arc::clone(before), Arc::new),
@@ -307,7 +307,7 @@ impl MonitoringController {
         if let Some((sample, _)) = &observed.sample {
             memory.sample = Some(sample.clone());
         }
-        memory.awaits_samples = !object.spec.paused;
+        memory.watched_since = (!object.spec.paused).then(|| memory.watched_since.unwrap_or(*now));
         memory.evaluated_spec = Some(without_sample(&object.spec));
         memory.node_values.clone_from(&observed.node_values);
     }
@@ -315,12 +315,13 @@ impl MonitoringController {
 
 impl MonitoredLoop {
     /// Returns the stored state of the loop's children that the stage depends on.
-    fn context<'a>(&'a self, term: &'a str, unanswered: &'a [String]) -> ObserveContext<'a> {
+    fn context<'a>(&'a self, term: &'a str, memory: &MonitoringMemory, unanswered: &'a [String]) -> ObserveContext<'a> {
         let executor = self.family.execution.as_deref().and_then(Executor::from_execution);
         let decided = self.family.decision.as_ref().and_then(|object| object.status.as_ref());
         let awaited = decided.is_some_and(|status| settlement::awaits_execution(status, executor));
         let written = stored_status(&self.object);
-        ObserveContext { last: latest_tag(&self.family), written, unanswered, awaited, term, now: self.now }
+        let (last, watched_since) = (latest_tag(&self.family), memory.watched_since.unwrap_or(self.now));
+        ObserveContext { last, written, unanswered, watched_since, awaited, term, now: self.now }
     }
 
     /// Whether the time has come at which the levels must be evaluated even if nothing new arrives.
@@ -337,9 +338,9 @@ impl MonitoredLoop {
         let sample = self.object.spec.sample.as_ref().filter(|_| !self.object.spec.paused)?;
         let is_new = match &memory.sample {
             Some(handled) => handled != sample,
-            None => self.rules.may_be_news(&self.before, sample, self.context(term, &[])),
+            None => self.rules.may_be_news(&self.before, sample, self.context(term, memory, &[])),
         };
-        is_new.then(|| (sample.clone(), source_rule::arrival(&sample.time, memory.awaits_samples, self.now)))
+        is_new.then(|| (sample.clone(), source_rule::arrival(&sample.time, memory.watched_since.is_some(), self.now)))
     }
 }
 

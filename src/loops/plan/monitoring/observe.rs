@@ -61,6 +61,7 @@ impl MonitoringRules {
             self.store_values(&mut status, measurement, context.now);
         }
         self.drop_unwatched(&mut status);
+        keep_unanswered(&mut status, context);
         self.expire_values(&mut status, context.now);
         if let Some(refusal) = refusal {
             count_refusal(&mut status, refusal);
@@ -257,6 +258,14 @@ fn ranged(reading: &Reading) -> Option<RangedValue> {
     let Some(least) = &reading.at_least else { return Some(value.into()) };
     let most = reading.at_most.as_ref().map_or(Some(f64::INFINITY), number)?;
     Some(RangedValue { value, least: number(least)?, most })
+}
+
+/// Lets the age of values whose source has not answered yet count from the start of this process: the stored time is
+/// that of the last write, and the source may have answered often since. Such a value leads to no decision.
+fn keep_unanswered(status: &mut MonitoringStatus, context: ObserveContext) {
+    for reading in status.values.iter_mut().filter(|reading| context.unanswered.contains(&reading.metric)) {
+        reading.at = micro_time(reading.at.0.max(context.watched_since));
+    }
 }
 
 /// Returns the last value of the metric, unless it is unknown.

@@ -104,6 +104,8 @@ pub struct ObserveContext<'a> {
     /// Metrics whose source has not answered since this process, or the source in the spec, is new. A value of before
     /// leads to no decision.
     pub unanswered: &'a [String],
+    /// Time since which this process has watched the values.
+    pub watched_since: Timestamp,
     /// A decision is open, and this leader can confirm it only after this status is written in its term.
     pub awaited: bool,
     /// Current leader term.
@@ -118,7 +120,7 @@ impl<'a> ObserveContext<'a> {
     pub fn of(last: Option<&'a Tag>, now: Timestamp) -> Self {
         static WRITTEN: std::sync::LazyLock<MonitoringStatus> =
             std::sync::LazyLock::new(|| MonitoringStatus { term: Some("term".into()), ..MonitoringStatus::default() });
-        Self { last, written: &WRITTEN, unanswered: &[], awaited: false, term: "term", now }
+        Self { last, written: &WRITTEN, unanswered: &[], watched_since: now, awaited: false, term: "term", now }
     }
 }
 

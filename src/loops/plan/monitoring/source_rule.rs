@@ -165,8 +165,8 @@ impl SourceRule {
     }
 }
 
-/// Returns when a pushed sample arrived: now if it was awaited. A sample that a process finds when it starts counts
-/// from its own time, since nobody knows when it arrived.
+/// Returns when a pushed sample arrived: now if it was awaited. A sample that a process finds when it starts, or at the
+/// end of a pause, counts from its own time, since nobody knows when it arrived.
 pub fn arrival(sample_time: &str, was_awaited: bool, now: Timestamp) -> Timestamp {
     if was_awaited {
         return now;

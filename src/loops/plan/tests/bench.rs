@@ -172,6 +172,7 @@ impl Loop {
             last: last.as_ref(),
             written: &stored,
             unanswered: &[],
+            watched_since: now,
             awaited: false,
             term: "term",
             now,

@@ -183,6 +183,28 @@ fn a_source_that_has_not_answered_yet_holds_its_alarms() {
     assert!(!gauge.status.alarms[0].held);
 }
 
+/// The status was written last long ago, since nothing has changed, and then the process was restarted.
+#[test]
+fn a_restart_makes_no_value_too_old() {
+    let mut gauge = Gauge::new("15s", &http(), &json!({"high": {"raise": "80"}}));
+    gauge.poll(0, Ok("90"), 0);
+    let unanswered = ["load".to_owned()];
+    let wait = |gauge: &mut Gauge, now: i64| {
+        let started = ObserveContext { watched_since: at(200), ..ObserveContext::of(None, at(now)) };
+        let context = ObserveContext { unanswered: &unanswered, ..started };
+        gauge.status = gauge.rules.observe(&gauge.status, ObserveTrigger::Time, context).status;
+    };
+    wait(&mut gauge, 200);
+    assert_eq!((gauge.data(), gauge.message(), gauge.status.alarms[0].held), ("True", "High load", true));
+    let mut other = Gauge { rules: gauge.rules.clone(), status: gauge.status.clone() };
+    other.poll(245, Err("the server answers 503"), 245);
+    assert_eq!((other.data(), other.status.alarms[0].held), ("True", true));
+    other.wait(246);
+    assert_eq!(other.data(), "False");
+    wait(&mut gauge, 246);
+    assert_eq!(gauge.data(), "False", "the source has not answered for three intervals");
+}
+
 #[test]
 fn each_kind_of_source_has_its_rule() {
     let member = |name: &str| match name {

@@ -166,8 +166,8 @@ fn running(monitoring: &MonitoringStatus, execution: &ExecutionStatus) -> Closed
         monitoring: Some(monitoring),
         decision: Some(&decision),
         execution: Some(execution),
-        not_owned: None,
         preflight: Some(&passed),
+        ..ChildStatuses::default()
     };
     judged(&demo(json!({})), &[], hops).1
 }
