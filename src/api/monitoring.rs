@@ -67,8 +67,8 @@ pub struct MonitoringSpec {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MonitoringStatus {
-    /// Ready: always present. DataAvailable: True if every metric has a value, or the value that `missing.then` assumes;
-    /// False if one is unknown; Unknown before the first value.
+    /// Ready: always present. DataAvailable: True if every metric has a value, or the value that `missing.then`
+    /// assumes; False if one is unknown; Unknown before the first value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

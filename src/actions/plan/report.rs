@@ -46,8 +46,8 @@ pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, health: &Acti
     status
 }
 
-/// The condition that is True once the action has ended, so that one wait is enough. Its reason and message are those of
-/// Ready, which says whether the action succeeded.
+/// The condition that is True once the action has ended, so that one wait is enough. Its reason and message are those
+/// of Ready, which says whether the action succeeded.
 fn finished(ctx: &PlanContext, summary: &[Condition]) -> Option<Condition> {
     let ready = summary.iter().find(|condition| condition.type_ == "Ready")?;
     let (old, stamp) = (&ctx.status.conditions, Stamp { generation: ctx.generation(), now: ctx.now });

@@ -2,7 +2,8 @@
 //! loop's actions.
 //!
 //! One background task per loop runs the check as the loop's account: when the loop changes, at each heartbeat, after a
-//! failed action, and more often while the check fails. A verdict may be lost in a crash; the loop's status contains the last one.
+//! failed action, and more often while the check fails. A verdict may be lost in a crash; the loop's status contains
+//! the last one.
 
 use std::sync::Arc;
 
