@@ -123,7 +123,8 @@ pub struct DecisionStatus {
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ladders: Vec<LadderState>,
     /// Past actions that dwell, budgets and oscillation still need, and at least the last two; the oldest first. Each
-    /// entry is one line: number, time, direction, dimension.
+    /// entry is one line: number, time, direction, dimension. Only actions that were carried out, or may have been,
+    /// are listed; in mode DryRun also those that would have been, marked with DryRun.
     #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -206,7 +207,7 @@ pub struct Counter {
     pub metric: String,
     /// Number of iterations in which the metric's alarm was active and had an action.
     pub wanted: i64,
-    /// Number of times that the alarm was served.
+    /// Number of times that the alarm was served; in mode DryRun, that it would have been served.
     pub served: i64,
     /// Number of times that a limit prevented it: dwell, budget, oscillation, time window, min or max.
     pub limited: i64,
@@ -237,6 +238,9 @@ pub struct LadderState {
     /// Digest of the ladder in the spec. A ladder that was changed starts again at its first rung.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+    /// The last action was decided in mode DryRun. In another mode, the ladder starts again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// Outcome of a decision.

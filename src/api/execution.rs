@@ -44,7 +44,7 @@ pub struct ExecutionSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// true: no further decision is started; a claimed decision is completed. Default: false.
+    /// true: no further decision is started, and a claimed one is not carried out any more. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     /// Why no decision may be started although the loop is not paused, such as another loop that controls the target.
@@ -100,6 +100,10 @@ pub struct ExecutionStatus {
     /// The change in progress (the claim), recorded before it is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
+    /// The last decision that was carried out, or may have been. Dwell, budgets, oscillation and settling count it;
+    /// they do not count a decision that changed nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carried_out: Option<CarriedOut>,
     /// The last change of a field, stored to detect when another client reverts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Left>,
@@ -109,6 +113,16 @@ pub struct ExecutionStatus {
     #[schemars(length(max = 3))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub undone: Vec<Undone>,
+}
+
+/// A decision that was carried out, or may have been.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CarriedOut {
+    /// Number of the decision.
+    pub seq: i64,
+    /// When it was carried out.
+    pub at: MicroTime,
 }
 
 /// A change of a field.

@@ -115,8 +115,8 @@ fn clean_run() -> usize {
 fn killed_at_each_write_there_is_one_effect() {
     let writes = clean_run();
     assert!(
-        (6..=7).contains(&writes),
-        "{writes} writes: the sample, two hops, the claim, the action, its end, the table"
+        (6..=8).contains(&writes),
+        "{writes} writes: the sample, two hops, the claim, the action, its end, and the loop's data and first action"
     );
     let both = [HoldPoint::Before, HoldPoint::After];
     let cases = (1..=6).flat_map(|nth| both.map(|when| (format!("loops-{nth}-{when:?}").to_lowercase(), (nth, when))));

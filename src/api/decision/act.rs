@@ -11,13 +11,16 @@ use super::line::{NotALine, line_in_status, time, variant, word};
 use crate::closed_loop::metric::Side;
 use crate::closed_loop::reasons::LoopReason;
 
-/// A past action, as needed by the limits. In a status it is one line: `3 2026-11-21T10:00:03.000000Z Raise replicas`.
+/// A past action, as needed by the limits. In a status it is one line: `3 2026-11-21T10:00:03.000000Z Raise replicas`;
+/// with `DryRun` before the direction if it was not carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Act {
     /// Number of the decision.
     pub seq: i64,
-    /// When the action was decided.
+    /// When the action was carried out; until then, when it was decided.
     pub at: MicroTime,
+    /// The decision was made in mode DryRun. It counts for the limits only in that mode.
+    pub dry_run: bool,
     /// Whether the action raises or lowers capacity.
     pub direction: Direction,
     /// The capacity that changes: `replicas`, `app/memory`.
@@ -25,6 +28,9 @@ pub struct Act {
 }
 
 line_in_status!(Act);
+
+/// Word in the line of an action that was decided in mode DryRun.
+const DRY_RUN: &str = "DryRun";
 
 /// Whether an action raises or lowers capacity, or does neither.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +43,12 @@ pub enum Direction {
 
 impl Display for Act {
     fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
-        let Self { seq, at, direction, dimension } = self;
-        write!(f, "{seq} {:.6} {direction:?} {dimension}", at.0)
+        let Self { seq, at, dry_run, direction, dimension } = self;
+        write!(f, "{seq} {:.6} ", at.0)?;
+        if *dry_run {
+            write!(f, "{DRY_RUN} ")?;
+        }
+        write!(f, "{direction:?} {dimension}")
     }
 }
 
@@ -47,13 +57,16 @@ impl FromStr for Act {
 
     fn from_str(line: &str) -> Result<Self, NotALine> {
         let wrong = |what: &'static str| move || NotALine::new(line, what);
-        let words: Vec<&str> = line.splitn(4, ' ').collect();
-        let [seq, at, direction, dimension] = words[..] else {
+        let words: Vec<&str> = line.splitn(3, ' ').collect();
+        let [seq, at, rest] = words[..] else {
             return Err(wrong("expected number, time, direction and dimension")());
         };
+        let simulated = rest.strip_prefix(DRY_RUN).and_then(|rest| rest.strip_prefix(' '));
+        let (direction, dimension) = simulated.unwrap_or(rest).split_once(' ').ok_or_else(wrong("no dimension"))?;
         Ok(Self {
             seq: seq.parse().map_err(|_| wrong("invalid number")())?,
             at: time(at).ok_or_else(wrong("invalid time"))?,
+            dry_run: simulated.is_some(),
             direction: variant(direction).ok_or_else(wrong("invalid direction"))?,
             dimension: dimension.to_owned(),
         })
@@ -113,12 +126,12 @@ mod tests {
     proptest! {
         #[test]
         fn an_act_is_read_as_it_was_written(
-            (seq, micros) in (any::<i64>(), 0..4_000_000_000_000_000_i64),
+            (seq, micros, dry_run) in (any::<i64>(), 0..4_000_000_000_000_000_i64, any::<bool>()),
             direction in prop_oneof![Just(Direction::Raise), Just(Direction::Lower), Just(Direction::Neither)],
             dimension in "\\PC{0,30}",
         ) {
             let at = MicroTime(Timestamp::from_microsecond(micros).unwrap());
-            let act = Act { seq, at, direction, dimension };
+            let act = Act { seq, at, dry_run, direction, dimension };
             prop_assert_eq!(from_value::<Act>(json!(act)).unwrap(), act);
         }
 
@@ -164,7 +177,11 @@ mod tests {
 
     #[test]
     fn the_lines_are_for_people() {
-        for line in ["3 2026-11-21T10:00:03.000000Z Raise app/memory", "4 2026-11-21T10:00:03.000000Z Neither "] {
+        for line in [
+            "3 2026-11-21T10:00:03.000000Z Raise app/memory",
+            "3 2026-11-21T10:00:03.000000Z DryRun Raise app/memory",
+            "4 2026-11-21T10:00:03.000000Z Neither ",
+        ] {
             assert_eq!(line.parse::<Act>().unwrap().to_string(), line);
         }
         let line = "Low memory Outranked: another alarm is served first";

@@ -1,5 +1,6 @@
 //! Texts about an action that was carried out: its change, and the alarm that caused it. For columns and events.
 
+use crate::rung;
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::metric::{Metric, Side};
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -11,9 +12,15 @@ use ganglion_api::scalars::Number;
 pub fn change(execution: &ExecutionStatus, decision: &DecisionStatus) -> Option<String> {
     let after = execution.after.as_deref().filter(|_| execution.state == Some(ExecutionState::Done))?;
     let Some(before) = &execution.before else { return Some(after.to_owned()) };
-    let act = decision.acts.iter().find(|act| Some(act.seq) == execution.seq);
-    let dimension = act.map(|act| format!("{} ", act.dimension)).unwrap_or_default();
+    let dimension = dimension(execution, decision).map(|dimension| format!("{dimension} ")).unwrap_or_default();
     Some(format!("{dimension}{before} → {after}"))
+}
+
+/// Returns the field or quantity that the Execution's last decision changed.
+fn dimension(execution: &ExecutionStatus, decision: &DecisionStatus) -> Option<String> {
+    let chosen = decision.chosen.as_ref().filter(|chosen| Some(chosen.seq) == execution.seq);
+    let act = decision.acts.iter().find(|act| Some(act.seq) == execution.seq);
+    chosen.map(|chosen| rung::dimension(&chosen.action)).or_else(|| Some(act?.dimension.clone()))
 }
 
 /// Describes the alarm that the Execution's last decision serves, such as `cpu 2 is below 5`.
@@ -79,6 +86,7 @@ mod tests {
         status.acts.push(ganglion_api::decision::Act {
             seq: 2,
             at: serde_json::from_value(entry["at"].clone()).unwrap(),
+            dry_run: false,
             direction: ganglion_api::decision::Direction::Raise,
             dimension: "replicas".into(),
         });

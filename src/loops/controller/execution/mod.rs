@@ -266,16 +266,19 @@ impl Reconciler for ExecutionController {
 
 impl ExecutionController {
     fn context<'a>(&'a self, observed: &'a ObservedExecution, round: &'a Round) -> ExecutionContext<'a> {
-        // A decision of an earlier leader term is carried out only after the decision controller has confirmed it.
-        let decision = observed.decision_status().filter(|decision| decision.term.as_deref() == Some(&*self.ctx.term));
+        let decision = observed.decision_status();
+        let says = observed.says.as_ref().map(|says| &says.decision);
         ExecutionContext {
             spec: &observed.execution.spec,
-            actions: observed.says.as_ref().map(|says| says.decision.actions.as_slice()).unwrap_or_default(),
+            actions: says.map(|says| says.actions.as_slice()).unwrap_or_default(),
             status: &observed.status,
             uid: &observed.id.uid,
             generation: observed.execution.metadata.generation.unwrap_or(0),
             loop_name: &observed.id.key.name,
+            mode: says.map(|says| says.mode).unwrap_or_default(),
             chosen: decision.and_then(|decision| decision.chosen.as_ref()),
+            // A decision of an earlier leader term is begun only after the decision controller has confirmed it.
+            is_confirmed: decision.is_some_and(|decision| decision.term.as_deref() == Some(&*self.ctx.term)),
             tag: decision.and_then(|decision| decision.tag.as_ref()),
             seen: round.target_state.as_ref(),
             sent: round.sent,

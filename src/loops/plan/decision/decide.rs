@@ -6,23 +6,23 @@
 //! anything out.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::evaluate::{action_history, hold_message};
 use super::limits::AlarmRejection;
 use super::order::order;
 use super::rules::{DecisionInput, DecisionRules};
-use super::settlement::{apply_outcome, awaits_execution, counter, restore_from_execution, withdraw_if_unwanted};
+use super::settlement::{
+    apply_outcome, awaits_execution, counter, restore_from_execution, set_ladder, withdraw_if_unwanted,
+};
 use crate::common::{HEARTBEAT, micro_time, number_text};
 use crate::monitoring::tag;
 use crate::proposal;
 use crate::rung;
-use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{LoopMode, Trace};
 use ganglion_api::decision::{
-    ACTS_LIMIT, Act, COUNTERS_LIMIT, Chosen, Counter, DecisionStatus, Entry, Outcome, REJECTED_LIMIT,
+    ACTS_LIMIT, Act, COUNTERS_LIMIT, Chosen, Counter, DecisionStatus, Entry, LadderState, Outcome, REJECTED_LIMIT,
 };
 use ganglion_api::monitoring::AlarmState;
 use ganglion_core::conditions::{self, Health, Stamp};
@@ -56,8 +56,9 @@ impl DecisionRules {
     pub fn decide(&self, before: &DecisionStatus, input: DecisionInput) -> Decided {
         let mut status = before.clone();
         restore_from_execution(&mut status, input.executor);
+        self.forget_dry_runs(&mut status);
         let is_new_sample = is_of_this_term(input) && tag::is_after(input.monitoring.tag.as_ref(), status.tag.as_ref());
-        apply_outcome(self, &mut status, input.executor, input.now);
+        apply_outcome(self, &mut status, input);
         self.renew_ladders(&mut status, input.now);
         let new_alarms = is_new_sample.then_some(input.monitoring.alarms.as_slice());
         withdraw_if_unwanted(self, &mut status, input.executor, new_alarms);
@@ -149,6 +150,14 @@ impl DecisionRules {
         }
     }
 
+    /// Removes the actions and ladders of mode DryRun in the other modes: nothing was done.
+    fn forget_dry_runs(&self, status: &mut DecisionStatus) {
+        if self.mode != LoopMode::DryRun {
+            status.acts.retain(|act| !act.dry_run);
+            status.ladders.retain(|state| !state.dry_run);
+        }
+    }
+
     /// Chooses at most one action.
     fn iterate(&self, status: &mut DecisionStatus, input: DecisionInput) {
         let alarms = &input.monitoring.alarms;
@@ -201,15 +210,21 @@ impl DecisionRules {
         let last_executed = input.executor.and_then(|executor| executor.status.seq).unwrap_or(0);
         status.seq = status.seq.max(last_executed).saturating_add(1);
         let at = micro_time(input.now);
-        let outcome = (self.mode == LoopMode::DryRun).then_some(Outcome::DryRun);
-        if outcome.is_some() {
+        let dry_run = self.mode == LoopMode::DryRun;
+        let outcome = dry_run.then_some(Outcome::DryRun);
+        if dry_run {
             let counter = counter(&mut status.counters, &alarm.metric);
             counter.served = counter.served.saturating_add(1);
             counter.last_served = Some(at.clone());
+            let state = ladder.acted(&alarm.metric, index, value.map(number_text), input.now);
+            set_ladder(status, LadderState { dry_run, ..state });
         }
-        self.record_action(status, &action, &at);
-        status.ladders.retain(|state| (&state.metric, state.side) != (&alarm.metric, alarm.side));
-        status.ladders.push(ladder.acted(&alarm.metric, index, value, input.now));
+        // Somebody has to approve a proposal first, and it may be withdrawn.
+        if self.mode != LoopMode::Approve {
+            let (direction, dimension) = (rung::direction(&action), rung::dimension(&action));
+            status.acts.push(Act { seq: status.seq, at: at.clone(), dry_run, direction, dimension });
+            self.forget_acts(status, input.now);
+        }
         let index = i32::try_from(index).unwrap_or(0);
         status.history.push(Entry {
             seq: status.seq,
@@ -250,15 +265,9 @@ impl DecisionRules {
         status.chosen = Some(chosen);
     }
 
-    /// Adds the action to those that the limits count.
-    fn record_action(&self, status: &mut DecisionStatus, action: &Rung, at: &MicroTime) {
-        status.acts.push(Act {
-            seq: status.seq,
-            at: at.clone(),
-            direction: rung::direction(action),
-            dimension: rung::dimension(action),
-        });
-        self.limits.forget(&mut status.acts, at.0);
+    /// Removes the actions that the limits do not need.
+    pub(super) fn forget_acts(&self, status: &mut DecisionStatus, now: Timestamp) {
+        self.limits.forget(&mut status.acts, now);
         keep_last(&mut status.acts, ACTS_LIMIT);
     }
 }

@@ -10,7 +10,7 @@ use super::limits::AlarmRejection;
 use super::order::{OrderContext, RankedAlarm, order};
 use super::rules::{AlarmAction, DecisionInput, DecisionRules};
 use super::schedule;
-use super::settlement::is_taken_up;
+use super::settlement::last_carried_out;
 use crate::common::{opening_text, time_text};
 use crate::rung;
 use ganglion_api::closed_loop::LoopMode;
@@ -118,7 +118,7 @@ impl DecisionRules {
         }
         match self.limits.rejection(&action_history(self, status), direction, input.now) {
             Some(rejection) => Err(rejection),
-            None => check_measured(status, alarm, input).map(|()| rung),
+            None => check_measured(alarm, input).map(|()| rung),
         }
     }
 }
@@ -180,12 +180,18 @@ fn next_rung(
 }
 
 /// Returns the past actions as the limits count them, the oldest first. A Decision stores only the actions that its
-/// limits need. If a changed policy needs more of them, they are taken from the history of decisions.
+/// limits need. If a changed policy needs more of them, they are taken from the history of decisions. Decisions that
+/// changed nothing do not count; those of mode DryRun count only in that mode.
 pub fn action_history(rules: &DecisionRules, status: &DecisionStatus) -> Vec<Act> {
     let mut actions = status.acts.clone();
     for entry in &status.history {
         let is_listed = status.acts.iter().any(|act| act.seq == entry.seq);
-        if !is_listed && entry.outcome != Some(Outcome::Limited) {
+        let counts = match entry.outcome {
+            Some(Outcome::Served | Outcome::Lost) => true,
+            Some(Outcome::DryRun) => rules.mode == LoopMode::DryRun,
+            Some(Outcome::Limited | Outcome::Failed | Outcome::Overtaken | Outcome::Withdrawn) | None => false,
+        };
+        if counts && !is_listed {
             actions.push(past_action(rules, entry));
         }
     }
@@ -199,6 +205,7 @@ fn past_action(rules: &DecisionRules, entry: &Entry) -> Act {
     Act {
         seq: entry.seq,
         at: entry.ended.as_ref().unwrap_or(&entry.at).clone(),
+        dry_run: entry.outcome == Some(Outcome::DryRun),
         direction: rung.map(rung::direction).unwrap_or_default(),
         dimension: rung.map(rung::dimension).unwrap_or_default(),
     }
@@ -255,13 +262,12 @@ fn in_flight(open: &Chosen) -> AlarmRejection {
     AlarmRejection::new(reason, message)
 }
 
-/// Rejects an alarm whose value does not show the effect of the last decision: it was measured before the execution
-/// ended. One measurement leads to one action, however often it is evaluated.
-fn check_measured(status: &DecisionStatus, alarm: &AlarmState, input: DecisionInput) -> Result<(), AlarmRejection> {
-    let (Some(chosen), Some(executor)) = (&status.chosen, input.executor) else { return Ok(()) };
-    let has_ended = executor.status.claim.is_none() && is_taken_up(chosen, executor);
-    if has_ended && measured_at(alarm, input) <= executor.status.since.as_ref() {
-        let message = format!("it was measured before decision {} took effect", chosen.seq);
+/// Rejects an alarm whose value does not show the effect of the last action: it was measured before. One measurement
+/// leads to one action, however often it is evaluated.
+fn check_measured(alarm: &AlarmState, input: DecisionInput) -> Result<(), AlarmRejection> {
+    let Some(last) = input.executor.and_then(|executor| last_carried_out(executor.status)) else { return Ok(()) };
+    if measured_at(alarm, input).is_none_or(|at| *at <= last.at) {
+        let message = format!("it was measured before decision {} took effect", last.seq);
         return Err(AlarmRejection::new(LoopReason::InFlight, message));
     }
     Ok(())

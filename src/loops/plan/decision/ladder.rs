@@ -5,9 +5,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::common::{later, micro_time, number_text};
+use crate::common::{later, micro_time};
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::decision::LadderState;
+use ganglion_api::scalars::Number;
 use ganglion_core::quantity;
 
 /// Pause of a ladder whose last rung reached its bounds. Other loops or users may make room meanwhile.
@@ -71,16 +72,17 @@ impl Ladder<'_> {
         }
     }
 
-    /// The state after an action of this rung.
-    pub fn acted(&self, metric: &str, rung: usize, value: Option<f64>, now: Timestamp) -> LadderState {
+    /// The state after an action of this rung that was carried out at this time, because of this value.
+    pub fn acted(&self, metric: &str, rung: usize, value: Option<Number>, at: Timestamp) -> LadderState {
         LadderState {
             metric: metric.to_owned(),
             side: self.side,
             rung: i32::try_from(rung).unwrap_or(0),
-            judge_at: (!self.settle.is_zero()).then(|| micro_time(later(now, self.settle))),
-            value: value.map(number_text),
+            judge_at: (!self.settle.is_zero()).then(|| micro_time(later(at, self.settle))),
+            value,
             exhausted_until: None,
             digest: Some(self.digest.to_owned()),
+            dry_run: false,
         }
     }
 
@@ -96,6 +98,7 @@ impl Ladder<'_> {
             value: None,
             exhausted_until: (!left).then(|| micro_time(until)),
             digest: Some(self.digest.to_owned()),
+            dry_run: false,
         }
     }
 

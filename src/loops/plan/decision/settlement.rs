@@ -3,17 +3,20 @@
 //!
 //! An outcome is counted once. It causes no write of its own: until the next write, it can be read from the Execution
 //! again. An action counts as served only if it was carried out; an action that a bound blocked counts as limited.
+//! Limits and ladders count an action from the time at which it was carried out. They do not count a decision that
+//! changed nothing: a withdrawn proposal, a dry run, a decision that was refused.
 
 use jiff::Timestamp;
 
 use super::ladder;
-use super::rules::{DecisionRules, Executor};
+use super::rules::{DecisionInput, DecisionRules, Executor};
 use crate::common::{later, micro_time};
 use crate::monitoring::tag;
+use crate::rung;
 use ganglion_api::closed_loop::LoopMode;
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::decision::{Act, Chosen, Counter, DecisionStatus, Direction, Entry, Outcome};
-use ganglion_api::execution::{ExecutionState, ExecutionStatus};
+use ganglion_api::decision::{Act, Chosen, Counter, DecisionStatus, Direction, Entry, LadderState, Outcome};
+use ganglion_api::execution::{CarriedOut, ExecutionState, ExecutionStatus};
 use ganglion_api::monitoring::AlarmState;
 
 /// Returns the status with the outcome of the last decision, read from the Execution. Every reader of a Decision needs
@@ -25,33 +28,60 @@ pub fn with_outcome(status: &DecisionStatus, executor: Option<Executor>, now: Ti
 }
 
 /// Adds the outcome of the last decision to the status, for the next decisions.
-pub fn apply_outcome(rules: &DecisionRules, status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) {
-    let Some(Conclusion { chosen, outcome, at }) = record_outcome(status, executor, now) else { return };
-    let rest = match outcome {
-        Outcome::Limited => ladder::LIMITED_PAUSE,
-        Outcome::Failed => ladder::FAILED_PAUSE,
-        Outcome::Served | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => return,
-    };
-    // A ladder that was changed meanwhile is not the one that failed.
-    if let Some(ladder) = rules.ladder(&chosen.metric, chosen.side).filter(|_| rules.has_rung(&chosen)) {
-        let rung = usize::try_from(chosen.rung).unwrap_or(0);
-        status.ladders.retain(|state| (&state.metric, state.side) != (&chosen.metric, chosen.side));
-        status.ladders.push(ladder.failed(&chosen.metric, rung, later(at, rest)));
+pub fn apply_outcome(rules: &DecisionRules, status: &mut DecisionStatus, input: DecisionInput) {
+    let Some(conclusion) = record_outcome(status, input.executor, input.now) else { return };
+    rules.forget_acts(status, input.now);
+    let Conclusion { chosen, outcome, carried_out, at } = conclusion;
+    let Some(ladder) = rules.ladder(&chosen.metric, chosen.side) else { return };
+    let rung = usize::try_from(chosen.rung).unwrap_or(0);
+    let is_raised = is_raised(&input.monitoring.alarms, &chosen);
+    // A ladder that was changed meanwhile is not the one that failed. Its first action waits for the effect of this one.
+    let is_same = rules.has_rung(&chosen);
+    match outcome {
+        Outcome::Limited if is_same => {
+            set_ladder(status, ladder.failed(&chosen.metric, rung, later(at, ladder::LIMITED_PAUSE)));
+        }
+        Outcome::Failed if is_same => {
+            set_ladder(status, ladder.failed(&chosen.metric, rung, later(at, ladder::FAILED_PAUSE)));
+        }
+        // If the alarm was cleared in the meantime, its ladder starts again.
+        Outcome::Served | Outcome::Overtaken | Outcome::Lost if carried_out && is_raised => {
+            let value = entry(status, chosen.seq).and_then(|entry| entry.value.clone()).filter(|_| is_same);
+            set_ladder(status, ladder.acted(&chosen.metric, if is_same { rung } else { 0 }, value, at));
+        }
+        Outcome::Limited
+        | Outcome::Failed
+        | Outcome::Served
+        | Outcome::Overtaken
+        | Outcome::Lost
+        | Outcome::DryRun
+        | Outcome::Withdrawn => {}
     }
 }
 
-/// Initializes a recreated Decision from the Execution: with the number, the sample and the time of its last action. If
-/// the last decision changed nothing, the last action was an earlier one; its time is unknown, but not later than the
-/// recorded time.
+/// Sets the state of a ladder.
+pub fn set_ladder(status: &mut DecisionStatus, state: LadderState) {
+    status.ladders.retain(|old| (&old.metric, old.side) != (&state.metric, state.side));
+    status.ladders.push(state);
+}
+
+/// Returns the last decision that was carried out, or may have been. A status of an earlier version does not name it.
+pub fn last_carried_out(done: &ExecutionStatus) -> Option<CarriedOut> {
+    let is_done = done.state == Some(ExecutionState::Done);
+    let unnamed = || Some(CarriedOut { seq: done.seq?, at: done.since.clone().filter(|_| is_done)? });
+    done.carried_out.clone().or_else(unnamed)
+}
+
+/// Initializes a recreated Decision from the Execution: with the number of its last decision, the sample, and the last
+/// action that was carried out.
 pub fn restore_from_execution(status: &mut DecisionStatus, executor: Option<Executor>) {
     let done = executor.map(|executor| executor.status).filter(|done| done.claim.is_none());
     let Some(done) = done.filter(|_| status.seq == 0) else { return };
     status.seq = done.seq.unwrap_or(0).max(0);
     status.tag = tag::latest([status.tag.as_ref(), done.tag.as_ref()]).cloned();
-    let ended = status.seq > 0 && self::ended(done).is_some();
-    if let Some(since) = done.since.as_ref().filter(|_| ended) {
+    if let Some(CarriedOut { seq, at }) = last_carried_out(done) {
         let (direction, dimension) = (Direction::Neither, String::new());
-        status.acts.push(Act { seq: status.seq, at: since.clone(), direction, dimension });
+        status.acts.push(Act { seq, at, dry_run: false, direction, dimension });
     }
 }
 
@@ -59,6 +89,8 @@ pub fn restore_from_execution(status: &mut DecisionStatus, executor: Option<Exec
 struct Conclusion {
     chosen: Chosen,
     outcome: Outcome,
+    /// The decision was carried out, or may have been.
+    carried_out: bool,
     at: Timestamp,
 }
 
@@ -82,8 +114,7 @@ fn record_outcome(status: &mut DecisionStatus, executor: Option<Executor>, now: 
         ) => return None,
     }
     let outcome = executor.and_then(|executor| outcome(&chosen, executor))?;
-    let at = conclude(status, &chosen, outcome, executor, now);
-    Some(Conclusion { chosen, outcome, at })
+    Some(conclude(status, chosen, outcome, executor, now))
 }
 
 /// Whether the last decision is open and its Execution has not taken it up.
@@ -122,12 +153,12 @@ fn ended(status: &ExecutionStatus) -> Option<Outcome> {
 
 fn conclude(
     status: &mut DecisionStatus,
-    chosen: &Chosen,
+    chosen: Chosen,
     outcome: Outcome,
     executor: Option<Executor>,
     now: Timestamp,
-) -> Timestamp {
-    let done = executor.filter(|executor| is_taken_up(chosen, *executor)).map(|executor| executor.status);
+) -> Conclusion {
+    let done = executor.filter(|executor| is_taken_up(&chosen, *executor)).map(|executor| executor.status);
     let at = done.and_then(|done| done.since.as_ref()).map_or(now, |since| since.0).max(chosen.at.0);
     let effect = done.and_then(|done| match (&done.before, &done.after) {
         (Some(before), Some(after)) => Some(format!("{before} -> {after}")),
@@ -143,25 +174,31 @@ fn conclude(
             let counter = counter(&mut status.counters, &chosen.metric);
             counter.served = counter.served.saturating_add(1);
             counter.last_served = Some(micro_time(at));
-            date_actions(status, chosen, at);
         }
         Outcome::Limited => {
             let counter = counter(&mut status.counters, &chosen.metric);
             counter.limited = counter.limited.saturating_add(1);
-            // Nothing was done, so no dwell begins.
-            status.acts.retain(|act| act.seq != chosen.seq);
         }
-        Outcome::Failed | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => {
-            date_actions(status, chosen, at);
-        }
+        Outcome::Failed | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => {}
     }
-    at
+    status.acts.retain(|act| act.seq != chosen.seq);
+    let carried_out = is_carried_out(&chosen, outcome, done);
+    if carried_out {
+        let (direction, dimension) = (rung::direction(&chosen.action), rung::dimension(&chosen.action));
+        status.acts.push(Act { seq: chosen.seq, at: micro_time(at), dry_run: false, direction, dimension });
+    }
+    Conclusion { chosen, outcome, carried_out, at }
 }
 
-/// Dates the action to the time of its effect, which may be long after the decision. Limits count from that time.
-fn date_actions(status: &mut DecisionStatus, chosen: &Chosen, at: Timestamp) {
-    for act in status.acts.iter_mut().filter(|act| act.seq == chosen.seq) {
-        act.at = micro_time(at);
+/// Whether the decision was carried out, or may have been. `done`: status of the Execution that took it up.
+fn is_carried_out(chosen: &Chosen, outcome: Outcome, done: Option<&ExecutionStatus>) -> bool {
+    let is_named = |done: &ExecutionStatus| done.carried_out.as_ref().is_some_and(|last| last.seq == chosen.seq);
+    match outcome {
+        Outcome::Served => true,
+        // The Execution was recreated, or goes on with a later decision.
+        Outcome::Lost => done.is_none_or(is_named),
+        Outcome::Failed | Outcome::Overtaken => done.is_some_and(is_named),
+        Outcome::Limited | Outcome::DryRun | Outcome::Withdrawn => false,
     }
 }
 
@@ -192,13 +229,18 @@ pub fn withdraw_if_unwanted(
     if executor.is_some_and(|executor| is_taken_up(&chosen, executor)) {
         return;
     }
-    let is_raised = alarms
-        .is_none_or(|alarms| alarms.iter().any(|alarm| alarm.metric == chosen.metric && alarm.side == chosen.side));
+    let is_raised = alarms.is_none_or(|alarms| is_raised(alarms, &chosen));
     let has_mode = rules.mode == chosen.mode && rules.mode != LoopMode::Paused;
     if !(is_raised && rules.has_rung(&chosen) && has_mode) {
-        // The action stays in the list of the limits: the Execution may be beginning it right now.
+        // If the Execution is beginning it right now, it counts again as soon as that is known.
         set_outcome(status, chosen.seq, Some(Outcome::Withdrawn));
+        status.acts.retain(|act| act.seq != chosen.seq);
     }
+}
+
+/// Whether the alarm of the decision is among these.
+fn is_raised(alarms: &[AlarmState], chosen: &Chosen) -> bool {
+    alarms.iter().any(|alarm| alarm.metric == chosen.metric && alarm.side == chosen.side)
 }
 
 /// Returns the counter of a metric; creates it if it does not exist.

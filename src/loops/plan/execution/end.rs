@@ -4,11 +4,11 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::texts::done_text;
-use super::types::{EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep};
+use super::types::{EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, Sent};
 use crate::common::{LAST_ACTION_SUCCEEDED, later, micro_time};
 use crate::rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::execution::{ExecutionState, ExecutionStatus, Left};
+use ganglion_api::execution::{CarriedOut, ExecutionState, ExecutionStatus, Left};
 use ganglion_core::conditions::{self, Health, Stamp};
 
 /// Delay before an effect with an unclear result is tried again.
@@ -17,6 +17,7 @@ const RETRY: SignedDuration = SignedDuration::from_secs(2);
 /// Returns the step after an effect of this claim.
 pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted: &EffectResult) -> ExecutionStep {
     let seq = context.status.claim.as_ref().map(|claim| claim.seq).or(context.status.seq).unwrap_or(0);
+    let context = &ExecutionContext { sent: sent_after(context, effect, acted), ..*context };
     match (acted, effect) {
         // These effects only start a change. Its end is observed on the target.
         (
@@ -53,6 +54,20 @@ pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted:
         }
         (EffectResult::Refused(message), _) => ended(context, seq, ExecutionState::Failed, LoopReason::Failed, message),
         (EffectResult::Unclear(_), _) => ExecutionStep::Wait(later(context.now, RETRY)),
+    }
+}
+
+/// Whether something may have been changed after this effect and its result.
+fn sent_after(context: &ExecutionContext, effect: &ExecutionEffect, acted: &EffectResult) -> Sent {
+    match acted {
+        EffectResult::Done(_) | EffectResult::Unclear(_) => Sent::Maybe,
+        EffectResult::Conflict => context.sent,
+        EffectResult::NotFound(_) | EffectResult::Forbidden(_) | EffectResult::Refused(_) if effect.is_atomic() => {
+            Sent::NotYet
+        }
+        // A missing permission is missing for each pod.
+        EffectResult::Forbidden(_) => context.sent,
+        EffectResult::NotFound(_) | EffectResult::Refused(_) => Sent::Maybe,
     }
 }
 
@@ -103,6 +118,9 @@ fn end(
     let (before, after) = if claimed { (old.before.clone(), old.after.clone()) } else { (None, None) };
     let tag = if claimed { old.tag.clone() } else { context.tag.cloned() };
     let effective = if state == ExecutionState::Done { after.clone() } else { None };
+    // A claim of which no request was accepted has changed nothing.
+    let has_changed = claimed && (state == ExecutionState::Done || context.sent == Sent::Maybe);
+    let carried_out = has_changed.then(|| CarriedOut { seq, at: micro_time(context.now) }).or(old.carried_out.clone());
     let left = if state == ExecutionState::Done { left(context).or(old.left.clone()) } else { old.left.clone() };
     ExecutionStatus {
         tag,
@@ -115,6 +133,7 @@ fn end(
         after,
         effective,
         claim: None,
+        carried_out,
         left,
         ..old
     }

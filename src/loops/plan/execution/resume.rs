@@ -14,10 +14,12 @@ use super::types::{
 };
 use super::{goal, ownership, resize};
 use crate::common::{later, micro_time};
+use crate::proposal;
 use ganglion_api::closed_loop::action::{ActionTemplate, Tune};
 use ganglion_api::closed_loop::policy::{TunedThreshold, Tuning};
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::execution::{Claim, ExecutionState, ExecutionStatus};
+use ganglion_api::decision::Chosen;
+use ganglion_api::execution::{Claim, ExecutionSpec, ExecutionState, ExecutionStatus};
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::{Create, Delete, Move, ReplicaCount, WorkloadActionSpec};
 
@@ -35,10 +37,6 @@ pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
         let message = "it may have been sent when the operator ended; it is not sent again";
         return end(ExecutionState::Lost, LoopReason::Lost, message);
     }
-    if context.sent == Sent::NotYet && !is_wanted(context, claim) {
-        let message = "the decision was withdrawn before it was carried out; nothing was changed";
-        return end(ExecutionState::Overtaken, LoopReason::Withdrawn, message);
-    }
     let Some(seen) = context.seen else { return ExecutionStep::ReadTarget };
     if let Some((reason, message)) = lookup_failure(seen) {
         return end(ExecutionState::Failed, reason, message);
@@ -49,24 +47,49 @@ pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
         ClaimProgress::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
         ClaimProgress::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
         ClaimProgress::Lost(message) => end(ExecutionState::Lost, LoopReason::Lost, &message),
-        ClaimProgress::NotStarted(_) if context.now >= claim.deadline.0 => {
-            end(ExecutionState::Failed, LoopReason::TimedOut, "the effect was not accepted in time")
-        }
         ClaimProgress::Running(message) if context.now >= claim.deadline.0 => {
             end(ExecutionState::Failed, LoopReason::TimedOut, &format!("it timed out: {message}"))
         }
-        ClaimProgress::NotStarted(effect) => match ownership::refusal(&context.spec.target, &claim.action, seen) {
-            Some((reason, message)) => end(ExecutionState::Failed, reason, &message),
-            None => ExecutionStep::Act(Box::new(effect)),
-        },
+        ClaimProgress::NotStarted(effect) => carry_out(context, claim, seen, effect),
         ClaimProgress::Running(message) => under_way(context, claim, message),
     }
 }
 
-/// Whether the stored decision is still wanted: it may have been withdrawn while it was being claimed.
+/// Carries out the effect, unless the loop does not want it any more: since the claim, minutes and another process may
+/// have passed.
+fn carry_out(context: &ExecutionContext, claim: &Claim, seen: &TargetState, effect: ExecutionEffect) -> ExecutionStep {
+    let sent = if effect.is_atomic() { Sent::NotYet } else { context.sent };
+    let context = &ExecutionContext { sent, ..*context };
+    let end = |state, reason, message: &str| ended(context, claim.seq, state, reason, message);
+    if !context.has_rung(&claim.action) {
+        let message = "the claimed action is not among the actions of the loop, so it is not carried out: the loop's \
+                       spec has changed, or somebody else has written the claim";
+        return end(ExecutionState::Lost, LoopReason::Lost, message);
+    }
+    if !is_wanted(context, claim) {
+        let message = match sent {
+            Sent::NotYet => "the decision was withdrawn before it was carried out; nothing was changed",
+            Sent::Maybe => "the decision was withdrawn while it was being carried out; a part may be changed",
+        };
+        return end(ExecutionState::Overtaken, LoopReason::Withdrawn, message);
+    }
+    if context.now >= claim.deadline.0 {
+        return end(ExecutionState::Failed, LoopReason::TimedOut, "the effect was not accepted in time");
+    }
+    if let Some((reason, message)) = ownership::refusal(&context.spec.target, &claim.action, seen) {
+        return end(ExecutionState::Failed, reason, &message);
+    }
+    ExecutionStep::Act(Box::new(effect))
+}
+
+/// Whether the claimed decision is still wanted: the decision may have been withdrawn, the mode changed, the loop
+/// blocked, or the approval taken back.
 fn is_wanted(context: &ExecutionContext, claim: &Claim) -> bool {
-    let stands = context.chosen.is_some_and(|chosen| chosen.seq == claim.seq && chosen.outcome.is_none());
-    stands && !context.spec.paused && context.spec.blocked.is_none()
+    let ExecutionSpec { target, paused, blocked, approve, .. } = context.spec;
+    let stands = |chosen: &&Chosen| chosen.seq == claim.seq && chosen.outcome.is_none() && chosen.mode == context.mode;
+    let stored = context.chosen.filter(stands);
+    let is_allowed = stored.is_some_and(|chosen| proposal::may_be_carried_out(chosen, target, approve.as_deref()));
+    is_allowed && !paused && blocked.is_none()
 }
 
 fn under_way(context: &ExecutionContext, claim: &Claim, message: String) -> ExecutionStep {

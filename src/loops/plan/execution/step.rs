@@ -39,14 +39,7 @@ pub struct ClaimPlan {
 /// Returns the next step.
 pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     if let Some(claim) = &context.status.claim {
-        return match resume::resume(context, claim) {
-            ExecutionStep::Act(_) if !context.has_rung(&claim.action) => {
-                let message = "the claimed action is not among the actions of the loop, so it is not carried out: the \
-                               loop's spec has changed, or somebody else has written the claim";
-                ended(context, claim.seq, ExecutionState::Lost, LoopReason::Lost, message)
-            }
-            step => step,
-        };
+        return resume::resume(context, claim);
     }
     let Some(last) = context.status.seq else { return end::first(context) };
     let Some(chosen) = context.chosen.filter(|chosen| is_due(context, chosen, last)) else {
@@ -71,9 +64,9 @@ pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     }
 }
 
-/// Whether the decision is open, addressed to this Execution, and not begun.
+/// Whether the decision is open, confirmed, addressed to this Execution, and not begun.
 fn is_due(context: &ExecutionContext, chosen: &Chosen, last: i64) -> bool {
-    chosen.outcome.is_none() && chosen.executor == *context.uid && chosen.seq > last
+    context.is_confirmed && chosen.outcome.is_none() && chosen.executor == *context.uid && chosen.seq > last
 }
 
 /// Claims the decision, or ends it if there is nothing to do.

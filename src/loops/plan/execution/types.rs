@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use ganglion_api::closed_loop::LoopMode;
 use ganglion_api::closed_loop::action::{ActionTemplate, LoopAction, PatchField, Resize, Rung, Scale, Tune, Webhook};
 use ganglion_api::closed_loop::metric::{Metric, ResourceName};
 use ganglion_api::closed_loop::policy::{Tunable, Tuning};
@@ -26,8 +27,12 @@ pub struct ExecutionContext<'a> {
     pub generation: i64,
     /// Name of the loop.
     pub loop_name: &'a str,
+    /// Mode of the loop.
+    pub mode: LoopMode,
     /// Last decision, as it was written.
     pub chosen: Option<&'a Chosen>,
+    /// Whether that decision was made or confirmed in the current leader term.
+    pub is_confirmed: bool,
     /// Tag of the sample of that decision.
     pub tag: Option<&'a Tag>,
     /// State of the target, if it was read after the status.
@@ -47,7 +52,7 @@ impl ExecutionContext<'_> {
 /// Whether a claim may have been carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// This process wrote the claim, and none of its requests was accepted since.
+    /// No request was accepted: this process wrote the claim and knows it, or the target shows it.
     NotYet,
     /// This process or another one may have sent the request.
     Maybe,
@@ -204,6 +209,19 @@ pub enum ExecutionEffect {
     Send { id: String, webhook: Webhook },
     /// Sets this loop's entry in `status.tuning` of the other loop.
     Tune { uid: Uid, tuning: Tuning },
+}
+
+impl ExecutionEffect {
+    /// Whether the effect is a single request, which changes everything or nothing.
+    pub fn is_atomic(&self) -> bool {
+        match self {
+            // The template is the last of several writes.
+            Self::Resize { .. } | Self::Template { .. } => false,
+            Self::Scale { .. } | Self::Patch { .. } | Self::Create { .. } | Self::Send { .. } | Self::Tune { .. } => {
+                true
+            }
+        }
+    }
 }
 
 /// Result of an effect.

@@ -21,6 +21,7 @@ fn acts(list: &[(i64, usize, bool)]) -> Vec<Act> {
         Act {
             seq: i64::try_from(seq).unwrap(),
             at: micro_time(at(time)),
+            dry_run: false,
             direction: DIRECTIONS[direction % DIRECTIONS.len()],
             dimension: dimension.to_owned(),
         }

@@ -1,5 +1,6 @@
 //! Tests of the second stage, and the helpers that they share.
 
+mod carried_out;
 mod decide;
 mod limits;
 mod lowering;

@@ -7,7 +7,7 @@ use super::{alone, counters, monitored, reasons};
 use crate::tests::bench::at;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Outcome;
-use ganglion_api::execution::{ExecutionState, ExecutionStatus};
+use ganglion_api::execution::{CarriedOut, ExecutionState, ExecutionStatus};
 
 #[test]
 fn nothing_is_decided_for_an_execution_that_is_not_there() {
@@ -24,6 +24,7 @@ fn a_decision_made_anew_goes_on_with_the_numbers() {
     assert_eq!(this.decision.seq, 18);
 }
 
+/// The last decision may have changed nothing; then the last action was an earlier one.
 #[rstest]
 #[case(ExecutionState::Done)]
 #[case(ExecutionState::Limited)]
@@ -33,12 +34,19 @@ fn a_decision_made_anew_goes_on_with_the_numbers() {
 fn a_decision_made_anew_keeps_the_dwell(#[case] state: ExecutionState) {
     let mut this = monitored(0);
     this.spec.policy = Some(serde_json::from_value(json!({"dwell": "60s"})).unwrap());
-    let since = Some(crate::common::micro_time(at(-30)));
-    let execution = ExecutionStatus { seq: Some(17), state: Some(state), since, ..ExecutionStatus::default() };
+    let since = Some(crate::common::micro_time(at(-1)));
+    let carried_out = Some(CarriedOut { seq: 16, at: crate::common::micro_time(at(-30)) });
+    let mut execution =
+        ExecutionStatus { seq: Some(17), state: Some(state), since, carried_out, ..ExecutionStatus::default() };
     alone(&mut this, &execution, "exe", 0);
     assert_eq!((this.decision.seq, reasons(&this)[0]), (17, ("cpu", LoopReason::Dwell)));
     alone(&mut this, &execution, "exe", 30);
     assert_eq!(this.decision.seq, 18);
+    let mut this = monitored(0);
+    this.spec.policy = Some(serde_json::from_value(json!({"dwell": "60s"})).unwrap());
+    execution.carried_out = None;
+    alone(&mut this, &execution, "exe", 0);
+    assert_eq!(this.decision.seq == 18, state != ExecutionState::Done, "a loop that changed nothing has no dwell");
 }
 
 #[test]

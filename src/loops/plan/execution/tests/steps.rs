@@ -10,11 +10,12 @@ use crate::execution::{
 };
 use crate::proposal::digest_of;
 use crate::tests::bench::at;
+use ganglion_api::closed_loop::LoopMode::{self, Approve};
 use ganglion_api::closed_loop::action::LoopAction;
 use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::decision::Chosen;
-use ganglion_api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus};
+use ganglion_api::decision::{Chosen, Outcome};
+use ganglion_api::execution::{CarriedOut, ExecutionSpec, ExecutionState, ExecutionStatus};
 use ganglion_core::facts::Uid;
 
 const UID: &str = "11111111-2222-3333-4444-555555555555";
@@ -23,6 +24,7 @@ struct Bench {
     spec: ExecutionSpec,
     actions: Vec<LoopAction>,
     status: ExecutionStatus,
+    mode: LoopMode,
     chosen: Chosen,
     uid: Uid,
 }
@@ -41,6 +43,7 @@ impl Bench {
             spec: serde_json::from_value(target).unwrap(),
             actions: serde_json::from_value(actions).unwrap(),
             status: ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() },
+            mode: LoopMode::Auto,
             chosen: serde_json::from_value(chosen).unwrap(),
             uid: "exe".into(),
         }
@@ -54,7 +57,9 @@ impl Bench {
             uid: &self.uid,
             generation: 1,
             loop_name: "slow",
+            mode: self.mode,
             chosen: Some(&self.chosen),
+            is_confirmed: true,
             tag: None,
             seen,
             sent,
@@ -332,6 +337,53 @@ fn a_claim_is_brought_to_its_end_in_a_paused_loop_too() {
     bench.effect(&TargetState::Scale(thing(1), 3));
     bench.spec.paused = true;
     bench.ends(&TargetState::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
+}
+
+/// What happened between the claim and the next process.
+#[rstest]
+#[case::paused(|bench: &mut Bench| bench.spec.paused = true)]
+#[case::blocked(|bench: &mut Bench| bench.spec.blocked = Some("HorizontalPodAutoscaler web".into()))]
+#[case::dry_run(|bench: &mut Bench| bench.mode = LoopMode::DryRun)]
+#[case::to_be_approved(|bench: &mut Bench| bench.mode = Approve)]
+#[case::approval_taken_back(|bench: &mut Bench| (bench.mode, bench.chosen.mode) = (Approve, Approve))]
+#[case::withdrawn(|bench: &mut Bench| bench.chosen.outcome = Some(Outcome::Withdrawn))]
+#[case::replaced(|bench: &mut Bench| bench.chosen.seq = 9)]
+fn a_claim_is_not_carried_out_after_a_crash_if_the_loop_does_not_want_it(#[case] change: fn(&mut Bench)) {
+    let mut bench = Bench::new(up());
+    bench.effect(&TargetState::Scale(thing(1), 3));
+    change(&mut bench);
+    let claimed = bench.status.clone();
+    bench.ends(&TargetState::Scale(thing(1), 3), ExecutionState::Overtaken, LoopReason::Withdrawn);
+    assert_eq!(bench.status.carried_out, None, "nothing was changed");
+    // What was carried out before the crash is recorded.
+    bench.status = claimed;
+    bench.ends(&TargetState::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
+    assert_eq!(bench.status.carried_out, Some(CarriedOut { seq: 1, at: micro_time(at(0)) }));
+}
+
+#[test]
+fn it_is_recorded_which_decisions_may_have_changed_something() {
+    let seen = TargetState::Scale(thing(1), 3);
+    let carried_out = |sent, seen: &TargetState, second, acted: Option<EffectResult>| {
+        let mut bench = Bench::new(up());
+        let effect = bench.effect(&TargetState::Scale(thing(1), 3));
+        let job = bench.job(Some(seen), sent, second);
+        let step = match &acted {
+            Some(acted) => after_effect(&job, &effect, acted),
+            None => next_step(&job),
+        };
+        bench.recorded(step);
+        assert_eq!(bench.status.claim, None);
+        bench.status.carried_out.is_some()
+    };
+    for sent in [Sent::NotYet, Sent::Maybe] {
+        assert!(carried_out(sent, &seen, 1, Some(EffectResult::Done(None))));
+        assert!(!carried_out(sent, &seen, 1, Some(EffectResult::Forbidden("no".into()))));
+        assert!(!carried_out(sent, &seen, 1, Some(EffectResult::Refused("no".into()))));
+        assert!(!carried_out(sent, &seen, 120, None), "not accepted in time");
+        let changed = TargetState::Scale(thing(2), 7);
+        assert_eq!(carried_out(sent, &changed, 1, None), sent == Sent::Maybe, "perhaps carried out, then overtaken");
+    }
 }
 
 #[test]
