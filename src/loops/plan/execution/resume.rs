@@ -15,7 +15,8 @@ use super::types::{
 use super::{goal, ownership, resize};
 use crate::common::{later, micro_time};
 use crate::proposal;
-use ganglion_api::closed_loop::action::{ActionTemplate, Tune};
+use crate::tuning::effective_policy::{self, LevelStep};
+use ganglion_api::closed_loop::action::{ActionTemplate, Tune, TuneThreshold};
 use ganglion_api::closed_loop::policy::{TunedThreshold, Tuning};
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Chosen;
@@ -264,6 +265,10 @@ fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLo
         Some(mine) if mine.seq > claim.seq => return ClaimProgress::Overtaken("a later decision has tuned it".into()),
         Some(_) | None => {}
     }
+    if !is_next_step(context, claim, tune, other) {
+        let message = format!("{} was changed in the meantime", target_text(&context.spec.target));
+        return ClaimProgress::Overtaken(message);
+    }
     let kept = other.mine.clone();
     let mut tuning = Tuning {
         by: context.loop_name.to_owned(),
@@ -283,6 +288,18 @@ fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLo
         tuning.thresholds.push(TunedThreshold { path: threshold.path.clone(), value: value.clone() });
     }
     ClaimProgress::NotStarted(ExecutionEffect::Tune { uid: other.uid.clone(), tuning })
+}
+
+/// Whether the tuned loop still allows the claimed change, and a level still leads to the claimed one.
+fn is_next_step(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLoop) -> bool {
+    let tunable = other.tunable.as_ref().filter(|tunable| tunable.by.iter().any(|name| name == context.loop_name));
+    let Some(tunable) = tunable else { return false };
+    let Some(TuneThreshold { path, by }) = &tune.threshold else { return tunable.rank };
+    let step = effective_policy::stepped(tunable, &other.metrics, path, by);
+    match (step, &claim.goal.threshold) {
+        (Ok(LevelStep::To(level)), Some(goal)) => level == *goal,
+        (Ok(LevelStep::To(_) | LevelStep::Limited(_)) | Err(_), _) => false,
+    }
 }
 
 /// Message of a tuning, such as `Increase rank memory`.

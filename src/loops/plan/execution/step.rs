@@ -12,12 +12,12 @@ use super::{end, goal, ownership, resize, resume, undone};
 use crate::common::{later, micro_time};
 use crate::proposal;
 use crate::rung;
+use crate::tuning::effective_policy::LevelStep;
 use crate::tuning::{effective_policy, last_served};
 use ganglion_api::closed_loop::action::Tune;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{Claim, ClaimedPod, ExecutionState, ExecutionStatus, Goal, Quantities};
-use ganglion_api::scalars::Number;
 
 /// Timeout of an effect that is not accepted.
 const EFFECT_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
@@ -209,11 +209,11 @@ fn tuned(context: &ExecutionContext, chosen: &Chosen, tune: &Tune, other: &Tuned
         let path = &threshold.path;
         let bounded = effective_policy::bounds(tunable, path).is_some();
         let now = effective_policy::level(&other.metrics, path).filter(|_| bounded).ok_or_else(|| refuse(path))?;
-        let goal = effective_policy::stepped(tunable, path, &now, &threshold.by)
-            .map_err(|fault| NoPlan::Failed(LoopReason::SpecInvalid, fault.to_string()))?;
-        if same(&goal, &now) {
-            return Err(NoPlan::Limited(format!("{path} is at {}, the limit of its bounds", now.as_str())));
-        }
+        let step = effective_policy::stepped(tunable, &other.metrics, path, &threshold.by);
+        let goal = match step.map_err(|fault| NoPlan::Failed(LoopReason::SpecInvalid, fault.to_string()))? {
+            LevelStep::To(goal) => goal,
+            LevelStep::Limited(message) => return Err(NoPlan::Limited(message)),
+        };
         let (before, after) = (now.0, goal.0.clone());
         return Ok(plan(Goal { threshold: Some(goal), ..Goal::default() }, before, after));
     }
@@ -227,9 +227,4 @@ fn tuned(context: &ExecutionContext, chosen: &Chosen, tune: &Tune, other: &Tuned
         .ok_or_else(|| NoPlan::Limited(format!("{metric} has the first rank already")))?;
     let (before, after) = (other.rank.join(","), rank.join(","));
     Ok(plan(Goal { rank: Some(rank), ..Goal::default() }, before, after))
-}
-
-fn same(a: &Number, b: &Number) -> bool {
-    use ganglion_core::quantity::number;
-    matches!((number(a.as_str()), number(b.as_str())), (Ok(a), Ok(b)) if (a - b).abs() < 1e-9)
 }

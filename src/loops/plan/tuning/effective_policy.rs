@@ -179,15 +179,76 @@ fn check_bounds(bounds: &TunableThreshold, from: [f64; 2], value: f64) -> Result
     Ok(())
 }
 
-/// Returns the level after a change by `by`: at most one step, and within the bounds or on the way back to them.
-pub fn stepped(tunable: &Tunable, path: &str, now: &Number, by: &Number) -> Result<Number, FieldError> {
+/// Result of a step of a level.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LevelStep {
+    To(Number),
+    /// The level stays as it is; the message says what it must not exceed.
+    Limited(String),
+}
+
+/// Returns the level after a change by `by`: at most one step, within the bounds or on the way back to them, and
+/// without crossing another level of its metric. `metrics`: the effective metrics of the tuned loop.
+pub fn stepped(tunable: &Tunable, metrics: &[Metric], path: &str, by: &Number) -> Result<LevelStep, FieldError> {
     let field = |name: &str| format!("tunable.thresholds[{path}].{name}");
-    let bounds = bounds(tunable, path).ok_or_else(|| FieldError::new(path, "it is not tunable"))?;
+    let not_tunable = || FieldError::new(path, "it is not tunable");
+    let bounds = bounds(tunable, path).ok_or_else(not_tunable)?;
     let step = number(&field("maxStep"), &bounds.max_step)?.abs();
     let (min, max) = (number(&field("min"), &bounds.min)?, number(&field("max"), &bounds.max)?);
-    let now = number(path, now)?;
+    let now = number(path, &level(metrics, path).ok_or_else(not_tunable)?)?;
     let by = number("by", by)?.max(-step).min(step);
-    Ok(decimal_text((now + by).min(max).max(min).min(now + step).max(now - step)))
+    let wanted = (now + by).min(max).max(min).min(now + step).max(now - step);
+    let at = number_text(now).0;
+    if (wanted - now).abs() < SLACK {
+        return Ok(LevelStep::Limited(format!("{path} is at {at}, the limit of its bounds")));
+    }
+    let distance = |neighbor: &LevelNeighbor| (neighbor.value - now).abs();
+    let crossed = neighbors(metrics, path).into_iter().filter(|neighbor| neighbor.is_crossed_by(wanted));
+    let Some(neighbor) = crossed.min_by(|one, other| distance(one).total_cmp(&distance(other))) else {
+        return Ok(LevelStep::To(decimal_text(wanted)));
+    };
+    if neighbor.may_be_equal && (SLACK..=step).contains(&distance(&neighbor)) {
+        return Ok(LevelStep::To(decimal_text(neighbor.value)));
+    }
+    let (other, limit) = (neighbor.path, number_text(neighbor.value).0);
+    Ok(LevelStep::Limited(format!("{path} is at {at}, and {other} is at {limit}: the two must not cross")))
+}
+
+/// Another level of the same metric, which a level must not cross.
+struct LevelNeighbor {
+    path: String,
+    value: f64,
+    /// This level is above the other one, or else below.
+    is_above: bool,
+    /// The two levels may be equal.
+    may_be_equal: bool,
+}
+
+impl LevelNeighbor {
+    fn is_crossed_by(&self, level: f64) -> bool {
+        let beyond = if self.is_above { level - self.value } else { self.value - level };
+        beyond > if self.may_be_equal { SLACK } else { -SLACK }
+    }
+}
+
+/// Returns the neighbors of a level. If clear is unset, it is the same as raise and moves with it.
+fn neighbors(metrics: &[Metric], path: &str) -> Vec<LevelNeighbor> {
+    let found = parts(path).and_then(|parts| Some((parts, metrics.iter().find(|metric| metric.name == parts.0)?)));
+    let Some(((name, side, part), metric)) = found else { return Vec::new() };
+    let is_low = side == "low";
+    let (own, opposite) = if is_low { (&metric.low, &metric.high) } else { (&metric.high, &metric.low) };
+    let neighbor = |path: &str, value: Option<&Number>, is_above, may_be_equal| {
+        Some(LevelNeighbor { path: format!("{name}.{path}"), value: read(value?).ok()?, is_above, may_be_equal })
+    };
+    let raise = own.as_ref().map(|own| &own.raise);
+    if part == "clear" {
+        return neighbor(&format!("{side}.raise"), raise, !is_low, true).into_iter().collect();
+    }
+    let clear = own.as_ref().and_then(|own| own.clear.as_ref());
+    let far = opposite.as_ref().map(|opposite| &opposite.raise);
+    let far_path = if is_low { "high.raise" } else { "low.raise" };
+    let both = [neighbor(&format!("{side}.clear"), clear, is_low, true), neighbor(far_path, far, is_low, false)];
+    both.into_iter().flatten().collect()
 }
 
 /// Returns the bounds of a tunable level.

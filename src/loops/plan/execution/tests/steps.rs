@@ -9,7 +9,8 @@ use crate::execution::{
     WorkloadActionState, action_name, after_effect, next_step,
 };
 use crate::proposal::digest_of;
-use crate::tests::bench::at;
+use crate::tests::bench::{at, spec};
+use crate::tuning::effective_policy;
 use ganglion_api::closed_loop::LoopMode::{self, Approve};
 use ganglion_api::closed_loop::action::LoopAction;
 use ganglion_api::closed_loop::policy::Tuning;
@@ -493,6 +494,61 @@ fn a_loop_is_tuned_only_where_it_allows_for_it() {
     assert_eq!(refused(json!({"tune": {"threshold": {"path": "cpu.low.clear", "by": "1"}}}), &|_| {}), no);
     let limited = (Some(ExecutionState::Limited), Some(LoopReason::Limited));
     assert_eq!(refused(rank(), &|other| other.rank.reverse()), limited);
+}
+
+/// A slow loop adds 1 each time, to a level that clears at 6 and may be tuned up to 9.
+#[test]
+fn a_level_is_tuned_up_to_the_next_one_and_stays_there() {
+    let rung = json!({"tune": {"threshold": {"path": "cpu.low.raise", "by": "1"}}});
+    let spec = spec(json!({
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [{"name": "cpu", "source": {"push": {}}, "low": {"raise": "3", "clear": "6"}}],
+        "tunable": {"by": ["slow"], "thresholds": [{"path": "cpu.low.raise", "min": "1", "max": "9", "maxStep": "1"}]},
+    }));
+    let (mut tuning, mut held, mut ways) = (Vec::new(), None, Vec::new());
+    for round in 1..6 {
+        let policy = effective_policy::effective(&spec, &tuning, held.as_ref(), at(0)).unwrap();
+        assert_eq!(policy.shown.refused, [""; 0]);
+        held = Some(policy.shown);
+        let (tunable, metrics) = (spec.tunable.clone(), policy.metrics);
+        ways.push(effective_policy::level(&metrics, "cpu.low.raise").unwrap().0);
+        let other = TunedLoop { tunable, metrics, mine: tuning.pop(), ..other(None) };
+        let mut bench = Bench::new(rung.clone());
+        bench.chosen.seq = round;
+        let seen = TargetState::Loop(Box::new(other.clone()));
+        let claim = bench.next(&seen);
+        bench.recorded(claim);
+        tuning = vec![match next_step(&bench.job(Some(&seen), Sent::NotYet, 0)) {
+            ExecutionStep::Act(effect) => match *effect {
+                ExecutionEffect::Tune { tuning, .. } => tuning,
+                effect => panic!("{effect:?}"),
+            },
+            step => {
+                assert_eq!((step, bench.status.state), (ExecutionStep::Nothing, Some(ExecutionState::Limited)));
+                let message = "cpu.low.raise is at 6, and cpu.low.clear is at 6: the two must not cross";
+                assert_eq!(bench.status.message.as_deref(), Some(message));
+                other.mine.unwrap()
+            }
+        }];
+    }
+    assert_eq!(ways, ["3", "4", "5", "6", "6"]);
+}
+
+/// The tuned loop is edited between the claim and the change.
+#[test]
+fn a_level_that_does_not_lead_to_the_claimed_one_any_more_is_not_tuned() {
+    for edit in [
+        |other: &mut TunedLoop| other.metrics[0].low.as_mut().unwrap().clear = Some("5".into()),
+        |other: &mut TunedLoop| other.metrics[0].low.as_mut().unwrap().raise = "3".into(),
+        |other: &mut TunedLoop| other.tunable = None,
+        |other: &mut TunedLoop| other.tunable.as_mut().unwrap().by = vec!["another".into()],
+    ] {
+        let mut bench = Bench::new(json!({"tune": {"threshold": {"path": "cpu.low.raise", "by": "1"}}}));
+        let mut other = other(None);
+        bench.effect(&TargetState::Loop(Box::new(other.clone())));
+        edit(&mut other);
+        bench.ends(&TargetState::Loop(Box::new(other)), ExecutionState::Overtaken, LoopReason::Overtaken);
+    }
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! Tests of policies that were tuned.
 
+use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::common::micro_time;
 use crate::tests::bench::{at, demo};
-use crate::tuning::effective_policy::{EffectivePolicy, declared_rank, effective, level, obsolete, stepped};
+use crate::tuning::effective_policy::{EffectivePolicy, LevelStep, declared_rank, effective, level, obsolete, stepped};
 use ganglion_api::closed_loop::ClosedLoopSpec;
+use ganglion_api::closed_loop::metric::Level;
 use ganglion_api::closed_loop::policy::{Tunable, Tuning};
 use ganglion_api::closed_loop::status::Effective;
+use ganglion_api::scalars::Number;
 
 fn tunable() -> ClosedLoopSpec {
     let mut spec = demo(json!({"rank": ["memory"]}));
@@ -91,23 +94,22 @@ fn a_level_declared_outside_its_bounds_comes_back_step_by_step() {
     let mut spec = tunable();
     (spec.metrics[0].low.as_mut().unwrap().raise, spec.metrics[0].low.as_mut().unwrap().clear) = ("12.5".into(), None);
     let tunable = spec.tunable.clone().unwrap();
-    let (mut held, mut ways) = (None, Vec::new());
+    let (mut held, mut ways, mut metrics) = (None, Vec::new(), spec.metrics.clone());
     for second in 0..4 {
-        let now = effective(&spec, &[], held.as_ref(), at(second)).unwrap();
-        let value = held.as_ref().map_or_else(
-            || level(&now.metrics, "cpu.low.raise").unwrap(),
-            |held: &Effective| held.thresholds[0].value.clone(),
-        );
         // The direction of the slow loop does not matter.
-        let goal = stepped(&tunable, "cpu.low.raise", &value, &"1".into()).unwrap();
+        let step = stepped(&tunable, &metrics, "cpu.low.raise", &"1".into()).unwrap();
+        let LevelStep::To(goal) = step else {
+            assert_eq!(step, LevelStep::Limited("cpu.low.raise is at 10, the limit of its bounds".to_owned()));
+            break;
+        };
         let all = [tuning("strong", second, None, json!([{"path": "cpu.low.raise", "value": goal}]))];
         let policy = effective(&spec, &all, held.as_ref(), at(second)).unwrap();
         assert_eq!(policy.shown.refused, [""; 0]);
         assert_eq!(effective(&spec, &all, Some(&policy.shown), at(second)).unwrap(), policy, "and stays in effect");
         ways.push(level(&policy.metrics, "cpu.low.raise").unwrap().0);
-        held = Some(policy.shown);
+        (held, metrics) = (Some(policy.shown), policy.metrics);
     }
-    assert_eq!(ways, ["11.5", "10.5", "10", "10"]);
+    assert_eq!(ways, ["11.5", "10.5", "10"]);
     let out = [tuning("strong", 0, None, json!([{"path": "cpu.low.raise", "value": "13"}]))];
     assert!(effective(&spec, &out, None, at(1)).unwrap().shown.refused[0].contains("not within 2 and 10"));
 }
@@ -184,15 +186,89 @@ fn who_may_not_tune_is_named() {
     assert_eq!(policy.shown.refused, ["not-listed: this loop is not in tunable.by"]);
 }
 
+/// A metric whose low alarm is raised at `raise` and cleared at 8, and whose high alarm is raised at 9.5.
+fn leveled(raise: &str) -> ClosedLoopSpec {
+    let mut spec = tunable();
+    spec.metrics[0].low.as_mut().unwrap().raise = raise.into();
+    spec.metrics[0].high = Some(serde_json::from_value(json!({"raise": "9.5", "clear": "9"})).unwrap());
+    spec
+}
+
+fn step(spec: &ClosedLoopSpec, path: &str, by: &str) -> String {
+    let mut tunable = spec.tunable.clone().unwrap();
+    let bounds = tunable.thresholds.as_mut().unwrap();
+    bounds[0].path = path.to_owned();
+    match stepped(&tunable, &spec.metrics, path, &by.into()).unwrap() {
+        LevelStep::To(level) => level.0,
+        LevelStep::Limited(message) => message,
+    }
+}
+
 #[rstest]
 #[case("5", "0.5", "5.5")]
 #[case("5", "3", "6")]
 #[case("5", "-3", "4")]
-#[case("9.5", "3", "10")]
-#[case("2", "-1", "2")]
-fn a_change_is_a_step(#[case] now: &str, #[case] by: &str, #[case] expected: &str) {
-    let tunable = tunable().tunable.unwrap();
-    assert_eq!(stepped(&tunable, "cpu.low.raise", &now.into(), &by.into()).unwrap().as_str(), expected);
+#[case("2.5", "-3", "2")]
+#[case("2", "-1", "cpu.low.raise is at 2, the limit of its bounds")]
+#[case("7.5", "3", "8")]
+#[case("8", "3", "cpu.low.raise is at 8, and cpu.low.clear is at 8: the two must not cross")]
+#[case("8", "-3", "7")]
+fn a_change_is_a_step_that_crosses_no_other_level(#[case] now: &str, #[case] by: &str, #[case] expected: &str) {
+    assert_eq!(step(&leveled(now), "cpu.low.raise", by), expected);
+}
+
+#[test]
+fn each_level_has_its_neighbors() {
+    let spec = leveled("7.5");
+    assert_eq!(step(&spec, "cpu.low.clear", "-1"), "7.5");
+    assert_eq!(step(&spec, "cpu.low.clear", "1"), "9");
+    assert_eq!(step(&spec, "cpu.high.raise", "-1"), "9");
+    assert_eq!(step(&spec, "cpu.high.clear", "1"), "9.5");
+    // Without hysteresis, the two raise levels are the next to each other, and they must not be equal.
+    let mut spec = leveled("9");
+    (spec.metrics[0].low.as_mut().unwrap().clear, spec.metrics[0].high.as_mut().unwrap().clear) = (None, None);
+    let refused = "cpu.low.raise is at 9, and cpu.high.raise is at 9.5: the two must not cross";
+    assert_eq!(step(&spec, "cpu.low.raise", "1"), refused);
+    assert_eq!(step(&spec, "cpu.low.raise", "0.5"), refused);
+    assert_eq!(step(&spec, "cpu.low.raise", "0.4"), "9.4");
+}
+
+proptest! {
+    /// A step that a slow loop may take is in effect afterwards: no step is claimed that the tuned loop refuses.
+    #[test]
+    fn a_step_is_in_effect_afterwards(
+        levels in [0..12_i32, 0..12, 0..12, 0..12], has_clear in any::<[bool; 2]>(), path in 0..4_usize,
+        bounds in [0..12_i32, 0..12], max_step in 1..5_i32, steps in prop::collection::vec(-5..6_i32, 1..8),
+    ) {
+        let path = ["cpu.low.raise", "cpu.low.clear", "cpu.high.clear", "cpu.high.raise"][path];
+        let mut levels = levels.map(|level| f64::from(level) / 2.0);
+        levels.sort_by(f64::total_cmp);
+        levels[3] += 0.5;
+        let text = |level: f64| Number(level.to_string());
+        let mut spec = tunable();
+        let level = |raise, clear, has_clear: bool| Level {
+            raise: text(raise), clear: has_clear.then(|| text(clear)), for_: None,
+        };
+        spec.metrics[0].low = Some(level(levels[0], levels[1], has_clear[0]));
+        spec.metrics[0].high = Some(level(levels[3], levels[2], has_clear[1]));
+        let (min, max) = (bounds[0].min(bounds[1]), bounds[0].max(bounds[1]));
+        let bounds = json!([{"path": path, "min": min.to_string(), "max": max.to_string(),
+            "maxStep": max_step.to_string()}]);
+        spec.tunable.as_mut().unwrap().thresholds = serde_json::from_value(bounds).unwrap();
+        let tunable = spec.tunable.clone().unwrap();
+        let (mut all, mut held) = (Vec::new(), None);
+        for by in steps {
+            let policy = effective(&spec, &all, held.as_ref(), at(0)).unwrap();
+            prop_assert_eq!(&policy.shown.refused, &[""; 0]);
+            let step = stepped(&tunable, &policy.metrics, path, &by.to_string().as_str().into()).unwrap();
+            held = Some(policy.shown);
+            if let LevelStep::To(value) = step {
+                all = vec![tuning("strong", 0, None, json!([{"path": path, "value": value}]))];
+            }
+        }
+        let policy = effective(&spec, &all, held.as_ref(), at(0)).unwrap();
+        prop_assert_eq!(policy.shown.refused, [""; 0]);
+    }
 }
 
 #[test]
