@@ -121,6 +121,9 @@ reasons! {
     Forbidden,
     /// The target loop's `tunable` does not allow the change.
     NotTunable,
+    /// A kubelet has not carried out the last resize of a pod, so the pod is not resized further; the message names the
+    /// pod and quotes the kubelet.
+    ResizePending,
     /// Another loop or an autoscaler controls the target.
     Blocked,
     /// The decision was not carried out before its deadline.

@@ -30,6 +30,9 @@ use ganglion_runtime::error::Error;
 /// Maximum number of pods of a workload.
 const PODS: usize = 10_000;
 
+/// Maximum length of a quoted message of a kubelet, in characters.
+const MAX_MESSAGE: usize = 500;
+
 /// Used fields of a `PodList`: whole pods take many times the size of the list.
 #[derive(Deserialize)]
 struct ResizablePods {
@@ -123,9 +126,12 @@ pub async fn read(targets: &Targets, actor: &Actor, rung: &Rung, resize: &Resize
         return Err(Error::Malformed(format!("the workload has {} pods, more than {PODS}", pods.items.count)));
     }
     let owned = pods.items.kept.into_iter().filter(|pod| pod.metadata.owner_references.iter().any(is_owner));
-    let mut pods: Vec<PodResources> = owned.filter_map(|pod| pod_seen(pod, resize)).collect();
+    let (running, others): (Vec<ResizablePod>, Vec<ResizablePod>) = owned.partition(is_running);
+    let is_starting = |pod: &&ResizablePod| pod.status.phase == "Pending" && pod.metadata.deletion_timestamp.is_none();
+    let starting = others.iter().filter(is_starting).map(|pod| pod.metadata.name.clone()).min();
+    let mut pods: Vec<PodResources> = running.into_iter().filter_map(|pod| pod_seen(pod, resize)).collect();
     pods.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(TargetState::Resources(Box::new(ResizeTarget { target, template, pods })))
+    Ok(TargetState::Resources(Box::new(ResizeTarget { target, template, pods, starting })))
 }
 
 fn pod_kind(actor: &Actor) -> Result<KindPath, Error> {
@@ -142,15 +148,16 @@ fn selector(workload: &DynamicObject) -> Option<String> {
     selector.map(|selector| selector.to_string()).filter(|text| !text.is_empty())
 }
 
-/// Returns the resources of the container, if the pod is running and has the container.
+fn is_running(pod: &ResizablePod) -> bool {
+    pod.metadata.deletion_timestamp.is_none() && pod.status.phase == "Running"
+}
+
+/// Returns the resources of the container, if the pod has it.
 fn pod_seen(pod: ResizablePod, resize: &Resize) -> Option<PodResources> {
     let ResizablePod { metadata, spec, status } = pod;
-    if metadata.deletion_timestamp.is_some() || status.phase != "Running" {
-        return None;
-    }
     let index = spec.containers.iter().position(|container| container.name == resize.container)?;
     let container = status.container_statuses.iter().find(|container| container.name == resize.container);
-    let pending = status.conditions.into_iter().find(|one| one.kind == "PodResizePending" && one.status == "True");
+    let pending = status.conditions.into_iter().find(is_pending);
     let (uid, generation) = (Uid::from(metadata.uid), metadata.generation);
     Some(PodResources {
         name: metadata.name,
@@ -160,9 +167,18 @@ fn pod_seen(pod: ResizablePod, resize: &Resize) -> Option<PodResources> {
         has: container
             .and_then(|container| container.resources.as_ref())
             .map(|has| quantities(Some(has), resize.resource)),
-        pending: pending
-            .map(|pending| PendingResize { refused: pending.reason == "Infeasible", message: pending.message }),
+        pending: pending.map(|PodCondition { reason, message, .. }| PendingResize {
+            reason,
+            message: message.chars().take(MAX_MESSAGE).collect(),
+        }),
     })
+}
+
+/// Whether the condition says that a resize waits, or that the kubelet could not carry it out.
+fn is_pending(condition: &PodCondition) -> bool {
+    let PodCondition { kind, status, reason, .. } = condition;
+    let is_error = kind == "PodResizeInProgress" && reason == "Error";
+    status == "True" && (kind == "PodResizePending" || is_error)
 }
 
 fn quantities(resources: Option<&ContainerResources>, resource: ResourceName) -> Quantities {

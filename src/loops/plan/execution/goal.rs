@@ -154,6 +154,24 @@ pub fn moved_toward(resource: ResourceName, now: &Quantities, was: &Quantities, 
     }
 }
 
+/// Whether `has` is behind `wants`: less if the rung raises, and more if it lowers.
+pub fn is_behind(resource: ResourceName, raises: bool, has: &Quantities, wants: &Quantities) -> bool {
+    let part = |has: &Option<Number>, wants: &Option<Number>| {
+        let read = |text: &Option<Number>| text.as_ref().and_then(|text| amount(resource, "", text).ok());
+        match (read(has), read(wants)) {
+            (Some(has), Some(wants)) => {
+                if raises {
+                    has < wants
+                } else {
+                    has > wants
+                }
+            }
+            (Some(_) | None, _) => false,
+        }
+    };
+    part(&has.request, &wants.request) || part(&has.limit, &wants.limit)
+}
+
 /// Whether both are the same amounts, in any notation: the API server writes `2000m` as `2`.
 pub fn same_quantities(resource: ResourceName, a: &Quantities, b: &Quantities) -> bool {
     let same = |a: &Option<Number>, b: &Option<Number>| match (a, b) {

@@ -2,11 +2,15 @@
 //!
 //! The claim contains the pods with their generations. While the generation of a pod is that of the claim, nobody has
 //! written its spec since. A pod that somebody changes back is therefore never resized twice by the same decision.
+//!
+//! Goals count from what the kubelets have carried out, and a pod is not resized further while its kubelet still has to
+//! carry out the last resize: otherwise each decision would add to requests of which none has an effect.
 
 use super::goal;
 use super::texts::{quantities_text, target_text};
 use super::types::{
-    ClaimProgress, ExecutionContext, ExecutionEffect, NoPlan, ObjectVersion, PodResize, PodResources, ResizeTarget,
+    ClaimProgress, ExecutionContext, ExecutionEffect, NoPlan, ObjectVersion, PendingResize, PodResize, PodResources,
+    ResizeTarget,
 };
 use ganglion_api::closed_loop::action::{Bounds, Resize};
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -20,8 +24,8 @@ pub struct ResizePlan {
     pub pods: Vec<ClaimedPod>,
 }
 
-/// Computes the goal and chooses the pods that have not reached it: at most [`CLAIMED_PODS`], the furthest behind
-/// first.
+/// Computes the goal from the resources of the pod that is furthest behind, and chooses the pods that have not reached
+/// it: at most [`CLAIMED_PODS`], the furthest behind first.
 pub fn plan(
     context: &ExecutionContext,
     resize: &Resize,
@@ -31,7 +35,7 @@ pub fn plan(
     let raises = goal::raises(resize)?;
     let mut pods: Vec<(i64, &PodResources)> = Vec::new();
     for pod in &seen.pods {
-        pods.push((goal::amount_or_zero(resize, chosen(resize, &pod.wants))?, pod));
+        pods.push((goal::amount_or_zero(resize, chosen(resize, &pod.actuated()))?, pod));
     }
     pods.sort_by(|(a, one), (b, other)| {
         let far = if raises { a.cmp(b) } else { b.cmp(a) };
@@ -42,16 +46,42 @@ pub fn plan(
             format!("{} has no pod that runs a container {}", target_text(&context.spec.target), resize.container);
         return Err(NoPlan::Failed(LoopReason::NotScalable, message));
     };
-    let was = last.wants.clone();
+    let was = last.actuated();
     let goal = goal::quantities(resize, &was, unknown)?;
+    if let (Some(true), true, Some(name)) = (resize.template, raises, &seen.starting) {
+        let message = format!("pod {name} does not run yet: the template is not raised before");
+        return Err(NoPlan::Failed(LoopReason::ResizePending, message));
+    }
     let behind = pods.iter().filter(|(_, pod)| change(resize, pod, &was, &goal).is_some());
-    let claimed = behind.take(CLAIMED_PODS).map(|(_, pod)| ClaimedPod {
+    let behind: Vec<_> = behind.filter(|(_, pod)| !is_pending(resize, raises, pod)).collect();
+    if behind.is_empty()
+        && let Some((_, pod)) = pods.iter().find(|(_, pod)| is_pending(resize, raises, pod))
+    {
+        return Err(NoPlan::Failed(LoopReason::ResizePending, pending_message(pod)));
+    }
+    let claimed = behind.into_iter().take(CLAIMED_PODS).map(|(_, pod)| ClaimedPod {
         name: pod.name.clone(),
         uid: pod.thing.uid.clone(),
         generation: pod.thing.generation,
     });
     let pods = claimed.collect();
     Ok(ResizePlan { was, goal, pods })
+}
+
+/// Whether the pod's kubelet still has to carry out a resize that this rung would add to. Kubelets resize a pod as a
+/// whole, so a pending resize of another resource counts. A pending resize in the other direction does not: this rung
+/// takes it back.
+fn is_pending(resize: &Resize, raises: bool, pod: &PodResources) -> bool {
+    let has = pod.actuated();
+    let is_behind = |raises| goal::is_behind(resize.resource, raises, &has, &pod.wants);
+    is_behind(raises) || (raises && pod.pending.is_some() && !is_behind(false))
+}
+
+/// Describes a pending resize, with the words of the kubelet.
+fn pending_message(pod: &PodResources) -> String {
+    let (name, wants, has) = (&pod.name, quantities_text(&pod.wants), quantities_text(&pod.actuated()));
+    let why = pod.pending.as_ref().map(|pending| format!(": {pending}")).unwrap_or_default();
+    format!("the kubelet has not resized pod {name} from {has} to {wants} yet{why}")
 }
 
 /// Returns the quantity by which pods are sorted.
@@ -103,6 +133,9 @@ pub fn progress(context: &ExecutionContext, claim: &Claim, resize: &Resize, seen
             resource: *resource,
         });
     }
+    if let Some(waiting) = kubelet_progress(resize, &done) {
+        return waiting;
+    }
     let mut templated = false;
     if resize.template == Some(true) {
         match template(claim, resize, seen, was, goal) {
@@ -118,33 +151,7 @@ pub fn progress(context: &ExecutionContext, claim: &Claim, resize: &Resize, seen
         };
         return ClaimProgress::Overtaken(format!("{}: {why}", target_text(&context.spec.target)));
     }
-    kubelet_progress(context, resize, &done, &changed_by_others, was, goal)
-}
-
-/// Returns the progress of the kubelets.
-fn kubelet_progress(
-    context: &ExecutionContext,
-    resize: &Resize,
-    pods: &[&PodResources],
-    changed_by_others: &[String],
-    was: &Quantities,
-    goal: &Quantities,
-) -> ClaimProgress {
-    let all = pods.len();
-    if let Some((pod, pending)) =
-        pods.iter().find_map(|pod| Some((pod, pod.pending.as_ref()?))).filter(|(_, p)| p.refused)
-    {
-        return ClaimProgress::Failed(format!("the kubelet of pod {} refuses it: {}", pod.name, pending.message));
-    }
-    let has = |pod: &PodResources| {
-        pod.has.as_ref().is_some_and(|has| goal::same_quantities(resize.resource, has, &pod.wants))
-    };
-    let waiting: Vec<&&PodResources> = pods.iter().filter(|pod| !has(pod)).collect();
-    if let Some(first) = waiting.first() {
-        let why = first.pending.as_ref().map(|pending| format!(": {}", pending.message)).unwrap_or_default();
-        let (name, done) = (&first.name, all - waiting.len());
-        return ClaimProgress::Running(format!("{done} of {all} pods are resized; pod {name} is not yet{why}"));
-    }
+    let all = done.len();
     let (before, after) = (quantities_text(was), quantities_text(goal));
     let target = target_text(&context.spec.target);
     let mut message = format!("changed {} of {target} from {before} to {after} in {all} pods", resize.container);
@@ -156,6 +163,21 @@ fn kubelet_progress(
         message.push_str(&format!("; changed by somebody else: {}", changed_by_others.join(", ")));
     }
     ClaimProgress::Done(message)
+}
+
+/// Returns the progress of the kubelets; None if they have carried out the resize of these pods.
+fn kubelet_progress(resize: &Resize, pods: &[&PodResources]) -> Option<ClaimProgress> {
+    let refused = |pod: &&&PodResources| pod.pending.as_ref().is_some_and(PendingResize::is_refused);
+    if let Some(pod) = pods.iter().find(refused) {
+        return Some(ClaimProgress::Failed(pending_message(pod)));
+    }
+    let has = |pod: &PodResources| {
+        pod.has.as_ref().is_some_and(|has| goal::same_quantities(resize.resource, has, &pod.wants))
+    };
+    let waiting: Vec<&&PodResources> = pods.iter().filter(|pod| !has(pod)).collect();
+    let first = waiting.first()?;
+    let (all, done) = (pods.len(), pods.len() - waiting.len());
+    Some(ClaimProgress::Running(format!("{done} of {all} pods are resized; {}", pending_message(first))))
 }
 
 enum Template {

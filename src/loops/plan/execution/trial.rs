@@ -18,7 +18,7 @@ use ganglion_core::facts::Uid;
 pub enum Trial {
     /// The value before the change, if the rung has one, and the value after it.
     Possible { before: Option<String>, after: String },
-    /// The target is at the bound of the rung.
+    /// The target is at the bound of the rung, or is just being resized.
     Limited(String),
     /// Each decision on the rung would fail, for this reason.
     Impossible(LoopReason, String),
@@ -66,6 +66,8 @@ pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetStat
     match plan(&context, &chosen, &with_template_as_pod(rung, seen)) {
         Ok(plan) => Trial::Possible { before: plan.before, after: plan.after },
         Err(NoPlan::Limited(message)) => Trial::Limited(message),
+        // The rung is possible, but not now.
+        Err(NoPlan::Failed(LoopReason::ResizePending, message)) => Trial::Limited(message),
         Err(NoPlan::Failed(reason, message)) => Trial::Impossible(reason, message),
         Err(NoPlan::ReadTarget) => {
             Trial::Impossible(LoopReason::SpecInvalid, "the rung does not fit its target".to_owned())

@@ -1,5 +1,7 @@
 //! Types that the steps of an execution share: the input, the state of the target, effects and steps.
 
+use std::fmt::{Display, Formatter, Result as FmtResult};
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -11,6 +13,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionSpec, ExecutionStatus, Quantities};
 use ganglion_api::monitoring::Tag;
+use ganglion_api::scalars::Number;
 use ganglion_api::workload_action::WorkloadActionSpec;
 use ganglion_core::facts::{FieldOwner, Uid};
 
@@ -113,8 +116,10 @@ pub struct ResizeTarget {
     pub target: ObjectVersion,
     /// Index and resources of the container in the pod template.
     pub template: Option<(usize, Quantities)>,
-    /// The pods that have the container.
+    /// The running pods that have the container.
     pub pods: Vec<PodResources>,
+    /// Name of a pod that does not run yet, if there is one.
+    pub starting: Option<String>,
 }
 
 /// A pod with the resources of one container.
@@ -132,12 +137,37 @@ pub struct PodResources {
     pub pending: Option<PendingResize>,
 }
 
-/// A kubelet's report of a pending resize.
+impl PodResources {
+    /// The resources that the container has: what the kubelet reports, or the spec if it reports nothing.
+    pub fn actuated(&self) -> Quantities {
+        let part = |has: fn(&Quantities) -> &Option<Number>| {
+            let wanted = has(&self.wants).clone()?;
+            Some(self.has.as_ref().and_then(|reported| has(reported).clone()).unwrap_or(wanted))
+        };
+        Quantities { request: part(|all| &all.request), limit: part(|all| &all.limit) }
+    }
+}
+
+/// A kubelet's report of a resize that it has not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingResize {
-    /// The resize is infeasible: the node is too small, or the pod cannot be resized.
-    pub refused: bool,
+    /// Reason of the pod's condition: Deferred, Infeasible or Error.
+    pub reason: String,
     pub message: String,
+}
+
+impl PendingResize {
+    /// Whether the kubelet will never carry it out: the node is too small, or the pod cannot be resized.
+    pub fn is_refused(&self) -> bool {
+        self.reason == "Infeasible"
+    }
+}
+
+impl Display for PendingResize {
+    fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
+        let Self { reason, message } = self;
+        if message.is_empty() { write!(f, "{reason}") } else { write!(f, "{reason}: {message}") }
+    }
 }
 
 /// The change of one pod. Precondition: nobody has written its spec since it was read.

@@ -157,6 +157,9 @@ fn words(reason: LoopReason) -> Option<&'static str> {
             "Only one of the two may write the field: stop the named manager, or give this loop another target."
         }
         R::Limited => "Change the min or max of the action to allow more.",
+        R::ResizePending => {
+            "Make room on the pod's node, or add a rung that adds replicas. The resize is done as soon as it fits."
+        }
         R::Exhausted => "Raise the max of the last rung, or add a rung to the ladder.",
         R::TimedOut | R::Failed | R::Lost | R::Overtaken => {
             "The loop continues with the next decision. If this happens again, check the target."

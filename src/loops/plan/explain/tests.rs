@@ -237,6 +237,7 @@ fn what_the_user_could_do_is_said() {
 #[case("FieldOwnedElsewhere", "Follow the steps of the message in their order")]
 #[case("FieldConflict", "stop the named manager")]
 #[case("NotTunable", "Allow it in spec.tunable of loop web.")]
+#[case("ResizePending", "Make room on the pod's node")]
 #[case("TimedOut", "If this happens again, check the target.")]
 #[case("Overtaken", "If this happens again, check the target.")]
 #[case("Blocked", "Only one of the two may act")]

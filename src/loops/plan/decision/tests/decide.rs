@@ -195,13 +195,14 @@ fn a_corrected_ladder_does_not_wait_for_the_pause_of_the_faulty_one() {
 fn the_effect_of_an_action_is_awaited_for_the_settle_time_of_the_corrected_ladder() {
     let mut this = laddered();
     this.push(at(0), &[("cpu", "2")]);
+    this.push(at(1), &[("cpu", "2")]);
     assert_eq!(this.replicas, 4);
     this.spec.actions.as_mut().unwrap()[0].settle = Some("10s".into());
-    this.push(at(1), &[("cpu", "2")]);
+    this.push(at(2), &[("cpu", "2")]);
     assert_eq!(reasons(&this), [("cpu", LoopReason::Settling)]);
-    this.push(at(10), &[("cpu", "2")]);
-    assert_eq!(this.replicas, 4, "the new settle time counts from the correction");
     this.push(at(11), &[("cpu", "2")]);
+    assert_eq!(this.replicas, 4, "the new settle time counts from the correction");
+    this.push(at(12), &[("cpu", "2")]);
     assert_eq!(this.execution.state, Some(ExecutionState::Limited), "it starts again at the first rung");
 }
 

@@ -37,6 +37,10 @@ fn pod(name: &str, has: &str) -> PodResources {
     }
 }
 
+fn pending(reason: &str, message: &str) -> PendingResize {
+    PendingResize { reason: reason.into(), message: message.into() }
+}
+
 fn rung(members: Value) -> Value {
     let mut resize = json!({"container": "app", "resource": "memory", "factor": "2", "max": "1Gi"});
     resize.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
@@ -63,6 +67,7 @@ impl Stage {
                 },
                 template: Some((0, memory("256Mi"))),
                 pods: pods.iter().map(|(name, has)| pod(name, has)).collect(),
+                starting: None,
             },
         }
     }
@@ -220,15 +225,16 @@ fn asked_for_is_not_given() {
     stage.write("a", "512Mi");
     stage.pod("a").has = Some(memory("256Mi"));
     let message = stage.ends(ExecutionState::Executing, LoopReason::Executing);
-    assert!(message.contains("0 of 1 pods are resized; pod a is not yet"), "{message}");
+    let expected = "0 of 1 pods are resized; the kubelet has not resized pod a from request 256Mi to request 512Mi yet";
+    assert_eq!(message, expected);
     assert_eq!(stage.step(1, None), ExecutionStep::Wait(at(2)), "no watch reports pods, so they are polled");
-    stage.pod("a").pending = Some(PendingResize { refused: false, message: "node is full".into() });
-    assert!(stage.ends(ExecutionState::Executing, LoopReason::Executing).contains("node is full"));
+    stage.pod("a").pending = Some(pending("Deferred", "node is full"));
+    assert!(stage.ends(ExecutionState::Executing, LoopReason::Executing).contains("Deferred: node is full"));
     let mut late = stage.status.clone();
     stage.step(500, None);
     assert_eq!(stage.status.reason, Some(LoopReason::TimedOut));
     std::mem::swap(&mut stage.status, &mut late);
-    stage.pod("a").pending = Some(PendingResize { refused: true, message: "node is too small".into() });
+    stage.pod("a").pending = Some(pending("Infeasible", "node is too small"));
     assert!(stage.ends(ExecutionState::Failed, LoopReason::Failed).contains("node is too small"));
 }
 
@@ -246,4 +252,76 @@ fn a_hundred_pods_at_a_time() {
     let mut stage = Stage::new(rung(json!({})), &pods);
     assert_eq!(stage.names().len(), 100);
     assert!(serde_json::to_string(&stage.status).unwrap().len() < 16 << 10);
+}
+
+/// Each decision would raise further what the kubelet has not carried out: 64Mi, 96Mi, 144Mi, 216Mi.
+#[rstest]
+#[case::deferred(Some(pending("Deferred", "Node didn't have enough resource: memory")))]
+#[case::infeasible(Some(pending("Infeasible", "Node didn't have enough capacity: memory")))]
+#[case::error(Some(pending("Error", "cannot change the cgroup")))]
+#[case::nothing_reported(None)]
+fn a_resize_that_is_pending_is_not_added_to(#[case] report: Option<PendingResize>) {
+    let mut stage = Stage::new(rung(json!({"factor": "1.5"})), &[("a", "64Mi")]);
+    assert_eq!(stage.names(), ["a 96Mi"]);
+    stage.write("a", "96Mi");
+    (stage.pod("a").has, stage.pod("a").pending) = (Some(memory("64Mi")), report.clone());
+    stage.step(1, None);
+    stage.step(500, None);
+    assert_eq!((stage.status.state, &stage.status.claim), (Some(ExecutionState::Failed), &None));
+    let words = report.map(|report| format!(": {report}")).unwrap_or_default();
+    for seq in 2..5 {
+        stage.chosen.seq = seq;
+        let message = stage.ends(ExecutionState::Failed, LoopReason::ResizePending);
+        let expected = format!("the kubelet has not resized pod a from request 64Mi to request 96Mi yet{words}");
+        assert_eq!(message, expected);
+    }
+    (stage.pod("a").has, stage.pod("a").pending) = (Some(memory("96Mi")), None);
+    stage.chosen.seq = 5;
+    assert_eq!(stage.names(), ["a 144Mi"]);
+}
+
+#[test]
+fn the_other_pods_are_resized_while_one_is_pending() {
+    let mut stage = Stage::new(rung(json!({"factor": "1.5"})), &[("a", "64Mi"), ("b", "64Mi"), ("c", "96Mi")]);
+    stage.pod("a").wants = memory("96Mi");
+    stage.pod("a").pending = Some(pending("Deferred", "node is full"));
+    assert_eq!(stage.names(), ["b 96Mi"]);
+    // A pending resize of cpu: the kubelet carries out both or none.
+    let mut stage = Stage::new(rung(json!({"factor": "1.5"})), &[("a", "64Mi"), ("b", "64Mi")]);
+    stage.pod("a").pending = Some(pending("Deferred", "node is full"));
+    assert_eq!(stage.names(), ["b 96Mi"]);
+}
+
+#[test]
+fn a_pending_resize_is_taken_back_by_one_in_the_other_direction() {
+    let mut stage = Stage::new(rung(json!({"factor": "1.5"})), &[("a", "64Mi")]);
+    (stage.pod("a").wants, stage.pod("a").pending) = (memory("32Mi"), Some(pending("Error", "in use")));
+    assert_eq!(stage.names(), ["a 96Mi"]);
+    let mut stage = Stage::new(rung(json!({"factor": "0.5", "min": "1Mi"})), &[("a", "64Mi")]);
+    (stage.pod("a").wants, stage.pod("a").pending) = (memory("96Mi"), Some(pending("Deferred", "node is full")));
+    assert_eq!(stage.names(), ["a 32Mi"]);
+    stage.write("a", "32Mi");
+    stage.pod("a").has = Some(memory("64Mi"));
+    stage.step(1, None);
+    stage.step(500, None);
+    stage.chosen.seq = 2;
+    stage.ends(ExecutionState::Failed, LoopReason::ResizePending);
+}
+
+#[test]
+fn the_template_is_raised_after_the_kubelets_have_resized_and_new_pods_run() {
+    let mut stage = Stage::new(rung(json!({"template": true})), &[("a", "256Mi")]);
+    stage.effect();
+    stage.write("a", "512Mi");
+    stage.pod("a").has = Some(memory("256Mi"));
+    stage.ends(ExecutionState::Executing, LoopReason::Executing);
+    stage.pod("a").has = Some(memory("512Mi"));
+    assert!(matches!(stage.effect(), ExecutionEffect::Template { .. }));
+    let mut stage = Stage::new(rung(json!({"template": true})), &[("a", "256Mi")]);
+    stage.seen.starting = Some("b".to_owned());
+    let message = stage.ends(ExecutionState::Failed, LoopReason::ResizePending);
+    assert_eq!(message, "pod b does not run yet: the template is not raised before");
+    let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi")]);
+    stage.seen.starting = Some("b".to_owned());
+    assert_eq!(stage.names(), ["a 512Mi"], "without the template, new pods do not matter");
 }

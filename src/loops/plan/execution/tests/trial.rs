@@ -3,7 +3,9 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::execution::{ObjectVersion, PodResources, ResizeTarget, TargetState, Trial, TunedLoop, trial};
+use crate::execution::{
+    ObjectVersion, PendingResize, PodResources, ResizeTarget, TargetState, Trial, TunedLoop, trial,
+};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::Quantities;
@@ -52,6 +54,20 @@ fn a_resize_without_pods_is_judged_by_the_template() {
     assert!(matches!(none, Trial::Impossible(LoopReason::NotScalable, _)), "{none:?}");
     let unset = tried(resize, &resources(None, 1));
     assert!(matches!(unset, Trial::Impossible(LoopReason::SpecInvalid, _)), "{unset:?}");
+}
+
+/// A preflight of a loop must not fail because a pod is just starting or being resized.
+#[test]
+fn a_resize_that_is_pending_is_not_impossible() {
+    let resize = json!({"container": "main", "resource": "memory", "factor": "2", "max": "1Gi", "template": true});
+    let TargetState::Resources(mut target) = resources(Some("256Mi"), 1) else { panic!("no resources") };
+    let tried =
+        |target: &ResizeTarget| tried(json!({ "resize": resize }), &TargetState::Resources(Box::new(target.clone())));
+    target.starting = Some("b".to_owned());
+    assert!(matches!(tried(&target), Trial::Limited(words) if words.starts_with("pod b does not run yet")));
+    target.starting = None;
+    target.pods[0].pending = Some(PendingResize { reason: "Deferred".to_owned(), message: "node is full".to_owned() });
+    assert!(matches!(tried(&target), Trial::Limited(words) if words.ends_with("Deferred: node is full")));
 }
 
 #[test]
