@@ -15,6 +15,9 @@ use crate::identity::Uid;
 /// Maximum number of pods that one decision resizes.
 pub const CLAIMED_PODS: usize = 100;
 
+/// Maximum number of reverted changes that are stored.
+pub const UNDONE_LIMIT: usize = 24;
+
 /// The target of a loop, and the service account that acts. Created and written by the closed-loop controller.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
@@ -107,10 +110,10 @@ pub struct ExecutionStatus {
     /// The last change of a field, stored to detect when another client reverts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Left>,
-    /// Changes of this loop that other clients reverted within the last ten minutes, at most three. After three, the
-    /// loop stops.
+    /// Changes of this loop that other clients reverted, one after the other. After three of one field in a row, the
+    /// loop stops. The row ends when a change stays for an hour, or until the loop wants the other direction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 3))]
+    #[schemars(length(max = 24))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub undone: Vec<Undone>,
 }
@@ -135,6 +138,9 @@ pub struct Left {
     pub before: String,
     /// The value after.
     pub after: String,
+    /// When the loop made the first change of this field that no other client has reverted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<MicroTime>,
 }
 
 /// A change that was reverted.
@@ -145,6 +151,9 @@ pub struct Undone {
     pub at: MicroTime,
     /// The field manager that reverted it.
     pub by: String,
+    /// The reverted field: `replicas`, or a path.
+    #[serde(default)]
+    pub dimension: String,
 }
 
 /// Progress of a decision.

@@ -114,8 +114,8 @@ reasons! {
     /// Another field manager applies the field that the rung changes; the message names it and says how to hand the
     /// field over.
     FieldOwnedElsewhere,
-    /// Changes of the loop were reverted three times within ten minutes; the message names the field manager that
-    /// reverted them.
+    /// Changes of the loop were reverted three times in a row; the message names the field manager that reverted them.
+    /// The loop tries once more after an hour, or as soon as somebody else writes the field.
     FieldConflict,
     /// The loop's service account lacks a permission; the message names the verb and the resource.
     Forbidden,

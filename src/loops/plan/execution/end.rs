@@ -143,8 +143,11 @@ fn end(
 fn left(context: &ExecutionContext) -> Option<Left> {
     let action = &context.status.claim.as_ref()?.action;
     let kept = action.scale.is_some() || action.patch.is_some();
+    let dimension = rung::dimension(action);
+    let before = context.status.left.as_ref().filter(|before| before.dimension == dimension);
     Some(Left {
-        dimension: rung::dimension(action),
+        at: before.and_then(|before| before.at.clone()).or_else(|| Some(micro_time(context.now))),
+        dimension,
         before: context.status.before.clone()?,
         after: context.status.after.clone()?,
     })

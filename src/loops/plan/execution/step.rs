@@ -76,7 +76,7 @@ fn begin(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Exe
     }
     let status = undone::with_reverts(context, chosen, seen);
     let context = &ExecutionContext { status: &status, ..*context };
-    if let Some(why) = undone::conflict(&status, &target_text(&context.spec.target)) {
+    if let Some(why) = undone::conflict(context, &status, chosen, seen) {
         return ended(context, chosen.seq, ExecutionState::Failed, LoopReason::FieldConflict, &why);
     }
     match plan(context, chosen, seen) {

@@ -1,37 +1,86 @@
-//! Detects that somebody else undoes the changes of this loop. After three undone changes within ten minutes, the loop
-//! stops and names the other field manager.
+//! Detects that somebody else undoes the changes of this loop: after three undone changes in a row, the loop stops and
+//! names the other field manager.
+//!
+//! When a decision begins, the field is compared with the last change of the loop. If it went back, at least in part,
+//! the change was undone, no matter how long ago it was made: who sets the field back slowly is in the way like one who
+//! does so at once. The row ends when a change is found in place an hour or more after it was made, or when the loop
+//! itself wants the other direction. After a conflict, the loop tries once more after an hour, or when the field was
+//! last written by somebody else than the one who undid the changes. If that change is undone as well, it stops again.
 
+use jiff::SignedDuration;
+
+use super::texts::target_text;
 use super::types::{ExecutionContext, ObjectVersion, TargetState};
-use crate::common::micro_time;
+use crate::common::{elapsed, micro_time};
 use crate::rung;
-use ganglion_api::decision::Chosen;
-use ganglion_api::execution::{ExecutionStatus, Left, Undone};
+use ganglion_api::decision::{Chosen, Direction};
+use ganglion_api::execution::{ExecutionStatus, Left, UNDONE_LIMIT, Undone};
 use ganglion_core::{contest, quantity};
 
-/// Returns the status with the change that was undone since the last step, if any, and without old entries.
+/// Time after which a change that is still in place has stayed.
+const STAY: SignedDuration = SignedDuration::from_hours(1);
+
+/// Time after which the loop tries once more.
+const PAUSE: SignedDuration = SignedDuration::from_hours(1);
+
+/// Returns the status with the change of this field that was undone since the last decision, if any; without the row of
+/// the field if the change stayed.
 pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStatus {
     let mut status = context.status.clone();
-    status.undone.retain(|undone| contest::is_recent(undone.at.0, context.now));
     let dimension = rung::dimension(&chosen.action);
-    let Some(left) = status.left.take_if(|left| left.dimension == dimension) else { return status };
-    let (thing, now) = match seen {
-        TargetState::Scale(thing, replicas) => (thing, replicas.to_string()),
-        TargetState::Field(thing, value) => (thing, value.as_ref().map(ToString::to_string).unwrap_or_default()),
-        _ => return status,
-    };
-    if let ObjectVersion { written_by: Some(by), .. } = thing
-        && is_reverted(&left, &now)
-    {
-        status.undone.push(Undone { at: micro_time(context.now), by: by.clone() });
-        let surplus = status.undone.len().saturating_sub(contest::MAX_REVERTS);
+    let Some((thing, now)) = field(seen) else { return status };
+    let Some(left) = status.left.clone().filter(|left| left.dimension == dimension) else { return status };
+    if !is_reverted(&left, &now) {
+        let is_old = left.at.as_ref().is_some_and(|at| elapsed(at, context.now) >= STAY);
+        if is_old || turns(&left, rung::direction(&chosen.action)) {
+            status.undone.retain(|undone| undone.dimension != dimension);
+        }
+        return status;
+    }
+    status.left = None;
+    if let Some(by) = &thing.written_by {
+        let row = status.undone.iter().filter(|undone| undone.dimension == dimension).count();
+        let first = status.undone.iter().position(|undone| undone.dimension == dimension);
+        if let Some(first) = first.filter(|_| contest::is_lost(row)) {
+            status.undone.remove(first);
+        }
+        status.undone.push(Undone { at: micro_time(context.now), by: by.clone(), dimension });
+        let surplus = status.undone.len().saturating_sub(UNDONE_LIMIT);
         status.undone.drain(..surplus);
     }
     status
 }
 
+/// Whether the loop wants the other direction than that of its last change.
+fn turns(left: &Left, direction: Direction) -> bool {
+    match (number(&left.before), number(&left.after), direction) {
+        (Some(before), Some(after), Direction::Raise) => after < before,
+        (Some(before), Some(after), Direction::Lower) => after > before,
+        (_, _, Direction::Neither) | (None, _, _) | (_, None, _) => false,
+    }
+}
+
+fn number(text: &str) -> Option<f64> {
+    quantity::number(text.trim_matches('"')).ok()
+}
+
+/// The object and the value of the field that others may change back.
+fn field(seen: &TargetState) -> Option<(&ObjectVersion, String)> {
+    match seen {
+        TargetState::Scale(thing, replicas) => Some((thing, replicas.to_string())),
+        TargetState::Field(thing, value) => Some((thing, value.as_ref().map(ToString::to_string).unwrap_or_default())),
+        TargetState::Resources(_)
+        | TargetState::WorkloadAction(_)
+        | TargetState::Loop(_)
+        | TargetState::Nothing
+        | TargetState::NotFound(_)
+        | TargetState::Unfit(..)
+        | TargetState::Forbidden(_) => None,
+    }
+}
+
 /// Whether the value went back at least part of the way. Without numbers: whether the value differs.
 fn is_reverted(left: &Left, now: &str) -> bool {
-    let number = |text: &str| quantity::number(text.trim_matches('"')).ok();
     match (number(&left.before), number(&left.after), number(now)) {
         (Some(before), Some(after), Some(now)) if after > before => now < after,
         (Some(_), Some(after), Some(now)) => now > after,
@@ -39,12 +88,25 @@ fn is_reverted(left: &Left, now: &str) -> bool {
     }
 }
 
-/// Returns why the loop stops, if enough changes were undone.
-pub fn conflict(status: &ExecutionStatus, target: &str) -> Option<String> {
-    let last = status.undone.last().filter(|_| contest::is_lost(status.undone.len()))?;
+/// Returns why the loop stops, if enough changes of the field were undone. `status`: see [`with_reverts`].
+pub fn conflict(
+    context: &ExecutionContext,
+    status: &ExecutionStatus,
+    chosen: &Chosen,
+    seen: &TargetState,
+) -> Option<String> {
+    let (thing, _) = field(seen)?;
+    let dimension = rung::dimension(&chosen.action);
+    let row: Vec<&Undone> = status.undone.iter().filter(|undone| undone.dimension == dimension).collect();
+    let last = row.last().filter(|_| contest::is_lost(row.len()))?;
+    if thing.written_by.as_ref() != Some(&last.by) || elapsed(&last.at, context.now) >= PAUSE {
+        return None;
+    }
     Some(format!(
-        "{} undid what this loop did to {target} {}: configure it to leave the field alone, or remove this loop's rung",
+        "{} undid what this loop did to {} {} times in a row: configure it to leave the field alone, or \
+         remove this loop's rung",
         last.by,
-        contest::HOW_OFTEN
+        target_text(&context.spec.target),
+        contest::MAX_REVERTS
     ))
 }

@@ -569,35 +569,122 @@ fn names_are_of_one_decision() {
     assert!(action_name(&"a".repeat(253), &UID.into(), i64::MAX).len() <= 253);
 }
 
-/// In each round the loop raises 3 to 4, and somebody sets it back.
-fn rounds(by: Option<&str>, pause: i64) -> Vec<Option<LoopReason>> {
-    let mut bench = Bench::new(up());
-    let mut generation = 1;
-    let mut now = 3;
-    let mut reasons = Vec::new();
-    for round in 0..5 {
-        bench.chosen.seq = round + 1;
-        let looked = TargetState::Scale(ObjectVersion { written_by: by.map(Into::into), ..thing(generation) }, now);
-        let step = next_step(&bench.job(Some(&looked), Sent::Maybe, round * pause));
-        bench.recorded(step);
-        if bench.status.claim.is_some() {
-            generation += 1;
-            let done = TargetState::Scale(thing(generation), now + 1);
-            let step = next_step(&bench.job(Some(&done), Sent::Maybe, round * pause));
-            bench.recorded(step);
-        }
-        reasons.push(bench.status.reason);
-        (generation, now) = (generation + 1, 3);
+/// In each round the loop raises the replicas by 1. Before the next one, somebody sets them back to 3, or they stay.
+struct Contest {
+    bench: Bench,
+    generation: i64,
+    replicas: i32,
+    by: Option<String>,
+}
+
+impl Contest {
+    fn new() -> Self {
+        Self { bench: Bench::new(up()), generation: 1, replicas: 3, by: None }
     }
-    reasons
+
+    fn round(&mut self, second: i64) -> Option<LoopReason> {
+        self.bench.chosen.seq += 1;
+        let seen = ObjectVersion { written_by: self.by.clone(), ..thing(self.generation) };
+        let step = next_step(&self.bench.job(Some(&TargetState::Scale(seen, self.replicas)), Sent::Maybe, second));
+        self.bench.recorded(step);
+        if self.bench.status.claim.is_some() {
+            (self.generation, self.replicas, self.by) = (self.generation + 1, self.replicas + 1, None);
+            let done = TargetState::Scale(thing(self.generation), self.replicas);
+            let step = next_step(&self.bench.job(Some(&done), Sent::Maybe, second));
+            self.bench.recorded(step);
+        }
+        self.bench.status.reason
+    }
+
+    fn undo(&mut self, by: Option<&str>) {
+        (self.generation, self.replicas, self.by) = (self.generation + 1, 3, by.map(Into::into));
+    }
+}
+
+/// Results of rounds after each of which the replicas are set back.
+fn rounds(by: Option<&str>, pause: i64) -> Vec<Option<LoopReason>> {
+    let mut contest = Contest::new();
+    let mut round = |second| {
+        let reason = contest.round(second);
+        contest.undo(by);
+        reason
+    };
+    (0..5).map(|index| round(index * pause)).collect()
 }
 
 #[test]
-fn what_is_undone_three_times_within_ten_minutes_stops_the_loop() {
+fn what_is_undone_three_times_in_a_row_stops_the_loop() {
     let (done, stop) = (Some(LoopReason::Done), Some(LoopReason::FieldConflict));
     assert_eq!(rounds(Some("flux"), 10), [done, done, done, stop, stop]);
-    assert_eq!(rounds(Some("flux"), 400), [done; 5], "too seldom");
+    assert_eq!(rounds(Some("flux"), 312), [done, done, done, stop, stop], "however slowly");
+    assert_eq!(rounds(Some("flux"), 3600), [done, done, done, stop, done], "it tries again after an hour");
     assert_eq!(rounds(None, 10), [done; 5], "the other writer is unknown");
+}
+
+#[test]
+fn steps_and_bounds_between_two_undos_do_not_end_the_row() {
+    let mut contest = Contest::new();
+    for round in 0..4 {
+        let expected = if round < 3 { LoopReason::Done } else { LoopReason::FieldConflict };
+        for step in 0..9 {
+            let reason = contest.round(312 * round + step);
+            let at_max = round < 3 && step >= 6;
+            assert_eq!(reason, Some(if at_max { LoopReason::Limited } else { expected }));
+        }
+        contest.undo(Some("flux"));
+    }
+}
+
+#[test]
+fn a_change_that_stays_ends_the_row() {
+    // It is found in place after an hour.
+    let mut contest = Contest::new();
+    for hour in 0..8 {
+        assert_eq!(contest.round(hour * 7200), Some(LoopReason::Done));
+        if hour % 2 == 0 {
+            assert_eq!(contest.round(hour * 7200 + 3600), Some(LoopReason::Done));
+        }
+        contest.undo(Some("kubectl"));
+        assert!(contest.bench.status.undone.len() < 2);
+    }
+    // The loop itself wants the other direction.
+    let mut contest = Contest::new();
+    let down: LoopAction = serde_json::from_value(json!({"when": {"metric": "cpu", "side": "High"},
+        "ladder": [{"scale": {"by": -1, "min": 1}}]}))
+    .unwrap();
+    contest.bench.actions.push(down.clone());
+    for second in 0..2 {
+        assert_eq!(contest.round(second), Some(LoopReason::Done));
+        contest.undo(Some("kubectl"));
+    }
+    assert_eq!(contest.round(2), Some(LoopReason::Done));
+    assert_eq!(contest.bench.status.undone.len(), 2);
+    let up = std::mem::replace(&mut contest.bench.chosen.action, down.ladder[0].clone());
+    contest.bench.chosen.seq += 1;
+    let seen = TargetState::Scale(thing(contest.generation), contest.replicas);
+    let claim = next_step(&contest.bench.job(Some(&seen), Sent::Maybe, 3));
+    contest.bench.recorded(claim);
+    assert_eq!((contest.bench.status.state, contest.bench.status.undone.len()), (Some(ExecutionState::Claimed), 0));
+    drop(up);
+}
+
+#[test]
+fn after_a_conflict_the_loop_tries_once_when_somebody_else_writes_the_field() {
+    let (done, stop) = (Some(LoopReason::Done), Some(LoopReason::FieldConflict));
+    let mut contest = Contest::new();
+    for _ in 0..3 {
+        assert_eq!(contest.round(0), done);
+        contest.undo(Some("flux"));
+    }
+    assert_eq!(contest.round(1), stop);
+    contest.undo(Some("kubectl"));
+    assert_eq!(contest.round(2), done);
+    contest.undo(Some("flux"));
+    assert_eq!(contest.round(3), stop, "the row goes on");
+    contest.undo(Some("kubectl"));
+    assert_eq!([contest.round(4), contest.round(3602), contest.round(3603)], [done; 3]);
+    assert_eq!(contest.bench.status.undone.len(), 3);
+    assert_eq!((contest.round(3604), contest.bench.status.undone.len()), (done, 0), "the first change stayed");
 }
 
 #[test]
