@@ -3,8 +3,9 @@
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::resize;
 use super::texts::done_text;
-use super::types::{EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, Sent};
+use super::types::{EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, RungAction, Sent, TargetState};
 use crate::common::{LAST_ACTION_SUCCEEDED, later, micro_time};
 use crate::rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -141,17 +142,23 @@ fn end(
 
 /// Returns the values before and after the change, for fields that others may change back.
 fn left(context: &ExecutionContext) -> Option<Left> {
-    let action = &context.status.claim.as_ref()?.action;
-    let kept = action.scale.is_some() || action.patch.is_some();
-    let dimension = rung::dimension(action);
-    let before = context.status.left.as_ref().filter(|before| before.dimension == dimension);
-    Some(Left {
-        at: before.and_then(|before| before.at.clone()).or_else(|| Some(micro_time(context.now))),
-        dimension,
-        before: context.status.before.clone()?,
-        after: context.status.after.clone()?,
-    })
-    .filter(|_| kept)
+    let claim = context.status.claim.as_ref()?;
+    let (before, after) = match (RungAction::from(&claim.action), context.seen) {
+        (RungAction::Scale(_) | RungAction::Patch(_), _) => {
+            (context.status.before.clone()?, context.status.after.clone()?)
+        }
+        // Others may change the template back; the pods are the workload's own.
+        (RungAction::Resize(resize), Some(TargetState::Resources(seen))) if resize.template == Some(true) => {
+            let amount = |quantities| resize::chosen(resize, quantities).map(|amount| amount.0.clone());
+            let (_, template) = seen.template.as_ref()?;
+            (amount(claim.was.as_ref()?)?, amount(template)?)
+        }
+        _ => return None,
+    };
+    let dimension = rung::dimension(&claim.action);
+    let last = context.status.left.as_ref().filter(|last| last.dimension == dimension);
+    let at = last.and_then(|last| last.at.clone()).or_else(|| Some(micro_time(context.now)));
+    Some(Left { at, dimension, before, after })
 }
 
 /// Records a status with its conditions.

@@ -84,8 +84,8 @@ fn pending_message(pod: &PodResources) -> String {
     format!("the kubelet has not resized pod {name} from {has} to {wants} yet{why}")
 }
 
-/// Returns the quantity by which pods are sorted.
-fn chosen<'a>(resize: &Resize, quantities: &'a Quantities) -> Option<&'a Number> {
+/// Returns the quantity by which pods are sorted, and reverted changes of the template are noticed.
+pub fn chosen<'a>(resize: &Resize, quantities: &'a Quantities) -> Option<&'a Number> {
     match resize.what.unwrap_or(Bounds::Both) {
         Bounds::Requests => quantities.request.as_ref(),
         Bounds::Limits => quantities.limit.as_ref(),

@@ -9,8 +9,9 @@
 
 use jiff::SignedDuration;
 
+use super::resize;
 use super::texts::target_text;
-use super::types::{ExecutionContext, ObjectVersion, TargetState};
+use super::types::{ExecutionContext, ObjectVersion, ResizeTarget, TargetState};
 use crate::common::{elapsed, micro_time};
 use crate::rung;
 use ganglion_api::decision::{Chosen, Direction};
@@ -28,7 +29,7 @@ const PAUSE: SignedDuration = SignedDuration::from_hours(1);
 pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStatus {
     let mut status = context.status.clone();
     let dimension = rung::dimension(&chosen.action);
-    let Some((thing, now)) = field(seen) else { return status };
+    let Some((thing, now)) = field(chosen, seen) else { return status };
     let Some(left) = status.left.clone().filter(|left| left.dimension == dimension) else { return status };
     if !is_reverted(&left, &now) {
         let is_old = left.at.as_ref().is_some_and(|at| elapsed(at, context.now) >= STAY);
@@ -65,18 +66,24 @@ fn number(text: &str) -> Option<f64> {
 }
 
 /// The object and the value of the field that others may change back.
-fn field(seen: &TargetState) -> Option<(&ObjectVersion, String)> {
+fn field<'a>(chosen: &Chosen, seen: &'a TargetState) -> Option<(&'a ObjectVersion, String)> {
     match seen {
         TargetState::Scale(thing, replicas) => Some((thing, replicas.to_string())),
         TargetState::Field(thing, value) => Some((thing, value.as_ref().map(ToString::to_string).unwrap_or_default())),
-        TargetState::Resources(_)
-        | TargetState::WorkloadAction(_)
+        TargetState::Resources(seen) => Some((&seen.target, template_amount(chosen, seen)?)),
+        TargetState::WorkloadAction(_)
         | TargetState::Loop(_)
         | TargetState::Nothing
         | TargetState::NotFound(_)
         | TargetState::Unfit(..)
         | TargetState::Forbidden(_) => None,
     }
+}
+
+/// The amount in the template that the rung changes.
+fn template_amount(chosen: &Chosen, seen: &ResizeTarget) -> Option<String> {
+    let (_, template) = seen.template.as_ref()?;
+    resize::chosen(chosen.action.resize.as_ref()?, template).map(|amount| amount.0.clone())
 }
 
 /// Whether the value went back at least part of the way. Without numbers: whether the value differs.
@@ -95,7 +102,7 @@ pub fn conflict(
     chosen: &Chosen,
     seen: &TargetState,
 ) -> Option<String> {
-    let (thing, _) = field(seen)?;
+    let (thing, _) = field(chosen, seen)?;
     let dimension = rung::dimension(&chosen.action);
     let row: Vec<&Undone> = status.undone.iter().filter(|undone| undone.dimension == dimension).collect();
     let last = row.last().filter(|_| contest::is_lost(row.len()))?;

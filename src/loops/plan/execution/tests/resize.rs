@@ -217,6 +217,34 @@ fn the_template_comes_after_the_pods_and_only_while_nobody_wrote_the_workload() 
     assert!(message.contains("changed by somebody else: the pod template"), "{message}");
 }
 
+/// In each round the loop doubles 256Mi, and somebody sets the template back, which replaces the pods.
+#[test]
+fn a_template_that_somebody_sets_back_three_times_is_left_alone() {
+    let mut stage = Stage::new(rung(json!({"template": true})), &[("a", "256Mi")]);
+    let mut reasons = Vec::new();
+    for round in 1..=4 {
+        stage.chosen.seq = round;
+        for _ in 0..9 {
+            let ExecutionStep::Act(effect) = stage.step(0, None) else { continue };
+            match *effect {
+                ExecutionEffect::Template { to, .. } => {
+                    stage.seen.template = Some((0, to));
+                    stage.seen.target.generation += 1;
+                    stage.seen.target.written_by = None;
+                }
+                _ => stage.write("a", "512Mi"),
+            }
+        }
+        reasons.push(stage.status.reason);
+        stage.seen.template = Some((0, memory("256Mi")));
+        stage.seen.target.generation += 1;
+        stage.seen.target.written_by = Some("helm".into());
+        stage.write("a", "256Mi");
+    }
+    let done = Some(LoopReason::Done);
+    assert_eq!(reasons, [done, done, done, Some(LoopReason::FieldConflict)]);
+}
+
 #[test]
 fn asked_for_is_not_given() {
     let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi")]);
