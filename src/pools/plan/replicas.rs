@@ -47,7 +47,7 @@ pub fn replicas_to_write(
     if let Some(owner) = workload.scale.owner(workload.autoscaler.as_deref()) {
         let message = format!(
             "spec.replicas of {kind} {name} belongs to {owner}: leave replicas out of the pool, which then follows the \
-             workload, or out of the manifest that {owner} applies"
+             workload"
         );
         return Err(PoolProblem::new(PoolReason::ReplicasOwnedElsewhere, message));
     }
