@@ -1,11 +1,12 @@
-//! Replicas owned by an autoscaler or a Git repository: create and delete yield to the owner; moves do not change the
-//! replicas.
+//! Fields owned by an autoscaler or a Git repository: create and delete yield to the owner of the replicas, and moves do
+//! not change them; loops leave every field alone that somebody else applies.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use ganglion_api::execution::Execution;
 use serde_json::json;
 use testkit::action::{create_on, delete_pod, move_pod, with};
 use testkit::kstatus::message;
-use testkit::testbed::loops::{SCALES, account, make, on, push, ready, replicas};
+use testkit::testbed::loops::{SCALES, account, loop_story, make, on, push, ready, replicas, until};
 use testkit::testbed::workload::{Workload, settled};
 use testkit::testbed::{Testbed, story};
 use testkit::verdict::Story;
@@ -135,4 +136,115 @@ fn a_person() {
         testbed.ends("more", DONE).await?;
         scene.grown(testbed, &[&node]).await.map(drop)
     });
+}
+
+/// Applies the manifest as a tool would: on the server with a manager, or on the client.
+async fn apply(testbed: &Testbed, manager: Option<&str>, manifest: &str) -> Result<()> {
+    let mut arguments = vec!["apply", "-f", "-"];
+    if let Some(manager) = manager {
+        arguments.extend(["--server-side", "--force-conflicts", "--field-manager", manager]);
+    }
+    testbed.kubectl(&arguments, Some(manifest)).await.map(drop)
+}
+
+#[test]
+fn a_template_that_a_manifest_contains_is_left_alone_unless_forced() {
+    loop_story("owner-template", async |testbed| {
+        let workload = Workload::deployment("web", 1).requests(json!({"memory": "64Mi"}));
+        let resizes = [
+            ("apps", "deployments", "get"),
+            ("apps", "deployments", "patch"),
+            ("", "pods", "list"),
+            ("", "pods/resize", "patch"),
+        ];
+        account(testbed, &resizes).await?;
+        let resize = json!({"container": "main", "resource": "memory", "factor": "2", "max": "1Gi", "template": true});
+        for (loop_name, manager, owner) in
+            [("client", None, "kubectl-client-side-apply"), ("server", Some("argocd-controller"), "argocd-controller")]
+        {
+            apply(testbed, manager, &workload.manifest().to_string()).await?;
+            workload.settle(testbed).await?;
+            make(testbed, loop_name, on("Low", json!([{"resize": resize}]))).await?;
+            let message = ready(testbed, loop_name, "False", "FieldOwnedElsewhere").await?;
+            let field = "spec.template.spec.containers.0.resources.requests.memory of Deployment web belongs to";
+            ensure!(message.contains(&format!("{field} {owner}")), "{message}");
+            let before = replicas(testbed, "web").await?.0;
+            push(testbed, loop_name, json!({"cpu": "2"})).await?;
+            until::<Execution, _>(testbed, loop_name, "the refusal", |one| {
+                (one.status?.reason?.as_str() == "FieldOwnedElsewhere").then_some(())
+            })
+            .await?;
+            ensure!(replicas(testbed, "web").await?.0 == before, "the Deployment was changed");
+            testbed.kubectl(&["delete", "closedloop", loop_name], None).await?;
+        }
+        make(testbed, "forced", on("Low", json!([{"resize": resize, "onReplicaOwner": "Force"}]))).await?;
+        push(testbed, "forced", json!({"cpu": "2"})).await?;
+        until::<Execution, _>(testbed, "forced", "the resize", |one| {
+            (one.status?.reason?.as_str() == "Done").then_some(())
+        })
+        .await
+    });
+}
+
+#[test]
+fn an_owner_is_remembered_when_a_person_scales() {
+    loop_story("owner-remembered", async |testbed| {
+        let workload = Workload::deployment("web", 1);
+        let kustomize = Some("kustomize-controller");
+        apply(testbed, kustomize, &manifest(&workload, true)).await?;
+        account(testbed, SCALES).await?;
+        make(testbed, "web", on("Low", json!([{"scale": {"by": 1, "max": 100}}]))).await?;
+        ready(testbed, "web", "False", "ReplicasOwnedElsewhere").await?;
+        testbed.kubectl(&["scale", "deployment", "web", "--replicas=2"], None).await?;
+        settled(testbed, "web", 2).await?;
+        push(testbed, "web", json!({"cpu": "2"})).await?;
+        let said = until::<Execution, _>(testbed, "web", "the refusal", |one| {
+            let status = one.status?;
+            (status.reason?.as_str() == "ReplicasOwnedElsewhere").then_some(status.message?)
+        })
+        .await?;
+        ensure!(said.contains("belongs to kustomize-controller") && said.contains("kubectl has changed it"), "{said}");
+        ensure!(replicas(testbed, "web").await?.1 == 2, "it was scaled");
+        Ok(())
+    });
+}
+
+/// Runs the command of a message, which is between backticks: `echo '…' | kubectl …`.
+async fn run_advised(testbed: &Testbed, message: &str) -> Result<()> {
+    let command = message.split('`').nth(1).context("a command")?;
+    let (input, arguments) = command.rsplit_once(" | kubectl ").context("a pipe to kubectl")?;
+    let input = input.strip_prefix("echo '").and_then(|input| input.strip_suffix('\'')).context("a quoted text")?;
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    testbed.kubectl(&arguments, Some(input)).await.map(drop)
+}
+
+#[test]
+fn advice_that_is_followed_keeps_the_replicas_and_gives_them_to_the_loop() {
+    let cases = [("server", Some("flux")), ("client", None)];
+    for (name, manager) in cases {
+        loop_story(&format!("owner-advice-{name}"), async |testbed| {
+            let workload = Workload::deployment("web", 3);
+            apply(testbed, manager, &manifest(&workload, true)).await?;
+            workload.settle(testbed).await?;
+            account(testbed, SCALES).await?;
+            make(testbed, "web", on("Low", json!([{"scale": {"by": 1, "max": 100}}]))).await?;
+            let message = ready(testbed, "web", "False", "ReplicasOwnedElsewhere").await?;
+            let left_out = manifest(&workload, false);
+            if manager.is_some() {
+                run_advised(testbed, &message).await?;
+            } else {
+                let edit = "`kubectl apply edit-last-applied deployment.apps/web -n ";
+                ensure!(message.contains(edit), "{message}");
+                // The edit leaves this manifest in the annotation.
+                testbed.kubectl(&["apply", "set-last-applied", "-f", "-"], Some(&left_out)).await?;
+            }
+            apply(testbed, manager, &left_out).await?;
+            ensure!(replicas(testbed, "web").await?.1 == 3, "the replicas were reset");
+            push(testbed, "web", json!({"cpu": "2"})).await?;
+            settled(testbed, "web", 4).await?;
+            apply(testbed, manager, &left_out).await?;
+            ensure!(replicas(testbed, "web").await?.1 == 4, "the next apply reset the replicas");
+            Ok(())
+        });
+    }
 }
