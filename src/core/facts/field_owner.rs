@@ -1,9 +1,9 @@
 //! Owners of fields: the manager that will write a field again, and the one that wrote it last.
 //!
 //! One notion for every field of somebody else's object that the operator changes. A manager owns a field if it applies
-//! it: by server-side apply, or by a client that stores its last manifest in an annotation. A manager that wrote a field
-//! by an update does not own it: the API server sets defaults before it records the fields of an update, so the creator
-//! of a workload has replicas that its manifest leaves out.
+//! it: by server-side apply, or by a client that stores its last manifest in an annotation. A manager that wrote a
+//! field by an update does not own it: the API server sets defaults before it records the fields of an update, so the
+//! creator of a workload has replicas that its manifest leaves out.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Fields of the target that somebody else applies: the refusal to change them, and how a user hands them over.
 //!
-//! The rule is the same for replicas, resources in a template and patched fields. A field that is left out of a manifest
-//! without being handed over goes back to its default: a Deployment of five replicas would have one.
+//! The rule is the same for replicas, resources in a template and patched fields. A field that is left out of a
+//! manifest without being handed over goes back to its default: a Deployment of five replicas would have one.
 
 use kube::core::DynamicObject;
 use serde_json::{Value, json};

@@ -302,8 +302,8 @@ fn data(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option<Con
     Some(conditions::condition(&case.status.conditions, DATA_AVAILABLE, status, reason, &message, stamp))
 }
 
-/// Returns the condition about the end of the last action: that of the Execution. What a successful action has done is
-/// in the summary, so that not each action changes a condition.
+/// Returns the condition about the end of the last action: that of the Execution. The summary shows what a successful
+/// action has done, so that not each action changes a condition.
 fn last_action(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option<Condition> {
     let last = conditions::find(&hops.execution?.conditions, LAST_ACTION_SUCCEEDED)?;
     let message = match (last.status.as_str(), LoopReason::of(&last.reason)) {
