@@ -138,7 +138,7 @@ pub struct Left {
     pub before: String,
     /// The value after.
     pub after: String,
-    /// When the loop made the first change of this field that no other client has reverted.
+    /// When the loop made the first change that no other client has reverted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<MicroTime>,
 }

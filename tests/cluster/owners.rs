@@ -1,5 +1,5 @@
-//! Fields owned by an autoscaler or a Git repository: create and delete yield to the owner of the replicas, and moves do
-//! not change them; loops leave every field alone that somebody else applies.
+//! Fields owned by an autoscaler or a Git repository: create and delete yield to the owner of the replicas, and moves
+//! do not change them; loops leave every field alone that somebody else applies.
 
 use anyhow::{Context, Result, ensure};
 use ganglion_api::execution::Execution;
