@@ -33,10 +33,10 @@ pub fn apply_outcome(rules: &DecisionRules, status: &mut DecisionStatus, input: 
     rules.forget_acts(status, input.now);
     let Conclusion { chosen, outcome, carried_out, at } = conclusion;
     let Some(ladder) = rules.ladder(&chosen.metric, chosen.side) else { return };
-    let rung = usize::try_from(chosen.rung).unwrap_or(0);
     let is_raised = is_raised(&input.monitoring.alarms, &chosen);
-    // A ladder that was changed meanwhile is not the one that failed. Its first action waits for the effect of this one.
+    // A ladder that was changed meanwhile is not the one that failed. Its first rung waits for the effect of this one.
     let is_same = rules.has_rung(&chosen);
+    let rung = usize::try_from(chosen.rung).ok().filter(|_| is_same).unwrap_or(0);
     match outcome {
         Outcome::Limited if is_same => {
             set_ladder(status, ladder.failed(&chosen.metric, rung, later(at, ladder::LIMITED_PAUSE)));
@@ -47,7 +47,7 @@ pub fn apply_outcome(rules: &DecisionRules, status: &mut DecisionStatus, input: 
         // If the alarm was cleared in the meantime, its ladder starts again.
         Outcome::Served | Outcome::Overtaken | Outcome::Lost if carried_out && is_raised => {
             let value = entry(status, chosen.seq).and_then(|entry| entry.value.clone()).filter(|_| is_same);
-            set_ladder(status, ladder.acted(&chosen.metric, if is_same { rung } else { 0 }, value, at));
+            set_ladder(status, ladder.acted(&chosen.metric, rung, value, at));
         }
         Outcome::Limited
         | Outcome::Failed

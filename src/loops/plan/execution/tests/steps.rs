@@ -340,7 +340,7 @@ fn a_claim_is_brought_to_its_end_in_a_paused_loop_too() {
     bench.ends(&TargetState::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
 }
 
-/// What happened between the claim and the next process.
+/// Change between the claim and the next process.
 #[rstest]
 #[case::paused(|bench: &mut Bench| bench.spec.paused = true)]
 #[case::blocked(|bench: &mut Bench| bench.spec.blocked = Some("HorizontalPodAutoscaler web".into()))]
@@ -356,7 +356,7 @@ fn a_claim_is_not_carried_out_after_a_crash_if_the_loop_does_not_want_it(#[case]
     let claimed = bench.status.clone();
     bench.ends(&TargetState::Scale(thing(1), 3), ExecutionState::Overtaken, LoopReason::Withdrawn);
     assert_eq!(bench.status.carried_out, None, "nothing was changed");
-    // What was carried out before the crash is recorded.
+    // A change from before the crash is recorded.
     bench.status = claimed;
     bench.ends(&TargetState::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
     assert_eq!(bench.status.carried_out, Some(CarriedOut { seq: 1, at: micro_time(at(0)) }));
