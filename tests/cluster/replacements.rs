@@ -227,7 +227,7 @@ fn common(pod: &Pod) -> Result<Value> {
 fn a_moved_pod_equals_its_siblings() {
     story("replacement-equal", async |testbed| {
         let hash = json!(["pod-template-hash"]);
-        // Before, the scheduler evaluates the keys of spread constraints, of the labels that a pod has.
+        // In older versions, the scheduler evaluates the keys of spread constraints, and the selectors stay.
         let merges_keys = testbed.client.apiserver_version().await?.minor.parse::<u32>()? >= 34;
         let nodes = testbed.nodes(3, Default::default()).await?;
         for (name, members) in members(&hash) {

@@ -13,13 +13,13 @@ use ganglion_core::facts::NodeName;
 
 type JsonObject = Map<String, Value>;
 
-/// Form of a spread constraint that names the label that is added later in `matchLabelKeys`.
+/// Form of a spread constraint whose `matchLabelKeys` contain the label that is added later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpreadForm {
     /// The selector has the label, too. From Kubernetes 1.34 on, the API server changes pods of the ReplicaSet so.
     Merged,
-    /// The selector has the label instead. Older API servers refuse the other form: their scheduler evaluates the keys,
-    /// of the labels that a pod has.
+    /// The selector has the label, and the keys do not. Older API servers refuse the other form: there, the scheduler
+    /// evaluates the keys by the labels of the pod.
     Replaced,
 }
 

@@ -160,7 +160,7 @@ impl<K: Clone + Eq + Hash> PollSet<K> {
         self.order(key, |order| order.put = Some(target));
     }
 
-    /// Polls this key anew from now on, without the pause after failures: what is asked has changed.
+    /// Starts the poll of this key again, without the pause after failures, since its source has changed.
     pub fn restart(&self, key: K, target: PollTarget) {
         self.order(key, |order| *order = Order { remove: true, put: Some(target), wake: None });
     }
