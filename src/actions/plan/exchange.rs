@@ -187,10 +187,8 @@ pub fn scale(view: &View, step: Step, by: i32) -> SlotNext {
 
 /// Evicts the old pod, now that the set has adopted the new one.
 pub fn adopted(view: &View) -> SlotNext {
-    match replacement::failure(view, Step::Adopted) {
-        Some(next) => next,
-        None => eviction::commit(view),
-    }
+    let held = replacement::failure(view, Step::Adopted).or_else(|| swap::until_all_are_adopted(view));
+    held.unwrap_or_else(|| eviction::commit(view))
 }
 
 /// Break before make: the new pod needs the room that the old one frees. A substitute without a node would compete

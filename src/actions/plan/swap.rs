@@ -371,6 +371,24 @@ pub fn until_all_are_ready(view: &View) -> Option<SlotNext> {
     Some(view.hold(Step::Readying, None, Some(message), None))
 }
 
+/// Waits, with a new pod that its set has adopted, until the sets of the other detached replicas have adopted theirs.
+/// Until then the whole swap can go back, and one write records the intent to evict all old pods.
+pub fn until_all_are_adopted(view: &View) -> Option<SlotNext> {
+    let lags = |other: &&Slot| {
+        let other_view = View::new(view.ctx, other);
+        let is_exchanged = other.evicting || other.break_first || other_view.taken_in();
+        !other.step.is_end() && !is_exchanged && other_view.is_out()
+    };
+    let lagging = others(view)?.find(lags)?;
+    if is_committed(view.ctx) {
+        return None;
+    }
+    let name = &lagging.workload.name;
+    let message =
+        format!("the action waits until the ReplicaSet of {name} has adopted its new pod, before it evicts any");
+    Some(view.hold(Step::Adopted, None, Some(message), None))
+}
+
 /// Additional time for a replica of a swap, since it waits for the others.
 pub fn patience(ctx: &PlanContext) -> SignedDuration {
     if ctx.work.swap.is_none() {

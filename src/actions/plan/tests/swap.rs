@@ -224,6 +224,46 @@ fn what_concerns_different_workloads_is_done_at_once() {
     assert_eq!(effects.len(), 2, "one for each ReplicaSet: {effects:#?}");
 }
 
+/// Until the first eviction the whole swap can go back.
+#[test]
+fn nobody_is_evicted_before_all_new_pods_are_adopted() {
+    let mut stage = with_another_workload();
+    stage.act("go", json!({"swap": {"replica": {"pod": {"name": "web-a"}}, "with": [{"pod": {"name": "api-0"}}]}}));
+    let NextStep::DoAll(effects) = stage.settle("go") else { panic!("not at once") };
+    let created = effects.iter().map(|effect| match effect {
+        Effect::CreatePod(new) => new.clone(),
+        other => panic!("no pod is created: {other:?}"),
+    });
+    let created: Vec<NewPod> = created.collect();
+    for (new, old) in created.iter().zip(["web-a", "api-0"]) {
+        put_replacement(&mut stage, new, true);
+        let marks = Marks { slot: Some(new.slot.clone()), role: Some(marks::ROLE_VICTIM.into()), ..Marks::default() };
+        stage.change_pod(old, |pod| (pod.controller, pod.marks) = (None, marks));
+    }
+    let adopt = |stage: &mut Stage, new: &NewPod| {
+        let (kind, name) = ("ReplicaSet".to_owned(), new.set.name.clone());
+        let uid = format!("uid-{name}").as_str().into();
+        let owner = Some(Owner { kind, name, uid });
+        stage.change_pod(&new.key.name, |pod| (pod.controller, pod.marks) = (owner, Marks::default()));
+    };
+    adopt(&mut stage, &created[0]);
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "one of two is adopted");
+    stage.now += SignedDuration::from_secs(3);
+    stage.settle("go");
+    let waits = &slots(&stage)[0];
+    assert!(!waits.evicting);
+    let message = waits.message.as_deref().unwrap_or_default();
+    assert!(message.contains("until the ReplicaSet of api has adopted its new pod"), "{message}");
+
+    adopt(&mut stage, &created[1]);
+    let NextStep::DoAll(effects) = stage.settle("go") else { panic!("not at once") };
+    let evicted = effects.iter().map(|effect| match effect {
+        Effect::Evict { pod, .. } => pod.key.name.as_str(),
+        other => panic!("no pod is evicted: {other:?}"),
+    });
+    assert_eq!(evicted.collect::<Vec<_>>(), ["web-a", "api-0"]);
+}
+
 /// Once one old pod is gone, an abort comes too late for the others, too.
 #[test]
 fn after_the_first_eviction_it_is_carried_through() {
