@@ -204,7 +204,11 @@ pub fn stepped(tunable: &Tunable, metrics: &[Metric], path: &str, by: &Number) -
     }
     let distance = |neighbor: &LevelNeighbor| (neighbor.value - now).abs();
     let crossed = neighbors(metrics, path).into_iter().filter(|neighbor| neighbor.is_crossed_by(wanted));
-    let Some(neighbor) = crossed.min_by(|one, other| distance(one).total_cmp(&distance(other))) else {
+    // Of two at the same distance, the one that this level must not reach counts.
+    let by_distance = |one: &LevelNeighbor, other: &LevelNeighbor| {
+        distance(one).total_cmp(&distance(other)).then(one.may_be_equal.cmp(&other.may_be_equal))
+    };
+    let Some(neighbor) = crossed.min_by(by_distance) else {
         return Ok(LevelStep::To(decimal_text(wanted)));
     };
     if neighbor.may_be_equal && (SLACK..=step).contains(&distance(&neighbor)) {

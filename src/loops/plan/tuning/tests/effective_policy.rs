@@ -231,6 +231,10 @@ fn each_level_has_its_neighbors() {
     assert_eq!(step(&spec, "cpu.low.raise", "1"), refused);
     assert_eq!(step(&spec, "cpu.low.raise", "0.5"), refused);
     assert_eq!(step(&spec, "cpu.low.raise", "0.4"), "9.4");
+    // The clear level of one side is at the raise level of the other side.
+    spec.metrics[0].high.as_mut().unwrap().clear = Some("9".into());
+    let refused = "cpu.high.raise is at 9.5, and cpu.low.raise is at 9: the two must not cross";
+    assert_eq!(step(&spec, "cpu.high.raise", "-1"), refused);
 }
 
 proptest! {
