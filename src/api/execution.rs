@@ -18,6 +18,9 @@ pub const CLAIMED_PODS: usize = 100;
 /// Maximum number of reverted changes that are stored.
 pub const UNDONE_LIMIT: usize = 24;
 
+/// Maximum number of fields whose last change is stored.
+pub const LAST_CHANGES_LIMIT: usize = 8;
+
 /// The target of a loop, and the service account that acts. Created and written by the closed-loop controller.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
@@ -107,9 +110,11 @@ pub struct ExecutionStatus {
     /// they do not count a decision that changed nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried_out: Option<CarriedOut>,
-    /// The last change of a field, stored to detect when another client reverts it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left: Option<Left>,
+    /// The last change of each field, stored to detect when another client reverts it. At most 8.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub last_changes: Vec<LastChange>,
     /// Changes of this loop that other clients reverted, one after the other. After three of one field in a row, the
     /// loop stops. The row ends when a change stays for an hour, or until the loop wants the other direction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -128,10 +133,10 @@ pub struct CarriedOut {
     pub at: MicroTime,
 }
 
-/// A change of a field.
+/// The last change of a field.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub struct Left {
+pub struct LastChange {
     /// The changed field: `replicas`, or a path.
     pub dimension: String,
     /// The value before.

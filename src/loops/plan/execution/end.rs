@@ -9,7 +9,7 @@ use super::types::{EffectResult, ExecutionContext, ExecutionEffect, ExecutionSte
 use crate::common::{LAST_ACTION_SUCCEEDED, later, micro_time};
 use crate::rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::execution::{CarriedOut, ExecutionState, ExecutionStatus, Left};
+use ganglion_api::execution::{CarriedOut, ExecutionState, ExecutionStatus, LAST_CHANGES_LIMIT, LastChange};
 use ganglion_core::conditions::{self, Health, Stamp};
 
 /// Delay before an effect with an unclear result is tried again.
@@ -122,7 +122,14 @@ fn end(
     // A claim of which no request was accepted has changed nothing.
     let has_changed = claimed && (state == ExecutionState::Done || context.sent == Sent::Maybe);
     let carried_out = has_changed.then(|| CarriedOut { seq, at: micro_time(context.now) }).or(old.carried_out.clone());
-    let left = if state == ExecutionState::Done { left(context).or(old.left.clone()) } else { old.left.clone() };
+    let changed = if state == ExecutionState::Done { last_change(context) } else { None };
+    let mut last_changes = old.last_changes.clone();
+    if let Some(change) = changed {
+        last_changes.retain(|last| last.dimension != change.dimension);
+        last_changes.push(change);
+        let surplus = last_changes.len().saturating_sub(LAST_CHANGES_LIMIT);
+        last_changes.drain(..surplus);
+    }
     ExecutionStatus {
         tag,
         seq: Some(seq),
@@ -135,13 +142,13 @@ fn end(
         effective,
         claim: None,
         carried_out,
-        left,
+        last_changes,
         ..old
     }
 }
 
 /// Returns the values before and after the change, for fields that others may change back.
-fn left(context: &ExecutionContext) -> Option<Left> {
+fn last_change(context: &ExecutionContext) -> Option<LastChange> {
     let claim = context.status.claim.as_ref()?;
     let (before, after) = match (RungAction::from(&claim.action), context.seen) {
         (RungAction::Scale(_) | RungAction::Patch(_), _) => {
@@ -156,9 +163,9 @@ fn left(context: &ExecutionContext) -> Option<Left> {
         _ => return None,
     };
     let dimension = rung::dimension(&claim.action);
-    let last = context.status.left.as_ref().filter(|last| last.dimension == dimension);
+    let last = context.status.last_changes.iter().find(|last| last.dimension == dimension);
     let at = last.and_then(|last| last.at.clone()).or_else(|| Some(micro_time(context.now)));
-    Some(Left { at, dimension, before, after })
+    Some(LastChange { at, dimension, before, after })
 }
 
 /// Records a status with its conditions.

@@ -15,7 +15,7 @@ use super::types::{ExecutionContext, ObjectVersion, ResizeTarget, TargetState};
 use crate::common::{elapsed, micro_time};
 use crate::rung;
 use ganglion_api::decision::{Chosen, Direction};
-use ganglion_api::execution::{ExecutionStatus, Left, UNDONE_LIMIT, Undone};
+use ganglion_api::execution::{ExecutionStatus, LastChange, UNDONE_LIMIT, Undone};
 use ganglion_core::{contest, quantity};
 
 /// Time after which a change that is still in place has stayed.
@@ -30,15 +30,15 @@ pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetSt
     let mut status = context.status.clone();
     let dimension = rung::dimension(&chosen.action);
     let Some((thing, now)) = field(chosen, seen) else { return status };
-    let Some(left) = status.left.clone().filter(|left| left.dimension == dimension) else { return status };
-    if !is_reverted(&left, &now) {
-        let is_old = left.at.as_ref().is_some_and(|at| elapsed(at, context.now) >= STAY);
-        if is_old || turns(&left, rung::direction(&chosen.action)) {
+    let Some(last) = status.last_changes.iter().find(|last| last.dimension == dimension) else { return status };
+    if !is_reverted(last, &now) {
+        let is_old = last.at.as_ref().is_some_and(|at| elapsed(at, context.now) >= STAY);
+        if is_old || turns(last, rung::direction(&chosen.action)) {
             status.undone.retain(|undone| undone.dimension != dimension);
         }
         return status;
     }
-    status.left = None;
+    status.last_changes.retain(|last| last.dimension != dimension);
     if let Some(by) = &thing.written_by {
         let row = status.undone.iter().filter(|undone| undone.dimension == dimension).count();
         let first = status.undone.iter().position(|undone| undone.dimension == dimension);
@@ -53,8 +53,8 @@ pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetSt
 }
 
 /// Whether the loop wants the other direction than that of its last change.
-fn turns(left: &Left, direction: Direction) -> bool {
-    match (number(&left.before), number(&left.after), direction) {
+fn turns(last: &LastChange, direction: Direction) -> bool {
+    match (number(&last.before), number(&last.after), direction) {
         (Some(before), Some(after), Direction::Raise) => after < before,
         (Some(before), Some(after), Direction::Lower) => after > before,
         (_, _, Direction::Neither) | (None, _, _) | (_, None, _) => false,
@@ -87,11 +87,11 @@ fn template_amount(chosen: &Chosen, seen: &ResizeTarget) -> Option<String> {
 }
 
 /// Whether the value went back at least part of the way. Without numbers: whether the value differs.
-fn is_reverted(left: &Left, now: &str) -> bool {
-    match (number(&left.before), number(&left.after), number(now)) {
+fn is_reverted(last: &LastChange, now: &str) -> bool {
+    match (number(&last.before), number(&last.after), number(now)) {
         (Some(before), Some(after), Some(now)) if after > before => now < after,
         (Some(_), Some(after), Some(now)) => now > after,
-        _ => now != left.after,
+        _ => now != last.after,
     }
 }
 

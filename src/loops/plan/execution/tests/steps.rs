@@ -661,6 +661,28 @@ fn a_change_that_stays_ends_the_row() {
     assert_eq!(contest.bench.status.undone.len(), 2);
     let up = std::mem::replace(&mut contest.bench.chosen.action, down.ladder[0].clone());
     contest.bench.chosen.seq += 1;
+#[test]
+fn changes_of_another_field_in_between_do_not_hide_an_undo() {
+    let mut contest = Contest::new();
+    let scale = contest.bench.chosen.action.clone();
+    let pause = json!({"patch": {"path": "spec.paused", "to": "true"}});
+    contest.bench.actions[0].ladder.push(serde_json::from_value(pause).unwrap());
+    for round in 0..4 {
+        let expected = if round < 3 { LoopReason::Done } else { LoopReason::FieldConflict };
+        assert_eq!(contest.round(round), Some(expected));
+        let bench = &mut contest.bench;
+        (bench.chosen.rung, bench.chosen.action) = (1, bench.actions[0].ladder[1].clone());
+        bench.chosen.seq += 1;
+        let effect = bench.effect(&TargetState::Field(thing(contest.generation), Some(json!(false))));
+        let done = after_effect(&bench.job(None, Sent::Maybe, round), &effect, &EffectResult::Done(None));
+        bench.recorded(done);
+        (bench.chosen.rung, bench.chosen.action) = (0, scale.clone());
+        contest.undo(Some("flux"));
+    }
+    let fields: Vec<&str> = contest.bench.status.last_changes.iter().map(|last| last.dimension.as_str()).collect();
+    assert_eq!(fields, ["spec.paused"], "the change of the replicas was undone");
+}
+
     let seen = TargetState::Scale(thing(contest.generation), contest.replicas);
     let claim = next_step(&contest.bench.job(Some(&seen), Sent::Maybe, 3));
     contest.bench.recorded(claim);
