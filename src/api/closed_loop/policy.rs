@@ -221,6 +221,13 @@ pub struct Tuning {
     pub message: Option<String>,
 }
 
+impl Tuning {
+    /// Whether the tuning contains this level with this value.
+    pub fn has_level(&self, path: &str, value: &Number) -> bool {
+        self.thresholds.iter().any(|tuned| tuned.path == path && tuned.value == *value)
+    }
+}
+
 /// A level that was changed.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]

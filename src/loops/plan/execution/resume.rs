@@ -298,14 +298,22 @@ fn is_next_step(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &
     let step = effective_policy::stepped(tunable, &other.metrics, path, by);
     match (step, &claim.goal.threshold) {
         (Ok(LevelStep::To(level)), Some(goal)) => level == *goal,
-        (Ok(LevelStep::To(_) | LevelStep::Limited(_)) | Err(_), _) => false,
+        // A tuning that is at its limit is renewed.
+        (Ok(LevelStep::Limited(_)), Some(goal)) => other.mine.as_ref().is_some_and(|mine| mine.has_level(path, goal)),
+        (Ok(LevelStep::To(_) | LevelStep::Limited(_)) | Err(_), None) | (Err(_), Some(_)) => false,
     }
 }
 
 /// Message of a tuning, such as `Increase rank memory`.
 fn tuning_text(claim: &Claim, tune: &Tune, context: &ExecutionContext) -> String {
-    if let Some(threshold) = &tune.threshold {
-        return format!("Change {} to {}", threshold.path, context.status.after.as_deref().unwrap_or_default());
+    let ExecutionStatus { before, after, .. } = context.status;
+    let after = after.as_deref().unwrap_or_default();
+    let is_renewed = before.as_deref() == Some(after);
+    match &tune.threshold {
+        Some(threshold) if is_renewed => return format!("Keep {} at {after}", threshold.path),
+        Some(threshold) => return format!("Change {} to {after}", threshold.path),
+        None if is_renewed => return format!("Keep the rank {after}"),
+        None => {}
     }
     // The raised metric is the first one whose place has changed.
     let before: Vec<&str> = context.status.before.as_deref().unwrap_or_default().split(',').collect();

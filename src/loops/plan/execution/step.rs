@@ -15,6 +15,7 @@ use crate::rung;
 use crate::tuning::effective_policy::LevelStep;
 use crate::tuning::{effective_policy, last_served};
 use ganglion_api::closed_loop::action::Tune;
+use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{Claim, ClaimedPod, ExecutionState, ExecutionStatus, Goal, Quantities};
@@ -212,6 +213,7 @@ fn tuned(context: &ExecutionContext, chosen: &Chosen, tune: &Tune, other: &Tuned
         let step = effective_policy::stepped(tunable, &other.metrics, path, &threshold.by);
         let goal = match step.map_err(|fault| NoPlan::Failed(LoopReason::SpecInvalid, fault.to_string()))? {
             LevelStep::To(goal) => goal,
+            LevelStep::Limited(_) if is_renewed(context, other, |mine| mine.has_level(path, &now)) => now.clone(),
             LevelStep::Limited(message) => return Err(NoPlan::Limited(message)),
         };
         let (before, after) = (now.0, goal.0.clone());
@@ -223,8 +225,19 @@ fn tuned(context: &ExecutionContext, chosen: &Chosen, tune: &Tune, other: &Tuned
     let Some(metric) = &chosen.least_served else {
         return Err(NoPlan::Limited("no metric is behind".into()));
     };
-    let rank = last_served::raise_rank(&other.rank, metric)
-        .ok_or_else(|| NoPlan::Limited(format!("{metric} has the first rank already")))?;
+    let rank = match last_served::raise_rank(&other.rank, metric) {
+        Some(rank) => rank,
+        None if is_renewed(context, other, |mine| mine.rank.as_ref() == Some(&other.rank)) => other.rank.clone(),
+        None => return Err(NoPlan::Limited(format!("{metric} has the first rank already"))),
+    };
     let (before, after) = (other.rank.join(","), rank.join(","));
     Ok(plan(Goal { rank: Some(rank), ..Goal::default() }, before, after))
+}
+
+/// Whether a tuning that is at its limit is made once more: it is from this loop, it is still wanted, and half of its
+/// lifetime has passed. Otherwise the tuned loop would fall back to its own policy and be tuned again step by step.
+fn is_renewed(context: &ExecutionContext, other: &TunedLoop, is_same: impl Fn(&Tuning) -> bool) -> bool {
+    let ttl = other.tunable.as_ref().and_then(|tunable| effective_policy::ttl(tunable).ok());
+    let mine = other.mine.as_ref().filter(|mine| mine.uid == *context.uid && is_same(mine));
+    mine.zip(ttl).is_some_and(|(mine, ttl)| later(mine.at.0, ttl / 2) <= context.now)
 }

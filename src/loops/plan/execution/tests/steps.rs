@@ -496,7 +496,8 @@ fn a_loop_is_tuned_only_where_it_allows_for_it() {
     assert_eq!(refused(rank(), &|other| other.rank.reverse()), limited);
 }
 
-/// A slow loop adds 1 each time, to a level that clears at 6 and may be tuned up to 9.
+/// A slow loop adds 1 each time, to a level that clears at 6 and may be tuned up to 9. The tuning lasts a day, and is
+/// renewed in its second half.
 #[test]
 fn a_level_is_tuned_up_to_the_next_one_and_stays_there() {
     let rung = json!({"tune": {"threshold": {"path": "cpu.low.raise", "by": "1"}}});
@@ -506,8 +507,9 @@ fn a_level_is_tuned_up_to_the_next_one_and_stays_there() {
         "tunable": {"by": ["slow"], "thresholds": [{"path": "cpu.low.raise", "min": "1", "max": "9", "maxStep": "1"}]},
     }));
     let (mut tuning, mut held, mut ways) = (Vec::new(), None, Vec::new());
-    for round in 1..6 {
-        let policy = effective_policy::effective(&spec, &tuning, held.as_ref(), at(0)).unwrap();
+    const HALF_A_DAY: i64 = 43_200;
+    for (round, second) in (1..).zip([0, 0, 0, 0, HALF_A_DAY - 1, HALF_A_DAY, HALF_A_DAY + 1]) {
+        let policy = effective_policy::effective(&spec, &tuning, held.as_ref(), at(second)).unwrap();
         assert_eq!(policy.shown.refused, [""; 0]);
         held = Some(policy.shown);
         let (tunable, metrics) = (spec.tunable.clone(), policy.metrics);
@@ -516,9 +518,9 @@ fn a_level_is_tuned_up_to_the_next_one_and_stays_there() {
         let mut bench = Bench::new(rung.clone());
         bench.chosen.seq = round;
         let seen = TargetState::Loop(Box::new(other.clone()));
-        let claim = bench.next(&seen);
+        let claim = next_step(&bench.job(Some(&seen), Sent::Maybe, second));
         bench.recorded(claim);
-        tuning = vec![match next_step(&bench.job(Some(&seen), Sent::NotYet, 0)) {
+        tuning = vec![match next_step(&bench.job(Some(&seen), Sent::NotYet, second)) {
             ExecutionStep::Act(effect) => match *effect {
                 ExecutionEffect::Tune { tuning, .. } => tuning,
                 effect => panic!("{effect:?}"),
@@ -531,7 +533,31 @@ fn a_level_is_tuned_up_to_the_next_one_and_stays_there() {
             }
         }];
     }
-    assert_eq!(ways, ["3", "4", "5", "6", "6"]);
+    assert_eq!(ways, ["3", "4", "5", "6", "6", "6", "6"]);
+    assert_eq!(tuning[0].at, micro_time(at(HALF_A_DAY)));
+    assert_eq!(tuning[0].message.as_deref(), Some("Keep cpu.low.raise at 6"));
+}
+
+#[test]
+fn a_first_rank_is_renewed() {
+    let mut bench = Bench::new(json!({"tune": {"raiseRank": "LeastServed"}}));
+    let rank: Vec<String> = vec!["memory".into(), "cpu".into()];
+    let mine = json!({"by": "slow", "uid": "exe", "seq": 0, "at": at(-43_200).to_string(), "rank": rank});
+    let seen = |mine: Value| {
+        let mine = serde_json::from_value(mine).unwrap();
+        TargetState::Loop(Box::new(TunedLoop { rank: rank.clone(), ..other(Some(mine)) }))
+    };
+    let ExecutionEffect::Tune { tuning, .. } = bench.effect(&seen(mine.clone())) else { panic!("nothing tuned") };
+    assert_eq!((tuning.rank, tuning.at), (Some(rank.clone()), micro_time(at(0))));
+    assert_eq!(tuning.message.as_deref(), Some("Keep the rank memory,cpu"));
+    for (member, value) in [("uid", json!("before")), ("at", json!(at(-43_199).to_string())), ("rank", Value::Null)] {
+        let mut mine = mine.clone();
+        mine[member] = value;
+        let mut bench = Bench::new(json!({"tune": {"raiseRank": "LeastServed"}}));
+        let next = bench.next(&seen(mine));
+        bench.recorded(next);
+        assert_eq!(bench.status.state, Some(ExecutionState::Limited), "{member}");
+    }
 }
 
 /// The tuned loop is edited between the claim and the change.
@@ -636,6 +662,28 @@ fn steps_and_bounds_between_two_undos_do_not_end_the_row() {
 }
 
 #[test]
+fn changes_of_another_field_in_between_do_not_hide_an_undo() {
+    let mut contest = Contest::new();
+    let scale = contest.bench.chosen.action.clone();
+    let pause = json!({"patch": {"path": "spec.paused", "to": "true"}});
+    contest.bench.actions[0].ladder.push(serde_json::from_value(pause).unwrap());
+    for round in 0..4 {
+        let expected = if round < 3 { LoopReason::Done } else { LoopReason::FieldConflict };
+        assert_eq!(contest.round(round), Some(expected));
+        let bench = &mut contest.bench;
+        (bench.chosen.rung, bench.chosen.action) = (1, bench.actions[0].ladder[1].clone());
+        bench.chosen.seq += 1;
+        let effect = bench.effect(&TargetState::Field(thing(contest.generation), Some(json!(false))));
+        let done = after_effect(&bench.job(None, Sent::Maybe, round), &effect, &EffectResult::Done(None));
+        bench.recorded(done);
+        (bench.chosen.rung, bench.chosen.action) = (0, scale.clone());
+        contest.undo(Some("flux"));
+    }
+    let fields: Vec<&str> = contest.bench.status.last_changes.iter().map(|last| last.dimension.as_str()).collect();
+    assert_eq!(fields, ["spec.paused"], "the change of the replicas was undone");
+}
+
+#[test]
 fn a_change_that_stays_ends_the_row() {
     // It is found in place after an hour.
     let mut contest = Contest::new();
@@ -661,28 +709,6 @@ fn a_change_that_stays_ends_the_row() {
     assert_eq!(contest.bench.status.undone.len(), 2);
     let up = std::mem::replace(&mut contest.bench.chosen.action, down.ladder[0].clone());
     contest.bench.chosen.seq += 1;
-#[test]
-fn changes_of_another_field_in_between_do_not_hide_an_undo() {
-    let mut contest = Contest::new();
-    let scale = contest.bench.chosen.action.clone();
-    let pause = json!({"patch": {"path": "spec.paused", "to": "true"}});
-    contest.bench.actions[0].ladder.push(serde_json::from_value(pause).unwrap());
-    for round in 0..4 {
-        let expected = if round < 3 { LoopReason::Done } else { LoopReason::FieldConflict };
-        assert_eq!(contest.round(round), Some(expected));
-        let bench = &mut contest.bench;
-        (bench.chosen.rung, bench.chosen.action) = (1, bench.actions[0].ladder[1].clone());
-        bench.chosen.seq += 1;
-        let effect = bench.effect(&TargetState::Field(thing(contest.generation), Some(json!(false))));
-        let done = after_effect(&bench.job(None, Sent::Maybe, round), &effect, &EffectResult::Done(None));
-        bench.recorded(done);
-        (bench.chosen.rung, bench.chosen.action) = (0, scale.clone());
-        contest.undo(Some("flux"));
-    }
-    let fields: Vec<&str> = contest.bench.status.last_changes.iter().map(|last| last.dimension.as_str()).collect();
-    assert_eq!(fields, ["spec.paused"], "the change of the replicas was undone");
-}
-
     let seen = TargetState::Scale(thing(contest.generation), contest.replicas);
     let claim = next_step(&contest.bench.job(Some(&seen), Sent::Maybe, 3));
     contest.bench.recorded(claim);
