@@ -11,14 +11,15 @@ use super::closed_loop::policy::Policy;
 use super::closed_loop::reasons::LoopReason;
 use super::closed_loop::{LoopMode, Trace};
 use super::monitoring::Tag;
-use super::scalars::Number;
 use crate::identity::Uid;
+use crate::line;
 
 mod act;
 mod entry;
-mod line;
+mod ladder_state;
 pub use act::{Act, Direction, Rejected};
-pub use entry::Entry;
+pub use entry::{Entry, Repeated};
+pub use ladder_state::LadderState;
 
 /// Maximum number of entries in `status.rejected`: one for each possible action, and as many alarms without one.
 pub const REJECTED_LIMIT: usize = 64;
@@ -117,8 +118,10 @@ pub struct DecisionStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub counters: Vec<Counter>,
-    /// State of each ladder, with its next rung.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// State of each ladder. Each entry is one line: side, metric, index of the next rung, from 0; then, if set, the
+    /// value at the last action, when its effect can be judged, until when the ladder counts as exhausted, the digest of
+    /// the ladder in the spec, and DryRun.
+    #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ladders: Vec<LadderState>,
@@ -130,8 +133,8 @@ pub struct DecisionStatus {
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub acts: Vec<Act>,
     /// The last decisions, the oldest first. Each entry is one line: number, time, alarm with its value, rung of the
-    /// ladder, action, outcome (with its time if it came later), effect. At most 64. `ganglion explain` shows them as a
-    /// table.
+    /// ladder, action, outcome (with its time if it came later), effect. At most 64. In mode DryRun, equal decisions in
+    /// a row are one line with their number. `ganglion explain` shows the lines as a table.
     #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -214,33 +217,6 @@ pub struct Counter {
     /// When the alarm was last served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_served: Option<MicroTime>,
-}
-
-/// State of a ladder.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct LadderState {
-    /// Name of the metric.
-    pub metric: String,
-    /// The side of the alarm.
-    pub side: Side,
-    /// Index of the next rung, from 0.
-    pub rung: i32,
-    /// When the effect of the last action can be judged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub judge_at: Option<MicroTime>,
-    /// The value at the last action.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<Number>,
-    /// Until when the ladder counts as exhausted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exhausted_until: Option<MicroTime>,
-    /// Digest of the ladder in the spec. A ladder that was changed starts again at its first rung.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub digest: Option<String>,
-    /// The last action was decided in mode DryRun. In another mode, the ladder starts again.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub dry_run: bool,
 }
 
 /// Outcome of a decision.

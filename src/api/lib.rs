@@ -9,6 +9,7 @@ pub mod decision;
 pub mod execution;
 pub mod foreign;
 pub mod identity;
+mod line;
 pub mod marks;
 pub mod monitoring;
 pub mod node_config;

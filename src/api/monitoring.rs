@@ -7,10 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::closed_loop::metric::{Metric, Side};
+use super::closed_loop::metric::Metric;
 use super::closed_loop::reasons::LoopReason;
 use super::closed_loop::{TargetRef, Trace};
 use super::scalars::{DurationText, Number};
+use crate::line;
+
+mod alarm_state;
+pub use alarm_state::AlarmState;
 
 /// The metrics of a loop, with the levels in effect after tuning. The closed-loop controller creates and writes it;
 /// senders write only `sample`.
@@ -82,12 +86,13 @@ pub struct MonitoringStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub values: Vec<Reading>,
-    /// The active alarms.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The active alarms. Each entry is one line: side, metric, time since which the value is beyond the level; then, if
+    /// set, the excess over the level, unknown, and held.
+    #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub alarms: Vec<AlarmState>,
-    /// Alarms that will be raised unless the value recovers within `for`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Alarms that will be raised unless the value recovers within `for`, in the same form.
+    #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub pending: Vec<AlarmState>,
     /// Metrics whose value is unknown, and why.
@@ -140,27 +145,6 @@ pub struct Reading {
     /// Why the source has returned no newer value. The value stands until it is older than `missing.after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-}
-
-/// An alarm and its state.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct AlarmState {
-    /// Name of the metric.
-    pub metric: String,
-    /// The side of the alarm.
-    pub side: Side,
-    /// When the value crossed the level.
-    pub since: MicroTime,
-    /// Excess of the value over the level, relative to the level: "0.6" means 60 percent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub excess: Option<Number>,
-    /// true: the value is unknown or assumed, and the alarm must not lower capacity.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unknown: bool,
-    /// true: the value is unknown, and the alarm keeps its state and triggers no action.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub held: bool,
 }
 
 /// A metric whose value is unknown.

@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::line::{NotALine, line_in_status, time, variant, word};
 use crate::closed_loop::metric::Side;
 use crate::closed_loop::reasons::LoopReason;
+use crate::line::{NotALine, line_in_status, time, variant, word};
 
 /// A past action, as needed by the limits. In a status it is one line: `3 2026-11-21T10:00:03.000000Z Raise replicas`;
 /// with `DryRun` before the direction if it was not carried out.

@@ -6,12 +6,15 @@ use std::str::FromStr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::Outcome;
-use super::line::{NotALine, line_in_status, part, time, variant, word};
 use crate::closed_loop::metric::Side;
+use crate::line::{NotALine, line_in_status, part, time, variant, word};
 use crate::scalars::Number;
 
 /// Separator between the parts of a line.
 const SEPARATOR: &str = " | ";
+
+/// Words between the number of repetitions and the time of the first.
+const REPEATED: &str = " times since ";
 
 /// Placeholder for an absent part.
 const NONE: &str = "-";
@@ -39,9 +42,37 @@ pub struct Entry {
     pub ended: Option<MicroTime>,
     /// The change as text: `3 -> 4`.
     pub effect: Option<String>,
+    /// In mode DryRun, the decisions that this entry stands for; unset if there is only one.
+    pub repeated: Option<Repeated>,
+}
+
+/// Number of equal decisions of mode DryRun, of which an entry shows the last one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repeated {
+    /// Number of decisions.
+    pub times: u32,
+    /// When the first of them was made.
+    pub since: MicroTime,
 }
 
 line_in_status!(Entry);
+
+impl Entry {
+    /// Whether both decisions were made in mode DryRun, for the same alarm, with the same action.
+    pub fn is_repeated_by(&self, other: &Self) -> bool {
+        let what = |entry: &Self| (entry.side, entry.rung, entry.outcome);
+        let is_same = what(self) == what(other) && self.metric == other.metric && self.action == other.action;
+        is_same && self.outcome == Some(Outcome::DryRun)
+    }
+
+    /// Number of decisions that this entry stands for if it is repeated once more.
+    pub fn once_more(&self) -> Repeated {
+        match &self.repeated {
+            Some(Repeated { times, since }) => Repeated { times: times.saturating_add(1), since: since.clone() },
+            None => Repeated { times: 2, since: self.at.clone() },
+        }
+    }
+}
 
 impl Display for Entry {
     fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
@@ -53,6 +84,8 @@ impl Display for Entry {
         f.write_str(self.outcome.map_or(NONE, |outcome| outcome.reason().as_str()))?;
         if let Some(ended) = &self.ended {
             write!(f, " {:.6}", ended.0)?;
+        } else if let Some(Repeated { times, since }) = &self.repeated {
+            write!(f, " {times}{REPEATED}{:.6}", since.0)?;
         }
         self.effect.as_ref().map_or(Ok(()), |effect| write!(f, "{SEPARATOR}{}", part(effect)))
     }
@@ -71,7 +104,13 @@ impl FromStr for Entry {
         let [seq, at, side, metric, value, "rung", rung] = head[..] else {
             return Err(wrong("expected number, time, side, metric, value and rung")());
         };
-        let (outcome, ended) = end.split_once(' ').map_or((end, None), |(outcome, ended)| (outcome, Some(ended)));
+        let (outcome, rest) = end.split_once(' ').map_or((end, None), |(outcome, rest)| (outcome, Some(rest)));
+        let repeated = rest.and_then(|rest| rest.split_once(REPEATED));
+        let ended = rest.filter(|_| repeated.is_none());
+        let repeated = repeated.map(|(times, since)| {
+            let times = times.parse().map_err(|_| wrong("invalid number of repetitions")())?;
+            Ok(Repeated { times, since: time(since).ok_or_else(wrong("invalid time of the first"))? })
+        });
         Ok(Self {
             seq: seq.parse().map_err(|_| wrong("invalid number")())?,
             at: time(at).ok_or_else(wrong("invalid time"))?,
@@ -83,6 +122,7 @@ impl FromStr for Entry {
             outcome: present(outcome).map(|word| variant(word).ok_or_else(wrong("invalid outcome"))).transpose()?,
             ended: ended.map(|ended| time(ended).ok_or_else(wrong("invalid end time"))).transpose()?,
             effect,
+            repeated: repeated.transpose()?,
         })
     }
 }
@@ -115,9 +155,11 @@ mod tests {
             ]),
             (metric, value) in (word, proptest::option::of(word)),
             (action, effect) in (text, proptest::option::of(text)),
+            repeated in proptest::option::of((any::<u32>(), micros())),
         ) -> Entry {
             let value = value.as_deref().map(Number::from);
-            Entry { seq, at, side, metric, value, rung, action, outcome, ended, effect }
+            let repeated = repeated.filter(|_| ended.is_none()).map(|(times, since)| Repeated { times, since });
+            Entry { seq, at, side, metric, value, rung, action, outcome, ended, effect, repeated }
         }
     }
 
@@ -156,6 +198,7 @@ mod tests {
             outcome: None,
             ended: None,
             effect: Some("A".to_owned()),
+            repeated: None,
         };
         let line = entry.to_string();
         assert_eq!(line.parse::<Entry>().unwrap().to_string(), line);
@@ -167,6 +210,11 @@ mod tests {
         let entry: Entry = line.parse().unwrap();
         assert_eq!((entry.seq, entry.metric.as_str(), entry.effect.as_deref()), (3, "cpu", Some("3 -> 4")));
         assert_eq!(entry.to_string(), line);
+        let repeated = "9 2026-11-21T10:00:09.000000Z Low cpu 2 rung 0 | scale by 1 | DryRun 7 times since \
+                        2026-11-21T10:00:03.000000Z";
+        let entry: Entry = repeated.parse().unwrap();
+        assert_eq!(entry.repeated.as_ref().map(|repeated| repeated.times), Some(7));
+        assert_eq!(entry.to_string(), repeated);
         let open = "4 2026-11-21T10:00:03.000000Z Missing cpu - rung 1 | scale by 1 | -";
         assert_eq!(open.parse::<Entry>().unwrap().to_string(), open);
         assert!(

@@ -82,6 +82,7 @@ mod tests {
             outcome: None,
             ended: None,
             effect: None,
+            repeated: None,
         });
         status.acts.push(ganglion_api::decision::Act {
             seq: 2,

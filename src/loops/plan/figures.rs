@@ -84,7 +84,7 @@ mod tests {
                 "status": {
                     "values": [{"metric": "cpu", "value": "2500m", "at": "2026-11-21T10:00:00.000000Z"},
                         {"metric": "bad", "value": "n/a", "at": "2026-11-21T10:00:00.000000Z"}],
-                    "alarms": [{"metric": "cpu", "side": "Low", "since": "2026-11-21T10:00:00.000000Z"}],
+                    "alarms": ["Low cpu since 2026-11-21T10:00:00.000000Z"],
                 },
             }),
         );

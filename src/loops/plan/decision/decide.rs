@@ -226,7 +226,7 @@ impl DecisionRules {
             self.forget_acts(status, input.now);
         }
         let index = i32::try_from(index).unwrap_or(0);
-        status.history.push(Entry {
+        let entry = Entry {
             seq: status.seq,
             at: at.clone(),
             metric: alarm.metric.clone(),
@@ -237,7 +237,9 @@ impl DecisionRules {
             outcome,
             ended: None,
             effect: None,
-        });
+            repeated: None,
+        };
+        add_to_history(&mut status.history, entry);
         keep_last(&mut status.history, self.history);
         status.reason = Some(match self.mode {
             LoopMode::DryRun => LoopReason::DryRun,
@@ -280,6 +282,14 @@ fn reject(status: &mut DecisionStatus, alarm: &AlarmState, rejection: AlarmRejec
     if status.rejected.len() < REJECTED_LIMIT {
         status.rejected.push(rejection.reported(alarm));
     }
+}
+
+/// Adds an entry. A repetition replaces the entry that it repeats: a dry run changes nothing, so it decides the same on
+/// each sample.
+fn add_to_history(history: &mut Vec<Entry>, mut entry: Entry) {
+    let repeated = history.pop_if(|last| last.is_repeated_by(&entry));
+    entry.repeated = repeated.map(|last| last.once_more());
+    history.push(entry);
 }
 
 fn keep_last<T>(list: &mut Vec<T>, most: usize) {

@@ -18,7 +18,7 @@ pub use crate::proposal::Proposal;
 use crate::tuning::effective_policy::declared_rank;
 pub use advice::proposal;
 use ganglion_api::closed_loop::metric::{Metric, Side};
-use ganglion_api::decision::{Decision, Entry, LimitState};
+use ganglion_api::decision::{Decision, Entry, LimitState, Outcome, Repeated};
 use ganglion_api::execution::ExecutionState;
 use ganglion_api::monitoring::{AlarmState, MonitoringStatus, RefusedSamples};
 use ganglion_core::layout::{clock, paragraph, table};
@@ -100,9 +100,18 @@ fn row(subject: &ExplainedLoop, entry: &Entry) -> [String; 8] {
         entry.value.as_ref().map_or("-", |value| value.as_str()).to_owned(),
         level.unwrap_or_else(|| "-".to_owned()),
         entry.action.clone(),
-        entry.outcome.map_or_else(|| waiting(subject, entry.seq), |outcome| outcome.reason().as_str().to_owned()),
+        entry.outcome.map_or_else(|| waiting(subject, entry.seq), |outcome| outcome_words(outcome, entry)),
         entry.effect.as_deref().unwrap_or_default().replace("->", "→"),
     ]
+}
+
+fn outcome_words(outcome: Outcome, entry: &Entry) -> String {
+    let word = outcome.reason().as_str();
+    let repeated = entry.repeated.as_ref();
+    repeated.map_or_else(
+        || word.to_owned(),
+        |Repeated { times, since }| format!("{word} ({times} times since {})", clock(since.0)),
+    )
 }
 
 /// Returns the Decision with the outcome of the last decision, which so far may be only in the Execution.

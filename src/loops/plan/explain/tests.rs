@@ -76,9 +76,7 @@ fn family() -> Family {
         json!({
             "tag": {"time": at(3), "sequence": 17}, "message": "Low cpu,Low memory",
             "values": [{"metric": "cpu", "value": "2", "at": at(3)}, {"metric": "memory", "value": "40", "at": at(3)}],
-            "alarms": [
-                {"metric": "cpu", "side": "Low", "since": at(1)}, {"metric": "memory", "side": "Low", "since": at(1)},
-            ],
+            "alarms": [format!("Low cpu since {}", at(1)), format!("Low memory since {}", at(1))],
             "refused": {"outOfOrder": 2, "repeated": 0, "fromFuture": 1, "unreadable": 0},
         }),
     );

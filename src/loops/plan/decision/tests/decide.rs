@@ -8,7 +8,7 @@ use super::{LOW, alone, counters, monitored, reasons};
 use crate::decision::{DecisionInput, DecisionRules, Executor};
 use crate::tests::bench::{Loop, at, demo, spec, up_and_down};
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::decision::{COUNTERS_LIMIT, Outcome};
+use ganglion_api::decision::{COUNTERS_LIMIT, Outcome, Repeated};
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 
 #[test]
@@ -324,6 +324,26 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     assert_eq!(this.messages().1, "Would react to cpu");
     assert_eq!(this.decision.history[0].outcome, Some(Outcome::DryRun));
     assert!(this.effects.is_empty());
+}
+
+/// Otherwise the history would hold nothing but the last decision, many times.
+#[test]
+fn equal_dry_runs_in_a_row_are_one_line_of_the_history() {
+    let mut spec = demo(json!({}));
+    spec.mode = serde_json::from_value(json!("DryRun")).unwrap();
+    let mut this = Loop::new("fast", spec);
+    for second in 0..3 {
+        this.push(at(second), &LOW);
+    }
+    let only = |this: &Loop| match this.decision.history.as_slice() {
+        [entry] => (entry.seq, entry.at.clone(), entry.repeated.clone()),
+        entries => panic!("{entries:?}"),
+    };
+    let repeated = Repeated { times: 3, since: MicroTime(at(0)) };
+    assert_eq!(only(&this), (3, MicroTime(at(2)), Some(repeated)));
+    this.push(at(3), &[("cpu", "8"), ("memory", "40")]);
+    let entries = &this.decision.history;
+    assert_eq!((entries.len(), entries[1].metric.as_str(), entries[1].repeated.is_none()), (2, "memory", true));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! fraction of an object with the same content, and each decision rewrites all items (measured by `hack/bench loops`).
 
 use std::borrow::Cow;
+use std::fmt::{Formatter, Result as FmtResult};
 use std::str::FromStr;
 
 use jiff::Timestamp;
@@ -54,7 +55,7 @@ macro_rules! line_in_status {
         }
     };
 }
-pub(super) use line_in_status;
+pub(crate) use line_in_status;
 
 /// Deserializes a list of lines. Skips each item that is not a line of its kind: another version of the operator may
 /// have written it, and it must not make the whole object unreadable.
@@ -63,7 +64,7 @@ pub fn readable<'de, T: FromStr, D: Deserializer<'de>>(deserializer: D) -> Resul
     Ok(items.iter().filter_map(|item| item.as_str()?.parse().ok()).collect())
 }
 
-/// Replaces whitespace and `|`, which separate words and parts, so that every written line can be parsed.
+/// Replaces whitespace, `|` and commas, which separate words and parts, so that every written line can be parsed.
 pub fn word(text: &str) -> Cow<'_, str> {
     if text.is_empty() {
         return "_".into();
@@ -72,7 +73,7 @@ pub fn word(text: &str) -> Cow<'_, str> {
 }
 
 fn is_no_word(character: char) -> bool {
-    character.is_whitespace() || character == '|'
+    character.is_whitespace() || matches!(character, '|' | ',')
 }
 
 /// Replaces `|`, which separates parts.
@@ -82,6 +83,30 @@ pub fn part(text: &str) -> Cow<'_, str> {
 
 pub fn time(text: &str) -> Option<MicroTime> {
     text.parse::<Timestamp>().ok().map(MicroTime)
+}
+
+/// Separator between the parts of a line that may be absent.
+const LIST: &str = ", ";
+
+/// Writes parts of a line that may be absent: a name, and its value if it has one.
+pub fn write_parts(f: &mut Formatter<'_>, parts: &[(&str, Option<String>)]) -> FmtResult {
+    parts.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))).try_for_each(|(name, value)| {
+        f.write_str(LIST)?;
+        f.write_str(name)?;
+        if value.is_empty() { Ok(()) } else { write!(f, " {value}") }
+    })
+}
+
+/// Splits a line into its first part, as words, and the parts that may be absent, each with its value.
+pub fn read_parts(line: &str) -> (Vec<&str>, impl Iterator<Item = (&str, &str)>) {
+    let mut parts = line.split(LIST);
+    let head = parts.next().unwrap_or_default().split(' ').collect();
+    (head, parts.map(|part| part.split_once(' ').unwrap_or((part, ""))))
+}
+
+/// Value of a part without one, if the part is present.
+pub fn flag(is_present: bool) -> Option<String> {
+    is_present.then(String::new)
 }
 
 /// Parses the variant of an enum with this name.
