@@ -6,6 +6,7 @@ mod settle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ganglion_api::marks;
 use ganglion_runtime::metrics::Metrics;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -167,6 +168,7 @@ impl Run<'_> {
             Choice::Delete => self.delete(),
             Choice::EditChild => self.edit(),
             Choice::Policy => self.policy(),
+            Choice::Approve => self.approve(),
         }
         self.note()
     }
@@ -323,11 +325,26 @@ impl Run<'_> {
 
     fn policy(&mut self) {
         let policy = setup::policy(&mut self.rng);
-        let mode = *self.rng.pick(&["Auto", "Auto", "Auto", "Paused", "DryRun"]).unwrap_or(&"Auto");
+        let modes: &[&str] = if self.setup.approves {
+            &["Auto", "Auto", "Approve", "Approve", "Paused", "DryRun"]
+        } else {
+            &["Auto", "Auto", "Auto", "Paused", "DryRun"]
+        };
+        let mode = *self.rng.pick(modes).unwrap_or(&"Auto");
         self.say(|| format!("somebody: {mode} {policy}"));
         self.api.change(By::Others, Sort::Loop, "web", |object| {
             object["spec"]["policy"] = policy;
             object["spec"]["mode"] = json!(mode);
+        });
+    }
+
+    fn approve(&mut self) {
+        let decision = self.api.get(Sort::Decision, "web");
+        let digest = decision.map(|object| object["status"]["chosen"]["digest"].clone()).filter(Value::is_string);
+        let Some(digest) = digest else { return };
+        self.say(|| format!("somebody: approves {digest}"));
+        self.api.change(By::Others, Sort::Loop, "web", |object| {
+            object["metadata"]["annotations"] = json!({ marks::APPROVE: digest });
         });
     }
 }

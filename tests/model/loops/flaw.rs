@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ganglion_api::decision::Entry;
+use ganglion_api::decision::{Act, Direction, Entry, Outcome};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::Deserialize;
@@ -24,6 +24,8 @@ pub enum Flaw {
     ForgetsDwell,
     /// Counts limited actions as served.
     CountsLimited,
+    /// Counts withdrawn and simulated decisions as actions.
+    CountsProposals,
     /// Reads invalid numbers as zero.
     ReadsZero,
     /// Keeps the first value of a metric.
@@ -77,6 +79,19 @@ impl Flaw {
                     let limited = counter["limited"].as_i64().unwrap_or(0);
                     counter["served"] = json!(counter["served"].as_i64().unwrap_or(0) + limited);
                 }
+            }
+            (Self::CountsProposals, Sort::Decision) if status => {
+                let history = body["status"]["history"].as_array().cloned().unwrap_or_default();
+                let entries = history.iter().filter_map(|line| Entry::deserialize(line).ok());
+                let undone = entries.filter(|one| matches!(one.outcome, Some(Outcome::Withdrawn | Outcome::DryRun)));
+                let acts = undone.map(|entry| Act {
+                    seq: entry.seq,
+                    at: entry.at,
+                    dry_run: false,
+                    direction: Direction::Raise,
+                    dimension: "replicas".to_owned(),
+                });
+                body["status"]["acts"] = json!(acts.collect::<Vec<_>>());
             }
             (Self::KeepsValues, Sort::Monitoring) if status => {
                 let stored = api.get(asked.sort, &asked.name).map(|object| &object["status"]["values"]);

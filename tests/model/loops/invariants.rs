@@ -69,6 +69,9 @@ pub struct Invariants {
     /// Monitorings that the current process has written, and open decisions that it has confirmed.
     monitored: BTreeSet<String>,
     confirmed: BTreeSet<(String, i64)>,
+    /// Decisions that were claimed, and those whose Execution was deleted.
+    claimed: BTreeSet<i64>,
+    lost: BTreeSet<i64>,
     /// Leader term of the current process.
     term: String,
     pub decisions: u64,
@@ -252,6 +255,9 @@ impl Invariants {
         let (before, after) = (before.status.unwrap_or_default(), after.status.unwrap_or_default());
         let seq = after.seq.unwrap_or(0);
         self.grows(&uid(new), "execution", seq)?;
+        if write.name == "web" {
+            self.claimed.extend(after.claim.as_ref().map(|claim| claim.seq));
+        }
         let claims = before.claim.is_none() && after.claim.is_some() && write.by == By::Operator;
         if claims && !self.confirmed.contains(&(write.name.clone(), seq)) {
             return violation("StaleClaim", format!("decision {seq} is claimed, which this leader has not confirmed"));
@@ -313,7 +319,21 @@ impl Invariants {
             self.decisions += 1;
             self.chosen(&decision, &before, &status, steady)?;
         }
+        self.carried_out(&status)?;
         self.counted(api, &status)
+    }
+
+    /// The limits must count only decisions that may have been carried out: an open one, one that was claimed, and one
+    /// whose Execution was deleted.
+    fn carried_out(&mut self, status: &DecisionStatus) -> Result<(), Violation> {
+        let lost = status.history.iter().filter(|entry| entry.outcome == Some(Outcome::Lost));
+        self.lost.extend(lost.map(|entry| entry.seq));
+        let open = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none()).map(|chosen| chosen.seq);
+        let may_be_done = |seq| open == Some(seq) || self.claimed.contains(&seq) || self.lost.contains(&seq);
+        match status.acts.iter().find(|act| !act.dry_run && !may_be_done(act.seq)) {
+            Some(act) => violation("NothingDone", format!("{act} counts, but it was never claimed")),
+            None => Ok(()),
+        }
     }
 
     /// Checks a new decision: it must be due.

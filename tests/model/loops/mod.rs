@@ -102,6 +102,7 @@ fn every_flaw_of_a_loop_is_caught() {
         (Flaw::Careless, &["BlindAct", "TwoEffects"]),
         (Flaw::ForgetsDwell, &["Dwell", "Budget"]),
         (Flaw::CountsLimited, &["ServedTooMuch"]),
+        (Flaw::CountsProposals, &["NothingDone"]),
         (Flaw::ReadsZero, &["UnknownLowers", "InventedValue"]),
         (Flaw::KeepsValues, &["InventedValue"]),
         (Flaw::Rejuvenates, &["InventedValue"]),
