@@ -18,7 +18,7 @@ mod act;
 mod entry;
 mod ladder_state;
 pub use act::{Act, Direction, Rejected};
-pub use entry::{Entry, Repeated};
+pub use entry::{Entry, Repetitions};
 pub use ladder_state::LadderState;
 
 /// Maximum number of entries in `status.rejected`: one for each possible action, and as many alarms without one.
@@ -118,9 +118,9 @@ pub struct DecisionStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub counters: Vec<Counter>,
-    /// State of each ladder. Each entry is one line: side, metric, index of the next rung, from 0; then, if set, the
-    /// value at the last action, when its effect can be judged, until when the ladder counts as exhausted, the digest of
-    /// the ladder in the spec, and DryRun.
+    /// State of each ladder. Each entry is one line: side, metric, index of the next rung, from 0. The following parts
+    /// are optional: the value at the last action, the time at which its effect can be judged, the time until which the
+    /// ladder counts as exhausted, the digest of the ladder in the spec, and DryRun.
     #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]

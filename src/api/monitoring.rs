@@ -86,8 +86,8 @@ pub struct MonitoringStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub values: Vec<Reading>,
-    /// The active alarms. Each entry is one line: side, metric, time since which the value is beyond the level; then, if
-    /// set, the excess over the level, unknown, and held.
+    /// The active alarms. Each entry is one line: side, metric, time at which the value crossed the level. The excess
+    /// over the level, unknown, and held are optional parts.
     #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub alarms: Vec<AlarmState>,

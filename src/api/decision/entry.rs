@@ -43,12 +43,12 @@ pub struct Entry {
     /// The change as text: `3 -> 4`.
     pub effect: Option<String>,
     /// In mode DryRun, the decisions that this entry stands for; unset if there is only one.
-    pub repeated: Option<Repeated>,
+    pub repeated: Option<Repetitions>,
 }
 
 /// Number of equal decisions of mode DryRun, of which an entry shows the last one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Repeated {
+pub struct Repetitions {
     /// Number of decisions.
     pub times: u32,
     /// When the first of them was made.
@@ -66,10 +66,10 @@ impl Entry {
     }
 
     /// Number of decisions that this entry stands for if it is repeated once more.
-    pub fn once_more(&self) -> Repeated {
+    pub fn once_more(&self) -> Repetitions {
         match &self.repeated {
-            Some(Repeated { times, since }) => Repeated { times: times.saturating_add(1), since: since.clone() },
-            None => Repeated { times: 2, since: self.at.clone() },
+            Some(Repetitions { times, since }) => Repetitions { times: times.saturating_add(1), since: since.clone() },
+            None => Repetitions { times: 2, since: self.at.clone() },
         }
     }
 }
@@ -84,7 +84,7 @@ impl Display for Entry {
         f.write_str(self.outcome.map_or(NONE, |outcome| outcome.reason().as_str()))?;
         if let Some(ended) = &self.ended {
             write!(f, " {:.6}", ended.0)?;
-        } else if let Some(Repeated { times, since }) = &self.repeated {
+        } else if let Some(Repetitions { times, since }) = &self.repeated {
             write!(f, " {times}{REPEATED}{:.6}", since.0)?;
         }
         self.effect.as_ref().map_or(Ok(()), |effect| write!(f, "{SEPARATOR}{}", part(effect)))
@@ -109,7 +109,7 @@ impl FromStr for Entry {
         let ended = rest.filter(|_| repeated.is_none());
         let repeated = repeated.map(|(times, since)| {
             let times = times.parse().map_err(|_| wrong("invalid number of repetitions")())?;
-            Ok(Repeated { times, since: time(since).ok_or_else(wrong("invalid time of the first"))? })
+            Ok(Repetitions { times, since: time(since).ok_or_else(wrong("invalid time of the first"))? })
         });
         Ok(Self {
             seq: seq.parse().map_err(|_| wrong("invalid number")())?,
@@ -158,7 +158,7 @@ mod tests {
             repeated in proptest::option::of((any::<u32>(), micros())),
         ) -> Entry {
             let value = value.as_deref().map(Number::from);
-            let repeated = repeated.filter(|_| ended.is_none()).map(|(times, since)| Repeated { times, since });
+            let repeated = repeated.filter(|_| ended.is_none()).map(|(times, since)| Repetitions { times, since });
             Entry { seq, at, side, metric, value, rung, action, outcome, ended, effect, repeated }
         }
     }

@@ -18,7 +18,7 @@ pub use crate::proposal::Proposal;
 use crate::tuning::effective_policy::declared_rank;
 pub use advice::proposal;
 use ganglion_api::closed_loop::metric::{Metric, Side};
-use ganglion_api::decision::{Decision, Entry, LimitState, Outcome, Repeated};
+use ganglion_api::decision::{Decision, Entry, LimitState, Outcome, Repetitions};
 use ganglion_api::execution::ExecutionState;
 use ganglion_api::monitoring::{AlarmState, MonitoringStatus, RefusedSamples};
 use ganglion_core::layout::{clock, paragraph, table};
@@ -110,7 +110,7 @@ fn outcome_words(outcome: Outcome, entry: &Entry) -> String {
     let repeated = entry.repeated.as_ref();
     repeated.map_or_else(
         || word.to_owned(),
-        |Repeated { times, since }| format!("{word} ({times} times since {})", clock(since.0)),
+        |Repetitions { times, since }| format!("{word} ({times} times since {})", clock(since.0)),
     )
 }
 

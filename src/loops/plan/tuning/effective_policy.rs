@@ -204,7 +204,7 @@ pub fn stepped(tunable: &Tunable, metrics: &[Metric], path: &str, by: &Number) -
     }
     let distance = |neighbor: &LevelNeighbor| (neighbor.value - now).abs();
     let crossed = neighbors(metrics, path).into_iter().filter(|neighbor| neighbor.is_crossed_by(wanted));
-    // Of two at the same distance, the one that this level must not reach counts.
+    // Between two at the same distance, the one that must not be reached counts.
     let by_distance = |one: &LevelNeighbor, other: &LevelNeighbor| {
         distance(one).total_cmp(&distance(other)).then(one.may_be_equal.cmp(&other.may_be_equal))
     };

@@ -8,7 +8,7 @@ use super::{LOW, alone, counters, monitored, reasons};
 use crate::decision::{DecisionInput, DecisionRules, Executor};
 use crate::tests::bench::{Loop, at, demo, spec, up_and_down};
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::decision::{COUNTERS_LIMIT, Outcome, Repeated};
+use ganglion_api::decision::{COUNTERS_LIMIT, Outcome, Repetitions};
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 
 #[test]
@@ -339,7 +339,7 @@ fn equal_dry_runs_in_a_row_are_one_line_of_the_history() {
         [entry] => (entry.seq, entry.at.clone(), entry.repeated.clone()),
         entries => panic!("{entries:?}"),
     };
-    let repeated = Repeated { times: 3, since: MicroTime(at(0)) };
+    let repeated = Repetitions { times: 3, since: MicroTime(at(0)) };
     assert_eq!(only(&this), (3, MicroTime(at(2)), Some(repeated)));
     this.push(at(3), &[("cpu", "8"), ("memory", "40")]);
     let entries = &this.decision.history;
