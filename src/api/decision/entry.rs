@@ -19,7 +19,8 @@ const REPEATED: &str = " times since ";
 /// Placeholder for an absent part.
 const NONE: &str = "-";
 
-/// A past decision, for display. In
+/// A past decision, for display. In a status it is one line:
+/// `3 2026-11-21T10:00:03.000000Z Low cpu 2 rung 0 | scale by 1, at most 10 | Served | 3 -> 4`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// Number of the decision.
