@@ -18,8 +18,9 @@ const MAX_WARNINGS: usize = 64;
 /// Maximum length of a quoted warning, in bytes.
 const MAX_QUOTE: usize = 200;
 
-/// Prefix of a note on the style of a query. Prometheus 2.47 to 2.52 send such notes as warnings, later versions as
-/// `infos`, which are ignored.
+/// Prefix of a note on the style of a query. Prometheus 2.48 to 2.53 list such notes as warnings, later versions as
+/// `infos`, which are ignored. The former list ten texts and the number of the others. These may be warnings, so this
+/// number, which has no prefix, counts as a warning.
 const INFO: &str = "PromQL info:";
 
 /// Members of an object that say whether it is partial. All others are skipped.
@@ -168,6 +169,10 @@ mod tests {
         Some(r#"the server warns "PromQL warning: y""#)
     )]
     #[case::info(r#"{"status": "success", "warnings": ["PromQL info: metric might not be a counter"], "a": 1}"#, None)]
+    #[case::omitted(
+        r#"{"status": "success", "warnings": ["PromQL info: x", "2 more annotations omitted"], "a": 1}"#,
+        Some(r#"the server warns "2 more annotations omitted""#)
+    )]
     #[case::infos(r#"{"status": "success", "infos": ["PromQL info: x"], "warnings": null, "a": 1}"#, None)]
     #[case::not_a_text(r#"{"status": "success", "warnings": [{}], "a": 1}"#, Some(r#"the server warns """#))]
     #[case::line_end(r#"{"status": "success", "warnings": ["a\nb"], "a": 1}"#, Some(r#"the server warns "a b""#))]

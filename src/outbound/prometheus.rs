@@ -114,9 +114,10 @@ fn result<T>(status: StatusCode, body: &[u8], read: impl FnOnce(&Data<'_>) -> Re
 const NOT_PROMETHEUS: &str = "the answer is not a Prometheus reply";
 
 /// `or vector(0)` alone would turn an outage of the exporter, or of the scrape, into a zero that lowers capacity.
-const NO_SERIES: &str = "the query gives no series: check its names and labels; if no series means 0, end it with \
-    `or 0 * max(up{job=\"NAME\"} == 1)`, which is 0 only while that job is scraped (`or vector(0)` would also count \
-    an outage as 0)";
+/// Without the sum, a series with labels would be a second series beside the zero.
+const NO_SERIES: &str = "the query gives no series: check its names and labels; if no series means 0, write \
+    `sum(QUERY) or 0 * max(up{job=\"NAME\"} == 1)`, which is 0 only while that job is scraped (`or vector(0)` would \
+    also count an outage as 0)";
 
 const HISTOGRAM: &str = "the query gives a histogram, not a number";
 

@@ -585,7 +585,7 @@ async fn a_query_gives_one_number_and_its_time(#[case] data: &str, #[case] expec
 }
 
 #[rstest]
-#[case("200 OK", &success(r#"{"resultType": "vector", "result": []}"#), "the query gives no series: check its names and labels; if no series means 0, end it with `or 0 * max(up{job=\"NAME\"} == 1)`, which is 0 only while that job is scraped (`or vector(0)` would also count an outage as 0)")]
+#[case("200 OK", &success(r#"{"resultType": "vector", "result": []}"#), "the query gives no series: check its names and labels; if no series means 0, write `sum(QUERY) or 0 * max(up{job=\"NAME\"} == 1)`, which is 0 only while that job is scraped (`or vector(0)` would also count an outage as 0)")]
 #[case("200 OK", &success(r#"{"resultType": "vector", "result": [{}, {}]}"#), "the query gives 2 series, not one: aggregate them")]
 #[case("200 OK", &success(r#"{"resultType": "vector", "result": [{"histogram": []}]}"#), "the query gives a histogram, not a number")]
 #[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1, "NaN"]}"#), "the query gives NaN, which is not a number")]
@@ -632,7 +632,7 @@ async fn a_query_that_gives_no_number_has_words(#[case] status: &'static str, #[
     assert_eq!(error.to_string(), words);
 }
 
-/// Prometheus 2.47 to 2.52 send notes on the style of a query as warnings, later versions as infos.
+/// Prometheus 2.48 to 2.53 list notes on the style of a query as warnings, later versions as infos.
 #[rstest]
 #[case(r#""warnings": ["PromQL info: metric might not be a counter, name does not end in _total"]"#)]
 #[case(r#""infos": ["PromQL info: metric might not be a counter, name does not end in _total"]"#)]
