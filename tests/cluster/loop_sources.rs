@@ -12,7 +12,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testkit::plane::Plane;
 use testkit::servers::http::{Authority, Manner, Server};
-use testkit::servers::prometheus::{PASSWORD, PrometheusProcess, USER};
+use testkit::servers::prometheus::{PASSWORD, PrometheusProcess, PrometheusVersion, USER};
 use testkit::servers::usage::{self, uses};
 use testkit::testbed::loops::{
     ACCOUNT, SCALES, account, grant, grant_more, has_data, loop_story, push, put, replicas, says, until, with_loops,
@@ -78,7 +78,7 @@ async fn known(testbed: &Testbed, name: &str) -> Result<()> {
 #[test]
 fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
     loop_story("sources-prometheus", async |testbed| {
-        let mut server = PrometheusProcess::start().await?;
+        let mut server = PrometheusProcess::start(PrometheusVersion::V2_42).await?;
         server.set("web_load", "3")?;
         server.set("web_other", "3")?;
         scene(testbed).await?;
@@ -129,7 +129,7 @@ fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
 #[test]
 fn the_sample_acts() {
     loop_story("sources-sample", async |testbed| {
-        let server = PrometheusProcess::start().await?;
+        let server = PrometheusProcess::start(PrometheusVersion::V2_42).await?;
         Workload::deployment("web", 1).create(testbed).await?;
         testbed.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
         grant(testbed, SCALES).await?;
@@ -166,7 +166,7 @@ fn the_sample_acts() {
 fn prometheus_is_asked_over_tls_with_a_password_that_the_account_may_read() {
     loop_story("sources-guarded", async |testbed| {
         let (authority, other) = (Authority::create(), Authority::create());
-        let server = PrometheusProcess::guarded(&authority).await?;
+        let server = PrometheusProcess::guarded(PrometheusVersion::V2_42, &authority).await?;
         server.set("web_load", "10")?;
         scene(testbed).await?;
         let secret = json!({"metadata": {"name": "login"}, "stringData": {"username": USER, "password": "wrong"}});

@@ -7,7 +7,7 @@ use serde_json::json;
 use testkit::block_on;
 use testkit::plane::Plane;
 use testkit::servers::adapter;
-use testkit::servers::prometheus::PrometheusProcess;
+use testkit::servers::prometheus::{PrometheusProcess, PrometheusVersion};
 use testkit::testbed::loops::until;
 use testkit::testbed::nodes::Size;
 use testkit::testbed::workload::Workload;
@@ -29,7 +29,8 @@ fn an_autoscaler_scales_by_the_inlet_temperature_of_a_node() {
         });
         testbed.kubectl(&["apply", "-f", "-"], Some(&config.to_string())).await?;
         Workload::deployment("web", 1).create(testbed).await?;
-        let prometheus = PrometheusProcess::scraping(&testbed.operator.lock().await.address()).await?;
+        let operator = testbed.operator.lock().await.address();
+        let prometheus = PrometheusProcess::scraping(PrometheusVersion::V2_42, &operator).await?;
         let adapter = adapter::start(testbed, &prometheus.url(), RULES).await?;
         // 15.5 degrees are half as much again as 10.
         let selector = json!({"matchLabels": {"node": node}});

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use testkit::servers::bmc::RedfishServer;
 use testkit::servers::http::{Authority, Manner, Server};
 use testkit::servers::inference::{Linear, MODEL, ModelServer};
-use testkit::servers::prometheus::{PASSWORD, PrometheusProcess, USER};
+use testkit::servers::prometheus::{PASSWORD, PrometheusProcess, PrometheusVersion, USER};
 use testkit::testbed::nodes::Size;
 use testkit::testbed::story;
 
@@ -132,7 +132,7 @@ fn the_usage_is_prometheus_and_the_model_is_named_by_the_machine() {
         let home = TempDir::new()?;
         let models = ModelServer::start(&[(VERSION, linear)]).await?;
         let machine = naming(&models, &home).await?;
-        let prometheus = PrometheusProcess::of_this_host().await?;
+        let prometheus = PrometheusProcess::of_this_host(PrometheusVersion::V2_42).await?;
         let nodes = testbed.nodes(1, Size::default()).await?;
         // Prometheus finds the node by this address.
         move_to(testbed, &nodes.names[0], &["127.0.0.1"]).await?;

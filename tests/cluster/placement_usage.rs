@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use testkit::plane::Plane;
 use testkit::servers::http::{Manner, Server};
-use testkit::servers::prometheus::PrometheusProcess;
+use testkit::servers::prometheus::{PrometheusProcess, PrometheusVersion};
 use testkit::testbed::loops::condition;
 use testkit::testbed::{Road, Testbed, story_on};
 use testkit::{TIMEOUT, block_on};
@@ -144,7 +144,8 @@ fn a_policy_publishes_the_usage_of_nodes() {
             .collect();
         let scene = Scene { testbed, nodes };
         let now = Timestamp::now().as_second();
-        let mut prometheus = PrometheusProcess::with_history(&history(&scene.nodes, now)).await?;
+        let samples = history(&scene.nodes, now);
+        let mut prometheus = PrometheusProcess::with_history(PrometheusVersion::V2_42, &samples).await?;
         published(&scene, &prometheus).await?;
         steady(&scene).await?;
         refused(&scene, &prometheus).await?;

@@ -3,5 +3,6 @@
 mod client;
 mod inference;
 mod polls;
+mod queries;
 mod redfish;
 mod usage;

@@ -1,5 +1,4 @@
-//! Usage of nodes from Debian's Prometheus and node-exporter: of this host, and of nodes whose samples are generated
-//! here.
+//! Usage of nodes from Prometheus and node-exporter: of this host, and of nodes whose samples are generated here.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -8,8 +7,12 @@ use std::time::Duration;
 use ganglion_outbound::node_usage::{NodeStatistic, UsageStatistic};
 use ganglion_outbound::prometheus::query_url;
 use ganglion_outbound::value::ValueError;
+use ganglion_placement_plan::publish::Statistic;
+use ganglion_placement_plan::publish::queries::queries;
 use jiff::Timestamp;
+use rstest::rstest;
 use testkit::servers::prometheus::PrometheusProcess;
+use testkit::servers::prometheus::PrometheusVersion::{self, V2_42, V2_52, V3};
 use testkit::{TIMEOUT, block_on};
 
 use crate::client::{call, web};
@@ -56,10 +59,10 @@ fn this_host() -> ([f64; 2], f64) {
     ([times[3] + times[4], all], 100.0 * (1.0 - kilobytes("MemAvailable:") / kilobytes("MemTotal:")))
 }
 
-#[test]
-fn the_usage_of_this_host_is_what_the_kernel_says() {
+#[rstest]
+fn the_usage_of_this_host_is_what_the_kernel_says(#[values(V2_42, V2_52, V3)] version: PrometheusVersion) {
     block_on(async {
-        let server = PrometheusProcess::of_this_host().await.unwrap();
+        let server = PrometheusProcess::of_this_host(version).await.unwrap();
         let ([idle, all], _) = this_host();
         let address: IpAddr = "127.0.0.1".parse().unwrap();
         first(&server, UsageStatistic::CpuMean, address).await;
@@ -167,8 +170,8 @@ struct Expected {
     within: f64,
 }
 
-#[test]
-fn statistics_are_those_of_the_samples() {
+#[rstest]
+fn statistics_are_those_of_the_samples(#[values(V2_42, V2_52, V3)] version: PrometheusVersion) {
     let alternating = |ago: i64| if (ago / STEP) % 2 == 0 { 0.2 } else { 0.4 };
     let halves = |ago: i64| if ago < WINDOW / 2 { 0.5 } else { 0.1 };
     let targets = [
@@ -198,7 +201,7 @@ fn statistics_are_those_of_the_samples() {
     ];
     block_on(async {
         let now = Timestamp::now().as_second();
-        let server = PrometheusProcess::with_history(&history(&targets, now)).await.unwrap();
+        let server = PrometheusProcess::with_history(version, &history(&targets, now)).await.unwrap();
         let mut found = Vec::new();
         for statistic in UsageStatistic::ALL {
             found.push(asked(&server, statistic, Duration::from_secs(WINDOW as u64)).await.unwrap());
@@ -219,6 +222,34 @@ fn statistics_are_those_of_the_samples() {
                 };
                 assert!(good, "{statistic:?} of {}: {number:?} instead of {wanted:?}", one.node);
             }
+        }
+    });
+}
+
+#[rstest]
+fn published_statistics_are_those_of_the_samples(#[values(V2_42, V2_52, V3)] version: PrometheusVersion) {
+    let step = Duration::from_secs(STEP as u64);
+    let window = Duration::from_secs(WINDOW as u64);
+    block_on(async {
+        let now = Timestamp::now().as_second();
+        // Samples that do not end soon: a forecast is of the time after the query.
+        let target = Target { to: -600, ..STEADY };
+        let server = PrometheusProcess::with_history(version, &history(&[target], now)).await.unwrap();
+        for (statistic, query) in queries(window, step, LABEL, true).unwrap() {
+            let answer = web().get(&call(query_url(&server.url(), &query).unwrap())).await.unwrap();
+            let all = NodeStatistic::parse(answer.status, answer.body(), LABEL).unwrap();
+            let number = all.number("this", &["10.0.0.1".parse().unwrap()]).unwrap();
+            let millicores = 1000.0 * f64::from(CORES) * 0.3;
+            let bytes = (64_u64 << 30) as f64 * 0.4;
+            let (expected, within) = match statistic {
+                Statistic::CpuMean | Statistic::CpuForecast => (millicores, 1.0),
+                Statistic::MemoryMean | Statistic::MemoryForecast => (bytes, 1024.0),
+                Statistic::CpuDeviation => (0.0, 1.0),
+                Statistic::MemoryDeviation => (0.0, 1024.0),
+                // Prometheus 2 also counts a step at the start of the window.
+                Statistic::Samples => ((WINDOW / STEP) as f64, 1.0),
+            };
+            assert!((number - expected).abs() <= within, "{statistic:?}: {number} instead of {expected}");
         }
     });
 }

@@ -13,7 +13,7 @@ use testkit::plane::install::{ACCOUNT, NAMESPACE};
 use testkit::servers::bmc::RedfishServer;
 use testkit::servers::http::{Authority, Manner, Server};
 use testkit::servers::inference::{Linear, MODEL, ModelServer};
-use testkit::servers::prometheus::{PASSWORD, PrometheusProcess, USER};
+use testkit::servers::prometheus::{PASSWORD, PrometheusProcess, PrometheusVersion, USER};
 
 use crate::screen::Screen;
 
@@ -57,7 +57,7 @@ pub async fn make(client: &Client, namespace: &str, screen: &Screen) -> Result<S
     let body = json!({"code": 200, "sensor": [{"sensorid": "101037B", "pressure": PASCALS, "temperature": 26.0}]});
     let pressure = Server::start(Manner::Says("200 OK", body.to_string())).await;
     screen.doing("starting Prometheus and node-exporter");
-    let prometheus = PrometheusProcess::of_this_host().await?;
+    let prometheus = PrometheusProcess::of_this_host(PrometheusVersion::V2_42).await?;
     screen.done("Prometheus", "Debian's, with its node-exporter: usage of this host");
     screen.doing("training a model and starting MLServer");
     let models = ModelServer::start(&[(VERSION, POWER)]).await?;

@@ -1,5 +1,5 @@
-//! A real Prometheus on loopback that scrapes a real node-exporter. The exporter reports metrics set by a test through
-//! its textfile collector, or the metrics of this host.
+//! A real Prometheus on loopback, of one of several versions, that scrapes a real node-exporter. The exporter reports
+//! metrics set by a test through its textfile collector, or the metrics of this host.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,8 +21,40 @@ pub const USER: &str = "me";
 pub const PASSWORD: &str = "word";
 pub(super) const HASH: &str = "$2b$04$abcdefghijklmnopqrstuuB/GrfUOm5dtrEiT8lcouu5XB5ftbWLi";
 
+/// Version of a Prometheus. Each tells notes on a query from warnings about its value in another way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrometheusVersion {
+    /// Debian's. It has no notes, and only storages warn.
+    V2_42,
+    /// It lists notes as warnings.
+    V2_52,
+    /// The current one. It lists notes as infos.
+    V3,
+}
+
+impl PrometheusVersion {
+    /// Name of the program for `hack/peers`.
+    fn program(self) -> &'static str {
+        match self {
+            Self::V2_42 => "prometheus",
+            Self::V2_52 => "prometheus-2.52",
+            Self::V3 => "prometheus-3",
+        }
+    }
+
+    /// Option to receive metrics, histograms included, by OTLP; None if there is none.
+    fn receiver(self) -> Option<&'static str> {
+        match self {
+            Self::V2_42 => None,
+            Self::V2_52 => Some("--enable-feature=otlp-write-receiver,native-histograms"),
+            Self::V3 => Some("--web.enable-otlp-receiver"),
+        }
+    }
+}
+
 /// Prometheus and its exporter. Dropping it kills both.
 pub struct PrometheusProcess {
+    version: PrometheusVersion,
     home: TempDir,
     port: u16,
     arguments: Vec<String>,
@@ -32,51 +64,89 @@ pub struct PrometheusProcess {
 }
 
 /// Options of a Prometheus.
-#[derive(Default)]
 struct Setup<'a> {
+    version: PrometheusVersion,
     /// Authority of its certificate; if set, it requires a password.
     authority: Option<&'a Authority>,
     /// Address of another scrape target besides node-exporter.
     more: Option<&'a str>,
     /// Options for additional collectors of node-exporter.
     collectors: &'a [&'a str],
+    /// It also reads from a remote storage, to which it cannot connect.
+    lacks_storage: bool,
+    /// Another option.
+    option: Option<&'a str>,
+}
+
+impl Setup<'_> {
+    fn of(version: PrometheusVersion) -> Self {
+        Self { version, authority: None, more: None, collectors: &[], lacks_storage: false, option: None }
+    }
+
+    /// Configuration of a Prometheus whose exporter has this address.
+    fn config(&self, exporter: &str) -> String {
+        let job =
+            |name: &str, target: &str| format!("{{job_name: {name}, static_configs: [{{targets: ['{target}']}}]}}");
+        let mut jobs = vec![job("node", exporter)];
+        jobs.extend(self.more.map(|address| job("more", address)));
+        // Nothing listens on this port.
+        let storages = if self.lacks_storage { "{url: 'http://127.0.0.1:1/', read_recent: true}" } else { "" };
+        let scrapes = "scrape_interval: 500ms, scrape_timeout: 500ms";
+        format!("global: {{{scrapes}}}\nscrape_configs: [{}]\nremote_read: [{storages}]\n", jobs.join(", "))
+    }
+}
+
+/// Directory with these samples, in the OpenMetrics text format, as the data of a Prometheus.
+async fn home_with(samples: &str) -> Result<TempDir> {
+    let home = TempDir::new()?;
+    let (file, data) = (home.path().join("samples"), home.path().join("data"));
+    fs::write(&file, samples)?;
+    // All versions read the blocks of the oldest one.
+    let mut command = tokio::process::Command::new(peer("prometheus")?.with_file_name("promtool"));
+    command.args(["tsdb", "create-blocks-from", "openmetrics"]).arg(file).arg(data);
+    run(command, None).await?;
+    Ok(home)
 }
 
 impl PrometheusProcess {
     /// Starts one that requires no password.
-    pub async fn start() -> Result<Self> {
-        Self::begin(TempDir::new()?, Setup::default()).await
+    pub async fn start(version: PrometheusVersion) -> Result<Self> {
+        Self::begin(TempDir::new()?, Setup::of(version)).await
     }
 
     /// Starts one that requires no password, and also scrapes the metrics at this address.
-    pub async fn scraping(address: &str) -> Result<Self> {
-        Self::begin(TempDir::new()?, Setup { more: Some(address), ..Setup::default() }).await
+    pub async fn scraping(version: PrometheusVersion, address: &str) -> Result<Self> {
+        Self::begin(TempDir::new()?, Setup { more: Some(address), ..Setup::of(version) }).await
     }
 
     /// Starts one that requires a password, over TLS.
-    pub async fn guarded(authority: &Authority) -> Result<Self> {
-        Self::begin(TempDir::new()?, Setup { authority: Some(authority), ..Setup::default() }).await
+    pub async fn guarded(version: PrometheusVersion, authority: &Authority) -> Result<Self> {
+        Self::begin(TempDir::new()?, Setup { authority: Some(authority), ..Setup::of(version) }).await
     }
 
     /// Starts one that scrapes processor and memory metrics of this host.
-    pub async fn of_this_host() -> Result<Self> {
+    pub async fn of_this_host(version: PrometheusVersion) -> Result<Self> {
         let collectors = &["--collector.cpu", "--collector.meminfo"];
-        Self::begin(TempDir::new()?, Setup { collectors, ..Setup::default() }).await
+        Self::begin(TempDir::new()?, Setup { collectors, ..Setup::of(version) }).await
     }
 
     /// Starts one with these samples as history, in the OpenMetrics text format.
-    pub async fn with_history(samples: &str) -> Result<Self> {
-        let home = TempDir::new()?;
-        let (file, data) = (home.path().join("samples"), home.path().join("data"));
-        fs::write(&file, samples)?;
-        let mut command = tokio::process::Command::new(peer("prometheus")?.with_file_name("promtool"));
-        command.args(["tsdb", "create-blocks-from", "openmetrics"]).arg(file).arg(data);
-        run(command, None).await?;
-        Self::begin(home, Setup::default()).await
+    pub async fn with_history(version: PrometheusVersion, samples: &str) -> Result<Self> {
+        Self::begin(home_with(samples).await?, Setup::of(version)).await
+    }
+
+    /// The same, but it also reads from a remote storage, to which it cannot connect: all its answers are partial.
+    pub async fn without_its_storage(version: PrometheusVersion, samples: &str) -> Result<Self> {
+        Self::begin(home_with(samples).await?, Setup { lacks_storage: true, ..Setup::of(version) }).await
+    }
+
+    /// Starts one that requires no password, and receives metrics by OTLP. Not all versions can.
+    pub async fn receiving(version: PrometheusVersion) -> Result<Self> {
+        let option = version.receiver().context("this version does not receive metrics by OTLP")?;
+        Self::begin(TempDir::new()?, Setup { option: Some(option), ..Setup::of(version) }).await
     }
 
     async fn begin(home: TempDir, setup: Setup<'_>) -> Result<Self> {
-        let Setup { authority, more, collectors } = setup;
         let (port, scraped) = (free_port()?, free_port()?);
         let text = home.path().join("text");
         fs::create_dir(&text)?;
@@ -86,27 +156,17 @@ impl PrometheusProcess {
             format!("--collector.textfile.directory={}", text.display()),
             format!("--web.listen-address=127.0.0.1:{scraped}"),
         ];
-        options.extend(collectors.iter().map(|collector| (*collector).to_owned()));
+        options.extend(setup.collectors.iter().map(|collector| (*collector).to_owned()));
         let exporter = spawn("node-exporter", &options)?;
         let config = home.path().join("prometheus.yml");
-        let scraped = format!("127.0.0.1:{scraped}");
-        let job =
-            |(name, target): (&str, &str)| format!("{{job_name: {name}, static_configs: [{{targets: ['{target}']}}]}}");
-        let jobs = [Some(("node", scraped.as_str())), more.map(|address| ("more", address))];
-        let jobs: Vec<String> = jobs.into_iter().flatten().map(job).collect();
-        fs::write(
-            &config,
-            format!(
-                "global: {{scrape_interval: 500ms, scrape_timeout: 500ms}}\nscrape_configs: [{}]\n",
-                jobs.join(", ")
-            ),
-        )?;
+        fs::write(&config, setup.config(&format!("127.0.0.1:{scraped}")))?;
         let mut arguments = vec![
             format!("--config.file={}", config.display()),
             format!("--storage.tsdb.path={}", home.path().join("data").display()),
             format!("--web.listen-address=127.0.0.1:{port}"),
         ];
-        if let Some(authority) = authority {
+        arguments.extend(setup.option.map(str::to_owned));
+        if let Some(authority) = setup.authority {
             let (cert, key) = authority.files();
             let file = home.path().join("web.yml");
             let (cert, key) = (cert.display(), key.display());
@@ -116,7 +176,8 @@ impl PrometheusProcess {
             fs::write(&file, text)?;
             arguments.push(format!("--web.config.file={}", file.display()));
         }
-        let mut this = Self { home, port, arguments, server: None, exporter, secure: authority.is_some() };
+        let (version, secure) = (setup.version, setup.authority.is_some());
+        let mut this = Self { version, home, port, arguments, server: None, exporter, secure };
         this.again().await?;
         Ok(this)
     }
@@ -146,9 +207,15 @@ impl PrometheusProcess {
         }
     }
 
+    /// Stops the exporter.
+    pub fn end_exporter(&mut self) {
+        let _ = self.exporter.kill();
+        let _ = self.exporter.wait();
+    }
+
     /// Restarts Prometheus, and waits until it answers.
     pub async fn again(&mut self) -> Result<()> {
-        self.server = Some(spawn("prometheus", &self.arguments)?);
+        self.server = Some(spawn(self.version.program(), &self.arguments)?);
         let ready = async {
             while tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -180,8 +247,7 @@ impl PrometheusProcess {
 impl Drop for PrometheusProcess {
     fn drop(&mut self) {
         self.end();
-        let _ = self.exporter.kill();
-        let _ = self.exporter.wait();
+        self.end_exporter();
     }
 }
 
