@@ -319,7 +319,39 @@ mod tests {
     fn an_empty_map_in_a_manifest_owns_no_member_that_others_added() {
         let applied = ("flux", "Apply", template("app", &json!({"f:resources": {}})));
         let added = ("someone", "Update", template("app", &json!({"f:resources": {"f:limits": {"f:memory": {}}}})));
-        assert_eq!(applier_of(MEMORY, &[applied, added], None), None);
+        let fields = [applied, added];
+        assert_eq!(applier_of(MEMORY, &fields, None), None);
+        let owner = applier_of("spec.template.spec.containers.1.resources", &fields, None);
+        assert_eq!(owner.as_deref(), Some("flux"), "the map itself is the applier's");
+    }
+
+    #[rstest]
+    #[case::another_value("a", false)]
+    #[case::the_value("b", true)]
+    fn an_item_of_a_set_belongs_to_who_applies_its_value(#[case] value: &str, #[case] is_owned: bool) {
+        let object = json!({"metadata": {"finalizers": ["a", "b"]}});
+        let key = format!("v:\"{value}\"");
+        let fields = entry("flux", "Apply", &json!({"f:metadata": {"f:finalizers": {key: {}}}}));
+        let meta = ObjectMeta { managed_fields: Some(vec![fields]), ..ObjectMeta::default() };
+        let owner = FieldPath::new(&object, &["metadata", "finalizers", "1"]).owner(&meta);
+        assert_eq!(owner.is_some(), is_owned);
+    }
+
+    #[test]
+    fn the_last_writer_is_the_latest_one_but_no_execution() {
+        let written = |manager, time: &str| {
+            let mut entry = entry(manager, "Update", &json!({"f:spec": {"f:replicas": {}}}));
+            entry.time = serde_json::from_value(json!(time)).unwrap();
+            entry
+        };
+        let entries = vec![
+            written("argocd-controller", "2026-11-26T10:00:01Z"),
+            written("kubectl", "2026-11-26T10:00:03Z"),
+            written("helm", "2026-11-26T10:00:02Z"),
+            written(marks::EXECUTION_MANAGER, "2026-11-26T10:00:04Z"),
+        ];
+        let meta = ObjectMeta { managed_fields: Some(entries), ..ObjectMeta::default() };
+        assert_eq!(FieldPath::replicas().last_writer(&meta).as_deref(), Some("kubectl"));
     }
 
     #[rstest]
