@@ -63,7 +63,6 @@ fn around() -> PodSurroundings {
 #[case::mirror(owner("Node", "n1"), json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}), Some(StayCause::StaticPod))]
 #[case::local(owner("ReplicaSet", "web-1"), with_volume(json!({"persistentVolumeClaim": {"claimName": "here"}})), Some(StayCause::LocalVolume))]
 #[case::local_of_other(owner("Game", "g"), with_volume(json!({"persistentVolumeClaim": {"claimName": "here"}})), Some(StayCause::LocalVolume))]
-#[case::finished(json!([]), json!({"status": {"phase": "Succeeded"}}), None)]
 #[case::moves(owner("ReplicaSet", "web-1"), json!({}), None)]
 fn who_stays_says_why(#[case] owners: Value, #[case] more: Value, #[case] cause: Option<StayCause>) {
     let plan = DrainPlan::of(&[pod("p", owners, more)], &around());
@@ -79,8 +78,28 @@ fn who_stays_says_why(#[case] owners: Value, #[case] more: Value, #[case] cause:
 }
 
 #[rstest]
+fn finished_pods_are_left_alone(#[values("Succeeded", "Failed")] phase: &str) {
+    let finished = json!({"status": {"phase": phase}});
+    let pods = [pod("b", json!([]), finished.clone()), pod("p", owner("ReplicaSet", "web-1"), finished)];
+    assert_eq!(DrainPlan::of(&pods, &around()), DrainPlan::default());
+}
+
+#[test]
+fn pods_that_should_not_stay_come_first() {
+    let here = with_volume(json!({"persistentVolumeClaim": {"claimName": "here"}}));
+    let pods = [
+        pod("d", owner("DaemonSet", "proxy"), json!({})),
+        pod("b", owner("ReplicaSet", "web-1"), here.clone()),
+        pod("a", owner("ReplicaSet", "web-1"), here),
+    ];
+    let plan = DrainPlan::of(&pods, &around());
+    assert_eq!(plan.stays.iter().map(|stay| stay.what.as_str()).collect::<Vec<_>>(), ["Pod/a", "Pod/b", "Pod/d"]);
+}
+
+#[rstest]
 #[case::plain("web-1", json!({}), "", false)]
 #[case::recreate("old-1", json!({}), "the Deployment has strategy: Recreate", true)]
+#[case::set_with_the_name("old", json!({}), "", false)]
 #[case::claim("web-1", with_volume(json!({"persistentVolumeClaim": {"claimName": "data"}})), "claim data is ReadWriteOnce", true)]
 #[case::shared("web-1", with_volume(json!({"persistentVolumeClaim": {"claimName": "wide"}})), "", false)]
 #[case::scratch("web-1", with_volume(json!({"emptyDir": {}})), "the data of volume v are lost with the pod", false)]
@@ -118,10 +137,15 @@ fn a_stateful_set_keeps_its_names_and_pods_on_their_way_leave() {
     let moving = json!({"metadata": {"annotations": {"ganglion.dev/slot": "s"}}});
     let ends = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
     let pods =
-        [pod("db-0", owner("StatefulSet", "db"), json!({})), pod("a", json!([]), moving), pod("b", json!([]), ends)];
+        [pod("db-0", owner("StatefulSet", "web-1"), json!({})), pod("a", json!([]), moving), pod("b", json!([]), ends)];
     let plan = DrainPlan::of(&pods, &around());
-    assert_eq!(plan.moves[0].why(), "the next pod of a StatefulSet has the same name");
-    assert_eq!((plan.leaving.len(), plan.stays.len()), (2, 0), "{plan:?}");
+    let first = &plan.moves[0];
+    assert_eq!(
+        (first.why().as_str(), first.words().as_str()),
+        ("the next pod of a StatefulSet has the same name", "StatefulSet/web-1")
+    );
+    let leaving: Vec<&str> = plan.leaving.iter().map(|one| one.stay.message.as_str()).collect();
+    assert_eq!((leaving, plan.stays.len()), (vec!["an action moves it", "it terminates"], 0), "{plan:?}");
 }
 
 /// A drain of node n1 with these pods and actions.
@@ -332,6 +356,15 @@ fn a_victim_that_its_action_gave_up_is_not_waited_for() {
     assert!(stage.progress().is_over());
     let report = stage.report(false);
     assert_eq!((report.stays[0].cause, report.moved, report.evicted), (StayCause::Stuck, 0, 0), "{report:?}");
+    stage.plan.leaving[0].pod.key.namespace = "other".into();
+    assert!(!stage.progress().is_over(), "it has the name of the victim in another namespace");
+    stage.plan.leaving[0].pod.key.namespace = "shop".into();
+    let mut failed = slot(0, "Failed");
+    failed["reason"] = json!("NodeGone");
+    stage.actions[0].status = serde_json::from_value(ended("False", "NodeGone", &[failed])).unwrap();
+    assert!(!stage.progress().is_over(), "its action did not give it up");
+    stage.plan.leaving.clear();
+    assert_eq!(stage.report(false).evicted, 1, "its action had evicted it");
 }
 
 #[rstest]
@@ -368,6 +401,8 @@ fn what_no_action_moves_is_evicted_if_an_option_says_so(
     stage.evictions.insert("uid-p".into(), LastEviction::Refused("pods \"p\" is forbidden".into()));
     assert_eq!((stage.evicted(), stage.progress().is_over()), (vec![], true));
     assert_eq!(stage.report(false).stays[0].cause, StayCause::Refused);
+    stage.evictions.insert("uid-p".into(), LastEviction::Gone);
+    assert_eq!(stage.report(false).evicted, 0, "somebody else removed it");
     stage.evictions.insert("uid-p".into(), LastEviction::Accepted);
     stage.plan.evictions.clear();
     let done = stage.report(false);
@@ -397,6 +432,23 @@ fn what_the_operator_leaves_alone_is_evicted_if_it_is_wished() {
     stage.refused.clear();
     stage.act(ended("False", "BudgetBlocked", &[slot(0, "RolledBack")]));
     assert_eq!(stage.evicted(), Vec::<&str>::new(), "what the operator tried is not evicted past it");
+}
+
+#[rstest]
+#[case("NamespaceRefused", &["dns"])]
+#[case("NotSupported", &["dns"])]
+#[case("Forbidden", &["dns"])]
+#[case("AdmissionPolicyMissing", &["dns"])]
+#[case("RolloutStuck", &["dns"])]
+#[case("BudgetBlocked", &[])]
+fn what_the_operator_never_does_is_left_to_evictions(#[case] reason: &str, #[case] evicted: &[&str]) {
+    let mut stage = Stage::of(&[pod("dns", owner("ReplicaSet", "web-1"), json!({}))]);
+    stage.wishes.disruption = true;
+    stage.act(ended("False", reason, &[]));
+    assert_eq!(stage.evicted(), evicted);
+    let begun = ended("False", reason, &[slot(0, "RolledBack")]);
+    stage.actions[0].status = serde_json::from_value(begun).unwrap();
+    assert_eq!(stage.evicted(), Vec::<&str>::new(), "the operator has begun");
 }
 
 #[test]
@@ -611,6 +663,12 @@ fn advice_repeats_the_options_of_the_drain() {
     let words = "kubectl ganglion drain n1 --force --pod-selector='app in (a, b)' --parallel=2 --grace-period=7 \
                  --disruption";
     assert_eq!(stage.progress().command(&["--disruption"]), words);
+    stage.wishes = DrainWishes { disruption: true, leave_jobs: true, ..DrainWishes::default() };
+    assert_eq!(stage.progress().command(&[]), "kubectl ganglion drain n1 --disruption --leave-jobs");
+    let words = "kubectl ganglion drain n1 --disruption --evict-jobs";
+    assert_eq!(stage.progress().command(&["--evict-jobs"]), words, "instead of --leave-jobs");
+    stage.wishes = DrainWishes { disruption: true, evict_jobs: true, ..DrainWishes::default() };
+    assert_eq!(stage.progress().command(&[]), words);
 }
 
 #[test]
