@@ -16,7 +16,6 @@ use testkit::testbed::loops::{
 };
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Testbed, stories};
-use tokio::process::Command;
 
 /// Maximum time until a newly installed kind is detected, plus a margin.
 const NOTICED: Duration = Duration::from_secs(25);
@@ -106,18 +105,6 @@ fn a_horizontal_autoscaler_that_comes_later_is_noticed() {
     });
 }
 
-/// Installs the real CRDs of KEDA and of the VPA from their Go modules.
-async fn install(testbed: &Testbed) -> Result<()> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/autoscalers/crds");
-    let output = Command::new(script).output().await?;
-    ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
-    for file in String::from_utf8(output.stdout)?.lines() {
-        // The CRD of the ScaledObject is too large for an annotation, hence server-side apply.
-        testbed.plane.cluster.kubectl(&["apply", "--server-side", "-f", file], None).await?;
-    }
-    testbed.plane.cluster.established("--all").await
-}
-
 fn scaled_object() -> Value {
     json!({"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "autoscaler"},
         "spec": {"scaleTargetRef": {"name": "web"}, "triggers": [{"type": "cpu", "metadata": {"value": "50"}}]}})
@@ -144,7 +131,8 @@ fn autoscalers_that_are_installed_later_are_noticed() {
     stories(cases.into(), async |testbed, (ladder, autoscaler, words)| {
         let reported = async {
             scene(testbed, ladder.clone()).await?;
-            install(testbed).await?;
+            // The real CRDs of KEDA and of the VPA.
+            testbed.plane.cluster.install_crds("autoscalers").await?;
             testbed.kubectl(&["apply", "-f", "-"], Some(&autoscaler.to_string())).await?;
             tokio::time::timeout(NOTICED, stands_back(testbed, "AutoscalerConflict", words)).await??;
             let kind = autoscaler["kind"].as_str().unwrap_or_default();

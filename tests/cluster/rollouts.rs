@@ -14,23 +14,11 @@ use testkit::kstatus::message;
 use testkit::testbed::workload::{Workload, settled};
 use testkit::testbed::{Testbed, story};
 use testkit::verdict::Story;
-use tokio::process::Command;
 
 use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 const VERSION: &str = "argoproj.io/v1alpha1";
-
-/// Installs the real CRD from its Go module.
-async fn install(testbed: &Testbed) -> Result<()> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/autoscalers/crds");
-    let output = Command::new(script).arg("rollouts").output().await?;
-    ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
-    let path = String::from_utf8(output.stdout)?;
-    let cluster = &testbed.plane.cluster;
-    cluster.kubectl(&["apply", "--server-side", "-f", path.trim()], None).await?;
-    cluster.established("rollouts.argoproj.io").await
-}
 
 fn rollout(name: &str) -> Value {
     json!({"apiVersion": VERSION, "kind": "Rollout", "name": name})
@@ -140,7 +128,7 @@ async fn comes_to(testbed: &Testbed, app: &str, wanted: (i64, i64, bool)) -> Res
 #[test]
 fn a_move_and_a_swap_do_not_touch_the_owner() {
     story("rollout-move", async |testbed| {
-        install(testbed).await?;
+        testbed.plane.cluster.install_crds("rollouts").await?;
         let first = scene(testbed, "web", 3).await?;
         let ((pod, node), free) = (first.pod(0), first.free(0));
         // Only Argo's label may be removed: the Service selects by the other one.
@@ -178,7 +166,7 @@ fn a_move_and_a_swap_do_not_touch_the_owner() {
 #[test]
 fn an_application_with_it_leaves_a_node_and_does_not_touch_it() {
     story("rollout-application", async |testbed| {
-        install(testbed).await?;
+        testbed.plane.cluster.install_crds("rollouts").await?;
         let scene = scene(testbed, "web", 3).await?;
         let (pod, home) = scene.pod(0);
         let free = scene.free(0);
@@ -195,7 +183,7 @@ fn an_application_with_it_leaves_a_node_and_does_not_touch_it() {
 #[test]
 fn create_and_delete_change_the_owner_with_the_right_that_an_administrator_gives() {
     story("rollout-scale", async |testbed| {
-        install(testbed).await?;
+        testbed.plane.cluster.install_crds("rollouts").await?;
         let first = scene(testbed, "web", 3).await?;
         let told = async {
             let (node, (pod, home)) = (first.free(0), first.pod(0));
@@ -248,7 +236,7 @@ fn create_and_delete_change_the_owner_with_the_right_that_an_administrator_gives
 #[test]
 fn a_rollout_in_flight_holds_and_what_owns_no_sets_is_refused() {
     story("rollout-flight", async |testbed| {
-        install(testbed).await?;
+        testbed.plane.cluster.install_crds("rollouts").await?;
         let scene = scene(testbed, "web", 3).await?;
         put_set(testbed, "web-next", "web", "h2", 1).await?;
         let free = scene.free(0);

@@ -69,20 +69,38 @@ impl Cluster {
     /// Runs kubectl against this cluster as the administrator, and returns its output. On a plane, uses the kubectl
     /// built with it.
     pub async fn kubectl(&self, args: &[&str], input: Option<&str>) -> Result<String> {
-        let mut command = match &self.plane {
-            Some(name) => {
-                let mut command = Command::new(controlplane());
-                command.args(["kubectl", "--name", name]);
-                command
-            }
-            None => {
-                let mut command = Command::new("kubectl");
-                command.arg("--kubeconfig").arg(&self.kubeconfig);
-                command
-            }
-        };
+        let mut command = self.kubectl_command();
         command.args(args);
         run(command, input).await
+    }
+
+    /// Runs a command of kubectl that opens an editor. `editor` is a shell command, which gets the path of the file.
+    pub async fn kubectl_edit(&self, args: &[&str], editor: &str) -> Result<String> {
+        let mut command = self.kubectl_command();
+        command.args(args).env("KUBE_EDITOR", editor);
+        run(command, None).await
+    }
+
+    fn kubectl_command(&self) -> Command {
+        let Some(name) = &self.plane else {
+            let mut command = Command::new("kubectl");
+            command.arg("--kubeconfig").arg(&self.kubeconfig);
+            return command;
+        };
+        let mut command = Command::new(controlplane());
+        command.args(["kubectl", "--name", name]);
+        command
+    }
+
+    /// Installs the CRDs of another project, as listed by hack/crds/paths.
+    pub async fn install_crds(&self, project: &str) -> Result<()> {
+        let mut command = Command::new(root().join("hack/crds/paths"));
+        command.arg(project);
+        for file in run(command, None).await?.lines() {
+            // Some CRDs are too large for an annotation, hence server-side apply.
+            self.kubectl(&["apply", "--server-side", "-f", file], None).await?;
+        }
+        self.established("--all").await
     }
 
     /// Waits until these definitions, or `--all`, are served. kubectl fails at once if a definition is too new to have

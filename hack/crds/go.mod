@@ -1,10 +1,11 @@
 // Pins the modules whose CRDs the tests install. Nothing in them is compiled.
-module ganglion.dev/hack/autoscalers
+module ganglion.dev/hack/crds
 
 go 1.26.0
 
 require (
 	github.com/argoproj/argo-rollouts v1.8.3
+	github.com/fluxcd/source-controller v1.9.0
 	github.com/kedacore/keda/v2 v2.17.2
 	k8s.io/autoscaler/vertical-pod-autoscaler v1.4.1
 )
