@@ -1,10 +1,11 @@
-//! Processes that run to their end, or whose pid file lets a later command distinguish them from others with the same
-//! pid; and free ports for them.
+//! Processes that run to their end, that run beside this one, or whose pid file lets a later command distinguish them
+//! from others with the same pid; and free ports for them.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
-use std::process::{Output, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -48,8 +49,51 @@ async fn finish(mut command: Command, input: Option<&str>) -> Result<String> {
     Ok(stdout)
 }
 
+/// Command that starts this program. It ends with this process, even if this process is killed.
+pub fn attached(program: impl AsRef<OsStr>) -> std::process::Command {
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
+}
+
+/// A process that runs beside this one, with its output in a file. Dropping it kills the process.
+pub struct LoggedProcess {
+    child: Child,
+    log: PathBuf,
+}
+
+impl LoggedProcess {
+    /// Starts the command of [`attached`].
+    pub fn start(mut command: std::process::Command, log: PathBuf) -> Result<Self> {
+        let file = fs::File::create(&log)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = command.spawn().with_context(|| format!("cannot start {command:?} (package util-linux)"))?;
+        Ok(Self { child, log })
+    }
+
+    /// Its output so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Fails with its output if it has ended by itself.
+    pub fn ensure_running(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!("the process ended ({status}):\n{}", self.log()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for LoggedProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// Sends a signal, such as `-STOP`.
-pub fn signal(child: &std::process::Child, signal: &str) -> Result<()> {
+pub fn signal(child: &Child, signal: &str) -> Result<()> {
     let sent = std::process::Command::new("kill").args([signal, &child.id().to_string()]).status()?;
     ensure!(sent.success(), "kill {signal}");
     Ok(())

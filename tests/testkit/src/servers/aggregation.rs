@@ -1,20 +1,19 @@
 //! Servers on loopback whose API the API server serves by aggregation.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::free_port;
+use crate::process::{LoggedProcess, attached, free_port};
 use crate::servers::prometheus::peer;
 use crate::testbed::Testbed;
 
 /// Such a server. Dropping it stops the process.
 pub struct Aggregated {
-    home: TempDir,
-    server: Child,
+    server: LoggedProcess,
+    _home: TempDir,
 }
 
 impl Aggregated {
@@ -32,31 +31,18 @@ impl Aggregated {
         fs::write(&file, testbed.administrator().await?)?;
         let port = free_port()?;
         aggregate(testbed, group, version, port).await?;
-        let server = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL"])
-            .arg(peer(program)?)
+        let mut command = attached(peer(program)?);
+        command
             .args(kubeconfig.iter().map(|name| format!("--{name}={}", file.display())))
             .args(options)
             .args(["--bind-address=127.0.0.1".to_owned(), format!("--secure-port={port}")])
-            .arg(format!("--cert-dir={}", home.path().display()))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(home.path().join("log"))?)
-            .spawn()
-            .with_context(|| format!("cannot start {program}"))?;
-        Ok(Self { home, server })
+            .arg(format!("--cert-dir={}", home.path().display()));
+        Ok(Self { server: LoggedProcess::start(command, home.path().join("log"))?, _home: home })
     }
 
     /// Its output.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
-    }
-}
-
-impl Drop for Aggregated {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+        self.server.log()
     }
 }
 

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 use crate::TIMEOUT;
-use crate::process::{free_port, signal};
+use crate::process::{attached, free_port, signal};
 use crate::servers::http::Authority;
 use crate::servers::prometheus::{HASH, USER, peer};
 
@@ -102,7 +102,7 @@ impl Drop for RedfishServer {
 
 /// Starts one of the programs; it dies with the test, even if the test is killed.
 fn program(name: &str) -> Result<Command> {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL"]).arg(peer("sushy-tools")?.join(name)).env("PYTHONUNBUFFERED", "1");
+    let mut command = attached(peer("sushy-tools")?.join(name));
+    command.env("PYTHONUNBUFFERED", "1");
     Ok(command)
 }

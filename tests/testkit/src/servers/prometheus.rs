@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::process::{free_port, run, signal};
+use crate::process::{attached, free_port, run, signal};
 use crate::servers::http::Authority;
 use crate::servers::serves;
 use crate::{TIMEOUT, root};
@@ -263,8 +263,8 @@ pub fn peer(name: &str) -> Result<PathBuf> {
 
 /// Starts a program; it dies with the test, even if the test is killed.
 fn spawn(name: &str, arguments: &[String]) -> Result<Child> {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL"]).arg(peer(name)?).args(arguments);
+    let mut command = attached(peer(name)?);
+    command.args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().with_context(|| format!("cannot start {name}"))
 }
