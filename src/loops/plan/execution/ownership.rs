@@ -194,13 +194,20 @@ fn message(target: &TargetRef, owned: &OwnedField) -> String {
         (ApplyMethod::ServerSide, Some(command)) => format!("run `{command}`"),
         (_, None) => format!("apply its value with --server-side --field-manager={}", marks::HANDOVER_MANAGER),
     };
+    // Otherwise they would not apply the object, and so not give the field up.
+    let also = match owner.method {
+        ApplyMethod::ClientSide => "",
+        ApplyMethod::ServerSide => {
+            " Flux and Argo CD apply only objects that differ, so change an annotation in the same commit."
+        }
+    };
     let fallback = match (path.as_str(), group(&target.api_version)) {
         ("spec.replicas", "apps") => "it goes back to 1",
         _ => "it is removed or goes back to its default",
     };
     format!(
         "{path} of {kind} {name} belongs to {owner}, which applies it. To leave it to the loop and keep its value, first \
-         {first}; only then delete it from the manifest that {owner} applies, or {fallback}. If {owner} ignores changes \
-         of the field, set onReplicaOwner: Force on the rung instead"
+         {first}; only then delete it from the manifest that {owner} applies, or {fallback}.{also} If {owner} ignores \
+         changes of the field, set onReplicaOwner: Force on the rung instead"
     )
 }

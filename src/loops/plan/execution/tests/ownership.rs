@@ -119,11 +119,12 @@ fn the_refusal_says_how_the_replicas_are_kept_for_each_way_of_applying() {
                    --field-manager=ganglion/handover --validate=false -f -`; only then delete it";
     assert!(server_side.starts_with("spec.replicas of Deployment web belongs to flux, which applies it."));
     assert!(server_side.contains(command), "{server_side}");
+    assert!(server_side.contains("apply only objects that differ, so change an annotation in the same commit"));
     let kubectl = FieldOwner { manager: "kubectl".into(), method: ApplyMethod::ClientSide, applied_at: None };
     let client_side = says(owned_replicas(&target(), "shop", &kubectl, 5));
     let command = "first run `kubectl apply edit-last-applied deployment.apps/web -n shop` and delete the field there; \
                    only then delete it from the manifest that kubectl applies, or it goes back to 1.";
-    assert!(client_side.contains(command), "{client_side}");
+    assert!(client_side.contains(command) && !client_side.contains("Flux"), "{client_side}");
     assert!(client_side.ends_with("set onReplicaOwner: Force on the rung instead"), "{client_side}");
 }
 
