@@ -11,8 +11,8 @@ use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::marks;
 use ganglion_loops_plan::explain::{Proposal, proposal};
 
-/// Field manager of the annotation.
-const MANAGER: &str = "kubectl-ganglion";
+/// Field manager of the annotation. Flux removes fields of managers whose name starts with kubectl.
+const MANAGER: &str = "ganglion-approve";
 
 /// Options of `approve`.
 #[derive(Args, Debug, Clone)]
