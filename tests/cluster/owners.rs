@@ -84,7 +84,7 @@ async fn applied(testbed: &Testbed, manager: &str, count: usize, replicas: bool)
 }
 
 /// A loop that scales the Deployment up, and a low sample.
-async fn looped(testbed: &Testbed) -> Result<()> {
+pub async fn looped(testbed: &Testbed) -> Result<()> {
     account(testbed, SCALES).await?;
     make(testbed, "web", on("Low", json!([{"scale": {"by": 1, "max": 100}}]))).await?;
     push(testbed, "web", json!({"cpu": "2"})).await.map(drop)
@@ -209,10 +209,14 @@ fn an_owner_is_remembered_when_a_person_scales() {
     });
 }
 
-/// Runs the command of a message, which is between backticks: `echo '…' | kubectl …`.
-async fn run_advised(testbed: &Testbed, message: &str) -> Result<()> {
+/// Runs the command of a message, which is between backticks: `echo '…' | kubectl …`, or one that opens an editor, in
+/// which the replicas are deleted.
+pub async fn run_advised(testbed: &Testbed, message: &str) -> Result<()> {
     let command = message.split('`').nth(1).context("a command")?;
-    let (input, arguments) = command.rsplit_once(" | kubectl ").context("a pipe to kubectl")?;
+    let Some((input, arguments)) = command.rsplit_once(" | kubectl ") else {
+        let arguments: Vec<&str> = command.strip_prefix("kubectl ").context("a kubectl command")?.split(' ').collect();
+        return testbed.plane.cluster.kubectl_edit(&arguments, "sed -i '/^ *replicas:/d'").await.map(drop);
+    };
     let input = input.strip_prefix("echo '").and_then(|input| input.strip_suffix('\'')).context("a quoted text")?;
     let arguments: Vec<&str> = arguments.split(' ').collect();
     testbed.kubectl(&arguments, Some(input)).await.map(drop)
@@ -230,14 +234,7 @@ fn advice_that_is_followed_keeps_the_replicas_and_gives_them_to_the_loop() {
             make(testbed, "web", on("Low", json!([{"scale": {"by": 1, "max": 100}}]))).await?;
             let message = ready(testbed, "web", "False", "ReplicasOwnedElsewhere").await?;
             let left_out = manifest(&workload, false);
-            if manager.is_some() {
-                run_advised(testbed, &message).await?;
-            } else {
-                let edit = "`kubectl apply edit-last-applied deployment.apps/web -n ";
-                ensure!(message.contains(edit), "{message}");
-                // The edit leaves this manifest in the annotation.
-                testbed.kubectl(&["apply", "set-last-applied", "-f", "-"], Some(&left_out)).await?;
-            }
+            run_advised(testbed, &message).await?;
             apply(testbed, manager, &left_out).await?;
             ensure!(replicas(testbed, "web").await?.1 == 3, "the replicas were reset");
             push(testbed, "web", json!({"cpu": "2"})).await?;
