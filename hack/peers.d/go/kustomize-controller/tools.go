@@ -1,0 +1,10 @@
+//go:build tools
+
+// Package peers pins Flux's kustomize-controller for stories of GitOps. It is
+// never compiled: the import keeps go.mod and go.sum complete for `go build` of
+// that main package.
+package peers
+
+import (
+	_ "github.com/fluxcd/kustomize-controller"
+)
