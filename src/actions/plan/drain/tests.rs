@@ -270,6 +270,28 @@ fn no_more_replicas_than_wished_are_in_motion() {
 }
 
 #[test]
+fn replicas_in_motion_count_once_for_the_limit() {
+    let mut stage = Stage::new();
+    stage.wishes = DrainWishes { disruption: true, parallel: Some(3), ..DrainWishes::default() };
+    let [old, web] = ["Deployment/old", "Deployment/web"].map(ToOwned::to_owned);
+    assert_eq!(stage.due(), [(old.clone(), None), (web, Some(2))], "three in all");
+    let mut counted = stage.progress().next_moves();
+    let web = manifest(&counted.remove(1), 60, "web");
+    stage.actions = vec![serde_json::from_value(web).expect("an action")];
+    stage.actions[0].status = serde_json::from_value(json!({"replicas": 3, "slots": []})).unwrap();
+    assert_eq!(stage.due(), [], "its action has found three");
+    stage.actions[0].status = serde_json::from_value(json!({"replicas": 1, "slots": []})).unwrap();
+    assert_eq!(stage.due(), [(old, None)]);
+}
+
+#[test]
+fn an_action_has_no_more_replicas_than_the_kind_allows() {
+    let names: Vec<String> = (0..101).map(|index| format!("p{index}")).collect();
+    let pods: Vec<NodePod> = names.iter().map(|name| pod(name, owner("ReplicaSet", "web-1"), json!({}))).collect();
+    assert_eq!(Stage::of(&pods).due(), [("Deployment/web".to_owned(), Some(100))]);
+}
+
+#[test]
 fn an_action_that_finds_nothing_is_not_made_again() {
     let mut stage = Stage::new();
     stage.act(ended("True", "Succeeded", &[]));
@@ -408,6 +430,21 @@ fn what_no_action_moves_is_evicted_if_an_option_says_so(
     let done = stage.report(false);
     assert_eq!((done.outcome, done.moved, done.evicted), (DrainOutcome::Empty, 0, 1));
     assert!(report_text(&done, false).starts_with("0 replicas moved, 1 pod evicted in 5s.\n"));
+}
+
+#[test]
+fn data_that_would_be_lost_are_named_and_each_option_is_named_once() {
+    let mut stage = Stage::of(&[pod("p", owner("Game", "g"), with_volume(json!({"emptyDir": {}})))]);
+    let report = stage.report(false);
+    assert!(report.stays[0].message.ends_with("the data of volume v are lost with the pod"), "{report:?}");
+    let advice = report.stays[0].advice.clone().unwrap_or_default();
+    assert_eq!(advice.matches("--disruption").count(), 1, "{advice}");
+    stage.plan = DrainPlan::of(&[pod("j", owner("Job", "import"), json!({}))], &around());
+    assert!(stage.report(false).stays.is_empty(), "it is waited for");
+    let planned = stage.progress().planned(&BTreeMap::new());
+    assert_eq!((planned.outcome, planned.leaves[0].how), (DrainOutcome::Empty, PlannedHow::Waited));
+    let late = stage.report(true);
+    assert_eq!(late.stays[0].cause, StayCause::Job);
 }
 
 #[test]
@@ -603,6 +640,7 @@ fn a_plan_lists_what_leaves_and_what_stays() {
     stage.wishes.disruption = true;
     let report = stage.progress().planned(&BTreeMap::new());
     assert_eq!((report.outcome, report.leaves.len(), report.leaves[0].pods.len()), (DrainOutcome::Empty, 3, 1));
+    assert_eq!(report.leaves[0].how, PlannedHow::OldPodFirst);
     let text = plan_text(&stage.progress(), &report, &BTreeMap::new());
     assert!(text.contains("Pod/g") && text.contains("is evicted"), "{text}");
     let moving = pod("m", json!([]), json!({"metadata": {"annotations": {"ganglion.dev/slot": "s"}}}));
