@@ -408,13 +408,13 @@ fn status_writes_follow_changes_and_not_polls() {
 }
 
 #[test]
-fn after_a_crash_values_go_on_from_the_status_and_are_not_fresh_before_they_are_measured() {
+fn after_a_crash_values_go_on_from_the_status_and_age() {
     story("ncfg-crash", async |testbed| {
         let server = Server::start(pascals(7.6)).await;
         let nodes = testbed.nodes(1, Size::default()).await?;
-        // Its value is fresh for a minute.
+        // Its value is fresh for 18 s.
         let mut source = pressure(&server.url(""));
-        source["fetchInterval"] = json!("20s");
+        source["fetchInterval"] = json!("6s");
         put(testbed, "one", &nodes.names[0], json!({"deltaP": source})).await?;
         ready(testbed, "one", "True", "Sampled").await?;
         testbed.kill_and_restart().await?;
@@ -429,7 +429,9 @@ fn after_a_crash_values_go_on_from_the_status_and_are_not_fresh_before_they_are_
         testbed.kill_and_restart().await?;
         let begun = Instant::now();
         let after = ready(testbed, "one", "False", "Unreachable").await?;
-        ensure!(begun.elapsed() < Duration::from_secs(20), "stale after {:?}", begun.elapsed());
+        // A failed poll alone makes no value stale, not even the first one of a process.
+        let stale_after = begun.elapsed().as_secs();
+        ensure!((15..40).contains(&stale_after), "stale after {stale_after} s");
         let reading = after.differential_pressure.unwrap_or_default();
         ensure!((reading.value.as_deref(), reading.stale) == (Some("7.6"), Some(true)), "{reading:?}");
         ensure!(

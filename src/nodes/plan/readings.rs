@@ -40,10 +40,19 @@ impl Problem {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KnownValue {
     pub last: Option<NodeSample>,
-    /// The last sample is from an earlier process: its source has not answered this process yet.
-    pub restored: bool,
+    /// The last sample is from an earlier process, and its source has not answered this process yet: latest time at
+    /// which the earlier process may have had a newer sample.
+    pub restored: Option<Timestamp>,
     /// Why the last poll returned no value.
     pub problem: Option<Problem>,
+}
+
+impl KnownValue {
+    /// Time from which its age counts; None without a sample.
+    fn measured_at(&self) -> Option<Timestamp> {
+        let last = self.last.as_ref()?;
+        Some(self.restored.unwrap_or(last.at))
+    }
 }
 
 /// Values of a node.
@@ -57,13 +66,15 @@ pub enum Age {
     Missing,
     /// Not older than three intervals.
     Fresh,
-    /// Older than three intervals, or from an earlier process.
+    /// Older than three intervals.
     Stale,
 }
 
 impl Readings {
-    /// Restores the values that an earlier process wrote. They are not fresh.
-    pub fn restored(status: &NodeConfigStatus) -> Self {
+    /// Restores the values that an earlier process wrote. It wrote newer samples of an unchanged value only after the
+    /// heartbeat, so the age counts from there, or from the start of this process if that is earlier: a restart alone
+    /// makes no value stale. Values that it marked as stale stay so.
+    pub fn restored(status: &NodeConfigStatus, heartbeat: SignedDuration, now: Timestamp) -> Self {
         let read = |value: NodeValue| {
             let reading = status.reading(value)?;
             let number = |text: &Option<String>| text.as_ref()?.parse().ok().filter(|number: &f64| number.is_finite());
@@ -73,7 +84,11 @@ impl Readings {
                 at: reading.sampled_at.as_ref()?.0,
                 source: reading.source.clone().unwrap_or_default(),
             };
-            Some((value, KnownValue { last: Some(last), restored: true, problem: None }))
+            let until = match reading.stale {
+                Some(true) => Timestamp::MIN,
+                Some(false) | None => last.at.checked_add(heartbeat).unwrap_or(last.at).min(now),
+            };
+            Some((value, KnownValue { last: Some(last), restored: Some(until), problem: None }))
         };
         Self(NodeValue::ALL.into_iter().filter_map(read).collect())
     }
@@ -87,7 +102,7 @@ impl Readings {
     pub fn record(&mut self, value: NodeValue, result: Result<NodeSample, Problem>) {
         let reading = self.0.entry(value).or_default();
         match result {
-            Ok(sample) => *reading = KnownValue { last: Some(sample), restored: false, problem: None },
+            Ok(sample) => *reading = KnownValue { last: Some(sample), restored: None, problem: None },
             Err(problem) => reading.problem = Some(problem),
         }
     }
@@ -106,11 +121,9 @@ impl Readings {
 
     /// Freshness of this value.
     pub fn age(&self, value: NodeValue, interval: SignedDuration, now: Timestamp) -> Age {
-        match self.get(value) {
-            None | Some(KnownValue { last: None, .. }) => Age::Missing,
-            Some(KnownValue { last: Some(last), restored: false, .. }) if now < stale_at(last.at, interval) => {
-                Age::Fresh
-            }
+        match self.get(value).and_then(KnownValue::measured_at) {
+            None => Age::Missing,
+            Some(at) if now < stale_at(at, interval) => Age::Fresh,
             Some(_) => Age::Stale,
         }
     }
@@ -124,7 +137,7 @@ impl Readings {
     /// Whether each requested value has a sample or a problem from this process.
     pub fn is_complete(&self, parsed: &ParsedNodeSpec) -> bool {
         let answered =
-            |reading: &KnownValue| reading.problem.is_some() || (reading.last.is_some() && !reading.restored);
+            |reading: &KnownValue| reading.problem.is_some() || (reading.last.is_some() && reading.restored.is_none());
         parsed.values().all(|value| self.get(value).is_some_and(answered))
     }
 
@@ -135,11 +148,8 @@ impl Readings {
 
     /// Time at which the first of the fresh values becomes stale.
     pub fn next_stale(&self, parsed: &ParsedNodeSpec, now: Timestamp) -> Option<Timestamp> {
-        let stale = |value| {
-            let interval = parsed.interval(value);
-            self.fresh(value, interval, now).map(|sample| stale_at(sample.at, interval))
-        };
-        parsed.values().filter_map(stale).min()
+        let stale = |value| Some(stale_at(self.get(value)?.measured_at()?, parsed.interval(value)));
+        parsed.values().filter_map(stale).filter(|stale| now < *stale).min()
     }
 }
 

@@ -81,7 +81,7 @@ impl Situation<'_> {
         let mut problem = None;
         if age != Age::Fresh && self.is_measured() {
             let why = known.and_then(|known| known.problem.clone()).unwrap_or_else(|| match age {
-                Age::Stale if known.is_some_and(|known| !known.restored) => {
+                Age::Stale if known.is_some_and(|known| known.restored.is_none()) => {
                     Problem::new(NodeReason::Stale, "no newer value for three intervals")
                 }
                 _ => Problem::new(NodeReason::Waiting, "the source has not answered yet"),

@@ -8,8 +8,8 @@
 //! | background | polls, which record their results (`polled`) and enqueue the object if its status is worth a write |
 //! | report | the status, if it is worth a write (`report`) |
 //!
-//! All state may be lost: the values of an earlier process are in the status, and are not fresh until they are measured
-//! again.
+//! All state may be lost: the values of an earlier process are in the status, and their age counts from the restart at
+//! the latest.
 
 mod polled;
 mod polls;
@@ -111,7 +111,7 @@ impl Reconciler for NodeConfigController {
         let key = observed.object.id().key;
         let series = plan.metric_series();
         self.ctx.metrics.node_values.keep(&key.to_string(), series.node, &series.values);
-        self.polled.update_plan(&key, &observed.object, plan, self.ctx.now());
+        self.polled.update_plan(&key, &observed.object, plan, self.rule.heartbeat, self.ctx.now());
         self.sync_polls(&key);
         Ok(())
     }

@@ -99,14 +99,14 @@ pub struct NodeState {
 }
 
 impl NodeState {
-    fn new(object: &NodeConfig, plan: NodePlan, now: Timestamp) -> Self {
+    fn new(object: &NodeConfig, plan: NodePlan, heartbeat: SignedDuration, now: Timestamp) -> Self {
         let status = object.status.as_ref();
         // Values of an earlier generation may be from another source.
         let of_this = status.filter(|status| status.observed_generation == object.metadata.generation);
         Self {
             uid: object.metadata.uid.clone().unwrap_or_default(),
             plan,
-            readings: of_this.map(Readings::restored).unwrap_or_default(),
+            readings: of_this.map(|status| Readings::restored(status, heartbeat, now)).unwrap_or_default(),
             curve: of_this.and_then(|status| status.power_curve.as_ref()).map(KnownCurve::restored).unwrap_or_default(),
             model: None,
             model_problem: None,
@@ -155,14 +155,16 @@ impl NodeState {
     pub fn next_stale_check(&self, now: Timestamp) -> Option<Timestamp> {
         let parsed = self.plan.parsed.as_ref().ok()?;
         let stale = self.readings.next_stale(parsed, now)?;
-        let polls_succeed = self.plan.measured().is_some() && !self.readings.has_problem(parsed);
+        let polls_succeed =
+            self.plan.measured().is_some() && self.readings.is_complete(parsed) && !self.readings.has_problem(parsed);
         stale.checked_add(if polls_succeed { STALE_CHECK_SLACK } else { SignedDuration::ZERO }).ok()
     }
 
     /// Whether the first curve is pending. A curve is requested after the model has predicted the power.
     fn awaits_curve(&self) -> bool {
         let power = self.readings.get(NodeValue::Power);
-        let is_predicted = |power: &KnownValue| power.problem.is_none() && power.last.is_some() && !power.restored;
+        let is_predicted =
+            |power: &KnownValue| power.problem.is_none() && power.last.is_some() && power.restored.is_none();
         let asks = || self.polls.keys().any(PollKey::is_model);
         self.curve == KnownCurve::default() && power.is_some_and(is_predicted) && asks()
     }
@@ -182,7 +184,9 @@ impl NodeState {
         let is_awaited = |value: NodeValue| {
             let is_asked = self.plan.measured().is_some_and(|parsed| parsed.values().any(|one| one == value));
             let known = self.readings.get(value);
-            is_asked && known.is_none_or(|known| known.problem.is_none() && (known.last.is_none() || known.restored))
+            is_asked
+                && known
+                    .is_none_or(|known| known.problem.is_none() && (known.last.is_none() || known.restored.is_some()))
         };
         Err((missing().map(NodeValue::as_str).collect(), missing().any(is_awaited)))
     }
@@ -193,16 +197,24 @@ impl PolledNodes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the current plan. Discards the state that belongs to another spec, node or object.
-    pub fn update_plan(&self, key: &Key, object: &NodeConfig, plan: &NodePlan, now: Timestamp) {
+    /// Records the current plan. Discards the state that belongs to another spec, node or object. `heartbeat` is that of
+    /// the status.
+    pub fn update_plan(
+        &self,
+        key: &Key,
+        object: &NodeConfig,
+        plan: &NodePlan,
+        heartbeat: SignedDuration,
+        now: Timestamp,
+    ) {
         let mut state = self.state();
         let Some(node) = state.objects.get_mut(key) else {
-            state.objects.insert(key.clone(), NodeState::new(object, plan.clone(), now));
+            state.objects.insert(key.clone(), NodeState::new(object, plan.clone(), heartbeat, now));
             return;
         };
         if Some(&node.uid) != object.metadata.uid.as_ref() {
             let polls = std::mem::take(&mut node.polls);
-            *node = NodeState { polls, ..NodeState::new(object, plan.clone(), now) };
+            *node = NodeState { polls, ..NodeState::new(object, plan.clone(), heartbeat, now) };
         } else if node.plan != *plan {
             node.replace_plan(plan.clone(), now);
         }
@@ -219,7 +231,7 @@ impl PolledNodes {
         known.readings.record(value, result);
         let unpredicted = || {
             let power = known.readings.get(NodeValue::Power);
-            power.is_none_or(|power| power.last.is_none() || power.restored || power.problem.is_some())
+            power.is_none_or(|power| power.last.is_none() || power.restored.is_some() || power.problem.is_some())
         };
         let wakes = (needed && sample.is_some() && unpredicted())
             .then(|| known.inputs(sample.as_ref()?.at).ok())
@@ -274,7 +286,8 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let values: Vec<NodeValue> = parsed.values().collect();
-        let mut known = NodeState::new(&object, NodePlan { parsed: Ok(parsed), standing: Standing::Clear }, now);
+        let plan = NodePlan { parsed: Ok(parsed), standing: Standing::Clear };
+        let mut known = NodeState::new(&object, plan, SignedDuration::from_mins(5), now);
         for value in values {
             known
                 .readings

@@ -44,15 +44,45 @@ fn a_failed_poll_changes_nothing_while_the_value_is_fresh_and_is_the_reason_afte
     assert_eq!(ready(&status(&readings, 40)), ("True".into(), "Sampled".into()));
 }
 
+/// Values that were measured at second 0, as another process restores them. The heartbeat of the status is a minute.
+fn restored(second: i64) -> Readings {
+    Readings::restored(&status(&all(0), 1), SignedDuration::from_secs(60), at(second))
+}
+
 #[test]
-fn values_of_an_earlier_process_are_shown_and_are_not_fresh() {
+fn a_restart_and_a_failed_poll_after_it_make_no_value_stale() {
     let written = status(&all(0), 1);
-    let readings = Readings::restored(&written);
-    assert!(!readings.is_complete(&parsed()));
-    assert_eq!(readings.age(NodeValue::Cpu, SignedDuration::from_secs(10), at(2)), Age::Stale);
-    let after = status(&readings, 2);
+    let mut readings = restored(25);
+    assert!(!readings.is_complete(&parsed()), "no source has answered this process");
+    readings.record(NodeValue::Cpu, problem(NodeReason::Unreachable, "10.0.0.1 does not answer"));
+    // Three intervals are 30 s.
+    let after = status(&readings, 54);
+    assert_eq!((ready(&after), &after.cpu), (ready(&written), &written.cpu));
+    assert_eq!(readings.next_stale(&parsed(), at(54)), Some(at(55)));
+    let late = status(&readings, 55);
+    assert_eq!(ready(&late), ("False".into(), "Unreachable".into()));
+    assert_eq!(late.cpu.as_ref().unwrap().value, written.cpu.unwrap().value);
+    assert_eq!((late.cpu.unwrap().stale, late.power.unwrap().stale), (Some(true), Some(true)));
+}
+
+#[test]
+fn a_value_of_an_earlier_process_is_not_older_than_its_heartbeat() {
+    let age = |readings: &Readings, second| readings.age(NodeValue::Cpu, SignedDuration::from_secs(10), at(second));
+    // Samples after second 60 would be in the status.
+    let mut readings = restored(80);
+    assert_eq!((age(&readings, 89), age(&readings, 90)), (Age::Fresh, Age::Stale));
+    readings.record(NodeValue::Cpu, sample(20.0, 81));
+    assert_eq!((age(&readings, 110), age(&readings, 111)), (Age::Fresh, Age::Stale), "a sample of this process");
+}
+
+#[test]
+fn values_that_an_earlier_process_marked_as_stale_stay_so() {
+    let written = status(&all(0), 30);
+    let readings = Readings::restored(&written, SignedDuration::from_secs(60), at(31));
+    assert_eq!(readings.next_stale(&parsed(), at(31)), None);
+    let after = status(&readings, 31);
     assert_eq!(ready(&after), ("Unknown".into(), "Waiting".into()));
-    assert_eq!(after.cpu.as_ref().unwrap().value, written.cpu.as_ref().unwrap().value);
+    assert_eq!(after.cpu.as_ref().unwrap().value, written.cpu.unwrap().value);
     assert_eq!(after.cpu.unwrap().stale, Some(true));
 }
 
