@@ -14,6 +14,7 @@ mod crash;
 mod drain;
 mod foreign;
 mod forged;
+mod gitops;
 mod harness;
 mod hostile;
 mod installs;
