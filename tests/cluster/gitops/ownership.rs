@@ -1,0 +1,163 @@
+//! Replicas that a tool has in its manifests: the loop leaves them alone and names the tool; the advice in its message
+//! hands them over without a change of the number; a loop that insists stops after three changes that were undone.
+
+use anyhow::{Result, ensure};
+use ganglion_api::execution::Execution;
+use serde_json::{Value, json};
+use testkit::gitops::GitOpsTool;
+use testkit::gitops::flux::Flux;
+use testkit::gitops::helm::Helm;
+use testkit::testbed::Testbed;
+use testkit::testbed::loops::{SCALES, account, loop_story, make, on, push, ready, replicas, travelled, until};
+use testkit::testbed::workload::settled;
+use testkit::verdict::Story;
+
+use super::web;
+use crate::owners::{looped, run_advised};
+
+const REPLICAS: usize = 3;
+
+/// Number of requests of loops that change the number of replicas.
+fn scales(testbed: &Testbed) -> usize {
+    testbed.proxy.writes().iter().filter(|write| write.is_on("deployments/scale")).count()
+}
+
+/// Waits until the loop has refused to scale. Returns its message.
+async fn refused(testbed: &Testbed) -> Result<String> {
+    until::<Execution, _>(testbed, "web", "the refusal", |one| {
+        let status = one.status?;
+        (status.reason?.as_str() == "ReplicasOwnedElsewhere").then_some(status.message?)
+    })
+    .await
+}
+
+/// The manifest without replicas and with another annotation, by which the tools notice that it has changed.
+fn left_out(testbed: &Testbed) -> Result<Value> {
+    let mut manifest = web(testbed, None)?;
+    manifest["metadata"]["annotations"] = json!({"example.com/revision": "2"});
+    Ok(manifest)
+}
+
+/// A loop that yields, and a user who follows the advice; `after` is the manifest then.
+async fn handed_over<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed, mut tool: T, after: Value) -> Result<()> {
+    tool.deploy(&[web(testbed, Some(REPLICAS))?]).await?.healthy()?;
+    settled(testbed, "web", REPLICAS).await?;
+    let tale = Story::begin(&testbed.eye, "web");
+    looped(testbed).await?;
+    let message = ready(testbed, "web", "False", "ReplicasOwnedElsewhere").await?;
+    ensure!(message.contains(&format!("belongs to {}", T::MANAGER)), "{message}");
+    refused(testbed).await?;
+    ensure!(scales(testbed) == 0, "the loop has scaled what belongs to {}", T::MANAGER);
+
+    run_advised(testbed, &message).await?;
+    tool.resync().await?.healthy()?;
+    tool.deploy(&[after.clone()]).await?.healthy()?;
+    settled(testbed, "web", REPLICAS).await?;
+    push(testbed, "web", json!({"cpu": "2"})).await?;
+    settled(testbed, "web", REPLICAS + 1).await?;
+    let before = replicas(testbed, "web").await?;
+    tool.resync().await?.healthy()?;
+    tool.deploy(&[after]).await?.healthy()?;
+    ensure!(replicas(testbed, "web").await? == before, "{} has set the number back", T::MANAGER);
+    ensure!(scales(testbed) == 1, "{} writes for one sample", scales(testbed));
+    let verdict = tale.verdict(&testbed.eye);
+    ensure!(verdict.died.is_empty() && verdict.replicas == [3, 4], "{verdict:?}");
+    tool.remove().await
+}
+
+#[test]
+fn helm_hands_replicas_over() {
+    loop_story("owner-helm", async |testbed| {
+        handed_over(testbed, Helm::start(testbed).await?, left_out(testbed)?).await
+    });
+}
+
+#[test]
+fn flux_hands_replicas_over() {
+    loop_story("owner-flux", async |testbed| {
+        handed_over(testbed, Flux::start(testbed).await?, left_out(testbed)?).await
+    });
+}
+
+/// The managed fields no longer show the tool after a person has scaled.
+#[test]
+fn flux_is_remembered_when_a_person_scales() {
+    loop_story("owner-flux-person", async |testbed| {
+        let mut flux = Flux::start(testbed).await?;
+        flux.deploy(&[web(testbed, Some(REPLICAS))?]).await?.healthy()?;
+        looped(testbed).await?;
+        refused(testbed).await?;
+        testbed.kubectl(&["scale", "deployment", "web", "--replicas=4"], None).await?;
+        settled(testbed, "web", 4).await?;
+        push(testbed, "web", json!({"cpu": "3"})).await?;
+        until::<Execution, _>(testbed, "web", "the second refusal", |one| {
+            let said = one.status?.message?;
+            (said.contains("belongs to kustomize-controller") && said.contains("kubectl has changed it")).then_some(())
+        })
+        .await?;
+        flux.resync().await?.healthy()?;
+        settled(testbed, "web", REPLICAS).await?;
+        ensure!(scales(testbed) == 0, "the loop has scaled");
+        flux.remove().await
+    });
+}
+
+/// A loop that insists, and a tool that sets the number back each time.
+async fn fought<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed, mut tool: T, rung: Value) -> Result<()> {
+    tool.deploy(&[web(testbed, Some(REPLICAS))?]).await?.healthy()?;
+    settled(testbed, "web", REPLICAS).await?;
+    account(testbed, SCALES).await?;
+    make(testbed, "web", on("Low", json!([rung]))).await?;
+    ready(testbed, "web", "True", "Running").await?;
+    for round in 0..3 {
+        let time = push(testbed, "web", json!({"cpu": "2"})).await?;
+        let (_, said, execution) = travelled(testbed, "web", time).await?;
+        ensure!(execution.is_some(), "round {round}: {said}");
+        tool.resync().await?.healthy()?;
+        settled(testbed, "web", REPLICAS).await?;
+    }
+    push(testbed, "web", json!({"cpu": "3"})).await?;
+    let message = ready(testbed, "web", "False", "FieldConflict").await?;
+    ensure!(message.starts_with(&format!("{} undid what this loop did to Deployment", T::MANAGER)), "{message}");
+    ensure!(scales(testbed) == 3, "{} writes", scales(testbed));
+    tool.resync().await?.healthy()?;
+    tool.remove().await
+}
+
+fn forced() -> Value {
+    json!({"scale": {"by": 1, "max": 9}, "onReplicaOwner": "Force"})
+}
+
+#[test]
+fn a_loop_that_insists_against_flux_stops() {
+    loop_story("fight-flux", async |testbed| fought(testbed, Flux::start(testbed).await?, forced()).await);
+}
+
+/// The tool ignores the replicas, and the loop knows.
+async fn ignored<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed, mut tool: T) -> Result<()> {
+    tool.deploy(&[web(testbed, Some(REPLICAS))?]).await?.healthy()?;
+    settled(testbed, "web", REPLICAS).await?;
+    account(testbed, SCALES).await?;
+    make(testbed, "web", on("Low", json!([forced()]))).await?;
+    ready(testbed, "web", "True", "Running").await?;
+    push(testbed, "web", json!({"cpu": "2"})).await?;
+    settled(testbed, "web", REPLICAS + 1).await?;
+    tool.resync().await?.healthy()?;
+    // A new revision is applied.
+    let mut changed = web(testbed, Some(REPLICAS))?;
+    changed["metadata"]["annotations"] = json!({"example.com/revision": "2"});
+    tool.deploy(&[changed]).await?.healthy()?;
+    let (_, after) = replicas(testbed, "web").await?;
+    ensure!(after == 4, "{} has set the number to {after}", T::MANAGER);
+    ensure!(scales(testbed) == 1, "{} writes for one sample", scales(testbed));
+    tool.remove().await
+}
+
+#[test]
+fn flux_that_ignores_replicas_works_beside_a_loop() {
+    loop_story("ignored-flux", async |testbed| {
+        let flux = Flux::start(testbed).await?;
+        flux.configure(json!({"ignore": [{"paths": ["/spec/replicas"], "target": {"kind": "Deployment"}}]})).await?;
+        ignored(testbed, flux).await
+    });
+}
