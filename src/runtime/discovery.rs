@@ -1,5 +1,5 @@
-//! Discovery: the plural of a kind, and whether it has a scale subresource. Answers are cached: five minutes for a kind
-//! that exists, and [`MISSING_HOLDS`] for one that does not.
+//! Discovery: the plural of a kind, whether it has a scale subresource, and whether the API server serves a subresource
+//! that older versions lack. Answers are cached: five minutes, and [`MISSING_HOLDS`] for a kind that does not exist.
 //!
 //! Users name the API version and the kind. A text that is not an API version causes no request. Answers are bounded in
 //! bytes, and kinds that do not exist cannot evict others from the cache.
@@ -88,11 +88,13 @@ impl<T: Clone> CachedAnswers<T> {
     }
 }
 
-/// The cache of kinds.
+/// The cache of kinds and subresources.
 #[derive(Default)]
 pub struct Discovery {
     found: Mutex<CachedAnswers<DiscoveredKind>>,
     missing: Mutex<CachedAnswers<()>>,
+    /// Whether a subresource is served.
+    subresources: Mutex<CachedAnswers<bool>>,
 }
 
 fn lock<T>(answers: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -123,18 +125,39 @@ impl Discovery {
         if lock(&self.missing).get(&id, now, MISSING_HOLDS).is_some() {
             return Ok(None);
         }
-        let request = http::Request::get(path.as_str()).body(Vec::new());
-        let request = request.map_err(|error| Error::Malformed(error.to_string()))?;
-        let found = match writer.bounded(request, LIST).await {
-            Ok(list) => discovered(api_version, kind, &list),
-            Err(Error::NotFound(_)) => None,
-            Err(error) => return Err(error),
-        };
+        let found = list(writer, &path).await?.and_then(|list| discovered(api_version, kind, &list));
         match &found {
             Some(found) => lock(&self.found).put(id, now, found.clone()),
             None => lock(&self.missing).put(id, now, ()),
         }
         Ok(found)
+    }
+
+    /// Whether the API server serves this subresource, such as `pods/resize` of `v1`.
+    pub async fn serves(&self, ctx: &Context, api_version: &str, name: &str) -> Result<bool, Error> {
+        self.serves_at(&ctx.writer, ctx.now(), api_version, name).await
+    }
+
+    async fn serves_at(&self, writer: &Writer, now: Timestamp, api_version: &str, name: &str) -> Result<bool, Error> {
+        let id = (api_version.to_owned(), name.to_owned());
+        if let Some(is_served) = lock(&self.subresources).get(&id, now, HOLDS) {
+            return Ok(is_served);
+        }
+        let list = list(writer, &KindPath::of_version(api_version)?).await?;
+        let is_served = list.is_some_and(|list| list.resources.kept.iter().any(|one| one.name == name));
+        lock(&self.subresources).put(id, now, is_served);
+        Ok(is_served)
+    }
+}
+
+/// Lists the resources of an API version; None if the API server does not serve the version.
+async fn list(writer: &Writer, path: &KindPath) -> Result<Option<ServedResources>, Error> {
+    let request = http::Request::get(path.as_str()).body(Vec::new());
+    let request = request.map_err(|error| Error::Malformed(error.to_string()))?;
+    match writer.bounded(request, LIST).await {
+        Ok(list) => Ok(Some(list)),
+        Err(Error::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -237,6 +260,22 @@ mod tests {
         let before = asked.load(Ordering::Relaxed);
         assert!(find("a.b/v1", "Thing", 12).await.is_some());
         assert_eq!(asked.load(Ordering::Relaxed), before, "absent kinds evict none that exist");
+    }
+
+    #[tokio::test]
+    async fn a_subresource_is_served_if_it_is_listed_and_asked_about_once() {
+        let (writer, asked) = api_server(200, list(&["Pods", "Pods/Eviction"]));
+        let discovery = Discovery::default();
+        for (name, second, expected, requests) in [
+            ("pods/eviction", 0, true, 1),
+            ("pods/eviction", 299, true, 1),
+            ("pods/resize", 0, false, 2),
+            ("pods/resize", 299, false, 2),
+            ("pods/resize", 300, false, 3),
+        ] {
+            assert_eq!(discovery.serves_at(&writer, at(second), "v1", name).await.unwrap(), expected, "{name}");
+            assert_eq!(asked.load(Ordering::Relaxed), requests, "{name} {second}");
+        }
     }
 
     #[tokio::test]

@@ -121,6 +121,22 @@ fn a_kind_that_cannot_be_scaled_and_a_container_that_is_not_there_are_found() {
 }
 
 #[test]
+fn a_resize_is_possible_where_the_api_server_serves_it() {
+    loop_story("preflight-resize", async |testbed| {
+        Workload::deployment("web", 1).requests(json!({"memory": "256Mi"})).make(testbed).await?;
+        let resizes = [("apps", "deployments", "get"), ("", "pods", "list"), ("", "pods/resize", "patch")];
+        account(testbed, &resizes).await?;
+        let resize = json!({"container": "main", "resource": "memory", "factor": "2", "max": "1Gi"});
+        make(testbed, "web", on("Low", json!([{"resize": resize}]))).await?;
+        // Kubernetes serves it from version 1.33 on.
+        match testbed.kubectl(&["get", "--raw", "/api/v1"], None).await?.contains("\"pods/resize\"") {
+            true => passes(testbed).await,
+            false => fails(testbed, "NotSupported", &["rung 1 on Low", "does not serve pods/resize"]).await,
+        }
+    });
+}
+
+#[test]
 fn the_secret_of_a_webhook_is_looked_for_before_the_first_event() {
     loop_story("preflight-webhook", async |testbed| {
         Workload::deployment("web", 1).create(testbed).await?;

@@ -105,6 +105,10 @@ struct PodCondition {
 /// Reads the workload's pods that have the container.
 pub async fn read(targets: &Targets, actor: &Actor, rung: &Rung, resize: &Resize) -> Result<TargetState, Error> {
     let target = &actor.target;
+    if !targets.discovery.serves(&targets.ctx, "v1", "pods/resize").await? {
+        let words = "resize: the API server does not serve pods/resize, which Kubernetes has from version 1.33 on";
+        return Ok(TargetState::Unfit(LoopReason::NotSupported, words.to_owned()));
+    }
     let Some(found) = discover(targets, target).await? else { return Ok(unknown_kind(target)) };
     let kind = found.path(&actor.loop_key.namespace)?;
     let workload: DynamicObject =
