@@ -129,6 +129,29 @@ mod tests {
     }
 
     #[test]
+    fn each_rule_of_kstatus_decides() {
+        let done = json!([one("Ready", "True", "Succeeded")]);
+        let untrue = json!([done[0], one("Reconciling", "False", "Creating"), one("Stalled", "False", "NodeFull")]);
+        assert_eq!(kstatus(&action(untrue)), Kstatus::Current, "conditions that are False do not count");
+        let waits = action(json!([one("Ready", "Unknown", "Creating"), one("Stalled", "False", "NodeFull")]));
+        assert_eq!((kstatus(&waits), is_over(&waits)), (Kstatus::InProgress, false));
+        let both = json!([one("Reconciling", "True", "Creating"), one("Stalled", "True", "NodeFull")]);
+        assert_eq!(kstatus(&action(both)), Kstatus::Failed, "Stalled is stronger");
+        let ready = json!([done[0], one("Reconciling", "True", "Creating")]);
+        assert_eq!(kstatus(&action(ready)), Kstatus::InProgress);
+        assert_eq!(kstatus(&action(json!([]))), Kstatus::Current, "an object without conditions is complete");
+        let mut changed = action(done);
+        changed.metadata.generation = Some(2);
+        assert_eq!(
+            (kstatus(&changed), is_over(&changed)),
+            (Kstatus::InProgress, false),
+            "nobody has observed the change"
+        );
+        changed.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).expect("a time");
+        assert_eq!(kstatus(&changed), Kstatus::Terminating);
+    }
+
+    #[test]
     fn what_is_no_row_is_complained_of() {
         for wrong in [
             json!([one("Ready", "False", "NodeFull"), one("Stalled", "True", "NodeGone")]),
