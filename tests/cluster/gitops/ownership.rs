@@ -51,7 +51,7 @@ async fn handed_over<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed, mut tool: T, a
 
     run_advised(testbed, &message).await?;
     tool.resync().await?.healthy()?;
-    tool.deploy(&[after.clone()]).await?.healthy()?;
+    tool.deploy(std::slice::from_ref(&after)).await?.healthy()?;
     settled(testbed, "web", REPLICAS).await?;
     push(testbed, "web", json!({"cpu": "2"})).await?;
     settled(testbed, "web", REPLICAS + 1).await?;
