@@ -9,10 +9,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use rstest::rstest;
 use serde_json::{Value, json};
 use testkit::plane::Plane;
 use testkit::servers::http::{Authority, Manner, Server};
-use testkit::servers::prometheus::{PASSWORD, PrometheusProcess, PrometheusVersion, USER};
+use testkit::servers::prometheus::PrometheusVersion::{self, V2_42, V2_52, V3};
+use testkit::servers::prometheus::{PASSWORD, PrometheusProcess, USER};
 use testkit::servers::usage::{self, uses};
 use testkit::testbed::loops::{
     ACCOUNT, SCALES, account, grant, grant_more, has_data, loop_story, push, put, replicas, says, until, with_loops,
@@ -32,6 +34,11 @@ fn loop_on(source: Value) -> Value {
         "metrics": [{"name": "load", "source": source, "high": {"raise": "5"}}],
         "actions": [{"when": {"metric": "load", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 2}}]}],
     })
+}
+
+/// Name of a story with this version.
+fn named(story: &str, version: PrometheusVersion) -> String {
+    format!("{story}-{version:?}").to_lowercase().replace('_', "-")
 }
 
 /// A loop that only watches.
@@ -75,10 +82,12 @@ async fn known(testbed: &Testbed, name: &str) -> Result<()> {
     .await
 }
 
-#[test]
-fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
-    loop_story("sources-prometheus", async |testbed| {
-        let mut server = PrometheusProcess::start(PrometheusVersion::V2_42).await?;
+#[rstest]
+fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back(
+    #[values(V2_42, V2_52, V3)] version: PrometheusVersion,
+) {
+    loop_story(&named("sources-prometheus", version), async |testbed| {
+        let mut server = PrometheusProcess::start(version).await?;
         server.set("web_load", "3")?;
         server.set("web_other", "3")?;
         scene(testbed).await?;
@@ -93,6 +102,8 @@ fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
             ("text", query(r#""five""#)),
             ("range", query("web_load[1m]")),
             ("good", query("web_load * 10")),
+            // The server notes that this is not the name of a counter.
+            ("noted", query("0 * sum(rate(web_load[1m]))")),
         ];
         put(testbed, "bad", watcher(&bad)).await?;
         has_data(testbed, "web").await?;
@@ -107,8 +118,12 @@ fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
         ] {
             unknown(testbed, "bad", metric, words).await?;
         }
-        let seen = testbed.api::<Monitoring>().get("bad").await?.status.unwrap_or_default();
-        ensure!(seen.message.as_deref() == Some("High good") && seen.unknown.len() == 7, "{seen:?}");
+        until::<Monitoring, _>(testbed, "bad", "the others to be known", |one| {
+            let status = one.status?;
+            let known: Vec<_> = status.values.iter().map(|reading| reading.metric.as_str()).collect();
+            (known == ["good", "noted"] && status.unknown.len() == 7 && status.message? == "High good").then_some(())
+        })
+        .await?;
         ensure!(replicas(testbed, "web").await?.1 == 1, "it acted on a calm value");
 
         server.end();
@@ -126,10 +141,10 @@ fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
     });
 }
 
-#[test]
-fn the_sample_acts() {
-    loop_story("sources-sample", async |testbed| {
-        let server = PrometheusProcess::start(PrometheusVersion::V2_42).await?;
+#[rstest]
+fn the_sample_acts(#[values(V2_42, V2_52, V3)] version: PrometheusVersion) {
+    loop_story(&named("sources-sample", version), async |testbed| {
+        let server = PrometheusProcess::start(version).await?;
         Workload::deployment("web", 1).create(testbed).await?;
         testbed.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
         grant(testbed, SCALES).await?;
@@ -162,11 +177,13 @@ fn the_sample_acts() {
     });
 }
 
-#[test]
-fn prometheus_is_asked_over_tls_with_a_password_that_the_account_may_read() {
-    loop_story("sources-guarded", async |testbed| {
+#[rstest]
+fn prometheus_is_asked_over_tls_with_a_password_that_the_account_may_read(
+    #[values(V2_42, V2_52, V3)] version: PrometheusVersion,
+) {
+    loop_story(&named("sources-guarded", version), async |testbed| {
         let (authority, other) = (Authority::create(), Authority::create());
-        let server = PrometheusProcess::guarded(PrometheusVersion::V2_42, &authority).await?;
+        let server = PrometheusProcess::guarded(version, &authority).await?;
         server.set("web_load", "10")?;
         scene(testbed).await?;
         let secret = json!({"metadata": {"name": "login"}, "stringData": {"username": USER, "password": "wrong"}});
