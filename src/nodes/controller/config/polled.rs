@@ -197,7 +197,7 @@ impl PolledNodes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the current plan. Discards the state that belongs to another spec, node or object. `heartbeat` is that of
+    /// Records the current plan. Discards the state that belongs to another spec, node or object. `heartbeat`: that of
     /// the status.
     pub fn update_plan(
         &self,
