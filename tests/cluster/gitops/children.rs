@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 use serde_json::json;
 use testkit::gitops::GitOpsTool;
+use testkit::gitops::argo_cd::ArgoCd;
 use testkit::gitops::flux::Flux;
 use testkit::gitops::helm::Helm;
 use testkit::testbed::Testbed;
@@ -60,4 +61,22 @@ fn helm_leaves_the_children_of_a_loop_alone() {
 #[test]
 fn flux_leaves_the_children_of_a_loop_alone() {
     loop_story("children-flux", async |testbed| deployed_and_deleted::<Flux>(testbed, async |_| Ok(())).await);
+}
+
+#[test]
+fn argo_cd_counts_no_children_of_a_loop() {
+    loop_story("children-argo", async |testbed| {
+        deployed_and_deleted::<ArgoCd>(testbed, async |argo_cd| {
+            let application = argo_cd.application().await?;
+            let resources = application.data["status"]["resources"].as_array().cloned().unwrap_or_default();
+            let children = ["Monitoring", "Decision", "Execution"];
+            for resource in resources {
+                let kind = resource["kind"].as_str().unwrap_or_default();
+                ensure!(!children.contains(&kind), "a child counts as part of the application: {resource}");
+                ensure!(resource["status"] == "Synced", "not in sync: {resource}");
+            }
+            Ok(())
+        })
+        .await
+    });
 }

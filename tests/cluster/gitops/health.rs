@@ -10,6 +10,7 @@ use ganglion_api::workload_action::WorkloadAction;
 use serde_json::{Value, json};
 use testkit::block_on;
 use testkit::gitops::GitOpsTool;
+use testkit::gitops::argo_cd::ArgoCd;
 use testkit::gitops::flux::Flux;
 use testkit::gitops::helm::Helm;
 use testkit::plane::install::LOOPS;
@@ -117,8 +118,14 @@ fn flux_finds_every_kind_ready() {
     on_own_plane("health-flux", async |testbed| every_kind::<Flux>(testbed).await);
 }
 
-/// A loop that the API server accepts although it cannot work, and the same loop once it is corrected.
-async fn wrong<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed) -> Result<()> {
+#[test]
+fn argo_cd_finds_every_kind_healthy() {
+    on_own_plane("health-argo", async |testbed| every_kind::<ArgoCd>(testbed).await);
+}
+
+/// A loop that the API server accepts although it cannot work, and the same loop once it is corrected. `word`: how the
+/// tool calls its state.
+async fn wrong<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed, word: &str) -> Result<()> {
     let mut tool = T::start(testbed).await?;
     let mut spec = on("Low", json!([{"scale": {"by": 1, "max": 9}}]));
     let deployment = web(testbed, None)?;
@@ -131,17 +138,22 @@ async fn wrong<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed) -> Result<()> {
     let begun = Instant::now();
     let report = tool.deploy(&manifests("0 0 31 2 *")).await?.failed()?;
     ensure!(begun.elapsed() < EARLY, "failed only after {:?}: {report}", begun.elapsed());
-    ensure!(report.contains("web") && report.contains("Failed"), "{report}");
+    ensure!(report.contains("web") && report.contains(word), "{report}");
     tool.deploy(&manifests("0 0 1 2 *")).await?.healthy()?;
     tool.remove().await
 }
 
 #[test]
 fn helm_fails_at_once_for_a_loop_that_cannot_work() {
-    story("wrong-helm", async |testbed| wrong::<Helm>(testbed).await);
+    story("wrong-helm", async |testbed| wrong::<Helm>(testbed, "Failed").await);
 }
 
 #[test]
 fn flux_fails_at_once_for_a_loop_that_cannot_work() {
-    story("wrong-flux", async |testbed| wrong::<Flux>(testbed).await);
+    story("wrong-flux", async |testbed| wrong::<Flux>(testbed, "Failed").await);
+}
+
+#[test]
+fn argo_cd_shows_a_loop_that_cannot_work_as_degraded() {
+    story("wrong-argo", async |testbed| wrong::<ArgoCd>(testbed, "Degraded").await);
 }

@@ -1,4 +1,4 @@
-//! Helm and Flux beside the operator, as real programs. `hack/test gitops` builds them and runs these stories.
+//! Helm, Flux and Argo CD beside the operator, as real programs. `hack/test gitops` builds them and runs these stories.
 
 mod approvals;
 mod children;

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use testkit::action::move_pod;
 use testkit::gitops::GitOpsTool;
+use testkit::gitops::argo_cd::ArgoCd;
 use testkit::gitops::flux::Flux;
 use testkit::gitops::helm::Helm;
 use testkit::testbed::workload::Workload;
@@ -42,4 +43,15 @@ fn helm_does_not_undo_a_move() {
 #[test]
 fn flux_does_not_undo_a_move() {
     story("move-flux", async |testbed| moved::<Flux>(testbed, async |flux| Ok(flux.changes().join("\n"))).await);
+}
+
+#[test]
+fn argo_cd_sees_no_difference_after_a_move() {
+    story("move-argo", async |testbed| {
+        moved::<ArgoCd>(testbed, async |argo_cd| {
+            let application = argo_cd.application().await?;
+            Ok(application.data["status"]["operationState"]["startedAt"].to_string())
+        })
+        .await
+    });
 }

@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use ganglion_api::execution::Execution;
 use serde_json::{Value, json};
 use testkit::gitops::GitOpsTool;
+use testkit::gitops::argo_cd::ArgoCd;
 use testkit::gitops::flux::Flux;
 use testkit::gitops::helm::Helm;
 use testkit::testbed::Testbed;
@@ -79,6 +80,23 @@ fn flux_hands_replicas_over() {
     });
 }
 
+/// Argo CD applies on the client, so that the advice is another one.
+#[test]
+fn argo_cd_hands_replicas_over() {
+    loop_story("owner-argo", async |testbed| {
+        handed_over(testbed, ArgoCd::start(testbed).await?, web(testbed, None)?).await
+    });
+}
+
+#[test]
+fn argo_cd_with_server_side_apply_hands_replicas_over() {
+    loop_story("owner-argo-ssa", async |testbed| {
+        let argo_cd = ArgoCd::start(testbed).await?;
+        argo_cd.configure(json!({"syncPolicy": {"syncOptions": ["ServerSideApply=true"]}})).await?;
+        handed_over(testbed, argo_cd, left_out(testbed)?).await
+    });
+}
+
 /// The managed fields no longer show the tool after a person has scaled.
 #[test]
 fn flux_is_remembered_when_a_person_scales() {
@@ -102,8 +120,8 @@ fn flux_is_remembered_when_a_person_scales() {
     });
 }
 
-/// A loop that insists, and a tool that sets the number back each time.
-async fn fought<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed, mut tool: T, rung: Value) -> Result<()> {
+/// A loop that insists, and a tool that sets the number back each time, as field manager `by`.
+async fn fought<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed, mut tool: T, rung: Value, by: &str) -> Result<()> {
     tool.deploy(&[web(testbed, Some(REPLICAS))?]).await?.healthy()?;
     settled(testbed, "web", REPLICAS).await?;
     account(testbed, SCALES).await?;
@@ -118,7 +136,7 @@ async fn fought<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed, mut tool: T, rung: 
     }
     push(testbed, "web", json!({"cpu": "3"})).await?;
     let message = ready(testbed, "web", "False", "FieldConflict").await?;
-    ensure!(message.starts_with(&format!("{} undid what this loop did to Deployment", T::MANAGER)), "{message}");
+    ensure!(message.starts_with(&format!("{by} undid what this loop did to Deployment")), "{message}");
     ensure!(scales(testbed) == 3, "{} writes", scales(testbed));
     tool.resync().await?.healthy()?;
     tool.remove().await
@@ -130,7 +148,26 @@ fn forced() -> Value {
 
 #[test]
 fn a_loop_that_insists_against_flux_stops() {
-    loop_story("fight-flux", async |testbed| fought(testbed, Flux::start(testbed).await?, forced()).await);
+    loop_story("fight-flux", async |testbed| {
+        fought(testbed, Flux::start(testbed).await?, forced(), Flux::MANAGER).await
+    });
+}
+
+#[test]
+fn a_loop_that_insists_against_argo_cd_stops() {
+    loop_story("fight-argo", async |testbed| {
+        fought(testbed, ArgoCd::start(testbed).await?, forced(), ArgoCd::MANAGER).await
+    });
+}
+
+/// Argo CD replaces objects, so that neither managed fields nor an annotation show that it will write again.
+#[test]
+fn a_loop_against_argo_cd_that_replaces_objects_stops() {
+    loop_story("fight-argo-replace", async |testbed| {
+        let argo_cd = ArgoCd::start(testbed).await?;
+        argo_cd.configure(json!({"syncPolicy": {"syncOptions": ["Replace=true"]}})).await?;
+        fought(testbed, argo_cd, json!({"scale": {"by": 1, "max": 9}}), "argocd-application-controller").await
+    });
 }
 
 /// The tool ignores the replicas, and the loop knows.
@@ -159,5 +196,30 @@ fn flux_that_ignores_replicas_works_beside_a_loop() {
         let flux = Flux::start(testbed).await?;
         flux.configure(json!({"ignore": [{"paths": ["/spec/replicas"], "target": {"kind": "Deployment"}}]})).await?;
         ignored(testbed, flux).await
+    });
+}
+
+/// Sync options and ignored differences of the usual setup for autoscaled workloads with Argo CD.
+fn ignoring(options: &[&str]) -> Value {
+    let differences = json!([{"group": "apps", "kind": "Deployment", "jsonPointers": ["/spec/replicas"]}]);
+    let options = [options, &["RespectIgnoreDifferences=true"]].concat();
+    json!({"ignoreDifferences": differences, "syncPolicy": {"syncOptions": options}})
+}
+
+#[test]
+fn argo_cd_that_ignores_replicas_works_beside_a_loop() {
+    loop_story("ignored-argo", async |testbed| {
+        let argo_cd = ArgoCd::start(testbed).await?;
+        argo_cd.configure(ignoring(&[])).await?;
+        ignored(testbed, argo_cd).await
+    });
+}
+
+#[test]
+fn argo_cd_with_server_side_apply_that_ignores_replicas_works_beside_a_loop() {
+    loop_story("ignored-argo-ssa", async |testbed| {
+        let argo_cd = ArgoCd::start(testbed).await?;
+        argo_cd.configure(ignoring(&["ServerSideApply=true"])).await?;
+        ignored(testbed, argo_cd).await
     });
 }

@@ -6,7 +6,7 @@
 //!   [`plugin`]: the program as a kubectl plugin.
 //! - [`eye`]: an independent watch; [`verdict`] and [`kstatus`]: evaluations of what it saw.
 //! - [`testbed`]: one namespace with its own operator, for each test on a control plane.
-//! - [`gitops`]: Helm and Flux, which deploy manifests to a testbed.
+//! - [`gitops`]: Helm, Flux and Argo CD, which deploy manifests to a testbed.
 //! - [`kubelet`]: a kubelet for pods that are real processes.
 //! - [`hostile`]: a hostile tenant, and what it sends.
 //! - [`schema`]: large objects that a schema accepts.

@@ -1,6 +1,7 @@
-//! Helm and Flux as real programs, which deploy manifests to the namespace of a testbed as its administrator.
+//! Helm, Flux and Argo CD as real programs, which deploy manifests to the namespace of a testbed as its administrator.
 //! They are built by hack/peers.
 
+pub mod argo_cd;
 pub mod flux;
 pub mod helm;
 
@@ -26,7 +27,7 @@ const DEPLOYMENT_ARGUMENT: &str = "10m";
 /// Maximum number of tools at once: more would only wait for the two or three processors.
 static TURNS: Semaphore = Semaphore::const_new(3);
 
-/// Name of the release or Kustomization.
+/// Name of the release, Kustomization or Application.
 const APPLICATION: &str = "app";
 
 /// End of a deployment, as the tool reports it.

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Whether the server on this local port answers a GET of this path with 200.
-async fn serves(port: u16, path: &str) -> bool {
+pub(crate) async fn serves(port: u16, path: &str) -> bool {
     let asked = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
