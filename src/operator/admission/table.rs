@@ -141,7 +141,7 @@ fn closed_loops() -> AdmissionPolicy {
 }
 
 /// Expression: only fields of the metadata are written that the garbage collector changes.
-const COLLECTED: &str = "request.operation == 'UPDATE' && request.?subResource.orValue('') == '' \
+pub const COLLECTED: &str = "request.operation == 'UPDATE' && request.?subResource.orValue('') == '' \
     && object.spec == oldObject.spec && object.metadata.?labels == oldObject.metadata.?labels \
     && object.metadata.?annotations == oldObject.metadata.?annotations";
 

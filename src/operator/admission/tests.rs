@@ -62,6 +62,27 @@ fn every_kind_needs_policies_and_every_policy_is_needed() {
     assert!(world.policy_problem("SwarmPool").is_some_and(|problem| problem.policies.len() == 6));
 }
 
+/// Rights of the garbage collector on all resources: system:controller:generic-garbage-collector of Kubernetes.
+const COLLECTOR: [&str; 6] = ["get", "list", "watch", "patch", "update", "delete"];
+
+#[test]
+fn the_garbage_collector_may_change_owners_and_finalizers_of_every_kind() {
+    for policy in policies() {
+        let is_of_objects = |one: &Guarded| !one.resource.contains('/') && one.operations.contains(&Operation::Update);
+        let is_own = |one: &Guarded| one.group == ganglion_api::GROUP;
+        let is_about_more =
+            policy.conditions.iter().any(|(_, expression)| expression.contains("object.spec != oldObject.spec"));
+        if is_about_more || !policy.guards.iter().any(|one| is_own(one) && is_of_objects(one)) {
+            continue;
+        }
+        for rule in &policy.rules {
+            let is_exempt = rule.when.as_deref().is_some_and(|when| when.contains(table::COLLECTED));
+            let is_granted = rule.rights.iter().all(|right| COLLECTOR.contains(&right.verb));
+            assert!(is_exempt || is_granted, "{}: {}", policy.name, rule.expression());
+        }
+    }
+}
+
 /// Number of permission checks in an expression, with the variables that it uses.
 fn checks(expression: &str, variables: &[(&str, String)]) -> usize {
     let own = expression.matches(".check('").count();
