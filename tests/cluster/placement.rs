@@ -81,8 +81,9 @@ impl<'a> Scene<'a> {
         Api::all(self.testbed.client.clone())
     }
 
-    /// Writes this policy, and waits until its Ready condition has this status and reason.
-    async fn policy(&self, spec: Value, ready: (&str, &str)) -> Result<String> {
+    /// Writes this policy, and waits until its Ready condition has this reason and DataAvailable this status. Returns the
+    /// message of DataAvailable.
+    async fn policy(&self, spec: Value, reason: &str, data: &str) -> Result<String> {
         let policy = json!({
             "apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy", "metadata": {"name": POLICY}, "spec": spec,
         });
@@ -92,20 +93,21 @@ impl<'a> Scene<'a> {
             loop {
                 let found = self.policies().get(POLICY).await?;
                 let status = found.status.unwrap_or_default();
-                let state = condition(&status.conditions, "Ready");
+                let of = |kind| condition(&status.conditions, kind);
                 if status.observed_generation == found.metadata.generation
-                    && let Some(state) = state.filter(|state| (state.status.as_str(), state.reason.as_str()) == ready)
+                    && of("Ready").is_some_and(|ready| ready.status == "True" && ready.reason == reason)
+                    && let Some(available) = of("DataAvailable").filter(|available| available.status == data)
                 {
-                    return Ok(state.message);
+                    return Ok(available.message);
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
-        tokio::time::timeout(TIMEOUT, told).await.with_context(|| format!("the policy is not {ready:?}"))?
+        tokio::time::timeout(TIMEOUT, told).await.with_context(|| format!("the policy is not {reason}"))?
     }
 
     pub async fn agent(&self, agent: Value) -> Result<String> {
-        self.policy(json!({"agents": [agent]}), ("True", "Serving")).await
+        self.policy(json!({"agents": [agent]}), "Serving", "True").await
     }
 
     /// Sets annotations or labels of a node; null removes one.
@@ -224,7 +226,7 @@ fn only_schedulers_with_a_certificate_are_answered() {
 
 /// Risky nodes are rejected, with a reason; without usage, the agent abstains.
 async fn safe(scene: &Scene<'_>) -> Result<()> {
-    let said = scene.policy(json!({"agents": [{"name": "safe", "safe": {}}]}), ("False", "AgentsWithoutData")).await?;
+    let said = scene.policy(json!({"agents": [{"name": "safe", "safe": {}}]}), "Serving", "False").await?;
     ensure!(said.contains("agent safe") && said.contains("no fresh usage"), "{said}");
     scene.lands(json!({})).await?;
     scene.annotate(|at| usage(if at == 2 { 0.1 } else { 0.95 })).await?;
@@ -275,7 +277,7 @@ async fn others(scene: &Scene<'_>) -> Result<()> {
     scene.bound("app=each", scene.nodes.len()).await?;
     scene.testbed.kubectl(&["delete", "daemonset", "each"], None).await?;
     let safe = json!([{"name": "safe", "safe": {}}]);
-    scene.policy(json!({"agents": safe, "mode": "Shadow"}), ("True", "Shadowing")).await?;
+    scene.policy(json!({"agents": safe, "mode": "Shadow"}), "Shadowing", "True").await?;
     scene.lands(json!({})).await?;
     scene.policies().delete(POLICY, &DeleteParams::default()).await?;
     scene.lands(json!({})).await?;
@@ -344,7 +346,7 @@ async fn expression(scene: &Scene<'_>) -> Result<()> {
 /// All nodes are half used, and the power of one rises least with usage, as predicted by a real model server.
 async fn power(scene: &Scene<'_>) -> Result<()> {
     let agent = || json!({"name": "power", "power": {}});
-    let said = scene.policy(json!({"agents": [agent()]}), ("False", "AgentsWithoutData")).await?;
+    let said = scene.policy(json!({"agents": [agent()]}), "Serving", "False").await?;
     ensure!(said.contains("no NodeConfig has predicted power"), "{said}");
     scene.lands(json!({})).await?;
     let linear = |cpu| Linear { base: 100.0, cpu, inlet: 3.0, pressure: 5.0 };

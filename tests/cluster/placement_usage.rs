@@ -158,7 +158,8 @@ fn a_policy_publishes_the_usage_of_nodes() {
 /// Without usage the agent abstains; once it is published, the agent decides.
 async fn published(scene: &Scene<'_>, prometheus: &PrometheusProcess) -> Result<()> {
     scene.put(FIRST, json!({"agents": [{"name": "safe", "safe": {}}]})).await?;
-    scene.says(FIRST, "Ready", ("False", "AgentsWithoutData")).await?;
+    scene.says(FIRST, "Ready", ("True", "Serving")).await?;
+    scene.says(FIRST, "DataAvailable", ("False", "AgentsWithoutData")).await?;
     scene.put(FIRST, publishing("1h", json!({"url": prometheus.url()}))).await?;
     let said = scene.says(FIRST, "UsagePublished", ("False", "NodeNotWritten")).await?;
     ensure!(said.contains("install kustomize/components/publish-usage"), "{said}");
@@ -166,7 +167,7 @@ async fn published(scene: &Scene<'_>, prometheus: &PrometheusProcess) -> Result<
     scene.testbed.kubectl(&["apply", "-f", &rights.display().to_string()], None).await?;
     let said = scene.says(FIRST, "UsagePublished", ("True", "Published")).await?;
     ensure!(said.contains("has the usage of all nodes"), "{said}");
-    scene.says(FIRST, "Ready", ("True", "Serving")).await?;
+    scene.says(FIRST, "DataAvailable", ("True", "AgentsHaveData")).await?;
     for node in scene.api().list(&ListParams::default()).await? {
         let near = |key: &str, expected: f64| {
             let found = number(&node, key).with_context(|| format!("no {key}: {:?}", node.annotations()))?;
@@ -250,7 +251,7 @@ async fn lost(scene: &Scene<'_>, prometheus: &mut PrometheusProcess) -> Result<(
     let said = scene.says(FIRST, "UsagePublished", ("False", "Unreachable")).await?;
     ensure!(said.contains("127.0.0.1"), "{said}");
     scene.nodes("no annotations", |node| !is_annotated(node) && number(node, "mean-used-cpu").is_none()).await?;
-    scene.says(FIRST, "Ready", ("False", "AgentsWithoutData")).await?;
+    scene.says(FIRST, "DataAvailable", ("False", "AgentsWithoutData")).await?;
     prometheus.again().await?;
     scene.policies().delete(FIRST, &DeleteParams::default()).await?;
     scene.says(SECOND, "UsagePublished", ("True", "Published")).await?;

@@ -13,8 +13,6 @@ reasons! {
     Serving,
     /// `mode: Shadow`; the policy does not affect kube-scheduler.
     Shadowing,
-    /// Some agents have no data about any node and do not affect the result; the message says what data is missing.
-    AgentsWithoutData,
     /// The ConfigMap with the learned values cannot be read; the agents start without them. An event, not a condition.
     MemoryLost,
     /// A field has a value that cannot be parsed; the message names the field.
@@ -26,6 +24,14 @@ reasons! {
     SpecInvalid,
     /// An expression cannot be parsed, or uses an unknown name; the message shows the position.
     ExpressionInvalid,
+
+    // Reasons of the condition DataAvailable.
+    /// Each agent has data about at least one node; `status.agents` shows about how many.
+    AgentsHaveData,
+    /// Some agents have no data about any node and do not affect the result; the message says what data is missing.
+    AgentsWithoutData,
+    /// No node accepts pods, so it cannot be told whether the agents have data.
+    NoNodes,
 
     // Reasons of the condition UsagePublished.
     /// The usage of nodes is published as annotations; the message says if the usage of some nodes is unknown.

@@ -10,8 +10,8 @@ pub struct PlacementPolicyStatus {
     /// Generation of the spec that this status describes; -1 before any controller has observed the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: each agent has data about at least one node. Reconciling: some agents have no data about any node, and do
-    /// not affect the result until they do. Stalled: the policy has no effect until somebody changes it.
+    /// Ready: the policy filters and scores nodes. Stalled: the policy has no effect until somebody changes it.
+    /// DataAvailable: whether each agent has data about at least one node; agents without data do not affect the result.
     /// UsagePublished: whether the usage of nodes is published as annotations; only with `publishUsage`. MemorySaved:
     /// whether the values that the agents `reward` and `pigeon` have learned are saved and survive restarts of the
     /// operator; only once they have learned something.

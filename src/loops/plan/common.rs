@@ -15,9 +15,6 @@ pub const HEARTBEAT: SignedDuration = SignedDuration::from_mins(5);
 /// Delay before a spec is parsed again that this process could not parse for a temporary reason.
 pub const PARSE_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 
-/// Condition of a Monitoring and its loop: whether every metric has a value.
-pub const DATA_AVAILABLE: &str = "DataAvailable";
-
 /// Condition of an Execution and its loop: how the last action ended.
 pub const LAST_ACTION_SUCCEEDED: &str = "LastActionSucceeded";
 

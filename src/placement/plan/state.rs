@@ -10,7 +10,7 @@ use super::policy::CompiledPolicy;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::placement_policy::status::AgentStatus;
 use ganglion_api::placement_policy::{PlacementPolicySpec, PlacementPolicyStatus, PolicyMode};
-use ganglion_core::conditions::{Health, Stamp, summary};
+use ganglion_core::conditions::{DATA_AVAILABLE, Health, Stamp, condition, summary};
 use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_core::words::counted;
 
@@ -94,14 +94,9 @@ fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Health of a valid policy.
+/// Health of a valid policy. It does not depend on data: a policy is often applied together with what measures the
+/// nodes.
 pub fn health(policy: &CompiledPolicy, coverage: &Coverage) -> Health<PolicyReason> {
-    let blind = coverage.agents.iter().find(|agent| coverage.nodes > 0 && agent.nodes == 0);
-    if let Some(agent) = blind {
-        let lacks = agent.message.as_deref().unwrap_or_default();
-        let message = format!("agent {} has no data about any node: {lacks}", agent.name);
-        return Health::Retrying(PolicyReason::AgentsWithoutData, message);
-    }
     let nodes = counted(coverage.nodes, "node");
     match policy.mode {
         PolicyMode::Active => Health::Good(PolicyReason::Serving, format!("filters and scores {nodes}")),
@@ -110,6 +105,25 @@ pub fn health(policy: &CompiledPolicy, coverage: &Coverage) -> Health<PolicyReas
             Health::Good(PolicyReason::Shadowing, message)
         }
     }
+}
+
+/// Condition DataAvailable: whether each agent has data about at least one node.
+fn data_available(old: &[Condition], coverage: &Coverage, stamp: Stamp) -> Condition {
+    let blind = coverage.agents.iter().find(|agent| agent.nodes == 0);
+    let (status, reason, message) = match blind {
+        _ if coverage.nodes == 0 => ("Unknown", PolicyReason::NoNodes, "no node accepts pods".to_owned()),
+        None => {
+            let least = coverage.agents.iter().map(|agent| agent.nodes).min().unwrap_or_default();
+            let message = format!("each agent has data about at least {least} of {}", counted(coverage.nodes, "node"));
+            ("True", PolicyReason::AgentsHaveData, message)
+        }
+        Some(agent) => {
+            let lacks = agent.message.as_deref().unwrap_or_default();
+            let message = format!("agent {} has no data about any node: {lacks}", agent.name);
+            ("False", PolicyReason::AgentsWithoutData, message)
+        }
+    };
+    condition(old, DATA_AVAILABLE, status, reason.as_ref(), &message, stamp)
 }
 
 /// Status of a valid policy. `memory` is the namespace and name of the ConfigMap with its learned values.
@@ -121,9 +135,11 @@ pub fn valid_status(
     memory: Option<String>,
     stamp: Stamp,
 ) -> PlacementPolicyStatus {
+    let mut conditions = summary(old, health, stamp);
+    conditions.push(data_available(old, coverage, stamp));
     PlacementPolicyStatus {
         observed_generation: Some(stamp.generation),
-        conditions: summary(old, health, stamp),
+        conditions,
         summary: Some(short(spec)),
         nodes: Some(coverage.nodes),
         agents: coverage.agents.clone(),
@@ -159,6 +175,20 @@ mod tests {
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn data_are_available_if_every_agent_has_some() {
+        let stamp = Stamp { generation: 1, now: at(0) };
+        let state = |nodes, covered| {
+            let found = data_available(&[], &coverage(nodes, covered), stamp);
+            (found.status, found.reason, found.message)
+        };
+        let expected = |status: &str, reason: &str, message: &str| (status.into(), reason.into(), message.into());
+        assert_eq!(state(3, 1), expected("True", "AgentsHaveData", "each agent has data about at least 1 of 3 nodes"));
+        let blind = "agent safe has no data about any node: ";
+        assert_eq!(state(3, 0), expected("False", "AgentsWithoutData", blind));
+        assert_eq!(state(0, 0), expected("Unknown", "NoNodes", "no node accepts pods"));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use testkit::testbed::{Road, Testbed, story, story_on};
 use super::{gone, loop_with_account, placed, samples, web};
 
 /// Samples of every kind whose objects need no server.
-const CORRECT: [&str; 10] = [
+const CORRECT: [&str; 11] = [
     "workload.yaml",
     "closedloop/accounts.yaml",
     "closedloop/shop.yaml",
@@ -33,6 +33,7 @@ const CORRECT: [&str; 10] = [
     "swarmpool/workers.yaml",
     "swarmpool/minimal.yaml",
     "workloadactionreceipt/full.yaml",
+    "placementpolicy/minimal.yaml",
 ];
 
 /// Kinds with a condition Ready.
@@ -41,12 +42,10 @@ const KINDS: &str = "loop,mon,dec,exe,swp,ncfg,ncft,plpol";
 /// Maximum time of a failure that does not wait for a timeout; the tools have one of ten minutes.
 const EARLY: Duration = Duration::from_secs(300);
 
-/// A node whose values need no server, a template for another one, with an expression that no tool may change, and a
-/// policy that needs no usage of nodes.
-fn nodes() -> [Value; 3] {
+/// A node whose values need no server, and a template for another one, with an expression that no tool may change.
+fn nodes() -> [Value; 2] {
     let api = "ganglion.dev/v1alpha1";
     let inlet = |endpoint: &str| json!({"inletTemp": {"type": "Fake", "endpoint": endpoint}});
-    let pigeon = json!({"objective": "AdaptiveBinPacking", "resources": ["cpu", "memory", "pods"], "prime": "cpu"});
     let selector = json!({"matchLabels": {"kubernetes.io/hostname": "node-1"}});
     [
         json!({"apiVersion": api, "kind": "NodeConfig", "metadata": {"name": "one"},
@@ -54,8 +53,6 @@ fn nodes() -> [Value; 3] {
         json!({"apiVersion": api, "kind": "NodeConfigTemplate", "metadata": {"name": "rack"},
             "spec": {"nodeSelector": selector,
                 "template": {"metricsCollector": inlet("https://bmc-{{ hostname }}.example.com")}}}),
-        json!({"apiVersion": api, "kind": "PlacementPolicy", "metadata": {"name": "default"},
-            "spec": {"agents": [{"name": "pack", "pigeon": pigeon}]}}),
     ]
 }
 

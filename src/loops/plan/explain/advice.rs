@@ -3,13 +3,14 @@
 use kube::ResourceExt;
 
 use super::subject::ExplainedLoop;
-use crate::common::{DATA_AVAILABLE, LAST_ACTION_SUCCEEDED};
+use crate::common::LAST_ACTION_SUCCEEDED;
 use crate::proposal::{self, Proposal};
 use ganglion_api::closed_loop::LoopMode;
 use ganglion_api::closed_loop::metric::{Metric, Push};
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::{Outcome, Rejected};
 use ganglion_api::marks;
+use ganglion_core::conditions::DATA_AVAILABLE;
 use ganglion_core::names;
 
 /// One piece of advice, with the command that carries it out.

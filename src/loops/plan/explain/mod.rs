@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use crate::common::{DATA_AVAILABLE, LAST_ACTION_SUCCEEDED};
+use crate::common::LAST_ACTION_SUCCEEDED;
 use crate::decision::{Executor, settlement};
 pub use crate::proposal::Proposal;
 use crate::tuning::effective_policy::declared_rank;
@@ -21,6 +21,7 @@ use ganglion_api::closed_loop::metric::{Metric, Side};
 use ganglion_api::decision::{Decision, Entry, LimitState, Outcome, Repetitions};
 use ganglion_api::execution::ExecutionState;
 use ganglion_api::monitoring::{AlarmState, MonitoringStatus, RefusedSamples};
+use ganglion_core::conditions::DATA_AVAILABLE;
 use ganglion_core::layout::{clock, paragraph, table};
 use ganglion_core::names;
 pub use subject::ExplainedLoop;

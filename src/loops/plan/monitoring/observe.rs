@@ -12,13 +12,13 @@ use super::rules::{
     SourceValue, is_postponed,
 };
 use super::tag::{self, SampleRefusal};
-use crate::common::{DATA_AVAILABLE, HEARTBEAT, elapsed, micro_time, number_text};
+use crate::common::{HEARTBEAT, elapsed, micro_time, number_text};
 use ganglion_api::closed_loop::Trace;
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::monitoring::{AlarmState, MonitoringStatus, Reading, Tag, UnknownMetric};
 use ganglion_api::scalars::Number;
-use ganglion_core::conditions::{self, Health, Stamp};
+use ganglion_core::conditions::{self, DATA_AVAILABLE, Health, Stamp};
 use ganglion_core::quantity;
 use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_core::words::kind_of_text;

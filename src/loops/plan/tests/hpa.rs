@@ -5,13 +5,12 @@ use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::common::DATA_AVAILABLE;
 use crate::execution::goal::replicas;
 use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult, SourceValue};
 use crate::sources::{PodList, PodMetricsList, pod_usage};
 use crate::tests::bench::{Loop, at, spec};
 use ganglion_api::monitoring::{MonitoringSpec, MonitoringStatus};
-use ganglion_core::conditions;
+use ganglion_core::conditions::{self, DATA_AVAILABLE};
 
 /// Percent of its request of 1 core that a pod uses; None: it is not measured.
 type Use = Option<u32>;

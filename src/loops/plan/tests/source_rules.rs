@@ -4,11 +4,10 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::common::DATA_AVAILABLE;
 use crate::monitoring::source_rule::{MeasuredAt, SOURCE_RULES, SourceRule};
 use crate::monitoring::{Measurement, MonitoringRules, ObserveTrigger, SourceValue};
 use crate::tests::bench::{Loop, at, sample, spec};
-use ganglion_core::conditions;
+use ganglion_core::conditions::{self, DATA_AVAILABLE};
 
 const PAGE: &str = include_str!("../../../../samples/closedloop/README.md");
 

@@ -15,7 +15,7 @@ use super::conflict::{self, Claimant, Conflict};
 use super::preflight::Preflight;
 use crate::acted;
 use crate::children::{Children, children};
-use crate::common::{DATA_AVAILABLE, FieldError, LAST_ACTION_SUCCEEDED};
+use crate::common::{FieldError, LAST_ACTION_SUCCEEDED};
 use crate::decision::DecisionRules;
 use crate::monitoring::MonitoringRules;
 use crate::proposal::{self, Proposal};
@@ -27,7 +27,7 @@ use ganglion_api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus, LoopMode};
 use ganglion_api::decision::DecisionStatus;
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_api::monitoring::MonitoringStatus;
-use ganglion_core::conditions::{self, Health, Stamp};
+use ganglion_core::conditions::{self, DATA_AVAILABLE, Health, Stamp};
 use ganglion_core::names;
 use ganglion_core::status::StatusChange;
 

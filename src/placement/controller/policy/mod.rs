@@ -23,7 +23,7 @@ use ganglion_api::marks;
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::placement_policy::PlacementPolicyStatus;
 use ganglion_api::placement_policy::reasons::PolicyReason;
-use ganglion_core::conditions::Stamp;
+use ganglion_core::conditions::{DATA_AVAILABLE, Stamp};
 use ganglion_core::facts::Key;
 use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
@@ -51,9 +51,11 @@ const STATUS: StatusWriter = StatusWriter {
 };
 
 /// Conditions of a policy that have events.
-const EVENTS: [ConditionEvent; 6] = [
+const EVENTS: [ConditionEvent; 8] = [
     ConditionEvent::normal("Ready", "True", ConditionChange::Reason),
     ConditionEvent::warning("Ready", "False", ConditionChange::Reason),
+    ConditionEvent::normal(DATA_AVAILABLE, "True", ConditionChange::Reason),
+    ConditionEvent::warning(DATA_AVAILABLE, "False", ConditionChange::Reason),
     ConditionEvent::normal(USAGE_PUBLISHED, "True", ConditionChange::Reason),
     ConditionEvent::warning(USAGE_PUBLISHED, "False", ConditionChange::Reason),
     ConditionEvent::normal(MEMORY_SAVED, "True", ConditionChange::Reason),

@@ -3,13 +3,12 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::common::DATA_AVAILABLE;
 use crate::monitoring::source_rule::{OWN_PACE_AGE, SOURCE_RULES, SourceKind, arrival};
 use crate::monitoring::{Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceValue};
 use crate::tests::bench::{at, sample};
 use ganglion_api::closed_loop::metric::Source;
 use ganglion_api::monitoring::{MonitoringSpec, MonitoringStatus};
-use ganglion_core::conditions;
+use ganglion_core::conditions::{self, DATA_AVAILABLE};
 
 /// A Monitoring with one metric, load.
 struct Gauge {

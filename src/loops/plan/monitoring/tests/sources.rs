@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use crate::common::{DATA_AVAILABLE, micro_time};
+use crate::common::micro_time;
 use crate::monitoring::{
     Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceResult, SourceValue,
 };
 use crate::tests::bench::{at, sample};
 use ganglion_api::monitoring::{MonitoringSpec, MonitoringStatus};
-use ganglion_core::conditions;
+use ganglion_core::conditions::{self, DATA_AVAILABLE};
 
 /// A loop with a pushed metric, cpu, and a polled one, memory.
 struct Both {
