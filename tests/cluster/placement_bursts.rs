@@ -32,8 +32,9 @@ fn bursts_and_preemption_obey_the_policy() {
             testbed.kubectl(&["apply", "-f", "-"], Some(&class.to_string())).await?;
         }
         for replicas in [12, 9, 30] {
-            limited(&scene, replicas).await?;
+            limited(&scene, replicas, async || Ok(())).await?;
         }
+        limited(&scene, 30, async || bindings_take_seconds(&scene).await).await?;
         for replicas in [6, 12] {
             spread(&scene, replicas).await?;
         }
@@ -85,11 +86,30 @@ async fn settle(scene: &Scene<'_>, label: &str, each: usize) -> Result<()> {
     tokio::time::timeout(TIMEOUT, settled).await.with_context(|| format!("pods {label} are not {each} on each node"))?
 }
 
-/// Three pods are allowed on each node besides those that are there, and all replicas come at once.
-async fn limited(scene: &Scene<'_>, replicas: usize) -> Result<()> {
+/// Stops etcd after the first pod is bound, for longer than the operator delays a reply.
+async fn bindings_take_seconds(scene: &Scene<'_>) -> Result<()> {
+    let bound = async {
+        loop {
+            let pods = scene.testbed.api::<Pod>().list(&ListParams::default().labels("app=burst")).await?;
+            if pods.into_iter().any(|pod| pod.spec.is_some_and(|spec| spec.node_name.is_some())) {
+                return anyhow::Ok(());
+            }
+        }
+    };
+    tokio::time::timeout(TIMEOUT, bound).await.context("no pod is bound")??;
+    let cluster = &scene.testbed.plane.cluster;
+    cluster.fault(&["pause", "etcd"]).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    cluster.fault(&["resume", "etcd"]).await
+}
+
+/// Three pods are allowed on each node besides those that are there, and all replicas come at once. `meanwhile` happens
+/// while they are bound.
+async fn limited(scene: &Scene<'_>, replicas: usize, meanwhile: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     let limits: Vec<usize> = counts(scene).await?.into_iter().map(|count| count + 3).collect();
     scene.agent(at_most(scene, &limits)).await?;
     scene.testbed.kubectl(&["apply", "-f", "-"], Some(&deployment("burst", replicas).to_string())).await?;
+    meanwhile().await?;
     settle(scene, "app=burst", 3).await?;
     scene.testbed.kubectl(&["delete", "deployment", "burst"], None).await?;
     scene.clear().await

@@ -28,9 +28,9 @@ const WATCH_DELAY: SignedDuration = SignedDuration::from_secs(5);
 /// Pods belong to a burst if another pod was answered for this recently.
 const BURST: SignedDuration = SignedDuration::from_secs(1);
 
-/// Time from an answer to the binding of most pods. Longer than bindings on a busy API server, and so short that the
-/// scheduler waits for a reply that is delayed by it.
-pub const SETTLING: SignedDuration = SignedDuration::from_secs(1);
+/// Time from an answer to the binding of most pods, even if etcd stands still for some seconds. Pods whose volumes are
+/// created take longer, and nobody waits for them.
+const SETTLING: SignedDuration = SignedDuration::from_secs(5);
 
 /// Maximum number of remembered pods to preempt. For one pod, an eighth of it.
 const MAX_PREEMPTED: usize = 8192;

@@ -23,7 +23,6 @@ use tracing::{info, warn};
 use crate::cache::PlacementCache;
 use bodies::{Bodies, ReadBody, no_room};
 use ganglion_api::placement_policy::PolicyMode;
-use ganglion_placement_plan::answered::SETTLING;
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::question::{NodeRejection, PlacedPod};
 use ganglion_placement_plan::wire::score;
@@ -33,6 +32,10 @@ use wire::{CandidateNodes, ExtenderRequest, MAX_NODES, MAX_VICTIMS, PreemptionRe
 
 /// Requests of at least this size in bytes are processed on a blocking thread, so that they do not delay others.
 const LARGE: usize = 256 << 10;
+
+/// Maximum delay of a reply while pods are on their way to a node: half of the scheduler's timeout in
+/// `config/kube-scheduler.yaml`. If bindings take longer, only as many pods are rejected too early as there are delays.
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// Interval between evaluations of a request while pods are on their way to a node.
 const SETTLING_PAUSE: Duration = Duration::from_millis(20);
@@ -118,7 +121,7 @@ impl Extender {
     async fn answer_apart(self, verb: ExtenderVerb, policy: String, mut body: ReadBody) -> (ResultLabel, Response) {
         let begun = Instant::now();
         loop {
-            let is_last = begun.elapsed() >= SETTLING.unsigned_abs();
+            let is_last = begun.elapsed() >= MAX_DELAY;
             let evaluation = if body.bytes().len() < LARGE {
                 self.answer(verb, &policy, body, is_last)
             } else {

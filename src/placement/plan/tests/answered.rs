@@ -169,6 +169,23 @@ fn a_pod_counts_on_every_node_that_it_may_choose_until_it_is_bound() {
     assert_eq!(scene.rejected(&placed("p2")), [None, None]);
 }
 
+#[rstest]
+#[case::at_once(0, true)]
+#[case::while_etcd_stands_still(4, true)]
+#[case::while_a_volume_is_created(6, false)]
+fn a_rejection_is_too_early_while_a_pod_is_bound(#[case] later: i64, #[case] is_too_early: bool) {
+    let mut scene = Scene::few(1, 2);
+    scene.watched("p0", None);
+    assert_eq!(scene.offered(&placed("p0")), ["n0", "n1"]);
+    scene.now = at(1000 + later);
+    let found = scene.question(&placed("p1"), &[], |policy, question| {
+        let rejections = policy.offer(question);
+        assert!(rejections.iter().all(Option::is_some));
+        policy.is_too_early(question, &rejections)
+    });
+    assert_eq!(found, is_too_early);
+}
+
 #[test]
 fn arriving_pods_are_part_of_pods() {
     let agents = json!([{"name": "x", "expression": {"filter": "node.arriving == 0 || node.pods != 1"}}]);
