@@ -39,10 +39,11 @@ impl Siblings {
         for node in others.filter_map(|other| other.node.clone()).chain(arriving) {
             *on_nodes.entry(node).or_default() += 1;
         }
-        // The pod itself is one replica more than those on nodes, even if the cache still has the old size of the
-        // ReplicaSet.
+        // The pod itself is one replica more than those on nodes. If the size does not include it, the cache still has an
+        // old size, and more pods may follow.
         let placed = on_nodes.values().fold(0_u32, |sum, count| sum.saturating_add(*count));
-        let replicas = u32::try_from(set.scale.replicas).unwrap_or(0).max(placed.saturating_add(1));
+        let size = u32::try_from(set.scale.replicas).unwrap_or(0);
+        let replicas = if size > placed { size } else { placed.saturating_add(2) };
         Some(Self { replicas, spread_rate: set.spread_rate.clone(), on_nodes })
     }
 }

@@ -378,18 +378,30 @@ fn safe_rejects_a_node_that_pods_on_the_way_may_overload() {
     assert!(reason.starts_with("s: cpu risk") && reason.ends_with(", with 1 pod on the way"), "{reason}");
 }
 
+/// The nodes that each pod of a burst may choose.
+fn burst(scene: &mut Scene, pods: usize) -> Vec<Vec<String>> {
+    let choices = (0..pods).map(|at| {
+        let name = format!("p{at}");
+        scene.watched(&name, None);
+        scene.offered(&placed(&name))
+    });
+    choices.collect()
+}
+
 #[test]
 fn replicas_of_a_burst_go_to_one_zone_after_the_other() {
     let mut scene = Scene::spread(5, &["a", "b", "b"]);
-    let zones: Vec<Vec<String>> = (0..5)
-        .map(|at| {
-            let name = format!("p{at}");
-            scene.watched(&name, None);
-            scene.offered(&placed(&name))
-        })
-        .collect();
     let (a, b) = (vec!["n0"], vec!["n1", "n2"]);
-    assert_eq!(zones, [b.clone(), a.clone(), b, a, vec!["n0", "n1", "n2"]], "the last one has the choice");
+    let expected = [b.clone(), a.clone(), b, a, vec!["n0", "n1", "n2"]];
+    assert_eq!(burst(&mut scene, 5), expected, "the last one has the choice");
+}
+
+/// The pods come before the new size of their ReplicaSet.
+#[test]
+fn replicas_of_a_set_that_grows_go_to_one_zone_after_the_other() {
+    let mut scene = Scene::spread(0, &["a", "b", "b"]);
+    let (a, b) = (vec!["n0"], vec!["n1", "n2"]);
+    assert_eq!(burst(&mut scene, 4), [b.clone(), a.clone(), b, a]);
 }
 
 #[test]
