@@ -167,7 +167,8 @@ pub enum JobQos {
 }
 
 /// ConfigMaps in the pool's namespace. Each key contains one job per line; or a YAML or JSON list whose items are names
-/// or objects with name, weight and qos; or an object whose member `jobs` is such a list.
+/// or objects with name, weight and qos; or an object whose member `jobs` is such a list. The text is UTF-8, under
+/// `data`; an empty text has no jobs. If a ConfigMap does not exist or cannot be read, jobs stay with their workers.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

@@ -47,8 +47,8 @@ reasons! {
     OutputTooLarge,
     /// A ConfigMap that the spec names does not exist. Assigned jobs stay with their workers.
     SourceNotFound,
-    /// The content of a ConfigMap is not a list of jobs; the message shows the position. Assigned jobs stay with their
-    /// workers.
+    /// The content of a ConfigMap is not a list of jobs, or is not UTF-8 text; the message shows the position. Assigned
+    /// jobs stay with their workers.
     SourceInvalid,
     /// The jobs of the namespace's pools need more memory than the operator's settings allow. Assigned jobs stay with
     /// their workers.

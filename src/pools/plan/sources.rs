@@ -34,7 +34,14 @@ pub struct ParsedSource {
 
 /// Reason why the jobs of a source are unknown.
 enum SourceFault {
+    /// The ConfigMap has no key. A list without jobs is a key with an empty text.
+    NoKey,
     Text(String),
+    /// A key is in `binaryData`: kubectl and others put a file there that is not UTF-8.
+    Binary {
+        key: String,
+        encoding: String,
+    },
     /// The jobs need this many bytes, more than the namespace has left.
     NoRoom {
         wanted: usize,
@@ -45,7 +52,11 @@ enum SourceFault {
 impl fmt::Display for SourceFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoKey => f.write_str("it has no key: add one, with an empty text if there are no jobs"),
             Self::Text(text) => f.write_str(text),
+            Self::Binary { key, encoding } => {
+                write!(f, "key {key}: it is in binaryData, {encoding}; save the jobs as UTF-8 text under data")
+            }
             Self::NoRoom { wanted, most } => write!(
                 f,
                 "its jobs need {} KiB of memory, but the pools of a namespace may use {} KiB in all: remove jobs, or \
@@ -66,6 +77,12 @@ impl ParsedSource {
     }
 
     fn jobs(map: &ConfigMap, room: JobRoom) -> Result<Arc<[Job]>, SourceFault> {
+        if let Some((key, bytes)) = map.binary_data.iter().flatten().next() {
+            return Err(SourceFault::Binary { key: key.clone(), encoding: encoding_of(&bytes.0) });
+        }
+        if map.data.as_ref().is_none_or(BTreeMap::is_empty) {
+            return Err(SourceFault::NoKey);
+        }
         let mut all = Vec::new();
         for (key, text) in map.data.iter().flatten() {
             let jobs = jobs::parse(text).map_err(|problem| SourceFault::Text(format!("key {key}: {problem}")))?;
@@ -99,9 +116,29 @@ impl ParsedSource {
     fn has_room_now(&self, free: usize) -> bool {
         match &self.jobs {
             Err(SourceFault::NoRoom { wanted, .. }) => *wanted <= free,
-            Err(SourceFault::Text(_)) | Ok(_) => false,
+            Err(SourceFault::NoKey | SourceFault::Text(_) | SourceFault::Binary { .. }) | Ok(_) => false,
         }
     }
+}
+
+/// First bytes of files in other encodings, the longest first.
+const MAGIC: [(&[u8], &str); 7] = [
+    (&[0xff, 0xfe, 0, 0], "as UTF-32"),
+    (&[0, 0, 0xfe, 0xff], "as UTF-32"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "compressed with zstd"),
+    (&[0xfd, b'7', b'z', b'X'], "compressed with xz"),
+    (&[0xff, 0xfe], "as UTF-16"),
+    (&[0xfe, 0xff], "as UTF-16"),
+    (&[0x1f, 0x8b], "compressed with gzip"),
+];
+
+/// Describes the encoding of bytes in `binaryData`.
+fn encoding_of(bytes: &[u8]) -> String {
+    let known = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)).map(|(_, name)| (*name).to_owned());
+    known.unwrap_or_else(|| match std::str::from_utf8(bytes) {
+        Ok(_) => "which is not read".to_owned(),
+        Err(error) => format!("and is not UTF-8 at byte {}", error.valid_up_to()),
+    })
 }
 
 /// Returns true if the object as read is this version or a newer one.
@@ -185,7 +222,7 @@ impl SourceMemory {
             if let Err(fault) = &source.jobs {
                 let message = format!("ConfigMap {name}, {fault}; assigned jobs stay with their workers");
                 let reason = match fault {
-                    SourceFault::Text(_) => PoolReason::SourceInvalid,
+                    SourceFault::NoKey | SourceFault::Text(_) | SourceFault::Binary { .. } => PoolReason::SourceInvalid,
                     SourceFault::NoRoom { .. } => PoolReason::JobsTooMany,
                 };
                 problems.push(PoolProblem::new(reason, message));

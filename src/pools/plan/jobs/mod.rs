@@ -73,6 +73,9 @@ fn check_name(name: &str) -> Result<(), JobFault> {
     if let Some(control) = name.chars().find(|character| character.is_control()) {
         return Err(JobFault::Control(control));
     }
+    if name.contains(char::REPLACEMENT_CHARACTER) {
+        return Err(JobFault::Lost);
+    }
     // A name never has more characters than bytes, so counting them is rarely necessary.
     if name.len() > MAX_CHARACTERS {
         let characters = name.chars().count();
@@ -135,6 +138,8 @@ pub enum JobFault {
     BlankEnd,
     #[error("the name has the control character U+{:04X}; remove it", u32::from(*.0))]
     Control(char),
+    #[error("the name has the character U+FFFD, which stands for lost characters: save the text as UTF-8")]
+    Lost,
     #[error("a job is a name, or an object with name, weight and qos, but this is {0}{hint}", hint = quote_hint(.0))]
     NotAJob(&'static str),
     #[error("the name is {0}, not a text{hint}", hint = quote_hint(.0))]

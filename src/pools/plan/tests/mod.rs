@@ -3,6 +3,7 @@
 
 mod handover;
 mod simulation;
+mod sources;
 mod state;
 mod step;
 mod workers;
