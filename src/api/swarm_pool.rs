@@ -324,13 +324,15 @@ pub struct Handover {
     /// for a moment. Default: Strict.
     #[serde(default)]
     pub policy: HandoverPolicy,
-    /// Seconds without confirmation after which the pool reports the worker that it waits for. The pool continues to
-    /// wait. Default: 300.
+    /// Seconds without confirmation after which the pool reports the worker that it waits for. The time starts when the
+    /// worker first has to confirm a change; later changes do not start it again. The pool continues to wait. Default:
+    /// 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub timeout_seconds: Option<i32>,
-    /// Manual confirmations for workers that do not confirm; each counts for one version only. At most 100. Default:
-    /// none.
+    /// Manual confirmations for workers that do not confirm. Each counts for the jobs that its version, or an earlier one,
+    /// removed from the worker, also after later changes. A version that the pool has not written yet does not count, and
+    /// the pool skips it. At most 100. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["worker".into()]))]

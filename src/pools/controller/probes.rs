@@ -15,7 +15,7 @@ use ganglion_core::document::all_texts;
 use ganglion_core::facts::{Key, PodFact, Uid};
 use ganglion_outbound::private::AddressOrigin;
 use ganglion_outbound::web::Call;
-use ganglion_pools_plan::handover::{WorkerReport, has_released, runs_its_list};
+use ganglion_pools_plan::handover::{WorkerReport, has_released, runs_its_list, waiting_since};
 use ganglion_pools_plan::step::{ObservedPool, PlannedHandover};
 use ganglion_pools_plan::workers::WorkerMemory;
 use ganglion_runtime::polls::{BrokenOff, PollLimits, PollOutcome, PollSet, PollTarget, Poller, run};
@@ -216,10 +216,10 @@ fn eager(handover: &PlannedHandover, memory: &WorkerMemory) -> BTreeMap<String, 
     for (name, list) in &handover.published.lists {
         // A pod that still has to be restarted runs an older list; probing it is useless.
         let is_old = restarts && input.pods.get(name).is_some_and(|pod| list.pod.as_ref() == Some(&pod.uid));
-        let releases = is_strict && !list.releasing.is_empty() && !has_released(name, list, &input);
+        let releases = is_strict && !has_released(name, list, &input);
         if !is_old && (releases || !runs_its_list(name, list, &input)) {
-            let change = handover.published.changes.get(&list.version);
-            let waited = change.map_or(0, |change| handover.now.duration_since(change.at).as_secs());
+            let since = waiting_since(name, list, &input);
+            let waited = since.map_or(0, |since| handover.now.duration_since(since).as_secs());
             eager.insert(name.clone(), waited);
         }
     }

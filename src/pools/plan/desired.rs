@@ -99,6 +99,8 @@ pub struct ChangeInputs<'a> {
     pub pods: &'a BTreeMap<String, PodFact>,
     /// Lists that are published before the change.
     pub published: &'a Published,
+    /// Version of the changed lists.
+    pub version: i64,
     pub now: Timestamp,
 }
 
@@ -185,8 +187,7 @@ impl AssignmentMemory {
             (None, None) if moving == 0 => "handover continues".to_owned(),
             (difference, change) => {
                 let why = difference.unwrap_or_else(|| "jobs or workers changed".to_owned());
-                let version = inputs.published.version + 1;
-                let described = PoolChange { at: Time(inputs.now), version, why: why.clone() };
+                let described = PoolChange { at: Time(inputs.now), version: inputs.version, why: why.clone() };
                 *change = Some(AssignmentChange { change: described, moved: moving });
                 why
             }

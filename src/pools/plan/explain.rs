@@ -81,11 +81,9 @@ fn explain_job(subject: ExplainedPool, job: &str) -> String {
             );
             text.push_str(&paragraph("", &format!("{job} is with {worker}, {since}.")));
         }
-        if list.releasing.contains(job) && reported(pool, worker) < Some(list.version) {
-            let warning = format!(
-                "{worker} may still run {job}: it has not confirmed version {}, which removes the job.",
-                list.version
-            );
+        if let Some(removed) = list.releasing.get(job).filter(|removed| reported(pool, worker) < Some(**removed)) {
+            let warning =
+                format!("{worker} may still run {job}: it has not confirmed version {removed}, which removes the job.");
             text.push_str(&paragraph("", &warning));
         }
     }
@@ -134,8 +132,12 @@ mod tests {
     fn published() -> Published {
         let change = ListChange { at: "2026-11-21T09:00:00Z".parse().unwrap(), why: "first deal".to_owned() };
         let held = |name: &str, since| ListedJob { name: name.into(), since };
-        let first =
-            JobList { version: 2, jobs: vec![held("a", 1), held("old", 0)], releasing: ["b".into()].into(), pod: None };
+        let first = JobList {
+            version: 2,
+            jobs: vec![held("a", 1), held("old", 0)],
+            releasing: [("b".into(), 2)].into(),
+            ..JobList::default()
+        };
         Published {
             lists: [("w-0".to_owned(), first)].into(),
             version: 2,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::file::{JobList, ListChange, ListedJob, Published};
+use super::file::{Asked, JobList, ListChange, ListedJob, MAX_VERSION, Published};
 use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
 use ganglion_core::facts::Uid;
 
@@ -93,36 +93,69 @@ pub struct HandoverPlan {
     pub due: Option<Timestamp>,
 }
 
+/// Largest version that a worker reports or a user confirms above which the next version begins. Nothing counts that
+/// far, and versions above it are left.
+const MAX_FOREIGN: i64 = MAX_VERSION / 2;
+
+/// Version of the next lists. Numbers in `spec.handover.confirmed` that were not written yet are skipped: they come from
+/// another pool, or somebody wrote them in advance, so no list may ever have them.
+pub fn next_version(input: &HandoverInput<'_>) -> i64 {
+    let skipped = input.rules.confirmed.values().copied().filter(|version| *version <= MAX_FOREIGN);
+    skipped.fold(input.published.version, i64::max).saturating_add(1)
+}
+
+/// Latest version that the worker has confirmed: it has stopped all jobs that this version or an earlier one removes
+/// from its list, by its own report, by a user, or because its pod does not run.
+fn confirmed_version(name: &str, list: &JobList, input: &HandoverInput<'_>) -> Option<i64> {
+    let rules = input.rules;
+    let by_user = rules.confirmed.get(name).copied().filter(|version| *version <= input.published.version);
+    let stopped = input.stopped.get(name).copied();
+    by_user.max(stopped).max(input.pods.get(name).and_then(|pod| reported_version(pod, list, input)))
+}
+
+/// Latest version that the pod of a worker has read, by its report; or, if workers do not report, because of its uid.
+fn reported_version(pod: &WorkerPod, list: &JobList, input: &HandoverInput<'_>) -> Option<i64> {
+    if input.rules.reports {
+        return pod.report.filter(|report| !report.has_others).map(|report| report.version);
+    }
+    // A Ready pod that was created after the list was written has read it.
+    let has_read = input.rules.refresh != RefreshPolicy::Restart || pod.ready && list.pod.as_ref() != Some(&pod.uid);
+    has_read.then_some(list.version)
+}
+
+/// Jobs that the worker may still run although they are not on its list.
+pub fn unreleased<'a>(name: &str, list: &'a JobList, input: &HandoverInput<'_>) -> impl Iterator<Item = &'a Arc<str>> {
+    let confirmed = if list.releasing.is_empty() { None } else { confirmed_version(name, list, input) };
+    list.releasing.iter().filter(move |(_, removed)| Some(**removed) > confirmed).map(|(job, _)| job)
+}
+
 /// Returns true if the worker has stopped all jobs that were removed from its list.
 pub fn has_released(name: &str, list: &JobList, input: &HandoverInput<'_>) -> bool {
-    let rules = input.rules;
-    if input.stopped.get(name).is_some_and(|version| *version >= list.version)
-        || rules.confirmed.get(name).is_some_and(|version| *version >= list.version)
-    {
-        return true;
-    }
-    let Some(pod) = input.pods.get(name) else { return false };
-    if rules.reports {
-        return pod.report.is_some_and(|report| report.version >= list.version && !report.has_others);
-    }
-    // Without reports: a Ready pod that was created after the list was written has read it.
-    rules.refresh != RefreshPolicy::Restart || pod.ready && list.pod.as_ref() != Some(&pod.uid)
+    unreleased(name, list, input).next().is_none()
 }
 
 /// Returns true if the worker is Ready and runs the jobs of its current list.
 pub fn runs_its_list(name: &str, list: &JobList, input: &HandoverInput<'_>) -> bool {
-    let is_there = input.pods.get(name).is_some_and(|pod| pod.ready && !pod.terminating);
-    let by_hand = input.rules.confirmed.get(name).is_some_and(|version| *version >= list.version);
-    let Some(pod) = input.pods.get(name).filter(|_| is_there) else { return false };
-    if input.rules.reports && !by_hand {
-        return pod.report.is_some_and(|report| report.version >= list.version && !report.has_others);
+    let Some(pod) = input.pods.get(name).filter(|pod| pod.ready && !pod.terminating) else { return false };
+    let by_user = input.rules.confirmed.get(name).copied().filter(|version| *version <= input.published.version);
+    by_user.max(reported_version(pod, list, input)) >= Some(list.version)
+}
+
+/// Time since which the pool has been waiting for the worker to confirm its list. It starts once: changes of the list
+/// before the worker has confirmed the first of them do not start it again.
+pub fn waiting_since(name: &str, list: &JobList, input: &HandoverInput<'_>) -> Option<Timestamp> {
+    let first = list.asked.filter(|asked| confirmed_version(name, list, input) < Some(asked.version));
+    if let Some(asked) = first {
+        return Some(asked.at);
     }
-    by_hand || input.rules.refresh != RefreshPolicy::Restart || list.pod.as_ref() != Some(&pod.uid)
+    // Old changes are dropped: the next one that is recorded was made later than this list was written.
+    let recorded = input.published.changes.range(list.version..).next().map(|(_, change)| change.at);
+    recorded.or(list.asked.map(|asked| asked.at))
 }
 
 /// Plans the next step.
 pub fn plan_handover(input: &HandoverInput<'_>) -> HandoverPlan {
-    let planner = Planner { input, runners: runners(input), version: input.published.version.saturating_add(1) };
+    let planner = Planner { input, runners: runners(input), version: next_version(input) };
     let mut plan = HandoverPlan::default();
     let names: BTreeSet<&String> = input.desired.keys().chain(input.published.lists.keys()).collect();
     for name in names {
@@ -159,9 +192,7 @@ fn runners<'a>(input: &HandoverInput<'a>) -> HashMap<&'a str, Vec<&'a str>> {
         return runners;
     }
     for (name, list) in &input.published.lists {
-        let released = has_released(name, list, input);
-        let releasing = list.releasing.iter().filter(|_| !released);
-        for job in list.jobs.iter().map(|job| &job.name).chain(releasing) {
+        for job in list.jobs.iter().map(|job| &job.name).chain(unreleased(name, list, input)) {
             if let Some(of) = runners.get_mut(&**job) {
                 of.push(name);
             }
@@ -183,7 +214,7 @@ impl Planner<'_> {
     /// Returns true if the entry of a worker that no longer gets jobs can be removed.
     fn is_removable(&self, name: &str, list: &JobList) -> bool {
         let input = self.input;
-        let has_nothing = list.jobs.is_empty() && (list.releasing.is_empty() || has_released(name, list, input));
+        let has_nothing = list.jobs.is_empty() && has_released(name, list, input);
         !input.pods.contains_key(name) && (input.rules.handover == HandoverPolicy::Immediate || has_nothing)
     }
 
@@ -214,9 +245,8 @@ impl Planner<'_> {
                 list.retain(|job| job.since != self.version);
             }
         }
-        let released = has_released(name, old, input);
         if current.is_some() && list == old.jobs {
-            if !old.releasing.is_empty() && !runs(name, input) && !released {
+            if !runs(name, input) && !has_released(name, old, input) {
                 plan.verify.insert(name.clone());
             }
             return;
@@ -226,29 +256,49 @@ impl Planner<'_> {
             plan.lists.insert(name.clone(), Some(JobList::default()));
             return;
         }
-        let mut releasing = if released { BTreeSet::new() } else { old.releasing.clone() };
-        if input.rules.handover == HandoverPolicy::Strict {
-            releasing.extend(missing(&old.jobs, &list).map(|job| Arc::clone(&job.name)));
+        let pod = input.pods.get(name).map(|pod| pod.uid.clone());
+        let (releasing, asked) = (self.releasing(name, old, &list), Some(self.asked(name, old)));
+        let new = JobList { version: self.version, jobs: list, releasing, asked, pod };
+        plan.lists.insert(name.clone(), Some(new));
+    }
+
+    /// Jobs that the worker may still run when its list has these jobs.
+    fn releasing(&self, name: &str, old: &JobList, jobs: &[ListedJob]) -> BTreeMap<Arc<str>, i64> {
+        let unreleased = unreleased(name, old, self.input);
+        let mut releasing: BTreeMap<Arc<str>, i64> =
+            unreleased.filter_map(|job| Some((Arc::clone(job), *old.releasing.get(job)?))).collect();
+        if self.input.rules.handover == HandoverPolicy::Strict {
+            releasing.extend(missing(&old.jobs, jobs).map(|job| (Arc::clone(&job.name), self.version)));
         }
-        for job in &list {
+        for job in jobs {
             releasing.remove(&job.name);
         }
-        let pod = input.pods.get(name).map(|pod| pod.uid.clone());
-        plan.lists.insert(name.clone(), Some(JobList { version: self.version, jobs: list, releasing, pod }));
+        releasing
+    }
+
+    /// The oldest change that the worker has not confirmed once its list is written again.
+    fn asked(&self, name: &str, old: &JobList) -> Asked {
+        let confirmed = confirmed_version(name, old, self.input);
+        let first = old.asked.map_or(old.version, |asked| asked.version);
+        // A worker without a list has nothing to confirm.
+        if old.version == 0 || confirmed >= Some(first) {
+            return Asked { version: self.version, at: self.input.now };
+        }
+        let since = || waiting_since(name, old, self.input).unwrap_or(self.input.now);
+        old.asked.unwrap_or_else(|| Asked { version: first, at: since() })
     }
 
     /// Time until which a worker waits for jobs that others still have: the patience of the pool after the latest list
     /// change of those others.
     fn wait_until(&self, name: &str, blocked: &[&Arc<str>]) -> Option<Timestamp> {
         let blocking: BTreeSet<&str> = blocked.iter().flat_map(|job| self.others(job, name)).collect();
-        let published = self.input.published;
         let since = blocking.into_iter().filter_map(|worker| {
-            let list = published.lists.get(worker)?;
+            let list = self.input.published.lists.get(worker)?;
             // This worker has not been asked to release its job yet, so the wait starts now.
             if list.releasing.is_empty() {
                 return Some(self.input.now);
             }
-            published.changes.get(&list.version).map(|change| change.at)
+            waiting_since(worker, list, self.input)
         });
         since.max().and_then(|since| since.checked_add(self.input.rules.patience).ok())
     }
@@ -283,7 +333,7 @@ fn missing<'a, A: AsRef<str>, B: AsRef<str>>(jobs: &'a [A], others: &'a [B]) -> 
 /// its list again, and every worker is assumed to run the jobs that are on no list.
 pub fn confirm_all(input: &HandoverInput<'_>) -> Published {
     let mut next = input.published.clone();
-    next.version += 1;
+    next.version = next_version(input);
     next.changes
         .insert(next.version, ListChange { at: input.now, why: "ConfigMaps were edited or deleted".to_owned() });
     let listed: HashSet<Arc<str>> =
@@ -294,7 +344,9 @@ pub fn confirm_all(input: &HandoverInput<'_>) -> Published {
     }
     for (name, list) in &mut next.lists {
         list.version = next.version;
-        list.releasing.extend(unlisted());
+        list.asked = Some(Asked { version: next.version, at: input.now });
+        list.releasing.values_mut().for_each(|removed| *removed = next.version);
+        list.releasing.extend(unlisted().map(|job| (job, next.version)));
         list.pod = input.pods.get(name).map(|pod| pod.uid.clone());
     }
     next.edited = false;

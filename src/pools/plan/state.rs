@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::PoolProblem;
 use super::file::{JobList, Published};
-use super::handover::{HandoverInput, HandoverPlan, has_released, runs_its_list};
+use super::handover::{HandoverInput, HandoverPlan, has_released, runs_its_list, unreleased, waiting_since};
 use super::jobs::JobTable;
 use super::workers::PoolWorkers;
 use ganglion_api::swarm_pool::reasons::PoolReason;
@@ -52,23 +52,17 @@ impl PoolState<'_> {
         self.published().lists.get(name)
     }
 
-    /// Time at which the list of a worker was written.
-    fn written(&self, list: &JobList) -> Option<Timestamp> {
-        self.published().changes.get(&list.version).map(|change| change.at)
+    fn is_overdue(&self, name: &str, list: &JobList) -> bool {
+        self.due(name, list).is_some_and(|due| due <= self.input.now)
     }
 
-    fn is_overdue(&self, list: &JobList) -> bool {
-        self.due(list).is_some_and(|due| due <= self.input.now)
-    }
-
-    fn due(&self, list: &JobList) -> Option<Timestamp> {
-        self.written(list)?.checked_add(self.timeout).ok()
+    /// Time at which the pool has waited for the worker for the timeout.
+    fn due(&self, name: &str, list: &JobList) -> Option<Timestamp> {
+        waiting_since(name, list, self.input)?.checked_add(self.timeout).ok()
     }
 
     fn is_releasing(&self, name: &str, list: &JobList) -> bool {
-        self.input.rules.handover == HandoverPolicy::Strict
-            && !list.releasing.is_empty()
-            && !has_released(name, list, self.input)
+        self.input.rules.handover == HandoverPolicy::Strict && !has_released(name, list, self.input)
     }
 
     /// Lists of workers that still have to release jobs.
@@ -109,7 +103,7 @@ impl PoolState<'_> {
                 self.is_releasing(name, list) || self.worker(name) == PoolWorkerState::Refreshing
             });
         let missing = self.missing_since.and_then(|since| since.checked_add(self.timeout).ok());
-        let dues = unsettled.filter_map(|(_, list)| self.due(list)).chain(missing);
+        let dues = unsettled.filter_map(|(name, list)| self.due(name, list)).chain(missing);
         dues.filter(|due| *due > self.input.now).min()
     }
 }
@@ -169,8 +163,8 @@ fn repeated(table: &JobTable) -> String {
 /// Health of a pool that has waited for a worker for longer than the timeout.
 fn overdue_health(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     let seconds = state.timeout.as_secs();
-    if let Some((name, list)) = state.releasing_lists().find(|(_, list)| state.is_overdue(list)) {
-        let (version, jobs) = (list.version, counted(list.releasing.len(), "job"));
+    if let Some((name, list)) = state.releasing_lists().find(|(name, list)| state.is_overdue(name, list)) {
+        let (version, jobs) = (list.version, counted(unreleased(name, list, state.input).count(), "job"));
         let message = format!(
             "{name} has not confirmed version {version} within {seconds} s, so {jobs} cannot move: delete its pod; or, \
              if the worker has certainly stopped them, set handover.confirmed: [{{worker: {name}, version: {version}}}]"
@@ -192,7 +186,7 @@ fn overdue_health(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
         .published()
         .lists
         .iter()
-        .find(|(name, list)| state.worker(name) == PoolWorkerState::Refreshing && state.is_overdue(list))?;
+        .find(|(name, list)| state.worker(name) == PoolWorkerState::Refreshing && state.is_overdue(name, list))?;
     let version = list.version;
     if let Some(refusal) = state.budget {
         return Some(Health::Retrying(PoolReason::BudgetBlocked, format!("{name} cannot be restarted: {refusal}")));
@@ -215,7 +209,8 @@ fn progress_health(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
         return Some(Health::working(PoolReason::BudgetBlocked, format!("a restart is blocked: {refusal}")));
     }
     if let Some((name, list)) = state.releasing_lists().next() {
-        let jobs: usize = state.releasing_lists().map(|(_, list)| list.releasing.len()).sum();
+        let unreleased = |(name, list): (&String, &JobList)| unreleased(name, list, state.input).count();
+        let jobs: usize = state.releasing_lists().map(unreleased).sum();
         let message =
             format!("moving {}: waiting for {name} to confirm version {}", counted(jobs, "job"), list.version);
         return Some(Health::working(PoolReason::Releasing, message));

@@ -11,7 +11,7 @@ use super::PoolProblem;
 use super::desired::{AssignmentMemory, ChangeInputs, DesiredAssignment};
 use super::file::{ListChange, Published, prune};
 use super::handover::{
-    HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, confirm_all, plan_handover,
+    HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, confirm_all, next_version, plan_handover,
 };
 use super::output::{ObservedOutputs, OutputMemory};
 use super::replicas::{ObservedWorkload, ScaleWrite, replicas_to_write};
@@ -219,11 +219,13 @@ fn hand_over(
             table: &handover.desired.table,
             pods: &workload.pods,
             published: &handover.published,
+            version: next_version(&input),
             now,
         };
+        let version = next_version(&input);
         let why = memory.assignment.describe_change(pool, inputs, plan.moving);
         handover.publication =
-            ListsToPublish::Next(next_lists(&handover.published, &plan, ListChange { at: now, why }));
+            ListsToPublish::Next(next_lists(&handover.published, &plan, version, ListChange { at: now, why }));
     }
     handover.plan = plan;
     handover
@@ -248,9 +250,9 @@ fn assigned_workers(
 }
 
 /// The published lists with the changes of the plan.
-fn next_lists(published: &Published, plan: &HandoverPlan, change: ListChange) -> Published {
+fn next_lists(published: &Published, plan: &HandoverPlan, version: i64, change: ListChange) -> Published {
     let mut next = published.clone();
-    next.version += 1;
+    next.version = version;
     next.changes.insert(next.version, change);
     for (name, list) in &plan.lists {
         match list {

@@ -37,11 +37,21 @@ pub struct JobList {
     pub version: i64,
     /// Sorted by name, each once.
     pub jobs: Vec<ListedJob>,
-    /// Jobs that were removed from the list but that the worker may still run, because it has not confirmed that it
-    /// stopped them.
-    pub releasing: BTreeSet<Arc<str>>,
+    /// Jobs that were removed from the list but that the worker may still run, because it had not confirmed that it
+    /// stopped them when the list was written. Each with the version at which it was removed.
+    pub releasing: BTreeMap<Arc<str>, i64>,
+    /// The oldest change that the worker had not confirmed when the list was written: later changes do not start the
+    /// clock again. None if an earlier version of the operator wrote the list.
+    pub asked: Option<Asked>,
     /// The uid of the pod that existed when `version` was written. That pod started with an older file.
     pub pod: Option<Uid>,
+}
+
+/// Request to a worker to run a version of its list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    pub version: i64,
+    pub at: Timestamp,
 }
 
 /// A job on the list of a worker.
@@ -124,7 +134,8 @@ fn combine(listing: &FileLists, record: &HandoverRecord) -> Option<Published> {
         let list = JobList {
             version,
             jobs: sorted(jobs.collect()),
-            releasing: recorded.releasing(),
+            releasing: recorded.releasing(version),
+            asked: recorded.asked,
             pod: recorded.pod.clone(),
         };
         lists.insert(name.clone(), list);
@@ -145,7 +156,8 @@ fn combine_edited(listing: FileLists, record: HandoverRecord) -> Published {
     for (name, recorded) in record.workers {
         // A worker that is no longer in the file may still run jobs that it has to release.
         let list = lists.entry(name).or_insert_with(|| JobList { version, ..JobList::default() });
-        list.releasing = recorded.releasing();
+        list.releasing = recorded.releasing(list.version);
+        list.asked = recorded.asked.filter(|asked| asked.version <= list.version);
         list.pod = recorded.pod;
     }
     Published { lists, version, changes: record.changes, edited: true }

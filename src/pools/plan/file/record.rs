@@ -1,13 +1,13 @@
 //! The handover record beside the workers' file: the state that workers do not need. Compact JSON, because it shares
 //! the size limit of the ConfigMap with the file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobList, ListChange, MAX_VERSION, Published};
+use super::{Asked, JobList, ListChange, MAX_VERSION, Published};
 use ganglion_core::facts::Uid;
 
 /// Content of the record.
@@ -43,14 +43,23 @@ pub struct RecordedWorker {
     pub pod: Option<Uid>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     releasing: Vec<String>,
+    /// Version at which each of these jobs was removed, in the form of `since`. Empty: the version of the list.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    removed: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
     /// Version at which each of its jobs was added, in order, run-length encoded: `7*12 9` is twelve times 7, then 9.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub since: String,
 }
 
 impl RecordedWorker {
-    pub fn releasing(&self) -> BTreeSet<Arc<str>> {
-        self.releasing.iter().map(|name| name.as_str().into()).collect()
+    /// Jobs that the worker has to stop, each with the version at which it was removed from the list, at most `latest`.
+    pub fn releasing(&self, latest: i64) -> BTreeMap<Arc<str>, i64> {
+        let removed =
+            versions(&self.removed, self.releasing.len()).unwrap_or_else(|| vec![latest; self.releasing.len()]);
+        let names = self.releasing.iter().map(|name| Arc::from(name.as_str()));
+        names.zip(removed).map(|(name, version)| (name, version.min(latest))).collect()
     }
 }
 
@@ -58,7 +67,9 @@ impl RecordedWorker {
 pub fn write(published: &Published, digest: String) -> String {
     let recorded = |list: &JobList| RecordedWorker {
         pod: list.pod.clone(),
-        releasing: list.releasing.iter().map(|name| name.to_string()).collect(),
+        releasing: list.releasing.keys().map(|name| name.to_string()).collect(),
+        removed: encode_removed(list),
+        asked: list.asked,
         since: encode_runs(list.jobs.iter().map(|job| job.since)),
     };
     let workers = published.lists.iter().map(|(name, list)| (name.clone(), recorded(list))).collect();
@@ -70,6 +81,12 @@ pub fn write(published: &Published, digest: String) -> String {
 /// Returns None if the text is not a record.
 pub fn read(text: &str) -> Option<HandoverRecord> {
     serde_json::from_str(text).ok()
+}
+
+/// Versions at which the jobs to release were removed; empty if all were removed at the version of the list.
+fn encode_removed(list: &JobList) -> String {
+    let is_latest = list.releasing.values().all(|version| *version == list.version);
+    if is_latest { String::new() } else { encode_runs(list.releasing.values().copied()) }
 }
 
 /// Run-length encodes versions in order.

@@ -6,11 +6,16 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::file::{ListChange, Published};
+use crate::file::{ListChange, Published, prune};
 use crate::handover::{
-    HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, plan_handover, runs_its_list,
+    HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, next_version, plan_handover, runs_its_list,
 };
+use crate::jobs::JobTable;
+use crate::state::{PoolState, health};
+use crate::workers::PoolWorkers;
+use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
+use ganglion_core::conditions::Health;
 use ganglion_core::facts::Uid;
 
 /// A process that runs jobs.
@@ -49,12 +54,12 @@ pub enum Event {
 pub struct Pool {
     pub file: Published,
     pub processes: BTreeMap<String, Process>,
-    rules: HandoverRules,
+    pub rules: HandoverRules,
     /// The operator's cache of pods.
     seen: BTreeMap<String, WorkerPod>,
     /// The operator's memory, which a crash clears.
     stopped: BTreeMap<String, i64>,
-    now: Timestamp,
+    pub now: Timestamp,
     uids: usize,
     replicas: usize,
     jobs: usize,
@@ -144,22 +149,26 @@ impl Pool {
         self.seen = self.processes.iter().map(|(name, process)| (name.clone(), pod(name, process))).collect();
     }
 
-    fn plan_handover(&self) -> HandoverPlan {
-        plan_handover(&HandoverInput {
+    fn input<'a>(&'a self, desired: &'a BTreeMap<String, Vec<Arc<str>>>) -> HandoverInput<'a> {
+        HandoverInput {
             published: &self.file,
-            desired: &self.desired(),
+            desired,
             pods: &self.seen,
             stopped: &self.stopped,
             rules: &self.rules,
             now: self.now,
-        })
+        }
+    }
+
+    fn plan_handover(&self) -> HandoverPlan {
+        plan_handover(&self.input(&self.desired()))
     }
 
     fn pass(&mut self) {
         let plan = self.plan_handover();
         if !plan.lists.is_empty() {
             self.writes += 1;
-            let version = self.file.version + 1;
+            let version = next_version(&self.input(&self.desired()));
             self.file.version = version;
             self.file.changes.insert(version, ListChange { at: self.now, why: String::new() });
             for (name, list) in plan.lists {
@@ -168,6 +177,7 @@ impl Pool {
                     None => drop(self.file.lists.remove(&name)),
                 }
             }
+            prune(&mut self.file);
         }
         for name in plan.verify {
             if let (false, Some(list)) = (self.processes.contains_key(&name), self.file.lists.get(&name)) {
@@ -234,6 +244,24 @@ impl Pool {
         running.filter(|job| !seen.insert(Arc::clone(job))).cloned().collect()
     }
 
+    /// Health of the pool, with this timeout in seconds.
+    pub fn health(&self, timeout: i64) -> Health<PoolReason> {
+        let desired = self.desired();
+        let input = self.input(&desired);
+        health(&PoolState {
+            table: &JobTable::default(),
+            workers: &PoolWorkers { ready: self.replicas, wanted: self.replicas, ..PoolWorkers::default() },
+            input: &input,
+            plan: &plan_handover(&input),
+            unassigned: &[],
+            sharing: 0,
+            problems: &[],
+            budget: None,
+            missing_since: None,
+            timeout: SignedDuration::from_secs(timeout),
+        })
+    }
+
     /// Runs rounds of reads, terminations and reconciles until everything that is due has happened, but at most 200.
     pub fn settle(&mut self) {
         for _ in 0..200 {
@@ -257,14 +285,7 @@ impl Pool {
     /// Returns true if every worker runs its desired jobs, and the next reconcile would change nothing.
     pub fn is_settled(&self) -> bool {
         let desired = self.desired();
-        let input = HandoverInput {
-            published: &self.file,
-            desired: &desired,
-            pods: &self.seen,
-            stopped: &self.stopped,
-            rules: &self.rules,
-            now: self.now,
-        };
+        let input = self.input(&desired);
         let follow = self.file.lists.iter().all(|(name, list)| runs_its_list(name, list, &input));
         let runs = |name: &String, jobs: &Vec<Arc<str>>| {
             let wanted: BTreeSet<_> = jobs.iter().cloned().collect();

@@ -135,7 +135,7 @@ fn said(health: &Health<PoolReason>) -> (&'static str, PoolReason, &str) {
 }
 
 fn releases(scene: &mut Scene) {
-    scene.list(0).releasing = ["c".into()].into();
+    scene.list(0).releasing = [("c".into(), 2)].into();
     scene.pod(0).report = reports(1);
 }
 
@@ -266,7 +266,7 @@ fn the_health_says_how_a_pool_is(
 #[case::not_drained_yet(
     |scene: &mut Scene| {
         scene.desired.remove("w-1");
-        *scene.list(1) = JobList { version: 3, releasing: ["b".into()].into(), ..JobList::default() };
+        *scene.list(1) = JobList { version: 3, releasing: [("b".into(), 3)].into(), ..JobList::default() };
     },
     PoolWorkerState::Leaving
 )]

@@ -147,12 +147,14 @@ fn some_change() -> impl Strategy<Value = ListChange> {
 
 fn some_list() -> impl Strategy<Value = JobList> {
     let jobs = prop::collection::btree_map(name(), version(), 0..12);
-    let releasing = prop::collection::btree_set(name(), 0..3);
+    let releasing = prop::collection::btree_map(name(), version(), 0..3);
+    let asked = prop::option::of((version(), any::<u32>()));
     let pod = prop::option::of("[0-9a-f]{8}");
-    (version(), jobs, releasing, pod).prop_map(|(version, jobs, releasing, pod)| JobList {
+    (version(), jobs, releasing, asked, pod).prop_map(|(version, jobs, releasing, asked, pod)| JobList {
         version,
         jobs: jobs.into_iter().map(|(name, since)| ListedJob { name: name.into(), since }).collect(),
-        releasing: releasing.into_iter().map(Into::into).collect(),
+        releasing: releasing.into_iter().map(|(name, removed)| (name.into(), removed.min(version))).collect(),
+        asked: asked.map(|(first, at)| Asked { version: first.min(version), at: change(at.into(), "").at }),
         pod: pod.map(Uid::from),
     })
 }

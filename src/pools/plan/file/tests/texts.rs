@@ -17,7 +17,7 @@ fn the_texts_have_this_form() {
         edited: false,
     };
     let second = published.lists.get_mut("swarm-worker-10").unwrap();
-    second.releasing.insert("x \"y\"".into());
+    second.releasing.insert("x \"y\"".into(), second.version);
     second.pod = Some("c0ffee".into());
     let (file, record) = render(&published);
     let expected = "workloads:\n  swarm-worker-2:\n    jobs:\n      - \"a: b\"\n      - stream:xxrtve1\n      - stream:xxrtve2\n    \
@@ -66,12 +66,12 @@ fn the_file_of_k8s_swarm_is_read() {
 fn a_lost_file_leaves_what_the_record_has() {
     let mut published = Published { version: 9, ..Published::default() };
     published.lists.insert("a".to_owned(), list(9, &[("x", 8), ("y", 9)]));
-    published.lists.get_mut("a").unwrap().releasing.insert("z".into());
+    published.lists.get_mut("a").unwrap().releasing.insert("z".into(), 3);
     let (_, record) = render(&published);
     let read = parse(None, Some(&record));
     assert!(read.edited);
     assert_eq!(read.version, 9);
-    assert_eq!(read.lists["a"], JobList { releasing: ["z".into()].into(), ..list(9, &[]) });
+    assert_eq!(read.lists["a"], JobList { releasing: [("z".into(), 3)].into(), ..list(9, &[]) });
 }
 
 #[rstest]
