@@ -233,7 +233,7 @@ impl SwarmPoolController {
             Err(WriteFailure::Problem(problem)) => return Ok(problem.into()),
             Err(WriteFailure::Request(error)) => return Err(error),
         };
-        if let ListsToPublish::ConfirmAll(_) = handover.publication {
+        if let ListsToPublish::Confirm(_) = handover.publication {
             memory.output.is_distrusted = false;
             return Ok(PoolDone::Changed);
         }

@@ -26,9 +26,10 @@ impl SwarmPoolController {
         let block = self.block(&pool);
         let (workload, sources, outputs) =
             self.ctx.store.read(|world| (workload(world, &pool), source_maps(world, &pool), output_maps(world, &pool)));
-        let probed = workload.as_ref().map(|workload| self.probes.reports(key, &workload.pods)).unwrap_or_default();
+        let (probed, unprobed) =
+            workload.as_ref().map(|workload| self.probes.reports(&pool, &workload.pods)).unwrap_or_default();
         let (room, now) = (self.job_room(&key.namespace), self.ctx.now());
-        Some(ObservedPool { block, workload, sources, outputs, probed, room, now, pool })
+        Some(ObservedPool { block, workload, sources, outputs, probed, unprobed, room, now, pool })
     }
 
     /// Reason for which the controller reads and writes nothing for the pool.

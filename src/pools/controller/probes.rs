@@ -1,7 +1,7 @@
 //! Probes workers for the version of the job list that they run: eagerly while the pool waits for a worker, otherwise
 //! rarely.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use ganglion_core::document::all_texts;
 use ganglion_core::facts::{Key, PodFact, Uid};
 use ganglion_outbound::private::AddressOrigin;
 use ganglion_outbound::web::Call;
+use ganglion_pools_plan::file::JobList;
 use ganglion_pools_plan::handover::{WorkerReport, has_released, runs_its_list, waiting_since};
 use ganglion_pools_plan::step::{ObservedPool, PlannedHandover};
 use ganglion_pools_plan::workers::WorkerMemory;
@@ -57,6 +58,8 @@ struct ProbedWorker {
     target: PollTarget,
     list: ProbedList,
     report: Option<WorkerReport>,
+    /// true: a probe has ended, with or without an answer.
+    has_ended: bool,
 }
 
 /// JSON answer of a worker.
@@ -76,18 +79,28 @@ pub struct WorkerProbes {
 }
 
 impl WorkerProbes {
-    /// Last answers of these pods, by name.
-    pub fn reports(&self, pool: &Key, pods: &BTreeMap<String, PodFact>) -> BTreeMap<String, WorkerReport> {
+    /// Last answers of these pods, by name, and the pods whose first probe has not ended.
+    pub fn reports(
+        &self,
+        pool: &SwarmPool,
+        pods: &BTreeMap<String, PodFact>,
+    ) -> (BTreeMap<String, WorkerReport>, BTreeSet<String>) {
+        let (mut reports, mut unprobed) = (BTreeMap::new(), BTreeSet::new());
+        if pool.spec.version.as_ref().is_none_or(|version| version.probe.is_none()) {
+            return (reports, unprobed);
+        }
         let all = self.lock();
-        let Some(probed) = all.get(pool) else { return BTreeMap::new() };
-        let mut reports = BTreeMap::new();
-        for (name, worker) in probed {
-            let is_same = pods.get(name).is_some_and(|pod| pod.id.uid == worker.uid);
-            if let Some(report) = worker.report.filter(|_| is_same) {
+        let probed = all.get(&super::key_of(pool));
+        for (name, pod) in pods {
+            let worker = probed.and_then(|probed| probed.get(name)).filter(|worker| worker.uid == pod.id.uid);
+            if let Some(report) = worker.and_then(|worker| worker.report) {
                 reports.insert(name.clone(), report);
             }
+            if worker.is_none_or(|worker| !worker.has_ended) && address(pod).is_some() {
+                unprobed.insert(name.clone());
+            }
         }
-        reports
+        (reports, unprobed)
     }
 
     /// Registers, updates and removes the probes of a pool.
@@ -101,6 +114,7 @@ impl WorkerProbes {
         };
         let eager = eager(handover, memory);
         let min_interval = EAGER_EACH.saturating_mul(u32::try_from(eager.len()).unwrap_or(u32::MAX));
+        let empty = JobList::default();
         let mut all = self.lock();
         let probed = all.entry(key.clone()).or_default();
         probed.retain(|name, worker| {
@@ -113,7 +127,9 @@ impl WorkerProbes {
         });
         for (name, pod) in &workload.pods {
             let Some(ip) = address(pod).filter(|_| !pod.finished) else { continue };
-            let Some(list) = handover.published.lists.get(name) else { continue };
+            // Before its first lists, the pool looks what workers run.
+            let none = handover.published.lists.is_empty().then_some(&empty);
+            let Some(list) = handover.published.lists.get(name).or(none) else { continue };
             let interval = eager.get(name).map_or(CALM, |waited| interval(*waited).max(min_interval));
             let target = PollTarget {
                 host: format!("{ip}:{}", probe.port).into(),
@@ -125,6 +141,7 @@ impl WorkerProbes {
             let poll = ProbeKey { pool: key.clone(), pod: name.clone() };
             let last = probed.get(name);
             let (is_new, report) = (last.is_none(), last.and_then(|worker| worker.report));
+            let has_ended = last.is_some_and(|worker| worker.has_ended);
             let list_is_new = last.is_none_or(|worker| worker.list.0 != list.version);
             match last {
                 Some(worker) if worker.probe != *probe => self.polls.restart(poll.clone(), target.clone()),
@@ -139,7 +156,7 @@ impl WorkerProbes {
                 _ => (list.version, list.jobs.iter().map(|job| Arc::clone(&job.name)).collect()),
             };
             let (uid, probe) = (pod.id.uid.clone(), probe.clone());
-            probed.insert(name.clone(), ProbedWorker { uid, ip, probe, target, list: probed_list, report });
+            probed.insert(name.clone(), ProbedWorker { uid, ip, probe, target, list: probed_list, report, has_ended });
         }
     }
 
@@ -162,11 +179,15 @@ impl WorkerProbes {
         Some((url(worker.ip, &worker.probe), worker.uid.clone(), worker.list.clone()))
     }
 
-    /// Records the report of the pod with this uid. Returns true if it changed.
-    fn record(&self, key: &ProbeKey, uid: &Uid, report: WorkerReport) -> bool {
+    /// Records the end of a probe of the pod with this uid, and its report if it answered. Returns true if the report
+    /// changed, or if it was the first probe.
+    fn record(&self, key: &ProbeKey, uid: &Uid, report: Option<WorkerReport>) -> bool {
         let mut all = self.lock();
         let worker = all.get_mut(&key.pool).and_then(|pool| pool.get_mut(&key.pod)).filter(|worker| worker.uid == *uid);
-        worker.is_some_and(|worker| worker.report.replace(report) != Some(report))
+        let Some(worker) = worker else { return false };
+        let before = (worker.report, worker.has_ended);
+        (worker.report, worker.has_ended) = (report.or(worker.report), true);
+        before != (worker.report, true)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, BTreeMap<String, ProbedWorker>>> {
@@ -193,11 +214,10 @@ impl SwarmPoolController {
         };
         let answer = self.outbound.web().get(&call).await;
         let report = answer.ok().and_then(|answer| parse_answer(answer.good().ok()?, &list));
-        let Some(report) = report else { return PollOutcome::Failed };
         if self.probes.record(key, &uid, report) {
             self.ctx.store.queue::<SwarmPool>().add([key.pool.clone()]);
         }
-        PollOutcome::Ok
+        if report.is_some() { PollOutcome::Ok } else { PollOutcome::Failed }
     }
 }
 

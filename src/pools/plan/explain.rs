@@ -81,6 +81,13 @@ fn explain_job(subject: ExplainedPool, job: &str) -> String {
             );
             text.push_str(&paragraph("", &format!("{job} is with {worker}, {since}.")));
         }
+        if let Some(version) = list.unknown.filter(|version| reported(pool, worker) < Some(*version)) {
+            let warning = format!(
+                "{worker} may run any job: it has not confirmed version {version}, and has read a list that this pool did \
+                 not write."
+            );
+            text.push_str(&paragraph("", &warning));
+        }
         if let Some(removed) = list.releasing.get(job).filter(|removed| reported(pool, worker) < Some(**removed)) {
             let warning =
                 format!("{worker} may still run {job}: it has not confirmed version {removed}, which removes the job.");
@@ -142,7 +149,7 @@ mod tests {
             lists: [("w-0".to_owned(), first)].into(),
             version: 2,
             changes: [(1, change)].into(),
-            edited: false,
+            ..Published::default()
         }
     }
 

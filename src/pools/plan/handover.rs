@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::file::{Asked, JobList, ListChange, ListedJob, MAX_VERSION, Published};
+use super::file::{Asked, JobList, ListChange, ListedJob, MAX_VERSION, Published, prune};
 use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
 use ganglion_core::facts::Uid;
 
@@ -97,10 +97,13 @@ pub struct HandoverPlan {
 /// far, and versions above it are left.
 const MAX_FOREIGN: i64 = MAX_VERSION / 2;
 
-/// Version of the next lists. Numbers in `spec.handover.confirmed` that were not written yet are skipped: they come from
-/// another pool, or somebody wrote them in advance, so no list may ever have them.
+/// Version of the next lists. Numbers that this pool has not written yet but that workers report, that pods are annotated
+/// with, or that are in `spec.handover.confirmed`, are skipped: they come from another pool or from before a restore, so
+/// no list may ever have them.
 pub fn next_version(input: &HandoverInput<'_>) -> i64 {
-    let skipped = input.rules.confirmed.values().copied().filter(|version| *version <= MAX_FOREIGN);
+    let confirmed = input.rules.confirmed.values().copied();
+    let marked = input.pods.values().flat_map(|pod| [pod.report.map(|report| report.version), pod.annotated_version]);
+    let skipped = confirmed.chain(marked.flatten()).filter(|version| *version <= MAX_FOREIGN);
     skipped.fold(input.published.version, i64::max).saturating_add(1)
 }
 
@@ -108,7 +111,7 @@ pub fn next_version(input: &HandoverInput<'_>) -> i64 {
 /// from its list, by its own report, by a user, or because its pod does not run.
 fn confirmed_version(name: &str, list: &JobList, input: &HandoverInput<'_>) -> Option<i64> {
     let rules = input.rules;
-    let by_user = rules.confirmed.get(name).copied().filter(|version| *version <= input.published.version);
+    let by_user = rules.confirmed.get(name).copied().filter(|version| input.published.has_written(*version));
     let stopped = input.stopped.get(name).copied();
     by_user.max(stopped).max(input.pods.get(name).and_then(|pod| reported_version(pod, list, input)))
 }
@@ -116,7 +119,8 @@ fn confirmed_version(name: &str, list: &JobList, input: &HandoverInput<'_>) -> O
 /// Latest version that the pod of a worker has read, by its report; or, if workers do not report, because of its uid.
 fn reported_version(pod: &WorkerPod, list: &JobList, input: &HandoverInput<'_>) -> Option<i64> {
     if input.rules.reports {
-        return pod.report.filter(|report| !report.has_others).map(|report| report.version);
+        let report = pod.report.filter(|report| !report.has_others)?;
+        return Some(report.version).filter(|version| input.published.has_written(*version));
     }
     // A Ready pod that was created after the list was written has read it.
     let has_read = input.rules.refresh != RefreshPolicy::Restart || pod.ready && list.pod.as_ref() != Some(&pod.uid);
@@ -129,15 +133,20 @@ pub fn unreleased<'a>(name: &str, list: &'a JobList, input: &HandoverInput<'_>) 
     list.releasing.iter().filter(move |(_, removed)| Some(**removed) > confirmed).map(|(job, _)| job)
 }
 
+/// Returns true if the worker may run any job, because it has read a list that this pool did not write.
+pub fn may_run_any(name: &str, list: &JobList, input: &HandoverInput<'_>) -> bool {
+    list.unknown.is_some_and(|version| confirmed_version(name, list, input) < Some(version))
+}
+
 /// Returns true if the worker has stopped all jobs that were removed from its list.
 pub fn has_released(name: &str, list: &JobList, input: &HandoverInput<'_>) -> bool {
-    unreleased(name, list, input).next().is_none()
+    unreleased(name, list, input).next().is_none() && !may_run_any(name, list, input)
 }
 
 /// Returns true if the worker is Ready and runs the jobs of its current list.
 pub fn runs_its_list(name: &str, list: &JobList, input: &HandoverInput<'_>) -> bool {
     let Some(pod) = input.pods.get(name).filter(|pod| pod.ready && !pod.terminating) else { return false };
-    let by_user = input.rules.confirmed.get(name).copied().filter(|version| *version <= input.published.version);
+    let by_user = input.rules.confirmed.get(name).copied().filter(|version| input.published.has_written(*version));
     by_user.max(reported_version(pod, list, input)) >= Some(list.version)
 }
 
@@ -155,7 +164,10 @@ pub fn waiting_since(name: &str, list: &JobList, input: &HandoverInput<'_>) -> O
 
 /// Plans the next step.
 pub fn plan_handover(input: &HandoverInput<'_>) -> HandoverPlan {
-    let planner = Planner { input, runners: runners(input), version: next_version(input) };
+    let is_strict = input.rules.handover == HandoverPolicy::Strict;
+    let lists = input.published.lists.iter().filter(|_| is_strict);
+    let unknown = lists.filter(|(name, list)| may_run_any(name, list, input)).map(|(name, _)| name.as_str()).collect();
+    let planner = Planner { input, runners: runners(input), unknown, version: next_version(input) };
     let mut plan = HandoverPlan::default();
     let names: BTreeSet<&String> = input.desired.keys().chain(input.published.lists.keys()).collect();
     for name in names {
@@ -206,6 +218,8 @@ struct Planner<'a> {
     input: &'a HandoverInput<'a>,
     /// Workers that may still run each job that has to move.
     runners: HashMap<&'a str, Vec<&'a str>>,
+    /// Workers that may run any job.
+    unknown: Vec<&'a str>,
     /// Version for the lists that change.
     version: i64,
 }
@@ -220,7 +234,8 @@ impl Planner<'_> {
 
     /// Workers other than `name` that may still run this job.
     fn others(&self, job: &str, name: &str) -> impl Iterator<Item = &str> {
-        self.runners.get(job).into_iter().flatten().copied().filter(move |worker| *worker != name)
+        let runners = self.runners.get(job).into_iter().flatten().chain(&self.unknown).copied();
+        runners.filter(move |worker| *worker != name)
     }
 
     /// Plans the list of one worker.
@@ -258,7 +273,8 @@ impl Planner<'_> {
         }
         let pod = input.pods.get(name).map(|pod| pod.uid.clone());
         let (releasing, asked) = (self.releasing(name, old, &list), Some(self.asked(name, old)));
-        let new = JobList { version: self.version, jobs: list, releasing, asked, pod };
+        let unknown = old.unknown.filter(|_| may_run_any(name, old, input));
+        let new = JobList { version: self.version, jobs: list, releasing, asked, unknown, pod };
         plan.lists.insert(name.clone(), Some(new));
     }
 
@@ -295,7 +311,7 @@ impl Planner<'_> {
         let since = blocking.into_iter().filter_map(|worker| {
             let list = self.input.published.lists.get(worker)?;
             // This worker has not been asked to release its job yet, so the wait starts now.
-            if list.releasing.is_empty() {
+            if list.releasing.is_empty() && list.unknown.is_none() {
                 return Some(self.input.now);
             }
             waiting_since(worker, list, self.input)
@@ -329,27 +345,47 @@ fn missing<'a, A: AsRef<str>, B: AsRef<str>>(jobs: &'a [A], others: &'a [B]) -> 
     })
 }
 
-/// Job lists for a pool whose workers may have read lists that the operator did not write. Every worker has to confirm
-/// its list again, and every worker is assumed to run the jobs that are on no list.
+/// Job lists for a pool whose workers may have read lists that the operator did not write: every worker has to confirm
+/// its list again, and may run any job until then.
 pub fn confirm_all(input: &HandoverInput<'_>) -> Published {
+    let names = input.pods.keys().chain(input.published.lists.keys());
+    distrust(names, "ConfigMaps were edited, deleted or replaced", input)
+}
+
+/// Job lists for a pool of which some workers show by their report, or their pods by an annotation, that they have read a
+/// list that this pool did not write: the list of an earlier pool, or one that a restore has undone. None if there are no
+/// such workers, or they have been asked already.
+pub fn confirm_foreign(input: &HandoverInput<'_>) -> Option<Published> {
+    let is_foreign = |name: &String, pod: &WorkerPod| {
+        let list = input.published.lists.get(name);
+        let reported = pod.report.filter(|_| input.rules.reports).map(|report| report.version);
+        // Each list leads to an annotation, so an annotation tells of the time before the first list only.
+        let annotated = pod.annotated_version.filter(|_| list.is_none_or(|list| list.version == 0));
+        // Version 0 is that of a worker without a list.
+        let is_other = |version: i64| version > 0 && !input.published.has_written(version);
+        [reported, annotated].into_iter().flatten().any(is_other)
+            && !list.is_some_and(|list| may_run_any(name, list, input))
+    };
+    let mut foreign = input.pods.iter().filter(|(name, pod)| is_foreign(name, pod)).map(|(name, _)| name).peekable();
+    foreign.peek()?;
+    Some(distrust(foreign, "workers have read lists that this pool did not write", input))
+}
+
+/// The published lists, with a new version that these workers have to confirm.
+fn distrust<'a>(names: impl Iterator<Item = &'a String>, why: &str, input: &HandoverInput<'_>) -> Published {
     let mut next = input.published.clone();
-    next.version = next_version(input);
-    next.changes
-        .insert(next.version, ListChange { at: input.now, why: "ConfigMaps were edited or deleted".to_owned() });
-    let listed: HashSet<Arc<str>> =
-        next.lists.values().flat_map(|list| &list.jobs).map(|job| Arc::clone(&job.name)).collect();
-    let unlisted = || input.desired.values().flatten().filter(|job| !listed.contains(*job)).cloned();
-    for name in input.pods.keys() {
-        next.lists.entry(name.clone()).or_default();
-    }
-    for (name, list) in &mut next.lists {
+    next.advance(next_version(input));
+    next.changes.insert(next.version, ListChange { at: input.now, why: why.to_owned() });
+    for name in names {
+        let list = next.lists.entry(name.clone()).or_default();
         list.version = next.version;
         list.asked = Some(Asked { version: next.version, at: input.now });
+        list.unknown = Some(next.version);
         list.releasing.values_mut().for_each(|removed| *removed = next.version);
-        list.releasing.extend(unlisted().map(|job| (job, next.version)));
         list.pod = input.pods.get(name).map(|pod| pod.uid.clone());
     }
     next.edited = false;
+    prune(&mut next);
     next
 }
 

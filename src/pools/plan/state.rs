@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::PoolProblem;
 use super::file::{JobList, Published};
-use super::handover::{HandoverInput, HandoverPlan, has_released, runs_its_list, unreleased, waiting_since};
+use super::handover::{HandoverInput, HandoverPlan, has_released, may_run_any, runs_its_list, unreleased, waiting_since};
 use super::jobs::JobTable;
 use super::workers::PoolWorkers;
 use ganglion_api::swarm_pool::reasons::PoolReason;
@@ -165,8 +165,12 @@ fn overdue_health(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     let seconds = state.timeout.as_secs();
     if let Some((name, list)) = state.releasing_lists().find(|(name, list)| state.is_overdue(name, list)) {
         let (version, jobs) = (list.version, counted(unreleased(name, list, state.input).count(), "job"));
+        let jobs = match may_run_any(name, list, state.input) {
+            true => "no job can move (it has read a list that this pool did not write)".to_owned(),
+            false => format!("{jobs} cannot move"),
+        };
         let message = format!(
-            "{name} has not confirmed version {version} within {seconds} s, so {jobs} cannot move: delete its pod; or, \
+            "{name} has not confirmed version {version} within {seconds} s, so {jobs}: delete its pod; or, \
              if the worker has certainly stopped them, set handover.confirmed: [{{worker: {name}, version: {version}}}]"
         );
         return Some(Health::Stalled(PoolReason::HandoverTimedOut, message));

@@ -2,7 +2,7 @@
 //!
 //! Scaling comes first, then reading, then the handover: each step is planned from the results of those before it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +11,8 @@ use super::PoolProblem;
 use super::desired::{AssignmentMemory, ChangeInputs, DesiredAssignment};
 use super::file::{ListChange, Published, prune};
 use super::handover::{
-    HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, confirm_all, next_version, plan_handover,
+    HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, confirm_all, confirm_foreign, next_version,
+    plan_handover,
 };
 use super::output::{ObservedOutputs, OutputMemory};
 use super::replicas::{ObservedWorkload, ScaleWrite, replicas_to_write};
@@ -19,7 +20,7 @@ use super::room::JobRoom;
 use super::sources::{ObservedSources, SourceMemory};
 use super::workers::{Admission, PoolWorkers, WorkerMemory, await_workers, workers_of};
 use ganglion_api::swarm_pool::reasons::PoolReason;
-use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy, SwarmPool};
+use ganglion_api::swarm_pool::{RefreshPolicy, SwarmPool};
 use ganglion_core::conditions::Health;
 use ganglion_core::facts::{Identity, PodFact};
 
@@ -54,6 +55,8 @@ pub struct ObservedPool {
     pub outputs: Result<ObservedOutputs, PoolProblem>,
     /// Last answers of workers to probes, by pod name.
     pub probed: BTreeMap<String, WorkerReport>,
+    /// Workers whose first probe has not ended, if workers are probed.
+    pub unprobed: BTreeSet<String>,
     /// Memory for the jobs of the pools of the namespace.
     pub room: JobRoom,
     pub now: Timestamp,
@@ -114,8 +117,8 @@ pub enum ListsToPublish {
     /// The published lists stay. ConfigMaps that somebody else edited are written again.
     Unchanged,
     Next(Published),
-    /// Workers may have read lists that the operator did not write, so every worker has to confirm its list again.
-    ConfirmAll(Published),
+    /// Workers may have read lists that the operator did not write, so they have to confirm their lists again.
+    Confirm(Published),
 }
 
 impl PlannedHandover {
@@ -135,7 +138,7 @@ impl PlannedHandover {
     pub fn lists(&self) -> &Published {
         match &self.publication {
             ListsToPublish::Unchanged => &self.published,
-            ListsToPublish::Next(next) | ListsToPublish::ConfirmAll(next) => next,
+            ListsToPublish::Next(next) | ListsToPublish::Confirm(next) => next,
         }
     }
 }
@@ -207,9 +210,18 @@ fn hand_over(
         problems,
         now,
     };
+    let first_reports_until = memory.workers.awaits_first_reports(&handover, &observed.unprobed);
     let input = handover.input(&memory.workers);
-    if memory.output.is_distrusted && handover.rules.handover == HandoverPolicy::Strict {
-        handover.publication = ListsToPublish::ConfirmAll(confirm_all(&input));
+    if memory.output.is_distrusted {
+        handover.publication = ListsToPublish::Confirm(confirm_all(&input));
+        return handover;
+    }
+    if first_reports_until.is_some() {
+        handover.plan.due = first_reports_until;
+        return handover;
+    }
+    if let Some(lists) = confirm_foreign(&input) {
+        handover.publication = ListsToPublish::Confirm(lists);
         return handover;
     }
     let plan = plan_handover(&input);
@@ -252,7 +264,7 @@ fn assigned_workers(
 /// The published lists with the changes of the plan.
 fn next_lists(published: &Published, plan: &HandoverPlan, version: i64, change: ListChange) -> Published {
     let mut next = published.clone();
-    next.version = version;
+    next.advance(version);
     next.changes.insert(next.version, change);
     for (name, list) in &plan.lists {
         match list {

@@ -9,7 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::file::Published;
 use super::handover::{WorkerPod, WorkerReport};
-use ganglion_api::swarm_pool::{PoolWorkloadKind, RefreshPolicy, SwarmPool, VersionSource};
+use super::step::PlannedHandover;
+use ganglion_api::swarm_pool::{HandoverPolicy, PoolWorkloadKind, RefreshPolicy, SwarmPool, VersionSource};
 use ganglion_core::facts::PodFact;
 
 /// Time that a pod must be Ready before it can count as outdated.
@@ -20,6 +21,9 @@ const MAX_RESTARTS: u32 = 3;
 
 /// Delay before a pod that does not report the version is annotated again. Doubles with each repetition.
 const ANNOTATE_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(2);
+
+/// Time that a pool without lists waits for the first answers of its workers: they may run jobs of an earlier pool.
+const FIRST_REPORTS_WITHIN: SignedDuration = SignedDuration::from_secs(5);
 
 /// Maximum number of slots; no workload has as many pods.
 const MAX_SLOTS: u32 = 20_000;
@@ -163,6 +167,8 @@ pub fn slot_of(pod: &PodFact) -> Option<u32> {
 #[derive(Default)]
 pub struct WorkerMemory {
     pub missing: MissingWorkers,
+    /// Time since which the pool has been waiting for the first answers of its workers.
+    first_reports_since: Option<Timestamp>,
     /// Workers whose pod did not run according to a live read, with the version of their list at that time.
     pub stopped: BTreeMap<String, i64>,
     /// Last evictions of each worker.
@@ -217,6 +223,23 @@ impl AnnotatedVersion {
 }
 
 impl WorkerMemory {
+    /// Time until which a pool without lists waits for the first answers of its workers. None if it need not wait.
+    /// `unprobed`: workers whose first probe has not ended.
+    pub fn awaits_first_reports(
+        &mut self,
+        handover: &PlannedHandover,
+        unprobed: &BTreeSet<String>,
+    ) -> Option<Timestamp> {
+        let PlannedHandover { published, workers, rules, now, .. } = handover;
+        let is_new = published.version == 0 && published.lists.is_empty();
+        let awaits = |name: &String| workers.pods.get(name).is_some_and(|pod| pod.ready && !pod.terminating);
+        if !is_new || rules.handover != HandoverPolicy::Strict || !unprobed.iter().any(awaits) {
+            return None;
+        }
+        let since = *self.first_reports_since.get_or_insert(*now);
+        since.checked_add(FIRST_REPORTS_WITHIN).ok().filter(|until| until > now)
+    }
+
     /// Records an eviction for this version.
     pub fn record_restart(&mut self, name: &str, version: i64) {
         let last = self.restarts.entry(name.to_owned()).or_default();
@@ -260,7 +283,8 @@ impl WorkerMemory {
                 Some(VersionSource::Annotation) => annotated_report(pod),
             };
             let version = published.lists.get(name).map_or(0, |list| list.version);
-            let is_behind = report.is_some_and(|report| report.version < version);
+            let is_behind =
+                report.is_some_and(|report| report.version < version || !published.has_written(report.version));
             let is_long_ready = pod.ready_since.is_some_and(|since| now.duration_since(since) >= OUTDATED_AFTER);
             let annotate_again_at = self.annotation(name, version).and_then(AnnotatedVersion::again_at);
             let worker = WorkerPod {

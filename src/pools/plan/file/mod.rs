@@ -43,6 +43,9 @@ pub struct JobList {
     /// The oldest change that the worker had not confirmed when the list was written: later changes do not start the
     /// clock again. None if an earlier version of the operator wrote the list.
     pub asked: Option<Asked>,
+    /// Version that the worker has to confirm because it has read a list that this pool did not write. Until then, it may
+    /// run any job.
+    pub unknown: Option<i64>,
     /// The uid of the pod that existed when `version` was written. That pod started with an older file.
     pub pod: Option<Uid>,
 }
@@ -75,11 +78,36 @@ pub struct Published {
     /// Lists by pod name.
     pub lists: BTreeMap<String, JobList>,
     pub version: i64,
+    /// Versions that were skipped: all between the two of a pair. No list of this pool ever had them.
+    pub gaps: Vec<(i64, i64)>,
     /// Recorded changes, by version; see [`prune`].
     pub changes: BTreeMap<i64, ListChange>,
     /// true: somebody else changed one of the texts.
     pub edited: bool,
 }
+
+impl Published {
+    /// Whether this pool has written this version.
+    pub fn has_written(&self, version: i64) -> bool {
+        version <= self.version && !self.gaps.iter().any(|(before, after)| *before < version && version < *after)
+    }
+
+    /// Sets the version. Those between the old and the new one are skipped.
+    pub fn advance(&mut self, version: i64) {
+        if version > self.version + 1 {
+            self.gaps.push((self.version, version));
+            if self.gaps.len() > MAX_GAPS {
+                // Versions between two gaps then count as not written: workers have to confirm a later one.
+                let (first, second) = (self.gaps.remove(0), self.gaps[0]);
+                self.gaps[0] = (first.0, second.1);
+            }
+        }
+        self.version = version;
+    }
+}
+
+/// Maximum number of recorded gaps.
+const MAX_GAPS: usize = 16;
 
 /// Time and reason of a version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,11 +164,13 @@ fn combine(listing: &FileLists, record: &HandoverRecord) -> Option<Published> {
             jobs: sorted(jobs.collect()),
             releasing: recorded.releasing(version),
             asked: recorded.asked,
+            unknown: recorded.unknown,
             pod: recorded.pod.clone(),
         };
         lists.insert(name.clone(), list);
     }
-    Some(Published { lists, version, changes: record.changes.clone(), edited: false })
+    let gaps = record.gaps.iter().copied().filter(|gap| gap.1 <= version).take(MAX_GAPS).collect();
+    Some(Published { lists, version, gaps, changes: record.changes.clone(), edited: false })
 }
 
 /// Combines texts that somebody else changed, as far as possible.
@@ -158,9 +188,10 @@ fn combine_edited(listing: FileLists, record: HandoverRecord) -> Published {
         let list = lists.entry(name).or_insert_with(|| JobList { version, ..JobList::default() });
         list.releasing = recorded.releasing(list.version);
         list.asked = recorded.asked.filter(|asked| asked.version <= list.version);
+        list.unknown = recorded.unknown;
         list.pod = recorded.pod;
     }
-    Published { lists, version, changes: record.changes, edited: true }
+    Published { lists, version, gaps: Vec::new(), changes: record.changes, edited: true }
 }
 
 /// Sorts jobs by name and removes repetitions.
@@ -188,6 +219,7 @@ pub fn split(published: &Published) -> BTreeMap<String, Published> {
         let mut file = Published {
             lists: BTreeMap::from([(name.clone(), list.clone())]),
             version: list.version,
+            gaps: published.gaps.iter().copied().filter(|(_, after)| *after <= list.version).collect(),
             changes: BTreeMap::new(),
             edited: published.edited,
         };
@@ -207,6 +239,7 @@ pub fn join(files: impl IntoIterator<Item = Published>) -> Published {
         joined.version = joined.version.max(file.version);
         joined.edited |= file.edited;
         joined.changes.extend(file.changes);
+        joined.gaps.extend(file.gaps);
         for (name, list) in file.lists {
             let is_newer = joined.lists.get(&name).is_none_or(|other| other.version < list.version);
             if is_newer {
@@ -214,6 +247,8 @@ pub fn join(files: impl IntoIterator<Item = Published>) -> Published {
             }
         }
     }
+    joined.gaps.sort_unstable();
+    joined.gaps.dedup();
     joined
 }
 

@@ -17,6 +17,8 @@ pub struct HandoverRecord {
     /// Digest of the file that the record belongs to.
     pub digest: String,
     pub workers: BTreeMap<String, RecordedWorker>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<(i64, i64)>,
     pub changes: BTreeMap<i64, ListChange>,
 }
 
@@ -48,6 +50,8 @@ pub struct RecordedWorker {
     removed: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Asked>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<i64>,
     /// Version at which each of its jobs was added, in order, run-length encoded: `7*12 9` is twelve times 7, then 9.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub since: String,
@@ -70,10 +74,11 @@ pub fn write(published: &Published, digest: String) -> String {
         releasing: list.releasing.keys().map(|name| name.to_string()).collect(),
         removed: encode_removed(list),
         asked: list.asked,
+        unknown: list.unknown,
         since: encode_runs(list.jobs.iter().map(|job| job.since)),
     };
     let workers = published.lists.iter().map(|(name, list)| (name.clone(), recorded(list))).collect();
-    let record = HandoverRecord { digest, workers, changes: published.changes.clone() };
+    let record = HandoverRecord { digest, workers, gaps: published.gaps.clone(), changes: published.changes.clone() };
     // Serialization of strings and integers cannot fail.
     serde_json::to_string(&record).unwrap_or_default()
 }

@@ -10,6 +10,11 @@ use crate::file::{JobList, ListedJob, Published};
 use crate::handover::{HandoverInput, HandoverRules, WorkerPod, plan_handover};
 use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
 
+/// An event of a pool that somebody may delete and create again.
+fn event_of_former() -> impl Strategy<Value = Event> {
+    prop_oneof![15 => event(), 1 => Just(Event::Recreate)]
+}
+
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         4 => Just(Event::Look),
@@ -52,6 +57,15 @@ proptest! {
 
     #[test]
     fn no_two_workers_that_restart_run_one_job(events in prop::collection::vec(event(), 0..150)) {
+        check(Pool::new(RefreshPolicy::Restart, true), &events, false)?;
+    }
+
+    /// A new pool starts above the versions of the former one, and takes no job as free that a worker may still run.
+    #[test]
+    fn no_two_workers_run_one_job_after_the_pool_is_created_again(
+        events in prop::collection::vec(event_of_former(), 0..150)
+    ) {
+        check(Pool::new(RefreshPolicy::HotReload, true), &events, false)?;
         check(Pool::new(RefreshPolicy::Restart, true), &events, false)?;
     }
 

@@ -8,7 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::file::{ListChange, Published, prune};
 use crate::handover::{
-    HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, next_version, plan_handover, runs_its_list,
+    HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, confirm_foreign, next_version, plan_handover,
+    runs_its_list,
 };
 use crate::jobs::JobTable;
 use crate::state::{PoolState, health};
@@ -47,6 +48,8 @@ pub enum Event {
     Scale(usize),
     /// The pool gets this number of jobs.
     Jobs(usize),
+    /// The pool is deleted and created again, and its file with it.
+    Recreate,
     /// Time passes.
     Wait(i64),
 }
@@ -165,11 +168,16 @@ impl Pool {
     }
 
     fn pass(&mut self) {
+        if let Some(lists) = confirm_foreign(&self.input(&self.desired())) {
+            self.writes += 1;
+            self.file = lists;
+            return;
+        }
         let plan = self.plan_handover();
         if !plan.lists.is_empty() {
             self.writes += 1;
             let version = next_version(&self.input(&self.desired()));
-            self.file.version = version;
+            self.file.advance(version);
             self.file.changes.insert(version, ListChange { at: self.now, why: String::new() });
             for (name, list) in plan.lists {
                 match list {
@@ -215,6 +223,11 @@ impl Pool {
                 }
                 self.start_missing();
             }
+            Event::Recreate => {
+                self.file = Published::default();
+                self.stopped.clear();
+                self.look();
+            }
             Event::Jobs(jobs) => self.jobs = jobs,
             Event::Wait(seconds) => self.now += SignedDuration::from_secs(seconds),
         }
@@ -225,8 +238,11 @@ impl Pool {
         if self.rules.refresh != RefreshPolicy::Restart
             && let Some(process) = self.processes.get_mut(name)
         {
-            process.version = version;
-            process.running = listed;
+            // A worker keeps its jobs if its file is gone.
+            if version > 0 {
+                process.version = version;
+                process.running = listed;
+            }
         }
     }
 
@@ -292,6 +308,7 @@ impl Pool {
             self.processes.get(name).is_some_and(|process| process.running == wanted)
         };
         follow
+            && confirm_foreign(&input).is_none()
             && self.plan_handover() == HandoverPlan::default()
             && self.file.lists.keys().eq(desired.keys())
             && desired.iter().all(|(name, jobs)| runs(name, jobs))

@@ -62,7 +62,7 @@ impl Scene {
                 lists: [(of(0), list("a")), (of(1), list("b"))].into(),
                 version: 2,
                 changes: [(2, change)].into(),
-                edited: false,
+                ..Published::default()
             },
             desired: [(of(0), vec!["a".into()]), (of(1), vec!["b".into()])].into(),
             pods: [(of(0), pod.clone()), (of(1), pod)].into(),

@@ -154,6 +154,7 @@ fn some_list() -> impl Strategy<Value = JobList> {
         version,
         jobs: jobs.into_iter().map(|(name, since)| ListedJob { name: name.into(), since }).collect(),
         releasing: releasing.into_iter().map(|(name, removed)| (name.into(), removed.min(version))).collect(),
+        unknown: version.checked_sub(3),
         asked: asked.map(|(first, at)| Asked { version: first.min(version), at: change(at.into(), "").at }),
         pod: pod.map(Uid::from),
     })
@@ -162,10 +163,8 @@ fn some_list() -> impl Strategy<Value = JobList> {
 fn published() -> impl Strategy<Value = Published> {
     let lists = prop::collection::btree_map(worker(), some_list(), 0..5);
     let changes = prop::collection::btree_map(version(), some_change(), 0..4);
-    (lists, version(), changes).prop_map(|(lists, version, changes)| Published {
-        lists,
-        version,
-        changes,
-        edited: false,
+    (lists, version(), changes).prop_map(|(lists, version, changes)| {
+        let gaps = if version > 4 { vec![(0, 2), (3, version)] } else { Vec::new() };
+        Published { lists, version, gaps, changes, edited: false }
     })
 }

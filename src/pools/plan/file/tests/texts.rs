@@ -15,6 +15,7 @@ fn the_texts_have_this_form() {
         version: 7,
         changes: BTreeMap::from([(7, change(1_790_000_000, "3 to 4 workers"))]),
         edited: false,
+        gaps: Vec::new(),
     };
     let second = published.lists.get_mut("swarm-worker-10").unwrap();
     second.releasing.insert("x \"y\"".into(), second.version);
@@ -58,6 +59,7 @@ fn the_file_of_k8s_swarm_is_read() {
         version: 5,
         changes: BTreeMap::new(),
         edited: true,
+        gaps: Vec::new(),
     };
     assert_eq!(parse(Some(file), None), expected);
 }
@@ -230,6 +232,7 @@ fn versions_of_jobs_and_of_workers_are_remembered() {
         version: 6,
         changes: (1..=6).map(|version| (version, change(version, ""))).collect(),
         edited: false,
+        gaps: Vec::new(),
     };
     prune(&mut published);
     assert!(published.changes.keys().eq([2, 4, 5].iter()));
@@ -244,6 +247,7 @@ fn no_job_becomes_younger_than_the_list_of_its_worker() {
         version: 40,
         changes: (1..=40).map(|version| (version, change(version, ""))).collect(),
         edited: false,
+        gaps: Vec::new(),
     };
     prune(&mut published);
     assert!(published.changes.keys().copied().eq(9..=40));
