@@ -16,6 +16,11 @@ pub fn is_recent(at: Timestamp, now: Timestamp) -> bool {
     now.duration_since(at) < PERIOD
 }
 
+/// Time from which a change that was made or reverted at this time no longer counts.
+pub fn forgotten_at(at: Timestamp) -> Option<Timestamp> {
+    at.checked_add(PERIOD).ok()
+}
+
 /// Whether so many recent reverted changes show that somebody else controls the field.
 pub fn is_lost(reverted: usize) -> bool {
     reverted >= MAX_REVERTS
@@ -31,6 +36,7 @@ mod tests {
         let at = Timestamp::UNIX_EPOCH;
         assert!(is_recent(at, at + SignedDuration::from_secs(599)));
         assert!(!is_recent(at, at + SignedDuration::from_secs(600)));
+        assert_eq!(forgotten_at(at), Some(at + SignedDuration::from_secs(600)));
         assert!(HOW_OFTEN.starts_with(&MAX_REVERTS.to_string()));
     }
 }

@@ -10,6 +10,7 @@ use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_core::words::counted;
 use ganglion_pools_plan::handover::runs_its_list;
+use ganglion_pools_plan::replicas;
 use ganglion_pools_plan::state::{PoolState, health, refused, status};
 use ganglion_pools_plan::step::{ObservedPool, PlannedHandover, PoolMemory, timeout};
 use ganglion_pools_plan::workers::{AnnotatedVersion, OUTDATED_AFTER, WorkerMemory};
@@ -64,7 +65,8 @@ impl SwarmPoolController {
         // Another pool may have released memory, which wakes nobody.
         let room_at = if memory.sources.lacks_room() { now.checked_add(ROOM_CHECK).ok() } else { None };
         let (given_at, waits_until) = (handover.plan.due, handover.workers.waits_until);
-        Ok(Next::earliest([next_timeout, report_at, retry_at, refresh_at, room_at, given_at, waits_until]))
+        let scale_at = replicas::retry_at(&memory.scaled).filter(|at| *at > now);
+        Ok(Next::earliest([next_timeout, report_at, retry_at, refresh_at, room_at, given_at, waits_until, scale_at]))
     }
 
     /// Reports the reason for which the pool is not reconciled.

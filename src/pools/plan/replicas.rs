@@ -32,6 +32,15 @@ pub struct ScaleWrite {
     pub replicas: i32,
 }
 
+/// Time at which the replicas are written again after somebody has reverted them several times, which wakes nobody.
+pub fn retry_at(writes: &[ScaleWrite]) -> Option<Timestamp> {
+    if contest::is_lost(writes.len()) {
+        writes.iter().filter_map(|write| contest::forgotten_at(write.at)).min()
+    } else {
+        None
+    }
+}
+
 /// Returns the replicas to write; None if the workload has them already. An error if another owner sets them, or has
 /// reverted them several times. `writes`: earlier writes of this process, of which it forgets old and different ones.
 pub fn replicas_to_write(
