@@ -185,8 +185,13 @@ impl Reconciler for SwarmPoolController {
         done: Result<&PoolDone, &Error>,
         memory: &mut PoolMemory,
     ) -> Result<Next, Error> {
-        if let PoolStep::HandOver(handover) = step {
-            self.probes.update(observed, handover, &memory.workers);
+        match (step, done) {
+            // A suspended or refused pool makes no requests.
+            (PoolStep::Refuse(_) | PoolStep::ReportForbiddenWatch, _) | (_, Ok(PoolDone::Refused(..))) => {
+                self.probes.remove(&key_of(&observed.pool));
+            }
+            (PoolStep::HandOver(handover), _) => self.probes.update(observed, handover, &memory.workers),
+            (PoolStep::AwaitWatch | PoolStep::Scale(_) | PoolStep::Read { .. }, _) => {}
         }
         match (done, step) {
             (Ok(PoolDone::Changed), _) => Ok(Next::Again),

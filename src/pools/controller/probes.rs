@@ -34,6 +34,10 @@ const EAGER_EACH: Duration = Duration::from_millis(2);
 /// Delay before a worker is probed after its list or the annotation of its pod changed.
 const SOON: Duration = Duration::from_millis(10);
 
+/// Maximum time until a worker that does not answer is probed again, unless its interval is longer. A pod without a
+/// readiness probe does not show that its worker has recovered.
+const FAILED_PAUSE: Duration = Duration::from_secs(15);
+
 /// Timeout of a probe.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -54,12 +58,21 @@ pub type ProbedList = (i64, Arc<[Arc<str>]>);
 struct ProbedWorker {
     uid: Uid,
     ip: IpAddr,
+    ready: bool,
     probe: VersionProbe,
     target: PollTarget,
     list: ProbedList,
     report: Option<WorkerReport>,
     /// true: a probe has ended, with or without an answer.
     has_ended: bool,
+}
+
+/// What the probe of a worker needs.
+struct Probed {
+    url: String,
+    uid: Uid,
+    list: ProbedList,
+    interval: Duration,
 }
 
 /// JSON answer of a worker.
@@ -144,25 +157,38 @@ impl WorkerProbes {
             let has_ended = last.is_some_and(|worker| worker.has_ended);
             let list_is_new = last.is_none_or(|worker| worker.list.0 != list.version);
             match last {
-                Some(worker) if worker.probe != *probe => self.polls.restart(poll.clone(), target.clone()),
+                // A worker that recovers answers at once: the pause after its failures is over.
+                Some(worker) if worker.probe != *probe || !worker.ready && pod.is_ready() => {
+                    self.polls.restart(poll.clone(), target.clone())
+                }
                 Some(worker) if worker.target == target => {}
                 Some(_) | None => self.polls.put(poll.clone(), target.clone()),
             }
-            if is_new || list_is_new && interval != CALM {
+            let has_recovered = last.is_some_and(|worker| !worker.ready) && pod.is_ready();
+            if is_new || has_recovered || list_is_new && interval != CALM {
                 self.polls.wake(poll, SOON);
             }
             let probed_list = match last {
                 Some(worker) if !list_is_new => worker.list.clone(),
                 _ => (list.version, list.jobs.iter().map(|job| Arc::clone(&job.name)).collect()),
             };
-            let (uid, probe) = (pod.id.uid.clone(), probe.clone());
-            probed.insert(name.clone(), ProbedWorker { uid, ip, probe, target, list: probed_list, report, has_ended });
+            let (uid, ready, probe) = (pod.id.uid.clone(), pod.is_ready(), probe.clone());
+            probed.insert(
+                name.clone(),
+                ProbedWorker { uid, ip, ready, probe, target, list: probed_list, report, has_ended },
+            );
         }
     }
 
     /// Probes a worker soon after the annotation of its pod.
     pub fn wake(&self, pool: &Key, name: &str) {
         self.polls.wake(ProbeKey { pool: pool.clone(), pod: name.to_owned() }, SOON);
+    }
+
+    /// Number of workers of a pool that are probed.
+    #[cfg(test)]
+    pub fn count(&self, pool: &Key) -> usize {
+        self.lock().get(pool).map_or(0, BTreeMap::len)
     }
 
     /// Removes all probes of a pool.
@@ -172,11 +198,12 @@ impl WorkerProbes {
         }
     }
 
-    /// URL of a worker, the uid of its pod, and its list.
-    fn find(&self, key: &ProbeKey) -> Option<(String, Uid, ProbedList)> {
+    /// The worker to probe.
+    fn find(&self, key: &ProbeKey) -> Option<Probed> {
         let all = self.lock();
         let worker = all.get(&key.pool)?.get(&key.pod)?;
-        Some((url(worker.ip, &worker.probe), worker.uid.clone(), worker.list.clone()))
+        let (url, interval) = (url(worker.ip, &worker.probe), worker.target.interval);
+        Some(Probed { url, uid: worker.uid.clone(), list: worker.list.clone(), interval })
     }
 
     /// Records the end of a probe of the pod with this uid, and its report if it answered. Returns true if the report
@@ -198,7 +225,7 @@ impl WorkerProbes {
 impl SwarmPoolController {
     /// Probes one worker, and enqueues its pool if the report changed.
     async fn probe(&self, key: &ProbeKey) -> PollOutcome {
-        let Some((url, uid, list)) = self.probes.find(key) else { return PollOutcome::Ok };
+        let Some(Probed { url, uid, list, interval }) = self.probes.find(key) else { return PollOutcome::Ok };
         let call = Call {
             url,
             auth: None,
@@ -217,7 +244,11 @@ impl SwarmPoolController {
         if self.probes.record(key, &uid, report) {
             self.ctx.store.queue::<SwarmPool>().add([key.pool.clone()]);
         }
-        if report.is_some() { PollOutcome::Ok } else { PollOutcome::Failed }
+        if report.is_some() {
+            return PollOutcome::Ok;
+        }
+        self.probes.polls.wake(key.clone(), FAILED_PAUSE.max(interval));
+        PollOutcome::Failed
     }
 }
 

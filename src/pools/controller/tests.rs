@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tower_test::mock;
 
 use super::*;
-use ganglion_core::facts::{PodFact, SlimPod, StatefulSet, StatefulSetFact};
+use ganglion_core::facts::{Identity, PodFact, SlimPod, StatefulSet, StatefulSetFact};
 use ganglion_core::world::{Origin, World};
 use ganglion_outbound::address::{self, Names, Rules};
 use ganglion_outbound::client::AnswerLimits;
@@ -36,7 +36,7 @@ fn meta(name: &str, version: &str) -> Value {
 fn pod(name: &str, version: &str) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": meta(name, version), "spec": {"nodeName": "node", "containers": []},
-        "status": {"phase": "Running", "conditions": [
+        "status": {"phase": "Running", "podIP": "127.0.0.1", "conditions": [
             {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
         ]},
     });
@@ -141,16 +141,14 @@ fn controller(client: &Client) -> Arc<SwarmPoolController> {
     })
 }
 
-#[tokio::test]
-async fn lists_are_published_then_workers_are_told_then_the_status_is_written() {
-    let (client, requests) = serve();
-    let controller = controller(&client);
+/// Puts the workload, its pods and this pool into the caches, and waits for the watch on ConfigMaps.
+async fn start(controller: &Arc<SwarmPoolController>, pool: Value) {
     let store = &controller.ctx.store;
     let set = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta("w", "3"),
         "spec": {"replicas": 2, "selector": {}, "serviceName": "w", "template": {}},
     });
-    store.apply(serde_json::from_value::<SwarmPool>(pool()).unwrap(), Origin::Watch);
+    store.apply(serde_json::from_value::<SwarmPool>(pool).unwrap(), Origin::Watch);
     store.apply(StatefulSetFact::from(serde_json::from_value::<StatefulSet>(set).unwrap()), Origin::Watch);
     for name in ["w-0", "w-1"] {
         store.apply(PodFact::from(serde_json::from_value::<SlimPod>(pod(name, "4")).unwrap()), Origin::Watch);
@@ -158,6 +156,46 @@ async fn lists_are_published_then_workers_are_told_then_the_status_is_written() 
     while controller.config_maps.state("n") != NamespaceWatch::Ready {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// Workers of a pool that is suspended or refused are not probed.
+#[tokio::test]
+async fn a_pool_that_is_not_reconciled_makes_no_requests() {
+    let (client, _) = serve();
+    let controller = controller(&client);
+    let probing = |version: &str, changed: Value| {
+        let mut whole = pool();
+        whole["metadata"]["resourceVersion"] = json!(version);
+        whole["spec"]["version"] = json!({"probe": {"port": 9}});
+        whole["spec"].as_object_mut().unwrap().extend(changed.as_object().unwrap().clone());
+        whole
+    };
+    start(&controller, probing("100", json!({}))).await;
+    let key = Key::new("n", "p");
+    let probed = async |changed: Value, version: &str| {
+        controller
+            .ctx
+            .store
+            .apply(serde_json::from_value::<SwarmPool>(probing(version, changed)).unwrap(), Origin::Watch);
+        reconcile(Arc::clone(&controller), key.clone()).await.unwrap();
+        controller.probes.count(&key)
+    };
+    assert_eq!(probed(json!({}), "101").await, 2);
+    assert_eq!(probed(json!({"suspend": true}), "102").await, 0);
+    assert_eq!(probed(json!({"suspend": false}), "103").await, 2);
+    controller.ctx.store.remove::<StatefulSetFact>(&Identity {
+        key: Key::new("n", "w"),
+        uid: "w".into(),
+        version: String::new(),
+    });
+    assert_eq!(probed(json!({"suspend": false}), "104").await, 0);
+}
+
+#[tokio::test]
+async fn lists_are_published_then_workers_are_told_then_the_status_is_written() {
+    let (client, requests) = serve();
+    let controller = controller(&client);
+    start(&controller, pool()).await;
     let action = reconcile(Arc::clone(&controller), Key::new("n", "p")).await.unwrap();
     assert!(matches!(action, Action::RequeueAfter(_)), "the annotations are repeated unless the workers report");
     let requests = requests.lock().unwrap();
