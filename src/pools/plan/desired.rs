@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::assign::{AssignmentRules, JobAssignment, reassign};
-use super::file::Published;
+use super::file::{JobKind, Published};
 use super::jobs::JobTable;
 use super::workers::PoolWorkers;
 use ganglion_api::swarm_pool::SwarmPool;
@@ -42,6 +42,8 @@ pub struct AssignmentMemory {
     inputs: Option<AssignmentInputs>,
     /// Last change of the assignment.
     pub change: Option<AssignmentChange>,
+    /// Table and version of the lists beside which the kinds of all jobs are recorded.
+    pub recorded: Option<(Arc<JobTable>, i64)>,
 }
 
 /// A change of the assignment, which may take several versions of the lists.
@@ -192,6 +194,25 @@ impl AssignmentMemory {
                 why
             }
         }
+    }
+}
+
+/// Records the weight and kind of jobs beside the lists, so that these suffice to assign them if a source cannot be read.
+pub fn record_kinds(lists: &mut Published, table: &JobTable) {
+    let has_special = table.jobs.iter().any(|job| JobKind::from(job) != JobKind::ORDINARY);
+    for list in lists.lists.values_mut() {
+        if !has_special && list.kinds.is_empty() && list.releasing.is_empty() {
+            continue;
+        }
+        let mut kinds = BTreeMap::new();
+        for job in &list.jobs {
+            let kind = table.get(&job.name).map(JobKind::from).or_else(|| list.kinds.get(&job.name).copied());
+            kinds.extend(kind.filter(|kind| *kind != JobKind::ORDINARY).map(|kind| (Arc::clone(&job.name), kind)));
+        }
+        for job in list.releasing.keys() {
+            kinds.extend(table.get(job).map(|found| (Arc::clone(job), found.into())));
+        }
+        list.kinds = kinds;
     }
 }
 

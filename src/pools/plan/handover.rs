@@ -274,7 +274,8 @@ impl Planner<'_> {
         let pod = input.pods.get(name).map(|pod| pod.uid.clone());
         let (releasing, asked) = (self.releasing(name, old, &list), Some(self.asked(name, old)));
         let unknown = old.unknown.filter(|_| may_run_any(name, old, input));
-        let new = JobList { version: self.version, jobs: list, releasing, asked, unknown, pod };
+        let kinds = old.kinds.clone();
+        let new = JobList { version: self.version, jobs: list, releasing, asked, unknown, kinds, pod };
         plan.lists.insert(name.clone(), Some(new));
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::file::Published;
+use super::file::{JobKind, Published};
 use super::jobs::{self, JobTable};
 use super::room::{self, JobRoom};
 use super::{Job, PoolProblem};
@@ -269,15 +269,20 @@ impl SourceMemory {
         (shared, problems)
     }
 
-    /// Adds the published jobs that are in no source, as they were in the previous table.
+    /// Adds the published jobs that are in no source, also those on their way to another worker. Their weights and kinds are
+    /// those of the previous table or, after a restart, of the record.
     fn keep_published(&self, table: &mut JobTable, published: &Published) {
         let listed: HashSet<&str> = table.jobs.iter().map(|job| &*job.name).collect();
         let previous = self.table.as_ref().map(|(_, table)| &**table);
         let mut kept = Vec::new();
-        for job in published.lists.values().flat_map(|list| &list.jobs).filter(|job| !listed.contains(&*job.name)) {
-            let before = previous.and_then(|table| table.get(&job.name)).cloned();
-            let unknown = || Job { name: Arc::clone(&job.name), weight: 1, dedicated: false };
-            kept.push(before.unwrap_or_else(unknown));
+        for list in published.lists.values() {
+            // Jobs to release that have no kind were removed from their source.
+            let moving = list.releasing.keys().filter(|job| list.kinds.contains_key(*job));
+            for job in list.jobs.iter().map(|job| &job.name).chain(moving).filter(|job| !listed.contains(&***job)) {
+                let before = previous.and_then(|table| table.get(job)).cloned();
+                let JobKind { weight, dedicated } = list.kinds.get(job).copied().unwrap_or(JobKind::ORDINARY);
+                kept.push(before.unwrap_or_else(|| Job { name: Arc::clone(job), weight, dedicated }));
+            }
         }
         let others = std::mem::take(&mut table.jobs);
         table.jobs = jobs::merge([(String::new(), others), (String::new(), kept)]).jobs;

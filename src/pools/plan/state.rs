@@ -8,7 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::PoolProblem;
 use super::file::{JobList, Published};
-use super::handover::{HandoverInput, HandoverPlan, has_released, may_run_any, runs_its_list, unreleased, waiting_since};
+use super::handover::{
+    HandoverInput, HandoverPlan, has_released, may_run_any, runs_its_list, unreleased, waiting_since,
+};
 use super::jobs::JobTable;
 use super::workers::PoolWorkers;
 use ganglion_api::swarm_pool::reasons::PoolReason;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::PoolProblem;
-use super::desired::{AssignmentMemory, ChangeInputs, DesiredAssignment};
+use super::desired::{AssignmentMemory, ChangeInputs, DesiredAssignment, record_kinds};
 use super::file::{ListChange, Published, prune};
 use super::handover::{
     HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, confirm_all, confirm_foreign, next_version,
     plan_handover,
 };
+use super::jobs::JobTable;
 use super::output::{ObservedOutputs, OutputMemory};
 use super::replicas::{ObservedWorkload, ScaleWrite, replicas_to_write};
 use super::room::JobRoom;
@@ -240,7 +241,27 @@ fn hand_over(
             ListsToPublish::Next(next_lists(&handover.published, &plan, version, ListChange { at: now, why }));
     }
     handover.plan = plan;
+    record_job_kinds(&mut handover, &mut memory.assignment);
     handover
+}
+
+/// Adds the kinds of jobs to the record of the lists. The files of workers do not change by that.
+fn record_job_kinds(handover: &mut PlannedHandover, memory: &mut AssignmentMemory) {
+    let table = &handover.desired.table;
+    let is_recorded = |(recorded, version): &(Arc<JobTable>, i64)| {
+        Arc::ptr_eq(recorded, table) && *version == handover.published.version
+    };
+    let is_unchanged = matches!(handover.publication, ListsToPublish::Unchanged);
+    if is_unchanged && memory.recorded.as_ref().is_some_and(is_recorded) {
+        return;
+    }
+    let mut lists = handover.lists().clone();
+    record_kinds(&mut lists, table);
+    if lists != *handover.lists() {
+        handover.publication = ListsToPublish::Next(lists);
+    } else if is_unchanged {
+        memory.recorded = Some((Arc::clone(table), lists.version));
+    }
 }
 
 /// Workers that get jobs, and the time until which the pool waits for missing ones.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::Job;
 use ganglion_core::digest::digest;
 use ganglion_core::facts::Uid;
 use record::HandoverRecord;
@@ -46,8 +47,29 @@ pub struct JobList {
     /// Version that the worker has to confirm because it has read a list that this pool did not write. Until then, it may
     /// run any job.
     pub unknown: Option<i64>,
+    /// Weight and kind of the jobs that are not ordinary, and of those to release that another worker gets: after a restart,
+    /// their source may be unreadable.
+    pub kinds: BTreeMap<Arc<str>, JobKind>,
     /// The uid of the pod that existed when `version` was written. That pod started with an older file.
     pub pod: Option<Uid>,
+}
+
+/// Weight of a job, and whether it is dedicated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobKind {
+    pub weight: u32,
+    pub dedicated: bool,
+}
+
+impl JobKind {
+    /// Kind of a job for which its source says nothing.
+    pub const ORDINARY: Self = Self { weight: 1, dedicated: false };
+}
+
+impl From<&Job> for JobKind {
+    fn from(job: &Job) -> Self {
+        Self { weight: job.weight, dedicated: job.dedicated }
+    }
 }
 
 /// Request to a worker to run a version of its list.
@@ -161,6 +183,7 @@ fn combine(listing: &FileLists, record: &HandoverRecord) -> Option<Published> {
         let jobs = listed.jobs.iter().zip(since).map(|(name, since)| ListedJob { name: Arc::clone(name), since });
         let list = JobList {
             version,
+            kinds: recorded.kinds(&listed.jobs),
             jobs: sorted(jobs.collect()),
             releasing: recorded.releasing(version),
             asked: recorded.asked,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Asked, JobList, ListChange, MAX_VERSION, Published};
+use super::{Asked, JobKind, JobList, ListChange, MAX_VERSION, Published};
 use ganglion_core::facts::Uid;
 
 /// Content of the record.
@@ -48,6 +48,13 @@ pub struct RecordedWorker {
     /// Version at which each of these jobs was removed, in the form of `since`. Empty: the version of the list.
     #[serde(skip_serializing_if = "String::is_empty")]
     removed: String,
+    /// Kind of each of these jobs, in the form of `kinds`; 0 for jobs that no source lists any more. Empty: all 0.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    wanted: String,
+    /// Weight of each of its jobs, in the form of `since`, with a minus sign for dedicated jobs; 0 for ordinary ones. Empty:
+    /// all 0.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    kinds: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Asked>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,6 +65,20 @@ pub struct RecordedWorker {
 }
 
 impl RecordedWorker {
+    /// Kinds of its jobs, which are given in the order of the file, and of those that it has to stop.
+    pub fn kinds(&self, jobs: &[Arc<str>]) -> BTreeMap<Arc<str>, JobKind> {
+        let mut kinds = BTreeMap::new();
+        let listed = versions(&self.kinds, jobs.len()).unwrap_or_default();
+        for (job, kind) in jobs.iter().zip(listed.into_iter().map(decode_kind)) {
+            kinds.extend(kind.filter(|kind| *kind != JobKind::ORDINARY).map(|kind| (Arc::clone(job), kind)));
+        }
+        let wanted = versions(&self.wanted, self.releasing.len()).unwrap_or_default();
+        for (job, kind) in self.releasing.iter().zip(wanted.into_iter().map(decode_kind)) {
+            kinds.extend(kind.map(|kind| (Arc::from(job.as_str()), kind)));
+        }
+        kinds
+    }
+
     /// Jobs that the worker has to stop, each with the version at which it was removed from the list, at most `latest`.
     pub fn releasing(&self, latest: i64) -> BTreeMap<Arc<str>, i64> {
         let removed =
@@ -73,6 +94,8 @@ pub fn write(published: &Published, digest: String) -> String {
         pod: list.pod.clone(),
         releasing: list.releasing.keys().map(|name| name.to_string()).collect(),
         removed: encode_removed(list),
+        wanted: encode_kinds(list.releasing.keys().map(|job| list.kinds.get(job).copied())),
+        kinds: encode_kinds(list.jobs.iter().map(|job| list.kinds.get(&job.name).copied())),
         asked: list.asked,
         unknown: list.unknown,
         since: encode_runs(list.jobs.iter().map(|job| job.since)),
@@ -92,6 +115,21 @@ pub fn read(text: &str) -> Option<HandoverRecord> {
 fn encode_removed(list: &JobList) -> String {
     let is_latest = list.releasing.values().all(|version| *version == list.version);
     if is_latest { String::new() } else { encode_runs(list.releasing.values().copied()) }
+}
+
+/// Run-length encodes kinds in order, 0 for None; empty if all are None.
+fn encode_kinds(kinds: impl Iterator<Item = Option<JobKind>> + Clone) -> String {
+    let encode = |kind: Option<JobKind>| {
+        let kind = kind.map(|kind| (i64::from(kind.weight), kind.dedicated));
+        kind.map_or(0, |(weight, dedicated)| if dedicated { -weight } else { weight })
+    };
+    if kinds.clone().all(|kind| kind.is_none()) { String::new() } else { encode_runs(kinds.map(encode)) }
+}
+
+/// Decodes a kind; None for 0.
+fn decode_kind(kind: i64) -> Option<JobKind> {
+    let weight = u32::try_from(kind.unsigned_abs()).ok().filter(|weight| *weight > 0)?;
+    Some(JobKind { weight, dedicated: kind < 0 })
 }
 
 /// Run-length encodes versions in order.

@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
-use crate::file::{Published, render};
+use crate::file::{JobList, Published, render};
 use crate::output::OutputMap;
-use crate::replicas::{ObservedWorkload, ScaleWrite};
+use crate::replicas::{ObservedWorkload, ScaleWrite, retry_at};
 use crate::room::JobRoom;
 use crate::sources::ParsedSource;
 use crate::step::{ListsToPublish, ObservedPool, PlannedHandover, PoolBlock, PoolMemory, PoolStep, next_step};
@@ -163,8 +163,13 @@ fn replicas_of_others_are_left_alone() {
 fn after_ten_minutes_the_replicas_are_written_again() {
     let mut observed = observed(json!({"replicas": 5}));
     let mut memory = memory(&observed);
-    memory.scaled = vec![ScaleWrite { at: Timestamp::UNIX_EPOCH, replicas: 5 }; 3];
-    observed.now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(10);
+    memory.scaled = vec![ScaleWrite { at: Timestamp::UNIX_EPOCH, replicas: 5 }; 2];
+    assert_eq!(retry_at(&memory.scaled), None);
+    memory.scaled.push(ScaleWrite { at: Timestamp::UNIX_EPOCH + SignedDuration::from_mins(1), replicas: 5 });
+    observed.now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(2);
+    assert!(matches!(next_step(&observed, &mut memory), PoolStep::HandOver(_)));
+    observed.now = retry_at(&memory.scaled).unwrap();
+    assert_eq!(observed.now, Timestamp::UNIX_EPOCH + SignedDuration::from_mins(10));
     assert!(matches!(next_step(&observed, &mut memory), PoolStep::Scale(5)));
 }
 
@@ -247,6 +252,84 @@ fn lists_that_somebody_edited_before_the_start_are_confirmed_by_all() {
     };
     assert_eq!(lists.version, 6);
     assert!(lists.lists.values().all(|list| list.version == 6 && list.unknown == Some(6)));
+}
+
+/// A pool with weights whose source becomes unreadable while the operator restarts: the record suffices.
+#[test]
+fn jobs_of_an_unreadable_source_stay_where_they_are_after_a_restart() {
+    let spec = json!({"jobs": {"configMaps": {"names": ["jobs"]}}});
+    let source = |text: &str, version: &str| -> ConfigMap {
+        let metadata = json!({"namespace": "n", "name": "jobs", "uid": "jobs", "resourceVersion": version});
+        serde_json::from_value(json!({"metadata": metadata, "data": {"x": text}})).unwrap()
+    };
+    let mut observed = observed(spec);
+    observed.sources = [("jobs".to_owned(), Some(id("jobs", 3)))].into();
+    let mut memory = memory(&observed);
+    let text = "- {name: a, qos: Dedicated}\n- {name: b, weight: 7}\n- c\n- d\n";
+    memory.sources.insert(ParsedSource::parse(&source(text, "3"), ROOM));
+    let first = handover(next_step(&observed, &mut memory));
+    let written = config_map("lists", 7, first.lists());
+    // The operator restarts, and a bracket is not closed.
+    observed.outputs = Ok([("lists".to_owned(), id("lists", 7))].into());
+    observed.sources = [("jobs".to_owned(), Some(id("jobs", 4)))].into();
+    let mut memory = PoolMemory::default();
+    memory.output.insert_read(OutputMap::parse(&observed.pool, &written));
+    memory.output.end_read(&observed.pool);
+    memory.sources.insert(ParsedSource::parse(&source("- [", "4"), ROOM));
+    let after = handover(next_step(&observed, &mut memory));
+    assert_eq!(after.problems[0].reason, PoolReason::SourceInvalid);
+    assert_eq!(after.desired.lists, first.desired.lists);
+    assert!(matches!(after.publication, ListsToPublish::Unchanged));
+    // It is repaired, with another weight: no list changes, and the record has the weight.
+    observed.sources = [("jobs".to_owned(), Some(id("jobs", 5)))].into();
+    memory.sources.insert(ParsedSource::parse(&source(&text.replace('7', "8"), "5"), ROOM));
+    let repaired = handover(next_step(&observed, &mut memory));
+    let ListsToPublish::Next(lists) = &repaired.publication else { panic!("the weight is not recorded") };
+    assert_eq!(render(lists).0, written.data.unwrap()["config.yml"]);
+    assert_eq!(lists.version, 1);
+}
+
+/// Status of a pool that has written version 9, of which worker `w-0` has version 8.
+fn written() -> Value {
+    json!({"version": 9, "workers": [{"name": "w-0", "jobs": 1, "weight": 1, "desiredVersion": 8, "state": "Converged"}]})
+}
+
+#[test]
+fn lists_of_a_backup_are_confirmed_by_all() {
+    let list = |version| JobList { version, ..JobList::default() };
+    for (layout, version, of_worker, is_replaced) in [
+        ("Shared", 9, 8, false),
+        ("Shared", 10, 10, false),
+        ("Shared", 8, 8, true),
+        ("Shared", 9, 7, true),
+        ("PerWorker", 8, 8, false),
+        ("PerWorker", 7, 7, true),
+    ] {
+        let mut observed = observed(json!({"output": {"configMap": "lists", "layout": layout}}));
+        let mut pool = SwarmPool::clone(&observed.pool);
+        pool.status = Some(serde_json::from_value(written()).unwrap());
+        observed.pool = Arc::new(pool);
+        let stored = Published { lists: [("w-0".to_owned(), list(of_worker))].into(), version, ..Published::default() };
+        let mut memory = PoolMemory::default();
+        memory.output.insert_read(OutputMap::parse(&observed.pool, &config_map("lists", 7, &stored)));
+        memory.output.end_read(&observed.pool);
+        assert_eq!(memory.output.is_distrusted, is_replaced, "{layout} {version} {of_worker}");
+    }
+}
+
+#[test]
+fn a_write_whose_answer_was_lost_is_adopted() {
+    let observed = observed(json!({}));
+    let mut memory = memory(&observed);
+    let at = |version| Published { version, ..Published::default() };
+    memory.output.insert_read(OutputMap::parse(&observed.pool, &config_map("lists", 7, &at(4))));
+    memory.output.insert_read(OutputMap::parse(&observed.pool, &config_map("lists", 8, &at(5))));
+    assert_eq!(
+        (memory.output.maps["lists"].published.version, memory.output.maps["lists"].is_foreign_edit),
+        (5, false)
+    );
+    memory.output.insert_read(OutputMap::parse(&observed.pool, &config_map("lists", 9, &at(3))));
+    assert_eq!((memory.output.maps["lists"].published.version, memory.output.maps["lists"].is_foreign_edit), (5, true));
 }
 
 #[test]

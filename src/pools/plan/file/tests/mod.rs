@@ -155,6 +155,7 @@ fn some_list() -> impl Strategy<Value = JobList> {
         jobs: jobs.into_iter().map(|(name, since)| ListedJob { name: name.into(), since }).collect(),
         releasing: releasing.into_iter().map(|(name, removed)| (name.into(), removed.min(version))).collect(),
         unknown: version.checked_sub(3),
+        kinds: BTreeMap::new(),
         asked: asked.map(|(first, at)| Asked { version: first.min(version), at: change(at.into(), "").at }),
         pod: pod.map(Uid::from),
     })

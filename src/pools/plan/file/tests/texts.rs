@@ -65,6 +65,26 @@ fn the_file_of_k8s_swarm_is_read() {
 }
 
 #[test]
+fn kinds_of_jobs_are_in_the_record_and_not_in_the_file() {
+    let plain = Published {
+        lists: [("a".to_owned(), list(9, &[("x", 1), ("y", 1)]))].into(),
+        version: 9,
+        ..Published::default()
+    };
+    let mut published = plain.clone();
+    let list = published.lists.get_mut("a").unwrap();
+    list.releasing = [("p".into(), 8), ("q".into(), 9)].into();
+    let kind = |weight, dedicated| JobKind { weight, dedicated };
+    list.kinds = [("y".into(), kind(3, true)), ("q".into(), JobKind::ORDINARY)].into();
+    let (file, record) = render(&published);
+    assert_eq!(file, render(&plain).0);
+    assert_eq!(parse(Some(&file), Some(&record)), published);
+    // A record of an earlier version of the operator.
+    let (_, earlier) = render(&plain);
+    assert_eq!(parse(Some(&file), Some(&earlier)), plain);
+}
+
+#[test]
 fn a_lost_file_leaves_what_the_record_has() {
     let mut published = Published { version: 9, ..Published::default() };
     published.lists.insert("a".to_owned(), list(9, &[("x", 8), ("y", 9)]));
