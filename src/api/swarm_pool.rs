@@ -320,7 +320,8 @@ fn default_path() -> String {
 #[serde(rename_all = "camelCase")]
 pub struct Handover {
     /// Strict: a worker gets a job only after the previous worker has confirmed that it stopped the job, or the
-    /// previous worker's pod no longer exists. Immediate: a worker gets a job at once, so two workers may have the job
+    /// previous worker's pod no longer exists. A pod that is deleted by force (grace period 0) counts as stopped, although
+    /// it may still run on a node that is cut off: delete it by force only if the node is off for certain. Immediate: a worker gets a job at once, so two workers may have the job
     /// for a moment. Default: Strict.
     #[serde(default)]
     pub policy: HandoverPolicy,
