@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 use serde_json::value::RawValue;
 
@@ -109,6 +109,49 @@ pub fn at<'a>(document: &'a [u8], path: &str) -> Result<&'a str, String> {
 /// Parses a JSON text.
 pub fn parsed<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(text).map_err(|error| malformed(&error))
+}
+
+/// Parses a JSON text in which numbers may also be `NaN` or infinite, as programs in Python and C++ write them, or too
+/// large. JSON has no such numbers; they count as null, so that the rest of the text can be used.
+pub fn parsed_without_nan<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+    parsed(text).or_else(|problem| without_nan(text).and_then(|text| parsed(&text).ok()).ok_or(problem))
+}
+
+/// Replaces numbers that are not finite by null. None if there are none.
+fn without_nan(text: &[u8]) -> Option<Vec<u8>> {
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let (mut out, mut rest, mut has_any) = (Vec::with_capacity(text.len()), text, false);
+    while let Some(first) = rest.first() {
+        let length = match first {
+            b'"' => string_length(rest),
+            byte if is_word(byte) => rest.iter().take_while(|byte| is_word(byte)).count(),
+            _ => 1,
+        };
+        let (token, tail) = rest.split_at(length);
+        let number: Option<f64> = std::str::from_utf8(token).ok().and_then(|token| token.parse().ok());
+        let is_finite = number.is_none_or(f64::is_finite);
+        has_any |= !is_finite;
+        out.extend_from_slice(if is_finite { token } else { b"null" });
+        rest = tail;
+    }
+    has_any.then_some(out)
+}
+
+/// Length of the string at the start of this text, with its quotes; that of the text if it does not end.
+fn string_length(text: &[u8]) -> usize {
+    let mut is_escaped = true;
+    let end = text.iter().position(|byte| match byte {
+        _ if is_escaped => {
+            is_escaped = false;
+            false
+        }
+        b'\\' => {
+            is_escaped = true;
+            false
+        }
+        byte => *byte == b'"',
+    });
+    end.map_or(text.len(), |end| end.saturating_add(1))
 }
 
 /// Upper limit of the number of values in a JSON text. A tree of the text takes up to a kilobyte for each of them.
@@ -320,6 +363,7 @@ pub fn condition(object: &[u8], kind: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use rstest::rstest;
     use serde_json::{Value, json};
 
@@ -382,6 +426,33 @@ mod tests {
         assert_eq!(number(deep(126, "7").as_bytes(), &path).as_deref(), Ok("7"));
         let path = vec!["0"; 1000].join(".");
         assert!(number(deep(1000, "7").as_bytes(), &path).is_err());
+    }
+
+    #[rstest]
+    #[case("[NaN, nan, -nan, Infinity, -inf, +Infinity, 1e999, -2]", "[null,null,null,null,null,null,null,-2]")]
+    #[case(r#"{"NaN": "a \" NaN \\", "b": {"c":NaN}, "d": 1.5}"#, r#"{"NaN":"a \" NaN \\","b":{"c":null},"d":1.5}"#)]
+    fn numbers_that_json_does_not_have_are_null(#[case] text: &str, #[case] expected: &str) {
+        assert!(parsed::<Value>(text.as_bytes()).is_err());
+        assert_eq!(parsed_without_nan::<Value>(text.as_bytes()).unwrap().to_string(), expected);
+    }
+
+    #[rstest]
+    #[case("[NaNa]", "the answer is no JSON document: error at line 1, column 2")]
+    #[case("[NaN, x]", "the answer is no JSON document: error at line 1, column 2")]
+    #[case("[\"NaN", "the answer is no JSON document: error at line 1, column 5")]
+    #[case("", "the answer is no JSON document: error at line 1, column 0")]
+    fn other_words_are_no_json(#[case] text: &str, #[case] words: &str) {
+        assert_eq!(parsed_without_nan::<Value>(text.as_bytes()).unwrap_err(), words);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_json_stays_as_it_is(text in r#"[\[\]{}",:0-9a-zN.\\ -]{0,40}"#) {
+            let (strict, lenient) = (parsed::<Value>(text.as_bytes()), parsed_without_nan::<Value>(text.as_bytes()));
+            if strict.is_ok() {
+                prop_assert_eq!(strict, lenient);
+            }
+        }
     }
 
     #[rstest]

@@ -10,7 +10,7 @@ use super::Error;
 use super::value::ValueError;
 use super::web::{good, parse};
 use ganglion_core::amounts::or_default;
-use ganglion_core::document::parsed;
+use ganglion_core::document::parsed_without_nan;
 use ganglion_core::items::Items;
 use ganglion_core::power_curve::PowerInput;
 
@@ -137,7 +137,7 @@ pub fn watts(status: StatusCode, body: &[u8], rows: usize) -> Result<Vec<Result<
         }
         status => good(status)?,
     }
-    let reply: InferenceReply = parsed(body).map_err(Error::Answer)?;
+    let reply: InferenceReply = parsed_without_nan(body).map_err(Error::Answer)?;
     let Some(output) = reply.outputs.kept.into_iter().next() else {
         return Err(ValueError::Invalid("the answer has no outputs[0].data".to_owned()));
     };
@@ -345,6 +345,22 @@ mod tests {
     }
 
     #[rstest]
+    #[case("NaN")]
+    #[case("nan")]
+    #[case("-Infinity")]
+    #[case("Infinity")]
+    #[case("-inf")]
+    #[case("1e999")]
+    fn a_number_that_json_does_not_have_is_that_of_one_node(#[case] number: &str) {
+        let answer = format!(
+            r#"{{"parameters": {{"note": "NaN, \" Infinity", "load": NaN}}, "outputs": [{{"data": [94.5, {number}, 100]}}]}}"#
+        );
+        let found = watts(StatusCode::OK, answer.as_bytes(), 3).unwrap();
+        let texts: Vec<_> = found.into_iter().map(|one| one.map_err(|error| error.to_string())).collect();
+        assert_eq!(texts, [Ok(94.5), Err("prediction 2 of 3 is not a finite number".into()), Ok(100.0)]);
+    }
+
+    #[rstest]
     #[case(json!([1]), "the model gives 1 predictions for 2 nodes")]
     #[case(json!([1, 2, 3]), "the model gives 3 predictions for 2 nodes")]
     #[case(json!([]), "the model gives 0 predictions for 2 nodes")]
@@ -369,7 +385,7 @@ mod tests {
     #[case(500, "hunter2", "the server answers 500 Internal Server Error: check that the model takes")]
     #[case(503, "hunter2", "the server answers 503 Service Unavailable")]
     #[case(200, "<html>hunter2", "the answer is no JSON document: error at line 1, column 1")]
-    #[case(200, r#"{"outputs": [{"data": [NaN]}]}"#, "the answer is no JSON document: error at line 1, column 24")]
+    #[case(200, r#"{"outputs": [{"data": [hunter2]}]}"#, "the answer is no JSON document: error at line 1, column 24")]
     #[case(200, r#"{"error": "hunter2"}"#, "the answer has no outputs[0].data")]
     #[case(200, r#"{"outputs": []}"#, "the answer has no outputs[0].data")]
     fn an_answer_without_predictions_has_words(#[case] status: u16, #[case] body: &str, #[case] words: &str) {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::Error;
 use super::value::{ValueError, is_plain_name};
 use super::web::{good, parse};
-use ganglion_core::document::parsed;
+use ganglion_core::document::{parsed, parsed_without_nan};
 use ganglion_core::items::Items;
 use ganglion_core::words::kind_of_text;
 
@@ -130,7 +130,7 @@ pub fn reading(status: StatusCode, body: &[u8], asked: PressureSensor<'_>) -> Re
         return Err(ValueError::NotFound(words));
     }
     good(status)?;
-    let reply: PressureReply = parsed(body).map_err(Error::Answer)?;
+    let reply: PressureReply = parsed_without_nan(body).map_err(Error::Answer)?;
     check_code(reply.code.as_ref(), asked)?;
     let sensor = only(reply.sensor, asked)?;
     let id = sensor.id();
@@ -245,6 +245,20 @@ mod tests {
         let expected = PressureReading { pascals, sensor: id.map(str::to_owned) };
         assert_eq!(read(&sensors(&list), OF_NODE), Ok(expected.clone()));
         assert_eq!(read(&json!({ "sensor": list }), OF_NODE), Ok(expected), "without a code, as WAO takes it");
+    }
+
+    #[rstest]
+    #[case(r#"{"sensor": [{"sensorid": "a", "pressure": 7.5, "temperature": NaN}]}"#, Ok(7.5))]
+    #[case(
+        r#"{"sensor": [{"sensorid": "a", "pressure": NaN, "temperature": 20}]}"#,
+        Err("the sensor a has no reading at the moment")
+    )]
+    fn a_number_that_json_does_not_have_is_that_of_one_field(
+        #[case] answer: &str,
+        #[case] expected: Result<f64, &str>,
+    ) {
+        let found = reading(StatusCode::OK, answer.as_bytes(), OF_NODE).map(|found| found.pascals);
+        assert_eq!(found.map_err(|error| error.to_string()), expected.map_err(str::to_owned));
     }
 
     #[rstest]

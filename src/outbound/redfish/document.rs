@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::value::{is_plain, is_plain_name};
-use ganglion_core::document::{find, parsed};
+use ganglion_core::document::{find, parsed, parsed_without_nan};
 use ganglion_core::items::Items;
 
 /// Maximum number of items of a list that are read.
@@ -36,7 +36,7 @@ impl BmcDocument {
         if bytes.trim_ascii_start().starts_with(b"<") {
             return Err(crate::Error::Answer("the answer is HTML or XML, not JSON".to_owned()));
         }
-        let text: Box<RawValue> = parsed(bytes).map_err(crate::Error::Answer)?;
+        let text: Box<RawValue> = parsed_without_nan(bytes).map_err(crate::Error::Answer)?;
         if !text.get().starts_with('{') {
             return Err(crate::Error::Answer("the answer is not a JSON object".to_owned()));
         }

@@ -493,6 +493,8 @@ async fn an_unreadable_root_is_not_a_missing_service() {
     }
     let html = BmcDocument::parse(b" <html>hunter2</html>").unwrap_err();
     assert_eq!(html.to_string(), "the answer is HTML or XML, not JSON");
+    let document = BmcDocument::parse(br#"{"Readings": [{"ReadingCelsius": nan}, {"ReadingCelsius": 21}]}"#);
+    assert!(document.is_ok_and(|document| document.object().value("Readings").is_some()));
     assert!(BmcDocument::parse(b"\xef\xbb\xbf{}").is_ok());
 }
 
