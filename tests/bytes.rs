@@ -285,7 +285,7 @@ fn predictions() {
         r#"{"outputs": [{"data": ["hunter2", null]}]}"#,
     ];
     feed(&seeds, |bytes| {
-        let found = inference::watts(reqwest::StatusCode::OK, bytes, 2);
+        let found = inference::watts(reqwest::StatusCode::OK, bytes, inference::ExpectedOutput { name: None, rows: 2 });
         hides(&found)?;
         for one in found.unwrap_or_default() {
             hides(&one)?;

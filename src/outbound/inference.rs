@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use super::value::ValueError;
+use super::value::{ValueError, is_plain_name};
 use super::web::{good, parse};
 use ganglion_core::amounts::or_default;
 use ganglion_core::document::parsed_without_nan;
@@ -25,6 +25,12 @@ const WATTS: std::ops::RangeInclusive<f64> = -1_000.0..=1_000_000.0;
 
 /// Name of the input in WAO's models.
 const INPUT: &str = "predict-prob";
+
+/// Name of the output with the power, if a model has several and the spec names none.
+const OUTPUT: &str = "power";
+
+/// Maximum number of outputs in an answer that are read.
+const MAX_OUTPUTS: usize = 16;
 
 const NO_MODEL: &str = "the address does not name a model: it must end with /v2/models/MODEL/infer or \
                         /v2/models/MODEL/versions/VERSION/infer";
@@ -110,18 +116,63 @@ pub fn request(rows: &[PowerInput]) -> Result<Vec<u8>, ValueError> {
 #[derive(Deserialize)]
 struct InferenceReply {
     #[serde(default)]
-    outputs: Items<InferenceOutput, 1>,
+    outputs: Items<InferenceOutput, MAX_OUTPUTS>,
 }
 
 #[derive(Deserialize)]
 struct InferenceOutput {
     #[serde(default, deserialize_with = "or_default")]
+    name: String,
+    #[serde(default, deserialize_with = "or_default")]
     data: Predictions,
 }
 
-/// Parses the predicted watts in the order of the request. Fails if the number of predictions is not `rows`. A
-/// prediction that is out of range is an error of its own row only.
-pub fn watts(status: StatusCode, body: &[u8], rows: usize) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
+/// Selects the output of this name, or else the only output, or else the one that is named `power`. The order of the
+/// outputs has no meaning.
+fn select(outputs: Items<InferenceOutput, MAX_OUTPUTS>, name: Option<&str>) -> Result<InferenceOutput, ValueError> {
+    let Items { mut kept, count } = outputs;
+    let wanted = name.unwrap_or(OUTPUT);
+    let of_name: Vec<usize> =
+        (0..kept.len()).filter(|at| kept.get(*at).is_some_and(|one| one.name == wanted)).collect();
+    let names = || {
+        let plain: Vec<&str> = kept.iter().map(|one| one.name.as_str()).filter(|name| is_plain_name(name)).collect();
+        if plain.is_empty() { "without a name that can be shown".to_owned() } else { plain.join(", ") }
+    };
+    match (of_name.as_slice(), name) {
+        _ if count == 0 => Err(ValueError::Invalid("the answer has no outputs[0].data".to_owned())),
+        (_, None) if count == 1 => Ok(kept.swap_remove(0)),
+        ([at], _) => Ok(kept.swap_remove(*at)),
+        ([], Some(name)) => Err(ValueError::Invalid(format!(
+            "the model has no output {name}: set output to one of its outputs ({})",
+            names()
+        ))),
+        ([], None) => Err(ValueError::Ambiguous(format!(
+            "the model has {count} outputs ({}), none of them named {OUTPUT}: set output to the name of the one with the \
+             power",
+            names()
+        ))),
+        (several, _) => {
+            Err(ValueError::Ambiguous(format!("the model has {} outputs of the name {wanted}", several.len())))
+        }
+    }
+}
+
+/// Predictions to find in an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpectedOutput<'a> {
+    /// Name of the output. None: the only output, or the one that is named `power`.
+    pub name: Option<&'a str>,
+    /// Number of rows in the request.
+    pub rows: usize,
+}
+
+/// Parses the predicted watts in the order of the request. Fails if the number of predictions is not the number of rows.
+/// A prediction that is not finite or out of range is an error of its own row only.
+pub fn watts(
+    status: StatusCode,
+    body: &[u8],
+    expected: ExpectedOutput<'_>,
+) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
     match status {
         StatusCode::NOT_FOUND => {
             let words = format!("the server answers {status}: it has no model of this name and version");
@@ -138,10 +189,8 @@ pub fn watts(status: StatusCode, body: &[u8], rows: usize) -> Result<Vec<Result<
         status => good(status)?,
     }
     let reply: InferenceReply = parsed_without_nan(body).map_err(Error::Answer)?;
-    let Some(output) = reply.outputs.kept.into_iter().next() else {
-        return Err(ValueError::Invalid("the answer has no outputs[0].data".to_owned()));
-    };
-    let Predictions { kept, count } = output.data;
+    let ExpectedOutput { name, rows } = expected;
+    let Predictions { kept, count } = select(reply.outputs, name)?.data;
     if count != rows || kept.len() != rows {
         return Err(ValueError::Invalid(format!("the model gives {count} predictions for {rows} nodes")));
     }
@@ -320,9 +369,43 @@ mod tests {
     }
 
     fn read(data: &Value, rows: usize) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
-        let answer =
-            json!({"model_name": "m", "outputs": [{"name": "predict", "shape": [rows, 1], "data": data}, {"data": 7}]});
-        watts(StatusCode::OK, answer.to_string().as_bytes(), rows)
+        let answer = json!({"model_name": "m", "outputs": [{"name": "predict", "shape": [rows, 1], "data": data}]});
+        watts(StatusCode::OK, answer.to_string().as_bytes(), ExpectedOutput { name: None, rows })
+    }
+
+    const POWER: &str = "120";
+    const NO_POWER: &str = "the model has 2 outputs (mean, std), none of them named power: set output to the name of the \
+                            one with the power";
+
+    #[rstest]
+    #[case(json!([{"name": "power", "data": [120]}, {"name": "std", "data": [4]}]), None, Ok(POWER))]
+    #[case(json!([{"name": "std", "data": [4]}, {"name": "power", "data": [120]}]), None, Ok(POWER))]
+    #[case(json!([{"name": "std", "data": [4]}, {"name": "mean", "data": [120]}]), Some("mean"), Ok(POWER))]
+    #[case(json!([{"name": "watts", "data": [120]}]), None, Ok(POWER))]
+    #[case(json!([{"data": [120]}]), None, Ok(POWER))]
+    #[case(json!([{"name": "mean", "data": [120]}, {"name": "std", "data": [4]}]), None, Err(NO_POWER))]
+    #[case(
+        json!([{"data": [120]}, {"data": [4]}]), None,
+        Err("the model has 2 outputs (without a name that can be shown), none of them named power: set output to the \
+             name of the one with the power")
+    )]
+    #[case(
+        json!([{"name": "power", "data": [120]}, {"name": "power", "data": [4]}]), None,
+        Err("the model has 2 outputs of the name power")
+    )]
+    #[case(
+        json!([{"name": "watts", "data": [120]}, {"name": "<b>hunter2", "data": [4]}]), Some("power"),
+        Err("the model has no output power: set output to one of its outputs (watts)")
+    )]
+    fn an_output_is_found_by_its_name(
+        #[case] outputs: Value,
+        #[case] name: Option<&str>,
+        #[case] expected: Result<&str, &str>,
+    ) {
+        let answer = json!({"outputs": outputs}).to_string();
+        let found = watts(StatusCode::OK, answer.as_bytes(), ExpectedOutput { name, rows: 1 });
+        let found = found.map(|all| all.into_iter().map(|one| one.unwrap().to_string()).collect::<Vec<_>>().join(" "));
+        assert_eq!(found.map_err(|error| error.to_string()), expected.map(str::to_owned).map_err(str::to_owned));
     }
 
     #[rstest]
@@ -355,7 +438,7 @@ mod tests {
         let answer = format!(
             r#"{{"parameters": {{"note": "NaN, \" Infinity", "load": NaN}}, "outputs": [{{"data": [94.5, {number}, 100]}}]}}"#
         );
-        let found = watts(StatusCode::OK, answer.as_bytes(), 3).unwrap();
+        let found = watts(StatusCode::OK, answer.as_bytes(), ExpectedOutput { name: None, rows: 3 }).unwrap();
         let texts: Vec<_> = found.into_iter().map(|one| one.map_err(|error| error.to_string())).collect();
         assert_eq!(texts, [Ok(94.5), Err("prediction 2 of 3 is not a finite number".into()), Ok(100.0)]);
     }
@@ -390,14 +473,14 @@ mod tests {
     #[case(200, r#"{"outputs": []}"#, "the answer has no outputs[0].data")]
     fn an_answer_without_predictions_has_words(#[case] status: u16, #[case] body: &str, #[case] words: &str) {
         let status = StatusCode::from_u16(status).unwrap();
-        let found = watts(status, body.as_bytes(), 1).unwrap_err().to_string();
+        let found = watts(status, body.as_bytes(), ExpectedOutput { name: None, rows: 1 }).unwrap_err().to_string();
         assert!(found.starts_with(words) && !found.contains("hunter2"), "{found}");
     }
 
     #[test]
     fn lists_within_lists_without_end_are_no_prediction() {
         let deep = format!(r#"{{"outputs": [{{"data": {}1{}}}]}}"#, "[".repeat(100_000), "]".repeat(100_000));
-        assert!(watts(StatusCode::OK, deep.as_bytes(), 1).is_err());
+        assert!(watts(StatusCode::OK, deep.as_bytes(), ExpectedOutput { name: None, rows: 1 }).is_err());
     }
 
     proptest! {

@@ -186,7 +186,7 @@ fn only(found: Items<ListedSensor, MAX_SENSORS>, asked: PressureSensor<'_>) -> R
                 }
                 (PressureSensor::Named(id), count) => format!("the server has {count} sensors with the id {id}"),
             };
-            Err(ValueError::Ambiguous(words))
+            Err(ValueError::AmbiguousSensor(words))
         }
     }
 }
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(of("c"), Err(ValueError::NotFound("the server has no sensor c".into())));
         let twice = sensors(&json!([{"sensorid": "a", "pressure": 1}, {"sensorid": "a", "pressure": 2}]));
         let error = read(&twice, PressureSensor::Named("a")).unwrap_err();
-        assert_eq!(error, ValueError::Ambiguous("the server has 2 sensors with the id a".into()));
+        assert_eq!(error, ValueError::AmbiguousSensor("the server has 2 sensors with the id a".into()));
         let unnamed = sensors(&json!([{"pressure": 3}]));
         assert_eq!(read(&unnamed, PressureSensor::Named("a")).map(|found| found.pascals), Ok(3.0));
     }

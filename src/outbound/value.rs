@@ -18,7 +18,10 @@ pub enum ValueError {
     /// The server has no such sensor, series or model.
     #[error("{0}")]
     NotFound(String),
-    /// The server has several values and the request does not select one of them.
+    /// The server has several sensors and the request does not select one of them.
+    #[error("{0}")]
+    AmbiguousSensor(String),
+    /// The server has several series or outputs and the request does not select one of them.
     #[error("{0}")]
     Ambiguous(String),
     /// The server has no value at the moment.

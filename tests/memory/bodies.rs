@@ -100,7 +100,7 @@ const PARSERS: [Parser; 15] = [
         body: BODY,
         stored: 64 << 10,
         valid: &[r#"{"model_name":"m","outputs":[{"name":"o","shape":[1,1],"datatype":"FP32","data":[[1.5],[2]]}]}"#],
-        parse: |body| drop(inference::watts(StatusCode::OK, body, 2)),
+        parse: |body| drop(inference::watts(StatusCode::OK, body, inference::ExpectedOutput { name: None, rows: 2 })),
     },
     Parser {
         name: "a pressure",

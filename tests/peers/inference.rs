@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use ganglion_core::power_curve::PowerInput;
-use ganglion_outbound::inference::{CONTENT_TYPE, InferenceModel, request, watts};
+use ganglion_outbound::inference::{CONTENT_TYPE, ExpectedOutput, InferenceModel, request, watts};
 use ganglion_outbound::value::ValueError;
 use testkit::block_on;
 use testkit::servers::inference::{Linear, MODEL, ModelServer};
@@ -14,7 +14,7 @@ const SECOND: Linear = Linear { base: 400.0, cpu: 1.0, inlet: -2.0, pressure: 0.
 
 async fn predicted(model: &InferenceModel, rows: &[PowerInput]) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
     let answer = web().ask(&call(model.url()), CONTENT_TYPE, request(rows)?).await?;
-    watts(answer.status, answer.body(), rows.len())
+    watts(answer.status, answer.body(), ExpectedOutput { name: None, rows: rows.len() })
 }
 
 /// Rows with pairwise different predictions.
@@ -66,7 +66,7 @@ fn a_model_of_another_shape_and_an_answer_of_another_length_have_words() {
         let body = String::from_utf8(request(&rows(2)).unwrap()).unwrap();
         let ask = async |body: String| {
             let answer = web().ask(&call, CONTENT_TYPE, body.into_bytes()).await.unwrap();
-            (answer.status, watts(answer.status, answer.body(), 2))
+            (answer.status, watts(answer.status, answer.body(), ExpectedOutput { name: None, rows: 2 }))
         };
         let (status, good) = ask(body.clone()).await;
         assert!(status.is_success() && good.is_ok_and(|all| all.len() == 2));
@@ -80,7 +80,7 @@ fn a_model_of_another_shape_and_an_answer_of_another_length_have_words() {
         let (status, wrong) = ask("hello".to_owned()).await;
         assert!(wrong.unwrap_err().to_string().starts_with(&format!("the server answers {status}")));
         let answer = web().ask(&call, CONTENT_TYPE, body.into_bytes()).await.unwrap();
-        let wrong = watts(answer.status, answer.body(), 3).unwrap_err();
+        let wrong = watts(answer.status, answer.body(), ExpectedOutput { name: None, rows: 3 }).unwrap_err();
         assert_eq!(wrong, ValueError::Invalid("the model gives 2 predictions for 3 nodes".into()));
     });
 }

@@ -50,6 +50,9 @@ reasons! {
     SensorNotFound,
     /// Several sensors of the machine may be the right one; the message names them: set `sensor`.
     SensorAmbiguous,
+    /// Several exporters answer for the node, or several outputs of the model may be the power; the message names the
+    /// field that selects one: `matchers` or `output`.
+    Ambiguous,
     /// The sensor has no reading at the moment, or reports a fault.
     NoReading,
     /// The answer does not have the expected form, or a value is out of range.

@@ -103,6 +103,11 @@ pub struct EndpointTerm {
     /// Percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_usage_format: Option<CpuUsageFormat>,
+    /// V2InferenceProtocol: name of the model's output with the power in watts. Default: the only output, or the one
+    /// that is named `power`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub output: Option<String>,
 }
 
 /// See [`EndpointTerm::cpu_usage_format`].

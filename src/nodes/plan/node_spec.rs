@@ -111,6 +111,8 @@ pub enum ValueSource {
     V2Inference {
         server: SourceServer,
         format: CpuUsageFormat,
+        /// Name of the output with the power.
+        output: Option<String>,
     },
     /// The model that the endpoint provider names.
     NamedModel,
@@ -228,7 +230,8 @@ fn parse_source(question: Question, term: &EndpointTerm) -> Result<SpecSource, S
         },
         (Q::Usage, "MetricsServer") => ValueSource::MetricsServer,
         (Q::Power, "V2InferenceProtocol") => {
-            ValueSource::V2Inference { server: server()?, format: term.cpu_usage_format.unwrap_or_default() }
+            let (format, output) = (term.cpu_usage_format.unwrap_or_default(), term.output.clone());
+            ValueSource::V2Inference { server: server()?, format, output }
         }
         _ => return Err(wrong(".type", format!("it must be one of {}", types(question)))),
     };

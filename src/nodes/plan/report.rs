@@ -194,6 +194,7 @@ fn advice(reason: NodeReason, field: &str) -> Option<String> {
     let words = match reason {
         R::Sampled | R::NothingToMeasure | R::Waiting | R::Applied | R::Applying | R::Stale => return None,
         // The problem text names what to change.
+        R::Ambiguous => return None,
         R::InvalidObject | R::AdmissionPolicyMissing | R::SpecInvalid | R::NamespaceRefused => return None,
         R::SecretUnavailable | R::TemplateInvalid => {
             return None;

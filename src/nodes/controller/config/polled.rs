@@ -43,7 +43,7 @@ pub enum PollKey {
 pub enum SharedSource {
     Prometheus { namespace: String, server: SourceServer, window: SignedDuration, label: String },
     MetricsServer,
-    Model { namespace: String, server: SourceServer, format: CpuUsageFormat },
+    Model { namespace: String, server: SourceServer, format: CpuUsageFormat, output: Option<String> },
 }
 
 impl PollKey {
@@ -294,7 +294,7 @@ mod tests {
                 .record(value, Ok(NodeSample { value: 1.0, deviation: None, at: now, source: String::new() }));
         }
         let format = CpuUsageFormat::Percent;
-        let model = SharedSource::Model { namespace: "b".to_owned(), server, format };
+        let model = SharedSource::Model { namespace: "b".to_owned(), server, format, output: None };
         let source = SpecSource { source: ValueSource::NamedModel, interval: SignedDuration::from_secs(10) };
         known.polls.insert(PollKey::Shared(Arc::new(model)), source);
         known

@@ -19,7 +19,7 @@ use ganglion_core::facts::Key;
 use ganglion_core::power_curve::{self, Curve, CurveKey, Curves, PowerInput};
 use ganglion_nodes_plan::node_spec::{Question, SourceServer};
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
-use ganglion_outbound::inference::{CONTENT_TYPE, InferenceModel, MAX_ROWS, request, watts};
+use ganglion_outbound::inference::{CONTENT_TYPE, ExpectedOutput, InferenceModel, MAX_ROWS, request, watts};
 use ganglion_outbound::value::{ValueError, is_plain_name};
 use ganglion_runtime::polls::PollOutcome;
 
@@ -47,6 +47,8 @@ struct Model<'a> {
     request: NodeRequest<'a>,
     /// Name of the model.
     source: String,
+    /// Name of the output with the power.
+    output: Option<&'a str>,
 }
 
 impl NodeConfigController {
@@ -54,9 +56,9 @@ impl NodeConfigController {
     pub async fn predict(
         &self,
         members: Vec<Key>,
-        namespace: &str,
-        server: &SourceServer,
+        (namespace, server): (&str, &SourceServer),
         format: CpuUsageFormat,
+        output: Option<&str>,
     ) -> PollOutcome {
         let now = self.ctx.now();
         let rows: Vec<PredictionRow> = members.into_iter().filter_map(|key| self.row(key, format, now)).collect();
@@ -64,7 +66,7 @@ impl NodeConfigController {
             return PollOutcome::WaitUntil(Instant::now() + IDLE);
         }
         let members: Vec<Key> = rows.iter().map(|row| row.key.clone()).collect();
-        let mut model = match Model::prepare(self, namespace, server).await {
+        let mut model = match Model::prepare(self, (namespace, server), output).await {
             Ok(model) => model,
             Err(trouble) => return self.hand_out(&members, Question::Power, Err(trouble)).await,
         };
@@ -185,14 +187,14 @@ impl NodeConfigController {
 impl<'a> Model<'a> {
     async fn prepare(
         controller: &'a NodeConfigController,
-        namespace: &'a str,
-        server: &'a SourceServer,
+        (namespace, server): (&'a str, &'a SourceServer),
+        output: Option<&'a str>,
     ) -> Result<Self, PollTrouble> {
         let limit = controller.outbound.limits.nodes;
         let mut request = NodeRequest::prepare(controller, namespace, server, limit).await?;
         let model = InferenceModel::parse(&server.url).map_err(|error| request.trouble_of_value(&error))?;
         request.call.url = model.url().to_owned();
-        Ok(Self { controller, request, source: name(&model) })
+        Ok(Self { controller, request, source: name(&model), output })
     }
 
     /// Predicts the power for each of these inputs, in batches.
@@ -219,7 +221,7 @@ impl<'a> Model<'a> {
     /// Predicts the power for each of these inputs in one request.
     async fn watts(&mut self, batch: &[PowerInput]) -> Result<Vec<Result<f64, Problem>>, PollTrouble> {
         let answer = loop {
-            let got = request_power(self.controller, &self.request, batch).await;
+            let got = request_power(self.controller, &self.request, batch, self.output).await;
             if self.request.repeats(got.as_ref().err().and_then(problem::client)).await? {
                 continue;
             }
@@ -239,9 +241,10 @@ async fn request_power(
     controller: &NodeConfigController,
     prepared: &NodeRequest<'_>,
     batch: &[PowerInput],
+    output: Option<&str>,
 ) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
     let answer = controller.outbound.web().ask(&prepared.call, CONTENT_TYPE, request(batch)?).await?;
-    watts(answer.status, answer.body(), batch.len())
+    watts(answer.status, answer.body(), ExpectedOutput { name: output, rows: batch.len() })
 }
 
 /// Name of the model for the status. A BMC can name a model arbitrarily, so other than plain names are left out.

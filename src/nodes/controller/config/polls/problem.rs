@@ -26,7 +26,8 @@ pub fn of_value(host: &str, error: &ValueError) -> Problem {
         ValueError::Client(error) => return of_client(host, error),
         ValueError::Unfit(_) => NodeReason::SpecInvalid,
         ValueError::NotFound(_) => NodeReason::SensorNotFound,
-        ValueError::Ambiguous(_) => NodeReason::SensorAmbiguous,
+        ValueError::AmbiguousSensor(_) => NodeReason::SensorAmbiguous,
+        ValueError::Ambiguous(_) => NodeReason::Ambiguous,
         ValueError::NoReading(_) => NodeReason::NoReading,
         ValueError::Invalid(_) => NodeReason::AnswerInvalid,
     };
@@ -54,6 +55,7 @@ pub fn client(error: &ValueError) -> Option<&Error> {
         ValueError::Client(error) => Some(error),
         ValueError::Unfit(_)
         | ValueError::NotFound(_)
+        | ValueError::AmbiguousSensor(_)
         | ValueError::Ambiguous(_)
         | ValueError::NoReading(_)
         | ValueError::Invalid(_) => None,

@@ -135,8 +135,9 @@ fn required_polls(key: &Key, known: &NodeState) -> HashMap<PollKey, SpecSource> 
     let Some(parsed) = known.plan.measured() else { return HashMap::new() };
     let namespace = || key.namespace.clone();
     let shared = |source| Some(PollKey::Shared(Arc::new(source)));
-    let model = |server: &SourceServer, format| {
-        shared(SharedSource::Model { namespace: namespace(), server: server.clone(), format })
+    let model = |server: &SourceServer, format, output: Option<&String>| {
+        let (server, output) = (server.clone(), output.cloned());
+        shared(SharedSource::Model { namespace: namespace(), server, format, output })
     };
     let poll = |question: Question, source: &ValueSource| match source {
         ValueSource::Fake if question == Question::Model => None,
@@ -149,8 +150,10 @@ fn required_polls(key: &Key, known: &NodeState) -> HashMap<PollKey, SpecSource> 
         }
         ValueSource::MetricsServer => shared(SharedSource::MetricsServer),
         // The model of the endpoint provider takes precedence over the one in the spec.
-        ValueSource::V2Inference { server, format } => model(known.model.as_ref().unwrap_or(server), *format),
-        ValueSource::NamedModel => known.model.as_ref().and_then(|server| model(server, CpuUsageFormat::Percent)),
+        ValueSource::V2Inference { server, format, output } => {
+            model(known.model.as_ref().unwrap_or(server), *format, output.as_ref())
+        }
+        ValueSource::NamedModel => known.model.as_ref().and_then(|server| model(server, CpuUsageFormat::Percent, None)),
     };
     let all = parsed.sources.iter();
     all.filter_map(|(question, one)| Some((poll(*question, &one.source)?, one.clone()))).collect()

@@ -35,8 +35,8 @@ impl NodeConfigController {
                 let results = usage::metrics_server(self, &machines).await;
                 self.hand_out(&members, Question::Usage, results).await
             }
-            SharedSource::Model { namespace, server, format } => {
-                self.predict(members, namespace, server, *format).await
+            SharedSource::Model { namespace, server, format, output } => {
+                self.predict(members, (namespace, server), *format, output.as_deref()).await
             }
         }
     }

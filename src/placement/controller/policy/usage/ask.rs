@@ -141,7 +141,9 @@ fn trouble(host: &str, error: &ValueError) -> UsageTrouble {
         ValueError::Client(error) => reason(error),
         ValueError::Unfit(_) => PolicyReason::SpecInvalid,
         ValueError::NotFound(_) | ValueError::NoReading(_) => PolicyReason::UsageUnknown,
-        ValueError::Ambiguous(_) | ValueError::Invalid(_) => PolicyReason::AnswerInvalid,
+        ValueError::AmbiguousSensor(_) | ValueError::Ambiguous(_) | ValueError::Invalid(_) => {
+            PolicyReason::AnswerInvalid
+        }
     };
     let words = match error {
         // Their messages already name the host.
