@@ -10,7 +10,7 @@ use super::Error;
 use super::value::{ValueError, is_plain_name};
 use super::web::{good, parse};
 use ganglion_core::amounts::or_default;
-use ganglion_core::document::parsed_without_nan;
+use ganglion_core::document::{parsed, parsed_without_nan};
 use ganglion_core::items::Items;
 use ganglion_core::power_curve::PowerInput;
 
@@ -23,8 +23,17 @@ pub const MAX_ROWS: usize = 1000;
 /// kept unchanged, because the difference between two predictions matters.
 const WATTS: std::ops::RangeInclusive<f64> = -1_000.0..=1_000_000.0;
 
-/// Name of the input in WAO's models.
+/// Name of the input in WAO's models, if the server does not describe the model.
 const INPUT: &str = "predict-prob";
+
+/// Number of columns of the input.
+const COLUMNS: usize = 3;
+
+/// Maximum number of inputs in a description that are read.
+const MAX_INPUTS: usize = 16;
+
+/// Maximum number of dimensions of an input that are read.
+const MAX_DIMENSIONS: usize = 8;
 
 /// Name of the output with the power, if a model has several and the spec names none.
 const OUTPUT: &str = "power";
@@ -79,36 +88,205 @@ impl InferenceModel {
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
+
+    /// URL of the model's description.
+    pub fn metadata_url(&self) -> String {
+        let (path, query) =
+            self.url.split_once('?').map_or((self.url.as_str(), None), |(path, query)| (path, Some(query)));
+        let path = path.strip_suffix("/infer").unwrap_or(path);
+        query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"))
+    }
+}
+
+/// Form of the numbers of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InputType {
+    Fp32,
+    Fp64,
+    /// Whole numbers of this type: inputs are rounded.
+    Whole(&'static str),
+}
+
+impl InputType {
+    /// Type of this name. None: JSON has no form for its elements, or they are no numbers.
+    fn parse(name: &str) -> Option<Self> {
+        let whole = ["INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"];
+        match name {
+            "FP32" => Some(Self::Fp32),
+            "FP64" => Some(Self::Fp64),
+            name => whole.into_iter().find(|one| *one == name).map(Self::Whole),
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Fp32 => "FP32",
+            Self::Fp64 => "FP64",
+            Self::Whole(name) => name,
+        }
+    }
+}
+
+/// Number of rows in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RowCount {
+    /// Any number that the server accepts.
+    Any,
+    /// Exactly this many: the last row is repeated.
+    Fixed(usize),
+    /// One, without a dimension for it.
+    One,
+}
+
+/// Input of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputLayout {
+    name: String,
+    datatype: InputType,
+    rows: RowCount,
+}
+
+impl Default for InputLayout {
+    /// Input of WAO's models.
+    fn default() -> Self {
+        Self { name: INPUT.to_owned(), datatype: InputType::Fp32, rows: RowCount::Any }
+    }
+}
+
+/// Description of a model.
+#[derive(Deserialize)]
+struct ModelMetadata {
+    #[serde(default)]
+    inputs: Items<TensorMetadata, MAX_INPUTS>,
+}
+
+#[derive(Deserialize)]
+struct TensorMetadata {
+    #[serde(default, deserialize_with = "or_default")]
+    name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    datatype: String,
+    #[serde(default)]
+    shape: Items<i64, MAX_DIMENSIONS>,
+}
+
+impl InputLayout {
+    /// Parses the description of a model: its only input, or that of WAO's name. The default if the server does not
+    /// describe the input. Fails if the model takes other inputs.
+    pub fn parse(status: StatusCode, body: &[u8]) -> Result<Self, ValueError> {
+        let described = good(status).is_ok().then(|| parsed::<ModelMetadata>(body).ok()).flatten();
+        let Some(Items { mut kept, count: 1.. }) = described.map(|model| model.inputs) else {
+            return Ok(Self::default());
+        };
+        let at = match kept.iter().position(|input| input.name == INPUT) {
+            Some(at) => at,
+            None if kept.len() == 1 => 0,
+            None => {
+                let words = format!("the model has {} inputs, not one with {COLUMNS} columns", kept.len());
+                return Err(ValueError::Invalid(words));
+            }
+        };
+        let TensorMetadata { name, datatype, shape } = kept.swap_remove(at);
+        let columns = shape.kept.last().copied().unwrap_or(-1);
+        if usize::try_from(columns).is_ok_and(|columns| columns != COLUMNS) {
+            return Err(ValueError::Invalid(format!(
+                "the input of the model has {columns} columns, not {COLUMNS}: processor usage, inlet temperature and \
+                 differential pressure"
+            )));
+        }
+        let rows = match (shape.count, shape.kept.first()) {
+            (1, _) => RowCount::One,
+            (2, Some(rows @ 1..)) => RowCount::Fixed(usize::try_from(*rows).unwrap_or(MAX_ROWS).min(MAX_ROWS)),
+            _ => RowCount::Any,
+        };
+        let datatype = if datatype.is_empty() { InputType::Fp32.as_str() } else { &datatype };
+        let datatype = InputType::parse(datatype).ok_or_else(|| {
+            ValueError::Invalid("the type of the model's input is none of FP32, FP64 and whole numbers".to_owned())
+        })?;
+        Ok(Self { name, datatype, rows })
+    }
+
+    /// Maximum number of rows in a request.
+    pub fn max_rows(&self) -> usize {
+        match self.rows {
+            RowCount::Any => MAX_ROWS,
+            RowCount::Fixed(rows) => rows,
+            RowCount::One => 1,
+        }
+    }
+
+    /// Number of rows that a request for this many rows contains.
+    pub fn sent_rows(&self, rows: usize) -> usize {
+        match self.rows {
+            RowCount::Any | RowCount::One => rows,
+            RowCount::Fixed(fixed) => fixed.max(rows),
+        }
+    }
+
+    fn shape(&self, rows: usize) -> Vec<usize> {
+        match self.rows {
+            RowCount::One => vec![COLUMNS],
+            RowCount::Any | RowCount::Fixed(_) => vec![self.sent_rows(rows), COLUMNS],
+        }
+    }
 }
 
 #[derive(Serialize)]
-struct InferenceRequest {
-    inputs: [Input; 1],
+struct InferenceRequest<'a> {
+    inputs: [Input<'a>; 1],
 }
 
 #[derive(Serialize)]
-struct Input {
-    name: &'static str,
-    shape: [usize; 2],
+struct Input<'a> {
+    name: &'a str,
+    shape: Vec<usize>,
     datatype: &'static str,
-    /// Row by row.
-    data: Vec<f32>,
+    data: InputData,
+}
+
+/// Numbers row by row.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum InputData {
+    Fp32(Vec<f32>),
+    Fp64(Vec<f64>),
+    Whole(Vec<i64>),
+}
+
+impl InputData {
+    #[expect(clippy::cast_possible_truncation, reason = "bounded by the type: a cast saturates")]
+    fn new(datatype: InputType, data: impl Iterator<Item = f64>) -> Self {
+        match datatype {
+            InputType::Fp32 => Self::Fp32(data.map(|input| input as f32).collect()),
+            InputType::Fp64 => Self::Fp64(data.collect()),
+            InputType::Whole(_) => Self::Whole(data.map(|input| input.round() as i64).collect()),
+        }
+    }
 }
 
 /// Creates the body of a request for 1 to [`MAX_ROWS`] rows. Fails on inputs that are not finite: JSON cannot represent
 /// them.
-pub fn request(rows: &[PowerInput]) -> Result<Vec<u8>, ValueError> {
+pub fn request(rows: &[PowerInput], layout: &InputLayout) -> Result<Vec<u8>, ValueError> {
     if rows.is_empty() || rows.len() > MAX_ROWS {
         return Err(ValueError::Unfit(format!("a prediction is for 1 to {MAX_ROWS} nodes, not for {}", rows.len())));
     }
-    let data: Vec<f32> =
-        rows.iter().flat_map(|row| [row.usage, row.inlet_celsius, row.pascals]).map(|input| input as f32).collect();
-    if let Some(at) = data.iter().position(|input| !input.is_finite()) {
-        let [row, column] = [at / 3 + 1, at % 3];
-        let name = ["processor usage", "inlet temperature", "differential pressure"][column];
-        return Err(ValueError::Unfit(format!("the {name} of row {row} is not a finite number")));
+    let columns = |row: &PowerInput| [row.usage, row.inlet_celsius, row.pascals];
+    for (row, inputs) in (1_usize..).zip(rows.iter().map(columns)) {
+        let names = ["processor usage", "inlet temperature", "differential pressure"];
+        for (name, input) in names.into_iter().zip(inputs) {
+            if input.abs() > f64::from(f32::MAX) || input.is_nan() {
+                return Err(ValueError::Unfit(format!("the {name} of row {row} is not a finite number")));
+            }
+        }
     }
-    let input = Input { name: INPUT, shape: [rows.len(), 3], datatype: "FP32", data };
+    let padding = layout.sent_rows(rows.len()).saturating_sub(rows.len());
+    let padded = rows.iter().chain(rows.last().into_iter().cycle().take(padding));
+    let input = Input {
+        name: &layout.name,
+        shape: layout.shape(rows.len()),
+        datatype: layout.datatype.as_str(),
+        data: InputData::new(layout.datatype, padded.flat_map(columns)),
+    };
     serde_json::to_vec(&InferenceRequest { inputs: [input] }).map_err(|error| ValueError::Unfit(error.to_string()))
 }
 
@@ -166,7 +344,8 @@ pub struct ExpectedOutput<'a> {
     pub rows: usize,
 }
 
-/// Parses the predicted watts in the order of the request. Fails if the number of predictions is not the number of rows.
+/// Parses the predicted watts in the order of the request. If the server refuses the rows, or the number of predictions
+/// is not theirs, the error is [`ValueError::Rejected`]: fewer rows may work.
 /// A prediction that is not finite or out of range is an error of its own row only.
 pub fn watts(
     status: StatusCode,
@@ -179,12 +358,15 @@ pub fn watts(
             return Err(ValueError::NotFound(words));
         }
         // MLServer answers 500 if the model fails on its input.
-        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::INTERNAL_SERVER_ERROR => {
+        StatusCode::BAD_REQUEST
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::UNPROCESSABLE_ENTITY
+        | StatusCode::INTERNAL_SERVER_ERROR => {
             let words = format!(
                 "the server answers {status}: check that the model takes rows of processor usage, inlet temperature and \
                  differential pressure"
             );
-            return Err(ValueError::Invalid(words));
+            return Err(ValueError::Rejected(words));
         }
         status => good(status)?,
     }
@@ -192,7 +374,7 @@ pub fn watts(
     let ExpectedOutput { name, rows } = expected;
     let Predictions { kept, count } = select(reply.outputs, name)?.data;
     if count != rows || kept.len() != rows {
-        return Err(ValueError::Invalid(format!("the model gives {count} predictions for {rows} nodes")));
+        return Err(ValueError::Rejected(format!("the model gives {count} predictions for {rows} rows")));
     }
     let checked = kept.into_iter().enumerate().map(|(at, watts)| {
         let number = at.saturating_add(1);
@@ -352,7 +534,10 @@ mod tests {
 
     #[test]
     fn a_request_has_a_row_for_each_node() {
-        let body: Value = serde_json::from_slice(&request(&[ROW, PowerInput { usage: 50.5, ..ROW }]).unwrap()).unwrap();
+        let body: Value = serde_json::from_slice(
+            &request(&[ROW, PowerInput { usage: 50.5, ..ROW }], &InputLayout::default()).unwrap(),
+        )
+        .unwrap();
         let input = json!({"name": "predict-prob", "shape": [2, 3], "datatype": "FP32", "data": [10.0, 22.0, 0.2, 50.5, 22.0, 0.2]});
         let expected = json!({"inputs": [input]});
         // Numbers have FP32 precision and are written with the fewest digits.
@@ -365,7 +550,69 @@ mod tests {
     #[case(&[ROW, PowerInput { inlet_celsius: f64::NAN, ..ROW }], "the inlet temperature of row 2 is not a finite number")]
     #[case(&[PowerInput { pascals: 1e300, ..ROW }], "the differential pressure of row 1 is not a finite number")]
     fn what_cannot_be_asked_has_words(#[case] rows: &[PowerInput], #[case] words: &str) {
-        assert_eq!(request(rows).unwrap_err().to_string(), words);
+        assert_eq!(request(rows, &InputLayout::default()).unwrap_err().to_string(), words);
+    }
+
+    fn layout(inputs: &Value) -> Result<InputLayout, ValueError> {
+        let body = json!({"name": "m", "platform": "sklearn", "inputs": inputs, "outputs": []}).to_string();
+        InputLayout::parse(StatusCode::OK, body.as_bytes())
+    }
+
+    /// Body of a request for two rows.
+    fn body(inputs: &Value) -> String {
+        let rows = [ROW, PowerInput { usage: 50.5, ..ROW }];
+        let layout = layout(inputs).unwrap();
+        String::from_utf8(request(&rows[..rows.len().min(layout.max_rows())], &layout).unwrap()).unwrap()
+    }
+
+    #[rstest]
+    #[case(json!([{"name": "x", "datatype": "FP64", "shape": [-1, 3]}]),
+        r#"{"inputs":[{"name":"x","shape":[2,3],"datatype":"FP64","data":[10.0,22.0,0.2,50.5,22.0,0.2]}]}"#)]
+    #[case(json!([{"name": "x", "datatype": "FP32", "shape": [1, 3]}]),
+        r#"{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":[10.0,22.0,0.2]}]}"#)]
+    #[case(json!([{"name": "x", "datatype": "FP32", "shape": [3, 3]}]),
+        r#"{"inputs":[{"name":"x","shape":[3,3],"datatype":"FP32","data":[10.0,22.0,0.2,50.5,22.0,0.2,50.5,22.0,0.2]}]}"#)]
+    #[case(json!([{"name": "x", "datatype": "INT64", "shape": [3]}]),
+        r#"{"inputs":[{"name":"x","shape":[3],"datatype":"INT64","data":[10,22,0]}]}"#)]
+    #[case(json!([{"name": "a", "shape": [-1, 9]}, {"name": "predict-prob", "datatype": "FP32", "shape": [-1, -1]}]),
+        r#"{"inputs":[{"name":"predict-prob","shape":[2,3],"datatype":"FP32","data":[10.0,22.0,0.2,50.5,22.0,0.2]}]}"#)]
+    #[case(json!([]),
+        r#"{"inputs":[{"name":"predict-prob","shape":[2,3],"datatype":"FP32","data":[10.0,22.0,0.2,50.5,22.0,0.2]}]}"#)]
+    fn a_request_is_as_the_model_describes_its_input(#[case] inputs: Value, #[case] expected: &str) {
+        assert_eq!(body(&inputs), expected);
+    }
+
+    #[rstest]
+    #[case(json!([{"name": "a"}, {"name": "b"}]), "the model has 2 inputs, not one with 3 columns")]
+    #[case(
+        json!([{"name": "a", "shape": [-1, 4]}]),
+        "the input of the model has 4 columns, not 3: processor usage, inlet temperature and differential pressure"
+    )]
+    #[case(
+        json!([{"name": "a", "datatype": "BYTES", "shape": [-1, 3]}]),
+        "the type of the model's input is none of FP32, FP64 and whole numbers"
+    )]
+    fn a_model_with_other_inputs_has_words(#[case] inputs: Value, #[case] words: &str) {
+        assert_eq!(layout(&inputs).unwrap_err().to_string(), words);
+    }
+
+    #[rstest]
+    #[case(404, "")]
+    #[case(403, r#"{"inputs": [{"name": "x"}]}"#)]
+    #[case(200, "<html>")]
+    #[case(200, "{}")]
+    #[case(200, r#"{"inputs": 7}"#)]
+    fn a_model_without_a_description_has_the_input_of_wao(#[case] status: u16, #[case] body: &str) {
+        let found = InputLayout::parse(StatusCode::from_u16(status).unwrap(), body.as_bytes());
+        assert_eq!(found, Ok(InputLayout::default()));
+    }
+
+    #[rstest]
+    #[case("http://s/v2/models/m", "http://s/v2/models/m")]
+    #[case("http://s/v2/models/m/versions/1/infer?k=v", "http://s/v2/models/m/versions/1?k=v")]
+    #[case("http://s/v2/models/infer", "http://s/v2/models/infer")]
+    fn the_description_is_at_the_model(#[case] endpoint: &str, #[case] url: &str) {
+        assert_eq!(InferenceModel::parse(endpoint).unwrap().metadata_url(), url);
     }
 
     fn read(data: &Value, rows: usize) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
@@ -444,10 +691,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case(json!([1]), "the model gives 1 predictions for 2 nodes")]
-    #[case(json!([1, 2, 3]), "the model gives 3 predictions for 2 nodes")]
-    #[case(json!([]), "the model gives 0 predictions for 2 nodes")]
-    #[case(json!(null), "the model gives 0 predictions for 2 nodes")]
+    #[case(json!([1]), "the model gives 1 predictions for 2 rows")]
+    #[case(json!([1, 2, 3]), "the model gives 3 predictions for 2 rows")]
+    #[case(json!([]), "the model gives 0 predictions for 2 rows")]
+    #[case(json!(null), "the model gives 0 predictions for 2 rows")]
     fn a_prediction_too_few_or_too_many_is_nobodys(#[case] data: Value, #[case] words: &str) {
         assert_eq!(read(&data, 2).unwrap_err().to_string(), words);
     }
@@ -455,7 +702,7 @@ mod tests {
     #[test]
     fn elements_are_counted_beyond_the_limit() {
         let error = read(&json!(vec![1; 1500]), 2).unwrap_err();
-        assert_eq!(error.to_string(), "the model gives 1500 predictions for 2 nodes");
+        assert_eq!(error.to_string(), "the model gives 1500 predictions for 2 rows");
         assert_eq!(read(&json!(vec![1; MAX_ROWS]), MAX_ROWS).map(|all| all.len()), Ok(MAX_ROWS));
     }
 

@@ -27,6 +27,9 @@ pub enum ValueError {
     /// The server has no value at the moment.
     #[error("{0}")]
     NoReading(String),
+    /// The server or its model refuses the rows of a request.
+    #[error("{0}")]
+    Rejected(String),
     /// The value is out of range, or the answer is invalid.
     #[error("{0}")]
     Invalid(String),

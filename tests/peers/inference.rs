@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use ganglion_core::power_curve::PowerInput;
-use ganglion_outbound::inference::{CONTENT_TYPE, ExpectedOutput, InferenceModel, request, watts};
+use ganglion_outbound::inference::{CONTENT_TYPE, ExpectedOutput, InferenceModel, InputLayout, request, watts};
 use ganglion_outbound::value::ValueError;
 use testkit::block_on;
 use testkit::servers::inference::{Linear, MODEL, ModelServer};
@@ -13,7 +13,7 @@ const FIRST: Linear = Linear { base: 100.0, cpu: 2.0, inlet: 3.0, pressure: 5.0 
 const SECOND: Linear = Linear { base: 400.0, cpu: 1.0, inlet: -2.0, pressure: 0.5 };
 
 async fn predicted(model: &InferenceModel, rows: &[PowerInput]) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
-    let answer = web().ask(&call(model.url()), CONTENT_TYPE, request(rows)?).await?;
+    let answer = web().ask(&call(model.url()), CONTENT_TYPE, request(rows, &InputLayout::default())?).await?;
     watts(answer.status, answer.body(), ExpectedOutput { name: None, rows: rows.len() })
 }
 
@@ -63,7 +63,7 @@ fn a_model_of_another_shape_and_an_answer_of_another_length_have_words() {
     block_on(async {
         let server = ModelServer::start(&[("v0.1.0", FIRST)]).await.unwrap();
         let call = call(server.url(&format!("/v2/models/{MODEL}/infer")));
-        let body = String::from_utf8(request(&rows(2)).unwrap()).unwrap();
+        let body = String::from_utf8(request(&rows(2), &InputLayout::default()).unwrap()).unwrap();
         let ask = async |body: String| {
             let answer = web().ask(&call, CONTENT_TYPE, body.into_bytes()).await.unwrap();
             (answer.status, watts(answer.status, answer.body(), ExpectedOutput { name: None, rows: 2 }))
@@ -81,6 +81,6 @@ fn a_model_of_another_shape_and_an_answer_of_another_length_have_words() {
         assert!(wrong.unwrap_err().to_string().starts_with(&format!("the server answers {status}")));
         let answer = web().ask(&call, CONTENT_TYPE, body.into_bytes()).await.unwrap();
         let wrong = watts(answer.status, answer.body(), ExpectedOutput { name: None, rows: 3 }).unwrap_err();
-        assert_eq!(wrong, ValueError::Invalid("the model gives 2 predictions for 3 nodes".into()));
+        assert_eq!(wrong, ValueError::Rejected("the model gives 2 predictions for 3 rows".into()));
     });
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `node_spec` | parsed spec: the sources, with defaults |
 //! | `known_sensor` | sensor that a search has found, and when to search again |
+//! | `batches` | batches of rows for a model that may accept only few |
 //! | `readings` | values of one node, their freshness, and why a value is missing |
 //! | `node_plan` | plan of one NodeConfig: its parsed spec and whether it may be measured |
 //! | `report` | status, with advice |
@@ -11,6 +12,7 @@
 //! | `news` | whether a status is worth a write |
 //! | `template` | NodeConfigTemplates: rendering, plans, status |
 
+pub mod batches;
 pub mod explain;
 pub mod known_sensor;
 pub mod news;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::polls::KnownModel;
 use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
@@ -75,6 +76,8 @@ pub struct NodeStates {
     pub objects: HashMap<Key, NodeState>,
     /// Members of each shared poll, with the interval that each requests.
     pub groups: HashMap<Arc<SharedSource>, BTreeMap<Key, SignedDuration>>,
+    /// Descriptions and limits of models, by their polls.
+    pub models: HashMap<Arc<SharedSource>, KnownModel>,
 }
 
 /// State of one NodeConfig.

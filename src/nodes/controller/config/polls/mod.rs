@@ -7,11 +7,13 @@
 //! | file | content |
 //! |---|---|
 //! | `redfish`, `pressure`, `usage`, `power` | requests to each kind of source |
+//! | `model` | requests to one model, in batches that it accepts |
 //! | `shared` | shared polls: members, and distribution of the results |
 //! | `register` | registration of the polls of a NodeConfig |
 //! | `request` | requests of a poll, and conversion of their errors |
 //! | `problem` | reason and text for each error of the clients |
 
+mod model;
 mod power;
 mod pressure;
 mod problem;
@@ -35,6 +37,8 @@ use ganglion_nodes_plan::node_spec::{Question, ValueSource};
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::metrics::PollLabels;
 use ganglion_runtime::polls::{BrokenOff, PollOutcome, Poller};
+
+pub use model::KnownModel;
 
 /// Fake values of WAO: degrees Celsius, pascals and watts.
 const FAKE_INLET: f64 = 15.5;

@@ -7,20 +7,18 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::request::NodeRequest;
+use super::model::{Model, ModelQuestion};
 use super::shared::TURN;
-use super::{PollTrouble, problem};
 use crate::config::NodeConfigController;
+use crate::config::polled::SharedSource;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_core::facts::Key;
 use ganglion_core::power_curve::{self, Curve, CurveKey, Curves, PowerInput};
-use ganglion_nodes_plan::node_spec::{Question, SourceServer};
-use ganglion_nodes_plan::readings::{NodeSample, Problem};
-use ganglion_outbound::inference::{CONTENT_TYPE, ExpectedOutput, InferenceModel, MAX_ROWS, request, watts};
-use ganglion_outbound::value::{ValueError, is_plain_name};
+use ganglion_nodes_plan::node_spec::Question;
+use ganglion_nodes_plan::readings::Problem;
 use ganglion_runtime::polls::PollOutcome;
 
 /// Pause of a model poll when no node has all inputs.
@@ -41,24 +39,14 @@ struct PredictionRow {
     curve: Option<CurveKey>,
 }
 
-/// Requests to one model.
-struct Model<'a> {
-    controller: &'a NodeConfigController,
-    request: NodeRequest<'a>,
-    /// Name of the model.
-    source: String,
-    /// Name of the output with the power.
-    output: Option<&'a str>,
-}
-
 impl NodeConfigController {
     /// Predicts the power of the members whose inputs are fresh, and the curves that are due.
     pub async fn predict(
         &self,
         members: Vec<Key>,
-        (namespace, server): (&str, &SourceServer),
+        source: &Arc<SharedSource>,
+        (namespace, question): (&str, ModelQuestion<'_>),
         format: CpuUsageFormat,
-        output: Option<&str>,
     ) -> PollOutcome {
         let now = self.ctx.now();
         let rows: Vec<PredictionRow> = members.into_iter().filter_map(|key| self.row(key, format, now)).collect();
@@ -66,7 +54,7 @@ impl NodeConfigController {
             return PollOutcome::WaitUntil(Instant::now() + IDLE);
         }
         let members: Vec<Key> = rows.iter().map(|row| row.key.clone()).collect();
-        let mut model = match Model::prepare(self, (namespace, server), output).await {
+        let mut model = match Model::prepare(self, source, namespace, question).await {
             Ok(model) => model,
             Err(trouble) => return self.hand_out(&members, Question::Power, Err(trouble)).await,
         };
@@ -81,8 +69,8 @@ impl NodeConfigController {
         outcome
     }
 
-    /// Reuses curves of other nodes, then requests the missing ones, each in its own request: a model may accept only
-    /// few rows, and a failed curve does not affect the others. The rest is left to the next poll.
+    /// Reuses curves of other nodes, then requests the missing ones, each apart from the others: a failed curve does not
+    /// affect them. The rest is left to the next poll.
     async fn predict_curves(&self, model: &mut Model<'_>, rows: &[PredictionRow]) {
         let now = self.ctx.now();
         let (curves, due) = self.curves(rows, now);
@@ -96,7 +84,7 @@ impl NodeConfigController {
             let result = model.curve(&key).await.map(Arc::new);
             if let Err(problem) = &result {
                 if failures == 0 {
-                    info!(host = model.request.host, problem, "power curve not predicted");
+                    info!(host = model.host(), problem, "power curve not predicted");
                 }
                 failures += 1;
             }
@@ -182,73 +170,4 @@ impl NodeConfigController {
             tokio::task::yield_now().await;
         }
     }
-}
-
-impl<'a> Model<'a> {
-    async fn prepare(
-        controller: &'a NodeConfigController,
-        (namespace, server): (&'a str, &'a SourceServer),
-        output: Option<&'a str>,
-    ) -> Result<Self, PollTrouble> {
-        let limit = controller.outbound.limits.nodes;
-        let mut request = NodeRequest::prepare(controller, namespace, server, limit).await?;
-        let model = InferenceModel::parse(&server.url).map_err(|error| request.trouble_of_value(&error))?;
-        request.call.url = model.url().to_owned();
-        Ok(Self { controller, request, source: name(&model), output })
-    }
-
-    /// Predicts the power for each of these inputs, in batches.
-    async fn samples(&mut self, inputs: &[PowerInput]) -> Result<Vec<Result<Vec<NodeSample>, Problem>>, PollTrouble> {
-        let mut all = Vec::with_capacity(inputs.len());
-        for batch in inputs.chunks(MAX_ROWS) {
-            all.extend(self.watts(batch).await?);
-        }
-        let at = self.controller.ctx.now();
-        let sample = |value| vec![NodeSample { value, deviation: None, at, source: self.source.clone() }];
-        Ok(all.into_iter().map(|watts| watts.map(sample)).collect())
-    }
-
-    /// Predicts the curve of this key, or returns why there is none.
-    async fn curve(&mut self, key: &CurveKey) -> Result<Curve, String> {
-        let inputs: Vec<PowerInput> = key.inputs().collect();
-        let watts = self.watts(&inputs).await.map_err(|trouble| trouble.problem.words)?;
-        let watts: Result<Vec<f64>, Problem> = watts.into_iter().collect();
-        let watts = watts.map_err(|problem| problem.words)?;
-        let curve = Curve::of(key, &watts, self.controller.ctx.now());
-        curve.ok_or_else(|| "the model predicts power out of range for a node".to_owned())
-    }
-
-    /// Predicts the power for each of these inputs in one request.
-    async fn watts(&mut self, batch: &[PowerInput]) -> Result<Vec<Result<f64, Problem>>, PollTrouble> {
-        let answer = loop {
-            let got = request_power(self.controller, &self.request, batch, self.output).await;
-            if self.request.repeats(got.as_ref().err().and_then(problem::client)).await? {
-                continue;
-            }
-            // A missing model must not be reported as a missing sensor.
-            let got = got.map_err(|error| match error {
-                ValueError::NotFound(words) => ValueError::Invalid(words),
-                error => error,
-            });
-            break got.map_err(|error| self.request.trouble_of_value(&error))?;
-        };
-        let problem = |error: ValueError| self.request.trouble_of_value(&error).problem;
-        Ok(answer.into_iter().map(|watts| watts.map_err(problem)).collect())
-    }
-}
-
-async fn request_power(
-    controller: &NodeConfigController,
-    prepared: &NodeRequest<'_>,
-    batch: &[PowerInput],
-    output: Option<&str>,
-) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
-    let answer = controller.outbound.web().ask(&prepared.call, CONTENT_TYPE, request(batch)?).await?;
-    watts(answer.status, answer.body(), ExpectedOutput { name: output, rows: batch.len() })
-}
-
-/// Name of the model for the status. A BMC can name a model arbitrarily, so other than plain names are left out.
-fn name(model: &InferenceModel) -> String {
-    let parts: Vec<&str> = [Some(model.name()), model.version()].into_iter().flatten().collect();
-    if parts.iter().all(|part| is_plain_name(part)) { parts.join("/") } else { String::new() }
 }

@@ -29,7 +29,7 @@ pub fn of_value(host: &str, error: &ValueError) -> Problem {
         ValueError::AmbiguousSensor(_) => NodeReason::SensorAmbiguous,
         ValueError::Ambiguous(_) => NodeReason::Ambiguous,
         ValueError::NoReading(_) => NodeReason::NoReading,
-        ValueError::Invalid(_) => NodeReason::AnswerInvalid,
+        ValueError::Rejected(_) | ValueError::Invalid(_) => NodeReason::AnswerInvalid,
     };
     Problem::new(reason, format!("{host}: {error}"))
 }
@@ -58,6 +58,7 @@ pub fn client(error: &ValueError) -> Option<&Error> {
         | ValueError::AmbiguousSensor(_)
         | ValueError::Ambiguous(_)
         | ValueError::NoReading(_)
+        | ValueError::Rejected(_)
         | ValueError::Invalid(_) => None,
     }
 }

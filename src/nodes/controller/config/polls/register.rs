@@ -90,6 +90,7 @@ impl NodeConfigController {
             Some(shortest) => self.polls.put(poll.clone(), self.shared_target(source, shortest)),
             None => {
                 state.groups.remove(source);
+                state.models.remove(source);
                 self.polls.remove(poll.clone());
             }
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::model::ModelQuestion;
 use super::{PollTrouble, usage};
 use crate::config::NodeConfigController;
 use crate::config::polled::SharedSource;
@@ -36,7 +37,8 @@ impl NodeConfigController {
                 self.hand_out(&members, Question::Usage, results).await
             }
             SharedSource::Model { namespace, server, format, output } => {
-                self.predict(members, (namespace, server), *format, output.as_deref()).await
+                let question = ModelQuestion { server, output: output.as_deref() };
+                self.predict(members, source, (namespace, question), *format).await
             }
         }
     }

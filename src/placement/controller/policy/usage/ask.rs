@@ -141,9 +141,10 @@ fn trouble(host: &str, error: &ValueError) -> UsageTrouble {
         ValueError::Client(error) => reason(error),
         ValueError::Unfit(_) => PolicyReason::SpecInvalid,
         ValueError::NotFound(_) | ValueError::NoReading(_) => PolicyReason::UsageUnknown,
-        ValueError::AmbiguousSensor(_) | ValueError::Ambiguous(_) | ValueError::Invalid(_) => {
-            PolicyReason::AnswerInvalid
-        }
+        ValueError::AmbiguousSensor(_)
+        | ValueError::Rejected(_)
+        | ValueError::Ambiguous(_)
+        | ValueError::Invalid(_) => PolicyReason::AnswerInvalid,
     };
     let words = match error {
         // Their messages already name the host.
