@@ -113,8 +113,8 @@ pub struct NodeConfigTemplateSpec {
     /// Selects the nodes. An empty selector matches all nodes.
     #[schemars(schema_with = "node_selector")]
     pub node_selector: LabelSelector,
-    /// The spec of each NodeConfig. `type`, `endpoint`, `sensor` and the names of Secrets and ConfigMaps may contain
-    /// expressions: `{{ hostname }}` (label kubernetes.io/hostname, or else the node's name), `{{ node.name }}`,
+    /// The spec of each NodeConfig. `type`, `endpoint`, `sensor`, the values of headers, and the names of Secrets and
+    /// ConfigMaps may contain expressions: `{{ hostname }}` (label kubernetes.io/hostname, or else the node's name), `{{ node.name }}`,
     /// `{{ node.labels["example.com/bmc"] }}`, `{{ ipv4.address }}` (first internal IPv4 address), `{{ ipv4.octet1 }}`
     /// to `{{ ipv4.octet4 }}`, `{{ ipv6.address }}`. Numbers can be added, as in `{{ ipv4.octet4 + 100 }}`. Texts can
     /// be changed by the filters of minijinja, as in `{{ hostname | replace("node", "bmc") }}`, and by `trim_prefix`

@@ -2,7 +2,7 @@
 //!
 //! One request covers all nodes; the numbers of each node are then looked up in the answer.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
@@ -49,34 +49,82 @@ impl UsageStatistic {
     /// All statistics; each needs its own query.
     pub const ALL: [Self; 4] = [Self::CpuMean, Self::CpuDeviation, Self::MemoryMean, Self::MemoryDeviation];
 
-    /// Query for all nodes whose series have this label. Fails if `label` is not a valid label name.
+    /// Query for all nodes of these series.
     ///
     /// A node whose exporter is no longer scraped has no result: past samples are not its usage.
-    pub fn query(self, label: &str, window: Duration) -> Result<String, ValueError> {
-        if !is_label_name(label) {
-            return Err(ValueError::Unfit("nodeLabel is not the name of a label of Prometheus".to_owned()));
-        }
+    pub fn query(self, series: &ExporterSeries, window: Duration) -> String {
         let window = window.max(SHORTEST);
         let step = (window / POINTS).max(SHORTEST_STEP);
         let (over, each) = (window.as_secs(), step.as_secs());
+        let label = &series.label;
         let by = format!("by ({label})");
-        let cores = format!("count {by} (count by ({label}, cpu) (node_cpu_seconds_total{{mode=\"idle\"}}))");
-        let total = format!("sum {by} (node_memory_MemTotal_bytes)");
-        Ok(match self {
-            Self::CpuMean => format!("100 * (1 - {})", idle(label, &cores, over)),
+        let cores = format!("count {by} (count by ({label}, cpu) ({}))", series.cpu("mode=\"idle\""));
+        let (available, total) = (series.memory("MemAvailable"), series.memory("MemTotal"));
+        let all = format!("sum {by} ({total})");
+        match self {
+            Self::CpuMean => format!("100 * (1 - {})", idle(series, &cores, over)),
             Self::CpuDeviation => {
                 // Steps longer than the minimum range leave no gaps.
-                let idle = idle(label, &cores, step.max(SHORTEST).as_secs());
+                let idle = idle(series, &cores, step.max(SHORTEST).as_secs());
                 format!("100 * stddev_over_time(({idle})[{over}s:{each}s]) and {cores}")
             }
             Self::MemoryMean => format!(
-                "100 * (1 - sum {by} (avg_over_time(node_memory_MemAvailable_bytes[{over}s])) \
-                 / sum {by} (avg_over_time(node_memory_MemTotal_bytes[{over}s]))) and {total}"
+                "100 * (1 - sum {by} (avg_over_time({available}[{over}s])) \
+                 / sum {by} (avg_over_time({total}[{over}s]))) and {all}"
             ),
-            Self::MemoryDeviation => format!(
-                "100 * stddev_over_time((sum {by} (node_memory_MemAvailable_bytes) / {total})[{over}s:{each}s]) and {total}"
-            ),
-        })
+            Self::MemoryDeviation => {
+                format!("100 * stddev_over_time((sum {by} ({available}) / {all})[{over}s:{each}s]) and {all}")
+            }
+        }
+    }
+}
+
+/// Series of node-exporter that may belong to the nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExporterSeries {
+    /// Label with the name or address of the node.
+    label: String,
+    /// Matchers for further labels, in the form of the query language.
+    matchers: String,
+}
+
+impl ExporterSeries {
+    /// Series with `label` whose other labels have these values. Fails if one of them is not a valid label name.
+    pub fn new(label: &str, matchers: &BTreeMap<String, String>) -> Result<Self, ValueError> {
+        if !is_label_name(label) {
+            return Err(ValueError::Unfit("nodeLabel is not the name of a label of Prometheus".to_owned()));
+        }
+        if !matchers.keys().all(|label| is_label_name(label)) {
+            return Err(ValueError::Unfit(
+                "matchers contains a name that is not one of a label of Prometheus".to_owned(),
+            ));
+        }
+        let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let matchers: Vec<String> =
+            matchers.iter().map(|(label, value)| format!("{label}=\"{}\"", quoted(value))).collect();
+        Ok(Self { label: label.to_owned(), matchers: matchers.join(",") })
+    }
+
+    fn selector(&self, metric: &str, of: &str) -> String {
+        let all: Vec<&str> = [of, &self.matchers].into_iter().filter(|one| !one.is_empty()).collect();
+        if all.is_empty() { metric.to_owned() } else { format!("{metric}{{{}}}", all.join(",")) }
+    }
+
+    fn cpu(&self, of: &str) -> String {
+        self.selector("node_cpu_seconds_total", of)
+    }
+
+    fn memory(&self, which: &str) -> String {
+        self.selector(&format!("node_memory_{which}_bytes"), "")
+    }
+
+    /// Query for the values of the label for which several exporters answer now, such as those of two clusters whose
+    /// nodes have the same addresses: [`NodeStatistic::one_exporter`]. An exporter has one series of each of these.
+    pub fn ambiguous(&self) -> String {
+        let label = &self.label;
+        let several = |one: &str| format!("count by ({label}) ({one}) > 1");
+        let (cpu, memory) = (self.cpu("cpu=\"0\",mode=\"idle\""), self.memory("MemTotal"));
+        format!("{} or {}", several(&memory), several(&cpu))
     }
 }
 
@@ -86,8 +134,8 @@ impl UsageStatistic {
 /// started, or was first scraped, within the range would look busy before that. The time of all cores instead of the
 /// first would be equally correct, but with many cores on thousands of nodes it exceeds the default limit of a server
 /// (50 million points).
-fn idle(label: &str, cores: &str, range: u64) -> String {
-    let rate = |of: &str| format!("sum by ({label}) (rate(node_cpu_seconds_total{{{of}}}[{range}s]))");
+fn idle(series: &ExporterSeries, cores: &str, range: u64) -> String {
+    let rate = |of: &str| format!("sum by ({}) (rate({}[{range}s]))", series.label, series.cpu(of));
     format!("{} / ({} * {cores})", rate("mode=~\"idle|iowait\""), rate("cpu=\"0\""))
 }
 
@@ -151,6 +199,28 @@ impl NodeStatistic {
         Ok(Self { series, by_host })
     }
 
+    /// Fails if this statistic, of [`ExporterSeries::ambiguous`], has the node: its numbers would be those of several
+    /// machines, or of one that is scraped twice.
+    pub fn one_exporter(&self, node: &str, addresses: &[IpAddr]) -> Result<(), ValueError> {
+        if self.of_node(node, addresses).is_empty() {
+            return Ok(());
+        }
+        Err(ValueError::Ambiguous(format!(
+            "several exporters answer for node {node}, of other clusters or jobs: set matchers to labels that only the \
+             right one has, such as cluster or job"
+        )))
+    }
+
+    /// Places of the series of this node.
+    fn of_node(&self, node: &str, addresses: &[IpAddr]) -> Vec<usize> {
+        let addresses = addresses.iter().copied().map(Host::address);
+        let hosts = Host::parse(node).into_iter().chain(addresses);
+        let mut found: Vec<usize> = hosts.filter_map(|host| self.by_host.get(&host)).flatten().copied().collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
     /// Percentage of the node with this name and these addresses. Fails unless exactly one series belongs to the node.
     pub fn of(&self, node: &str, addresses: &[IpAddr]) -> Result<f64, ValueError> {
         percent(self.number(node, addresses)?)
@@ -159,12 +229,7 @@ impl NodeStatistic {
     /// Number of the node with this name and these addresses, unchanged. Fails unless exactly one series belongs to the
     /// node.
     pub fn number(&self, node: &str, addresses: &[IpAddr]) -> Result<f64, ValueError> {
-        let addresses = addresses.iter().copied().map(Host::address);
-        let hosts = Host::parse(node).into_iter().chain(addresses);
-        let mut found: Vec<usize> = hosts.filter_map(|host| self.by_host.get(&host)).flatten().copied().collect();
-        found.sort_unstable();
-        found.dedup();
-        match found.as_slice() {
+        match self.of_node(node, addresses).as_slice() {
             [] => Err(ValueError::NotFound(format!(
                 "the server has no series of node-exporter for node {node}: set nodeLabel to the label that has its name \
                  or address"
@@ -173,7 +238,11 @@ impl NodeStatistic {
                 Some(number) => Ok(number),
                 None => Err(ValueError::NoReading("the server has no number for the node at the moment".to_owned())),
             },
-            more => Err(ValueError::Ambiguous(format!("{} series of node-exporter are of node {node}", more.len()))),
+            more => Err(ValueError::Ambiguous(format!(
+                "{} series of node-exporter are of node {node}: set matchers to labels that only the right one has, or \
+                 another nodeLabel",
+                more.len()
+            ))),
         }
     }
 }

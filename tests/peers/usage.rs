@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ganglion_outbound::node_usage::{NodeStatistic, UsageStatistic};
+use ganglion_outbound::node_usage::{ExporterSeries, NodeStatistic, UsageStatistic};
 use ganglion_outbound::prometheus::query_url;
 use ganglion_outbound::value::ValueError;
 use ganglion_placement_plan::publish::Statistic;
@@ -24,8 +24,16 @@ async fn asked(
     statistic: UsageStatistic,
     window: Duration,
 ) -> Result<NodeStatistic, ValueError> {
-    let url = query_url(&server.url(), &statistic.query(LABEL, window)?)?;
-    let answer = web().get(&call(url)).await?;
+    result(server, &statistic.query(&series(&[]), window)).await
+}
+
+fn series(matchers: &[(&str, &str)]) -> ExporterSeries {
+    let matchers = matchers.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect();
+    ExporterSeries::new(LABEL, &matchers).unwrap()
+}
+
+async fn result(server: &PrometheusProcess, query: &str) -> Result<NodeStatistic, ValueError> {
+    let answer = web().get(&call(query_url(&server.url(), query)?)).await?;
     NodeStatistic::parse(answer.status, answer.body(), LABEL)
 }
 
@@ -181,9 +189,9 @@ fn statistics_are_those_of_the_samples(#[values(V2_42, V2_52, V3)] version: Prom
         Target { instance: "[fd00::2]:9100", from: 60, ..STEADY },
         // Its exporter has not answered for a while.
         Target { instance: "worker-3", to: 400, ..STEADY },
-        // Two jobs scrape it.
-        Target { instance: "worker-4:9100", more: "job=\"a\"", ..STEADY },
-        Target { instance: "worker-4:9100", more: "job=\"b\"", ..STEADY },
+        // Two machines of different clusters have the address.
+        Target { instance: "worker-4:9100", more: "cluster=\"a\"", ..STEADY },
+        Target { instance: "worker-4:9100", more: "cluster=\"b\"", busy: |_| 0.9, used: |_| 0.8, ..STEADY },
         // The exporter's pod was replaced in the middle of the window.
         Target { instance: "worker-5:9100", more: "pod=\"a\"", to: 450, ..STEADY },
         Target { instance: "worker-5:9100", more: "pod=\"b\"", from: 435, ..STEADY },
@@ -196,7 +204,8 @@ fn statistics_are_those_of_the_samples(#[values(V2_42, V2_52, V3)] version: Prom
         Expected { node: "worker-1", cpu: Some([30.0, 20.0]), memory: Some([30.0, 10.0]), within: 2.0 },
         steady("worker-2"),
         Expected { cpu: None, memory: None, ..steady("worker-3") },
-        steady("worker-4"),
+        // Without matchers, the mean of both: `one_exporter` says so.
+        Expected { cpu: Some([60.0, 0.0]), memory: Some([60.0, 0.0]), ..steady("worker-4") },
         steady("worker-5"),
     ];
     block_on(async {
@@ -221,6 +230,22 @@ fn statistics_are_those_of_the_samples(#[values(V2_42, V2_52, V3)] version: Prom
                     _ => false,
                 };
                 assert!(good, "{statistic:?} of {}: {number:?} instead of {wanted:?}", one.node);
+            }
+        }
+        // Only the node that two clusters have is ambiguous, and matchers decide.
+        let several = result(&server, &series(&[]).ambiguous()).await.unwrap();
+        for node in ["worker-1", "worker-3", "worker-4", "worker-5"] {
+            let is_ambiguous = matches!(several.one_exporter(node, &[]), Err(ValueError::Ambiguous(_)));
+            assert_eq!(is_ambiguous, node == "worker-4", "{node}");
+        }
+        for (cluster, [cpu, memory]) in [("a", [30.0, 40.0]), ("b", [90.0, 80.0])] {
+            let series = series(&[("cluster", cluster)]);
+            let several = result(&server, &series.ambiguous()).await.unwrap();
+            assert_eq!(several.one_exporter("worker-4", &[]), Ok(()));
+            for (statistic, wanted) in [(UsageStatistic::CpuMean, cpu), (UsageStatistic::MemoryMean, memory)] {
+                let all = result(&server, &statistic.query(&series, Duration::from_secs(WINDOW as u64))).await.unwrap();
+                let number = all.of("worker-4", &[]).unwrap();
+                assert!((number - wanted).abs() < 0.2, "{statistic:?} in cluster {cluster}: {number}");
             }
         }
     });

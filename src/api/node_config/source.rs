@@ -1,10 +1,12 @@
 //! Sources of the values of a node.
 
+use std::collections::BTreeMap;
+
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::refs::{CaRef, SecretRef};
+use crate::refs::{CaRef, RequestHeader, SecretRef};
 use crate::scalars::DurationText;
 
 /// Allowed types of a source, by its name in the spec.
@@ -75,6 +77,11 @@ pub struct EndpointTerm {
     /// credentials are sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic_auth_secret: Option<SecretRef>,
+    /// Further headers that the operator sends, such as that of a tenant. At most 8. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub headers: Option<Vec<RequestHeader>>,
     /// Interval between requests to the server, 1s to 1h. Default: 15s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetch_interval: Option<DurationText>,
@@ -99,6 +106,12 @@ pub struct EndpointTerm {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128), regex(pattern = "^[a-zA-Z_][a-zA-Z0-9_]*$"))]
     pub node_label: Option<String>,
+    /// Prometheus: labels that the series of node-exporter must have, such as `{cluster: east, job: node-exporter}`, at
+    /// most 8. Required if several exporters answer for the address of a node, such as those of other clusters. Default:
+    /// all series count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 8), extend("additionalProperties" = { "type": "string", "maxLength": 253 }))]
+    pub matchers: Option<BTreeMap<String, String>>,
     /// V2InferenceProtocol: unit of CPU usage in the model's input. Percent: percent of all CPUs. Raw: cores. Default:
     /// Percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,10 +8,11 @@ use thiserror::Error;
 use ganglion_api::node_config::NodeConfigSpec;
 use ganglion_api::node_config::source::{CpuUsageFormat, EndpointTerm, MetricsCollector, Predictor};
 use ganglion_api::node_config::status::NodeValue;
-use ganglion_api::refs::CaRef;
+use ganglion_api::refs::{CaRef, RequestHeader};
 use ganglion_api::scalars::DurationText;
 use ganglion_core::duration;
 use ganglion_core::facts::NodeName;
+use ganglion_core::names::is_label_name;
 
 /// Interval of a source without `fetchInterval`.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(15);
@@ -87,6 +88,7 @@ pub struct SourceServer {
     pub ca: Option<CaRef>,
     /// Skips certificate verification.
     pub insecure: bool,
+    pub headers: Vec<RequestHeader>,
 }
 
 /// Source of an answer.
@@ -106,6 +108,8 @@ pub enum ValueSource {
         server: SourceServer,
         window: SignedDuration,
         label: String,
+        /// Labels that the series must have.
+        matchers: BTreeMap<String, String>,
     },
     MetricsServer,
     V2Inference {
@@ -207,7 +211,8 @@ fn parse_source(question: Question, term: &EndpointTerm) -> Result<SpecSource, S
             return Err(wrong(".endpoint", "an http or https address is needed".to_owned()));
         }
         let secret = term.basic_auth_secret.as_ref().map(|secret| secret.name.clone());
-        Ok(SourceServer { url, secret, ca: term.ca.clone(), insecure: term.insecure_skip_verify.unwrap_or(false) })
+        let (ca, insecure) = (term.ca.clone(), term.insecure_skip_verify.unwrap_or(false));
+        Ok(SourceServer { url, secret, ca, insecure, headers: term.headers.clone().unwrap_or_default() })
     };
     let span = |text: &Option<DurationText>, unset, member, least: i64, most: i64, good: &str| {
         let Some(text) = text else { return Ok(unset) };
@@ -227,6 +232,7 @@ fn parse_source(question: Question, term: &EndpointTerm) -> Result<SpecSource, S
             server: server()?,
             window: span(&term.window, WINDOW, ".window", 60, 86_400, "it must be 1m to 24h")?,
             label: term.node_label.clone().unwrap_or_else(|| LABEL.to_owned()),
+            matchers: matchers(term).map_err(|problem| wrong(".matchers", problem))?,
         },
         (Q::Usage, "MetricsServer") => ValueSource::MetricsServer,
         (Q::Power, "V2InferenceProtocol") => {
@@ -237,6 +243,15 @@ fn parse_source(question: Question, term: &EndpointTerm) -> Result<SpecSource, S
     };
     let interval = span(&term.fetch_interval, INTERVAL, ".fetchInterval", 1, 3600, "it must be 1s to 1h")?;
     Ok(SpecSource { source, interval })
+}
+
+/// Labels that the series of a Prometheus source must have.
+fn matchers(term: &EndpointTerm) -> Result<BTreeMap<String, String>, String> {
+    let matchers = term.matchers.clone().unwrap_or_default();
+    match matchers.keys().find(|label| !is_label_name(label)) {
+        None => Ok(matchers),
+        Some(label) => Err(format!("{label:?} is not the name of a label of Prometheus")),
+    }
 }
 
 fn types(question: Question) -> &'static str {

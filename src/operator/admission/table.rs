@@ -322,7 +322,8 @@ fn node_configs() -> AdmissionPolicy {
                 (
                     "names",
                     "variables.sources.map(s, s.?basicAuthSecret.?name.orValue('') + ' ' \
-                     + s.?ca.?secret.?name.orValue('')).join(' ')"
+                     + s.?ca.?secret.?name.orValue('') + ' ' \
+                     + s.?headers.orValue([]).map(h, h.?secret.?name.orValue('')).join(' ')).join(' ')"
                         .to_owned(),
                 ),
             ],

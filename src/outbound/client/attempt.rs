@@ -11,7 +11,7 @@ use super::login::{LockedUntil, Login};
 use super::{Behalf, OutboundClient, Outgoing, REFUSED_SECRET_AGE, SECRET_AGE, Unanswered};
 use crate as clients;
 use crate::web::{self, Call, Credentials};
-use ganglion_api::refs::{Auth, CaRef};
+use ganglion_api::refs::{Auth, CaRef, RequestHeader};
 use ganglion_runtime::context::Context;
 
 /// Interval at which an unusable Secret is read again. The server gets no requests meanwhile.
@@ -33,6 +33,8 @@ pub struct AskedServer<'a> {
     pub ca: Option<&'a CaRef>,
     /// Skips certificate verification.
     pub insecure: bool,
+    /// Further headers.
+    pub headers: &'a [RequestHeader],
     /// Maximum size of an answer in bytes.
     pub limit: usize,
 }
@@ -121,13 +123,15 @@ impl<'a> Attempt<'a> {
             return Ok(false);
         };
         let is_refusal = error.is_refusal() && login.is_some();
-        if !is_refusal && !is_distrust(error) {
+        // The value of a header may be that of a former Secret.
+        let has_old_header = error.is_refusal() && self.server.headers.iter().any(|header| header.secret.is_some());
+        if !is_refusal && !has_old_header && !is_distrust(error) {
             return Ok(false);
         }
         if !self.again {
             self.again = true;
             let newer = call(self.asker, &self.server, REFUSED_SECRET_AGE).await?;
-            if newer.auth != self.credentials || newer.ca != self.call.ca {
+            if newer.auth != self.credentials || newer.ca != self.call.ca || newer.headers != self.call.headers {
                 self.credentials.clone_from(&newer.auth);
                 self.call = Call { url: self.call.url.clone(), ..newer };
                 return Ok(true);
@@ -186,10 +190,10 @@ fn time(at: Timestamp) -> String {
 
 async fn call(asker: Asker<'_>, server: &AskedServer<'_>, age: Duration) -> Result<Call, Withheld> {
     let Asker { ctx, outbound } = asker;
-    let AskedServer { url, namespace, auth, ca, insecure, limit } = server;
+    let AskedServer { url, namespace, auth, ca, insecure, headers, limit } = server;
     let auth = auth.as_deref();
     let on = Behalf::Operator { writer: &ctx.writer, namespace };
-    let request = Outgoing { url, auth, ca: *ca, headers: &[], within: outbound.request_timeout };
+    let request = Outgoing { url, auth, ca: *ca, headers, within: outbound.request_timeout };
     let call = outbound.call(on, request, age).await.map_err(|Unanswered { words, .. }| Withheld {
         why: WithheldWhy::Unreadable,
         words,

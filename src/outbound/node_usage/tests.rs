@@ -13,16 +13,21 @@ use super::*;
 #[case(86_400, "[86400s:1440s]", "[86400s]")]
 fn windows_have_ranges_and_steps(#[case] window: u64, #[case] steps: &str, #[case] range: &str) {
     for statistic in UsageStatistic::ALL {
-        let query = statistic.query("instance", Duration::from_secs(window)).unwrap();
+        let query = statistic.query(&series("instance", &[]), Duration::from_secs(window));
         let mean = matches!(statistic, UsageStatistic::CpuMean | UsageStatistic::MemoryMean);
         assert!(query.contains(if mean { range } else { steps }), "{query}");
         assert_eq!(query.matches('(').count(), query.matches(')').count(), "{query}");
     }
 }
 
+fn series(label: &str, matchers: &[(&str, &str)]) -> ExporterSeries {
+    let matchers = matchers.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect();
+    ExporterSeries::new(label, &matchers).unwrap()
+}
+
 #[test]
 fn rates_are_over_two_minutes_or_the_whole_step() {
-    let query = |hours| UsageStatistic::CpuDeviation.query("node", Duration::from_hours(hours)).unwrap();
+    let query = |hours| UsageStatistic::CpuDeviation.query(&series("node", &[]), Duration::from_hours(hours));
     assert!(query(1).contains("{cpu=\"0\"}[120s]"), "{}", query(1));
     assert!(query(24).contains("{cpu=\"0\"}[1440s]"), "{}", query(24));
     assert!(!query(1).contains("instance"), "{}", query(1));
@@ -35,9 +40,28 @@ fn rates_are_over_two_minutes_or_the_whole_step() {
 #[case("a) or vector(1")]
 #[case("é")]
 fn what_is_no_label_gives_no_query(#[case] label: &str) {
-    for statistic in UsageStatistic::ALL {
-        assert!(matches!(statistic.query(label, SHORTEST), Err(ValueError::Unfit(_))));
+    let matchers = BTreeMap::from([(label.to_owned(), String::new())]);
+    assert!(matches!(ExporterSeries::new(label, &BTreeMap::new()), Err(ValueError::Unfit(_))));
+    assert!(matches!(ExporterSeries::new("instance", &matchers), Err(ValueError::Unfit(_))));
+}
+
+#[test]
+fn each_selector_has_the_matchers() {
+    let some = series("instance", &[("cluster", "a\"b\\c\nd"), ("job", "node")]);
+    let queries = UsageStatistic::ALL.map(|statistic| statistic.query(&some, SHORTEST));
+    for query in queries.into_iter().chain([some.ambiguous()]) {
+        let metrics = query.matches("node_cpu").count() + query.matches("node_memory").count();
+        let matched = query.matches(r#"cluster="a\"b\\c\nd",job="node"}"#).count();
+        assert!(metrics > 0 && metrics == matched, "{query}");
     }
+}
+
+#[test]
+fn a_node_for_which_two_exporters_answer_has_no_number() {
+    let several = statistic(&[("worker-0:9100", "2")]);
+    assert_eq!(several.one_exporter("worker-1", &[]), Ok(()));
+    let error = several.one_exporter("worker-0", &[]).unwrap_err();
+    assert!(matches!(error, ValueError::Ambiguous(_)) && error.to_string().contains("set matchers"), "{error}");
 }
 
 fn answer(label: &str, series: &[(&str, &str)]) -> Vec<u8> {
@@ -100,7 +124,14 @@ fn a_node_that_is_named_like_its_address_has_one_series() {
 #[case(&[("worker-0", "1"), ("worker-0", "2")])]
 fn two_series_of_a_node_are_no_number(#[case] series: &[(&str, &str)]) {
     let error = statistic(series).of("worker-0", &addresses(&["10.0.0.5"])).unwrap_err();
-    assert_eq!(error, ValueError::Ambiguous("2 series of node-exporter are of node worker-0".into()));
+    assert_eq!(
+        error,
+        ValueError::Ambiguous(
+            "2 series of node-exporter are of node worker-0: set matchers to labels that only the right one has, or \
+             another nodeLabel"
+                .into()
+        )
+    );
 }
 
 #[rstest]

@@ -42,9 +42,20 @@ pub enum PollKey {
 /// namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SharedSource {
-    Prometheus { namespace: String, server: SourceServer, window: SignedDuration, label: String },
+    Prometheus {
+        namespace: String,
+        server: SourceServer,
+        window: SignedDuration,
+        label: String,
+        matchers: BTreeMap<String, String>,
+    },
     MetricsServer,
-    Model { namespace: String, server: SourceServer, format: CpuUsageFormat, output: Option<String> },
+    Model {
+        namespace: String,
+        server: SourceServer,
+        format: CpuUsageFormat,
+        output: Option<String>,
+    },
 }
 
 impl PollKey {

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::translate::is_template;
-use super::{TextField, octets};
+use super::{HEADERS, TextField, octets};
 use ganglion_api::node_config::source::{EndpointTerm, WITHOUT_ENDPOINT, types_of};
 
 /// Maximum length of a rendered text in bytes.
@@ -11,6 +11,9 @@ pub const MAX_RENDERED: usize = 2048;
 
 /// Maximum length of `type` and `sensor` in bytes.
 const MAX_TEXT: usize = 512;
+
+/// Maximum length of the value of a header in bytes.
+const MAX_HEADER: usize = 1024;
 
 /// Maximum length of an object name.
 const MAX_NAME: usize = 253;
@@ -58,6 +61,10 @@ fn texts(term: &str, source: &EndpointTerm) -> Result<(), (&'static str, Invalid
         ("ca.configMap.name", source.ca.as_ref().and_then(|ca| ca.config_map.as_ref()).map(|key| &key.name)),
     ] {
         name.map_or(Ok(()), |name| object_name(name)).map_err(|problem| (field, problem))?;
+    }
+    for (header, [value, secret]) in source.headers.iter().flatten().zip(HEADERS) {
+        header.secret.as_ref().map_or(Ok(()), |key| object_name(&key.name)).map_err(|problem| (secret, problem))?;
+        header.value.as_deref().map_or(Ok(()), header_value).map_err(|problem| (value, problem))?;
     }
     source.sensor.as_deref().map_or(Ok(()), sensor).map_err(|problem| ("sensor", problem))
 }
@@ -113,6 +120,15 @@ fn object_name(text: &str) -> Result<(), InvalidValue> {
         return Err(InvalidValue::Name { found: text.chars().take(MAX_TEXT).collect() });
     }
     Ok(())
+}
+
+/// Checks the value of a header: printable ASCII characters.
+fn header_value(text: &str) -> Result<(), InvalidValue> {
+    rendered(text)?;
+    if text.is_empty() || !text.chars().all(|c| c == ' ' || c.is_ascii_graphic()) {
+        return Err(InvalidValue::Text);
+    }
+    if text.len() > MAX_HEADER { Err(InvalidValue::TooLong(MAX_HEADER)) } else { Ok(()) }
 }
 
 fn sensor(text: &str) -> Result<(), InvalidValue> {

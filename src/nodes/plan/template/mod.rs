@@ -277,8 +277,23 @@ fn visit<E>(
     Ok(())
 }
 
+/// Texts of each header that may contain expressions.
+pub const HEADERS: [[&str; 2]; 8] = [
+    ["headers[0].value", "headers[0].secret.name"],
+    ["headers[1].value", "headers[1].secret.name"],
+    ["headers[2].value", "headers[2].secret.name"],
+    ["headers[3].value", "headers[3].secret.name"],
+    ["headers[4].value", "headers[4].secret.name"],
+    ["headers[5].value", "headers[5].secret.name"],
+    ["headers[6].value", "headers[6].secret.name"],
+    ["headers[7].value", "headers[7].secret.name"],
+];
+
 fn texts(source: &mut EndpointTerm) -> impl Iterator<Item = (&'static str, &mut String)> {
-    let EndpointTerm { type_, endpoint, basic_auth_secret, ca, sensor, .. } = source;
+    let EndpointTerm { type_, endpoint, basic_auth_secret, ca, sensor, headers, .. } = source;
+    let headers = headers.iter_mut().flatten().zip(HEADERS).flat_map(|(header, [value, secret])| {
+        [(value, header.value.as_mut()), (secret, header.secret.as_mut().map(|key| &mut key.name))]
+    });
     let (secret, config_map) = ca.as_mut().map_or((None, None), |ca| (ca.secret.as_mut(), ca.config_map.as_mut()));
     let all = [
         ("type", Some(type_)),
@@ -288,5 +303,5 @@ fn texts(source: &mut EndpointTerm) -> impl Iterator<Item = (&'static str, &mut 
         ("ca.configMap.name", config_map.map(|key| &mut key.name)),
         ("sensor", sensor.as_mut()),
     ];
-    all.into_iter().filter_map(|(name, text)| Some((name, text?)))
+    all.into_iter().chain(headers).filter_map(|(name, text)| Some((name, text?)))
 }

@@ -143,19 +143,20 @@ async fn ask_model(
 }
 
 /// Server of a model that a machine names. It inherits the TLS settings of `powerConsumption`. It inherits the
-/// credentials only if it is the same server: otherwise the machine could have them sent anywhere.
+/// credentials and headers only if it is the same server: otherwise the machine could have them sent anywhere.
 fn named(controller: &NodeConfigController, key: &Key, url: &str) -> SourceServer {
     let state = controller.polled.state();
     let parsed = state.objects.get(key).and_then(|known| known.plan.measured());
     let power = parsed.and_then(|parsed| parsed.sources.get(&Question::Power)).map(|power| &power.source);
-    let (url, bare) = (url.to_owned(), SourceServer { url: String::new(), secret: None, ca: None, insecure: false });
+    let url = url.to_owned();
     match power {
         Some(ValueSource::V2Inference { server: known, .. }) => {
             let is_same = host(&known.url) == host(&url) && scheme(&known.url) == scheme(&url);
             let secret = known.secret.clone().filter(|_| is_same);
-            SourceServer { url, secret, ca: known.ca.clone(), insecure: known.insecure }
+            let headers = if is_same { known.headers.clone() } else { Vec::new() };
+            SourceServer { url, secret, ca: known.ca.clone(), insecure: known.insecure, headers }
         }
-        _ => SourceServer { url, ..bare },
+        _ => SourceServer { url, secret: None, ca: None, insecure: false, headers: Vec::new() },
     }
 }
 

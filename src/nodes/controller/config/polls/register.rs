@@ -145,9 +145,9 @@ fn required_polls(key: &Key, known: &NodeState) -> HashMap<PollKey, SpecSource> 
         ValueSource::Fake | ValueSource::Redfish { .. } | ValueSource::DifferentialPressureApi { .. } => {
             Some(PollKey::Own(question, key.clone()))
         }
-        ValueSource::Prometheus { server, window, label } => {
-            let (server, window, label) = (server.clone(), *window, label.clone());
-            shared(SharedSource::Prometheus { namespace: namespace(), server, window, label })
+        ValueSource::Prometheus { server, window, label, matchers } => {
+            let (server, window, label, matchers) = (server.clone(), *window, label.clone(), matchers.clone());
+            shared(SharedSource::Prometheus { namespace: namespace(), server, window, label, matchers })
         }
         ValueSource::MetricsServer => shared(SharedSource::MetricsServer),
         // The model of the endpoint provider takes precedence over the one in the spec.

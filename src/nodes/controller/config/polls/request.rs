@@ -30,7 +30,8 @@ impl<'a> NodeRequest<'a> {
         let basic = server.secret.as_ref().map(|name| SecretRef { name: name.clone() });
         let auth = basic.map(|basic| Cow::Owned(Auth { bearer: None, basic: Some(basic) }));
         let (url, ca, insecure) = (server.url.as_str(), server.ca.as_ref(), server.insecure);
-        let server = AskedServer { url, namespace, auth, ca, insecure, limit };
+        let headers = &server.headers;
+        let server = AskedServer { url, namespace, auth, ca, insecure, headers, limit };
         Ok(Self(Attempt::prepare(Asker { ctx, outbound }, server).await?))
     }
 

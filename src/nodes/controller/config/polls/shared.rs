@@ -11,7 +11,7 @@ use ganglion_core::facts::{Key, Requests};
 use ganglion_nodes_plan::node_spec::Question;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::polls::PollOutcome;
-use usage::Machine;
+use usage::{Machine, UsageWanted};
 
 /// Number of results after which the task yields to others.
 pub const TURN: usize = 64;
@@ -26,9 +26,10 @@ impl NodeConfigController {
     pub async fn poll_shared(&self, source: &Arc<SharedSource>) -> PollOutcome {
         let members = self.members(source);
         match &**source {
-            SharedSource::Prometheus { namespace, server, window, label } => {
+            SharedSource::Prometheus { namespace, server, window, label, matchers } => {
                 let (members, machines) = self.machines(members);
-                let results = usage::prometheus(self, namespace, server, (*window, label), &machines).await;
+                let wanted = UsageWanted { window: *window, label, matchers };
+                let results = usage::prometheus(self, (namespace, server), wanted, &machines).await;
                 self.hand_out(&members, Question::Usage, results).await
             }
             SharedSource::MetricsServer => {

@@ -1,7 +1,7 @@
 //! Usage of many nodes at once, from a Prometheus server or from metrics.k8s.io. The latter is read with the operator's
 //! own permissions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use ganglion_core::facts::{NodeName, Requests};
 use ganglion_nodes_plan::node_spec::SourceServer;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_outbound::client::objects::{ReadError, api_words};
-use ganglion_outbound::node_usage::{MeasuredNode, NodeStatistic, UsageStatistic, measured_nodes};
+use ganglion_outbound::node_usage::{ExporterSeries, MeasuredNode, NodeStatistic, UsageStatistic, measured_nodes};
 use ganglion_outbound::prometheus::query_url;
 use ganglion_outbound::value::ValueError;
 use ganglion_outbound::web::Call;
@@ -35,30 +35,42 @@ pub struct Machine {
     pub allocatable: Requests,
 }
 
+/// Series to read, and their time range.
+#[derive(Clone, Copy)]
+pub struct UsageWanted<'a> {
+    pub window: SignedDuration,
+    /// Label with the name or address of the node.
+    pub label: &'a str,
+    /// Labels that the series must have.
+    pub matchers: &'a BTreeMap<String, String>,
+}
+
 /// CPU usage and memory usage of each node.
 pub type UsageOfNodes = Vec<Result<Vec<NodeSample>, Problem>>;
 
 /// Reads the usage over a window from Prometheus. An `Err` applies to all nodes.
 pub async fn prometheus(
     controller: &NodeConfigController,
-    namespace: &str,
-    server: &SourceServer,
-    (window, label): (SignedDuration, &str),
+    (namespace, server): (&str, &SourceServer),
+    wanted: UsageWanted<'_>,
     machines: &[Machine],
 ) -> Result<UsageOfNodes, PollTrouble> {
-    let window = Duration::try_from(window).unwrap_or_default();
+    let window = Duration::try_from(wanted.window).unwrap_or_default();
     let limit = controller.outbound.limits.nodes;
     let mut request = NodeRequest::prepare(controller, namespace, server, limit).await?;
-    let [cpu, cpu_deviation, memory, memory_deviation] = loop {
-        let queries = UsageStatistic::ALL.map(|statistic| query(controller, &request, statistic, (window, label)));
-        let got = join_all(queries).await;
+    let series = ExporterSeries::new(wanted.label, wanted.matchers);
+    let series = series.map_err(|error| request.trouble_of_value(&error))?;
+    let [cpu, cpu_deviation, memory, memory_deviation, exporters] = loop {
+        let queries = UsageStatistic::ALL.map(|statistic| statistic.query(&series, window));
+        let queries = queries.into_iter().chain([series.ambiguous()]);
+        let got = join_all(queries.map(|query| ask(controller, &request, query, wanted.label))).await;
         let failed = got.iter().find_map(|one| one.as_ref().err());
         if request.repeats(failed.and_then(problem::client)).await? {
             continue;
         }
         let got: Result<Vec<NodeStatistic>, ValueError> = got.into_iter().collect();
         let all = got.map_err(|error| request.trouble_of_value(&error))?;
-        match <[NodeStatistic; 4]>::try_from(all) {
+        match <[NodeStatistic; 5]>::try_from(all) {
             Ok(all) => break all,
             Err(_) => return Ok(Vec::new()),
         }
@@ -71,18 +83,21 @@ pub async fn prometheus(
         let deviation = of.1.of(machine.name.as_str(), &machine.addresses).ok();
         Ok(NodeSample { value, deviation, at, source: request.host.clone() })
     };
-    let of =
-        |machine| Ok(vec![sample((&cpu, &cpu_deviation), machine)?, sample((&memory, &memory_deviation), machine)?]);
+    let of = |machine: &Machine| {
+        let unique = exporters.one_exporter(machine.name.as_str(), &machine.addresses);
+        unique.map_err(|error| request.trouble_of_value(&error).problem)?;
+        Ok(vec![sample((&cpu, &cpu_deviation), machine)?, sample((&memory, &memory_deviation), machine)?])
+    };
     Ok(machines.iter().map(of).collect())
 }
 
-async fn query(
+async fn ask(
     controller: &NodeConfigController,
     request: &NodeRequest<'_>,
-    statistic: UsageStatistic,
-    (window, label): (Duration, &str),
+    query: String,
+    label: &str,
 ) -> Result<NodeStatistic, ValueError> {
-    let url = query_url(&request.call.url, &statistic.query(label, window)?)?;
+    let url = query_url(&request.call.url, &query)?;
     let call = Call { url: url.into(), ..request.call.clone() };
     let answer = controller.outbound.web().get(&call).await?;
     NodeStatistic::parse(answer.status, answer.body(), label)

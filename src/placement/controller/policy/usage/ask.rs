@@ -77,6 +77,7 @@ impl UsagePublisher {
             ca: server.ca.as_ref(),
             insecure: server.insecure_skip_verify.unwrap_or(false),
             limit: self.outbound.limits.nodes,
+            headers: &[],
         };
         let mut attempt = Attempt::prepare(asker, asked).await?;
         loop {
