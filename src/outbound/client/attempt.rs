@@ -17,6 +17,9 @@ use ganglion_runtime::context::Context;
 /// Interval at which an unusable Secret is read again. The server gets no requests meanwhile.
 pub const SECRET_PAUSE: Duration = Duration::from_secs(10);
 
+/// Maximum number of reads per second of Secrets whose logins are refused, over all servers.
+const SECRETS_PER_SECOND: u32 = 5;
+
 /// Dependencies of a request.
 #[derive(Clone, Copy)]
 pub struct Asker<'a> {
@@ -161,7 +164,9 @@ impl<'a> Attempt<'a> {
             time(until.shown)
         );
         let left = until.at.saturating_duration_since(Instant::now());
-        Withheld { why: WithheldWhy::Refused, words, pause: left.min(SECRET_PAUSE) }
+        // Each attempt reads the Secret.
+        let fair = Duration::from_secs(1).saturating_mul(self.asker.outbound.logins.refused()) / SECRETS_PER_SECOND;
+        Withheld { why: WithheldWhy::Refused, words, pause: left.min(SECRET_PAUSE.max(fair)) }
     }
 }
 
@@ -194,10 +199,10 @@ async fn call(asker: Asker<'_>, server: &AskedServer<'_>, age: Duration) -> Resu
     let auth = auth.as_deref();
     let on = Behalf::Operator { writer: &ctx.writer, namespace };
     let request = Outgoing { url, auth, ca: *ca, headers, within: outbound.request_timeout };
-    let call = outbound.call(on, request, age).await.map_err(|Unanswered { words, .. }| Withheld {
+    let call = outbound.call(on, request, age).await.map_err(|Unanswered { words, again, .. }| Withheld {
         why: WithheldWhy::Unreadable,
         words,
-        pause: SECRET_PAUSE,
+        pause: again.unwrap_or(SECRET_PAUSE),
     })?;
     Ok(Call { limit: *limit, insecure: *insecure, ..call })
 }

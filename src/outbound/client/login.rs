@@ -75,6 +75,12 @@ impl Logins {
         self.all().get(login).is_some_and(|tried| !matches!(tried.answer, LoginAnswer::Worked { refusals: 0 }))
     }
 
+    /// Number of lockouts, also of those that have ended while nobody tried again.
+    pub fn refused(&self) -> u32 {
+        let count = self.all().values().filter(|tried| tried.locked_until().is_some()).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
     /// End of the lockout of these credentials; None if they may be tried.
     pub fn locked(&self, login: &Login, credentials: &Credentials) -> Option<LockedUntil> {
         let all = self.all();

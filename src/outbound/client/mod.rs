@@ -102,17 +102,26 @@ pub struct Unanswered {
     pub words: String,
     /// The request may succeed later, or from another host, without a change by a user.
     pub passing: bool,
+    /// Time until a Secret or ConfigMap that cannot be read is read again.
+    pub again: Option<Duration>,
+}
+
+impl Unanswered {
+    /// The request may succeed later.
+    pub fn passing(words: String) -> Self {
+        Self { words, passing: true, again: None }
+    }
 }
 
 impl From<clients::Error> for Unanswered {
     fn from(error: clients::Error) -> Self {
-        Self { passing: error.is_passing(), words: error.to_string() }
+        Self { passing: error.is_passing(), words: error.to_string(), again: None }
     }
 }
 
 impl From<String> for Unanswered {
     fn from(words: String) -> Self {
-        Self { words, passing: false }
+        Self { words, passing: false, again: None }
     }
 }
 
@@ -297,6 +306,7 @@ impl OutboundClient {
         let body = body.map_err(|error| Unanswered {
             passing: error.is_passing(),
             words: error.for_operator(namespace, &format!("Secret {secret}")),
+            again: None,
         })?;
         let mut values = Vec::with_capacity(wanted.keys.len());
         for key in &wanted.keys {
@@ -332,7 +342,11 @@ impl OutboundClient {
         let path = ObjectPath { kind: &kind, name: name(&key.name)?, subresource: None };
         let what = format!("ConfigMap {}", key.name);
         let body = self.body(on.namespace(), on.open(path).await, self.limits.object).await;
-        let body = body.map_err(|error| Unanswered { passing: error.is_passing(), words: on.words(error, &what) })?;
+        let body = body.map_err(|error| Unanswered {
+            passing: error.is_passing(),
+            words: on.words(error, &what),
+            again: None,
+        })?;
         let text = find(&body.bytes, &["data", &key.key]).and_then(|text| parsed::<String>(text.as_bytes()).ok());
         let found = text.map(String::into_bytes).or_else(|| bytes_of(&body.bytes, "binaryData", &key.key));
         let found = found.ok_or_else(|| format!("{what} has no key {}", key.key))?;

@@ -15,9 +15,28 @@ use tokio::time::Instant;
 use super::{SECRET_AGE, Unanswered};
 use ganglion_runtime::fairness::{TenantCounts, largest};
 
-/// Lifetime of a cached error. Its age starts at `SECRET_AGE` minus this time, so that requests that need a newer
-/// Secret, for example after a refusal, never get it.
+/// Lifetime of a cached error, at first: a user may be about to create the Secret. Requests that need a newer Secret,
+/// for example after a refusal, never get an error from the cache.
 const FAILED_SECRET_AGE: Duration = Duration::from_secs(10);
+
+/// Number of failed reads after which the lifetime of an error doubles with each of them.
+const PATIENCE: u32 = 6;
+
+/// Upper limit of the doubled lifetime.
+const LONGEST_FAILED_AGE: Duration = Duration::from_secs(300);
+
+/// Maximum number of reads per second of Secrets that cannot be read, all of a cache together: 5,000 machines without
+/// their Secrets would otherwise cost the API server 500 requests per second.
+const FAILED_READS_PER_SECOND: u32 = 5;
+
+/// Lifetime of a cached error after this many failed reads, while so many entries cannot be read.
+fn error_lifetime(failures: u32, failing: usize) -> Duration {
+    let doublings = failures.saturating_sub(PATIENCE).min(8);
+    let alone = FAILED_SECRET_AGE.saturating_mul(1 << doublings).min(LONGEST_FAILED_AGE);
+    let fair =
+        Duration::from_secs(1).saturating_mul(u32::try_from(failing).unwrap_or(u32::MAX)) / FAILED_READS_PER_SECOND;
+    alone.max(fair)
+}
 
 /// A namespace gets at most 1/SHARE of the entries.
 const SHARE: usize = 4;
@@ -72,6 +91,8 @@ struct Kept {
     entries: HashMap<WantedKeys, CachedSecret>,
     /// Number of entries of each namespace.
     by_namespace: TenantCounts<String>,
+    /// Number of entries whose last read failed.
+    failing: usize,
     swept: Instant,
 }
 
@@ -81,6 +102,8 @@ struct CachedSecret {
     large: bool,
     /// Size of the cached values.
     bytes: usize,
+    /// Consecutive failed reads.
+    failures: u32,
     /// Last read. Locked while the Secret is being read, so that concurrent requests share one read.
     read: ReadSlot,
 }
@@ -90,18 +113,26 @@ type ReadSlot = Arc<AsyncMutex<Option<LastRead>>>;
 /// Time and result of the last read of a Secret.
 struct LastRead {
     at: Instant,
+    /// Lifetime of an error.
+    lifetime: Duration,
     result: Result<Values, Unanswered>,
 }
 
 impl LastRead {
-    fn now(result: Result<Values, Unanswered>) -> Option<Self> {
-        Some(Self { at: Instant::now(), result })
+    fn now(result: Result<Values, Unanswered>, lifetime: Duration) -> Option<Self> {
+        Some(Self { at: Instant::now(), lifetime, result })
     }
 
-    /// Age of the result; see [`FAILED_SECRET_AGE`] for errors.
-    fn age(&self) -> Duration {
-        let aged = if self.result.is_ok() { Duration::ZERO } else { SECRET_AGE - FAILED_SECRET_AGE };
-        self.at.elapsed() + aged
+    /// The result, if it is younger than `age`. None if the Secret must be read.
+    fn current(&self, age: Duration) -> Option<Result<Values, Unanswered>> {
+        match &self.result {
+            Ok(values) => (self.at.elapsed() < age).then(|| Ok(Arc::clone(values))),
+            Err(error) => {
+                let left = self.lifetime.saturating_sub(self.at.elapsed());
+                let again = Some(left);
+                (age >= SECRET_AGE && !left.is_zero()).then(|| Err(Unanswered { again, ..error.clone() }))
+            }
+        }
     }
 }
 
@@ -116,17 +147,32 @@ impl Kept {
         let candidates =
             self.entries.iter().filter(|(key, _)| namespace.is_none_or(|namespace| key.namespace == namespace));
         let oldest = candidates.min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
-        if let Some(oldest) = oldest {
-            self.entries.remove(&oldest);
-            self.by_namespace.remove(&oldest.namespace);
+        if let Some(oldest) = oldest
+            && let Some(entry) = self.entries.remove(&oldest)
+        {
+            self.drop_entry(&oldest, &entry);
         }
     }
 
     /// Drops entries that were not used for [`SECRET_AGE`].
     fn sweep(&mut self, now: Instant) {
         self.swept = now;
-        for (key, _) in self.entries.extract_if(|_, entry| now.duration_since(entry.used) >= SECRET_AGE) {
-            self.by_namespace.remove(&key.namespace);
+        let failing = self.failing;
+        let is_unused = |entry: &CachedSecret| {
+            // Kept until it is read again, so that its failures are counted.
+            let longest = SECRET_AGE.max(error_lifetime(entry.failures, failing).saturating_mul(2));
+            now.duration_since(entry.used) >= if entry.failures > 0 { longest } else { SECRET_AGE }
+        };
+        let unused: Vec<(WantedKeys, CachedSecret)> = self.entries.extract_if(|_, entry| is_unused(entry)).collect();
+        for (key, entry) in unused {
+            self.drop_entry(&key, &entry);
+        }
+    }
+
+    fn drop_entry(&mut self, key: &WantedKeys, entry: &CachedSecret) {
+        self.by_namespace.remove(&key.namespace);
+        if entry.failures > 0 {
+            self.failing = self.failing.saturating_sub(1);
         }
     }
 }
@@ -134,7 +180,8 @@ impl Kept {
 impl SecretCache {
     /// Creates a cache with at most this number of entries.
     pub fn new(most: usize) -> Self {
-        let kept = Kept { entries: HashMap::new(), by_namespace: TenantCounts::default(), swept: Instant::now() };
+        let kept =
+            Kept { entries: HashMap::new(), by_namespace: TenantCounts::default(), failing: 0, swept: Instant::now() };
         Self { most, kept: Mutex::new(kept) }
     }
 
@@ -152,21 +199,46 @@ impl SecretCache {
     ) -> Result<Values, Unanswered> {
         let (slot, large) = self.slot(wanted);
         let mut known = slot.lock().await;
-        if let Some(known) = known.as_ref().filter(|known| known.age() < age) {
-            return known.result.clone();
+        if let Some(result) = known.as_ref().and_then(|known| known.current(age)) {
+            return result;
         }
         // Remains if the caller is cancelled during the read.
         let words = format!("{} {} cannot be read: the last read took too long", wanted.kind.as_str(), wanted.name);
-        *known = LastRead::now(Err(Unanswered { words, passing: true }));
-        let result = read.await.map(Arc::new);
+        let lifetime = self.count_failure(wanted);
+        let failed = |error| Unanswered { again: Some(lifetime), ..error };
+        *known = LastRead::now(Err(Unanswered::passing(words)), lifetime);
+        let result = read.await.map(Arc::new).map_err(failed);
+        if result.is_ok() {
+            self.count_success(wanted);
+        }
         let bytes = result.as_ref().map_or(0, |values| values.iter().map(Vec::len).sum());
         if large || bytes <= SMALL {
-            *known = LastRead::now(result.clone());
+            *known = LastRead::now(result.clone(), lifetime);
             self.set_size(wanted, bytes);
         } else {
             *known = None;
         }
         result
+    }
+
+    /// Counts a read as failed until it succeeds. Returns the lifetime of its error.
+    fn count_failure(&self, wanted: &WantedKeys) -> Duration {
+        let mut kept = self.kept();
+        let failures = kept.entries.get_mut(wanted).map_or(1, |entry| {
+            entry.failures = entry.failures.saturating_add(1);
+            entry.failures
+        });
+        if failures == 1 {
+            kept.failing = kept.failing.saturating_add(1);
+        }
+        error_lifetime(failures, kept.failing)
+    }
+
+    fn count_success(&self, wanted: &WantedKeys) {
+        let mut kept = self.kept();
+        if kept.entries.get_mut(wanted).is_some_and(|entry| std::mem::take(&mut entry.failures) > 0) {
+            kept.failing = kept.failing.saturating_sub(1);
+        }
     }
 
     /// Sets the size of an entry's values, and drops entries until the others fit.
@@ -213,7 +285,7 @@ impl SecretCache {
             kept.drop_oldest(None);
         }
         let (read, large) = (ReadSlot::default(), kept.by_namespace.count(&wanted.namespace) < LARGE_ENTRIES);
-        kept.insert(wanted, CachedSecret { used: now, large, bytes: 0, read: Arc::clone(&read) });
+        kept.insert(wanted, CachedSecret { used: now, large, bytes: 0, failures: 0, read: Arc::clone(&read) });
         (read, large)
     }
 }
@@ -279,6 +351,41 @@ mod tests {
             assert!(get(&cache, &one, age).await, "an error is no answer to who wants a Secret of {age:?}");
         }
         assert!(!get(&cache, &one, SECRET_AGE).await, "it can be read now");
+    }
+
+    /// Number of reads of these missing Secrets within this time. Each is used again when its error has ended.
+    async fn reads(cache: &SecretCache, secrets: usize, time: Duration) -> usize {
+        let (mut reads, end) = (0, Instant::now() + time);
+        let mut due: std::collections::BTreeSet<(Instant, usize)> =
+            (0..secrets).map(|one| (Instant::now(), one)).collect();
+        while let Some((at, secret)) = due.pop_first()
+            && at < end
+        {
+            tokio::time::sleep_until(at).await;
+            let read = async {
+                reads += 1;
+                Err("there is no such Secret".to_owned().into())
+            };
+            let error = cache.get(&wanted(&secret.to_string(), secret), SECRET_AGE, read).await.unwrap_err();
+            due.insert((Instant::now() + error.again.unwrap(), secret));
+        }
+        reads
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_missing_secrets_cost_few_reads() {
+        let few = reads(&SecretCache::new(MOST), 1, Duration::from_hours(1)).await;
+        assert!((12..=24).contains(&few), "{few}");
+        for secrets in [300, 1_000] {
+            let cache = SecretCache::new(8192);
+            let all = reads(&cache, secrets, Duration::from_secs(600)).await;
+            assert!(all <= secrets * 2 + 5 * 600, "{all} reads of {secrets} Secrets in ten minutes");
+            // Once they exist, they cost what others cost.
+            for secret in 0..secrets {
+                assert!(get(&cache, &wanted(&secret.to_string(), secret), REFUSED_SECRET_AGE).await);
+            }
+            assert_eq!(cache.kept().failing, 0);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -261,7 +261,7 @@ impl Sources {
 }
 
 fn late(what: &str, within: Duration) -> Unanswered {
-    Unanswered { words: format!("{what} within {} s", within.as_secs_f64()), passing: true }
+    Unanswered::passing(format!("{what} within {} s", within.as_secs_f64()))
 }
 
 /// Label of a source in metrics.
