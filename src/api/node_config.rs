@@ -40,14 +40,19 @@ pub use status::NodeConfigStatus;
     printcolumn(name = "Power(W)", type_ = "string", json_path = ".status.power.value"),
     printcolumn(name = "Sampled", type_ = "date", json_path = ".status.sampledAt"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
+    printcolumn(name = "Data", type_ = "string", json_path = ".status.conditions[?(@.type=='DataAvailable')].status"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='DataAvailable')].reason"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Memory(%)", type_ = "string", json_path = ".status.memory.value", priority = 1),
     printcolumn(name = "Sensor", type_ = "string", json_path = ".status.inletTemperature.source", priority = 1),
     printcolumn(
         name = "Message",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].message",
+        json_path = ".status.conditions[?(@.type=='DataAvailable')].message",
         priority = 1
     )
 )]
@@ -92,6 +97,7 @@ pub struct NodeConfigSpec {
     printcolumn(name = "Current", type_ = "integer", json_path = ".status.current"),
     printcolumn(name = "Fresh", type_ = "integer", json_path = ".status.fresh"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Data", type_ = "string", json_path = ".status.conditions[?(@.type=='DataAvailable')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
@@ -153,10 +159,11 @@ pub struct NodeConfigTemplateStatus {
     /// Generation of the spec that this status describes; -1 before any controller has observed the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: every node that the selector matches has its NodeConfig, and all of these are Ready. Reconciling:
-    /// NodeConfigs are being created, changed or deleted, some are not Ready, or the template cannot be rendered for
-    /// some nodes. Stalled: the template is invalid for every node, and the NodeConfigs stay as they are; or the name
-    /// of a NodeConfig is used by another object.
+    /// Ready: every node that the selector matches has its NodeConfig, and all of these are Ready: accepted and polled.
+    /// DataAvailable: True if all of them have their values, Unknown before the first ones, False with the reason
+    /// otherwise. Reconciling: NodeConfigs are being created, changed or deleted, some are not Ready, or the template
+    /// cannot be rendered for some nodes. Stalled: the template is invalid for every node, and the NodeConfigs stay as
+    /// they are; or the name of a NodeConfig is used by another object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -166,7 +173,7 @@ pub struct NodeConfigTemplateStatus {
     /// Number of these nodes whose NodeConfig matches the current template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<i64>,
-    /// Number of these NodeConfigs that are Ready.
+    /// Number of these NodeConfigs whose values are all known and fresh.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh: Option<i64>,
     /// The template, rendered for one of the nodes: the first by name for which rendering succeeds.

@@ -59,19 +59,20 @@ async fn patch(testbed: &Testbed, name: &str, spec: Value) -> Result<()> {
     Ok(())
 }
 
-/// Waits until Ready has this status and reason for the current spec. Returns the status.
+/// Waits until DataAvailable, or Ready, has this status and reason for the current spec. Returns the status.
 pub(super) async fn ready(testbed: &Testbed, name: &str, status: &str, reason: &str) -> Result<NodeConfigStatus> {
     until::<NodeConfig, _>(testbed, name, &format!("NodeConfig {name} to be {status} {reason}"), |one| {
         let found = one.status?;
-        let ready = condition(&found.conditions, "Ready")?;
         let is_now = found.observed_generation == one.metadata.generation;
-        (is_now && ready.status == status && ready.reason == reason).then_some(found)
+        let says =
+            |kind| condition(&found.conditions, kind).is_some_and(|one| one.status == status && one.reason == reason);
+        (is_now && (says("Ready") || says("DataAvailable"))).then_some(found)
     })
     .await
 }
 
 pub(super) fn message(status: &NodeConfigStatus) -> String {
-    condition(&status.conditions, "Ready").map(|ready| ready.message).unwrap_or_default()
+    condition(&status.conditions, "DataAvailable").map(|data| data.message).unwrap_or_default()
 }
 
 async fn metrics(testbed: &Testbed) -> Result<String> {
@@ -112,11 +113,22 @@ fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
         ensure!(begun.elapsed() < Duration::from_secs(10), "a user waited {:?}", begun.elapsed());
         let table = testbed.kubectl(&["get", "ncfg", "one"], None).await?;
         let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-        let head =
-            ["NAME", "NODE", "INLET(C)", "DELTAP(PA)", "CPU(%)", "POWER(W)", "SAMPLED", "READY", "REASON", "AGE"];
+        let head = [
+            "NAME",
+            "NODE",
+            "INLET(C)",
+            "DELTAP(PA)",
+            "CPU(%)",
+            "POWER(W)",
+            "SAMPLED",
+            "READY",
+            "DATA",
+            "REASON",
+            "AGE",
+        ];
         ensure!(lines[0] == head, "{table}");
         ensure!(lines[1][1..6] == [node.as_str(), "15.5", "7.5", "50", "3.14"], "{table}");
-        ensure!(lines[1][7..9] == ["True", "Sampled"], "{table}");
+        ensure!(lines[1][7..10] == ["True", "True", "Sampled"], "{table}");
         let seen = metrics(testbed).await?;
         for line in [
             format!("ganglion_node_inlet_temperature_celsius{{node=\"{node}\"}} 15.5"),

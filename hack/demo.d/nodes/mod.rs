@@ -90,10 +90,10 @@ async fn until(
     }
 }
 
-fn ready(config: &NodeConfig) -> (&str, &str) {
+fn data(config: &NodeConfig) -> (&str, &str) {
     let conditions = config.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-    ready.map_or(("", ""), |ready| (ready.status.as_str(), ready.reason.as_str()))
+    let data = conditions.iter().find(|condition| condition.type_ == "DataAvailable");
+    data.map_or(("", ""), |data| (data.status.as_str(), data.reason.as_str()))
 }
 
 fn reading(config: &NodeConfig, value: NodeValue) -> Option<&NodeReading> {
@@ -106,7 +106,7 @@ fn number(config: &NodeConfig, value: NodeValue) -> Option<f64> {
 
 /// Checks that every node has its values, and that the power matches the model.
 async fn fills(api: &Api<NodeConfig>, stage: &Stage, screen: &Screen) -> Result<bool> {
-    let (all, done) = until(api, stage, screen, |config| ready(config) == ("True", "Sampled")).await?;
+    let (all, done) = until(api, stage, screen, |config| data(config) == ("True", "Sampled")).await?;
     let shown = |value: NodeValue| {
         let values = all.iter().map(|config| number(config, value).map_or("-".to_owned(), |number| number.to_string()));
         values.collect::<Vec<String>>().join(", ")
@@ -134,27 +134,27 @@ async fn fails(api: &Api<NodeConfig>, scene: &Scene, stage: &Stage, screen: &Scr
     let (node, _) = scene.machines.first().context("there is no machine")?;
     let stale = |config: &NodeConfig, value| reading(config, value).is_some_and(|one| one.stale == Some(true));
     let failed = |config: &NodeConfig| {
-        ready(config).0 == "False"
+        data(config).0 == "False"
             && stale(config, NodeValue::InletTemperature)
             && stale(config, NodeValue::Power)
             && !stale(config, NodeValue::DifferentialPressure)
     };
     let like = |config: &NodeConfig| match config.spec.node_name == *node {
         true => failed(config),
-        false => ready(config) == ("True", "Sampled"),
+        false => data(config) == ("True", "Sampled"),
     };
     let (all, done) = until(api, stage, screen, like).await?;
     let of_node = all.iter().find(|config| config.spec.node_name == *node);
     let problem = of_node.and_then(|config| reading(config, NodeValue::InletTemperature)?.problem.clone());
     screen.verdict(&format!("inlet temperature of {node}"), &problem.unwrap_or_else(|| "-".to_owned()), done);
-    let others = all.iter().filter(|config| config.spec.node_name != *node && ready(config).0 == "True").count();
-    screen.verdict("other nodes that are Ready", &others.to_string(), others == MACHINES - 1);
+    let others = all.iter().filter(|config| config.spec.node_name != *node && data(config).0 == "True").count();
+    screen.verdict("other nodes with all values", &others.to_string(), others == MACHINES - 1);
     Ok(done)
 }
 
 async fn recovers(api: &Api<NodeConfig>, node: &str, stage: &Stage, screen: &Screen) -> Result<bool> {
-    let (all, done) = until(api, stage, screen, |config| ready(config) == ("True", "Sampled")).await?;
-    let seen = all.iter().find(|config| config.spec.node_name == node).map(|config| ready(config).1.to_owned());
+    let (all, done) = until(api, stage, screen, |config| data(config) == ("True", "Sampled")).await?;
+    let seen = all.iter().find(|config| config.spec.node_name == node).map(|config| data(config).1.to_owned());
     screen.verdict(&format!("state of {node}"), &seen.unwrap_or_default(), done);
     Ok(done)
 }

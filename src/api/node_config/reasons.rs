@@ -11,6 +11,8 @@ reasons! {
     NodeReason:
 
     // A NodeConfig.
+    /// The sources are polled. The condition DataAvailable says whether values arrive.
+    Polling,
     /// Every value that the spec requests is known and fresh.
     Sampled,
     /// The spec requests no value.
@@ -65,7 +67,8 @@ reasons! {
     Stale,
 
     // A NodeConfigTemplate.
-    /// Every node that the selector matches has its NodeConfig, and all of these are Ready.
+    /// Every node that the selector matches has its NodeConfig, and all of these are Ready. The condition DataAvailable
+    /// says whether they have their values.
     Applied,
     /// NodeConfigs are being created, changed or deleted.
     Applying,
@@ -81,4 +84,6 @@ reasons! {
     NotOwned,
     /// Some of the NodeConfigs are not Ready; the message names one and the reason.
     NodeConfigsNotReady,
+    /// Some NodeConfigs have unknown or stale values; the message names one and the reason.
+    SomeUnknown,
 }

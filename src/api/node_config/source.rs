@@ -107,8 +107,8 @@ pub struct EndpointTerm {
     #[schemars(length(min = 1, max = 128), regex(pattern = "^[a-zA-Z_][a-zA-Z0-9_]*$"))]
     pub node_label: Option<String>,
     /// Prometheus: labels that the series of node-exporter must have, such as `{cluster: east, job: node-exporter}`, at
-    /// most 8. Required if several exporters answer for the address of a node, such as those of other clusters. Default:
-    /// all series count.
+    /// most 8. Required if several exporters answer for the address of a node, such as those of other clusters.
+    /// Default: all series count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 8), extend("additionalProperties" = { "type": "string", "maxLength": 253 }))]
     pub matchers: Option<BTreeMap<String, String>>,

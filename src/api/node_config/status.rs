@@ -14,8 +14,10 @@ pub struct NodeConfigStatus {
     /// Generation of the spec that this status describes; -1 before any controller has observed the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: every value that the spec requests is known and fresh. Reconciling: some values are not, and the operator
-    /// retries. Stalled: the operator sends no requests until somebody changes something.
+    /// Ready: the spec is valid, and its sources are polled: tools that wait for a correct manifest do not wait for a
+    /// machine. DataAvailable: True if every value that the spec requests is known and fresh, Unknown before the
+    /// first ones, False with the reason otherwise. Stalled: the operator sends no requests until somebody changes
+    /// something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 
+use crate::report::DATA_AVAILABLE;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::status::{NodeReading, NodeValue, PowerCurve};
 use ganglion_core::layout::{age, paragraph, table};
@@ -58,10 +59,12 @@ fn explain_config(config: &NodeConfig, now: Timestamp) -> String {
     let problems: Vec<String> = known
         .filter_map(|(value, reading)| Some(paragraph(&format!("{}: ", value.as_str()), reading.problem.as_ref()?)))
         .collect();
-    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    // DataAvailable repeats the reason if the NodeConfig is not Ready.
+    let find = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
+    let ready = find(DATA_AVAILABLE).or_else(|| find("Ready"));
     match ready {
         None => text.push_str(&paragraph("", "The operator has not reconciled it yet.")),
-        // The Ready message repeats the problems.
+        // The message repeats the problems.
         Some(_) if !problems.is_empty() => text.extend(problems),
         Some(ready) => text.push_str(&paragraph(&format!("{}: ", ready.reason), &ready.message)),
     }

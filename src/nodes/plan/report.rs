@@ -15,6 +15,13 @@ use ganglion_core::power_curve::KnownCurve;
 /// Type of the condition that is true while a value is stale. The condition is removed when no value is stale.
 pub const STALE: &str = "Stale";
 
+/// Condition of a NodeConfig and its template: whether every value is known and fresh. Ready does not say so: tools
+/// that wait for a manifest (`kubectl wait`, Helm, Flux, Argo CD) would wait for a machine that is off.
+pub const DATA_AVAILABLE: &str = "DataAvailable";
+
+/// Status of [`DATA_AVAILABLE`], its reason and message.
+pub type DataState = (&'static str, NodeReason, String);
+
 /// Input of the status.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
@@ -58,7 +65,11 @@ impl Situation<'_> {
             .filter(|value| status.reading(**value).is_some_and(|reading| reading.stale == Some(true)))
             .map(|value| value.as_str())
             .collect();
-        status.conditions = conditions::summary(self.old, &self.health(&problems), self.stamp);
+        let health = self.health();
+        status.conditions = conditions::summary(self.old, &health, self.stamp);
+        let (data, reason, message) = self.data(health, &problems);
+        let data = conditions::condition(self.old, DATA_AVAILABLE, data, reason.as_str(), &message, self.stamp);
+        status.conditions.push(data);
         if !stale.is_empty() {
             let words = format!("these values are stale; do not use them as current: {}", stale.join(", "));
             let stamp = Stamp { generation, now };
@@ -103,7 +114,19 @@ impl Situation<'_> {
         })
     }
 
-    fn health(&self, problems: &[(NodeValue, Problem)]) -> Health<NodeReason> {
+    /// Whether every value is known. Nothing is known of a NodeConfig that is not measured.
+    fn data(&self, health: Health<NodeReason>, problems: &[(NodeValue, Problem)]) -> DataState {
+        match (health, self.parsed) {
+            (Health::Good(NodeReason::Polling, _), Ok(parsed)) => values(parsed, problems),
+            (Health::Good(reason, message), _) => ("True", reason, message),
+            (Health::Working { reason, message, .. } | Health::Suspended(reason, message), _) => {
+                ("Unknown", reason, message)
+            }
+            (Health::Retrying(reason, message) | Health::Stalled(reason, message), _) => ("False", reason, message),
+        }
+    }
+
+    fn health(&self) -> Health<NodeReason> {
         use NodeReason as R;
         let advised = |reason: R, words: &str| match advice(reason, "") {
             Some(advice) => format!("{words}; {advice}"),
@@ -131,16 +154,16 @@ impl Situation<'_> {
         if parsed.sources.is_empty() {
             return Health::Good(R::NothingToMeasure, "the spec names no source".to_owned());
         }
-        values(parsed, problems)
+        Health::Good(R::Polling, format!("{} sources are polled", parsed.sources.len()))
     }
 }
 
-/// Health of a measured NodeConfig, derived from the problems of its values.
-fn values(parsed: &ParsedNodeSpec, problems: &[(NodeValue, Problem)]) -> Health<NodeReason> {
+/// Whether every value of a measured NodeConfig is known, derived from the problems of its values.
+fn values(parsed: &ParsedNodeSpec, problems: &[(NodeValue, Problem)]) -> DataState {
     use NodeReason as R;
     if problems.is_empty() {
         let names: Vec<&str> = parsed.values().map(NodeValue::as_str).collect();
-        return Health::Good(R::Sampled, format!("fresh: {}", names.join(", ")));
+        return ("True", R::Sampled, format!("fresh: {}", names.join(", ")));
     }
     // A missing input is less important than its cause, and a pending value counts only if nothing is wrong.
     let rank = |reason: R| match reason {
@@ -149,13 +172,13 @@ fn values(parsed: &ParsedNodeSpec, problems: &[(NodeValue, Problem)]) -> Health<
         _ => 0,
     };
     let Some((_, worst)) = problems.iter().min_by_key(|(_, problem)| rank(problem.reason)) else {
-        return Health::Good(R::Sampled, String::new());
+        return ("True", R::Sampled, String::new());
     };
     let message = message(problems);
     if worst.reason == R::Waiting {
-        return Health::working(R::Waiting, message);
+        return ("Unknown", R::Waiting, message);
     }
-    Health::Retrying(worst.reason, message)
+    ("False", worst.reason, message)
 }
 
 /// Lists the problem of each value. Values with the same problem share one entry.
@@ -192,14 +215,16 @@ fn whole_second(at: Timestamp) -> Timestamp {
 fn advice(reason: NodeReason, field: &str) -> Option<String> {
     use NodeReason as R;
     let words = match reason {
-        R::Sampled | R::NothingToMeasure | R::Waiting | R::Applied | R::Applying | R::Stale => return None,
+        R::Polling | R::Sampled | R::NothingToMeasure | R::Waiting | R::Applied | R::Applying | R::Stale => {
+            return None;
+        }
         // The problem text names what to change.
         R::Ambiguous => return None,
         R::InvalidObject | R::AdmissionPolicyMissing | R::SpecInvalid | R::NamespaceRefused => return None,
         R::SecretUnavailable | R::TemplateInvalid => {
             return None;
         }
-        R::InputMissing | R::NoReading | R::NodesLeftOut | R::NodeConfigsNotReady => return None,
+        R::InputMissing | R::NoReading | R::NodesLeftOut | R::NodeConfigsNotReady | R::SomeUnknown => return None,
         R::Suspended => "set spec.suspend to false to resume".to_owned(),
         R::NodeNotFound => "measurement starts when the node exists; otherwise delete this NodeConfig".to_owned(),
         R::NodeConflict => "delete one of the two".to_owned(),

@@ -11,6 +11,7 @@ use ganglion_core::world::Fact;
 use ganglion_nodes_plan::news::StatusTimes;
 use ganglion_nodes_plan::node_spec::ParsedNodeSpec;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
+use ganglion_nodes_plan::report::DATA_AVAILABLE;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::{ConditionChange, ConditionEvent, condition_events};
 use ganglion_runtime::frame::Next;
@@ -21,8 +22,8 @@ const INPUT_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Conditions of a NodeConfig that have events.
 const EVENTS: [ConditionEvent; 2] = [
-    ConditionEvent::warning("Ready", "False", ConditionChange::Status),
-    ConditionEvent::normal("Ready", "True", ConditionChange::Opposite),
+    ConditionEvent::warning(DATA_AVAILABLE, "False", ConditionChange::Status),
+    ConditionEvent::normal(DATA_AVAILABLE, "True", ConditionChange::Opposite),
 ];
 
 impl NodeConfigController {

@@ -7,6 +7,7 @@ use kube::ResourceExt;
 
 use super::parsed::Rejection;
 use super::plan::TemplatePlan;
+use crate::report::{DATA_AVAILABLE, DataState};
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::{NodeConfig, NodeConfigTemplateStatus};
 use ganglion_core::conditions::{self, Health, Stamp};
@@ -14,13 +15,21 @@ use ganglion_core::conditions::{self, Health, Stamp};
 /// Counts of the template's NodeConfigs by state. NodeConfigs that are not up to date are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    ready: usize,
+    /// Not observed by their controller yet.
+    unobserved: usize,
+    /// Not Ready: nobody polls their sources.
+    rejected: usize,
+    /// First of these: name and reason.
+    first_rejected: Option<(String, String)>,
+    /// With all values.
+    fresh: usize,
     suspended: usize,
     /// Without a value yet.
     waiting: usize,
+    /// With unknown or stale values.
     failing: usize,
-    /// First NodeConfig that fails: name and reason.
-    first: Option<(String, String)>,
+    /// First of these: name and reason.
+    first_failing: Option<(String, String)>,
 }
 
 /// Counts the NodeConfigs of a template by their conditions.
@@ -29,13 +38,22 @@ pub fn tally<'a>(configs: impl Iterator<Item = &'a Arc<NodeConfig>>, plan: &Temp
     for config in configs.filter(|config| !plan.outdated.contains(&config.name_any())) {
         let status = config.status.as_ref();
         let is_current = status.and_then(|status| status.observed_generation) == config.metadata.generation;
-        let ready = status.filter(|_| is_current).and_then(|status| ready(&status.conditions));
-        match ready.map(|ready| (ready.status.as_str(), ready.reason.as_str())) {
-            Some(("True", _)) => tally.ready += 1,
+        let Some(status) = status.filter(|_| is_current) else {
+            tally.unobserved += 1;
+            continue;
+        };
+        let first = |reason: &str| (config.name_any(), reason.to_owned());
+        if let Some(ready) = find(&status.conditions, "Ready").filter(|ready| ready.status == "False") {
+            tally.rejected += 1;
+            tally.first_rejected.get_or_insert_with(|| first(&ready.reason));
+        }
+        let data = find(&status.conditions, DATA_AVAILABLE);
+        match data.map(|data| (data.status.as_str(), data.reason.as_str())) {
+            Some(("True", _)) => tally.fresh += 1,
             Some((_, reason)) if reason == NodeReason::Suspended.as_str() => tally.suspended += 1,
             Some(("False", reason)) => {
                 tally.failing += 1;
-                tally.first.get_or_insert_with(|| (config.name_any(), reason.to_owned()));
+                tally.first_failing.get_or_insert_with(|| first(reason));
             }
             Some(_) | None => tally.waiting += 1,
         }
@@ -43,8 +61,8 @@ pub fn tally<'a>(configs: impl Iterator<Item = &'a Arc<NodeConfig>>, plan: &Temp
     tally
 }
 
-fn ready(conditions: &[Condition]) -> Option<&Condition> {
-    conditions.iter().find(|condition| condition.type_ == "Ready")
+fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == kind)
 }
 
 /// Health of a template. `failure` is the name of the error that ended the last write.
@@ -74,25 +92,47 @@ pub fn health(plan: &TemplatePlan, tally: &Tally, failure: Option<&str>) -> Heal
     of_configs(plan, tally)
 }
 
-/// Health of a template whose NodeConfigs are all up to date.
+/// Health of a template whose NodeConfigs are all up to date. It does not depend on their values: a template is applied
+/// although a machine is off.
 fn of_configs(plan: &TemplatePlan, tally: &Tally) -> Health<NodeReason> {
     let nodes = plan.nodes;
     if nodes == 0 {
         return Health::Good(NodeReason::NoNodes, "the selector matches no node".to_owned());
     }
-    if let Some((name, reason)) = &tally.first {
-        let message = format!("{} of {nodes} NodeConfigs are not Ready; {name}: {reason}", tally.failing);
+    if let Some((name, reason)) = &tally.first_rejected {
+        let message = format!("{} of {nodes} NodeConfigs are not Ready; {name}: {reason}", tally.rejected);
         return Health::Retrying(NodeReason::NodeConfigsNotReady, message);
     }
-    if tally.waiting > 0 {
-        let message = format!("{} of {nodes} NodeConfigs have no values yet", tally.waiting);
+    if tally.unobserved > 0 {
+        let message = format!("{} of {nodes} NodeConfigs are not observed yet", tally.unobserved);
         return Health::working(NodeReason::Waiting, message);
+    }
+    Health::Good(NodeReason::Applied, format!("{nodes} NodeConfigs are Ready"))
+}
+
+/// Whether the NodeConfigs of a template have their values.
+pub fn data(plan: &TemplatePlan, tally: &Tally) -> DataState {
+    let nodes = plan.nodes;
+    let is_applied = plan.is_settled() && plan.current == nodes && plan.outdated.is_empty();
+    let missing = tally.unobserved.saturating_add(tally.waiting);
+    if let Some((name, reason)) = &tally.first_failing {
+        let message = format!("{} of {nodes} NodeConfigs have unknown values; {name}: {reason}", tally.failing);
+        return ("False", NodeReason::SomeUnknown, message);
+    }
+    if nodes == 0 {
+        return ("Unknown", NodeReason::NoNodes, "the selector matches no node".to_owned());
+    }
+    if !is_applied {
+        return ("Unknown", NodeReason::Applying, format!("{} of {nodes} NodeConfigs are up to date", plan.current));
+    }
+    if missing > 0 {
+        return ("Unknown", NodeReason::Waiting, format!("{missing} of {nodes} NodeConfigs have no values yet"));
     }
     if tally.suspended > 0 {
         let message = format!("{} of {nodes} NodeConfigs are suspended", tally.suspended);
-        return Health::Suspended(NodeReason::Suspended, message);
+        return ("Unknown", NodeReason::Suspended, message);
     }
-    Health::Good(NodeReason::Applied, format!("{nodes} NodeConfigs are Ready"))
+    ("True", NodeReason::Sampled, format!("{nodes} NodeConfigs have all their values"))
 }
 
 /// Status of a template.
@@ -104,12 +144,15 @@ pub fn status(
 ) -> NodeConfigTemplateStatus {
     let number = |count: usize| i64::try_from(count).ok();
     let known = plan.invalid.is_none();
+    let mut conditions = conditions::summary(&old.conditions, health, stamp);
+    let (data, reason, message) = data(plan, tally);
+    conditions.push(conditions::condition(&old.conditions, DATA_AVAILABLE, data, reason.as_str(), &message, stamp));
     NodeConfigTemplateStatus {
         observed_generation: Some(stamp.generation),
-        conditions: conditions::summary(&old.conditions, health, stamp),
+        conditions,
         nodes: number(plan.nodes),
         current: number(plan.current).filter(|_| known),
-        fresh: number(tally.ready).filter(|_| known),
+        fresh: number(tally.fresh).filter(|_| known),
         preview: plan.preview.clone(),
         left_out: plan.left_out.listed.clone(),
     }

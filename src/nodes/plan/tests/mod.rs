@@ -88,6 +88,11 @@ fn ready(status: &NodeConfigStatus) -> (String, String) {
     (status, reason)
 }
 
+fn data(status: &NodeConfigStatus) -> (String, String) {
+    let (status, reason, _) = condition(status, "DataAvailable").unwrap();
+    (status, reason)
+}
+
 fn rule() -> WriteRule {
     WriteRule { celsius: 0.5, pascals: 0.1, percent: 2.0, watts: 1.0, heartbeat: SignedDuration::from_secs(300) }
 }

@@ -10,15 +10,19 @@ use ganglion_api::node_config::status::NodeValue;
 use ganglion_core::facts::Key;
 
 #[test]
-fn fresh_values_are_ready_and_after_three_intervals_stale() {
+fn fresh_values_are_available_and_after_three_intervals_stale() {
     let readings = all(0);
     let fresh = status(&readings, 29);
-    assert_eq!(ready(&fresh), ("True".into(), "Sampled".into()));
+    assert_eq!(data(&fresh), ("True".into(), "Sampled".into()));
     assert_eq!(condition(&fresh, "Stale"), None);
     assert_eq!(fresh.sampled_at.as_ref().unwrap().0, at(0));
     assert_eq!(readings.next_stale(&parsed(), at(29)), Some(at(30)));
     let stale = status(&readings, 30);
-    assert_eq!(ready(&stale), ("False".into(), "Stale".into()));
+    assert_eq!(data(&stale), ("False".into(), "Stale".into()));
+    for status in [&fresh, &stale] {
+        assert_eq!(ready(status), ("True".into(), "Polling".into()), "a machine that is off does not matter");
+        assert_eq!(condition(status, "Reconciling"), None);
+    }
     let (is, reason, message) = condition(&stale, "Stale").unwrap();
     assert_eq!((is.as_str(), reason.as_str()), ("True", "Stale"));
     assert!(message.ends_with("inletTemperature, differentialPressure, cpu, memory, power"), "{message}");
@@ -35,13 +39,13 @@ fn a_failed_poll_changes_nothing_while_the_value_is_fresh_and_is_the_reason_afte
         readings.record(value, sample(20.0, 25));
     }
     let late = status(&readings, 40);
-    assert_eq!(ready(&late), ("False".into(), "LoginRefused".into()));
+    assert_eq!(data(&late), ("False".into(), "LoginRefused".into()));
     let words = "10.0.0.100 refuses the login; correct the user and password in the Secret, or the rights of that user";
-    assert_eq!(condition(&late, "Ready").unwrap().2, format!("inletTemperature: {words}"));
+    assert_eq!(condition(&late, "DataAvailable").unwrap().2, format!("inletTemperature: {words}"));
     let inlet = late.inlet_temperature.unwrap();
     assert_eq!((inlet.stale, inlet.problem.as_deref()), (Some(true), Some(words)));
     readings.record(NodeValue::InletTemperature, sample(21.0, 40));
-    assert_eq!(ready(&status(&readings, 40)), ("True".into(), "Sampled".into()));
+    assert_eq!(data(&status(&readings, 40)), ("True".into(), "Sampled".into()));
 }
 
 /// Values that were measured at second 0, as another process restores them. The heartbeat of the status is a minute.
@@ -57,10 +61,10 @@ fn a_restart_and_a_failed_poll_after_it_make_no_value_stale() {
     readings.record(NodeValue::Cpu, problem(NodeReason::Unreachable, "10.0.0.1 does not answer"));
     // Three intervals are 30 s.
     let after = status(&readings, 54);
-    assert_eq!((ready(&after), &after.cpu), (ready(&written), &written.cpu));
+    assert_eq!((data(&after), &after.cpu), (data(&written), &written.cpu));
     assert_eq!(readings.next_stale(&parsed(), at(54)), Some(at(55)));
     let late = status(&readings, 55);
-    assert_eq!(ready(&late), ("False".into(), "Unreachable".into()));
+    assert_eq!(data(&late), ("False".into(), "Unreachable".into()));
     assert_eq!(late.cpu.as_ref().unwrap().value, written.cpu.unwrap().value);
     assert_eq!((late.cpu.unwrap().stale, late.power.unwrap().stale), (Some(true), Some(true)));
 }
@@ -81,7 +85,7 @@ fn values_that_an_earlier_process_marked_as_stale_stay_so() {
     let readings = Readings::restored(&written, SignedDuration::from_secs(60), at(31));
     assert_eq!(readings.next_stale(&parsed(), at(31)), None);
     let after = status(&readings, 31);
-    assert_eq!(ready(&after), ("Unknown".into(), "Waiting".into()));
+    assert_eq!(data(&after), ("Unknown".into(), "Waiting".into()));
     assert_eq!(after.cpu.as_ref().unwrap().value, written.cpu.unwrap().value);
     assert_eq!(after.cpu.unwrap().stale, Some(true));
 }
@@ -92,8 +96,8 @@ fn what_another_value_lacks_is_not_the_first_reason() {
     readings.record(NodeValue::Power, problem(NodeReason::InputMissing, "inletTemperature is not known"));
     readings.record(NodeValue::InletTemperature, problem(NodeReason::SensorNotFound, "there is no sensor X"));
     let status = status(&readings, 60);
-    assert_eq!(ready(&status), ("False".into(), "SensorNotFound".into()));
-    let message = condition(&status, "Ready").unwrap().2;
+    assert_eq!(data(&status), ("False".into(), "SensorNotFound".into()));
+    let message = condition(&status, "DataAvailable").unwrap().2;
     assert!(message.contains("power: inletTemperature is not known"), "{message}");
     assert!(message.contains("set metricsCollector.inletTemp.sensor"), "{message}");
 }
@@ -104,7 +108,7 @@ fn values_of_one_source_have_one_text() {
     for value in parsed().values() {
         readings.record(value, problem(NodeReason::NoMetricsServer, "the API metrics.k8s.io is not available"));
     }
-    let message = condition(&status(&readings, 0), "Ready").unwrap().2;
+    let message = condition(&status(&readings, 0), "DataAvailable").unwrap().2;
     assert!(message.contains("cpu, memory: the API metrics.k8s.io is not available; install "), "{message}");
 }
 
@@ -122,6 +126,7 @@ fn where_nothing_is_measured_the_status_says_why(
     let parsed = ParsedNodeSpec { suspended, ..parsed() };
     let status = status_of(&parsed, &standing, &all(0), &NodeConfigStatus::default(), 5);
     assert_eq!(ready(&status), (expected.0.to_owned(), expected.1.to_owned()));
+    assert_eq!(data(&status), ready(&status), "nothing else is known of its values");
     assert_eq!(condition(&status, "Stalled").is_some(), stalled);
     assert_eq!(status.cpu.unwrap().stale, None, "known values stay until they are old");
 }
@@ -163,7 +168,7 @@ fn numbers_are_rounded_to_what_they_are_good_for(#[case] value: NodeValue, #[cas
 
 proptest! {
     #[test]
-    fn ready_means_that_every_value_is_fresh(
+    fn available_data_means_that_every_value_is_fresh(
         known in proptest::collection::vec((0_usize..5, prop_oneof![(0_i64..100).prop_map(Ok), Just(Err(()))]), 0..20),
         now in 0_i64..150,
     ) {
@@ -176,7 +181,7 @@ proptest! {
         let parsed = parsed();
         let status = status(&readings, now);
         let fresh = parsed.values().all(|value| readings.fresh(value, parsed.interval(value), at(now)).is_some());
-        prop_assert_eq!(ready(&status).0 == "True", fresh);
+        prop_assert_eq!(data(&status).0 == "True", fresh);
         let old = parsed.values().any(|value| readings.age(value, parsed.interval(value), at(now)) == Age::Stale);
         prop_assert_eq!(condition(&status, "Stale").is_some(), old);
     }

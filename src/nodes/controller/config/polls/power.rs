@@ -69,7 +69,7 @@ impl NodeConfigController {
         outcome
     }
 
-    /// Reuses curves of other nodes, then requests the missing ones, each apart from the others: a failed curve does not
+    /// Reuses curves of other nodes, then requests the missing ones, each apart from the others: a failed one does not
     /// affect them. The rest is left to the next poll.
     async fn predict_curves(&self, model: &mut Model<'_>, rows: &[PredictionRow]) {
         let now = self.ctx.now();

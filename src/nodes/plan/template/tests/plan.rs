@@ -106,11 +106,20 @@ impl Scene {
         self.world.apply(config, Origin::Watch);
     }
 
-    fn ready(&mut self, name: &str, status: &str, reason: &str) {
-        let conditions = json!([{"type": "Ready", "status": status, "reason": reason, "message": "",
-                                 "lastTransitionTime": "2026-11-23T00:00:00Z"}]);
+    /// Sets the conditions Ready and DataAvailable of a NodeConfig.
+    fn conditions(&mut self, name: &str, ready: (&str, &str), data: (&str, &str)) {
+        let condition = |kind: &str, (status, reason): (&str, &str)| {
+            json!({"type": kind, "status": status, "reason": reason, "message": "",
+                   "lastTransitionTime": "2026-11-23T00:00:00Z"})
+        };
+        let conditions = [condition("Ready", ready), condition("DataAvailable", data)];
         let status = json!({"observedGeneration": 1, "conditions": conditions});
         self.set(name, |config| config.status = serde_json::from_value(status).unwrap());
+    }
+
+    fn data(&mut self) -> (&'static str, NodeReason, String) {
+        let plan = self.plan();
+        state::data(&plan, &state::tally(self.world.node_configs_by(&"t".into()), &plan))
     }
 
     fn health(&mut self) -> Health<NodeReason> {
@@ -218,24 +227,41 @@ fn a_template_that_is_wrong_for_every_node_writes_nothing() {
     }
 }
 
+const POLLED: (&str, &str) = ("True", "Polling");
+
 #[test]
-fn the_health_is_that_of_the_configs() {
+fn a_template_is_applied_although_a_machine_is_off() {
     let mut scene = Scene::new(ENDPOINT, 0);
     assert!(matches!(scene.health(), Health::Good(NodeReason::NoNodes, _)));
     let mut scene = Scene::new(ENDPOINT, 2);
     assert!(matches!(scene.health(), Health::Working { reason: NodeReason::Applying, .. }));
+    assert!(matches!(scene.data(), ("Unknown", NodeReason::Applying, _)));
     scene.pass();
     assert!(matches!(scene.health(), Health::Working { reason: NodeReason::Waiting, .. }));
-    scene.ready("all-n0000", "True", "Sampled");
-    scene.ready("all-n0001", "False", "Unreachable");
-    let Health::Retrying(NodeReason::NodeConfigsNotReady, message) = scene.health() else { panic!() };
-    assert_eq!(message, "1 of 2 NodeConfigs are not Ready; all-n0001: Unreachable");
-    scene.ready("all-n0001", "Unknown", "Suspended");
-    assert!(matches!(scene.health(), Health::Suspended(NodeReason::Suspended, _)));
-    scene.ready("all-n0001", "True", "Sampled");
+    assert!(matches!(scene.data(), ("Unknown", NodeReason::Waiting, _)));
+    scene.conditions("all-n0000", POLLED, ("True", "Sampled"));
+    scene.conditions("all-n0001", POLLED, ("False", "Unreachable"));
     assert!(matches!(scene.health(), Health::Good(NodeReason::Applied, _)));
+    let expected = "1 of 2 NodeConfigs have unknown values; all-n0001: Unreachable".to_owned();
+    assert_eq!(scene.data(), ("False", NodeReason::SomeUnknown, expected));
+    scene.conditions("all-n0001", ("Unknown", "Suspended"), ("Unknown", "Suspended"));
+    assert!(matches!(scene.health(), Health::Good(NodeReason::Applied, _)));
+    assert!(matches!(scene.data(), ("Unknown", NodeReason::Suspended, _)));
+    scene.conditions("all-n0001", POLLED, ("True", "Sampled"));
+    assert!(matches!(scene.health(), Health::Good(NodeReason::Applied, _)));
+    assert!(matches!(scene.data(), ("True", NodeReason::Sampled, _)));
     scene.set("all-n0001", |config| config.metadata.generation = Some(2));
     assert!(matches!(scene.health(), Health::Working { reason: NodeReason::Waiting, .. }), "of an older spec");
+}
+
+#[test]
+fn a_template_is_not_applied_while_a_config_is_refused() {
+    let mut scene = Scene::new(ENDPOINT, 2);
+    scene.pass();
+    scene.conditions("all-n0000", POLLED, ("True", "Sampled"));
+    scene.conditions("all-n0001", ("False", "NodeConflict"), ("False", "NodeConflict"));
+    let Health::Retrying(NodeReason::NodeConfigsNotReady, message) = scene.health() else { panic!() };
+    assert_eq!(message, "1 of 2 NodeConfigs are not Ready; all-n0001: NodeConflict");
 }
 
 #[test]
