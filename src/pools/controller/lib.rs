@@ -233,6 +233,9 @@ impl SwarmPoolController {
         memory: &mut PoolMemory,
     ) -> Result<PoolDone, Error> {
         self.annotate_slots(observed, handover).await?;
+        if matches!(handover.publication, ListsToPublish::AwaitReports) {
+            return Ok(PoolDone::Waits(handover.plan.due.into()));
+        }
         let has_written = match self.write_outputs(&observed.pool, &mut memory.output, handover.lists()).await {
             Ok(has_written) => has_written,
             Err(WriteFailure::Problem(problem)) => return Ok(problem.into()),

@@ -67,7 +67,7 @@ struct ProbedWorker {
     has_ended: bool,
 }
 
-/// What the probe of a worker needs.
+/// A worker to probe.
 struct Probed {
     url: String,
     uid: Uid,

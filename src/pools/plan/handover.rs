@@ -360,7 +360,7 @@ pub fn confirm_foreign(input: &HandoverInput<'_>) -> Option<Published> {
     let is_foreign = |name: &String, pod: &WorkerPod| {
         let list = input.published.lists.get(name);
         let reported = pod.report.filter(|_| input.rules.reports).map(|report| report.version);
-        // Each list leads to an annotation, so an annotation tells of the time before the first list only.
+        // The annotation counts only before the first list of this pool, which replaces it.
         let annotated = pod.annotated_version.filter(|_| list.is_none_or(|list| list.version == 0));
         // Version 0 is that of a worker without a list.
         let is_other = |version: i64| version > 0 && !input.published.has_written(version);

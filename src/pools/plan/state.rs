@@ -200,6 +200,11 @@ fn overdue_health(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     let reported = state.input.pods.get(name).and_then(|pod| pod.report);
     let reports = match reported {
         None => "reports no version: check spec.version, and that the worker reports".to_owned(),
+        Some(report) if !state.published().has_written(report.version) => format!(
+            "reports version {}, which this pool has not written: check that it reads the file of this pool, or delete its \
+             pod",
+            report.version
+        ),
         Some(report) if report.version >= version => {
             format!("reports version {version}, but also jobs that are not on its list")
         }

@@ -117,6 +117,8 @@ pub struct PlannedHandover {
 pub enum ListsToPublish {
     /// The published lists stay. ConfigMaps that somebody else edited are written again.
     Unchanged,
+    /// Nothing is written before the first answers of the workers.
+    AwaitReports,
     Next(Published),
     /// Workers may have read lists that the operator did not write, so they have to confirm their lists again.
     Confirm(Published),
@@ -138,7 +140,7 @@ impl PlannedHandover {
     /// Job lists that the ConfigMaps should contain after this step.
     pub fn lists(&self) -> &Published {
         match &self.publication {
-            ListsToPublish::Unchanged => &self.published,
+            ListsToPublish::Unchanged | ListsToPublish::AwaitReports => &self.published,
             ListsToPublish::Next(next) | ListsToPublish::Confirm(next) => next,
         }
     }
@@ -219,6 +221,7 @@ fn hand_over(
     }
     if first_reports_until.is_some() {
         handover.plan.due = first_reports_until;
+        handover.publication = ListsToPublish::AwaitReports;
         return handover;
     }
     if let Some(lists) = confirm_foreign(&input) {

@@ -229,6 +229,14 @@ fn is_short(scene: &mut Scene) {
     |scene: &mut Scene| { scene.pod(1).report = None; is_short(scene); },
     "stalled", PoolReason::WorkerOutdated, "reports no version: check spec.version"
 )]
+#[case::foreign(
+    |scene: &mut Scene| { scene.pod(1).report = reports(57); is_short(scene); },
+    "stalled", PoolReason::WorkerOutdated, "reports version 57, which this pool has not written"
+)]
+#[case::may_run_any(
+    |scene: &mut Scene| { scene.pod(1).report = reports(57); scene.list(1).unknown = Some(2); is_short(scene); },
+    "stalled", PoolReason::HandoverTimedOut, "so no job can move (it has read a list that this pool did not write)"
+)]
 #[case::with_others(
     |scene: &mut Scene| { scene.pod(1).report = Some(WorkerReport { version: 2, has_others: true }); is_short(scene); },
     "stalled", PoolReason::WorkerOutdated, "reports version 2, but also jobs that are not on its list"

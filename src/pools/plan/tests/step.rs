@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use crate::file::{JobList, Published, render};
+use crate::handover::WorkerReport;
 use crate::output::OutputMap;
 use crate::replicas::{ObservedWorkload, ScaleWrite, retry_at};
 use crate::room::JobRoom;
@@ -287,6 +288,30 @@ fn jobs_of_an_unreadable_source_stay_where_they_are_after_a_restart() {
     let ListsToPublish::Next(lists) = &repaired.publication else { panic!("the weight is not recorded") };
     assert_eq!(render(lists).0, written.data.unwrap()["config.yml"]);
     assert_eq!(lists.version, 1);
+}
+
+/// Workers may still run the lists of a pool that was deleted: the new one looks first, and begins above their version.
+#[test]
+fn a_new_pool_waits_for_the_first_answers_and_begins_above_them() {
+    let mut observed = observed(json!({"version": {"probe": {"port": 9}}, "refresh": {"policy": "HotReload"}}));
+    let mut memory = memory(&observed);
+    observed.unprobed = ["w-1".to_owned()].into();
+    let planned = handover(next_step(&observed, &mut memory));
+    assert!(matches!(planned.publication, ListsToPublish::AwaitReports));
+    assert_eq!(planned.plan.due, Some(observed.now + SignedDuration::from_secs(5)));
+    observed.unprobed.clear();
+    observed.probed = [("w-0".to_owned(), WorkerReport { version: 57, has_others: false })].into();
+    let ListsToPublish::Confirm(lists) = handover(next_step(&observed, &mut memory)).publication else {
+        panic!("the worker is believed")
+    };
+    assert_eq!((lists.version, lists.lists.len(), lists.lists["w-0"].unknown), (58, 1, Some(58)));
+    assert!(lists.lists["w-0"].jobs.is_empty() && !lists.has_written(57));
+    // Nobody answers.
+    observed.unprobed = ["w-1".to_owned()].into();
+    observed.probed.clear();
+    observed.now += SignedDuration::from_secs(5);
+    let planned = handover(next_step(&observed, &mut memory));
+    assert!(matches!(planned.publication, ListsToPublish::Next(_)));
 }
 
 /// Status of a pool that has written version 9, of which worker `w-0` has version 8.
