@@ -120,12 +120,12 @@ pub struct NodeConfigTemplateSpec {
     #[schemars(schema_with = "node_selector")]
     pub node_selector: LabelSelector,
     /// The spec of each NodeConfig. `type`, `endpoint`, `sensor`, the values of headers, and the names of Secrets and
-    /// ConfigMaps may contain expressions: `{{ hostname }}` (label kubernetes.io/hostname, or else the node's name), `{{ node.name }}`,
-    /// `{{ node.labels["example.com/bmc"] }}`, `{{ ipv4.address }}` (first internal IPv4 address), `{{ ipv4.octet1 }}`
-    /// to `{{ ipv4.octet4 }}`, `{{ ipv6.address }}`. Numbers can be added, as in `{{ ipv4.octet4 + 100 }}`. Texts can
-    /// be changed by the filters of minijinja, as in `{{ hostname | replace("node", "bmc") }}`, and by `trim_prefix`
-    /// and `trim_suffix`. WAO's `{{ .Hostname }}`, `{{ .IPv4.Address }}` and `{{ .IPv4.Octet1 }}` to
-    /// `{{ .IPv4.Octet4 }}` have the same meaning.
+    /// ConfigMaps may contain expressions: `{{ hostname }}` (label kubernetes.io/hostname, or else the node's name),
+    /// `{{ node.name }}`, `{{ node.labels["example.com/bmc"] }}`, `{{ ipv4.address }}` (first internal IPv4 address),
+    /// `{{ ipv4.octet1 }}` to `{{ ipv4.octet4 }}`, `{{ ipv6.address }}`. Numbers can be added, as in
+    /// `{{ ipv4.octet4 + 100 }}`. Texts can be changed by the filters of minijinja, as in
+    /// `{{ hostname | replace("node", "bmc") }}`, and by `trim_prefix` and `trim_suffix`. WAO's `{{ .Hostname }}`,
+    /// `{{ .IPv4.Address }}` and `{{ .IPv4.Octet1 }}` to `{{ .IPv4.Octet4 }}` have the same meaning.
     pub template: NodeTemplate,
 }
 

@@ -17,7 +17,7 @@ const MAX_RETRIES: usize = 3;
 
 /// Effect of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum BatchRefusal {
     /// The rows follow in smaller batches.
     Split,
     /// The model refuses this row.
@@ -78,20 +78,20 @@ impl Batches {
     }
 
     /// Records that the model refused a batch.
-    pub fn refuse(&mut self, batch: Range<usize>) -> Refusal {
+    pub fn refuse(&mut self, batch: Range<usize>) -> BatchRefusal {
         if batch.len() > 1 {
             self.size = self.size.min(batch.len() / 2);
             self.pending.push_front(batch);
-            return Refusal::Split;
+            return BatchRefusal::Split;
         }
         self.refused += 1;
         if !self.has_accepted && self.refused >= HOPELESS {
-            return Refusal::Model;
+            return BatchRefusal::Model;
         }
         if self.has_accepted && self.refused <= MAX_RETRIES {
             self.size = self.first;
         }
-        Refusal::Row(batch.start)
+        BatchRefusal::Row(batch.start)
     }
 
     /// Whether the model has accepted a batch.
@@ -141,9 +141,9 @@ mod tests {
                     continue;
                 }
                 match batches.refuse(batch) {
-                    Refusal::Split => {}
-                    Refusal::Row(row) => assert!(wrong.insert(row)),
-                    Refusal::Model => hopeless = true,
+                    BatchRefusal::Split => {}
+                    BatchRefusal::Row(row) => assert!(wrong.insert(row)),
+                    BatchRefusal::Model => hopeless = true,
                 }
             }
         }

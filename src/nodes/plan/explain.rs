@@ -6,9 +6,9 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use crate::report::DATA_AVAILABLE;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::status::{NodeReading, NodeValue, PowerCurve};
+use ganglion_core::conditions::DATA_AVAILABLE;
 use ganglion_core::layout::{age, paragraph, table};
 
 /// Subject of the explanation.

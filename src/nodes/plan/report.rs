@@ -9,18 +9,14 @@ use super::readings::{Age, Problem, Readings};
 use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::status::{NodeReading, NodeValue, SensorChoice};
-use ganglion_core::conditions::{self, Health, Stamp};
+use ganglion_core::conditions::{self, DATA_AVAILABLE, Health, Stamp};
 use ganglion_core::power_curve::KnownCurve;
 
 /// Type of the condition that is true while a value is stale. The condition is removed when no value is stale.
 pub const STALE: &str = "Stale";
 
-/// Condition of a NodeConfig and its template: whether every value is known and fresh. Ready does not say so: tools
-/// that wait for a manifest (`kubectl wait`, Helm, Flux, Argo CD) would wait for a machine that is off.
-pub const DATA_AVAILABLE: &str = "DataAvailable";
-
 /// Status of [`DATA_AVAILABLE`], its reason and message.
-pub type DataState = (&'static str, NodeReason, String);
+pub type NodeDataState = (&'static str, NodeReason, String);
 
 /// Input of the status.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +111,7 @@ impl Situation<'_> {
     }
 
     /// Whether every value is known. Nothing is known of a NodeConfig that is not measured.
-    fn data(&self, health: Health<NodeReason>, problems: &[(NodeValue, Problem)]) -> DataState {
+    fn data(&self, health: Health<NodeReason>, problems: &[(NodeValue, Problem)]) -> NodeDataState {
         match (health, self.parsed) {
             (Health::Good(NodeReason::Polling, _), Ok(parsed)) => values(parsed, problems),
             (Health::Good(reason, message), _) => ("True", reason, message),
@@ -159,7 +155,7 @@ impl Situation<'_> {
 }
 
 /// Whether every value of a measured NodeConfig is known, derived from the problems of its values.
-fn values(parsed: &ParsedNodeSpec, problems: &[(NodeValue, Problem)]) -> DataState {
+fn values(parsed: &ParsedNodeSpec, problems: &[(NodeValue, Problem)]) -> NodeDataState {
     use NodeReason as R;
     if problems.is_empty() {
         let names: Vec<&str> = parsed.values().map(NodeValue::as_str).collect();

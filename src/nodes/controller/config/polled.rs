@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::polls::KnownModel;
 use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
@@ -17,6 +16,7 @@ use ganglion_nodes_plan::node_plan::NodePlan;
 use ganglion_nodes_plan::node_spec::{Question, SourceServer, SpecSource};
 use ganglion_nodes_plan::readings::{KnownValue, NodeSample, Problem, Readings};
 use ganglion_nodes_plan::report::Situation;
+use ganglion_outbound::inference::InputLayout;
 
 /// Added to the longest interval: time to wait for the first values of a NodeConfig before its status is written
 /// without them. A new NodeConfig then costs one write, and a restart none.
@@ -74,6 +74,15 @@ impl PollKey {
             },
         }
     }
+}
+
+/// Input of a model and number of rows that it accepts. It may be lost.
+#[derive(Clone, Debug)]
+pub struct KnownModel {
+    pub layout: InputLayout,
+    /// Maximum number of rows in a request.
+    pub max_rows: usize,
+    pub learned_at: Timestamp,
 }
 
 /// State of all NodeConfigs.

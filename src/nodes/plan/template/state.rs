@@ -7,10 +7,10 @@ use kube::ResourceExt;
 
 use super::parsed::Rejection;
 use super::plan::TemplatePlan;
-use crate::report::{DATA_AVAILABLE, DataState};
+use crate::report::NodeDataState;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::{NodeConfig, NodeConfigTemplateStatus};
-use ganglion_core::conditions::{self, Health, Stamp};
+use ganglion_core::conditions::{self, DATA_AVAILABLE, Health, Stamp};
 
 /// Counts of the template's NodeConfigs by state. NodeConfigs that are not up to date are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ fn of_configs(plan: &TemplatePlan, tally: &Tally) -> Health<NodeReason> {
 }
 
 /// Whether the NodeConfigs of a template have their values.
-pub fn data(plan: &TemplatePlan, tally: &Tally) -> DataState {
+pub fn data(plan: &TemplatePlan, tally: &Tally) -> NodeDataState {
     let nodes = plan.nodes;
     let is_applied = plan.is_settled() && plan.current == nodes && plan.outdated.is_empty();
     let missing = tally.unobserved.saturating_add(tally.waiting);

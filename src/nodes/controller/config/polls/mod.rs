@@ -38,8 +38,6 @@ use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::metrics::PollLabels;
 use ganglion_runtime::polls::{BrokenOff, PollOutcome, Poller};
 
-pub use model::KnownModel;
-
 /// Fake values of WAO: degrees Celsius, pascals and watts.
 const FAKE_INLET: f64 = 15.5;
 const FAKE_PRESSURE: f64 = 7.5;

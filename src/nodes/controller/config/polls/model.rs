@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::request::NodeRequest;
 use super::{PollTrouble, problem};
 use crate::config::NodeConfigController;
-use crate::config::polled::SharedSource;
+use crate::config::polled::{KnownModel, SharedSource};
 use ganglion_core::power_curve::{Curve, CurveKey, PowerInput};
-use ganglion_nodes_plan::batches::{Batches, Refusal};
+use ganglion_nodes_plan::batches::{BatchRefusal, Batches};
 use ganglion_nodes_plan::node_spec::SourceServer;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_outbound::inference::{
@@ -23,15 +23,6 @@ use ganglion_outbound::web::Call;
 /// Time after which the description of a model is read again, and larger batches are tried again: the model may have
 /// been replaced.
 const REFRESH: SignedDuration = SignedDuration::from_mins(30);
-
-/// Input of a model and number of rows that it accepts. It may be lost.
-#[derive(Clone, Debug)]
-pub struct KnownModel {
-    layout: InputLayout,
-    /// Maximum number of rows in a request.
-    max_rows: usize,
-    learned_at: Timestamp,
-}
 
 /// Model, and its output with the power.
 #[derive(Clone, Copy)]
@@ -165,13 +156,13 @@ impl<'a> Model<'a> {
             return Err(self.request.trouble_of_value(&error));
         }
         match batches.refuse(rows) {
-            Refusal::Split => {}
-            Refusal::Row(row) => {
+            BatchRefusal::Split => {}
+            BatchRefusal::Row(row) => {
                 if let Some(place) = results.get_mut(row) {
                     *place = Some(Err(self.problem(&error)));
                 }
             }
-            Refusal::Model => {
+            BatchRefusal::Model => {
                 self.distrust();
                 return Err(self.request.trouble_of_value(&error));
             }
