@@ -5,8 +5,8 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// Condition of an object that reads data: whether the data that it needs is there. Ready does not depend on it, so that
-/// deployment tools, which wait for Ready, do not wait for the first data.
+/// Condition of an object that reads data: whether the data that it needs is there. Ready does not depend on it, so
+/// deployment tools (`kubectl wait`, Helm, Flux, Argo CD) do not wait for the first data or a machine that is off.
 pub const DATA_AVAILABLE: &str = "DataAvailable";
 
 /// Maximum length of a message, in characters.

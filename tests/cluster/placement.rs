@@ -81,8 +81,8 @@ impl<'a> Scene<'a> {
         Api::all(self.testbed.client.clone())
     }
 
-    /// Writes this policy, and waits until its Ready condition has this reason and DataAvailable this status. Returns the
-    /// message of DataAvailable.
+    /// Writes this policy, and waits until its Ready condition has this reason and DataAvailable this status. Returns
+    /// the message of DataAvailable.
     async fn policy(&self, spec: Value, reason: &str, data: &str) -> Result<String> {
         let policy = json!({
             "apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy", "metadata": {"name": POLICY}, "spec": spec,

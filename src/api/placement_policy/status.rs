@@ -11,7 +11,7 @@ pub struct PlacementPolicyStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready: the policy filters and scores nodes. Stalled: the policy has no effect until somebody changes it.
-    /// DataAvailable: whether each agent has data about at least one node; agents without data do not affect the result.
+    /// DataAvailable: whether each agent has data about at least one node; others do not affect the result.
     /// UsagePublished: whether the usage of nodes is published as annotations; only with `publishUsage`. MemorySaved:
     /// whether the values that the agents `reward` and `pigeon` have learned are saved and survive restarts of the
     /// operator; only once they have learned something.

@@ -39,8 +39,8 @@ impl Siblings {
         for node in others.filter_map(|other| other.node.clone()).chain(arriving) {
             *on_nodes.entry(node).or_default() += 1;
         }
-        // The pod itself is one replica more than those on nodes. If the size does not include it, the cache still has an
-        // old size, and more pods may follow.
+        // The pod itself is one replica more than those on nodes. If the size does not include it, the cache still has
+        // an old size, and more pods may follow.
         let placed = on_nodes.values().fold(0_u32, |sum, count| sum.saturating_add(*count));
         let size = u32::try_from(set.scale.replicas).unwrap_or(0);
         let replicas = if size > placed { size } else { placed.saturating_add(2) };
