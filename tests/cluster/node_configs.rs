@@ -267,7 +267,8 @@ fn each_fault_of_an_endpoint_has_its_reason_and_words() {
         for (name, _, reason, words) in &cases {
             let status = ready(testbed, name, "False", reason).await?;
             ensure!(message(&status).contains(words), "{name}: {}", message(&status));
-            ensure!(condition(&status.conditions, "Reconciling").is_some(), "{name}: {status:?}");
+            let ready = condition(&status.conditions, "Ready");
+            ensure!(ready.is_some_and(|ready| ready.status == "True"), "{name}: {status:?}");
             let problem = status.differential_pressure.and_then(|reading| reading.problem).unwrap_or_default();
             ensure!(problem.contains(words), "{name}: {problem}");
             ensure!(!problem.contains("Sign in"), "{name}: what the server answered is shown");
