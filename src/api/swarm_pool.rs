@@ -320,9 +320,9 @@ fn default_path() -> String {
 #[serde(rename_all = "camelCase")]
 pub struct Handover {
     /// Strict: a worker gets a job only after the previous worker has confirmed that it stopped the job, or the
-    /// previous worker's pod no longer exists. A pod that is deleted by force (grace period 0) counts as stopped, although
-    /// it may still run on a node that is cut off: delete it by force only if the node is off for certain. Immediate: a worker gets a job at once, so two workers may have the job
-    /// for a moment. Default: Strict.
+    /// previous worker's pod no longer exists. A pod that is deleted by force (grace period 0) counts as stopped,
+    /// although it may still run on a node that is cut off: delete it by force only if the node is off for certain.
+    /// Immediate: a worker gets a job at once, so two workers may have the job for a moment. Default: Strict.
     #[serde(default)]
     pub policy: HandoverPolicy,
     /// Seconds without confirmation after which the pool reports the worker that it waits for. The time starts when the
@@ -331,9 +331,9 @@ pub struct Handover {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub timeout_seconds: Option<i32>,
-    /// Manual confirmations for workers that do not confirm. Each counts for the jobs that its version, or an earlier one,
-    /// removed from the worker, also after later changes. A version that the pool has not written yet does not count, and
-    /// the pool skips it. At most 100. Default: none.
+    /// Manual confirmations for workers that do not confirm. Each counts for the jobs that its version, or an earlier
+    /// one, removed from the worker, also after later changes. A version that the pool has not written yet does not
+    /// count, and the pool skips it. At most 100. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["worker".into()]))]

@@ -197,7 +197,8 @@ impl AssignmentMemory {
     }
 }
 
-/// Records the weight and kind of jobs beside the lists, so that these suffice to assign them if a source cannot be read.
+/// Records the weight and kind of jobs beside the lists, so that these suffice to assign them if a source cannot be
+/// read.
 pub fn record_kinds(lists: &mut Published, table: &JobTable) {
     let has_special = table.jobs.iter().any(|job| JobKind::from(job) != JobKind::ORDINARY);
     for list in lists.lists.values_mut() {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::file::{Asked, JobList, ListChange, ListedJob, MAX_VERSION, Published, prune};
+use super::file::{JobList, ListChange, ListRequest, ListedJob, MAX_VERSION, Published, prune};
 use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy};
 use ganglion_core::facts::Uid;
 
@@ -97,9 +97,9 @@ pub struct HandoverPlan {
 /// far, and versions above it are left.
 const MAX_FOREIGN: i64 = MAX_VERSION / 2;
 
-/// Version of the next lists. Numbers that this pool has not written yet but that workers report, that pods are annotated
-/// with, or that are in `spec.handover.confirmed`, are skipped: they come from another pool or from before a restore, so
-/// no list may ever have them.
+/// Version of the next lists. Numbers that this pool has not written yet but that workers report, that pods are
+/// annotated with, or that are in `spec.handover.confirmed`, are skipped: they come from another pool or from before a
+/// restore, so no list may ever have them.
 pub fn next_version(input: &HandoverInput<'_>) -> i64 {
     let confirmed = input.rules.confirmed.values().copied();
     let marked = input.pods.values().flat_map(|pod| [pod.report.map(|report| report.version), pod.annotated_version]);
@@ -294,15 +294,15 @@ impl Planner<'_> {
     }
 
     /// The oldest change that the worker has not confirmed once its list is written again.
-    fn asked(&self, name: &str, old: &JobList) -> Asked {
+    fn asked(&self, name: &str, old: &JobList) -> ListRequest {
         let confirmed = confirmed_version(name, old, self.input);
         let first = old.asked.map_or(old.version, |asked| asked.version);
         // A worker without a list has nothing to confirm.
         if old.version == 0 || confirmed >= Some(first) {
-            return Asked { version: self.version, at: self.input.now };
+            return ListRequest { version: self.version, at: self.input.now };
         }
         let since = || waiting_since(name, old, self.input).unwrap_or(self.input.now);
-        old.asked.unwrap_or_else(|| Asked { version: first, at: since() })
+        old.asked.unwrap_or_else(|| ListRequest { version: first, at: since() })
     }
 
     /// Time until which a worker waits for jobs that others still have: the patience of the pool after the latest list
@@ -353,9 +353,9 @@ pub fn confirm_all(input: &HandoverInput<'_>) -> Published {
     distrust(names, "ConfigMaps were edited, deleted or replaced", input)
 }
 
-/// Job lists for a pool of which some workers show by their report, or their pods by an annotation, that they have read a
-/// list that this pool did not write: the list of an earlier pool, or one that a restore has undone. None if there are no
-/// such workers, or they have been asked already.
+/// Job lists for a pool of which some workers show by their report, or their pods by an annotation, that they have read
+/// a list that this pool did not write: the list of an earlier pool, or one that a restore has undone. None if there
+/// are no such workers, or they have been asked already.
 pub fn confirm_foreign(input: &HandoverInput<'_>) -> Option<Published> {
     let is_foreign = |name: &String, pod: &WorkerPod| {
         let list = input.published.lists.get(name);
@@ -380,7 +380,7 @@ fn distrust<'a>(names: impl Iterator<Item = &'a String>, why: &str, input: &Hand
     for name in names {
         let list = next.lists.entry(name.clone()).or_default();
         list.version = next.version;
-        list.asked = Some(Asked { version: next.version, at: input.now });
+        list.asked = Some(ListRequest { version: next.version, at: input.now });
         list.unknown = Some(next.version);
         list.releasing.values_mut().for_each(|removed| *removed = next.version);
         list.pod = input.pods.get(name).map(|pod| pod.uid.clone());

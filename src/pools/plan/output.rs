@@ -79,11 +79,13 @@ impl OutputMemory {
         observed.values().filter(|id| !is_read(id)).cloned().collect()
     }
 
-    /// Stores a ConfigMap that was read. The lists that this process wrote last win over its content, unless it is newer.
+    /// Stores a ConfigMap that was read. The lists that this process wrote last win over its content, unless it is
+    /// newer.
     pub fn insert_read(&mut self, read: OutputMap) {
         self.is_distrusted |= read.published.edited && !self.has_read;
         let written = self.maps.remove(&read.id.key.name).map(|map| map.published);
-        // A newer version is one of our own, whose write succeeded although its answer was lost: workers may have read it.
+        // A newer version is one of our own, whose write succeeded although its answer was lost: workers may have read
+        // it.
         let is_lost_write = |written: &Published| !read.published.edited && read.published.version > written.version;
         let published = written.filter(|map| !is_lost_write(map)).unwrap_or_else(|| read.published.clone());
         let is_foreign_edit = read.published.edited || published != read.published;
@@ -102,12 +104,13 @@ impl OutputMemory {
 }
 
 impl OutputMemory {
-    /// Whether somebody replaced the ConfigMaps by older ones, such as those of a backup: the status shows a later version,
-    /// which workers may have read. Lists are always written before the status.
+    /// Whether somebody replaced the ConfigMaps by older ones, such as those of a backup: the status shows a later
+    /// version, which workers may have read. Lists are always written before the status.
     fn is_replaced(&self, pool: &SwarmPool) -> bool {
         let Some(status) = &pool.status else { return false };
         let stored = file::join(self.maps.values().map(|map| map.published.clone()));
-        // The version of a file of one worker is that of its list, and a file with a later version may have been deleted.
+        // The version of a file of one worker is that of its list, and a file with a later version may have been
+        // deleted.
         let is_shared = pool.spec.output.layout == OutputLayout::Shared;
         let is_older = |worker: &PoolWorker| {
             stored.lists.get(&worker.name).is_some_and(|list| Some(list.version) < worker.desired_version)

@@ -269,8 +269,8 @@ impl SourceMemory {
         (shared, problems)
     }
 
-    /// Adds the published jobs that are in no source, also those on their way to another worker. Their weights and kinds are
-    /// those of the previous table or, after a restart, of the record.
+    /// Adds the published jobs that are in no source, also those on their way to another worker. Their weights and
+    /// kinds are those of the previous table or, after a restart, of the record.
     fn keep_published(&self, table: &mut JobTable, published: &Published) {
         let listed: HashSet<&str> = table.jobs.iter().map(|job| &*job.name).collect();
         let previous = self.table.as_ref().map(|(_, table)| &**table);

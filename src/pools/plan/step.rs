@@ -21,7 +21,7 @@ use super::room::JobRoom;
 use super::sources::{ObservedSources, SourceMemory};
 use super::workers::{Admission, PoolWorkers, WorkerMemory, await_workers, workers_of};
 use ganglion_api::swarm_pool::reasons::PoolReason;
-use ganglion_api::swarm_pool::{RefreshPolicy, SwarmPool};
+use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy, SwarmPool};
 use ganglion_core::conditions::Health;
 use ganglion_core::facts::{Identity, PodFact};
 
@@ -213,7 +213,8 @@ fn hand_over(
         problems,
         now,
     };
-    let first_reports_until = memory.workers.awaits_first_reports(&handover, &observed.unprobed);
+    let is_too_early = lacks_first_reports(&handover, &observed.unprobed);
+    let first_reports_until = if is_too_early { memory.workers.await_first_reports(handover.now) } else { None };
     let input = handover.input(&memory.workers);
     if memory.output.is_distrusted {
         handover.publication = ListsToPublish::Confirm(confirm_all(&input));
@@ -246,6 +247,15 @@ fn hand_over(
     handover.plan = plan;
     record_job_kinds(&mut handover, &mut memory.assignment);
     handover
+}
+
+/// Whether a pool without lists may still find out that workers have read other lists: some have not answered their
+/// first probe.
+fn lacks_first_reports(handover: &PlannedHandover, unprobed: &BTreeSet<String>) -> bool {
+    let PlannedHandover { published, workers, rules, .. } = handover;
+    let is_new = published.version == 0 && published.lists.is_empty();
+    let awaits = |name: &String| workers.pods.get(name).is_some_and(|pod| pod.ready && !pod.terminating);
+    is_new && rules.handover == HandoverPolicy::Strict && unprobed.iter().any(awaits)
 }
 
 /// Adds the kinds of jobs to the record of the lists. The files of workers do not change by that.

@@ -9,8 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::file::Published;
 use super::handover::{WorkerPod, WorkerReport};
-use super::step::PlannedHandover;
-use ganglion_api::swarm_pool::{HandoverPolicy, PoolWorkloadKind, RefreshPolicy, SwarmPool, VersionSource};
+use ganglion_api::swarm_pool::{PoolWorkloadKind, RefreshPolicy, SwarmPool, VersionSource};
 use ganglion_core::facts::PodFact;
 
 /// Time that a pod must be Ready before it can count as outdated.
@@ -223,21 +222,11 @@ impl AnnotatedVersion {
 }
 
 impl WorkerMemory {
-    /// Time until which a pool without lists waits for the first answers of its workers. None if it need not wait.
-    /// `unprobed`: workers whose first probe has not ended.
-    pub fn awaits_first_reports(
-        &mut self,
-        handover: &PlannedHandover,
-        unprobed: &BTreeSet<String>,
-    ) -> Option<Timestamp> {
-        let PlannedHandover { published, workers, rules, now, .. } = handover;
-        let is_new = published.version == 0 && published.lists.is_empty();
-        let awaits = |name: &String| workers.pods.get(name).is_some_and(|pod| pod.ready && !pod.terminating);
-        if !is_new || rules.handover != HandoverPolicy::Strict || !unprobed.iter().any(awaits) {
-            return None;
-        }
-        let since = *self.first_reports_since.get_or_insert(*now);
-        since.checked_add(FIRST_REPORTS_WITHIN).ok().filter(|until| until > now)
+    /// Time until which a pool waits for the first answers of its workers, counted from the first call. None once it is
+    /// over.
+    pub fn await_first_reports(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let since = *self.first_reports_since.get_or_insert(now);
+        since.checked_add(FIRST_REPORTS_WITHIN).ok().filter(|until| *until > now)
     }
 
     /// Records an eviction for this version.

@@ -43,12 +43,12 @@ pub struct JobList {
     pub releasing: BTreeMap<Arc<str>, i64>,
     /// The oldest change that the worker had not confirmed when the list was written: later changes do not start the
     /// clock again. None if an earlier version of the operator wrote the list.
-    pub asked: Option<Asked>,
-    /// Version that the worker has to confirm because it has read a list that this pool did not write. Until then, it may
-    /// run any job.
+    pub asked: Option<ListRequest>,
+    /// Version that the worker has to confirm because it has read a list that this pool did not write. Until then, it
+    /// may run any job.
     pub unknown: Option<i64>,
-    /// Weight and kind of the jobs that are not ordinary, and of those to release that another worker gets: after a restart,
-    /// their source may be unreadable.
+    /// Weight and kind of the jobs that are not ordinary, and of those to release that another worker gets: after a
+    /// restart, their source may be unreadable.
     pub kinds: BTreeMap<Arc<str>, JobKind>,
     /// The uid of the pod that existed when `version` was written. That pod started with an older file.
     pub pod: Option<Uid>,
@@ -74,7 +74,7 @@ impl From<&Job> for JobKind {
 
 /// Request to a worker to run a version of its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct ListRequest {
     pub version: i64,
     pub at: Timestamp,
 }
@@ -114,7 +114,7 @@ impl Published {
         version <= self.version && !self.gaps.iter().any(|(before, after)| *before < version && version < *after)
     }
 
-    /// Sets the version. Those between the old and the new one are skipped.
+    /// Sets the version. Versions between the old and the new one are skipped.
     pub fn advance(&mut self, version: i64) {
         if version > self.version + 1 {
             self.gaps.push((self.version, version));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Asked, JobKind, JobList, ListChange, MAX_VERSION, Published};
+use super::{JobKind, JobList, ListChange, ListRequest, MAX_VERSION, Published};
 use ganglion_core::facts::Uid;
 
 /// Content of the record.
@@ -51,12 +51,12 @@ pub struct RecordedWorker {
     /// Kind of each of these jobs, in the form of `kinds`; 0 for jobs that no source lists any more. Empty: all 0.
     #[serde(skip_serializing_if = "String::is_empty")]
     wanted: String,
-    /// Weight of each of its jobs, in the form of `since`, with a minus sign for dedicated jobs; 0 for ordinary ones. Empty:
-    /// all 0.
+    /// Weight of each of its jobs, in the form of `since`, with a minus sign for dedicated jobs; 0 for ordinary ones.
+    /// Empty: all 0.
     #[serde(skip_serializing_if = "String::is_empty")]
     kinds: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Asked>,
+    pub asked: Option<ListRequest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<i64>,
     /// Version at which each of its jobs was added, in order, run-length encoded: `7*12 9` is twelve times 7, then 9.

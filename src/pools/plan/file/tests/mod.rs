@@ -156,7 +156,7 @@ fn some_list() -> impl Strategy<Value = JobList> {
         releasing: releasing.into_iter().map(|(name, removed)| (name.into(), removed.min(version))).collect(),
         unknown: version.checked_sub(3),
         kinds: BTreeMap::new(),
-        asked: asked.map(|(first, at)| Asked { version: first.min(version), at: change(at.into(), "").at }),
+        asked: asked.map(|(first, at)| ListRequest { version: first.min(version), at: change(at.into(), "").at }),
         pod: pod.map(Uid::from),
     })
 }
