@@ -354,7 +354,7 @@ impl AnsweredPod {
         let age = now.duration_since(self.at).abs();
         match waits(world, &self.key, uid) {
             Some(waits) => !waits || age > BINDING,
-            None => self.cached || age > WATCH_DELAY || world.was_deleted_without_node(uid),
+            None => self.cached || age > WATCH_DELAY || world.was_deleted(uid),
         }
     }
 }

@@ -29,7 +29,7 @@ struct PlacementIndex {
     forgotten: u64,
     arrivals: VecDeque<Arrival>,
     failures: VecDeque<PodFailure>,
-    /// Pods that were deleted before they had a node, at most [`MAX_ARRIVALS`], and the order of their deletion.
+    /// Deleted pods, at most [`MAX_ARRIVALS`], and the order of their deletion.
     deleted: HashSet<Uid>,
     deletions: VecDeque<Uid>,
 }
@@ -107,7 +107,9 @@ impl PlacementIndex {
     }
 
     fn deletion(&mut self, pod: &Uid) {
-        self.deleted.insert(pod.clone());
+        if !self.deleted.insert(pod.clone()) {
+            return;
+        }
         self.deletions.push_back(pod.clone());
         if self.deletions.len() > MAX_ARRIVALS
             && let Some(oldest) = self.deletions.pop_front()
@@ -149,8 +151,8 @@ pub trait PlacementWorld {
     /// The recent failures after this clock.
     fn failures_since(&self, clock: u64) -> impl Iterator<Item = &PodFailure>;
 
-    /// Whether the pod was recently deleted before it had a node.
-    fn was_deleted_without_node(&self, pod: &Uid) -> bool;
+    /// Whether the pod was recently deleted.
+    fn was_deleted(&self, pod: &Uid) -> bool;
 
     fn policy(&self, name: &str) -> Option<&Arc<PlacementPolicy>>;
 
@@ -179,7 +181,7 @@ impl PlacementWorld for World {
         failures.range(failures.partition_point(|failure| failure.clock <= clock)..)
     }
 
-    fn was_deleted_without_node(&self, pod: &Uid) -> bool {
+    fn was_deleted(&self, pod: &Uid) -> bool {
         index(self).deleted.contains(pod)
     }
 
@@ -222,7 +224,7 @@ impl State for PlacementIndex {
 
 impl Follows<PodFact> for PlacementIndex {
     fn update(&mut self, old: Option<&PodFact>, new: Option<&PodFact>) {
-        if let Some(pod) = old.filter(|old| old.node.is_none() && new.is_none_or(|new| new.id.uid != old.id.uid)) {
+        if let Some(pod) = old.filter(|old| new.is_none_or(|new| new.id.uid != old.id.uid)) {
             self.deletion(&pod.id.uid);
         }
         self.holds(old.and_then(PodFact::held), new.and_then(PodFact::held));
@@ -238,7 +240,7 @@ impl Follows<PodFact> for PlacementIndex {
 
 impl Follows<OutsidePodFact> for PlacementIndex {
     fn update(&mut self, old: Option<&OutsidePodFact>, new: Option<&OutsidePodFact>) {
-        if let Some(pod) = old.filter(|old| old.node.is_none() && new.is_none_or(|new| new.id.uid != old.id.uid)) {
+        if let Some(pod) = old.filter(|old| new.is_none_or(|new| new.id.uid != old.id.uid)) {
             self.deletion(&pod.id.uid);
         }
         self.holds(old.and_then(OutsidePodFact::held), new.and_then(OutsidePodFact::held));

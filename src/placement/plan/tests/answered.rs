@@ -235,12 +235,15 @@ fn a_pod_that_the_watch_has_not_delivered_counts_for_a_short_time() {
 }
 
 /// The watch delivers and deletes a pod between two requests of the scheduler.
-#[test]
-fn a_pod_that_was_deleted_before_it_was_bound_does_not_count() {
+#[rstest]
+#[case::before_it_was_bound(None)]
+#[case::after_it_was_bound(Some("n0"))]
+fn a_deleted_pod_does_not_count(#[case] node: Option<&str>) {
     let mut scene = Scene::few(1, 1);
     scene.inventory.refresh(&scene.world, scene.now);
     scene.inventory.answered.record(&placed("p0"), [0].into_iter().collect(), None, false, scene.now);
     scene.watched("p0", None);
+    scene.watched("p0", node);
     let id = scene.world.pod(&Key::new("n", "p0")).expect("the pod").id.clone();
     scene.world.remove::<PodFact>(&id);
     assert!(scene.rejected(&placed("p1"))[0].is_none());
