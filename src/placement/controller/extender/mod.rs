@@ -5,6 +5,7 @@
 //! The format is in `wire`, the decisions are in [`ganglion_placement_plan`].
 
 mod bodies;
+mod delays;
 pub mod wire;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tracing::{info, warn};
 
 use crate::cache::PlacementCache;
 use bodies::{Bodies, ReadBody, no_room};
+use delays::DelayBudget;
 use ganglion_api::placement_policy::PolicyMode;
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::question::{NodeRejection, PlacedPod};
@@ -32,10 +34,6 @@ use wire::{CandidateNodes, ExtenderRequest, MAX_NODES, MAX_VICTIMS, PreemptionRe
 
 /// Requests of at least this size in bytes are processed on a blocking thread, so that they do not delay others.
 const LARGE: usize = 256 << 10;
-
-/// Maximum delay of a reply while pods are on their way to a node: half of the scheduler's timeout in
-/// `config/kube-scheduler.yaml`. If bindings take longer, only as many pods are rejected too early as there are delays.
-const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// Interval between evaluations of a request while pods are on their way to a node.
 const SETTLING_PAUSE: Duration = Duration::from_millis(20);
@@ -55,6 +53,7 @@ struct ExtenderParts {
     placement: PlacementCache,
     metrics: Metrics,
     bodies: Bodies,
+    delays: DelayBudget,
     warned: AtomicI64,
 }
 
@@ -90,8 +89,8 @@ enum Evaluation {
 impl Extender {
     /// Creates an extender that accepts requests of at most `max_body` bytes.
     pub fn new(ready: Readiness, placement: PlacementCache, metrics: Metrics, max_body: usize) -> Self {
-        let bodies = Bodies::new(max_body);
-        Self(Arc::new(ExtenderParts { ready, placement, metrics, bodies, warned: AtomicI64::new(i64::MIN) }))
+        let (bodies, delays) = (Bodies::new(max_body), DelayBudget::default());
+        Self(Arc::new(ExtenderParts { ready, placement, metrics, bodies, delays, warned: AtomicI64::new(i64::MIN) }))
     }
 
     pub fn router(self) -> Router {
@@ -120,8 +119,10 @@ impl Extender {
 
     async fn answer_apart(self, verb: ExtenderVerb, policy: String, mut body: ReadBody) -> (ResultLabel, Response) {
         let begun = Instant::now();
+        let mut allowed = None;
         loop {
-            let is_last = begun.elapsed() >= MAX_DELAY;
+            let delay = begun.elapsed();
+            let is_last = allowed.is_some_and(|allowed| delay >= allowed);
             let evaluation = if body.bytes().len() < LARGE {
                 self.answer(verb, &policy, body, is_last)
             } else {
@@ -132,11 +133,19 @@ impl Extender {
                     Evaluation::Done("panic", text(StatusCode::INTERNAL_SERVER_ERROR, words))
                 })
             };
+            let now = Instant::now();
             body = match evaluation {
-                Evaluation::Done(outcome, response) => return (outcome, response),
+                Evaluation::Done(outcome, response) => {
+                    if allowed.is_some() {
+                        self.0.delays.spend(delay, now);
+                    }
+                    return (outcome, response);
+                }
                 Evaluation::TooEarly(body) => body,
             };
-            tokio::time::sleep(SETTLING_PAUSE).await;
+            if !allowed.get_or_insert_with(|| self.0.delays.allowed(now)).is_zero() {
+                tokio::time::sleep(SETTLING_PAUSE).await;
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use super::delays::MAX_DELAY;
 use super::*;
 use ganglion_core::facts::{Identity, Key, NodeFact, NodeName, PodFact};
 use ganglion_core::world::{Origin, World};
