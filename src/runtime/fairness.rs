@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`RoundRobin`] | tenants take turns; each waits behind at most one item of every other tenant | reconciles (`queue`), polls (`polls`) |
 //! | [`TenantCounts`] | number of items that each tenant has now, for a bound per tenant | polls, notifications, cached Secrets |
+//! | [`TenantCounts::interval`] | a number of requests per second, of which each tenant gets an equal share | Secrets that cannot be read, refused logins |
 //! | [`largest`] | the tenant that loses an entry of a full cache | permissions, refused logins, HTTP clients |
 //! | [`FairLimit`] | permits; a tenant gets at most a quarter of them, and waits for its own first | requests and bytes in flight (`outbound`), notifications |
 //! | [`FairMemory`] | bytes that objects hold; beyond the limit, each namespace may use an equal share | jobs of pools |
@@ -14,6 +15,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -89,6 +91,14 @@ impl<N> Default for TenantCounts<N> {
     }
 }
 
+impl<N: Eq + Hash> FromIterator<N> for TenantCounts<N> {
+    fn from_iter<I: IntoIterator<Item = N>>(tenants: I) -> Self {
+        let mut counts = Self::default();
+        tenants.into_iter().for_each(|tenant| counts.add(tenant));
+        counts
+    }
+}
+
 impl<N: Eq + Hash> TenantCounts<N> {
     pub fn add(&mut self, tenant: N) {
         *self.0.entry(tenant).or_default() += 1;
@@ -112,9 +122,24 @@ impl<N: Eq + Hash> TenantCounts<N> {
         self.0.get(tenant).copied().unwrap_or(0)
     }
 
+    /// Number of tenants that have an item.
+    pub fn tenants(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether no tenant has an item.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Interval at which each item of a tenant may cause a request, if all items together may cause so many requests
+    /// per second. Tenants get equal shares: the number of items of one does not delay those of another.
+    pub fn interval<Q: Eq + Hash + ?Sized>(&self, tenant: &Q, per_second: u32) -> Duration
+    where
+        N: std::borrow::Borrow<Q>,
+    {
+        let requests = self.count(tenant).saturating_mul(self.tenants());
+        Duration::from_secs(1).saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX)) / per_second.max(1)
     }
 }
 
@@ -260,8 +285,6 @@ impl FairMemory {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -290,6 +313,14 @@ mod tests {
         tally.remove("a");
         tally.remove("a");
         assert!(tally.is_empty());
+    }
+
+    #[test]
+    fn tenants_share_a_rate_equally() {
+        let counts: TenantCounts<&str> = std::iter::repeat_n("a", 1000).chain(["b"]).collect();
+        assert_eq!(counts.interval("a", 5), Duration::from_secs(400));
+        assert_eq!(counts.interval("b", 5), Duration::from_millis(400));
+        assert_eq!(counts.interval("c", 5), Duration::ZERO);
     }
 
     #[test]

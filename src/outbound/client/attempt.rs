@@ -17,7 +17,8 @@ use ganglion_runtime::context::Context;
 /// Interval at which an unusable Secret is read again. The server gets no requests meanwhile.
 pub const SECRET_PAUSE: Duration = Duration::from_secs(10);
 
-/// Maximum number of reads per second of Secrets whose logins are refused, over all servers.
+/// Maximum number of reads per second of Secrets whose logins are refused, over all servers. Namespaces get equal
+/// shares.
 const SECRETS_PER_SECOND: u32 = 5;
 
 /// Dependencies of a request.
@@ -165,7 +166,7 @@ impl<'a> Attempt<'a> {
         );
         let left = until.at.saturating_duration_since(Instant::now());
         // Each attempt reads the Secret.
-        let fair = Duration::from_secs(1).saturating_mul(self.asker.outbound.logins.refused()) / SECRETS_PER_SECOND;
+        let fair = self.asker.outbound.logins.interval(self.server.namespace, SECRETS_PER_SECOND);
         Withheld { why: WithheldWhy::Refused, words, pause: left.min(SECRET_PAUSE.max(fair)) }
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::web::Credentials;
 use ganglion_core::digest::digest;
-use ganglion_runtime::fairness::largest;
+use ganglion_runtime::fairness::{TenantCounts, largest};
 
 /// Maximum number of entries. In a full list, the namespace with most of them loses its oldest.
 const MOST: usize = 32_768;
@@ -75,10 +75,13 @@ impl Logins {
         self.all().get(login).is_some_and(|tried| !matches!(tried.answer, LoginAnswer::Worked { refusals: 0 }))
     }
 
-    /// Number of lockouts, also of those that have ended while nobody tried again.
-    pub fn refused(&self) -> u32 {
-        let count = self.all().values().filter(|tried| tried.locked_until().is_some()).count();
-        u32::try_from(count).unwrap_or(u32::MAX)
+    /// Interval at which each locked login of a namespace may cause a request, if all together may cause so many per
+    /// second. Lockouts that have ended while nobody tried again count, too.
+    pub fn interval(&self, namespace: &str, per_second: u32) -> Duration {
+        let all = self.all();
+        let locked = all.iter().filter(|(_, tried)| tried.locked_until().is_some());
+        let locked: TenantCounts<&str> = locked.map(|(login, _)| login.namespace.as_str()).collect();
+        locked.interval(namespace, per_second)
     }
 
     /// End of the lockout of these credentials; None if they may be tried.
@@ -188,6 +191,8 @@ mod tests {
         }
         assert_eq!(logins.all().len(), MOST);
         assert!(logins.locked(&login(), &password("a")).is_some());
+        assert!(logins.interval("n", 5) < Duration::from_secs(1), "its Secret is read as often as without others");
+        assert!(logins.interval("other", 5) > Duration::from_hours(1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,17 +26,8 @@ const PATIENCE: u32 = 6;
 const LONGEST_FAILED_AGE: Duration = Duration::from_secs(300);
 
 /// Maximum number of reads per second of Secrets that cannot be read, all of a cache together: 5,000 machines without
-/// their Secrets would otherwise cost the API server 500 requests per second.
+/// their Secrets would otherwise cost the API server 500 requests per second. Namespaces get equal shares.
 const FAILED_READS_PER_SECOND: u32 = 5;
-
-/// Lifetime of a cached error after this many failed reads, while so many entries cannot be read.
-fn error_lifetime(failures: u32, failing: usize) -> Duration {
-    let doublings = failures.saturating_sub(PATIENCE).min(8);
-    let alone = FAILED_SECRET_AGE.saturating_mul(1 << doublings).min(LONGEST_FAILED_AGE);
-    let fair =
-        Duration::from_secs(1).saturating_mul(u32::try_from(failing).unwrap_or(u32::MAX)) / FAILED_READS_PER_SECOND;
-    alone.max(fair)
-}
 
 /// A namespace gets at most 1/SHARE of the entries.
 const SHARE: usize = 4;
@@ -91,8 +82,8 @@ struct Kept {
     entries: HashMap<WantedKeys, CachedSecret>,
     /// Number of entries of each namespace.
     by_namespace: TenantCounts<String>,
-    /// Number of entries whose last read failed.
-    failing: usize,
+    /// Number of entries of each namespace whose last read failed.
+    failing: TenantCounts<String>,
     swept: Instant,
 }
 
@@ -137,6 +128,13 @@ impl LastRead {
 }
 
 impl Kept {
+    /// Lifetime of a cached error in this namespace after this many failed reads.
+    fn error_lifetime(&self, namespace: &str, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(PATIENCE).min(8);
+        let alone = FAILED_SECRET_AGE.saturating_mul(1 << doublings).min(LONGEST_FAILED_AGE);
+        alone.max(self.failing.interval(namespace, FAILED_READS_PER_SECOND))
+    }
+
     fn insert(&mut self, wanted: &WantedKeys, entry: CachedSecret) {
         self.by_namespace.add(wanted.namespace.clone());
         self.entries.insert(wanted.clone(), entry);
@@ -147,32 +145,31 @@ impl Kept {
         let candidates =
             self.entries.iter().filter(|(key, _)| namespace.is_none_or(|namespace| key.namespace == namespace));
         let oldest = candidates.min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
-        if let Some(oldest) = oldest
-            && let Some(entry) = self.entries.remove(&oldest)
-        {
-            self.drop_entry(&oldest, &entry);
+        if let Some(oldest) = oldest {
+            self.remove(&oldest);
         }
     }
 
     /// Drops entries that were not used for [`SECRET_AGE`].
     fn sweep(&mut self, now: Instant) {
         self.swept = now;
-        let failing = self.failing;
-        let is_unused = |entry: &CachedSecret| {
+        let is_unused = |key: &WantedKeys, entry: &CachedSecret| {
             // Kept until it is read again, so that its failures are counted.
-            let longest = SECRET_AGE.max(error_lifetime(entry.failures, failing).saturating_mul(2));
+            let longest = SECRET_AGE.max(self.error_lifetime(&key.namespace, entry.failures).saturating_mul(2));
             now.duration_since(entry.used) >= if entry.failures > 0 { longest } else { SECRET_AGE }
         };
-        let unused: Vec<(WantedKeys, CachedSecret)> = self.entries.extract_if(|_, entry| is_unused(entry)).collect();
-        for (key, entry) in unused {
-            self.drop_entry(&key, &entry);
+        let unused = self.entries.iter().filter(|(key, entry)| is_unused(key, entry));
+        let unused: Vec<WantedKeys> = unused.map(|(key, _)| key.clone()).collect();
+        for key in unused {
+            self.remove(&key);
         }
     }
 
-    fn drop_entry(&mut self, key: &WantedKeys, entry: &CachedSecret) {
+    fn remove(&mut self, key: &WantedKeys) {
+        let Some(entry) = self.entries.remove(key) else { return };
         self.by_namespace.remove(&key.namespace);
         if entry.failures > 0 {
-            self.failing = self.failing.saturating_sub(1);
+            self.failing.remove(&key.namespace);
         }
     }
 }
@@ -180,8 +177,8 @@ impl Kept {
 impl SecretCache {
     /// Creates a cache with at most this number of entries.
     pub fn new(most: usize) -> Self {
-        let kept =
-            Kept { entries: HashMap::new(), by_namespace: TenantCounts::default(), failing: 0, swept: Instant::now() };
+        let (entries, by_namespace, failing) = Default::default();
+        let kept = Kept { entries, by_namespace, failing, swept: Instant::now() };
         Self { most, kept: Mutex::new(kept) }
     }
 
@@ -224,20 +221,20 @@ impl SecretCache {
     /// Counts a read as failed until it succeeds. Returns the lifetime of its error.
     fn count_failure(&self, wanted: &WantedKeys) -> Duration {
         let mut kept = self.kept();
-        let failures = kept.entries.get_mut(wanted).map_or(1, |entry| {
-            entry.failures = entry.failures.saturating_add(1);
-            entry.failures
-        });
+        // The entry may have been dropped while the caller waited for another read.
+        let Some(entry) = kept.entries.get_mut(wanted) else { return FAILED_SECRET_AGE };
+        entry.failures = entry.failures.saturating_add(1);
+        let failures = entry.failures;
         if failures == 1 {
-            kept.failing = kept.failing.saturating_add(1);
+            kept.failing.add(wanted.namespace.clone());
         }
-        error_lifetime(failures, kept.failing)
+        kept.error_lifetime(&wanted.namespace, failures)
     }
 
     fn count_success(&self, wanted: &WantedKeys) {
         let mut kept = self.kept();
         if kept.entries.get_mut(wanted).is_some_and(|entry| std::mem::take(&mut entry.failures) > 0) {
-            kept.failing = kept.failing.saturating_sub(1);
+            kept.failing.remove(&wanted.namespace);
         }
     }
 
@@ -384,8 +381,22 @@ mod tests {
             for secret in 0..secrets {
                 assert!(get(&cache, &wanted(&secret.to_string(), secret), REFUSED_SECRET_AGE).await);
             }
-            assert_eq!(cache.kept().failing, 0);
+            assert!(cache.kept().failing.is_empty());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn missing_secrets_of_one_namespace_do_not_delay_those_of_others() {
+        let cache = SecretCache::new(8192);
+        let lifetime = async |one: &WantedKeys| {
+            let read = async { Err("there is no such Secret".to_owned().into()) };
+            cache.get(one, SECRET_AGE, read).await.unwrap_err().again.unwrap()
+        };
+        for secret in 0..1000 {
+            lifetime(&wanted("a", secret)).await;
+        }
+        assert_eq!(lifetime(&wanted("b", 0)).await, FAILED_SECRET_AGE);
+        assert!(lifetime(&wanted("a", 1000)).await >= Duration::from_secs(400));
     }
 
     #[tokio::test(start_paused = true)]
