@@ -217,7 +217,7 @@ async fn a_key_whose_question_has_changed_does_not_wait_for_the_pause_of_the_for
     machines.orders.put(1, alone(1));
     sleep(SECOND * 3).await;
     assert_eq!(machines.count(1), failed, "the same question waits for its pause");
-    machines.turn(1, Manner::Answers(SECOND));
+    // After a success, the next poll may follow at once; after a failure, it follows after ten seconds.
     machines.orders.restart(1, alone(1));
     sleep(SECOND * 3).await;
     assert_eq!(machines.count(1), failed + 1);
