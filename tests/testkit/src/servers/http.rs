@@ -51,7 +51,7 @@ impl Manner {
 pub struct Server {
     pub address: SocketAddr,
     manner: Arc<Mutex<Manner>>,
-    /// Heads of the received requests.
+    /// The received requests, each with its body.
     pub asked: Arc<Mutex<Vec<String>>>,
     /// Number of accepted connections.
     pub connections: Arc<Mutex<usize>>,
@@ -113,6 +113,13 @@ impl Server {
     }
 }
 
+/// Length of the body of a request with this head.
+fn body_length(head: &str) -> usize {
+    let headers = head.lines().filter_map(|line| line.split_once(':'));
+    let mut lengths = headers.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    lengths.next().map_or(0, |(_, length)| length.trim().parse().unwrap())
+}
+
 async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     manner: &Mutex<Manner>,
@@ -124,7 +131,9 @@ async fn serve(
             head.push(stream.read_u8().await.ok()?);
         }
         let head = String::from_utf8_lossy(&head).into_owned();
-        notes.lock().unwrap().push(head.clone());
+        let mut body = vec![0; body_length(&head)];
+        stream.read_exact(&mut body).await.ok()?;
+        notes.lock().unwrap().push(format!("{head}{}", String::from_utf8_lossy(&body)));
         let manner = manner.lock().unwrap().clone();
         match manner.of(&head) {
             Manner::Says(status, body) => {
