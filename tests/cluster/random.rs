@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use fastrand::Rng;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -232,6 +232,6 @@ fn random_actions_against_random_changes() {
             tokio::time::sleep(Duration::from_millis(turmoil.rng.u64(..2 * PAUSE))).await;
         }
         let judged = turmoil.judge().await;
-        judged.map_err(|error| error.context(format!("seed {seed}, after:\n{}", turmoil.log.join("\n"))))
+        judged.map_err(|error| anyhow!("{error:#}\nseed {seed}, after:\n{}", turmoil.log.join("\n")))
     });
 }
