@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
 use super::parsed::Rejection;
@@ -43,11 +42,11 @@ pub fn tally<'a>(configs: impl Iterator<Item = &'a Arc<NodeConfig>>, plan: &Temp
             continue;
         };
         let first = |reason: &str| (config.name_any(), reason.to_owned());
-        if let Some(ready) = find(&status.conditions, "Ready").filter(|ready| ready.status == "False") {
+        if let Some(ready) = conditions::find(&status.conditions, "Ready").filter(|ready| ready.status == "False") {
             tally.rejected += 1;
             tally.first_rejected.get_or_insert_with(|| first(&ready.reason));
         }
-        let data = find(&status.conditions, DATA_AVAILABLE);
+        let data = conditions::find(&status.conditions, DATA_AVAILABLE);
         match data.map(|data| (data.status.as_str(), data.reason.as_str())) {
             Some(("True", _)) => tally.fresh += 1,
             Some((_, reason)) if reason == NodeReason::Suspended.as_str() => tally.suspended += 1,
@@ -59,10 +58,6 @@ pub fn tally<'a>(configs: impl Iterator<Item = &'a Arc<NodeConfig>>, plan: &Temp
         }
     }
     tally
-}
-
-fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
-    conditions.iter().find(|condition| condition.type_ == kind)
 }
 
 /// Health of a template. `failure` is the name of the error that ended the last write.
