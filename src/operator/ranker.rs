@@ -72,6 +72,7 @@ impl PolicyRanking {
         answer(&PlacementQuestion {
             pod: &self.pod,
             inventory: &self.inventory,
+            arriving: self.inventory.answered.others(&self.pod.uid),
             candidates: &candidates,
             now: self.now,
             rules: self.policy.rules,

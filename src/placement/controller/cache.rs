@@ -232,6 +232,7 @@ impl PlacementCache {
         let answer = answer(&PlacementQuestion {
             pod,
             inventory: &inventory,
+            arriving: inventory.answered.others(&pod.uid),
             candidates: &candidates,
             now,
             rules: policy.rules,

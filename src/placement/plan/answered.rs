@@ -163,22 +163,9 @@ impl AnsweredPods {
         self.version
     }
 
-    /// Load of the other pods that may be on a node.
-    pub fn possible(&self, place: usize, pod: &Uid) -> ExpectedLoad {
-        let Some(load) = self.possible.get(place).filter(|load| load.pods > 0) else { return ExpectedLoad::default() };
-        match self.pods.get(pod).filter(|own| own.nodes.contains(place)) {
-            Some(own) => *load - own.load,
-            None => *load,
-        }
-    }
-
-    /// Load of the other pods that most likely are on a node.
-    pub fn likely(&self, place: usize, pod: &Uid) -> ExpectedLoad {
-        let Some(load) = self.likely.get(place).filter(|load| load.pods > 0) else { return ExpectedLoad::default() };
-        match self.pods.get(pod).filter(|own| own.likely == Some(place)) {
-            Some(own) => *load - own.load,
-            None => *load,
-        }
+    /// The answered pods other than this one.
+    pub fn others(&self, pod: &Uid) -> OtherAnsweredPods<'_> {
+        OtherAnsweredPods { all: self, own: self.pods.get(pod) }
     }
 
     /// Whether pods most likely are on their way to a node.
@@ -318,6 +305,33 @@ impl AnsweredPods {
         let oldest = pods.min_by_key(|(uid, pod)| (pod.at, *uid)).map(|(uid, _)| uid.clone());
         if let Some(uid) = oldest {
             self.remove(&uid);
+        }
+    }
+}
+
+/// The answered pods other than one, which is looked up only once.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherAnsweredPods<'a> {
+    all: &'a AnsweredPods,
+    own: Option<&'a AnsweredPod>,
+}
+
+impl OtherAnsweredPods<'_> {
+    /// Load of the pods that may be on a node.
+    pub fn possible(&self, place: usize) -> ExpectedLoad {
+        let load = self.all.possible.get(place).copied().unwrap_or_default();
+        match self.own.filter(|own| own.nodes.contains(place)) {
+            Some(own) => load - own.load,
+            None => load,
+        }
+    }
+
+    /// Load of the pods that most likely are on a node.
+    pub fn likely(&self, place: usize) -> ExpectedLoad {
+        let load = self.all.likely.get(place).copied().unwrap_or_default();
+        match self.own.filter(|own| own.likely == Some(place)) {
+            Some(own) => load - own.load,
+            None => load,
         }
     }
 }

@@ -105,6 +105,7 @@ pub fn explain(
     let question = PlacementQuestion {
         pod,
         inventory: &inventory,
+        arriving: inventory.answered.others(&pod.uid),
         candidates: &candidates,
         now,
         rules: policy.rules,

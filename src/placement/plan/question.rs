@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 
-use super::answered::ExpectedLoad;
+use super::answered::{ExpectedLoad, OtherAnsweredPods};
 use super::inventory::Inventory;
 use super::learned::LearnedRewards;
 use super::pigeon::LearnedDemand;
@@ -53,6 +53,8 @@ impl Siblings {
 pub struct PlacementQuestion<'a> {
     pub pod: &'a PlacedPod,
     pub inventory: &'a Inventory,
+    /// The other pods on their way to a node.
+    pub arriving: OtherAnsweredPods<'a>,
     /// The candidate nodes, in the order of the answer; None for a node that is not (yet) in the cache.
     pub candidates: &'a [Option<&'a NodeRecord>],
     pub now: Timestamp,
@@ -78,7 +80,7 @@ impl PlacementQuestion<'_> {
     pub fn possible(&self, record: &NodeRecord) -> ExpectedLoad {
         let mut load = ExpectedLoad::default();
         if self.counts_arriving {
-            load = self.inventory.answered.possible(record.place, &self.pod.uid);
+            load = self.arriving.possible(record.place);
         }
         if let Some(leaving) = self.leaving.get(&record.place) {
             load = load - *leaving;
@@ -88,7 +90,7 @@ impl PlacementQuestion<'_> {
 
     /// Load that counts in scores besides the node's record: a pod counts on its most likely node.
     pub fn likely(&self, record: &NodeRecord) -> ExpectedLoad {
-        self.inventory.answered.likely(record.place, &self.pod.uid)
+        self.arriving.likely(record.place)
     }
 }
 

@@ -101,6 +101,7 @@ impl Scene {
             &PlacementQuestion {
                 pod,
                 inventory: &self.inventory,
+                arriving: self.inventory.answered.others(&pod.uid),
                 candidates: &candidates,
                 now: self.now,
                 rules: self.policy.rules,
@@ -263,7 +264,7 @@ fn what_clients_send_is_bounded() {
     }
     scene.inventory.answered.record(&placed("huge"), Default::default(), None, true, scene.now);
     scene.inventory.answered.record(&placed("other"), Default::default(), None, true, scene.now);
-    assert_eq!(scene.inventory.answered.possible(0, &"x".into()).requests.cpu, 100);
+    assert_eq!(scene.inventory.answered.others(&"x".into()).possible(0).requests.cpu, 100);
     let preempted = |pods: usize| {
         let pod = |at: usize| PreemptedPod { key: Key::new("n", "x"), uid: at.to_string().into(), node: "n0".into() };
         (0..pods).map(pod).collect::<Vec<_>>()
@@ -510,13 +511,13 @@ proptest! {
         }
         for place in 0..131 {
             let expected = last.values().filter(|nodes| nodes.contains(&place)).count();
-            let load = scene.inventory.answered.possible(place, &"x".into());
+            let load = scene.inventory.answered.others(&"x".into()).possible(place);
             prop_assert_eq!((load.pods, load.requests.cpu), (expected as i64, 100 * expected as i64));
             let first = last.values().filter(|nodes| nodes.iter().min() == Some(&place)).count();
-            prop_assert_eq!(scene.inventory.answered.likely(place, &"x".into()).pods, first as i64);
+            prop_assert_eq!(scene.inventory.answered.others(&"x".into()).likely(place).pods, first as i64);
         }
         scene.inventory.refresh(&scene.world, scene.now);
         prop_assert!(scene.inventory.answered.is_empty());
-        prop_assert!((0..131).all(|place| scene.inventory.answered.possible(place, &"x".into()).pods == 0));
+        prop_assert!((0..131).all(|place| scene.inventory.answered.others(&"x".into()).possible(place).pods == 0));
     }
 }

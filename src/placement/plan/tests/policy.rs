@@ -39,6 +39,7 @@ fn asked<R>(
     ask(&PlacementQuestion {
         pod,
         inventory: &inventory,
+        arriving: inventory.answered.others(&pod.uid),
         candidates: &candidates,
         now: at(1000),
         rules: policy.rules,
