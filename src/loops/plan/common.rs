@@ -18,6 +18,9 @@ pub const PARSE_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 /// Condition of an Execution and its loop: how the last action ended.
 pub const LAST_ACTION_SUCCEEDED: &str = "LastActionSucceeded";
 
+/// Type of the condition that is true while somebody else undoes the changes of a loop.
+pub const CHANGE_UNDONE: &str = "ChangeUndone";
+
 /// Field of a spec with a value that the schema accepts and the operator cannot use.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{field}: {problem}")]

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use crate::common::LAST_ACTION_SUCCEEDED;
+use crate::common::{CHANGE_UNDONE, LAST_ACTION_SUCCEEDED};
 use crate::decision::{Executor, settlement};
 pub use crate::proposal::Proposal;
 use crate::tuning::effective_policy::declared_rank;
@@ -246,8 +246,13 @@ fn now(subject: &ExplainedLoop) -> String {
     };
     let since = clock(ready.last_transition_time.0);
     let mut text = paragraph("", &format!("Now: {state}, since {since} ({}): {}.", ready.reason, ready.message));
-    let troubles =
-        [("Conflict", true), ("TimescaleOverlap", true), (DATA_AVAILABLE, false), (LAST_ACTION_SUCCEEDED, false)];
+    let troubles = [
+        ("Conflict", true),
+        ("TimescaleOverlap", true),
+        (CHANGE_UNDONE, true),
+        (DATA_AVAILABLE, false),
+        (LAST_ACTION_SUCCEEDED, false),
+    ];
     for (kind, bad) in troubles {
         let is_bad = |condition: &&Condition| (condition.status == "True") == bad;
         let found = subject.condition(kind).filter(is_bad);

@@ -15,7 +15,7 @@ use super::conflict::{self, Claimant, Conflict};
 use super::preflight::Preflight;
 use crate::acted;
 use crate::children::{Children, children};
-use crate::common::{FieldError, LAST_ACTION_SUCCEEDED};
+use crate::common::{CHANGE_UNDONE, FieldError, LAST_ACTION_SUCCEEDED};
 use crate::decision::DecisionRules;
 use crate::monitoring::MonitoringRules;
 use crate::proposal::{self, Proposal};
@@ -28,6 +28,7 @@ use ganglion_api::decision::DecisionStatus;
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_api::monitoring::MonitoringStatus;
 use ganglion_core::conditions::{self, DATA_AVAILABLE, Health, Stamp};
+use ganglion_core::contest;
 use ganglion_core::names;
 use ganglion_core::status::StatusChange;
 
@@ -213,6 +214,7 @@ pub fn status(
     conditions.extend(data(case, hops, stamp));
     conditions.extend(last_action(case, hops, stamp));
     conditions.extend(proposed(case, hops, stamp));
+    conditions.extend(change_undone(case, hops, stamp));
     conditions.extend(hops.preflight.and_then(|preflight| preflight.condition(old, stamp)));
     if let Some(LoopProblem::Conflict(reason, message)) = &assessment.problem {
         conditions.push(conditions::condition(old, "Conflict", "True", reason.as_str(), message, stamp));
@@ -322,6 +324,22 @@ fn proposed(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option
     let message = format!("decision {seq}: {words}; to approve it: ganglion approve {} {digest}", case.name);
     let (old, reason) = (&case.status.conditions, LoopReason::AwaitsApproval);
     Some(conditions::condition(old, "Proposed", "True", reason.as_str(), &message, stamp))
+}
+
+/// Returns the condition of a loop whose last changes of a field were undone by somebody else.
+fn change_undone(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option<Condition> {
+    let undone = &hops.execution?.undone;
+    let last = undone.last()?;
+    let row = undone.iter().filter(|one| one.dimension == last.dimension).count();
+    let message = format!(
+        "{} undid {row} of {} changes of {} in a row, after which the loop stops: configure it to leave the field \
+         alone, or remove this loop's rung",
+        last.by,
+        contest::MAX_REVERTS,
+        last.dimension
+    );
+    let (old, reason) = (&case.status.conditions, LoopReason::FieldConflict);
+    Some(conditions::condition(old, CHANGE_UNDONE, "True", reason.as_str(), &message, stamp))
 }
 
 /// Returns why there is no value yet, and how to push a sample if samples are pushed.

@@ -226,6 +226,21 @@ fn a_loop_whose_changes_are_undone_has_stopped() {
 }
 
 #[test]
+fn the_first_undone_change_is_reported() {
+    let undone = json!([
+        {"at": "2026-11-22T00:00:00Z", "by": "somebody", "dimension": "/spec/color"},
+        {"at": "2026-11-22T00:00:01Z", "by": "kustomize-controller", "dimension": "replicas"},
+    ]);
+    let execution = ExecutionStatus { undone: serde_json::from_value(undone).unwrap(), ..ExecutionStatus::default() };
+    let found = running(&watched("True", "AllKnown", ""), &execution);
+    assert!(words(&found).contains(&("Ready", "True", "Running")), "{found:?}");
+    assert!(words(&found).contains(&("ChangeUndone", "True", "FieldConflict")), "{found:?}");
+    let expected = "kustomize-controller undid 1 of 3 changes of replicas in a row, after which the loop stops: \
+                    configure it to leave the field alone, or remove this loop's rung";
+    assert_eq!(message(&found, "ChangeUndone"), expected);
+}
+
+#[test]
 fn a_proposal_has_a_condition_until_it_is_approved() {
     let spec = demo(json!({}));
     let decision: DecisionStatus = serde_json::from_value(json!({"seq": 4, "chosen": {
