@@ -3,7 +3,7 @@
 //! The loads of blocks differ by at most the largest weight. Workers are ordered so that few jobs move when the last
 //! worker is added or removed: it is in the middle, so each block moves by at most half of its size.
 
-use super::balance::{HashedJob, index};
+use super::hashed::{HashedJob, index};
 
 /// Returns the worker of each job. There must be at least one worker, and room for all jobs.
 pub fn assign(items: &[HashedJob], workers: &[u32], max_jobs: usize) -> Vec<u32> {

@@ -2,25 +2,32 @@
 //!
 //! | file | description |
 //! |---|---|
-//! | `mod` | assigns dedicated jobs, then the others by a strategy; keeps jobs with their previous workers |
-//! | `stable`, `contiguous` | the two strategies |
-//! | `balance` | jobs as hashes, loads of workers, and the maximum number of jobs per worker |
+//! | `mod` | assigns dedicated jobs, then the others by a strategy; keeps jobs of equal weight with their workers |
+//! | `stable`, `weighted` | the strategy Stable for jobs of equal weight and of different weights |
+//! | `repair`, `search` | moves towards better loads, and the best assignment of small pools |
+//! | `contiguous` | the strategy Contiguous |
+//! | `pool` | jobs and workers for `weighted`, `repair` and `search` |
+//! | `hashed` | jobs as hashes, and loads of workers |
 //!
 //! The first assignment depends only on the names and weights of the jobs and the slots of the workers, and is the same
 //! in every version of the operator. Later assignments keep jobs with their workers where possible.
 
-mod balance;
 mod contiguous;
+mod hashed;
+mod pool;
+mod repair;
+mod search;
 mod stable;
 #[cfg(test)]
 mod tests;
+mod weighted;
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
 use super::Job;
-use balance::{HashedJob, enforce_limit, even_out, index, load_rank, loads, mix, split_by_hash};
 use ganglion_api::swarm_pool::AssignmentStrategy;
+use hashed::{HashedJob, index, mix, split_by_hash};
+use pool::WeightedPool;
 
 /// Rules of the assignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,13 +51,21 @@ pub struct JobAssignment {
 /// Names and slots are unique.
 ///
 /// - Every job has one worker, unless all workers have the maximum number of jobs.
-/// - Loads of workers differ by at most the largest weight; if weights are equal, by at most one job. `max_jobs` takes
-///   precedence. Workers of dedicated jobs have no other job.
+/// - Loads of workers differ by at most the largest weight; if weights are equal, by at most one job. Workers of
+///   dedicated jobs have no other job.
+/// - The largest load of the shared jobs is the smallest possible one if there are at most ten of them, and at most 4/3
+///   of it otherwise. With the strategy Contiguous, it is the smallest that blocks of adjacent names can have.
+/// - `max_jobs` takes precedence over the balance.
+///
+/// If weights are equal:
+///
 /// - Adding or removing the worker of the last slot moves few jobs: the minimum number, if weights are 1 and the
 ///   strategy is Stable. If the worker of another slot is removed, its jobs move, and as many as the balance requires.
 /// - Adding or removing a job moves others. Contiguous: at most one per worker. Stable: a multiple of that, and nearly
 ///   every worker has a different job afterwards: 15 of 1,000 jobs with 10 workers, 400 of 100,000 with 100, 16,000 of
 ///   a million with 1,000. If workers have few jobs, a large share moves: 370 of 1,000 with 100 workers.
+///
+/// If weights differ and the strategy is Stable, nearly all jobs may move. [`reassign`] moves few.
 ///
 /// Jobs of slots beyond the 16,384th, and jobs that missing workers would have, move more often.
 pub fn assign(jobs: &[Job], workers: &[u32], rules: AssignmentRules) -> JobAssignment {
@@ -58,8 +73,13 @@ pub fn assign(jobs: &[Job], workers: &[u32], rules: AssignmentRules) -> JobAssig
 }
 
 /// Assigns jobs of which some already have a worker, given as its index in `workers`. With the strategy Stable, jobs
-/// keep their worker as far as the balance allows. If weights are equal, the minimum number of jobs moves, no matter
-/// what was added or removed. If only workers were added or removed, the result is that of [`assign`].
+/// keep their worker as far as the balance allows.
+///
+/// - If weights are equal, the minimum number of jobs moves, no matter what was added or removed. If only workers were
+///   added or removed, the result is that of [`assign`].
+/// - If weights differ, no job moves as long as loads differ by at most the largest weight, and the largest load is at
+///   most 4/3 of the smallest possible one. Otherwise, as few jobs move as necessary: the minimum number for small
+///   pools, few for larger ones. With `max_jobs`, the largest load may be that of [`assign`] if that is more.
 pub fn reassign(jobs: &[Job], workers: &[u32], rules: AssignmentRules, previous: &[Option<u32>]) -> JobAssignment {
     let items: Vec<HashedJob> = jobs.iter().map(HashedJob::new).collect();
     let (dedicated, shared): (Vec<u32>, Vec<u32>) =
@@ -85,7 +105,7 @@ pub fn reassign(jobs: &[Job], workers: &[u32], rules: AssignmentRules, previous:
             AssignmentStrategy::Stable => {
                 let held: Vec<Option<u32>> =
                     shared.iter().map(|job| index_among(&free, previous[*job as usize])).collect();
-                keep_workers(&items, &slots, stable::assign(&items, &slots, max_jobs), &held, max_jobs)
+                assign_stably(&items, &slots, max_jobs, &held)
             }
             AssignmentStrategy::Contiguous => contiguous::assign(&items, &slots, max_jobs),
         };
@@ -142,36 +162,28 @@ fn choose_dedicated_workers(
     (chosen, free)
 }
 
-/// Keeps jobs with their previous workers, as far as the balance allows. Returns the worker of each job.
+/// Assigns jobs by the strategy Stable. Returns the worker of each job. `previous`: the current worker of each job, if
+/// any.
+fn assign_stably(items: &[HashedJob], workers: &[u32], max_jobs: usize, previous: &[Option<u32>]) -> Vec<u32> {
+    if items.iter().any(|item| item.weight != items[0].weight) {
+        return weighted::assign(WeightedPool { items, workers, max_jobs }, previous);
+    }
+    let stateless = stable::assign(items, workers);
+    if previous.iter().all(Option::is_none) {
+        stateless
+    } else {
+        keep_workers(items, workers.len(), &stateless, previous)
+    }
+}
+
+/// Keeps jobs of equal weight with their previous workers: every worker gets its share, and the minimum number of jobs
+/// moves. Returns the worker of each job.
 ///
 /// The stateless assignment, which depends only on jobs and workers, moves about as many jobs as there are workers when
 /// one job is added or removed, and more in large pools. Therefore jobs keep their worker, and only as many move as
 /// necessary. If there is a choice, jobs move to their worker in the stateless assignment: if only workers are added
 /// and removed, the result is the stateless assignment.
-///
-/// `stateless`: the assignment without history. `previous`: the current worker of each
-/// job, if any.
-fn keep_workers(
-    items: &[HashedJob],
-    workers: &[u32],
-    stateless: Vec<u32>,
-    previous: &[Option<u32>],
-    max_jobs: usize,
-) -> Vec<u32> {
-    if previous.iter().all(Option::is_none) {
-        return stateless;
-    }
-    if items.iter().all(|item| item.weight == items[0].weight) {
-        return keep_equal_jobs(items, workers.len(), &stateless, previous);
-    }
-    let mut owner = keep_weighted_jobs(items, workers, &stateless, previous);
-    even_out(items, workers, &mut owner);
-    enforce_limit(items, workers, max_jobs, &mut owner);
-    owner
-}
-
-/// Assigns jobs of equal weight: every worker gets its share, and the minimum number of jobs moves.
-fn keep_equal_jobs(items: &[HashedJob], workers: usize, stateless: &[u32], previous: &[Option<u32>]) -> Vec<u32> {
+fn keep_workers(items: &[HashedJob], workers: usize, stateless: &[u32], previous: &[Option<u32>]) -> Vec<u32> {
     let mut left = worker_sizes(items.len(), workers, stateless, previous);
     // First the jobs that the stateless assignment leaves with their worker, too; then by hash.
     let mut held: Vec<u32> = (0..index(items.len())).filter(|job| previous[*job as usize].is_some()).collect();
@@ -214,30 +226,4 @@ fn worker_sizes(jobs: usize, workers: usize, stateless: &[u32], previous: &[Opti
     let mut sizes = vec![floor; workers];
     order.into_iter().take(more).for_each(|worker| sizes[worker] += 1);
     sizes
-}
-
-/// Leaves jobs with their worker, and assigns the others to the least loaded worker, heaviest first.
-fn keep_weighted_jobs(items: &[HashedJob], workers: &[u32], stateless: &[u32], previous: &[Option<u32>]) -> Vec<u32> {
-    let mut owner: Vec<u32> =
-        previous.iter().zip(stateless).map(|(held, assigned)| held.unwrap_or(*assigned)).collect();
-    let (mut held, mut known) = (Vec::new(), Vec::new());
-    for (item, worker) in items.iter().zip(previous) {
-        if let Some(worker) = worker {
-            held.push(*item);
-            known.push(*worker);
-        }
-    }
-    let loads = loads(&held, workers, &known);
-    let mut order: BTreeSet<_> = (0..).zip(loads).map(|(worker, load)| load_rank(worker, load, workers)).collect();
-    let mut homeless: Vec<u32> = (0..index(items.len())).filter(|job| previous[*job as usize].is_none()).collect();
-    homeless.sort_unstable_by_key(|job| {
-        let item = items[*job as usize];
-        (Reverse(item.weight), item.hash, *job)
-    });
-    for job in homeless {
-        let Some((load, _, worker)) = order.pop_first() else { return owner };
-        owner[job as usize] = worker;
-        order.insert(load_rank(worker, load + u64::from(items[job as usize].weight), workers));
-    }
-    owner
 }

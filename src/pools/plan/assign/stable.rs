@@ -1,11 +1,6 @@
-//! The strategy Stable: few jobs move when workers or jobs are added or removed.
+//! The strategy Stable for jobs of equal weight: few jobs move when workers or jobs are added or removed.
 //!
-//! Jobs of each weight are assigned separately, so that the number of them per worker differs by at most one. The
-//! differences of all weights may add up, so the loads are balanced afterwards.
-//!
-//! # Jobs of equal weight
-//!
-//! They are assigned to slots 0, 1, 2, … as if the slots had been added one by one.
+//! Jobs are assigned to slots 0, 1, 2, … as if the slots had been added one by one.
 //!
 //! Step k adds slot k to the k existing slots. The new slot takes jobs from each of them, until all sizes differ by at
 //! most one. Each step orders the jobs differently, and that order decides which jobs move:
@@ -26,29 +21,16 @@
 //! A slot has no worker if its worker was lost, is drained, or has a dedicated job. Its jobs, and no other jobs, move
 //! to existing workers.
 
-use super::balance::{HashedJob, enforce_limit, even_out, index, mix};
+use super::hashed::{HashedJob, index, mix};
 
-/// Returns the worker of each job. There must be at least one worker, and room for all jobs.
-pub fn assign(items: &[HashedJob], workers: &[u32], max_jobs: usize) -> Vec<u32> {
+/// Returns the worker of each job. There must be at least one worker, and all weights must be equal.
+pub fn assign(items: &[HashedJob], workers: &[u32]) -> Vec<u32> {
     let present = Present::new(workers, items.len());
-    let mut jobs: Vec<u32> = (0..index(items.len())).collect();
-    jobs.sort_by_key(|job| items[*job as usize].weight);
-    let mut owner = vec![0; items.len()];
-    for class in jobs.chunk_by(|a, b| items[*a as usize].weight == items[*b as usize].weight) {
-        let weight = items[class[0] as usize].weight;
-        let hashes: Vec<u64> = class.iter().map(|job| mix(items[*job as usize].hash, weight.into())).collect();
-        // Each weight must give one job more to different slots, so that the differences do not add up.
-        let new_slot = if weight == 1 { NewSlotSize::Least } else { NewSlotSize::Drawn(mix(weight.into(), 0)) };
-        let slots = assign_to_slots(&hashes, present.slots(), new_slot);
-        for (job, worker) in class.iter().zip(move_to_workers(slots, &hashes, &present)) {
-            owner[*job as usize] = worker;
-        }
-    }
-    if items.iter().any(|item| item.weight != items[0].weight) {
-        even_out(items, workers, &mut owner);
-        enforce_limit(items, workers, max_jobs, &mut owner);
-    }
-    owner
+    let weight = items.first().map_or(1, |item| item.weight);
+    let hashes: Vec<u64> = items.iter().map(|item| mix(item.hash, weight.into())).collect();
+    // The weight enters the hashes for the sake of existing pools, which must not change.
+    let new_slot = if weight == 1 { NewSlotSize::Least } else { NewSlotSize::Drawn(mix(weight.into(), 0)) };
+    move_to_workers(assign_to_slots(&hashes, present.slots(), new_slot), &hashes, &present)
 }
 
 /// Number of jobs that a new slot takes if the number of jobs is no multiple of the number of slots.
@@ -57,8 +39,7 @@ pub enum NewSlotSize {
     /// The smaller number. Adding a slot moves exactly the minimum number of jobs, and the first slots have one job
     /// more.
     Least,
-    /// The smaller or the larger number, drawn from this hash, so that different slots have one job more for different
-    /// hashes.
+    /// The smaller or the larger number, drawn from this hash.
     Drawn(u64),
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::assign::balance::mix;
+use crate::assign::hashed::mix;
 use crate::assign::stable::{NewSlotSize, assign_to_slots, key, next_candidate_step};
 
 /// Next candidate step, `step` itself or later.

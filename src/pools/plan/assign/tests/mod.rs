@@ -5,6 +5,7 @@ mod exact;
 mod fixed;
 mod history;
 mod moves;
+mod weights;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
