@@ -1,7 +1,8 @@
 //! The strategy Contiguous: each worker gets one block of jobs that are adjacent by name.
 //!
-//! The loads of blocks differ by at most the largest weight. Workers are ordered so that few jobs move when the last
-//! worker is added or removed: it is in the middle, so each block moves by at most half of its size.
+//! No other blocks have a smaller largest load, and loads differ by at most the largest weight. Workers are ordered so
+//! that few jobs move when the last worker is added or removed: it is in the middle, so each block moves by at most
+//! half of its size.
 
 use super::hashed::{HashedJob, index};
 
@@ -28,14 +29,18 @@ fn order(workers: &[u32]) -> Vec<u32> {
     order
 }
 
-/// JobLine of jobs that is cut into blocks.
+/// Line of jobs that is cut into blocks. `widest` is the largest weight of a job.
 ///
 /// Let `least` be the largest number such that all blocks, each with at least this weight, fit into the line. Then
-/// there is a cut into blocks with weights from `least` to `least + widest`, where `widest` is the largest weight of a
-/// job. Proof: the shortest such blocks end at or before the end of the line, by definition of `least`. The longest
-/// such blocks reach the end: each of them is heavier than `least`, and that many heavier blocks do not fit. All ends
-/// in between can be reached, too: one more job before a block moves the first and the last possible end of that block
-/// by so little that no end is skipped.
+/// there is a cut into blocks with weights from `least` to `least + widest`. Proof: the shortest such blocks end at or
+/// before the end of the line, by definition of `least`. The longest such blocks reach the end: each of them is heavier
+/// than `least`, and that many heavier blocks do not fit. All ends in between can be reached, too: one more job before
+/// a block moves the first and the last possible end of that block by so little that no end is skipped.
+///
+/// Let `most` be the smallest number such that blocks, each with at most this weight, reach the end of the line. Then
+/// there is a cut into blocks with weights from `most - widest` to `most`, by the same proof with exchanged roles. No
+/// cut has a smaller largest block. The first cut is the better one if its largest block has this weight, too, because
+/// no cut has a larger smallest block.
 struct JobLine {
     /// Total weight of the jobs before each position.
     before: Vec<u64>,
@@ -89,10 +94,36 @@ impl JobLine {
         fits
     }
 
-    /// Returns the end of each block. Chosen backwards from the last block, each as near as possible to its ideal end.
+    /// Smallest maximum weight of a block.
+    fn most(&self) -> u64 {
+        let (mut too_little, mut fits) = (self.weight() / (self.blocks.max(1) as u64), self.weight());
+        if self.reaches_end(too_little) {
+            return too_little;
+        }
+        while fits - too_little > 1 {
+            let middle = too_little + (fits - too_little) / 2;
+            *(if self.reaches_end(middle) { &mut fits } else { &mut too_little }) = middle;
+        }
+        fits
+    }
+
+    /// Whether blocks with at most this weight reach the end of the line.
+    fn reaches_end(&self, most: u64) -> bool {
+        (0..self.blocks).fold(0, |start, _| self.last(self.before[start] + most)) == self.jobs()
+    }
+
+    /// Returns the end of each block.
     fn ends(&self) -> Vec<usize> {
-        let least = self.least();
-        let most = least + self.widest;
+        let (least, most) = (self.least(), self.most());
+        let ends = self.cut(least, least + self.widest);
+        let starts = std::iter::once(&0).chain(&ends);
+        let fits = starts.zip(&ends).all(|(start, end)| self.before[*end] - self.before[*start] <= most);
+        if fits { ends } else { self.cut(most.saturating_sub(self.widest), most) }
+    }
+
+    /// Returns the end of each block, given the smallest and the largest weight of a block. Chosen backwards from the
+    /// last block, each as near as possible to its ideal end.
+    fn cut(&self, least: u64, most: u64) -> Vec<usize> {
         let reach = |add: u64, position: fn(&Self, u64) -> usize| {
             let next = move |start: &usize| Some(position(self, self.before[*start] + add));
             std::iter::successors(Some(0), next).skip(1).take(self.blocks).collect::<Vec<_>>()

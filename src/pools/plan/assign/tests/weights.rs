@@ -55,6 +55,16 @@ fn best_loads(weights: &[u32], workers: u32) -> (u64, u64) {
     all.min_by_key(|(smallest, largest)| (*largest, std::cmp::Reverse(*smallest))).unwrap()
 }
 
+/// Smallest largest load of blocks of adjacent jobs.
+fn best_largest_block(weights: &[u32], workers: u32) -> u64 {
+    let Some(fewer) = workers.checked_sub(1).filter(|fewer| *fewer > 0) else {
+        return weights.iter().map(|weight| u64::from(*weight)).sum();
+    };
+    let last_block = |start: usize| weights[start..].iter().map(|weight| u64::from(*weight)).sum::<u64>();
+    let largest = |start: usize| best_largest_block(&weights[..start], fewer).max(last_block(start));
+    (0..=weights.len()).map(largest).min().unwrap()
+}
+
 #[rstest]
 #[case(&[9, 1, 1, 1, 1, 1, 1, 1, 1, 1], 2, &[9, 9])]
 #[case(&[10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1], 3, &[10, 10, 10])]
@@ -62,6 +72,16 @@ fn best_loads(weights: &[u32], workers: u32) -> (u64, u64) {
 #[case(&[5, 5, 4, 4, 3, 3, 3], 3, &[9, 9, 9])]
 fn small_pools_have_the_best_loads(#[case] weights: &[u32], #[case] workers: u32, #[case] expected: &[u64]) {
     assert_eq!(loads_of(weights, workers, &fresh(weights, workers)), expected);
+}
+
+/// A cut into loads of 3, 4 and 6 has the same smallest load, but a larger largest one.
+#[test]
+fn blocks_have_the_best_loads() {
+    let weights = [3, 5, 1, 4];
+    let owner = owners(&weights, 3, rules(AssignmentStrategy::Contiguous), &[None; 4]);
+    let mut loads = loads_of(&weights, 3, &owner);
+    loads.sort_unstable();
+    assert_eq!(loads, [3, 5, 5]);
 }
 
 /// With two workers, 12 and 18 are within the bounds, 22 and 8 are not.
@@ -141,6 +161,14 @@ proptest! {
         let equal = weights.iter().all(|weight| *weight == weights[0]);
         let owner = fresh(&weights, workers);
         prop_assert!(equal || extremes(&weights, workers, &owner) == best_loads(&weights, workers), "{owner:?}");
+    }
+
+    #[test]
+    fn no_blocks_are_better(weights in prop::collection::vec(1..100_u32, 1..=8), workers in 1..=4_u32) {
+        let owner = owners(&weights, workers, rules(AssignmentStrategy::Contiguous), &vec![None; weights.len()]);
+        let (smallest, largest) = extremes(&weights, workers, &owner);
+        prop_assert_eq!(largest, best_largest_block(&weights, workers));
+        prop_assert!(largest - smallest <= largest_weight(&weights));
     }
 
     /// Guarantee of longest processing time first.
