@@ -190,17 +190,19 @@ fn config_map_selector(_: &mut SchemaGenerator) -> Schema {
     selector_schema("Selects ConfigMaps by labels. Default: none.", "ConfigMaps")
 }
 
-/// Assignment of jobs to workers. The numbers of jobs of two workers differ by at most one; if jobs have weights, their
-/// loads differ by at most the largest weight.
+/// Assignment of jobs to workers. The numbers of jobs of two workers differ by at most one. If jobs have different
+/// weights, the loads of two workers differ by at most the largest weight.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Assignment {
-    /// Stable: a change of workers or jobs moves as few jobs as possible. Contiguous: each worker has a block of jobs
-    /// that are adjacent by name. Default: Stable.
+    /// Stable: a change of workers or jobs moves as few jobs as possible. If jobs have different weights, a new pool of
+    /// at most 10 jobs has the smallest possible maximum load. In other pools, the maximum load is at most a third
+    /// above it: jobs move only if it would be more. Contiguous: each worker has a block of jobs that are adjacent by
+    /// name, and the maximum load is the smallest that blocks can have. Default: Stable.
     #[serde(default)]
     pub strategy: AssignmentStrategy,
-    /// Maximum number of jobs per worker. Jobs above the maximum stay unassigned until there are more workers. Default:
-    /// no maximum.
+    /// Maximum number of jobs per worker. Jobs above the maximum stay unassigned until there are more workers. The
+    /// maximum takes precedence over the balance of loads. Default: no maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub max_jobs_per_worker: Option<i32>,
