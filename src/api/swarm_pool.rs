@@ -58,7 +58,8 @@ pub struct SwarmPoolSpec {
     /// The workload whose pods are the workers.
     pub workload: PoolWorkload,
     /// Number of workers. It is written to the workload, unless an autoscaler or a GitOps tool owns the workload's
-    /// replicas. Default: the pool uses the workload's number of replicas.
+    /// replicas. Default: the pool follows the workload. The operator then writes the workload's number here, for
+    /// `kubectl scale`, autoscalers and loops; once one of these sets another number, the pool scales the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10000))]
     pub replicas: Option<i32>,

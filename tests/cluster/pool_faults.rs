@@ -182,6 +182,17 @@ async fn same(testbed: &Testbed, before: &Option<std::collections::BTreeMap<Stri
     until::<ConfigMap, _>(testbed, JOBS, "the same bytes", |map| (map.data == *before).then_some(())).await
 }
 
+/// Waits until the scale subresource of the pool has this number of replicas.
+async fn shows(testbed: &Testbed, replicas: i32) -> Result<()> {
+    until::<SwarmPool, _>(testbed, WORKERS, "the replicas of the workload in the pool", |pool| {
+        (pool.spec.replicas == Some(replicas)).then_some(())
+    })
+    .await?;
+    let scale = testbed.api::<SwarmPool>().get_scale(WORKERS).await?;
+    ensure!(scale.spec.as_ref().and_then(|spec| spec.replicas) == Some(replicas), "{scale:?}");
+    Ok(())
+}
+
 #[test]
 fn replicas_that_somebody_else_writes_are_followed() {
     pool_story("pool-replicas", async |testbed| {
@@ -199,6 +210,12 @@ fn replicas_that_somebody_else_writes_are_followed() {
         let patched = Patch::Merge(json!({"spec": {"replicas": null}}));
         testbed.api::<SwarmPool>().patch(WORKERS, &PatchParams::default(), &patched).await?;
         converged(testbed, WORKERS, 2, 30).await?;
+        shows(testbed, 2).await?;
+        testbed.kubectl(&["scale", "statefulset", WORKERS, "--replicas=3"], None).await?;
+        shows(testbed, 3).await?;
+        converged(testbed, WORKERS, 3, 30).await?;
+        testbed.kubectl(&["scale", "statefulset", WORKERS, "--replicas=2"], None).await?;
+        shows(testbed, 2).await?;
         let target = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": WORKERS});
         let hpa = json!({"metadata": {"name": "web"}, "spec": {"scaleTargetRef": target, "maxReplicas": 5}});
         testbed.create::<HorizontalPodAutoscaler>(hpa).await?;

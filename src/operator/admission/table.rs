@@ -444,9 +444,10 @@ fn pool_scales() -> AdmissionPolicy {
         about: "The scale subresource of a pool changes the replicas of its workload. The request does not \
                 name this workload, so the author needs the right for all Deployments and StatefulSets of the namespace. \
                 The policy also checks requests that leave the number unchanged: for a pool without replicas, zero is a \
-                change, and the API server shows no difference. HorizontalPodAutoscalers have the right update.",
+                change, and the API server shows no difference. HorizontalPodAutoscalers have the right update. The \
+                operator writes the number that the workload has.",
         guards: vec![Guarded::new("swarmpools/scale", &[Update])],
-        conditions: vec![],
+        conditions: vec![NOT_THE_OPERATOR],
         against: None,
         variables: vec![],
         rules: vec![scaled("deployments"), scaled("statefulsets")],

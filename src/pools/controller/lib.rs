@@ -4,7 +4,7 @@
 //! |---|---|
 //! | observe | the pool, its workload and pods, and its ConfigMaps, from caches (`observe`) |
 //! | plan | `ganglion_pools_plan::step`: scale the workload, read ConfigMaps, or hand over jobs |
-//! | act | scales the workload (`scale`), reads and writes ConfigMaps (`config_maps`), makes workers read them (`workers`) |
+//! | act | scales the workload or follows its replicas (`scale`), reads and writes ConfigMaps (`config_maps`), makes workers read them (`workers`) |
 //! | report | the status, if it is worth a write (`report`) |
 //! | background | probes workers for the version of the job list that they run (`probes`) |
 //!
@@ -109,8 +109,8 @@ impl Reconciler for SwarmPoolController {
     type Plan = PoolStep;
     type Done = PoolDone;
     const NAME: &'static str = "swarm-pool";
-    /// Usually: scale, read, publish, refresh.
-    const MAX_ROUNDS: usize = 4;
+    /// Usually: scale, record the replicas, read, publish, refresh.
+    const MAX_ROUNDS: usize = 5;
 
     fn ctx(&self) -> &Context {
         &self.ctx
@@ -167,6 +167,7 @@ impl Reconciler for SwarmPoolController {
                 self.scale(observed, *replicas, &mut memory.scaled).await?;
                 Ok(PoolDone::Changed)
             }
+            PoolStep::Follow(step) => self.follow(observed, step).await,
             PoolStep::Read { sources, outputs } => {
                 self.read_sources(&key_of(&observed.pool), sources, &mut memory.sources).await?;
                 self.read_outputs(&observed.pool, outputs, &mut memory.output).await?;
@@ -191,7 +192,7 @@ impl Reconciler for SwarmPoolController {
                 self.probes.remove(&key_of(&observed.pool));
             }
             (PoolStep::HandOver(handover), _) => self.probes.update(observed, handover, &memory.workers),
-            (PoolStep::AwaitWatch | PoolStep::Scale(_) | PoolStep::Read { .. }, _) => {}
+            (PoolStep::AwaitWatch | PoolStep::Scale(_) | PoolStep::Follow(_) | PoolStep::Read { .. }, _) => {}
         }
         match (done, step) {
             (Ok(PoolDone::Changed), _) => Ok(Next::Again),

@@ -101,7 +101,7 @@ impl SwarmPoolController {
         }
     }
 
-    async fn write_status(
+    pub(super) async fn write_status(
         &self,
         pool: &SwarmPool,
         old: &SwarmPoolStatus,

@@ -1,4 +1,8 @@
-//! Decides whether to set `spec.replicas` of the workload.
+//! Decides whether to set `spec.replicas` of the workload, or that of a pool that follows its workload.
+//!
+//! The scale subresource of a pool works only if its spec has replicas. So the operator writes the workload's number into
+//! a pool without them, and keeps it up to date. The status records each number before it is written: a pool whose spec
+//! has another number was scaled by somebody else, and from then on scales its workload.
 
 use std::collections::BTreeMap;
 
@@ -41,6 +45,38 @@ pub fn retry_at(writes: &[ScaleWrite]) -> Option<Timestamp> {
     }
 }
 
+/// A write that keeps the replicas of a pool equal to those of the workload that it follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FollowStep {
+    /// Set `status.followed` of the pool.
+    Record(Vec<i32>),
+    /// Set `spec.replicas` of the pool.
+    Write(i32),
+}
+
+/// Whether the pool follows its workload: its spec has no replicas, or a number that the operator wrote.
+fn follows(pool: &SwarmPool) -> bool {
+    pool.spec.replicas.is_none_or(|replicas| followed(pool).contains(&replicas))
+}
+
+fn followed(pool: &SwarmPool) -> &[i32] {
+    pool.status.as_ref().map_or(&[], |status| &status.followed)
+}
+
+/// Returns the next write that makes the pool show the replicas of the workload; None if there is nothing to write.
+pub fn follow_step(pool: &SwarmPool, workload: &ObservedWorkload) -> Option<FollowStep> {
+    let (shown, wanted) = (pool.spec.replicas, workload.scale.replicas);
+    let record = |followed: Vec<i32>| (followed != self::followed(pool)).then_some(FollowStep::Record(followed));
+    match shown {
+        // Otherwise the pool would follow again once somebody sets a recorded number.
+        Some(_) if !follows(pool) => record(Vec::new()),
+        Some(shown) if shown == wanted => record(vec![wanted]),
+        _ if followed(pool).contains(&wanted) => Some(FollowStep::Write(wanted)),
+        // The old number counts until the new one is written.
+        _ => record(shown.into_iter().chain([wanted]).collect()),
+    }
+}
+
 /// Returns the replicas to write; None if the workload has them already. An error if another owner sets them, or has
 /// reverted them several times. `writes`: earlier writes of this process, of which it forgets old and different ones.
 pub fn replicas_to_write(
@@ -49,9 +85,8 @@ pub fn replicas_to_write(
     writes: &mut Vec<ScaleWrite>,
     now: Timestamp,
 ) -> Result<Option<i32>, PoolProblem> {
-    let Some(replicas) = pool.spec.replicas.filter(|replicas| *replicas != workload.scale.replicas) else {
-        return Ok(None);
-    };
+    let scaled = pool.spec.replicas.filter(|replicas| !follows(pool) && *replicas != workload.scale.replicas);
+    let Some(replicas) = scaled else { return Ok(None) };
     let (kind, name) = (workload.fact.kind.as_str(), &workload.fact.name);
     if let Some(owner) = workload.scale.owner(workload.autoscaler.as_deref()) {
         let message = format!(

@@ -16,7 +16,7 @@ use super::handover::{
 };
 use super::jobs::JobTable;
 use super::output::{ObservedOutputs, OutputMemory};
-use super::replicas::{ObservedWorkload, ScaleWrite, replicas_to_write};
+use super::replicas::{FollowStep, ObservedWorkload, ScaleWrite, follow_step, replicas_to_write};
 use super::room::JobRoom;
 use super::sources::{ObservedSources, SourceMemory};
 use super::workers::{Admission, PoolWorkers, WorkerMemory, await_workers, workers_of};
@@ -85,6 +85,8 @@ pub enum PoolStep {
     ReportForbiddenWatch,
     /// Set `spec.replicas` of the workload.
     Scale(i32),
+    /// Make the pool show the replicas of the workload.
+    Follow(FollowStep),
     /// Read the ConfigMaps that somebody else changed.
     Read { sources: Vec<Identity>, outputs: Vec<Identity> },
     /// Publish job lists, or make workers read them.
@@ -165,6 +167,9 @@ pub fn next_step(observed: &ObservedPool, memory: &mut PoolMemory) -> PoolStep {
         Ok(None) => None,
         Err(problem) => Some(problem),
     };
+    if let Some(step) = follow_step(pool, workload) {
+        return PoolStep::Follow(step);
+    }
     if let Err(problem) = SourceMemory::check_count(&observed.sources) {
         return PoolStep::Refuse(problem.health());
     }

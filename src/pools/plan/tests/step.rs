@@ -5,20 +5,21 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
+use proptest::prelude::*;
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::file::{JobList, Published, render};
 use crate::handover::WorkerReport;
 use crate::output::OutputMap;
-use crate::replicas::{ObservedWorkload, ScaleWrite, retry_at};
+use crate::replicas::{FollowStep, ObservedWorkload, ScaleWrite, follow_step, retry_at};
 use crate::room::JobRoom;
 use crate::sources::ParsedSource;
 use crate::step::{ListsToPublish, ObservedPool, PlannedHandover, PoolBlock, PoolMemory, PoolStep, next_step};
 use crate::workers::PoolWorkloadFact;
 use crate::{Job, PoolProblem};
-use ganglion_api::swarm_pool::PoolWorkloadKind;
-use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::reasons::PoolReason;
+use ganglion_api::swarm_pool::{PoolWorkloadKind, SwarmPool, SwarmPoolStatus};
 use ganglion_core::conditions::Health;
 use ganglion_core::facts::{FieldOwner, Identity, Key, PodFact, ScaleFact};
 
@@ -30,6 +31,7 @@ fn pool(spec: Value) -> Arc<SwarmPool> {
         "workload": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "w"},
         "jobs": {"inline": [{"name": "a"}, {"name": "b"}]},
         "output": {"configMap": "lists"},
+        "replicas": 2,
     });
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     let pool = json!({
@@ -103,6 +105,80 @@ fn config_map(name: &str, version: u32, published: &Published) -> ConfigMap {
         "data": {"config.yml": file, "handover.json": record},
     });
     serde_json::from_value(map).unwrap()
+}
+
+/// A pool with this number in its spec, whose operator recorded these, of a workload with this number of replicas.
+fn following(shown: Option<i32>, followed: &[i32], wanted: i32) -> ObservedPool {
+    let mut observed = observed(json!({ "replicas": shown }));
+    let status = SwarmPoolStatus { followed: followed.to_vec(), ..SwarmPoolStatus::default() };
+    observed.pool = Arc::new(SwarmPool { status: Some(status), ..SwarmPool::clone(&observed.pool) });
+    observed.workload.as_mut().unwrap().scale.replicas = wanted;
+    observed
+}
+
+#[rstest]
+#[case::without_replicas(None, &[], Some(FollowStep::Record(vec![2])))]
+#[case::recorded(None, &[2], Some(FollowStep::Write(2)))]
+#[case::shown(Some(2), &[2], None)]
+#[case::the_workload_was_scaled(Some(3), &[3], Some(FollowStep::Record(vec![3, 2])))]
+#[case::recorded_again(Some(3), &[3, 2], Some(FollowStep::Write(2)))]
+#[case::written_again(Some(2), &[3, 2], Some(FollowStep::Record(vec![2])))]
+#[case::somebody_removed_it(None, &[3], Some(FollowStep::Record(vec![2])))]
+#[case::somebody_scaled_the_pool(Some(5), &[3, 2], Some(FollowStep::Record(vec![])))]
+#[case::it_scales_its_workload(Some(2), &[], None)]
+fn a_pool_without_replicas_shows_those_of_its_workload(
+    #[case] shown: Option<i32>,
+    #[case] followed: &[i32],
+    #[case] expected: Option<FollowStep>,
+) {
+    let observed = following(shown, followed, 2);
+    assert_eq!(follow_step(&observed.pool, observed.workload.as_ref().unwrap()), expected);
+}
+
+/// Whether a pool follows is decided before anything is scaled.
+#[test]
+fn a_pool_that_follows_does_not_scale_its_workload() {
+    let step = |shown, followed: &[i32]| next_step(&following(shown, followed, 2), &mut PoolMemory::default());
+    assert!(matches!(step(Some(3), &[3]), PoolStep::Follow(FollowStep::Record(_))));
+    assert!(matches!(step(Some(3), &[3, 2]), PoolStep::Follow(FollowStep::Write(2))));
+    assert!(matches!(step(Some(5), &[3, 2]), PoolStep::Scale(5)));
+    assert!(matches!(step(Some(5), &[]), PoolStep::Scale(5)));
+}
+
+proptest! {
+    /// Whatever the workload and other clients set, with a crash after any write: the workload gets no other number than
+    /// one that somebody set in the pool, and in the end both have the same.
+    #[test]
+    fn a_pool_ends_with_the_replicas_of_its_workload(
+        events in prop::collection::vec((prop::bool::ANY, 0..4_i32, 0..4_usize), 1..12),
+    ) {
+        let (mut shown, mut followed, mut wanted) = (None, Vec::new(), 0);
+        let mut set_in_pool = BTreeSet::new();
+        for (is_pool, number, steps) in events.into_iter().chain([(false, 3, 20)]) {
+            if is_pool {
+                shown = Some(number);
+                set_in_pool.insert(number);
+            } else {
+                wanted = number;
+            }
+            for _ in 0..steps {
+                match next_step(&following(shown, &followed, wanted), &mut PoolMemory::default()) {
+                    PoolStep::Follow(FollowStep::Record(numbers)) => followed = numbers,
+                    PoolStep::Follow(FollowStep::Write(number)) => {
+                        prop_assert_eq!(number, wanted);
+                        shown = Some(number);
+                    }
+                    PoolStep::Scale(number) => {
+                        prop_assert!(set_in_pool.contains(&number));
+                        wanted = number;
+                    }
+                    _ => break,
+                }
+                prop_assert!(followed.len() <= 2);
+            }
+        }
+        prop_assert_eq!(shown, Some(wanted));
+    }
 }
 
 #[test]
