@@ -177,6 +177,14 @@ fn what_is_undone_three_times_is_not_done_again_and_one_event_says_by_whom() {
         for round in 0..3 {
             let time = push(testbed, "web", json!({"cpu": "2"})).await?;
             ensure!(travelled(testbed, "web", time).await?.2.is_some(), "round {round}: no act");
+            if round > 0 {
+                let expected = format!("somebody undid {round} of 3 changes of replicas in a row");
+                until::<ClosedLoop, _>(testbed, "web", "the undone change to be reported", |found| {
+                    let undone = condition(&found.status?.conditions, "ChangeUndone")?;
+                    undone.message.starts_with(&expected).then_some(())
+                })
+                .await?;
+            }
             let back = json!({"spec": {"replicas": 1}});
             let params = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
             testbed.api::<Deployment>().patch_scale("web", &params, &Patch::Merge(back)).await?;

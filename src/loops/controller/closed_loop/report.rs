@@ -26,12 +26,11 @@ const SUMMARY: SignedDuration = SignedDuration::from_secs(15);
 /// one write covers both. A random time of up to three times this length is added.
 const OUTCOME: SignedDuration = SignedDuration::from_secs(1);
 
-/// Conditions that say why a loop does not act, or may soon not act, which have events.
-const EVENTS: [ConditionEvent; 4] = [
+/// Conditions that say why a loop does not act, which have events.
+const EVENTS: [ConditionEvent; 3] = [
     ConditionEvent::warning("Stalled", "True", ConditionChange::Message),
     ConditionEvent::warning("Conflict", "True", ConditionChange::Message),
     ConditionEvent::warning("Preflight", "False", ConditionChange::Message),
-    ConditionEvent::warning("ChangeUndone", "True", ConditionChange::Message),
 ];
 
 /// Writes the status of the loop if it changed. Returns the time at which a postponed summary is due.
