@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
 use fastrand::Rng;
+use ganglion_api::workload_action::status::Step;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use testkit::action::{action, deployment, with};
@@ -204,7 +205,7 @@ impl<'a> Turmoil<'a> {
         evictions.filter_map(|write| write.target.split('/').nth(1).map(str::to_owned)).collect()
     }
 
-    /// Old pods that any action ever had in its status.
+    /// Pods that actions may evict: old pods, and replacements that are rolled back.
     fn named(&self) -> BTreeSet<String> {
         let seen = self.testbed.eye.now();
         let actions = seen.history.iter().filter_map(|happening| match happening {
@@ -212,7 +213,11 @@ impl<'a> Turmoil<'a> {
             _ => None,
         });
         let slots = actions.flat_map(|status| &status.slots);
-        slots.filter_map(|slot| slot.victim.as_ref()).map(|pod| pod.name.clone()).collect()
+        let pods = slots.flat_map(|slot| {
+            let replacement = slot.replacement.as_ref().filter(|_| slot.step == Step::RollingBack);
+            slot.victim.iter().chain(replacement)
+        });
+        pods.map(|pod| pod.name.clone()).collect()
     }
 }
 
