@@ -20,8 +20,8 @@ pub struct SwarmPoolStatus {
     /// Number of pods of the workload, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Values of `spec.replicas` that the operator wrote, or is about to write, to show the replicas of the workload in a
-    /// pool without replicas. While `spec.replicas` is one of them, the pool follows its workload. At most 2.
+    /// Values of `spec.replicas` that the operator wrote, or is about to write, to show the replicas of the workload in
+    /// a pool without replicas. While `spec.replicas` is one of them, the pool follows its workload. At most 2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]

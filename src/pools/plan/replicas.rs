@@ -1,8 +1,8 @@
 //! Decides whether to set `spec.replicas` of the workload, or that of a pool that follows its workload.
 //!
-//! The scale subresource of a pool works only if its spec has replicas. So the operator writes the workload's number into
-//! a pool without them, and keeps it up to date. The status records each number before it is written: a pool whose spec
-//! has another number was scaled by somebody else, and from then on scales its workload.
+//! The scale subresource of a pool works only if its spec has replicas. So the operator writes the workload's number
+//! into a pool without them, and keeps it up to date. The status records each number before it is written: a pool whose
+//! spec has another number was scaled by somebody else, and from then on scales its workload.
 
 use std::collections::BTreeMap;
 
