@@ -146,8 +146,8 @@ fn a_pool_that_follows_does_not_scale_its_workload() {
 }
 
 proptest! {
-    /// Whatever the workload and other clients set, with a crash after any write: the workload gets no other number than
-    /// one that somebody set in the pool, and in the end both have the same.
+    /// Whatever the workload and other clients set, with a crash after any write: the workload gets no other number
+    /// than one that somebody set in the pool, and in the end both have the same.
     #[test]
     fn a_pool_ends_with_the_replicas_of_its_workload(
         events in prop::collection::vec((prop::bool::ANY, 0..4_i32, 0..4_usize), 1..12),
