@@ -48,7 +48,7 @@ fn pod(name: &str, version: &str) -> Value {
 fn pool() -> Value {
     json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "SwarmPool", "metadata": meta("p", "2"),
-        "spec": {
+        "spec": {"replicas": 2,
             "workload": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "w"},
             "jobs": {"inline": [{"name": "a"}, {"name": "b"}]}, "output": {"configMap": "lists"},
             "version": {"source": "Annotation"}, "refresh": {"policy": "HotReload"},
