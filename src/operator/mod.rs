@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use thiserror::Error;
@@ -115,7 +116,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let metrics = Metrics::new();
     let web = Arc::new(outbound::web(names.clone(), &settings, &metrics));
     let outbound = Arc::new(outbound::client(web, &settings, &metrics));
-    let mut world = world::world().with_limits(settings.occupancy_limits());
+    let mut world = world::world().with_limits(settings.occupancy_limits()).with_clock(Timestamp::now);
     world.guard(admission::guards());
     let store = Store::new(world);
     // Watches and the HTTP server stop last, after the controllers have drained.

@@ -144,7 +144,7 @@ pub fn verify(view: &View) -> SlotNext {
         return view.end(Step::Failed, Reason::NodeNotCordoned, &message);
     }
     let successor = successor(view, pods);
-    let stable = successor.and_then(|pod| pod.ready_since).map(|since| since + view.settling_time());
+    let stable = successor.and_then(PodFact::ready_from).map(|since| since + view.settling_time());
     let Some((reason, message)) = obstacles::lacking(view, pods) else {
         if let Some(stable) = stable.filter(|stable| view.ctx.now < *stable) {
             let message = format!("the new pod is Ready; it must stay Ready until {stable}");

@@ -1,15 +1,20 @@
 //! Pods that a ReplicaSet creates while a replica is exchanged must not take the place of pods that nobody named.
 //!
-//! A pod with a priority preempts others as soon as no node has room for it, even if it is deleted a moment later. The
-//! operator cannot prevent that for a pod that a ReplicaSet creates, so it waits until a node has room.
+//! A pod preempts pods of lower priority as soon as no node has room for it, even if it is deleted a moment later. The
+//! operator cannot prevent that for a pod that a ReplicaSet creates, so it waits until a node has room. Source of the
+//! rules: kube-scheduler's DefaultPreemption.
 
 use serde::Deserialize;
 
-use ganglion_core::facts::TemplateFact;
+use ganglion_api::reasons::Reason;
+use ganglion_core::facts::{NodeFact, TemplateFact};
 
+use super::neighbors::{Departing, Neighbors};
 use super::nodes::Nodes;
 use super::scope::Scope;
 use super::slot::View;
+use super::spread::SpreadRules;
+use super::volumes::BoundVolumes;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -22,33 +27,79 @@ struct Prioritized {
 struct PriorityOfSpec {
     priority_class_name: Option<String>,
     priority: Option<i32>,
-    preemption_policy: Option<String>,
 }
 
-/// Why the ReplicaSet must not create a pod now; None if the pod can preempt nobody, or the action may disrupt.
+/// What a node is to a new pod.
+#[derive(PartialEq, Eq)]
+enum Offer {
+    Room,
+    /// The pod would run there if pods of lower priority left.
+    Preemption,
+    Nothing,
+}
+
+/// Why the ReplicaSet must not create a pod now; None if a node has room for it, it can preempt nobody, or the action
+/// may disrupt.
 pub fn danger(view: &View, scope: &Scope) -> Option<String> {
     let ctx = view.ctx;
-    let template = scope.set.template.as_deref().filter(|template| may_preempt(template))?;
     if ctx.may_disrupt() {
         return None;
     }
-    // The node that the slot has reserved is for this pod.
+    let priority = priority(view, scope)?;
+    let template = scope.set.template.as_deref();
+    // The node that the slot has reserved is for this pod. The old pod still runs.
     let nodes = Nodes::new(ctx.world, ctx.now).without_slot(&view.slot.id);
-    if ctx.world.nodes().any(|node| nodes.assess(node, Some(template)).is_ok()) {
-        return None;
+    let departing = Departing { slot: Some(&view.slot.id), ..Departing::default() };
+    let neighbors = Neighbors::of(ctx.world, scope, &departing);
+    let spread = SpreadRules::of(ctx.world, scope, &departing);
+    let volumes = BoundVolumes::of(ctx.world, scope, "");
+    let is_closed = |node: &NodeFact| {
+        let by_neighbors = neighbors.as_ref().and_then(|neighbors| neighbors.refusal(node));
+        by_neighbors.or_else(|| spread.refusal(node)).or_else(|| volumes.refusal(node)).is_some()
+    };
+    let offer = |node: &NodeFact| {
+        let refusal = nodes.assess(node, template).err();
+        let is_full = match refusal {
+            None => false,
+            Some((Reason::NodeFull | Reason::NodeOccupied, _)) => true,
+            Some(_) => return Offer::Nothing,
+        };
+        match (is_closed(node), is_full) {
+            (true, _) => Offer::Nothing,
+            (false, false) => Offer::Room,
+            (false, true) if ctx.world.priorities(&node.name()).any(|one| one < priority) => Offer::Preemption,
+            (false, true) => Offer::Nothing,
+        }
+    };
+    let mut is_danger = false;
+    for node in ctx.world.nodes() {
+        match offer(node) {
+            Offer::Room => return None,
+            Offer::Preemption => is_danger = true,
+            Offer::Nothing => {}
+        }
     }
-    Some(
+    is_danger.then(|| {
         "no node has room for the pod that the ReplicaSet creates in between, which would preempt other pods by its \
          priority; free room for one pod, or use disruption: Allowed to accept that"
-            .to_owned(),
-    )
+            .to_owned()
+    })
 }
 
-/// Whether the scheduler may preempt other pods for pods of the template. The names of the classes do not tell their
-/// values, so each class counts.
-fn may_preempt(template: &TemplateFact) -> bool {
-    let Ok(Prioritized { spec }) = serde_json::from_str(&template.json) else { return true };
-    let is_prioritized =
-        spec.priority_class_name.is_some_and(|name| !name.is_empty()) || spec.priority.is_some_and(|value| value > 0);
-    is_prioritized && spec.preemption_policy.as_deref() != Some("Never")
+/// Priority of new pods of the set, as admission has given it to the others; None if they preempt nobody. Without
+/// another pod, a class can have any value.
+fn priority(view: &View, scope: &Scope) -> Option<i32> {
+    let pods = view.ctx.world.pods_of(&scope.set.id.uid).chain(view.victim);
+    let known = pods.map(|pod| (!pod.non_preempting, pod.hold.priority)).max();
+    let (preempts, priority) = known.unwrap_or_else(|| (true, of_template(scope.set.template.as_deref())));
+    preempts.then_some(priority)
+}
+
+fn of_template(template: Option<&TemplateFact>) -> i32 {
+    let parsed = template.map(|template| serde_json::from_str::<Prioritized>(&template.json));
+    let Some(Ok(Prioritized { spec })) = parsed else { return i32::MAX };
+    match spec.priority_class_name.as_deref() {
+        None | Some("") => spec.priority.unwrap_or(0),
+        Some(_) => i32::MAX,
+    }
 }

@@ -49,8 +49,10 @@ pub struct PodFact {
     pub node: Option<NodeName>,
     /// IP address of the pod.
     pub ip: Option<String>,
-    /// Time at which the pod became Ready; None if it is not Ready.
+    /// Time at which the pod became Ready, by the clock of its kubelet; None if it is not Ready.
     pub ready_since: Option<Timestamp>,
+    /// Time at which this process first saw the pod Ready since then, by its own clock.
+    pub ready_seen: Option<Timestamp>,
     pub terminating: bool,
     /// All containers have terminated (phase Succeeded or Failed).
     pub finished: bool,
@@ -66,6 +68,8 @@ pub struct PodFact {
     /// Node that a pod of a StatefulSet is pinned to.
     pub pin: Option<NodeName>,
     pub hold: PodHold,
+    /// The scheduler preempts no pods for this one (`preemptionPolicy: Never`).
+    pub non_preempting: bool,
     /// Constraints between the pod and others; not kept if the fact is reduced.
     pub constraints: Option<Box<PodConstraints>>,
     pub membership: Option<PodMembership>,
@@ -86,6 +90,8 @@ pub struct PodHold {
     pub bound: Timestamp,
     /// No container of the pod has run yet.
     pub pending: bool,
+    /// `spec.priority`, which admission sets.
+    pub priority: i32,
 }
 
 impl PodFact {
@@ -100,11 +106,32 @@ impl PodFact {
         self.node.as_ref().filter(|_| uses_node && !self.finished)
     }
 
-    /// Preserves `terminating`, since a deletion is never undone. After an eviction of ours, the store marks the pod as
-    /// terminating before the watch reports it; meanwhile the watch reports the condition DisruptionTarget of a pod
-    /// that is not terminating yet.
-    pub fn stay_terminating(&mut self, stored: &Self) {
-        self.terminating |= stored.terminating && stored.id.uid == self.id.uid;
+    /// Preserves `terminating`, since a deletion is never undone, and the time at which the pod was first seen Ready.
+    /// After an eviction of ours, the store marks the pod as terminating before the watch reports it; meanwhile the
+    /// watch reports the condition DisruptionTarget of a pod that is not terminating yet.
+    pub fn follow(&mut self, stored: &Self) {
+        if stored.id.uid != self.id.uid {
+            return;
+        }
+        self.terminating |= stored.terminating;
+        if self.ready_since == stored.ready_since {
+            self.ready_seen = stored.ready_seen;
+        }
+    }
+
+    /// Notes the time at which the pod is seen.
+    pub fn see(&mut self, now: Timestamp) {
+        if self.ready_since.is_some() {
+            self.ready_seen.get_or_insert(now);
+        }
+    }
+
+    /// Time since which the pod has been Ready. A time that a kubelet with a wrong clock has written, before the pod
+    /// was created or after it was seen, is replaced by the time at which this process first saw the pod Ready.
+    pub fn ready_from(&self) -> Option<Timestamp> {
+        let told = self.ready_since?;
+        let is_impossible = |seen: &Timestamp| told < self.created || *seen < told;
+        Some(self.ready_seen.filter(is_impossible).unwrap_or(told))
     }
 
     /// Whether the pod counts for its ReplicaSet: neither finished nor being deleted.
@@ -215,6 +242,7 @@ impl PodFact {
             ready_since: condition("Ready")
                 .filter(|ready| ready.status == "True")
                 .map(|ready| ready.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)),
+            ready_seen: None,
             terminating: meta.deletion_timestamp.is_some(),
             finished: matches!(status.and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed")),
             mirror: annotation("kubernetes.io/config.mirror").is_some(),
@@ -237,8 +265,10 @@ impl PodFact {
                         .or(meta.creation_timestamp.as_ref())
                         .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
                     pending: matches!(status.and_then(|status| status.phase.as_deref()), None | Some("Pending")),
+                    priority: spec.priority.unwrap_or(0),
                 })
                 .unwrap_or_default(),
+            non_preempting: spec.and_then(|spec| spec.preemption_policy.as_deref()) == Some("Never"),
             constraints: spec.and_then(PodConstraints::of),
             membership,
             scheduler: texts::name(spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default()),

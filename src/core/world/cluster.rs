@@ -196,6 +196,11 @@ impl World {
         self.state::<ClusterIndex>().loads.get(node).map_or(&[], |load| &load.holds)
     }
 
+    /// Priorities of the pods on this node.
+    pub fn priorities(&self, node: &NodeName) -> impl Iterator<Item = i32> {
+        self.holds(node).iter().map(|hold| hold.priority)
+    }
+
     /// The NodeConfigs in all namespaces whose spec names this node, by key.
     pub fn node_configs_of(&self, node: &NodeName) -> impl Iterator<Item = &Arc<NodeConfig>> {
         self.state::<ClusterIndex>().node_configs.of(node).filter_map(|key| self.table().get(key))

@@ -56,6 +56,8 @@ pub struct World {
     followers: ByType,
     /// States of the followers.
     states: ByType,
+    /// Clock of this process, if facts note the time at which they arrive.
+    clock: Option<fn() -> Timestamp>,
 }
 
 impl Default for World {
@@ -66,6 +68,7 @@ impl Default for World {
             occupancy: Occupancy::default(),
             followers: ByType::default(),
             states: ByType::default(),
+            clock: None,
         };
         cluster::register(&mut world);
         world
@@ -99,6 +102,9 @@ impl World {
         }
         if let Some(stored) = stored {
             fact.follow(stored);
+        }
+        if let Some(clock) = self.clock {
+            fact.see(clock());
         }
         let change = F::table_mut(self).put(fact, origin);
         self.changed(&change)
@@ -185,6 +191,13 @@ impl World {
         bytes == 0
             || self.occupancy.admits(namespace, before, bytes)
             || (bytes <= before.saturating_add(occupancy::DELETION) && begins_to_end())
+    }
+
+    /// Sets the clock by which facts note the time at which they arrive.
+    #[must_use]
+    pub fn with_clock(mut self, clock: fn() -> Timestamp) -> Self {
+        self.clock = Some(clock);
+        self
     }
 
     /// Sets the limits of the memory of custom resources.

@@ -74,6 +74,8 @@ pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
     }
     /// Copies state of the stored version that a newer version of the object cannot undo.
     fn follow(&mut self, _stored: &Self) {}
+    /// Notes the time at which this version arrived.
+    fn see(&mut self, _now: Timestamp) {}
     /// Table of the kind.
     fn table(world: &World) -> &Table<Self>;
     /// Table of the kind, mutable.

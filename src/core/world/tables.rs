@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ManagedFieldsEntry, ObjectMeta};
 
 use super::table::{Fact, Table};
@@ -26,7 +27,7 @@ use ganglion_api::workload_action::WorkloadAction;
 
 macro_rules! tables {
     (facts {
-        $($fact:ident: $type:ty = $kind:literal $(, follow $follow:path)? $(, bytes $bytes:path)?
+        $($fact:ident: $type:ty = $kind:literal $(, follow $follow:path)? $(, see $see:path)? $(, bytes $bytes:path)?
             $(, reducible $reducible:ident)?;)*
     }
      objects { $($object:ident: $whole:ty = $name:literal, factor $factor:literal;)* }) => {
@@ -72,6 +73,9 @@ macro_rules! tables {
             }
             $(fn follow(&mut self, stored: &Self) {
                 $follow(self, stored);
+            })?
+            $(fn see(&mut self, now: Timestamp) {
+                $see(self, now);
             })?
             $(const IS_ALWAYS_STORED: bool = true;
             fn bytes(&self) -> usize {
@@ -152,7 +156,7 @@ fn first_manager(fields: Vec<ManagedFieldsEntry>) -> Option<ManagedFieldsEntry> 
 // The factors of the estimate of memory per byte of JSON are measured by tests/memory.
 tables! {
     facts {
-        pods: PodFact = "Pod", follow PodFact::stay_terminating, reducible Reducible;
+        pods: PodFact = "Pod", follow PodFact::follow, see PodFact::see, reducible Reducible;
         outside_pods: OutsidePodFact = "OutsidePod";
         nodes: NodeFact = "Node";
         sets: ReplicaSetFact = "ReplicaSet", reducible Reducible;

@@ -166,7 +166,7 @@ impl NodeRecord {
         self.requests = self.requests + requests;
         self.pending = self.pending.saturating_add(cores);
         self.row.requested = sizes(self.requests, self.pods);
-        self.recent.insert(0, PodHold { requests, cores, bound: since, pending: true });
+        self.recent.insert(0, PodHold { requests, cores, bound: since, pending: true, priority: 0 });
         self.last_bound = Some(since);
     }
 

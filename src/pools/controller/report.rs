@@ -131,7 +131,7 @@ fn next_refresh(observed: &ObservedPool, handover: &PlannedHandover, memory: &Wo
             continue;
         }
         let pod = observed.workload.as_ref().and_then(|workload| workload.pods.get(name));
-        let outdated_at = pod.and_then(|pod| pod.ready_since?.checked_add(OUTDATED_AFTER).ok());
+        let outdated_at = pod.and_then(|pod| pod.ready_from()?.checked_add(OUTDATED_AFTER).ok());
         let annotate_at = memory.annotation(name, list.version).and_then(AnnotatedVersion::again_at);
         for at in [outdated_at, annotate_at].into_iter().flatten().filter(|at| *at > observed.now) {
             earliest = Some(earliest.map_or(at, |earlier: Timestamp| earlier.min(at)));

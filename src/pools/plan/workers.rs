@@ -274,7 +274,7 @@ impl WorkerMemory {
             let version = published.lists.get(name).map_or(0, |list| list.version);
             let is_behind =
                 report.is_some_and(|report| report.version < version || !published.has_written(report.version));
-            let is_long_ready = pod.ready_since.is_some_and(|since| now.duration_since(since) >= OUTDATED_AFTER);
+            let is_long_ready = pod.ready_from().is_some_and(|since| now.duration_since(since) >= OUTDATED_AFTER);
             let annotate_again_at = self.annotation(name, version).and_then(AnnotatedVersion::again_at);
             let worker = WorkerPod {
                 uid: pod.id.uid.clone(),

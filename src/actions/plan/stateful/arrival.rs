@@ -214,7 +214,7 @@ fn await_stable(view: &View, pod: &PodFact, node: &NodeName) -> SlotNext {
     }
     let timeout = view.ctx.ready_time() + view.settling_time();
     let stays = format!("; pod {} stays on {node}", pod.id.key.name);
-    let Some(since) = pod.ready_since else {
+    let Some(since) = pod.ready_from() else {
         // A container's trouble may pass.
         if let Some(trouble) = &pod.trouble {
             if view.overdue(step, timeout).unwrap_or(false) {

@@ -54,6 +54,7 @@ pub fn hold(cpu: i64, bound: i64) -> PodHold {
         cores: cpu,
         bound: at(bound),
         pending: false,
+        priority: 0,
     }
 }
 
