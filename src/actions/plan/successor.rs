@@ -7,12 +7,14 @@
 //! The scheduler counts the detached pod, which keeps its other labels, and could send the successor back to a node
 //! that is not cordoned. See [`suits`] for the moves that are made like this.
 
+use std::collections::HashSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{Protocol, Slot, Step};
-use ganglion_core::facts::{Key, NodeName, PodFact, TemplateFact};
+use ganglion_core::facts::{Key, NodeName, PodFact, TemplateFact, Uid};
 use ganglion_core::world::World;
 
 use super::context::{PlanContext, Verb};
@@ -90,7 +92,7 @@ pub fn step(view: &View) -> Step {
     }
 }
 
-/// Detaches the victim. A victim that is unavailable is evicted at once, as nobody misses it.
+/// Detaches the victim. A victim that is not Ready is evicted at once, as nobody misses it.
 pub fn detach(view: &View, available: i32) -> SlotNext {
     let step = Step::Planned;
     let (Some(victim), Some(scope), Some(pods)) = (view.victim.filter(|pod| pod.is_active()), &view.scope, view.pods())
@@ -112,7 +114,7 @@ pub fn detach(view: &View, available: i32) -> SlotNext {
         return view.hold_or_back(step, Reason::VictimBusy, message, timeout);
     }
     let supply = Supply::of(view.ctx, scope, &pods);
-    if !supply.is_available(victim) {
+    if !victim.is_ready() {
         return eviction::commit(view);
     }
     let out = supply.number_out();
@@ -229,11 +231,16 @@ fn successor<'a>(view: &View<'a>, pods: &Pods<'a>) -> Option<&'a PodFact> {
     came.max_by_key(|pod| (pod.node.is_some(), pod.created, pod.id.key.name.clone()))
 }
 
-/// Available pods of one ReplicaSet: those that it has, and detached victims that still serve.
+/// Available pods of one ReplicaSet: those that it has, and detached victims that still serve. Pods that existed before
+/// the action, and victims, count while they are Ready: they serve, whether or not they have settled.
 struct Supply<'a> {
     now: Timestamp,
     /// See [`Scope::settling_time`].
     settling: SignedDuration,
+    /// Creation of the action.
+    created: Timestamp,
+    /// Victims of all slots of this protocol.
+    victims: HashSet<&'a Uid>,
     kept: Vec<&'a PodFact>,
     /// Detached victims of slots of this protocol, with their slots; those that leave first come first.
     out: Vec<(&'a Slot, &'a PodFact)>,
@@ -244,18 +251,21 @@ impl<'a> Supply<'a> {
     fn of(ctx: &PlanContext<'a>, scope: &Scope<'a>, pods: &Pods<'a>) -> Self {
         let set = &scope.set.id.uid;
         let namespace = ctx.namespace();
-        let slots = ctx.world.slots_on(set).filter(|slot| slot.protocol == Protocol::Successor);
+        let slots = || ctx.world.slots_on(set).filter(|slot| slot.protocol == Protocol::Successor);
+        let victims = slots().filter_map(|slot| slot.victim.as_ref()?.uid.as_ref()).collect();
         let victim_of = |slot: &'a Slot| {
             let victim = slot.victim.as_ref()?;
             let pod = ctx.world.pod(&Key::new(namespace, &victim.name))?;
             let is_it = victim.uid.as_ref() == Some(&pod.id.uid) && pod.is_active() && !pod.is_of(set);
             is_it.then_some((slot, pod))
         };
-        let mut out: Vec<_> = slots.filter_map(victim_of).collect();
+        let mut out: Vec<_> = slots().filter_map(victim_of).collect();
         out.sort_by(|(a, _), (b, _)| (!a.evicting, &a.id).cmp(&(!b.evicting, &b.id)));
         Self {
             now: ctx.now,
             settling: scope.settling_time(ctx),
+            created: ctx.created(),
+            victims,
             kept: pods.active().collect(),
             out,
             wanted: scope.replicas(),
@@ -264,7 +274,9 @@ impl<'a> Supply<'a> {
 
     /// Time at which the pod is available if it stays Ready.
     fn available_from(&self, pod: &PodFact) -> Option<Timestamp> {
-        pod.ready_since.filter(|_| pod.is_active()).map(|since| since + self.settling)
+        let counts_at_once = pod.created < self.created || self.victims.contains(&pod.id.uid);
+        let settling = if counts_at_once { SignedDuration::ZERO } else { self.settling };
+        pod.ready_from().filter(|_| pod.is_active()).map(|since| since + settling)
     }
 
     fn is_available(&self, pod: &PodFact) -> bool {

@@ -98,6 +98,56 @@ fn availability_counts_and_not_readiness() {
     assert!(evicts(&stage.settle("go"), "web-a"));
 }
 
+/// A victim that serves is not evicted before its successor is available, however short it has been Ready; the time
+/// that new pods have to settle does not concern it.
+#[rstest]
+#[case::by_the_template(60, json!({}))]
+#[case::by_the_action(0, json!({"stableSeconds": 60}))]
+fn a_victim_that_serves_is_not_evicted_first(#[case] min_ready: i32, #[case] more: serde_json::Value) {
+    let mut stage = drained();
+    let mut spec = move_off("a");
+    spec.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+    stage.act("go", spec);
+    let mut set = stage.world.get::<ReplicaSetFact>(&Key::new(NAMESPACE, "web-h1")).unwrap().clone();
+    set.min_ready_seconds = min_ready;
+    stage.world.apply(set, Origin::Watch);
+    let just_now = stage.now - SignedDuration::from_secs(10);
+    for pod in ["web-a", "web-b", "web-c"] {
+        stage.change_pod(pod, |pod| pod.ready_since = Some(just_now));
+    }
+    assert!(detaches(&stage.settle("go"), "web-a"), "it serves");
+    assert_eq!(slot_of(&stage, "web-a").available, 3);
+    detach(&mut stage, "web-a", "web-x");
+    let now = stage.now;
+    stage.change_pod("web-x", |pod| (pod.node, pod.ready_since) = (Some("d".into()), Some(now)));
+    stage.now = now + SignedDuration::from_secs(55);
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "the others have settled, and the successor has not");
+    stage.now = now + SignedDuration::from_secs(60);
+    assert!(evicts(&stage.settle("go"), "web-a"));
+}
+
+/// Kubelets have clocks of their own.
+#[rstest]
+#[case::ahead(3600)]
+#[case::behind(-36_000)]
+fn the_clock_of_a_kubelet_does_not_matter(#[case] off: i64) {
+    let mut stage = drained();
+    let mut set = stage.world.get::<ReplicaSetFact>(&Key::new(NAMESPACE, "web-h1")).unwrap().clone();
+    set.min_ready_seconds = 20;
+    stage.world.apply(set, Origin::Watch);
+    let (seen, told) = (stage.now, stage.now + SignedDuration::from_secs(off));
+    stage.change_pod("web-a", |pod| (pod.ready_since, pod.ready_seen) = (Some(told), Some(seen)));
+    assert!(detaches(&stage.settle("go"), "web-a"), "it serves");
+    detach(&mut stage, "web-a", "web-x");
+    stage.change_pod("web-x", |pod| {
+        (pod.node, pod.ready_since, pod.ready_seen) = (Some("d".into()), Some(told), Some(seen));
+    });
+    stage.now = seen + SignedDuration::from_secs(19);
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "it has been Ready for 19 s");
+    stage.now = seen + SignedDuration::from_secs(20);
+    assert!(evicts(&stage.settle("go"), "web-a"));
+}
+
 #[test]
 fn a_sick_sibling_blocks_nobody_and_a_sick_victim_leaves_at_once() {
     let mut stage = drained();
