@@ -295,7 +295,7 @@ fn pick_nodes(
     // With leave to evict the old pod first, it keeps its successor away from no node.
     let leaving = victims.iter().flatten().filter(|_| ctx.may_disrupt());
     let later = victims.iter().flatten().map(|pod| &pod.id.uid).collect();
-    let departing = Departing { pods: leaving.map(|pod| &pod.id.uid).collect(), later, slot: None };
+    let departing = Departing { pods: leaving.map(|pod| &pod.id.uid).collect(), later, ..Departing::default() };
     let mut candidates = Candidates::new(ctx, &filter, scope, &[], &departing)?;
     let homes: Vec<Option<&NodeName>> = victims.iter().map(|pod| pod.and_then(|pod| pod.node.as_ref())).collect();
     let mut places = Vec::new();
@@ -358,7 +358,8 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<NodeName> {
 /// Pods and slot that do not keep the new pod of the slot off a node.
 fn departing<'s>(ctx: &PlanContext, slot: &'s Slot) -> Departing<'s> {
     let victim = slot.victim.iter().filter(|_| ctx.may_disrupt());
-    Departing { pods: victim.filter_map(|pod| pod.uid.as_ref()).collect(), later: Vec::new(), slot: Some(&slot.id) }
+    let pods = victim.filter_map(|pod| pod.uid.as_ref()).collect();
+    Departing { pods, slot: Some(&slot.id), ..Departing::default() }
 }
 
 /// Name of the slot's pod, which matters for a StatefulSet only: its old and new pods have the same.
@@ -368,15 +369,32 @@ fn replica_name(slot: &Slot) -> &str {
 
 /// Why the new pod of the slot does not fit on its target node any more, even without the old pod.
 pub fn misfit(ctx: &PlanContext, slot: &Slot) -> Option<NodeRefusal> {
+    refusal_of(ctx, slot, false)
+}
+
+/// Whether the old pod is all that keeps the new pod of the slot off its target node, as far as the planner sees. What
+/// it does not see may be caused by others.
+pub fn is_freed_by_victim(ctx: &PlanContext, slot: &Slot) -> bool {
+    misfit(ctx, slot).is_none() && refusal_of(ctx, slot, true).is_some()
+}
+
+/// Why the new pod of the slot does not fit on its target node, beside the old pod or without it.
+fn refusal_of(ctx: &PlanContext, slot: &Slot, is_beside_victim: bool) -> Option<NodeRefusal> {
     let name = &slot.replacement.as_ref()?.node;
     let Some(node) = ctx.world.node(name) else { return Some((Reason::NodeGone, format!("node {name} is gone"))) };
     let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot)?;
     let nodes = Nodes::new(ctx.world, ctx.now).without_slot(&slot.id);
-    let pods = slot.victim.iter().filter_map(|pod| pod.uid.as_ref()).collect();
-    let neighbors = Neighbors::of(ctx.world, &scope, &Departing { pods, later: Vec::new(), slot: Some(&slot.id) });
+    let victim = slot.victim.as_ref().and_then(|pod| pod.uid.as_ref());
+    let departing = Departing {
+        pods: victim.into_iter().filter(|_| !is_beside_victim).collect(),
+        staying: victim.filter(|_| is_beside_victim),
+        slot: Some(&slot.id),
+        ..Departing::default()
+    };
     let by_node = nodes.assess(node, scope.set.template.as_deref()).err();
     by_node
-        .or_else(|| neighbors?.refusal(node))
+        .or_else(|| Neighbors::of(ctx.world, &scope, &departing)?.refusal(node))
+        .or_else(|| SpreadRules::of(ctx.world, &scope, &departing).refusal(node))
         .or_else(|| BoundVolumes::of(ctx.world, &scope, replica_name(slot)).refusal(node))
 }
 

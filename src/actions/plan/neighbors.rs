@@ -24,6 +24,8 @@ pub struct Departing<'p> {
     pub pods: Vec<&'p Uid>,
     /// Pods that leave when the new pod runs.
     pub later: Vec<&'p Uid>,
+    /// The old pod of the slot, if it still counts.
+    pub staying: Option<&'p Uid>,
     /// The slot that the decision is for.
     pub slot: Option<&'p SlotId>,
 }

@@ -295,6 +295,12 @@ fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'
         .find(|taint| !tolerations.iter().any(|toleration| tolerates(taint, toleration)))
 }
 
+/// Whether the template tolerates all taints of the node, that of a cordon included.
+pub fn is_tolerated(node: &NodeFact, pod: &TemplateFact) -> bool {
+    let is_closed = node.cordoned && !tolerates_cordon(&pod.tolerations);
+    !is_closed && untolerated(&node.taints, &pod.tolerations).is_none()
+}
+
 /// Whether pods with these tolerations are scheduled to cordoned nodes.
 pub fn tolerates_cordon(tolerations: &[Toleration]) -> bool {
     let cordon = Taint {

@@ -151,9 +151,9 @@ pub fn await_node(view: &View) -> SlotNext {
     let another = || {
         if view.slot.scheduled { None } else { choose::another_node(view.ctx, view.slot) }
     };
-    // The eviction of the old pod does not help if something else keeps the new one off the node. In a swap, that
-    // is another replica, which leaves afterwards.
-    let helps = || view.ctx.work.swap.is_some() || choose::misfit(view.ctx, view.slot).is_none();
+    // The eviction of the old pod helps only if that pod is what keeps the new one off the node. In a swap, that is
+    // another replica, which leaves afterwards.
+    let helps = || view.ctx.work.swap.is_some() || choose::is_freed_by_victim(view.ctx, view.slot);
     let may_go_first = movable && view.ctx.may_disrupt() && helps();
     if may_go_first && !over && another().is_none() {
         let mut slot = view.slot.clone();
@@ -177,7 +177,7 @@ pub fn await_ready(view: &View) -> SlotNext {
         return next_node(view, Reason::NodeGone, &format!("node {name} is gone"));
     }
     let timeout = view.ctx.ready_time() + view.settling_time();
-    let Some(since) = pod.ready_since else {
+    let Some(since) = pod.ready_from() else {
         // A container's trouble may pass, such as a Secret that is late or a registry that restarts.
         if let Some(trouble) = &pod.trouble {
             if view.overdue(step, timeout).unwrap_or(false) {

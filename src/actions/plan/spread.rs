@@ -17,7 +17,7 @@ use ganglion_core::facts::{Key, NodeFact, PodFact, TemplateFact};
 use ganglion_core::world::World;
 
 use super::neighbors::Departing;
-use super::nodes::{NodeRefusal, wanted_by};
+use super::nodes::{NodeRefusal, is_tolerated, wanted_by};
 use super::scope::Scope;
 
 #[derive(Deserialize, Default)]
@@ -40,6 +40,10 @@ struct SpreadRule {
     selector: Selector,
     /// 1 if the constraint counts pods of the template itself.
     own: i64,
+    /// `nodeAffinityPolicy: Honor`, the default: only nodes that the template selects count.
+    honors_affinity: bool,
+    /// `nodeTaintsPolicy: Honor`: only nodes whose taints the template tolerates count.
+    honors_taints: bool,
     domains: HashMap<String, i64>,
 }
 
@@ -74,17 +78,16 @@ impl SpreadRules {
             return Self(rules);
         }
         let keys: Vec<String> = rules.iter().map(|rule| rule.key.clone()).collect();
-        let is_eligible = |node: &NodeFact| {
-            keys.iter().all(|key| node.labels.contains_key(key)) && wanted_by(node, template) && !node.terminating
-        };
+        let is_eligible = |node: &NodeFact| keys.iter().all(|key| node.labels.contains_key(key)) && !node.terminating;
         for node in world.nodes().filter(|node| is_eligible(node)) {
-            for rule in &mut rules {
+            for rule in rules.iter_mut().filter(|rule| rule.includes(node, template)) {
                 rule.domains.entry(node.labels[&rule.key].clone()).or_default();
             }
         }
         let namespace = &scope.set.id.key.namespace;
         let slots = || world.slots_on(&scope.set.id.uid).filter(|slot| slot.step != Step::RollingBack);
         let victims = slots().filter_map(|slot| slot.victim.as_ref());
+        let victims = victims.filter(|victim| departing.staying.is_none() || victim.uid.as_ref() != departing.staying);
         let leaving: HashSet<Key> = victims.map(|victim| Key::new(namespace, &victim.name)).collect();
         let stays = |pod: &&PodFact| {
             !pod.terminating
@@ -98,7 +101,8 @@ impl SpreadRules {
             else {
                 continue;
             };
-            for rule in rules.iter_mut().filter(|rule| rule.selector.matches(&pod.labels)) {
+            let counts = |rule: &&mut SpreadRule| rule.selector.matches(&pod.labels) && rule.includes(node, template);
+            for rule in rules.iter_mut().filter(counts) {
                 *rule.domains.entry(node.labels[&rule.key].clone()).or_default() += 1;
             }
         }
@@ -149,6 +153,12 @@ impl SpreadRules {
 }
 
 impl SpreadRule {
+    /// Whether the pods on this node count, by the policies of the constraint.
+    fn includes(&self, node: &NodeFact, template: &TemplateFact) -> bool {
+        let is_wanted = !self.honors_affinity || wanted_by(node, template);
+        is_wanted && (!self.honors_taints || is_tolerated(node, template))
+    }
+
     /// None if the constraint is malformed; the API server then refuses the pod.
     fn new(constraint: TopologySpreadConstraint, template: &TemplateFact) -> Option<Self> {
         let keys = constraint.match_label_keys.unwrap_or_default();
@@ -166,6 +176,8 @@ impl SpreadRule {
             max_skew: i64::from(constraint.max_skew),
             min_domains: usize::try_from(constraint.min_domains.unwrap_or(1)).unwrap_or(1),
             selector,
+            honors_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
+            honors_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
             domains: HashMap::new(),
         })
     }

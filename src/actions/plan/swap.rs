@@ -271,7 +271,7 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sta
 fn kept_off(ctx: &PlanContext, pairs: &[Pairing], at: usize, left: Vec<&Uid>) -> Option<NodeRefusal> {
     let Pairing { side, to, .. } = &pairs[at];
     let later = pairs.iter().map(|pair| &pair.pod.id.uid).collect();
-    let departing = Departing { pods: left, later, slot: None };
+    let departing = Departing { pods: left, later, ..Departing::default() };
     let mut neighbors = Neighbors::of(ctx.world, &side.scope, &departing)?;
     let mut spread = SpreadRules::of(ctx.world, &side.scope, &departing);
     for other in &pairs[..at] {
@@ -445,7 +445,7 @@ fn waiting_pod<'a>(ctx: &PlanContext<'a>) -> Option<&'a PodFact> {
 /// Whether this slot allows the eviction of the others' old pods.
 fn is_ready(ctx: &PlanContext, slot: &Slot) -> bool {
     let view = View::new(ctx, slot);
-    let runs = |pod: &PodFact| pod.ready_since.is_some_and(|since| ctx.now >= since + view.settling_time());
+    let runs = |pod: &PodFact| pod.ready_from().is_some_and(|since| ctx.now >= since + view.settling_time());
     let has_begun = view.is_out() || view.taken_in() || slot.evicting || slot.break_first;
     slot.step.is_end() || has_begun || view.replacement.map_or_else(|| !has_room(ctx, slot), runs)
 }

@@ -151,7 +151,7 @@ fn place(ctx: &PlanContext, application: Application, survey: &Survey, plan: &mu
         let Ok(scope) = Scope::of_workload(ctx.world, ctx.namespace(), &member.workload) else { continue };
         let leaving = member.leaving.iter().filter(|_| ctx.may_disrupt());
         let later = member.leaving.iter().map(|pod| &pod.id.uid).collect();
-        let departing = Departing { pods: leaving.map(|pod| &pod.id.uid).collect(), later, slot: None };
+        let departing = Departing { pods: leaving.map(|pod| &pod.id.uid).collect(), later, ..Departing::default() };
         let mut candidates = Candidates::among(ctx, nodes, &filter, &scope, &[], &departing)?;
         let mut full = None;
         for pod in &member.leaving {

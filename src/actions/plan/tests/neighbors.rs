@@ -216,28 +216,48 @@ fn the_old_pod_is_in_the_way_unless_it_may_go_first(#[case] disruption: &str, #[
     assert_eq!(stage.refusal(spec).is_some(), refused);
 }
 
-/// A port that another pod takes after the plan is not freed by the old pod.
+/// The old pod goes first only if it is what keeps the new pod off the node: not for something that another pod takes
+/// after the plan, and not for a cause that the planner does not see.
 #[rstest]
-#[case::taken(true)]
-#[case::cause_unknown(false)]
-fn the_old_pod_goes_first_only_where_that_may_help(#[case] taken: bool) {
-    let mut stage = Stage::with_template(port(80));
-    let mut spec = move_web(json!({"nodeName": "d"}));
+#[case::a_port_that_another_takes(port(80), "d", true, false)]
+#[case::a_cause_that_is_not_seen(port(80), "d", false, false)]
+#[case::the_old_pod_itself(apart(json!([term("web", "zone")])), "b", false, true)]
+#[case::the_old_pod_and_another(apart(json!([term("web", "zone")])), "b", true, false)]
+#[case::too_many_in_its_zone(spread_by("zone"), "b", false, true)]
+#[case::too_many_even_without_it(spread_by("zone"), "b", true, false)]
+fn the_old_pod_goes_first_only_where_that_helps(
+    #[case] template: serde_json::Value,
+    #[case] target: &str,
+    #[case] is_taken_by_another: bool,
+    #[case] goes: bool,
+) {
+    let mut stage = Stage::with_template(template);
+    for pod in ["web-b", "web-c"] {
+        stage.change_pod(pod, |pod| pod.labels.clear());
+    }
+    let mut spec = move_web(json!({"nodeName": target}));
     spec["disruption"] = json!("Allowed");
     stage.act("go", spec);
-    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("no replacement") };
+    let next = stage.settle("go");
+    let NextStep::Do(Effect::CreatePod(new)) = next else { panic!("no replacement: {next:?}") };
     stage.put_pod(&new.key.name, "", |pod| {
         (pod.node, pod.ready_since, pod.controller) = (None, None, None);
-        pod.unschedulable = Some("1 node(s) didn't have free ports".into());
+        pod.unschedulable = Some("0/4 nodes are available".into());
         pod.marks =
             Marks { slot: Some(new.slot.clone()), role: Some(marks::ROLE_REPLACEMENT.into()), ..Marks::default() };
     });
-    if taken {
+    if is_taken_by_another {
         stage.guest(NAMESPACE, "guest", port(80));
+        stage.change_pod("web-b", |pod| pod.labels = labels(true));
     }
     let next = stage.settle("go");
     let status = stage.action("go").status.unwrap();
-    assert_eq!(status.slots[0].break_first, !taken, "{next:?}");
+    assert_eq!(status.slots[0].break_first, goes, "{next:?}");
+}
+
+fn spread_by(topology: &str) -> serde_json::Value {
+    json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": topology,
+        "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}}]})
 }
 
 /// Replica `web-a` on a and `web-d` on d exchange places.

@@ -58,6 +58,25 @@ fn a_zone_that_loses_its_only_replica_counts_as_empty() {
 #[case::of_other_pods(1, json!({"labelSelector": {"matchLabels": {"app": "db"}}}), vec!["b", "c", "d"])]
 #[case::of_this_revision_only(1, json!({"matchLabelKeys": ["pod-template-hash"]}), vec![])]
 #[case::more_domains_than_there_are(1, json!({"minDomains": 9}), vec![])]
+#[case::as_many_domains_as_there_are(1, json!({"minDomains": 3}), vec![])]
+#[case::the_cordoned_zone_does_not_count(1, json!({"nodeTaintsPolicy": "Honor"}), vec!["c", "d"])]
 fn what_the_constraint_allows_is_open(#[case] skew: i32, #[case] more: serde_json::Value, #[case] expected: Vec<&str>) {
     assert_eq!(open_nodes(&mut zones(skew, more)), expected);
+}
+
+/// The template selects the nodes of zones b and c only, so zone a has no nodes for it.
+#[rstest]
+#[case::honored("Honor", vec!["c", "d"])]
+#[case::ignored("Ignore", vec![])]
+fn nodes_that_the_template_excludes_count_by_the_policy(#[case] policy: &str, #[case] expected: Vec<&str>) {
+    let mut stage = zones(1, json!({}));
+    let constraint = json!({
+        "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "nodeAffinityPolicy": policy,
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    });
+    let selected = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b", "c"]}]}]);
+    let affinity =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": selected}}});
+    stage.put_template(json!({"topologySpreadConstraints": [constraint], "affinity": affinity, "containers": []}));
+    assert_eq!(open_nodes(&mut stage), expected);
 }
