@@ -288,7 +288,10 @@ impl Drain {
     /// Report at the end of the drain, with the pods of the drained workloads that no node has taken.
     pub async fn report(&self, timed_out: bool) -> DrainReport {
         let gone = self.owners.iter().filter(|(pod, _)| !self.pods.contains(*pod));
-        let owners: BTreeSet<Uid> = gone.map(|(_, owner)| owner.clone()).collect();
+        // An earlier call may have evicted pods that this one has not seen.
+        let slots = self.actions.iter().filter_map(|action| action.status.as_ref()).flat_map(|status| &status.slots);
+        let of_slots = slots.filter(|slot| slot.evicting).map(|slot| &slot.replica_set.uid);
+        let owners: BTreeSet<Uid> = gone.map(|(_, owner)| owner).chain(of_slots).cloned().collect();
         // The report is complete enough without them.
         let pending =
             if owners.is_empty() { Vec::new() } else { self.cluster.pending(&owners).await.unwrap_or_default() };
