@@ -1,17 +1,19 @@
 //! Replacements that do not start: never Ready, crashing, unschedulable, rejected. The workload is unchanged
 //! afterwards, and the action reports the reason.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use testkit::action::{create_on, delete_pod, deployment, move_pod, with};
-use testkit::eye::Seen;
+use testkit::eye::{Happening, Seen};
 use testkit::kstatus::{message, ready};
 use testkit::proxy::gate::HoldPoint;
 use testkit::testbed::nodes::Size;
 use testkit::testbed::workload::Workload;
-use testkit::testbed::{Testbed, story};
+use testkit::testbed::{Testbed, stories, story};
 use testkit::verdict::{APP, Story, pods_of};
 
 use crate::scenes::{Scene, quota, quota_counts};
@@ -337,6 +339,36 @@ fn a_budget_that_allows_later_is_waited_for() {
     });
 }
 
+/// The budget selects a label that only the pod template has: its change wakes the action like any other.
+#[test]
+fn a_budget_over_a_label_of_the_template_is_noticed_at_once() {
+    let cases = ["move", "delete"].map(|name| (format!("budget-label-{name}"), name == "move"));
+    stories(cases.into(), async |testbed, moves| {
+        let scene = Scene::set(testbed, "web", 3, Workload::deployment("web", 3).label("tier", "front")).await?;
+        let manifest = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "front"},
+            "spec": {"minAvailable": 9, "selector": {"matchLabels": {"tier": "front"}}}});
+        testbed.kubectl(&["create", "-f", "-"], Some(&manifest.to_string())).await?;
+        let ((pod, _), node) = (scene.pod(0), scene.free(0));
+        let spec = if *moves { move_pod(&pod, &node) } else { delete_pod(&pod) };
+        testbed.act("go", with(spec, json!({"timeouts": {"drainSeconds": 600}}))).await?;
+        let waits = |seen: &Seen| (ready(seen.actions.get("go")?)? == ("Unknown", "BudgetBlocked")).then_some(());
+        testbed.eye.until("the action to wait for its budget", waits).await?;
+        let opened = tokio::time::Instant::now();
+        testbed
+            .kubectl(&["patch", "pdb", "front", "--type=merge", "-p", r#"{"spec":{"minAvailable":1}}"#], None)
+            .await?;
+        testbed.ends("go", DONE).await?;
+        // The operator asks again by itself only after minutes.
+        ensure!(opened.elapsed() < AT_ONCE, "noticed after {:?}", opened.elapsed());
+        let verdict = scene.at_rest(testbed, if *moves { 3 } else { 2 }).await?;
+        ensure!(verdict.died == [pod], "{verdict:?}");
+        Ok(())
+    });
+}
+
+/// Longest time until an action observes a change on a busy machine; a retry without a cause takes longer.
+const AT_ONCE: Duration = Duration::from_secs(30);
+
 #[test]
 fn two_budgets_over_one_pod_are_told() {
     story("budget-two", async |testbed| {
@@ -385,6 +417,106 @@ fn a_victim_that_never_ends_is_told() {
         testbed.patch_pod(&pod, json!({"metadata": {"finalizers": null}})).await?;
         scene.at_rest(testbed, 3).await.map(drop)
     });
+}
+
+/// Something keeps the replacement: a finalizer, or a node whose kubelet does not answer.
+#[derive(Clone, Copy, Debug)]
+enum Keeper {
+    Finalizer,
+    Kubelet,
+}
+
+/// The rollback has an end that names the pod that is left, and the action can be deleted.
+#[test]
+fn an_abort_ends_though_the_replacement_does_not_terminate() {
+    let cases = [Keeper::Finalizer, Keeper::Kubelet];
+    let cases = cases.map(|keeper| (format!("leftover-{keeper:?}").to_lowercase(), keeper));
+    stories(cases.into(), async |testbed, keeper| {
+        let mut workload = Workload::deployment("web", 2).guarded().replacements("never-ready");
+        if matches!(keeper, Keeper::Kubelet) {
+            workload = workload.annotate("kwok.ganglion.dev/termination-delay", "1h");
+        }
+        let scene = Scene::set(testbed, "web", 2, workload).await?;
+        let times = json!({"timeouts": {"readySeconds": 600, "drainSeconds": 2}});
+        testbed.act("go", with(move_pod(&scene.pod(0).0, &scene.free(0)), times)).await?;
+        let new = testbed
+            .eye
+            .until("a new pod on its node", |seen| {
+                let slot = seen.actions.get("go")?.status.as_ref()?.slots.first()?;
+                let pod = seen.pods.get(&slot.replacement.as_ref()?.name)?;
+                pod.spec.as_ref()?.node_name.as_ref().map(|_| pod.name_any())
+            })
+            .await?;
+        if matches!(keeper, Keeper::Finalizer) {
+            testbed.patch_pod(&new, json!({"metadata": {"finalizers": ["test.ganglion.dev/hold"]}})).await?;
+        }
+        testbed.patch_action("go", json!({"spec": {"abort": true}})).await?;
+        let action = testbed.ends("go", ("False", "Aborted")).await?;
+        let words = message(&action);
+        ensure!(words.contains(&new) && words.contains("does not terminate"), "{words}");
+        testbed.kubectl(&["delete", "wa", "go", "--timeout=30s"], None).await?;
+        match keeper {
+            Keeper::Finalizer => testbed.patch_pod(&new, json!({"metadata": {"finalizers": null}})).await?,
+            Keeper::Kubelet => {
+                testbed.kubectl(&["delete", "pod", &new, "--force", "--grace-period=0"], None).await?;
+            }
+        }
+        let verdict = scene.untouched(testbed).await?;
+        ensure!(verdict.passing == [new], "{verdict:?}");
+        Ok(())
+    });
+}
+
+/// Seconds that a pod must be Ready before it is available.
+const MIN_READY: i64 = 6;
+
+/// Readiness is not availability: the old pod leaves when the new one has been Ready for `minReadySeconds`, whoever
+/// creates the new one.
+#[test]
+fn an_old_pod_stays_until_the_new_one_is_available() {
+    let cases = ["named", "cordoned"].map(|name| (format!("available-{name}"), name == "named"));
+    stories(cases.into(), async |testbed, is_named| {
+        let nodes = testbed.nodes(4, Size::default()).await?;
+        let workload = Workload::deployment("web", 3).guarded().spec(nodes.terms());
+        workload.surround(testbed).await?;
+        let mut manifest = workload.manifest();
+        manifest["spec"]["minReadySeconds"] = json!(MIN_READY);
+        testbed.kubectl(&["create", "-f", "-"], Some(&manifest.to_string())).await?;
+        let available = ["wait", "--for=jsonpath={.status.availableReplicas}=3", "deployment/web", "--timeout=60s"];
+        testbed.kubectl(&available, None).await?;
+        let scene = Scene { app: "web".to_owned(), replicas: 3, tale: Story::begin(&testbed.eye, "web") };
+        let (pod, home) = scene.pod(0);
+        let taken: Vec<String> = (0..3).map(|at| scene.pod(at).1).collect();
+        let free = nodes.names.iter().find(|node| !taken.contains(node)).context("no free node")?;
+        let spec = if *is_named {
+            move_pod(&pod, free)
+        } else {
+            nodes.cordon(&home).await?;
+            json!({"move": {"pod": {"name": pod}}})
+        };
+        testbed.act("go", spec).await?;
+        testbed.ends("go", DONE).await?;
+        let verdict = scene.at_rest(testbed, 3).await?;
+        ensure!(verdict.died == [pod.clone()] && verdict.came.len() == 1, "{verdict:?}");
+        let seen = testbed.eye.now();
+        let (new, _) = &verdict.came[0];
+        let ready = seen.pods.get(new).and_then(|pod| since_ready(pod)).context("no time of readiness")?;
+        let leaves = seen.history.iter().find_map(|happening| match happening {
+            Happening::Pod(one) if one.name_any() == pod => one.metadata.deletion_timestamp.as_ref().map(|at| at.0),
+            _ => None,
+        });
+        // The time of deletion includes the grace period of one second, and both are whole seconds.
+        let waited = leaves.context("no time of deletion")?.duration_since(ready).as_secs() - 1;
+        ensure!(waited >= MIN_READY - 1, "the old pod left {waited} s after the new one was Ready");
+        Ok(())
+    });
+}
+
+/// When the pod became Ready.
+fn since_ready(pod: &Pod) -> Option<jiff::Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let ready = conditions.iter().find(|one| one.type_ == "Ready" && one.status == "True")?;
+    ready.last_transition_time.as_ref().map(|at| at.0)
 }
 
 /// A pod as the API server sends it.

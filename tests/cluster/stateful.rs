@@ -85,7 +85,9 @@ impl Db {
             "template": {"metadata": {"labels": labels}, "spec": pod},
         });
         let meta = json!({"name": "db", "labels": {"part-of": "shop"}});
-        testbed.create::<StatefulSet>(json!({"metadata": meta, "spec": with(spec, members)})).await.map(drop)
+        let mut set = json!({"metadata": meta, "spec": spec});
+        json_patch::merge(&mut set["spec"], &members);
+        testbed.create::<StatefulSet>(set).await.map(drop)
     }
 
     /// Waits until it has exactly its replicas, all Ready.
@@ -356,6 +358,90 @@ async fn at_the_highest(testbed: &Testbed) -> Result<()> {
     testbed.ends("fewer", DONE).await?;
     ensure!(lives(testbed, "db-3") == 1 && pod(testbed, "db-3").is_ok(), "the lowest was touched");
     db.rests(testbed, 1).await
+}
+
+/// Members of a template whose pods request this much CPU.
+fn requesting(cpu: &str) -> Value {
+    let container = json!({"name": "main", "image": "registry.example/app:1", "resources": {"requests": {"cpu": cpu}}});
+    json!({"template": {"spec": {"containers": [container]}}})
+}
+
+/// Anti-affinity keeps the replicas apart, and the nodes without one are too small: no replica is evicted for a target
+/// that cannot run it, with a named node or without.
+#[test]
+fn a_target_is_checked_before_the_eviction() {
+    story("gate-too-small", async |testbed| {
+        let mut db = Db::with(testbed, 3, Way::Gate, requesting("2")).await?;
+        let others = db.nodes.names[3..].to_vec();
+        for name in &others {
+            db.nodes.cordon(name).await?;
+        }
+        let small = db.nodes.join(None, Size { cpu: "1", ..Size::default() }).await?;
+        let home = on(testbed, "db-0")?;
+        let short = json!({"timeouts": {"queueSeconds": 3, "scheduleSeconds": 3}});
+        testbed.act("named", with(moving("db-0", &small), short.clone())).await?;
+        testbed.act("held", with(moving("db-0", &on(testbed, "db-1")?), short.clone())).await?;
+        let labels = json!({"nodeSelector": {testkit::NODE_OWNER: testbed.ns}});
+        let any = json!({"move": {"pod": {"name": "db-0"}, "to": labels}, "disruption": "Allowed"});
+        testbed.act("any", with(any, short)).await?;
+        for (name, words) in [("named", "cpu"), ("held", "anti-affinity"), ("any", "")] {
+            let action = testbed.over(name).await?;
+            ensure!(ready(&action).is_some_and(|(is, _)| is == "False"), "{name}: {}", message(&action));
+            ensure!(message(&action).contains(words), "{name}: {}", message(&action));
+        }
+        ensure!(lives(testbed, "db-0") == 1 && evictions(testbed, "db-0") == 0, "db-0 was evicted for nothing");
+        ensure!(on(testbed, "db-0")? == home);
+        // The way out: a node that is large enough.
+        let large = others[0].as_str();
+        db.nodes.open_all().await?;
+        testbed.act("again", moving("db-0", large)).await?;
+        testbed.ends("again", DONE).await?;
+        ensure!(on(testbed, "db-0")? == large && evictions(testbed, "db-0") == 1, "db-0 did not move once");
+        db.rests(testbed, 3).await
+    });
+}
+
+/// The claims of a replica go with it: the plan says so, and nothing is deleted until that is accepted.
+#[test]
+fn data_is_deleted_only_if_that_is_accepted() {
+    story("stateful-claims", async |testbed| {
+        let claim = json!({"metadata": {"name": "data"}, "spec": {
+            "storageClassName": "", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        let volumes: Vec<String> = (0..2).map(|at| format!("{}-data-{at}", testbed.ns)).collect();
+        for (at, name) in volumes.iter().enumerate() {
+            let volume: PersistentVolume = serde_json::from_value(json!({"metadata": {"name": name}, "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
+                "claimRef": {"namespace": testbed.ns, "name": format!("data-db-{at}")},
+                "nfs": {"server": "nfs.example", "path": "/"}}}))?;
+            Api::<PersistentVolume>::all(testbed.client.clone()).create(&PostParams::default(), &volume).await?;
+        }
+        let members = json!({"volumeClaimTemplates": [claim],
+            "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete", "whenDeleted": "Retain"}});
+        let db = Db::with(testbed, 2, Way::Policy, members).await?;
+        let claims: Api<PersistentVolumeClaim> = testbed.api();
+        let fewer = json!({"delete": {"pod": {"name": "db-1"}}});
+        for (name, more) in [("plan", json!({"mode": "Plan"})), ("careful", json!({}))] {
+            testbed.act(name, with(fewer.clone(), more)).await?;
+            let action = testbed.ends(name, ("False", "DataWouldBeLost")).await?;
+            let words = message(&action);
+            ensure!(words.contains("claim data-db-1") && words.contains("dataLoss: Accept"), "{words}");
+            let plan = action.status.as_ref().and_then(|status| status.plan.as_ref()).context("no plan")?;
+            let told = plan.pods.iter().any(|pod| pod.message.contains("deleted with its data: claim data-db-1"));
+            ensure!(told, "the plan does not name the claim: {:?}", plan.pods);
+        }
+        let kept = claims.get("data-db-1").await?.metadata;
+        ensure!(kept.deletion_timestamp.is_none() && lives(testbed, "db-1") == 1, "something was deleted");
+        db.rests(testbed, 2).await?;
+        testbed.act("go", with(fewer, json!({"dataLoss": "Accept"}))).await?;
+        testbed.ends("go", DONE).await?;
+        db.rests(testbed, 1).await?;
+        let wait = kube::runtime::wait::await_condition(claims.clone(), "data-db-1", |one: Option<&_>| one.is_none());
+        tokio::time::timeout(testkit::TIMEOUT, wait).await.context("the claim stays")??;
+        ensure!(claims.get("data-db-0").await?.metadata.deletion_timestamp.is_none(), "another claim was deleted");
+        let delete =
+            [&["delete", "pv", "--wait=false"], &*volumes.iter().map(String::as_str).collect::<Vec<_>>()].concat();
+        testbed.kubectl(&delete, None).await.map(drop)
+    });
 }
 
 /// A replica with a bound volume stays on its node.

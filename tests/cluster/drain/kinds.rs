@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use testkit::action::with;
 use testkit::verdict::serves;
 
 use super::*;

@@ -4,13 +4,15 @@ use std::process::Output;
 
 use anyhow::{Context, Result, ensure};
 use ganglion_api::workload_action::WorkloadAction;
-use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use testkit::NODE_OWNER;
+use testkit::action::with;
 use testkit::eye::Seen;
 use testkit::plane::kubeconfig;
 use testkit::plugin::Plugin;
+use testkit::proxy::gate::HoldPoint;
 use testkit::testbed::nodes::{Size, TestNodes};
 use testkit::testbed::rest::BARE;
 use testkit::testbed::workload::{Workload, settled};
@@ -284,6 +286,9 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
             &format!("no operator holds the lease ganglion (released in namespace {})", testbed.ns),
         ];
         ends(&late, TIMED_OUT, &words)?;
+        testbed.kubectl(&["delete", "lease", "ganglion"], None).await?;
+        let late = user.drain(&[home, "--timeout", "1s", "--lease-namespace", &testbed.ns]).await?;
+        ends(&late, TIMED_OUT, &["no operator holds the lease ganglion (there is none)"])?;
         ensure!(actions(testbed).len() == 1, "another action was created");
         ends(&user.drain(&[home, "--uncordon"]).await?, EMPTY, &["aborted ", "uncordoned."])?;
         testbed.operator.lock().await.start()?;
@@ -299,6 +304,41 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
         ensure!(actions(testbed).len() == 2, "the open action was not continued");
         let verdict = scene.at_rest(testbed, 2).await?;
         ensure!(verdict.lowest_ready >= 2 && verdict.died.len() == 2, "{verdict:?}");
+        Ok(())
+    });
+}
+
+/// Successors of evicted pods wait for room: the end of the drain names each with the words of the scheduler, and the
+/// next drain or a new node ends the wait.
+#[test]
+fn the_end_of_the_time_names_pods_that_wait_for_room() {
+    story("drain-pending", async |testbed| {
+        let user = User::administrator(testbed).await?;
+        let mut nodes = testbed.nodes(1, Size::default()).await?;
+        let home = nodes.names[0].clone();
+        let other = nodes.join(None, Size { pods: 1, ..Size::default() }).await?;
+        let recreate = json!({"strategy": {"type": "Recreate", "rollingUpdate": null}});
+        let old = single(testbed, &nodes, "old", recreate, json!({})).await?;
+        // Others take the room between the plan and the eviction.
+        let mut held = testbed.proxy.hold(1, HoldPoint::Before, |write| write.is_on("pods/eviction"));
+        let child = user.begin(&[&home, "--disruption", "--timeout", "15s"])?;
+        held.reached().await.context("no eviction")?;
+        let guest = json!({"metadata": {"name": "guest", "labels": {BARE: "yes"}}, "spec": with(nodes.terms(), json!({
+            "nodeName": other, "containers": [{"name": "main", "image": "registry.example/app:1"}]}))});
+        testbed.create::<Pod>(guest).await?;
+        held.release();
+        let drained = said(child.wait_with_output().await?)?;
+        let waiting: Vec<String> = pods_of(&testbed.eye.now(), "old").map(|pod| pod.name_any()).collect();
+        ensure!(waiting.len() == 1, "not one pod of the workload: {waiting:?}");
+        let words = [&*format!("pending: {} Pod/{} of ReplicaSet/old-", testbed.ns, waiting[0]), "nodes are available"];
+        ends(&drained, TIMED_OUT, &words)?;
+        let report = user.drain(&[&home, "--disruption", "--timeout", "1s", "-o", "json"]).await?;
+        let report: Value = serde_json::from_str(&report.1).with_context(|| report.1.clone())?;
+        ensure!(report["pending"][0]["name"] == json!(waiting[0]), "{report}");
+        testbed.kubectl(&["delete", "pod", "guest", "--wait"], None).await?;
+        ends(&user.drain(&[&home, "--disruption"]).await?, EMPTY, &["is empty but for DaemonSets"])?;
+        let verdict = old.at_rest(testbed, 1).await?;
+        ensure!(verdict.died.len() == 1 && verdict.came.len() == 1, "{verdict:?}");
         Ok(())
     });
 }
