@@ -6,6 +6,8 @@ mod cluster;
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use serde_json::Value;
 use thiserror::Error;
@@ -13,7 +15,7 @@ use thiserror::Error;
 use crate::operator::ranker::PolicyRanker;
 use crate::operator::settings::Settings;
 use cluster::ClusterReader;
-use ganglion_actions_plan::preview::{ActionPreview, PreviewOutcome, preview, reserve};
+use ganglion_actions_plan::preview::{ActionPreview, PreviewOutcome, first_new_pod, preview, reserve};
 use ganglion_actions_plan::{Limits, verb};
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{Identity, Key, NodeFact, NodeName};
@@ -117,22 +119,64 @@ pub async fn plan(
         limits => limits,
     };
     let ranker = PolicyRanker(placement);
-    let previewed = |CheckedDocument { key, verb, verdict }| match verdict {
-        DryRunVerdict::Refused(words) => ActionPreview::refused(key, verb, words),
-        DryRunVerdict::Accepted(action, note) => {
-            let ask = |world: &mut World| {
-                let found = preview(world, &action, now, &limits, &ranker);
-                if basis.is_maker && found.outcome == PreviewOutcome::Starts {
-                    reserve(world, &action, now, &limits, &ranker);
-                }
-                found
+    let mut previews = Vec::new();
+    for CheckedDocument { key, verb, verdict } in all {
+        let (action, note) = match verdict {
+            DryRunVerdict::Accepted(action, note) => (action, note),
+            DryRunVerdict::Refused(words) => {
+                previews.push(ActionPreview::refused(key, verb, words));
+                continue;
+            }
+        };
+        let ask = |world: &mut World| {
+            let found = preview(world, &action, now, &limits, &ranker);
+            if !basis.is_maker || found.outcome != PreviewOutcome::Starts {
+                return (found, None);
+            }
+            reserve(world, &action, now, &limits, &ranker);
+            (found, first_new_pod(world, &key))
+        };
+        let (mut found, pod) =
+            if is_read { store.write(ask) } else { (ActionPreview::unplanned(key.clone(), verb), None) };
+        found.notes = note.into_iter().chain(notes.iter().cloned()).collect();
+        if let Some(pod) = pod {
+            found = match dry_run_of_pod(client, &key.namespace, &pod).await? {
+                PodVerdict::Accepted => found,
+                PodVerdict::Unknown(note) => ActionPreview { notes: [found.notes, vec![note]].concat(), ..found },
+                PodVerdict::Refused(words) => found.without_pod(&words),
             };
-            let mut found = if is_read { store.write(ask) } else { ActionPreview::unplanned(key, verb) };
-            found.notes = note.into_iter().chain(notes.iter().cloned()).collect();
-            found
         }
+        previews.push(found);
+    }
+    Ok(previews)
+}
+
+/// The API server's verdict about a new pod.
+enum PodVerdict {
+    Accepted,
+    /// It could not be asked. The note says why.
+    Unknown(String),
+    /// Its message: a quota, or an admission webhook.
+    Refused(String),
+}
+
+/// Asks the API server whether it would accept a pod: quotas and webhooks are known to it alone.
+async fn dry_run_of_pod(client: &Client, namespace: &str, pod: &Value) -> Result<PodVerdict, Error> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let request = http::Request::post(format!("{}?dryRun=All&fieldManager={MANAGER}", pods.resource_url()));
+    let request = request.header(http::header::CONTENT_TYPE, "application/json").body(pod.to_string().into_bytes());
+    let answer: Result<PartialObjectMeta<Pod>, kube::Error> =
+        client.request(request.map_err(|error| Error::Api(Box::new(kube::Error::HttpError(error))))?).await;
+    let status = match answer {
+        Ok(_) => return Ok(PodVerdict::Accepted),
+        Err(kube::Error::Api(status)) => status,
+        Err(error) => return Err(Error::Api(Box::new(error))),
     };
-    Ok(all.into_iter().map(previewed).collect())
+    let is_not_asked = ["cannot create resource \"pods\"", "does not support dry run"];
+    Ok(match is_not_asked.iter().any(|words| status.message.contains(words)) {
+        true => PodVerdict::Unknown(format!("Quotas and webhooks are not counted: {}.", status.message)),
+        false => PodVerdict::Refused(status.message.clone()),
+    })
 }
 
 /// Marks these nodes as cordoned in the world.

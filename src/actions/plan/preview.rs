@@ -5,17 +5,19 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::effect::{Effect, NextStep};
 use super::explain::{cause, reason_of};
 use super::rank::NodeRanker;
+use super::scope::Scope;
 use super::{GRACE, Limits, identity, next, plan_text, verb};
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::status::Plan;
+use ganglion_api::workload_action::status::{Plan, PodOnNode, Protocol, Slot};
 use ganglion_api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
-use ganglion_core::facts::{Identity, Key, ReceiptFact};
+use ganglion_core::facts::{Identity, Key, PodFact, ReceiptFact};
 use ganglion_core::layout::paragraph;
 use ganglion_core::world::{Fact, Origin, World};
 
@@ -100,6 +102,27 @@ pub fn reserve(world: &mut World, action: &WorkloadAction, now: Timestamp, limit
     world.apply(asked, Origin::Watch);
 }
 
+/// Manifest of the first pod that would be created beside an old one for this reserved action; None if there is none.
+pub fn first_new_pod(world: &World, action: &Key) -> Option<Value> {
+    let status = world.action(action)?.status.as_ref()?;
+    let is_beside = |slot: &&Slot| {
+        let is_ready =
+            |victim: &PodOnNode| world.pod(&Key::new(&action.namespace, &victim.name)).is_some_and(PodFact::is_ready);
+        match slot.protocol {
+            Protocol::Replacement => !slot.break_first && !slot.is_stateful(),
+            Protocol::Successor => slot.victim.as_ref().is_some_and(is_ready),
+            Protocol::Eviction => false,
+        }
+    };
+    let slot = status.slots.iter().find(is_beside)?;
+    let scope = Scope::of_slot(world, &action.namespace, slot)?;
+    let mut pod: Value = serde_json::from_str(&scope.set.template.as_deref()?.json).ok()?;
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["metadata"]["generateName"] = json!(format!("{}-", slot.replica_set.name));
+    Some(pod)
+}
+
 /// The action as the API server would create it, except for its age. For an action that is younger than [`GRACE`], the
 /// planner would wait for the watches; here, an object that is not listed does not exist.
 fn as_new(action: &WorkloadAction, now: Timestamp) -> WorkloadAction {
@@ -178,6 +201,18 @@ impl ActionPreview {
             advice: (open && outcome != PreviewOutcome::Nothing).then(|| reason.advice().to_owned()),
             plan: status.plan,
             notes: Vec::new(),
+        }
+    }
+
+    /// The same, if the API server would not accept the new pods, with its message.
+    pub fn without_pod(self, words: &str) -> Self {
+        let reason = Reason::PodRefused;
+        Self {
+            outcome: PreviewOutcome::Ends,
+            reason: Some(reason.to_string()),
+            message: Some(format!("the API server would not accept the new pod: {words}")),
+            advice: Some(reason.advice().to_owned()),
+            ..self
         }
     }
 

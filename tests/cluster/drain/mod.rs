@@ -364,6 +364,25 @@ fn a_plan_counts_all_moves_together() {
     });
 }
 
+/// A quota, or a webhook that refuses pods, is known to the API server alone: the plan asks it.
+#[test]
+fn a_plan_knows_that_a_quota_refuses_the_new_pods() {
+    story("drain-quota-plan", async |testbed| {
+        let user = User::administrator(testbed).await?;
+        let nodes = testbed.nodes(2, Size::default()).await?;
+        let home = nodes.names[0].clone();
+        let scene = single(testbed, &nodes, "web", json!({}), json!({})).await?;
+        ends(&user.drain(&[&home, "--plan"]).await?, EMPTY, &["Deployment/web"])?;
+        crate::scenes::quota(testbed, 1).await?;
+        crate::scenes::quota_counts(testbed, 1).await?;
+        let words = ["would not accept the new pod", "exceeded quota", "would not be empty: 1 pod would not leave."];
+        ends(&user.drain(&[&home, "--plan"]).await?, STAYS, &words)?;
+        testbed.kubectl(&["delete", "quota", "full"], None).await?;
+        ends(&user.drain(&[&home, "--plan"]).await?, EMPTY, &["Deployment/web"])?;
+        scene.untouched(testbed).await.map(drop)
+    });
+}
+
 #[test]
 fn without_the_rights_for_everything_nothing_is_changed() {
     story("drain-rights", async |testbed| {
