@@ -96,10 +96,12 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, StartRefusa
     } else {
         vec![None; victims.pods.len()]
     };
-    let protocol = match goes_first {
-        true => Protocol::Eviction,
-        false if successor::suits(ctx, &scope, &victims.pods) => Protocol::Successor,
-        false => Protocol::Replacement,
+    let suits_all = !goes_first && successor::suits(ctx, &scope, &victims.pods);
+    let protocol_of = |victim: Option<&PodFact>| match victim {
+        _ if goes_first => Protocol::Eviction,
+        _ if suits_all => Protocol::Successor,
+        Some(pod) if successor::leaves_at_once(ctx, &scope, pod) => Protocol::Successor,
+        _ => Protocol::Replacement,
     };
     let is_scheduled = !goes_first && scheduler_chooses(ctx, &scope);
     if is_scheduled {
@@ -107,14 +109,15 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, StartRefusa
             node.message.push_str("; the scheduler may choose another one");
         }
     }
-    let available = if protocol == Protocol::Successor { successor::available(ctx, &scope) } else { 0 };
+    // Only a move has successors; the number of others may depend on an owner that is not read yet.
+    let available = if ctx.work.verb == Verb::Move { successor::available(ctx, &scope) } else { 0 };
     let chosen = open.iter().zip(victims.pods).zip(places);
     let slots = chosen.map(|((&(index, attempt), pod), node)| {
         let mut slot = new_slot(ctx, &scope, &label, (index, attempt), pod, node);
-        (slot.protocol, slot.break_first, slot.available) = (protocol, goes_first, available);
-        slot.scheduled = is_scheduled;
-        if let Some(new) = slot.replacement.as_mut().filter(|_| protocol == Protocol::Successor) {
-            new.name.clear();
+        (slot.protocol, slot.break_first, slot.scheduled) = (protocol_of(pod), goes_first, is_scheduled);
+        if slot.protocol == Protocol::Successor {
+            slot.available = available;
+            slot.replacement.iter_mut().for_each(|new| new.name.clear());
         }
         slot
     });

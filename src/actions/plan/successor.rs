@@ -47,15 +47,27 @@ pub fn is_free(ctx: &PlanContext) -> bool {
 /// - the status of the Deployment stays Available, as far as it is: it counts a detached pod as unavailable. With a pod
 ///   that is not Ready, another way is no better: a replacement would have to wait for that pod.
 pub fn suits(ctx: &PlanContext, scope: &Scope, victims: &[Option<&PodFact>]) -> bool {
+    let all_stay_away = victims.iter().flatten().all(|pod| stays_away(ctx, scope, pod));
+    let allows_one_out =
+        || most_out(scope).is_none_or(|most| most > 0) || Pods::of(ctx.world, scope).unready().is_some();
+    let counts_victims = |template| counts_victims_by_domain(scope, template);
+    is_free(ctx) && all_stay_away && allows_one_out() && !scope.set.template.as_deref().is_some_and(counts_victims)
+}
+
+/// Whether this victim leaves before its successor exists: nobody misses a pod that is not Ready, and a pod that is
+/// gone keeps its successor out of no domain.
+pub fn leaves_at_once(ctx: &PlanContext, scope: &Scope, victim: &PodFact) -> bool {
+    !victim.is_ready() && stays_away(ctx, scope, victim)
+}
+
+/// Whether the scheduler chooses the node of the successor, and cannot choose the node that the victim leaves.
+fn stays_away(ctx: &PlanContext, scope: &Scope, victim: &PodFact) -> bool {
     let is_closed = |name: &NodeName| ctx.world.node(name).is_none_or(|node| node.cordoned || node.terminating);
-    let leaves_closed_nodes = victims.iter().flatten().all(|pod| pod.node.as_ref().is_none_or(is_closed));
-    let Some(template) = scope.set.template.as_deref() else { return false };
+    let template = scope.set.template.as_deref();
     is_free(ctx)
         && scope.stateful().is_none()
-        && leaves_closed_nodes
-        && (most_out(scope).is_none_or(|most| most > 0) || Pods::of(ctx.world, scope).unready().is_some())
-        && !tolerates_cordon(&template.tolerations)
-        && !counts_victims_by_domain(scope, template)
+        && victim.node.as_ref().is_none_or(is_closed)
+        && template.is_some_and(|template| !tolerates_cordon(&template.tolerations))
 }
 
 /// Number of available pods of a set, those that are detached included.

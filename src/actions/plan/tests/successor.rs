@@ -253,14 +253,32 @@ fn repel_in_a_zone(stage: &mut Stage) {
 #[case::the_source_is_open(|stage: &mut Stage| put_node(stage, "a", false))]
 #[case::the_status_would_turn_unavailable(|stage: &mut Stage| stage.put_deployment(|_| {}))]
 #[case::the_pods_tolerate_the_cordon(|stage: &mut Stage| stage.put_template(json!({"tolerations": [{"operator": "Exists"}]})))]
-#[case::they_are_spread_over_zones(|stage: &mut Stage| stage.put_template(json!({"topologySpreadConstraints": [
-    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}}]})))]
+#[case::they_are_spread_over_zones(|stage: &mut Stage| stage.put_template(spread_over_zones()))]
 #[case::they_repel_each_other_in_a_zone(repel_in_a_zone)]
 fn otherwise_a_replacement_that_may_run_anywhere_else_comes_first(#[case] change: fn(&mut Stage)) {
     let mut stage = drained();
     change(&mut stage);
     let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a replacement") };
     assert_eq!(new.place, PodPlace::Any { labels: BTreeMap::new(), except: Some("a".into()) });
+}
+
+/// A replica that serves nobody leaves as `kubectl drain` would have it, also where its successor could not run beside
+/// it.
+#[rstest]
+#[case::the_status_would_turn_unavailable(|stage: &mut Stage| stage.put_deployment(|_| {}))]
+#[case::they_are_spread_over_zones(|stage: &mut Stage| stage.put_template(spread_over_zones()))]
+#[case::they_repel_each_other_in_a_zone(repel_in_a_zone)]
+fn a_sick_victim_leaves_at_once_whatever_constrains_its_successor(#[case] change: fn(&mut Stage)) {
+    let mut stage = drained();
+    change(&mut stage);
+    stage.change_pod("web-a", |pod| pod.ready_since = None);
+    assert!(evicts(&stage.settle("go"), "web-a"));
+    assert_eq!(slot_of(&stage, "web-a").protocol, Protocol::Successor);
+}
+
+fn spread_over_zones() -> serde_json::Value {
+    json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}}}]})
 }
 
 #[rstest]
