@@ -2,7 +2,7 @@
 //!
 //! Both are derived from the store and refreshed when they are used. Learning runs in a task of its own.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -100,28 +100,30 @@ impl PlacementCache {
     }
 
     /// Filters nodes for a scheduler, which places the pod on one of those that pass. Until it is bound, it counts on
-    /// each of them. Also returns whether a later answer may have nodes that pass.
+    /// each of them. If a later answer may have nodes that pass, also returns the namespaces of the pods to wait for.
     pub fn filter(
         &self,
         policy: &CompiledPolicy,
         pod: &PlacedPod,
         nodes: &[&str],
         now: Timestamp,
-    ) -> (Vec<Option<NodeRejection>>, bool) {
+    ) -> (Vec<Option<NodeRejection>>, BTreeSet<String>) {
         for _ in 0..ATTEMPTS {
-            let ((rejections, open, is_too_early), seen) = self.evaluate(policy, pod, nodes, now, |question| {
+            let ((rejections, open, awaited), seen) = self.evaluate(policy, pod, nodes, now, |question| {
                 let rejections = policy.offer(question);
                 let passing = question.candidates.iter().zip(&rejections).filter(|(_, rejection)| rejection.is_none());
                 let open: NodeSet = passing.filter_map(|(record, _)| Some((*record)?.place)).collect();
-                let is_too_early = policy.is_too_early(question, &rejections);
-                (rejections, open, is_too_early)
+                let awaited = policy.awaited(question, &rejections);
+                (rejections, open, awaited)
             });
             if self.record(pod, open, None, &seen, now) {
-                return (rejections, is_too_early);
+                return (rejections, awaited);
             }
         }
         // Other schedulers were always faster.
-        (vec![Some(NodeRejection("other schedulers place pods at the same time".to_owned())); nodes.len()], true)
+        let rejection = NodeRejection("other schedulers place pods at the same time".to_owned());
+        let inventory = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner);
+        (vec![Some(rejection); nodes.len()], inventory.answered.settling(&pod.uid, now))
     }
 
     /// Filters nodes for a policy in mode Shadow. The scheduler does not get the result, so the pod does not count on

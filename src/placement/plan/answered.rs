@@ -8,7 +8,7 @@
 //! Pods are forgotten once they are bound, finished or gone, or when the scheduler asks again without result. Nodes are
 //! named by their index in the inventory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::{Add, Sub};
 
 use jiff::{SignedDuration, Timestamp};
@@ -190,10 +190,11 @@ impl AnsweredPods {
         self.newest.iter().any(|(uid, at)| uid != pod && now.duration_since(*at).abs() <= BURST)
     }
 
-    /// Whether other pods were answered for so recently that their bindings may not be in the cache.
-    pub fn is_settling(&self, pod: &Uid, now: Timestamp) -> bool {
-        let mut others = self.pods.iter().filter(|(uid, other)| *uid != pod && other.likely.is_some());
-        others.any(|(_, other)| now.duration_since(other.at).abs() < SETTLING)
+    /// Namespaces of other pods that were answered for so recently that their bindings may not be in the cache.
+    pub fn settling(&self, pod: &Uid, now: Timestamp) -> BTreeSet<String> {
+        let others = self.pods.iter().filter(|(uid, other)| *uid != pod && other.likely.is_some());
+        let settling = others.filter(|(_, other)| now.duration_since(other.at).abs() < SETTLING);
+        settling.map(|(_, other)| other.key.namespace.clone()).collect()
     }
 
     /// Whether this answer was recorded for the pod a moment ago.

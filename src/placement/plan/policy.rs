@@ -6,6 +6,8 @@
 //! any candidate, do not count in the mean. If an agent has no data about a single node, that node gets the agent's
 //! worst score: leaving the agent out for that node would turn missing data into an advantage.
 
+use std::collections::BTreeSet;
+
 use jiff::SignedDuration;
 
 use super::agents::{Agent, compile};
@@ -137,13 +139,17 @@ impl CompiledPolicy {
         rejections
     }
 
-    /// Whether nodes are rejected only because of pods on their way to a node, and no other node passes. Within
-    /// milliseconds, these pods are bound, each to one of the nodes on which it counts.
-    pub fn is_too_early(&self, question: &PlacementQuestion<'_>, rejections: &[Option<NodeRejection>]) -> bool {
+    /// Namespaces of the pods to wait for: nodes are rejected only because of pods on their way to a node, and no other
+    /// node passes. Within milliseconds, these pods are bound, each to one of the nodes on which it counts. Empty if the
+    /// rejections stay.
+    pub fn awaited(&self, question: &PlacementQuestion<'_>, rejections: &[Option<NodeRejection>]) -> BTreeSet<String> {
+        if rejections.iter().any(Option::is_none) {
+            return BTreeSet::new();
+        }
+        let settling = question.inventory.answered.settling(&question.pod.uid, question.now);
         let alone = PlacementQuestion { counts_arriving: false, ..*question };
-        rejections.iter().all(Option::is_some)
-            && question.inventory.answered.is_settling(&question.pod.uid, question.now)
-            && self.filter(&alone).iter().any(Option::is_none)
+        let is_too_early = !settling.is_empty() && self.filter(&alone).iter().any(Option::is_none);
+        if is_too_early { settling } else { BTreeSet::new() }
     }
 
     fn filter_by(

@@ -8,6 +8,7 @@ mod bodies;
 mod delays;
 pub mod wire;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ use tracing::{info, warn};
 
 use crate::cache::PlacementCache;
 use bodies::{Bodies, ReadBody, no_room};
-use delays::DelayBudget;
+use delays::{DelayBudget, MAX_DELAY};
 use ganglion_api::placement_policy::PolicyMode;
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::question::{NodeRejection, PlacedPod};
@@ -81,9 +82,48 @@ type ResultLabel = &'static str;
 /// Result of one evaluation of a request.
 enum Evaluation {
     Done(ResultLabel, Response),
-    /// No node passes, and in a moment one may. A pod that is rejected is only tried again after minutes, if nothing
-    /// else changes that the scheduler watches.
-    TooEarly(ReadBody),
+    /// No node passes, and in a moment one may, when pods of these namespaces are bound. A pod that is rejected is only
+    /// tried again after minutes, if nothing else changes that the scheduler watches.
+    TooEarly(ReadBody, BTreeSet<String>),
+}
+
+/// Reply to a scheduler.
+struct ExtenderReply {
+    outcome: ResultLabel,
+    response: Response,
+    /// Namespaces of the pods to wait for; empty if a later reply would be the same.
+    awaited: BTreeSet<String>,
+}
+
+impl From<(ResultLabel, Response)> for ExtenderReply {
+    fn from((outcome, response): (ResultLabel, Response)) -> Self {
+        Self { outcome, response, awaited: BTreeSet::new() }
+    }
+}
+
+/// Delay of one reply.
+struct ReplyDelay {
+    begun: Instant,
+    /// End of the time that is counted.
+    counted: Instant,
+}
+
+impl ReplyDelay {
+    fn new(now: Instant) -> Self {
+        Self { begun: now, counted: now }
+    }
+
+    /// Counts the time until now and another pause in advance: a scheduler that does not wait for the reply was stopped
+    /// all the same. Returns false if the reply must not be delayed further.
+    fn extend(&mut self, budget: &DelayBudget, awaited: &BTreeSet<String>, now: Instant) -> bool {
+        let end = now + SETTLING_PAUSE;
+        let may_wait = end.saturating_duration_since(self.begun) <= MAX_DELAY
+            && budget.spend(awaited, end.saturating_duration_since(self.counted), now);
+        if may_wait {
+            self.counted = end;
+        }
+        may_wait
+    }
 }
 
 impl Extender {
@@ -118,11 +158,9 @@ impl Extender {
     }
 
     async fn answer_apart(self, verb: ExtenderVerb, policy: String, mut body: ReadBody) -> (ResultLabel, Response) {
-        let begun = Instant::now();
-        let mut allowed = None;
+        let mut is_last = false;
+        let mut delayed: Option<ReplyDelay> = None;
         loop {
-            let delay = begun.elapsed();
-            let is_last = allowed.is_some_and(|allowed| delay >= allowed);
             let evaluation = if body.bytes().len() < LARGE {
                 self.answer(verb, &policy, body, is_last)
             } else {
@@ -133,17 +171,14 @@ impl Extender {
                     Evaluation::Done("panic", text(StatusCode::INTERNAL_SERVER_ERROR, words))
                 })
             };
-            let now = Instant::now();
-            body = match evaluation {
-                Evaluation::Done(outcome, response) => {
-                    if allowed.is_some() {
-                        self.0.delays.spend(delay, now);
-                    }
-                    return (outcome, response);
-                }
-                Evaluation::TooEarly(body) => body,
+            let awaited;
+            (body, awaited) = match evaluation {
+                Evaluation::Done(outcome, response) => return (outcome, response),
+                Evaluation::TooEarly(body, awaited) => (body, awaited),
             };
-            if !allowed.get_or_insert_with(|| self.0.delays.allowed(now)).is_zero() {
+            let now = Instant::now();
+            is_last = !delayed.get_or_insert_with(|| ReplyDelay::new(now)).extend(&self.0.delays, &awaited, now);
+            if !is_last {
                 tokio::time::sleep(SETTLING_PAUSE).await;
             }
         }
@@ -157,14 +192,14 @@ impl Extender {
         let answered = match verb {
             ExtenderVerb::Filter => self.filter_or_score(false, policy, &bytes, &mut body),
             ExtenderVerb::Prioritize => self.filter_or_score(true, policy, &bytes, &mut body),
-            ExtenderVerb::Preempt => self.preempt(policy, &bytes, &mut body),
+            ExtenderVerb::Preempt => self.preempt(policy, &bytes, &mut body).map(ExtenderReply::from),
         };
-        let (outcome, reply) = answered.unwrap_or_else(|error| invalid(&error));
-        if outcome == TOO_EARLY && !is_last {
+        let ExtenderReply { outcome, response, awaited } = answered.unwrap_or_else(|error| invalid(&error).into());
+        if !awaited.is_empty() && !is_last {
             body.vacate();
-            return Evaluation::TooEarly(body);
+            return Evaluation::TooEarly(body, awaited);
         }
-        Evaluation::Done(outcome, body.answered(reply))
+        Evaluation::Done(outcome, body.answered(response))
     }
 
     fn filter_or_score(
@@ -173,7 +208,7 @@ impl Extender {
         policy: Result<Arc<CompiledPolicy>, ResultLabel>,
         bytes: &[u8],
         body: &mut ReadBody,
-    ) -> Result<(ResultLabel, Response), WireError> {
+    ) -> Result<ExtenderReply, WireError> {
         let no_opinion = |candidates: &CandidateNodes<'_>| {
             let nothing = if scores { PolicyAnswer::Scores(Vec::new()) } else { PolicyAnswer::Rejections(Vec::new()) };
             json(nothing.encode(candidates))
@@ -183,33 +218,35 @@ impl Extender {
             Err(outcome) => {
                 let candidates = CandidateNodes::parse(bytes, MAX_NODES)?;
                 let has_room = body.occupy(candidates.len());
-                return Ok(if has_room { (outcome, no_opinion(&candidates)) } else { ("refused", no_room()) });
+                let reply = if has_room { (outcome, no_opinion(&candidates)) } else { ("refused", no_room()) };
+                return Ok(reply.into());
             }
         };
         let ExtenderRequest { pod, candidates } = ExtenderRequest::parse(bytes, MAX_NODES)?;
         if !body.occupy(candidates.len()) {
-            return Ok(("refused", no_room()));
+            return Ok(("refused", no_room()).into());
         }
         if !policy.concerns(&pod) {
-            return Ok(("other_pod", no_opinion(&candidates)));
+            return Ok(("other_pod", no_opinion(&candidates)).into());
         }
         let names: Vec<&str> = candidates.names().collect();
         let (placement, is_shadow, now) = (&self.0.placement, policy.mode == PolicyMode::Shadow, Timestamp::now());
-        let mut outcome = "ok";
+        let mut awaited = BTreeSet::new();
         let answer = if scores {
             PolicyAnswer::Scores(placement.score(&policy, &pod, &names, !is_shadow, now))
         } else if is_shadow {
             PolicyAnswer::Rejections(placement.shadow(&policy, &pod, &names, now))
         } else {
-            let (rejections, is_too_early) = placement.filter(&policy, &pod, &names, now);
-            outcome = if is_too_early { TOO_EARLY } else { outcome };
+            let rejections;
+            (rejections, awaited) = placement.filter(&policy, &pod, &names, now);
             PolicyAnswer::Rejections(rejections)
         };
         if is_shadow {
             answer.log(&policy, &pod, &names);
-            return Ok(("shadow", no_opinion(&candidates)));
+            return Ok(("shadow", no_opinion(&candidates)).into());
         }
-        Ok((outcome, json(answer.encode(&candidates))))
+        let outcome = if awaited.is_empty() { "ok" } else { TOO_EARLY };
+        Ok(ExtenderReply { outcome, response: json(answer.encode(&candidates)), awaited })
     }
 
     /// Leaves out the nodes that the policy rejects even without the pods to preempt. The scheduler then does not

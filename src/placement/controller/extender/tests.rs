@@ -216,6 +216,41 @@ async fn a_pod_waits_for_the_bindings_of_others_before_it_is_rejected() {
     assert!(begun.elapsed() < MAX_DELAY, "waited although the nodes are full");
 }
 
+fn in_namespace(namespace: &str, mut request: Value) -> Value {
+    request["Pod"]["metadata"]["namespace"] = json!(namespace);
+    request
+}
+
+#[tokio::test]
+async fn pods_that_are_never_bound_leave_other_namespaces_their_delays() {
+    let (extender, store, _) = extender(ready());
+    put_limit(&store, 1);
+    let filter = async |body: &Value| asked(&extender, "/policies/few/filter", body).await;
+    let stuck = ["stuck".to_owned()].into();
+    while extender.0.delays.spend(&stuck, SETTLING_PAUSE, Instant::now()) {}
+    filter(&in_namespace("stuck", about("p", names(&["n0"])))).await;
+    let begun = Instant::now();
+    assert_eq!(filter(&about("q", names(&["n0"]))).await["NodeNames"], json!([]));
+    assert!(begun.elapsed() < MAX_DELAY, "its namespace has no delay left");
+    filter(&about("r", names(&["n1"]))).await;
+    let last = about("s", names(&["n1"]));
+    let (found, ()) = tokio::join!(filter(&last), async { put_pod(&store, "r", 7, Some("n2")) });
+    assert_eq!(found["NodeNames"], json!(["n1"]));
+}
+
+#[tokio::test]
+async fn a_delay_counts_even_if_the_scheduler_gives_up() {
+    let (extender, store, _) = extender(ready());
+    put_limit(&store, 1);
+    asked(&extender, "/policies/few/filter", &about("p", names(&["n0"]))).await;
+    let body = about("q", names(&["n0"]));
+    let reply = tokio::time::timeout(SETTLING_PAUSE * 2, asked(&extender, "/policies/few/filter", &body)).await;
+    assert!(reply.is_err());
+    let (all, here) = (Duration::from_millis(2500), ["a".to_owned()].into());
+    assert!(DelayBudget::default().spend(&here, all, Instant::now()));
+    assert!(!extender.0.delays.spend(&here, all, Instant::now()));
+}
+
 #[tokio::test]
 async fn pods_in_shadow_do_not_count() {
     let (extender, store, _) = extender(ready());
