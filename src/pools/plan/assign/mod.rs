@@ -78,8 +78,9 @@ pub fn assign(jobs: &[Job], workers: &[u32], rules: AssignmentRules) -> JobAssig
 /// - If weights are equal, the minimum number of jobs moves, no matter what was added or removed. If only workers were
 ///   added or removed, the result is that of [`assign`].
 /// - If weights differ, no job moves as long as loads differ by at most the largest weight, and the largest load is at
-///   most 4/3 of the smallest possible one. Otherwise, as few jobs move as necessary: the minimum number for small
-///   pools, few for larger ones. With `max_jobs`, the largest load may be that of [`assign`] if that is more.
+///   most 4/3 of the smallest possible one. Otherwise, as few jobs move as necessary: nearly always the minimum number
+///   for up to 20 jobs, few for larger pools. With `max_jobs`, the largest load may be that of [`assign`] if that is
+///   more.
 pub fn reassign(jobs: &[Job], workers: &[u32], rules: AssignmentRules, previous: &[Option<u32>]) -> JobAssignment {
     let items: Vec<HashedJob> = jobs.iter().map(HashedJob::new).collect();
     let (dedicated, shared): (Vec<u32>, Vec<u32>) =

@@ -12,10 +12,20 @@ use super::pool::WeightedPool;
 /// Maximum number of jobs. With more jobs, the search seldom ends within its steps.
 pub const MAX_JOBS: usize = 20;
 
-/// Maximum number of steps: a step looks at one worker for one job. Sufficient for all pools of ten jobs without a
-/// history: the first jobs, from none to all ten, can be split in at most 142,418 ways (sum of the Bell numbers from 0
-/// to 10), and there are at most nine workers.
-pub const MAX_STEPS: usize = 1_300_000;
+/// Maximum number of steps: a step looks at one worker for one job, in about 20 ns. A plan searches twice at most.
+///
+/// For 11 to 20 jobs with weights from 1 to 100 on 2 to 8 workers, the largest load exceeds its lower bound on average
+/// by 1.67 percent without a search, 1.05 percent after 10,000 steps, 0.90 percent after 100,000 steps, and 0.85 percent
+/// after 1,300,000 steps.
+pub const MAX_STEPS: usize = 100_000;
+
+/// Number of jobs up to which the first assignment is the best one.
+const EXACT_JOBS: usize = 10;
+
+/// Sufficient for the first assignment of these jobs: the first jobs, from none to all ten, can be split in at most
+/// 142,418 ways (sum of the Bell numbers from 0 to 10), and there are at most nine workers. Most branches end early: no
+/// pool is known that takes 50,000 steps.
+const EXACT_STEPS: usize = 1_300_000;
 
 /// Assignment that a search improves, and its bounds.
 #[derive(Clone, Copy)]
@@ -27,17 +37,41 @@ pub struct SearchStart<'a> {
     pub most: u64,
 }
 
+impl SearchStart<'_> {
+    /// Number of jobs that are not on their current worker.
+    fn moves(&self) -> usize {
+        let pairs = self.previous.iter().zip(self.owner);
+        pairs.filter(|(held, owner)| held.is_some_and(|held| held != **owner)).count()
+    }
+
+    /// Maximum number of steps for a pool.
+    fn max_steps(&self) -> usize {
+        let is_first = self.previous.iter().all(Option::is_none);
+        if is_first && self.owner.len() <= EXACT_JOBS { EXACT_STEPS } else { MAX_STEPS }
+    }
+
+    /// Whether a search is pointless: any other assignment moves more jobs, or has the same largest load. In a small
+    /// pool, the smallest load matters as well.
+    fn is_good(&self, pool: WeightedPool<'_>) -> bool {
+        let has_new_jobs = self.previous.iter().any(Option::is_none);
+        let is_even = || self.owner.len() > EXACT_JOBS && pool.extreme_loads(self.owner).1 <= pool.lower_bound();
+        self.moves() == 0 && (!has_new_jobs || is_even())
+    }
+}
+
 /// Result of a search.
 pub struct SearchResult {
     pub owner: Vec<u32>,
     /// Number of steps; None if there was no search.
     pub steps: Option<usize>,
+    /// Maximum number of steps.
+    max_steps: usize,
 }
 
 impl SearchResult {
     /// Whether the search shows that no other assignment is better.
     pub fn is_best(&self) -> bool {
-        self.steps.is_some_and(|steps| steps <= MAX_STEPS)
+        self.steps.is_some_and(|steps| steps <= self.max_steps)
     }
 }
 
@@ -52,15 +86,15 @@ struct SearchScore {
 /// Returns the best assignment: with the fewest moves, then the smallest largest load, then the largest smallest load.
 /// Its loads do not exceed `most`, and differ by at most the largest weight. Returns `start` if there is no better one.
 pub fn improve(pool: WeightedPool<'_>, start: SearchStart<'_>) -> SearchResult {
-    if pool.items.len() > MAX_JOBS || pool.items.len() <= pool.workers.len() {
-        return SearchResult { owner: start.owner.to_vec(), steps: None };
+    if pool.items.len() > MAX_JOBS || pool.items.len() <= pool.workers.len() || start.is_good(pool) {
+        return SearchResult { owner: start.owner.to_vec(), steps: None, max_steps: 0 };
     }
     let mut search = Search::new(pool, start);
     let ranks = (0..index(pool.workers.len())).map(|worker| load_rank(worker, 0, pool.workers));
     let mut order: Vec<LoadRank> = ranks.collect();
     order.sort_unstable();
     search.extend(PartialAssignment { placed: 0, moves: 0, order: &order });
-    SearchResult { owner: search.best_owner, steps: Some(search.steps) }
+    SearchResult { owner: search.best_owner, steps: Some(search.steps), max_steps: search.max_steps }
 }
 
 /// Assignments in which the first jobs have the same workers.
@@ -95,6 +129,7 @@ struct Search<'a> {
     best: SearchScore,
     best_owner: Vec<u32>,
     steps: usize,
+    max_steps: usize,
 }
 
 impl<'a> Search<'a> {
@@ -103,8 +138,6 @@ impl<'a> Search<'a> {
         jobs.sort_unstable_by_key(|job| pool.weight_rank(*job));
         let mut waiting = vec![0; pool.workers.len()];
         start.previous.iter().flatten().for_each(|worker| waiting[*worker as usize] += 1);
-        let moves =
-            start.previous.iter().zip(start.owner).filter(|(held, owner)| held.is_some_and(|held| held != **owner));
         let (smallest, largest) = pool.extreme_loads(start.owner);
         Self {
             pool,
@@ -117,15 +150,16 @@ impl<'a> Search<'a> {
             counts: vec![0; pool.workers.len()],
             waiting,
             owner: start.owner.to_vec(),
-            best: SearchScore { moves: moves.count(), largest_load: largest, smallest_load: Reverse(smallest) },
+            best: SearchScore { moves: start.moves(), largest_load: largest, smallest_load: Reverse(smallest) },
             best_owner: start.owner.to_vec(),
             steps: 0,
+            max_steps: start.max_steps(),
         }
     }
 
     /// Places the remaining jobs in all ways that may be better than the best assignment so far.
     fn extend(&mut self, branch: PartialAssignment<'_>) {
-        if self.steps > MAX_STEPS {
+        if self.steps > self.max_steps {
             return;
         }
         self.steps += branch.order.len();

@@ -130,6 +130,44 @@ fn the_search_of_a_larger_pool_is_bounded() {
     assert_eq!(search(&[7; MAX_JOBS + 1], 3).steps, None);
 }
 
+/// Steps of a search from these workers, of which all but the new ones are the current ones.
+fn steps_from(weights: &[u32], owner: &[u32], new: usize) -> Option<usize> {
+    let jobs = weighted(weights);
+    let items: Vec<HashedJob> = jobs.iter().map(HashedJob::new).collect();
+    let workers = slots(owner.iter().max().unwrap() + 1);
+    let pool = WeightedPool { items: &items, workers: &workers, max_jobs: usize::MAX };
+    let previous: Vec<Option<u32>> =
+        owner.iter().enumerate().map(|(job, worker)| (job >= new).then_some(*worker)).collect();
+    improve(pool, SearchStart { owner, previous: &previous, most: u64::MAX }).steps
+}
+
+#[rstest]
+#[case::no_new_jobs(&[8, 7, 6, 5, 4], &[0, 1, 1, 0, 0], 0, false)]
+#[case::new_jobs(&[8, 7, 6, 5, 4], &[0, 1, 1, 0, 0], 2, true)]
+#[case::lower_bound(&[30, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3], &[0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2], 11, false)]
+#[case::smallest_load_of_a_small_pool(&[30, 3, 3, 3, 3, 3, 3, 3], &[0, 1, 1, 1, 1, 1, 2, 2], 8, true)]
+fn nothing_is_searched_if_nothing_can_be_better(
+    #[case] weights: &[u32],
+    #[case] owner: &[u32],
+    #[case] new: usize,
+    #[case] is_searched: bool,
+) {
+    assert_eq!(steps_from(weights, owner, new).is_some(), is_searched);
+}
+
+/// Two searches of at most 100,000 steps, whatever the history.
+#[test]
+fn a_plan_of_a_larger_pool_stays_balanced_within_its_steps() {
+    for (jobs, workers) in (11..=MAX_JOBS).flat_map(|jobs| (2..8).map(move |workers| (jobs, workers))) {
+        let weights: Vec<u32> = (0..jobs as u32).map(|number| 401 + number * number).collect();
+        let (smallest, largest) = extremes(&weights, workers, &fresh(&weights, workers));
+        assert!(largest - smallest <= largest_weight(&weights));
+        let previous: Vec<Option<u32>> = (0..jobs as u32).map(|job| Some(job % 2)).collect();
+        let owner = owners(&weights, workers, AssignmentRules::default(), &previous);
+        assert!(3 * extremes(&weights, workers, &owner).1 <= 4 * largest);
+    }
+}
+
 /// Weights for this number of workers that can be split into equal loads, and that load.
 fn divisible() -> impl Strategy<Value = (Vec<u32>, u32, u64)> {
     (2..8_u32, 50..400_u32).prop_flat_map(|(workers, load)| {
