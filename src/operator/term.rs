@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::runtime::events::Reporter;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -26,8 +25,9 @@ use ganglion_pools::{SwarmPoolController, WorkerProbes};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::events;
-use ganglion_runtime::fairness::FairMemory;
+use ganglion_runtime::fairness::{FairLimit, FairMemory};
 use ganglion_runtime::frame::{self, Memories, Reconciler};
+use ganglion_runtime::metrics::LimitLabel;
 use ganglion_runtime::polls;
 use ganglion_runtime::run::Run;
 use ganglion_runtime::watch::namespaces::NamespaceFeeds;
@@ -135,6 +135,7 @@ impl Term<'_> {
         let OperatorParts { client, settings, outbound, store, metrics, .. } = self.parts;
         let feeds = NamespaceFeeds::new(client, list_timeout(settings), store.clone(), metrics.clone());
         let pools = &settings.swarm_pools;
+        let full = metrics.outbound_full.get_or_create(&LimitLabel { limit: "pools" }).clone();
         let controller = self.start(pools.concurrency, |ctx| SwarmPoolController {
             ctx,
             namespaces: settings.namespaces(),
@@ -143,7 +144,7 @@ impl Term<'_> {
             probes: WorkerProbes::default(),
             memories: Memories::default(),
             job_memory: FairMemory::new(settings.job_limits()),
-            reads: Semaphore::new(ganglion_pools::READS),
+            reads: FairLimit::new(ganglion_pools::READS, full),
         });
         self.tasks.spawn(ganglion_pools::run_probes(controller, polls::PollLimits { polls: pools.probes }));
     }

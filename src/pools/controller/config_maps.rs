@@ -8,10 +8,9 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
-use tokio::sync::SemaphorePermit;
 
 use super::observe::{is_own, not_owned};
-use super::{SwarmPoolController, key_of, namespace};
+use super::{SwarmPoolController, is_large, key_of, namespace, without_blocking};
 use ganglion_api::marks;
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::{OutputLayout, SwarmPool};
@@ -64,12 +63,13 @@ impl SwarmPoolController {
         memory: &mut SourceMemory,
     ) -> Result<(), Error> {
         for id in ids {
-            let _turn = self.turn().await?;
+            // Each ConfigMap has up to a megabyte, and pools read many.
+            let _turn = self.reads.acquire(&pool.namespace, 1).await;
             if let Some(map) = self.read_config_map(id).await? {
                 memory.remove(&id.key.name);
                 self.job_memory.hold(pool, memory.bytes());
                 let room = self.job_room(&pool.namespace);
-                let source = ParsedSource::parse(&map, room);
+                let source = without_blocking(is_large(&map), || ParsedSource::parse(&map, room));
                 let is_held = self.job_memory.hold(pool, memory.bytes().saturating_add(source.bytes()));
                 memory.insert(if is_held { source } else { source.without_room(room) });
             }
@@ -101,13 +101,9 @@ impl SwarmPoolController {
     }
 
     async fn read_output(&self, pool: &SwarmPool, id: &Identity) -> Result<Option<OutputMap>, Error> {
-        let _turn = self.turn().await?;
-        Ok(self.read_config_map(id).await?.map(|map| OutputMap::parse(pool, &map)))
-    }
-
-    /// Waits until a ConfigMap may be read: each has up to a megabyte, and pools read many.
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, Error> {
-        self.reads.acquire().await.map_err(|_| Error::Broken)
+        let _turn = self.reads.acquire(&id.key.namespace, 1).await;
+        let map = self.read_config_map(id).await?;
+        Ok(map.map(|map| without_blocking(is_large(&map), || OutputMap::parse(pool, &map))))
     }
 
     /// Reads a cached ConfigMap from the API server. Removes it from the cache if it does not exist, since the watch

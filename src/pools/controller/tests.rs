@@ -137,7 +137,7 @@ fn controller(client: &Client) -> Arc<SwarmPoolController> {
         probes: WorkerProbes::default(),
         memories: Memories::default(),
         job_memory: FairMemory::default(),
-        reads: Semaphore::new(READS),
+        reads: FairLimit::new(READS, Counter::default()),
     })
 }
 

@@ -119,8 +119,11 @@ impl AssignmentMemory {
         let max_jobs = spec.max_jobs_per_worker.and_then(|most| usize::try_from(most).ok());
         let rules = AssignmentRules { strategy: spec.strategy, max_jobs };
         let slots: Vec<u32> = workers.slots.keys().copied().collect();
-        let is_current =
-            |last: &LastAssignment| Arc::ptr_eq(&last.table, &table) && last.slots == slots && last.rules == rules;
+        // The table is merged again after any change of the pool or of a source.
+        let is_current = |last: &LastAssignment| {
+            let has_same_jobs = Arc::ptr_eq(&last.table, &table) || last.table.jobs == table.jobs;
+            has_same_jobs && last.slots == slots && last.rules == rules
+        };
         let assignment = match &self.last {
             Some(last) if is_current(last) => Arc::clone(&last.assignment),
             _ => {
@@ -233,4 +236,34 @@ fn split_by_worker(workers: &PoolWorkers, table: &JobTable, assignment: &JobAssi
     }
     let named = names.into_iter().zip(lists).filter_map(|(name, list)| Some((name?.clone(), list)));
     (named.collect(), unassigned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Job;
+
+    #[test]
+    fn an_assignment_is_kept_while_its_inputs_are_the_same() {
+        let spec = json!({
+            "workload": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "w"},
+            "jobs": {"inline": []}, "output": {"configMap": "lists"},
+        });
+        let pool = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "SwarmPool", "metadata": {}, "spec": spec});
+        let pool: SwarmPool = serde_json::from_value(pool).unwrap();
+        let workers = PoolWorkers { slots: [(0, None), (1, None)].into(), ..PoolWorkers::default() };
+        let mut memory = AssignmentMemory::default();
+        let mut assign = |weight: u32| {
+            let jobs = [("a", 1), ("b", weight)];
+            let jobs = jobs.map(|(name, weight)| Job { name: name.into(), weight, dedicated: false }).into();
+            let table = Arc::new(JobTable { jobs, ..JobTable::default() });
+            memory.desired(&pool, table, &workers, None);
+            memory.last.as_ref().map(|last| Arc::clone(&last.assignment)).unwrap()
+        };
+        let first = assign(2);
+        assert!(Arc::ptr_eq(&first, &assign(2)), "merged again");
+        assert!(!Arc::ptr_eq(&first, &assign(3)));
+    }
 }
