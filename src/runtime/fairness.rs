@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`RoundRobin`] | tenants take turns; each waits behind at most one item of every other tenant | reconciles (`queue`), polls (`polls`) |
 //! | [`TenantCounts`] | number of items that each tenant has now, for a bound per tenant | polls, notifications, cached Secrets |
-//! | [`TenantCounts::interval`] | a number of requests per second, of which each tenant gets an equal share | Secrets that cannot be read, refused logins |
+//! | [`TenantCounts::interval`] | a number of requests per second, of which each tenant gets an equal share | Secrets that cannot be read, refused logins, reports of waits |
 //! | [`largest`] | the tenant that loses an entry of a full cache | permissions, refused logins, HTTP clients |
 //! | [`FairLimit`] | permits; a tenant gets at most a quarter of them, and waits for its own first | requests and bytes in flight (`outbound`), notifications, ConfigMaps of pools |
 //! | [`FairMemory`] | bytes that objects hold; beyond the limit, each namespace may use an equal share | jobs of pools |

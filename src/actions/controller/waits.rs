@@ -9,40 +9,48 @@ use jiff::{SignedDuration, Timestamp};
 
 use ganglion_api::workload_action::WorkloadActionStatus;
 use ganglion_core::facts::Key;
+use ganglion_runtime::fairness::TenantCounts;
 
 /// Minimum duration of a wait before the status reports it. Nobody reads a status more often.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
 
-/// Additional delay for each other wait at the same time. The reports of hundreds of waits would slow down the writes
-/// that they wait for.
-const FOR_EACH_OTHER: Duration = Duration::from_millis(25);
+/// Number of waits reported per second, of which each namespace gets an equal share. The reports of hundreds of waits
+/// would slow down the writes that they wait for.
+const REPORTS_PER_SECOND: u32 = 40;
 
 /// Maximum pause. Users may set a time at the end of the calendar.
 const FAR: SignedDuration = SignedDuration::from_hours(24);
 
 /// The current wait of each action, with its start.
 #[derive(Debug, Default)]
-pub struct Waits(HashMap<Key, (u64, Timestamp)>);
+pub struct Waits {
+    begun: HashMap<Key, (u64, Timestamp)>,
+    by_namespace: TenantCounts<String>,
+}
 
 impl Waits {
     /// Forgets the action's unreported wait.
     pub fn forget(&mut self, key: &Key) {
-        self.0.remove(key);
+        if self.begun.remove(key).is_some() {
+            self.by_namespace.remove(key.namespace.as_str());
+        }
     }
 
     /// Remaining time before this wait is reported; None if it is due.
     pub fn remaining(&mut self, key: &Key, report: &WorkloadActionStatus, now: Timestamp) -> Option<Duration> {
         let what = essence(report);
-        let since = match self.0.get(key) {
+        let since = match self.begun.get(key) {
             // A start in the future means that the clock was set back. The wait then counts from now.
             Some((same, since)) if *same == what && *since <= now => *since,
             _ => {
-                self.0.insert(key.clone(), (what, now));
+                if self.begun.insert(key.clone(), (what, now)).is_none() {
+                    self.by_namespace.add(key.namespace.clone());
+                }
                 now
             }
         };
-        let others = u32::try_from(self.0.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        let report_after = REPORT_AFTER.saturating_add(FOR_EACH_OTHER.saturating_mul(others));
+        let interval = self.by_namespace.interval(key.namespace.as_str(), REPORTS_PER_SECOND);
+        let report_after = REPORT_AFTER.max(interval);
         let left = report_after.saturating_sub(Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO));
         (!left.is_zero()).then_some(left)
     }
@@ -111,12 +119,14 @@ mod tests {
     #[test]
     fn among_many_waits_each_lasts_longer_before_it_is_reported() {
         let (mut waits, begun) = (Waits::default(), Timestamp::UNIX_EPOCH);
-        for other in 0..100 {
+        for other in 0..99 {
             waits.remaining(&Key::new("a", other.to_string()), &report("Readying", ""), begun);
         }
-        let longer = Duration::from_millis(3500);
+        let longer = Duration::from_millis(2500);
         assert_eq!(waits.remaining(&Key::new("a", "b"), &report("Readying", ""), begun), Some(longer));
         assert_eq!(waits.remaining(&Key::new("a", "b"), &report("Readying", ""), begun + longer), None);
+        let elsewhere = waits.remaining(&Key::new("other", "b"), &report("Readying", ""), begun);
+        assert_eq!(elsewhere, Some(REPORT_AFTER), "a namespace with one wait");
     }
 
     #[test]
