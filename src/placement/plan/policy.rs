@@ -140,8 +140,8 @@ impl CompiledPolicy {
     }
 
     /// Namespaces of the pods to wait for: nodes are rejected only because of pods on their way to a node, and no other
-    /// node passes. Within milliseconds, these pods are bound, each to one of the nodes on which it counts. Empty if the
-    /// rejections stay.
+    /// node passes. Within milliseconds, these pods are bound, each to one of the nodes on which it counts. Empty if
+    /// the rejections stay.
     pub fn awaited(&self, question: &PlacementQuestion<'_>, rejections: &[Option<NodeRejection>]) -> BTreeSet<String> {
         if rejections.iter().any(Option::is_none) {
             return BTreeSet::new();

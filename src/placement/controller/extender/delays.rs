@@ -1,10 +1,10 @@
 //! Delays of replies whose rejection may end in a moment. kube-scheduler asks about one pod at a time, so each delay
 //! stops it: without a bound, pods that are never bound, of whatever namespace, would slow it down for ever.
 //!
-//! A reply waits for the bindings of other pods, whose namespaces share the allowed delay. A namespace may spend as much
-//! as all namespaces together leave: the first one at most half of the burst, the next one half of the rest. So none can
-//! spend all, and something is left for one that was waited for little. What is spent is given back at a fixed rate, in
-//! equal parts: namespaces that are waited for all the time get equal delays.
+//! A reply waits for the bindings of other pods, whose namespaces share the allowed delay. A namespace may spend as
+//! much as all namespaces together leave: the first one at most half of the burst, the next one half of the rest. So
+//! none can spend all, and something is left for one that was waited for little. What is spent is given back at a fixed
+//! rate, in equal parts: namespaces that are waited for all the time get equal delays.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};

@@ -15,8 +15,8 @@ pub const MAX_JOBS: usize = 20;
 /// Maximum number of steps: a step looks at one worker for one job, in about 20 ns. A plan searches twice at most.
 ///
 /// For 11 to 20 jobs with weights from 1 to 100 on 2 to 8 workers, the largest load exceeds its lower bound on average
-/// by 1.67 percent without a search, 1.05 percent after 10,000 steps, 0.90 percent after 100,000 steps, and 0.85 percent
-/// after 1,300,000 steps.
+/// by 1.67 percent without a search, 1.05 percent after 10,000 steps, 0.90 percent after 100,000 steps, and 0.85
+/// percent after 1,300,000 steps.
 pub const MAX_STEPS: usize = 100_000;
 
 /// Number of jobs up to which the first assignment is the best one.
