@@ -292,7 +292,7 @@ impl Metrics {
         );
         registry.register(
             "outbound_full",
-            "Requests of loops, pools and notifications that waited or failed because a shared limit was reached, by limit",
+            "Requests of loops, pools and notifications that waited or failed at a shared limit, by limit",
             self.outbound_full.clone(),
         );
         registry.register(
