@@ -25,6 +25,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use config_maps::WriteFailure;
 use ganglion_api::marks;
@@ -270,7 +271,9 @@ impl SwarmPoolController {
 
 /// Runs work of this thread. If it is large, other reconciles go on meanwhile.
 fn without_blocking<R>(is_large: bool, work: impl FnOnce() -> R) -> R {
-    if is_large { tokio::task::block_in_place(work) } else { work() }
+    // A runtime with one thread has no other reconciles, and cannot do this.
+    let has_threads = || Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if is_large && has_threads() { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// Whether it may take milliseconds to parse a ConfigMap.
