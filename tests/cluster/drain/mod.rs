@@ -4,6 +4,7 @@ use std::process::Output;
 
 use anyhow::{Context, Result, ensure};
 use ganglion_api::workload_action::WorkloadAction;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -264,7 +265,14 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
         let (nodes, scene) = on_the_first(testbed).await?;
         let home = nodes.names[0].as_str();
         let made = |seen: &Seen| (seen.actions.len() == 1).then_some(());
-        // No operator processes it.
+        // No operator processes it. The lease says that one works in this namespace.
+        let held = |lease: Option<&Lease>| {
+            lease
+                .and_then(|lease| lease.spec.as_ref()?.holder_identity.as_ref())
+                .is_some_and(|holder| !holder.is_empty())
+        };
+        let wait = kube::runtime::wait::await_condition(testbed.api::<Lease>(), "ganglion", held);
+        tokio::time::timeout(testkit::TIMEOUT, wait).await.context("no lease")??;
         testbed.operator.lock().await.kill();
         let child = user.begin(&[home, "-w"])?;
         testbed.eye.until("the action of the drain", made).await?;
