@@ -397,7 +397,8 @@ fn act(rng: &mut Rng) -> Act {
 fn trouble(rng: &mut Rng) -> Act {
     let whom = *rng.pick(&[Whom::Victim, Whom::Replacement, Whom::Surplus, Whom::Anybody]).unwrap_or(&Whom::Anybody);
     let seconds = *rng.pick(&[5, 60, 900]).unwrap_or(&60);
-    match rng.below(6) {
+    match rng.below(7) {
+        6 => Act::Strand(whom),
         0 => Act::Reject(1 + rng.below(3)),
         1 => Act::Fail(whom),
         2 | 3 => Act::Hold(whom, seconds),

@@ -9,6 +9,7 @@ use ganglion_api::workload_action::status::{Protocol, Step};
 use ganglion_core::facts::PodFact;
 
 use super::context::Verb;
+use super::deletion;
 use super::effect::{Effect, PodChange};
 use super::obstacles;
 use super::replacement;
@@ -49,7 +50,7 @@ pub fn evict(view: &View) -> SlotNext {
                 return release(view, step, surplus, &pods);
             }
             let runs = if view.slot.protocol == Protocol::Replacement { "its replacement runs; " } else { "" };
-            let advice = "look at its finalizers and its node's kubelet";
+            let advice = deletion::keeper_words(victim);
             let message = format!("pod {} was evicted and does not terminate; {runs}{advice}", victim.id.key.name);
             return view.end(Step::Failed, Reason::VictimStuck, &message);
         }

@@ -19,6 +19,7 @@ mod application;
 mod candidates;
 mod choose;
 mod context;
+mod deletion;
 mod ending;
 mod eviction;
 mod exchange;

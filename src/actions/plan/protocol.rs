@@ -16,6 +16,7 @@ use ganglion_api::workload_action::status::{PodOnNode, Protocol, Slot, Step};
 use super::QUEUE_PACE;
 use super::apart;
 use super::context::{PlanContext, Verb};
+use super::deletion;
 use super::eviction;
 use super::exchange;
 use super::replacement;
@@ -116,7 +117,7 @@ fn turned_back(view: &View) -> Option<SlotNext> {
 fn row(view: &View, protocol: SlotProtocol, step: Step) -> SlotNext {
     use SlotProtocol::{Create, Delete, Eviction, Move, Successor};
     if !matches!(protocol, Successor { .. }) && exchange::victim_lost(view) {
-        return view.roll_back(Reason::VictimGone, "the old pod was deleted by somebody else");
+        return view.roll_back(Reason::VictimGone, &deletion::words("the old pod", view.victim));
     }
     match (step, protocol) {
         (Step::Planned, Successor { available }) => successor::detach(view, available),

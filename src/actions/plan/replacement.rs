@@ -5,10 +5,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{PodOnNode, Protocol, Step};
-use ganglion_core::facts::NodeName;
+use ganglion_core::facts::{NodeName, PodFact};
 
 use super::choose;
 use super::context::Verb;
+use super::deletion;
 use super::effect::{Effect, NewPod, PodPlace};
 use super::exchange;
 use super::identity;
@@ -26,8 +27,7 @@ pub fn create(view: &View, planned: &PodOnNode) -> SlotNext {
         return next_node(view, Reason::ReplacementLost, &format!("the new pod {} ended{words}", pod.id.key.name));
     }
     if let Some(ending) = view.replacement {
-        let message = format!("pod {} is terminating", ending.id.key.name);
-        return view.hold(step, Some(Reason::ReplacementLost), Some(message), None);
+        return await_end(view, ending);
     }
     if planned.uid.is_some() {
         return lost_replacement(view);
@@ -46,6 +46,23 @@ pub fn create(view: &View, planned: &PodOnNode) -> SlotNext {
         return view.roll_back(Reason::PodRefused, &format!("the new pod could not be created in time{why}"));
     }
     creation(view, planned)
+}
+
+/// Waits until a new pod that others deleted has ended. Its node may be dead, or a finalizer may keep it.
+fn await_end(view: &View, pod: &PodFact) -> SlotNext {
+    let (step, timeout) = (Step::Creating, view.ctx.termination_time(pod));
+    if !view.overdue(step, timeout).unwrap_or(false) {
+        let message = deletion::words(&format!("new pod {}", pod.id.key.name), Some(pod));
+        return view.hold(step, Some(Reason::ReplacementLost), Some(message), view.deadline(step, timeout));
+    }
+    let why = deletion::stuck_words(pod);
+    match &view.slot.replacement {
+        // The scheduler avoids a node whose kubelet is dead.
+        Some(planned) if view.slot.scheduled && view.slot.attempt < MOST_LOSSES => {
+            again_on(view, planned.node.clone(), None)
+        }
+        _ => next_node(view, Reason::ReplacementLost, &why),
+    }
 }
 
 fn creation(view: &View, planned: &PodOnNode) -> SlotNext {
@@ -70,10 +87,14 @@ fn creation(view: &View, planned: &PodOnNode) -> SlotNext {
 
 /// Creates the new pod again under another name after others deleted it, at most [`MOST_LOSSES`] times.
 fn lost_replacement(view: &View) -> SlotNext {
-    let why = "the new pod was deleted by somebody else";
     match &view.slot.replacement {
         Some(replacement) if view.slot.attempt < MOST_LOSSES => again_on(view, replacement.node.clone(), None),
-        _ => view.roll_back(Reason::ReplacementLost, why),
+        _ => {
+            // While the pod terminated, the slot noted who deleted it.
+            let noted = view.slot.message.as_deref().filter(|_| view.slot.reason == Some(Reason::ReplacementLost));
+            let why = noted.map_or_else(|| deletion::words("the new pod", None), str::to_owned);
+            view.roll_back(Reason::ReplacementLost, &why)
+        }
     }
 }
 
@@ -228,10 +249,10 @@ pub fn failure(view: &View, step: Step) -> Option<SlotNext> {
             let (reason, message) = trouble.unwrap_or_else(unready);
             Some(view.hold_or_back(step, reason, message, view.ctx.ready_time()))
         }
-        Some(pod) => {
+        Some(pod) if pod.finished => {
             let words = pod.trouble.as_ref().map(|trouble| format!(": {}", trouble.message)).unwrap_or_default();
             Some(view.roll_back(Reason::ReplacementLost, &format!("the new pod ended{words}")))
         }
-        None => Some(view.roll_back(Reason::ReplacementLost, "the new pod was deleted by somebody else")),
+        pod => Some(view.roll_back(Reason::ReplacementLost, &deletion::words("the new pod", pod))),
     }
 }

@@ -9,6 +9,7 @@ use ganglion_api::workload_action::status::{Protocol, Slot, Step};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::context::Verb;
+use super::deletion;
 use super::effect::Effect;
 use super::eviction;
 use super::exchange;
@@ -183,8 +184,11 @@ fn ended(view: &View) -> Slot {
     let mut slot = view.slot.clone();
     slot.message = slot.message.as_deref().map(|message| cause_of(message).to_owned());
     if let (Some(pod), Some(message)) = (leftover(view), &mut slot.message) {
-        let name = &pod.id.key.name;
-        *message += &format!("; pod {name} was deleted and does not terminate: look at its finalizers and its node");
+        let stuck = deletion::stuck_words(pod);
+        // The same words may be the cause of the rollback.
+        if !message.contains(&stuck) {
+            *message += &format!("; {stuck}");
+        }
     }
     let again = matches!(
         slot.reason,

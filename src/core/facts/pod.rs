@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 
 use super::requests::{Requests, cores, requests};
 use super::stateful_set::{is_gated, pinned_to};
@@ -32,6 +32,15 @@ pub struct Marks {
 pub struct Trouble {
     pub reason: Reason,
     pub message: String,
+}
+
+/// What is known about the end of a pod that is being deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodEnd {
+    /// Reason and message of the condition DisruptionTarget: who deleted the pod, if it was not a client.
+    pub cause: Option<String>,
+    /// Names of the finalizers; the pod exists until they are removed.
+    pub finalizers: Option<String>,
 }
 
 /// A pod.
@@ -63,6 +72,8 @@ pub struct PodFact {
     /// The scheduler's message while no node fits.
     pub unschedulable: Option<String>,
     pub trouble: Option<Trouble>,
+    /// How the pod ends; None if it is not being deleted.
+    pub end: Option<Box<PodEnd>>,
     /// The operator's scheduling gate holds the pod.
     pub gated: bool,
     /// Node that a pod of a StatefulSet is pinned to.
@@ -245,6 +256,11 @@ impl PodFact {
             ready_seen: None,
             terminating: meta.deletion_timestamp.is_some(),
             finished: matches!(status.and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed")),
+            // An eviction that was not carried out leaves the condition on a pod that runs.
+            end: meta.deletion_timestamp.as_ref().map(|_| {
+                let target = condition("DisruptionTarget").filter(|target| target.status == "True");
+                Box::new(PodEnd::new(meta.finalizers.as_deref().unwrap_or_default(), target))
+            }),
             mirror: annotation("kubernetes.io/config.mirror").is_some(),
             grace_seconds: spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30),
             unschedulable: condition("PodScheduled")
@@ -274,6 +290,20 @@ impl PodFact {
             scheduler: texts::name(spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default()),
             run: PodRun::from(pod),
             reduced: false,
+        }
+    }
+}
+
+impl PodEnd {
+    fn new(finalizers: &[String], target: Option<&PodCondition>) -> Self {
+        let words = |target: &PodCondition| {
+            let words = [target.reason.as_deref(), target.message.as_deref()].into_iter().flatten();
+            words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(": ")
+        };
+        let cause = target.map(words).filter(|words| !words.is_empty());
+        Self {
+            cause: cause.map(|words| texts::message(&words)),
+            finalizers: (!finalizers.is_empty()).then(|| texts::message(&finalizers.join(", "))),
         }
     }
 }
@@ -335,5 +365,26 @@ mod tests {
         }))
         .expect("a pod");
         assert_eq!(PodFact::from(pod).trouble.map(|trouble| trouble.message).as_deref(), message);
+    }
+
+    #[rstest]
+    #[case::runs(json!({"name": "p"}), None)]
+    #[case::ends(
+        json!({"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a.example/b", "c.example/d"]}),
+        Some(PodEnd {
+            cause: Some("PreemptionByScheduler: for another".into()),
+            finalizers: Some("a.example/b, c.example/d".into()),
+        }),
+    )]
+    fn the_end_of_a_pod_has_the_words_of_the_api_server(
+        #[case] metadata: serde_json::Value,
+        #[case] end: Option<PodEnd>,
+    ) {
+        let target = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for another",
+        });
+        let pod: SlimPod =
+            serde_json::from_value(json!({"metadata": metadata, "status": {"conditions": [target]}})).expect("a pod");
+        assert_eq!(PodFact::from(pod).end.map(|end| *end), end);
     }
 }

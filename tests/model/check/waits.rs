@@ -12,7 +12,7 @@ fn names(reason: &str) -> &'static [&'static str] {
         "NodeLimitReached" => &["(setting limits.perSourceNode)", "(setting limits.perTargetNode)"],
         "ApplicationLimitReached" => &["replicas of the application", "maxParallelPerWorkload"],
         // In an application, the message of the move follows.
-        "PodRefused" | "Forbidden" => &["a move cannot be made"],
+        "PodRefused" | "Forbidden" => &["a move cannot be created"],
         "WorkloadBusy" => &["WorkloadAction "],
         "VictimBusy" => &["in use by", "substitute of another replica", "other replicas of the swap"],
         "NoCandidateNode" | "NodeFull" | "PolicyRejected" => {

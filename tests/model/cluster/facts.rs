@@ -67,6 +67,7 @@ impl AsFact for Pod {
             node: self.node.as_deref().map(NodeName::from),
             ready_since: self.ready_since.map(time),
             terminating: meta.deleted.is_some(),
+            end: meta.deleted.map(|_| Box::default()),
             finished: self.phase == Phase::Failed,
             grace_seconds: self.template.grace,
             unschedulable: self.unschedulable.clone(),

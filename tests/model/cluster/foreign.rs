@@ -9,7 +9,7 @@ use ganglion_core::facts::Key;
 use super::api::{Api, FailingWebhook, If};
 use super::build::{PodShape, template};
 use super::kubelet;
-use super::object::{Action, Deployment, DisruptionBudget, Labels, Meta, Node, Phase, Pod, Set, Template};
+use super::object::{Action, Deployment, DisruptionBudget, FOREVER, Labels, Meta, Node, Phase, Pod, Set, Template};
 use crate::random::Rng;
 use crate::setup::SOME;
 
@@ -36,6 +36,8 @@ pub enum Act {
     Fail(Whom),
     /// Keeps a pod for this number of seconds by a finalizer, even if it is deleted.
     Hold(Whom, i64),
+    /// Deletes a pod that never ends: a finalizer keeps it, or its kubelet is dead.
+    Strand(Whom),
     /// Lets the webhook for pods fail for the first number of seconds, each time after the second one.
     FailWebhook(i64, i64),
     /// Deletes a serving pod for the sake of another pod, which takes its place.
@@ -67,7 +69,7 @@ pub enum Act {
 impl Act {
     /// Whether it waits for a suitable object: victims and new pods exist for a short time only.
     pub fn waits(&self) -> bool {
-        matches!(self, Self::Fail(_) | Self::Hold(..))
+        matches!(self, Self::Fail(_) | Self::Hold(..) | Self::Strand(_))
     }
 }
 
@@ -101,6 +103,7 @@ impl Foreign {
                 pod.is_some_and(|pod| kubelet::fail(api, &pod, "Evicted: The node was low on resource: memory."))
             }
             Act::Hold(whom, seconds) => hold(api, *whom, *seconds, rng),
+            Act::Strand(whom) => strand(api, *whom, rng),
             Act::FailWebhook(seconds, delay) => {
                 api.webhook = Some(FailingWebhook { until: api.seconds() + seconds, delay: *delay });
                 api.say(|| format!("webhook: fails for {seconds} s, after {delay} s each time"));
@@ -245,6 +248,13 @@ fn hold(api: &mut Api, whom: Whom, seconds: i64, rng: &mut Rng) -> bool {
     let until = api.seconds() + seconds;
     api.say(|| format!("somebody: adds a finalizer to pod {} ({whom:?}) for {seconds} s", pod.meta.key));
     api.update::<Pod>(&pod.meta.key, If::any(), |pod| pod.held_until = until).is_ok()
+}
+
+fn strand(api: &mut Api, whom: Whom, rng: &mut Rng) -> bool {
+    let Some(pod) = find_pod(api, whom, rng) else { return false };
+    let key = &pod.meta.key;
+    api.say(|| format!("somebody: deletes pod {key} ({whom:?}), which never ends"));
+    api.update::<Pod>(key, If::any(), |pod| pod.held_until = FOREVER).is_ok() && api.delete_pod(key, If::any()).is_ok()
 }
 
 fn unready(api: &mut Api, seconds: i64, rng: &mut Rng) -> bool {

@@ -6,7 +6,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_core::facts::Trouble;
 
 use super::api::{Api, If};
-use super::object::{Fate, Phase, Pod};
+use super::object::{FOREVER, Fate, Phase, Pod};
 
 /// Advances one pod by one step; false if there is nothing to do now.
 pub fn step(api: &mut Api) -> bool {
@@ -18,7 +18,7 @@ pub fn step(api: &mut Api) -> bool {
 pub fn next_time(api: &Api) -> Option<i64> {
     let wait = |pod: &Arc<Pod>| {
         if pod.meta.deleted.is_some() && pod.has_ended() {
-            return Some(pod.held_until);
+            return Some(pod.held_until).filter(|until| *until < FOREVER);
         }
         alive(api, pod)?;
         if let Some(deleted) = pod.meta.deleted {

@@ -10,6 +10,9 @@ use ganglion_core::facts::{Key, Requests, TemplateFact, Trouble};
 /// Label by which Services, budgets and the invariants select the pods of a workload.
 pub const APP: &str = "app";
 
+/// Time that never comes.
+pub const FOREVER: i64 = i64::MAX;
+
 pub type Labels = BTreeMap<String, String>;
 
 /// Metadata as the API server stores it. Times are seconds since the epoch, the resolution of the API.

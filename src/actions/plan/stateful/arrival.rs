@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{MOST_ATTEMPTS, PIN_PAUSES, arrived, has_target, is_kept, pod_name, target};
 use crate::choose;
 use crate::context::Verb;
+use crate::deletion;
 use crate::effect::Effect;
 use crate::nodes::Nodes;
 use crate::slot::{SlotNext, View};
@@ -65,6 +66,10 @@ fn await_creation(view: &View) -> SlotNext {
         return next;
     }
     let timeout = view.ctx.schedule_time();
+    let ending = view.ctx.world.pod(&view.ctx.key(pod_name(view))).filter(|pod| pod.terminating);
+    if let Some(ending) = ending.filter(|_| view.overdue(step, timeout).unwrap_or(false)) {
+        return lost(view, Reason::ReplacementLost, &deletion::stuck_words(ending));
+    }
     if view.overdue(step, timeout).unwrap_or(false) {
         let message = format!(
             "the StatefulSet has not created pod {}: see its events; is kube-controller-manager running?",

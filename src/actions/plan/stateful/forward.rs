@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::choose;
 use crate::context::Verb;
+use crate::deletion;
 use crate::eviction;
 use crate::obstacles;
 use crate::rollback;
@@ -141,8 +142,7 @@ fn await_end(view: &View, old: &PodFact) -> SlotNext {
     let step = Step::Evicting;
     let timeout = view.ctx.termination_time(old);
     if view.overdue(step, timeout).unwrap_or(false) {
-        let advice = "look at its finalizers and its node's kubelet; its StatefulSet waits for it";
-        let message = format!("pod {} does not terminate; {advice}", old.id.key.name);
+        let message = format!("{}; its StatefulSet waits for it", deletion::stuck_words(old));
         return view.end(Step::Failed, Reason::VictimStuck, &message);
     }
     view.hold(step, None, None, view.deadline(step, timeout))
@@ -206,12 +206,11 @@ fn await_departure(view: &View) -> SlotNext {
     };
     let timeout = view.ctx.termination_time(old);
     if view.overdue(step, timeout).unwrap_or(false) {
-        let (reason, why) = if old.terminating {
-            (Reason::VictimStuck, "does not terminate; look at its finalizers and its node's kubelet")
-        } else {
-            (Reason::SetStuck, "is still there although spec.replicas is lowered; is kube-controller-manager running?")
-        };
-        return view.end(Step::Failed, reason, &format!("pod {} {why}", old.id.key.name));
+        if old.terminating {
+            return view.end(Step::Failed, Reason::VictimStuck, &deletion::stuck_words(old));
+        }
+        let why = "is still there although spec.replicas is lowered; is kube-controller-manager running?";
+        return view.end(Step::Failed, Reason::SetStuck, &format!("pod {} {why}", old.id.key.name));
     }
     view.hold(step, None, None, view.deadline(step, timeout))
 }

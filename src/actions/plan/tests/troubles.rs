@@ -4,7 +4,7 @@
 use super::*;
 use crate::effect::{Refusal, RefusalKind};
 use crate::refused;
-use ganglion_core::facts::{SlotId, Trouble};
+use ganglion_core::facts::{PodEnd, SlotId, Trouble};
 
 /// A move whose new pod runs on this node, with the name of that pod.
 fn moving(to: serde_json::Value) -> (Stage, String) {
@@ -347,4 +347,78 @@ fn a_pod_that_preempts_nobody_is_created(
 fn apart_by_host() -> serde_json::Value {
     let term = json!({"topologyKey": "host", "labelSelector": {"matchLabels": {"app": "web"}}});
     json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
+}
+
+/// A pod that is being deleted, as the API server shows it.
+fn deleted(cause: Option<&str>, finalizers: Option<&str>) -> impl FnOnce(&mut PodFact) {
+    let end = PodEnd { cause: cause.map(str::to_owned), finalizers: finalizers.map(str::to_owned) };
+    move |pod| (pod.terminating, pod.grace_seconds, pod.end) = (true, 30, Some(Box::new(end)))
+}
+
+/// Others deleted it, and a finalizer or a dead kubelet keeps it.
+#[rstest]
+#[case::finalizer(json!({"nodeName": "d"}), Some("example.com/keep"), Step::RollingBack, "its finalizers are example.com/keep")]
+#[case::kubelet(json!({"nodeName": "d"}), None, Step::RollingBack, "look at the kubelet of node d")]
+#[case::other_node(json!({"where": "node.name in ['b', 'd']"}), None, Step::Planned, "")]
+#[case::scheduler(json!({"nodeSelector": {"disk": "hdd"}}), None, Step::Planned, "")]
+fn a_new_pod_that_others_deleted_is_not_waited_for_without_end(
+    #[case] to: serde_json::Value,
+    #[case] finalizers: Option<&str>,
+    #[case] step: Step,
+    #[case] words: &str,
+) {
+    let (mut stage, pod) = match to.get("nodeSelector") {
+        None => moving(to),
+        Some(_) => {
+            let mut stage = Stage::new();
+            stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": to}}));
+            let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a new pod") };
+            stage.put_pod(&new.key.name, "b", |pod| {
+                (pod.ready_since, pod.controller, pod.generated, pod.labels) = (None, None, false, labels(false));
+                let role = Some(marks::ROLE_REPLACEMENT.into());
+                pod.marks = Marks { slot: Some(new.slot.clone()), role, ..Marks::default() };
+            });
+            (stage, new.key.name)
+        }
+    };
+    stage.settle("go");
+    stage.change_pod(&pod, deleted(Some("DeletionByTaintManager: Taint manager: deleting"), finalizers));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { until: Some(_), .. }), "it has a deadline");
+    assert!(slot(&stage).message.unwrap().contains("was deleted (DeletionByTaintManager: Taint manager: deleting)"));
+    stage.now += SignedDuration::from_secs(331);
+    let next = stage.settle("go");
+    let now = slot(&stage);
+    if step == Step::Planned {
+        assert!(matches!(next, NextStep::Do(Effect::CreatePod(_))), "{next:?}");
+        assert_eq!(now.attempt, 1);
+    } else {
+        assert_eq!((now.step, now.reason), (step, Some(Reason::ReplacementLost)));
+        assert!(now.message.as_ref().unwrap().contains(words), "{now:?}");
+        assert!(now.message.unwrap().contains(&pod));
+    }
+    stage.now += SignedDuration::from_secs(331);
+    stage.settle("go");
+    let (ready, _, message) = stage.ready("go");
+    assert!(step == Step::Planned || (ready == "False" && message.matches(words).count() == 1), "{ready} {message}");
+}
+
+/// Only the API server knows who deleted a pod.
+#[rstest]
+#[case::unknown(None, "the old pod was deleted")]
+#[case::preempted(
+    Some("PreemptionByScheduler: preempting to accommodate a higher priority pod"),
+    "the old pod was deleted (PreemptionByScheduler: preempting to accommodate a higher priority pod)"
+)]
+fn nobody_is_blamed_for_the_end_of_an_old_pod(#[case] cause: Option<&str>, #[case] words: &str) {
+    let (mut stage, _) = moving(json!({"nodeName": "d"}));
+    stage.settle("go");
+    match cause {
+        Some(_) => stage.change_pod("web-a", deleted(cause, None)),
+        None => {
+            let id = stage.world.pod(&Key::new(NAMESPACE, "web-a")).unwrap().id.clone();
+            stage.world.remove::<PodFact>(&id);
+        }
+    }
+    stage.settle("go");
+    assert_eq!((slot(&stage).reason, slot(&stage).message.as_deref()), (Some(Reason::VictimGone), Some(words)));
 }
