@@ -341,9 +341,14 @@ pub fn count_and_cut(plan: &mut Plan) {
     cut(&mut plan.nodes, &mut plan.truncated);
 }
 
-/// Another node within the limits for a slot whose node failed; None if there is none. The nodes of a swap are fixed.
+/// Maximum number of further nodes on which a slot of a ReplicaSet tries a new pod. Each new pod may preempt others. A
+/// slot of a StatefulSet counts its attempts.
+const MOST_TRIED: usize = 3;
+
+/// Another node within the limits for a slot whose node failed; None if there is none, or if too many have failed. The
+/// nodes of a swap are fixed.
 pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<NodeName> {
-    if ctx.work.swap.is_some() {
+    if ctx.work.swap.is_some() || (!slot.is_stateful() && slot.tried.len() >= MOST_TRIED) {
         return None;
     }
     let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot)?;

@@ -139,8 +139,14 @@ fn next_node(view: &View, reason: Reason, why: &str) -> SlotNext {
     };
     match choose::another_node(view.ctx, view.slot) {
         Some(node) => again_on(view, node, Some(&replacement.node)),
-        None => view.roll_back(reason, why),
+        None => view.roll_back(reason, &format!("{why}{}", tried_words(view))),
     }
+}
+
+/// The nodes on which earlier new pods of the slot failed, as text.
+fn tried_words(view: &View) -> String {
+    let names: Vec<&str> = view.slot.tried.iter().map(NodeName::as_str).collect();
+    if names.is_empty() { String::new() } else { format!("; earlier new pods failed on {}", names.join(", ")) }
 }
 
 /// Maximum time for which the new pod waits for the scheduler. In a swap without room, it waits until the other

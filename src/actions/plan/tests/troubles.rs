@@ -402,6 +402,40 @@ fn a_new_pod_that_others_deleted_is_not_waited_for_without_end(
     assert!(step == Step::Planned || (ready == "False" && message.matches(words).count() == 1), "{ready} {message}");
 }
 
+/// Each new pod may preempt others.
+#[test]
+fn a_replica_is_tried_on_few_nodes_and_the_end_names_them() {
+    let mut stage = Stage::new();
+    for index in 0..20 {
+        stage.put_node(&format!("n{index:02}"), |_| {});
+    }
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"where": "node.name.startsWith('n')"}}}));
+    let mut names = Vec::new();
+    while let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") {
+        names.push(new.node().to_string());
+        assert!(names.len() < 20, "it has no end");
+        let mark = Marks { slot: Some(new.slot.clone()), ..Marks::default() };
+        stage.put_pod(&new.key.name, "", |pod| {
+            (pod.ready_since, pod.controller, pod.generated, pod.labels) = (None, None, false, labels(false));
+            (pod.node, pod.marks) = (None, mark);
+            pod.unschedulable = Some("0/24 nodes are available".into());
+        });
+        // Earlier new pods are gone at once.
+        while let NextStep::Do(Effect::Evict { pod, .. }) = stage.settle("go") {
+            stage.world.remove::<PodFact>(&pod);
+        }
+        stage.now += SignedDuration::from_secs(121);
+        while let NextStep::Do(Effect::Evict { pod, .. }) = stage.settle("go") {
+            stage.world.remove::<PodFact>(&pod);
+        }
+    }
+    assert_eq!(names.len(), 4, "{names:?}");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "Unschedulable"), "{message}");
+    let tried = format!("earlier new pods failed on {}", names[..3].join(", "));
+    assert!(message.contains(&tried) && message.contains(&names[3]), "{message}");
+}
+
 /// Only the API server knows who deleted a pod.
 #[rstest]
 #[case::unknown(None, "the old pod was deleted")]
