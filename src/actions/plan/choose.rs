@@ -483,6 +483,7 @@ pub fn new_slot(
         evicting: false,
         break_first: false,
         reason: None,
+        obstacle: None,
         message: None,
         id,
     }

@@ -13,8 +13,9 @@ use super::deletion;
 use super::effect::{Effect, PodChange};
 use super::obstacles;
 use super::replacement;
+use super::rollback::CONTROLLERS;
 use super::set::Pods;
-use super::slot::{SlotNext, View};
+use super::slot::{NOTABLE, SlotNext, View};
 
 /// Maximum time for which an eviction waits until the surplus is gone and the disruption controller has updated the
 /// budget's status.
@@ -183,9 +184,16 @@ fn replacement_is_lost(view: &View) -> SlotNext {
 
 /// Waits until the set deletes the marked pod. If the set keeps it (somebody scaled up), removes the mark.
 pub fn release(view: &View, step: Step, surplus: &PodFact, pods: &Pods) -> SlotNext {
-    if pods.excess() > 0 || pods.wanted_by_others(Some(&view.slot.id)) {
-        let message = format!("pod {} is about to be deleted", surplus.id.key.name);
-        return view.hold(step, None, Some(message), None);
+    let is_short = pods.wanted_by_others(Some(&view.slot.id));
+    if pods.excess() > 0 || is_short {
+        // The pod is about to be deleted.
+        if !view.overdue(step, NOTABLE).unwrap_or(false) {
+            return view.hold(step, None, None, view.deadline(step, NOTABLE));
+        }
+        let lacks = if is_short { "created the substitute of another replica" } else { "deleted it" };
+        let name = &surplus.id.key.name;
+        let message = format!("pod {name} is marked, and the ReplicaSet controller has not {lacks} yet; {CONTROLLERS}");
+        return view.hold(step, Some(Reason::SetStuck), Some(message), None);
     }
     SlotNext::Do(Effect::ChangePod {
         pod: surplus.id.clone(),

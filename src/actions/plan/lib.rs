@@ -292,11 +292,18 @@ fn shown_slots(ctx: &PlanContext, planned: &[(&Slot, SlotNext)]) -> Vec<Slot> {
                 let view = slot::View::new(ctx, old);
                 *slot = view.noted();
                 slot.scaled = view.scaled();
+                if slot.step == Step::RollingBack {
+                    rollback::show_obstacle(slot, hold);
+                    continue;
+                }
                 if slot.step != hold.step {
                     (slot.step, slot.since) = (hold.step, Time(ctx.now));
                 }
                 (slot.reason, slot.message) = (hold.reason, hold.message.clone());
             }
+        }
+        if slot.step != Step::RollingBack {
+            slot.obstacle = None;
         }
     }
     slots

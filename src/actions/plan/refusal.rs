@@ -64,7 +64,8 @@ fn hold_refused(ctx: &PlanContext, slot: &Slot, refusal: &Refusal, pace: SignedD
     for shown in slots.iter_mut().filter(|shown| shown.id == slot.id) {
         if shown.step == Step::RollingBack {
             // The reason of the rollback decides how the slot ends.
-            shown.message = Some(rollback::refused_words(shown, &refusal.message));
+            shown.obstacle = Some(refusal.kind.reason());
+            shown.message = Some(rollback::hindered_words(shown, &refusal.message));
         } else {
             (shown.reason, shown.message) = (Some(refusal.kind.reason()), Some(refusal.message.clone()));
         }

@@ -178,7 +178,7 @@ pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
         Step::RollingBack | Step::Queued => step,
         _ => slot.reason.unwrap_or(step),
     };
-    Health::Working { reason: shown, cause: slot.reason.unwrap_or(step), message }
+    Health::Working { reason: shown, cause: slot.obstacle.or(slot.reason).unwrap_or(step), message }
 }
 
 /// The result of an action with `count: All` that found no replica.

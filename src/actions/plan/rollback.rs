@@ -3,6 +3,8 @@
 //! The goal: the new pod is deleted, the old pod is back in its set, `spec.replicas` is restored, and no mark is left.
 //! As in the forward direction, a pod is added to the set only when another of its pods is marked for deletion.
 
+use jiff::Timestamp;
+
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{Protocol, Slot, Step};
@@ -16,7 +18,7 @@ use super::exchange;
 use super::obstacles;
 use super::scope::Scope;
 use super::set::Pods;
-use super::slot::{SlotNext, View};
+use super::slot::{Hold, NOTABLE, SlotNext, View};
 use super::successor;
 use ganglion_core::facts::{Ledger, PodFact};
 
@@ -25,6 +27,9 @@ const MOST_ATTEMPTS: i32 = 5;
 
 /// Text between the cause of a rollback and the reason why it is not complete.
 const NOT_UNDONE: &str = "; not undone yet: ";
+
+/// Where the controllers of ReplicaSets run, as advice.
+pub const CONTROLLERS: &str = "is kube-controller-manager running?";
 
 /// The next step of a slot that rolls back.
 pub fn next(view: &View) -> SlotNext {
@@ -65,7 +70,16 @@ fn victim_back(view: &View) -> Option<SlotNext> {
     let victim = view.victim.filter(|pod| pod.is_active() && view.is_out())?;
     let (Some(scope), Some(pods)) = (&view.scope, view.pods()) else {
         if !view.set_is_gone() {
-            return Some(wait(view));
+            let set = &view.slot.replica_set.name;
+            return Some(wait(
+                view,
+                Reason::SetStuck,
+                format!(
+                    "the old pod serves outside ReplicaSet {set}, whose workload was deleted and which still exists; \
+                     {CONTROLLERS}"
+                ),
+                None,
+            ));
         }
         // Its set is gone. Kubernetes deletes the pods of a deleted workload without asking budgets, and would have
         // deleted this pod, too.
@@ -94,15 +108,22 @@ fn substitute(view: &View, pods: &Pods) -> Option<SlotNext> {
     if marked && pods.may_take_in() {
         return None;
     }
+    let set = &view.slot.replica_set.name;
     if marked {
         // The set is about to delete more pods than are marked, or has not seen a change of its replicas yet.
-        return Some(wait(view));
+        let words = format!("ReplicaSet {set} has more pods than spec.replicas, or has not seen it yet; {CONTROLLERS}");
+        return Some(wait(view, Reason::SetStuck, words, None));
     }
     if let Some(next) = exchange::mark_surplus(view, pods) {
         return Some(next);
     }
-    // The old pod still serves, so waiting is safe. Without a substitute, the set would choose the pod that it deletes.
-    (pods.is_to_make_one() || pods.may_let_more_go()).then(|| wait(view))
+    // The old pod still serves, so waiting is safe, and an end is not. Without a substitute, the set would choose the
+    // pod that it deletes.
+    let is_stuck = pods.is_to_make_one() || pods.may_let_more_go();
+    is_stuck.then(|| {
+        let words = format!("ReplicaSet {set} has not created the pod that it lacks yet; {CONTROLLERS}");
+        wait(view, Reason::SetStuck, words, None)
+    })
 }
 
 /// Restores the workload's replicas, once the surplus is marked.
@@ -119,13 +140,23 @@ fn replicas_back(view: &View) -> Option<SlotNext> {
     }
 }
 
-/// Message of a slot that rolls back while its undoing is refused: the cause of the rollback, and the refusal.
-pub fn refused_words(slot: &Slot, refused: &str) -> String {
+/// Message of a slot that rolls back and is kept from it: the cause of the rollback, and the obstacle.
+pub fn hindered_words(slot: &Slot, obstacle: &str) -> String {
     let cause = slot.message.as_deref().map_or("", cause_of);
-    format!("{cause}{NOT_UNDONE}{refused}")
+    format!("{cause}{NOT_UNDONE}{obstacle}")
 }
 
-/// The cause of a rollback, without a refusal.
+/// Shows in the slot what keeps it from being rolled back. Its reason stays, which decides how the slot ends.
+pub fn show_obstacle(slot: &mut Slot, hold: &Hold) {
+    slot.obstacle = hold.reason;
+    let obstacle = hold.message.as_deref().filter(|_| hold.reason.is_some());
+    slot.message = match obstacle {
+        Some(words) => Some(hindered_words(slot, words)),
+        None => slot.message.as_deref().map(|message| cause_of(message).to_owned()),
+    };
+}
+
+/// The cause of a rollback, without an obstacle.
 fn cause_of(message: &str) -> &str {
     message.split_once(NOT_UNDONE).map_or(message, |(cause, _)| cause)
 }
@@ -134,21 +165,24 @@ fn cause_of(message: &str) -> &str {
 /// `drainSeconds`; and after the watches broke.
 fn calm(view: &View, scope: &Scope) -> Option<SlotNext> {
     let (step, timeout) = (Step::RollingBack, view.ctx.drain_time());
-    if let Some(until) = obstacles::catching_up(view, step) {
-        return Some(view.hold(step, view.slot.reason, view.slot.message.clone(), Some(until)));
+    let until = |until, reason, words: &str| Some(view.hold(step, reason, Some(words.to_owned()), until));
+    if let Some(at) = obstacles::catching_up(view, step) {
+        let words = "the connection to the API server broke a moment ago";
+        return until(Some(at), Some(Reason::WatchesBroken), words);
     }
-    if let Some(until) = obstacles::mark_arrives(view, step) {
-        return Some(view.hold(step, view.slot.reason, view.slot.message.clone(), Some(until)));
+    if let Some(at) = obstacles::mark_arrives(view, step) {
+        return until(Some(at), None, "");
     }
     if !scope.rolls(view.ctx.world) || view.overdue(step, timeout).unwrap_or(false) {
         return None;
     }
-    Some(view.hold(step, view.slot.reason, view.slot.message.clone(), view.deadline(step, timeout)))
+    until(view.deadline(step, timeout), Some(Reason::RolloutInProgress), "a rollout of the workload is in progress")
 }
 
 fn unscale(view: &View, scope: &Scope, by: i32) -> SlotNext {
     if ledger_is_taken(view, scope) {
-        return wait(view);
+        let words = "another replica is changing spec.replicas of the workload".to_owned();
+        return wait(view, Reason::WorkloadBusy, words, None);
     }
     scale(view, scope, by, true, Vec::new())
 }
@@ -156,18 +190,16 @@ fn unscale(view: &View, scope: &Scope, by: i32) -> SlotNext {
 /// Waits until the set deletes the pod that this slot marked. If the set keeps it, removes the mark.
 fn marks_off(view: &View) -> Option<SlotNext> {
     if let Some((marked, pods)) = view.surplus() {
-        return Some(match eviction::release(view, Step::RollingBack, marked, &pods) {
-            // The status keeps the reason of the rollback.
-            SlotNext::Wait(_) => wait(view),
-            next => next,
-        });
+        return Some(eviction::release(view, Step::RollingBack, marked, &pods));
     }
     // Wait until the new pod has terminated. Its node may be dead, or a finalizer may keep it.
     let leftover = leftover(view)?;
     let timeout = view.ctx.termination_time(leftover);
-    let is_over = view.overdue(Step::RollingBack, timeout).unwrap_or(false);
     let deadline = view.deadline(Step::RollingBack, timeout);
-    (!is_over).then(|| view.hold(Step::RollingBack, view.slot.reason, view.slot.message.clone(), deadline))
+    let is_over = view.overdue(Step::RollingBack, timeout).unwrap_or(false);
+    let until = deadline.map(|until| format!(", at most until {}", until.strftime("%H:%M:%S UTC")));
+    let words = format!("pod {} terminates{}", leftover.id.key.name, until.unwrap_or_default());
+    (!is_over).then(|| wait(view, Reason::RollingBack, words, deadline))
 }
 
 /// The new pod, if it terminates and its set has not adopted it.
@@ -175,8 +207,14 @@ fn leftover<'a>(view: &View<'a>) -> Option<&'a PodFact> {
     view.replacement.filter(|pod| pod.terminating && !view.taken_in())
 }
 
-fn wait(view: &View) -> SlotNext {
-    view.hold(Step::RollingBack, view.slot.reason, view.slot.message.clone(), None)
+/// Waits for others, and says for what if the wait lasts. Without `until`, it has no deadline: an end would leave a pod
+/// outside its set, or let the set choose the pod that it deletes. A change of the cluster continues it.
+pub fn wait(view: &View, obstacle: Reason, words: String, until: Option<Timestamp>) -> SlotNext {
+    let step = Step::RollingBack;
+    if view.overdue(step, NOTABLE).unwrap_or(false) {
+        return view.hold(step, Some(obstacle), Some(words), until);
+    }
+    view.hold(step, None, None, super::earlier(until, view.deadline(step, NOTABLE)))
 }
 
 /// Ends the slot. A slot that was rolled back because of a change by others is queued again.
@@ -222,11 +260,18 @@ pub fn ledger_is_taken(view: &View, scope: &Scope) -> bool {
     })
 }
 
+fn unread_words(scope: &Scope) -> String {
+    let workload = scope.workload();
+    format!("{} {} was not read yet", workload.kind, workload.name)
+}
+
 /// The effect that changes replicas and ledger together.
 pub fn scale(view: &View, scope: &Scope, by: i32, undone: bool, peers: Vec<String>) -> SlotNext {
     let from = scope.replicas();
     let to = from.saturating_add(by).max(0);
     let ledger = Ledger { slot: view.slot.id.clone(), undone, from, to, peers };
-    let Some(workload) = scope.scalable() else { return wait(view) };
+    let Some(workload) = scope.scalable() else {
+        return view.hold(view.slot.step, Some(Reason::ReplicasOwnedElsewhere), Some(unread_words(scope)), None);
+    };
     SlotNext::Do(Effect::Scale { workload, replicas: to, ledger: Some(ledger.render()) })
 }

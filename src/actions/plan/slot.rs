@@ -24,7 +24,7 @@ use super::stateful;
 
 /// Minimum duration of a step before the status shows its obstacle. In a healthy cluster other controllers lag by a
 /// moment, and a reason that disappears at once is noise.
-const NOTABLE: SignedDuration = SignedDuration::from_secs(2);
+pub const NOTABLE: SignedDuration = SignedDuration::from_secs(2);
 
 /// The next step of a slot.
 #[derive(Debug)]
@@ -37,7 +37,8 @@ pub enum SlotNext {
     Wait(Hold),
 }
 
-/// Step, reason and message of a waiting slot, and its deadline.
+/// Step, reason and message of a waiting slot, and its deadline. If the slot rolls back, its status keeps the cause of
+/// the rollback, and reason and message are those of the obstacle.
 #[derive(Debug)]
 pub struct Hold {
     pub step: Step,

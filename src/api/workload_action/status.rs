@@ -218,7 +218,11 @@ pub struct Slot {
     /// Why the slot waits, or why it ended without success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<reasons::Reason>,
-    /// Description of the reason, with advice.
+    /// Why the changes of a slot that rolls back are not undone yet; `reason` is then the cause of the rollback. Unset
+    /// if nothing keeps them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<reasons::Reason>,
+    /// Description of the reason and of the obstacle, with advice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

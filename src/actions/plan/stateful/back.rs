@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{MOST_ATTEMPTS, can_go_back, is_kept, pod_name, stateful, target};
 use crate::context::Verb;
 use crate::effect::Effect;
-use crate::rollback;
+use crate::rollback::{self, CONTROLLERS};
 use crate::slot::{SlotNext, View};
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
@@ -39,9 +39,9 @@ fn failed(view: &View, then: &str) -> SlotNext {
     view.end(Step::Failed, view.slot.reason.unwrap_or(Reason::Failed), &format!("{why}; {then}"))
 }
 
-fn wait(view: &View) -> SlotNext {
-    let (step, timeout) = (Step::RollingBack, view.ctx.schedule_time());
-    view.hold(step, view.slot.reason, view.slot.message.clone(), view.deadline(step, timeout))
+/// Waits at most `scheduleSeconds`, and says for what if the wait lasts.
+fn wait(view: &View, obstacle: Reason, words: String) -> SlotNext {
+    rollback::wait(view, obstacle, words, view.deadline(Step::RollingBack, view.ctx.schedule_time()))
 }
 
 /// The old pod is gone and no node took the new one. The set has its full number of replicas again when the pod may run
@@ -55,7 +55,10 @@ fn let_go(view: &View) -> SlotNext {
     let pod = view.ctx.world.pod(&view.ctx.key(name)).filter(|pod| pod.is_of(&view.slot.replica_set.uid));
     match pod.filter(|pod| pod.is_active()) {
         None if over => failed(view, &format!("the StatefulSet has not created pod {name} yet")),
-        None => wait(view),
+        None => {
+            let words = format!("the StatefulSet has not created pod {name} yet; {CONTROLLERS}");
+            wait(view, Reason::SetStuck, words)
+        }
         Some(pod) if pod.node == Some(target(view)) && !view.ctx.aborted() => {
             SlotNext::Record(onwards(view, Step::Readying))
         }
@@ -66,7 +69,7 @@ fn let_go(view: &View) -> SlotNext {
             let why = pod.unschedulable.as_deref().unwrap_or("the scheduler has not processed it yet");
             failed(view, &format!("pod {name} may run on any node, and none has taken it: {why}"))
         }
-        Some(_) => wait(view),
+        Some(_) => wait(view, Reason::Unschedulable, format!("pod {name} waits for the scheduler; is it running?")),
     }
 }
 
@@ -105,7 +108,8 @@ fn shrink_again(view: &View) -> SlotNext {
         return failed(view, "somebody has scaled the workload since, so spec.replicas stays as it is");
     }
     if rollback::ledger_is_taken(view, scope) {
-        return wait(view);
+        let words = "another replica is changing spec.replicas of the workload".to_owned();
+        return rollback::wait(view, Reason::WorkloadBusy, words, None);
     }
     rollback::scale(view, scope, -1, true, Vec::new())
 }

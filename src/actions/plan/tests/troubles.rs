@@ -456,3 +456,61 @@ fn nobody_is_blamed_for_the_end_of_an_old_pod(#[case] cause: Option<&str>, #[cas
     stage.settle("go");
     assert_eq!((slot(&stage).reason, slot(&stage).message.as_deref()), (Some(Reason::VictimGone), Some(words)));
 }
+
+/// The set has one pod less than it should, and its controller does not run.
+#[test]
+fn a_rollback_that_waits_for_the_controller_says_so_and_goes_on_by_itself() {
+    let (mut stage, _) = detached();
+    let mut action = stage.action("go");
+    action.spec.abort = true;
+    stage.put_action(action);
+    stage.settle("go");
+    assert_eq!((slot(&stage).step, slot(&stage).reason), (Step::RollingBack, Some(Reason::Aborted)));
+    stage.now += SignedDuration::from_mins(60);
+    stage.settle("go");
+    let waiting = slot(&stage);
+    assert_eq!((waiting.reason, waiting.obstacle), (Some(Reason::Aborted), Some(Reason::SetStuck)));
+    let message = waiting.message.unwrap();
+    assert!(message.starts_with("spec.abort was set; not undone yet: ReplicaSet web-h1 "), "{message}");
+    assert!(message.ends_with("is kube-controller-manager running?"), "{message}");
+    let status = stage.action("go").status.unwrap();
+    let cause = status.conditions.iter().find(|one| one.type_ == "Reconciling").unwrap();
+    assert_eq!((stage.ready("go").1.as_str(), cause.reason.as_str()), ("RollingBack", "SetStuck"));
+    let now = stage.now;
+    stage.put_pod("web-new", "b", |pod| pod.created = now);
+    let NextStep::Do(Effect::ChangePod { pod, change: PodChange::Mark { slot: id, .. } }) = stage.settle("go") else {
+        panic!("marks the substitute")
+    };
+    assert_eq!(pod.key.name, "web-new");
+    let role = Some(marks::ROLE_SURPLUS.into());
+    stage.change_pod("web-new", |pod| pod.marks = Marks { slot: Some(id), role, ..Marks::default() });
+    let NextStep::Do(Effect::ChangePod { change: PodChange::Attach { .. }, .. }) = stage.settle("go") else {
+        panic!("takes the old pod back")
+    };
+    stage.change_pod("web-a", |pod| {
+        (pod.labels, pod.marks) = (labels(true), Marks::default());
+        pod.controller = Some(Owner { kind: "ReplicaSet".into(), name: "web-h1".into(), uid: "uid-web-h1".into() });
+    });
+    stage.settle("go");
+    let message = slot(&stage).message.unwrap();
+    assert!(message.contains("pod web-new is marked") && message.contains("has not deleted it yet"), "{message}");
+    let id = stage.world.pod(&Key::new(NAMESPACE, "web-new")).unwrap().id.clone();
+    stage.world.remove::<PodFact>(&id);
+    stage.settle("go");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str(), slot(&stage).obstacle), ("False", "Aborted", None), "{message}");
+    assert!(!message.contains("not undone yet"), "{message}");
+}
+
+/// A foreign controller deletes the Deployment; its ReplicaSet is still there.
+#[test]
+fn a_rollback_without_a_workload_says_what_it_waits_for() {
+    let (mut stage, _) = detached();
+    stage.put_deployment(|deployment| deployment.terminating = true);
+    stage.settle("go");
+    stage.now += SignedDuration::from_secs(60);
+    stage.settle("go");
+    let waiting = slot(&stage);
+    assert_eq!((waiting.step, waiting.obstacle), (Step::RollingBack, Some(Reason::SetStuck)), "{waiting:?}");
+    assert!(waiting.message.unwrap().contains("the old pod serves outside ReplicaSet web"));
+}

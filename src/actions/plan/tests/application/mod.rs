@@ -106,6 +106,7 @@ impl Stage {
             evicting: false,
             break_first: false,
             reason: None,
+            obstacle: None,
             message: None,
         };
         let condition = |kind: &str, status: &str| Condition {
