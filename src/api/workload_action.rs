@@ -99,8 +99,9 @@ pub struct WorkloadActionSpec {
     #[serde(default)]
     pub disruption: Disruption,
     /// Refuse: an action that would delete PersistentVolumeClaims with their data does nothing. Accept: it deletes
-    /// them. Applies to `delete` of a StatefulSet with `persistentVolumeClaimRetentionPolicy.whenScaled: Delete`; the
-    /// plan names the claims. Default: Refuse.
+    /// them. Applies to a StatefulSet with `persistentVolumeClaimRetentionPolicy.whenScaled: Delete`: to `delete`, and
+    /// to `create` if claims of the new replica exist already, which are deleted if the create is undone. The plan
+    /// names the claims. Default: Refuse.
     #[serde(default)]
     pub data_loss: DataLoss,
     /// true: the action pauses at its next safe point; its timeouts do not run meanwhile, and its replicas count only

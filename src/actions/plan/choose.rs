@@ -88,6 +88,11 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, StartRefusa
         Ok(Victims::None) => return Ok(Choice::Nothing { plan }),
         Ok(Victims::Busy(message)) => return Ok(Choice::Wait { reason: Reason::VictimBusy, message }),
     };
+    if let Some(set) = scope.stateful()
+        && let Err(stop) = stateful::refuse_older_claims(ctx, set, open.len(), &mut plan)
+    {
+        return Ok(Choice::Refuse(stop, plan));
+    }
     let places = if ctx.work.places() {
         match pick_nodes(ctx, &scope, &victims.pods, &mut plan) {
             Ok(places) => recorded_places(ctx, &scope, goes_first, &victims.pods, places, &mut plan)?,

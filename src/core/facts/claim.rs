@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::{Identity, texts};
@@ -10,6 +11,7 @@ use super::{Identity, texts};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimFact {
     pub id: Identity,
+    pub created: Timestamp,
     /// Access modes of the bound volume; those of the claim's spec before it is bound.
     pub access_modes: Vec<String>,
     /// PersistentVolume that the claim is bound to or requests.
@@ -29,6 +31,7 @@ impl From<PersistentVolumeClaim> for ClaimFact {
         let modes = status.access_modes.filter(|modes| !modes.is_empty()).or(spec.access_modes);
         Self {
             id: (&claim.metadata).into(),
+            created: claim.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             access_modes: distinct(modes.unwrap_or_default()),
             volume: spec.volume_name.filter(|name| !name.is_empty()).map(|name| texts::name(&name)),
         }

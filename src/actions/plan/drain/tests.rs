@@ -40,7 +40,10 @@ fn around() -> PodSurroundings {
         |name: &str| WorkloadRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: name.into() };
     let claim = |name: &str, mode: &str, volume: &str| {
         let id = Identity { key: Key::new("shop", name), ..Identity::default() };
-        (id.key.clone(), ClaimFact { id, access_modes: vec![mode.into()], volume: Some(volume.into()) })
+        (
+            id.key.clone(),
+            ClaimFact { id, access_modes: vec![mode.into()], volume: Some(volume.into()), ..ClaimFact::default() },
+        )
     };
     PodSurroundings {
         deployments: [("web-1", "web"), ("old-1", "old")]

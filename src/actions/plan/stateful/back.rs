@@ -3,6 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::choose::{older_claims, refuse_data_loss};
 use super::{MOST_ATTEMPTS, can_go_back, is_kept, pod_name, stateful, target};
 use crate::context::Verb;
 use crate::effect::Effect;
@@ -106,6 +107,13 @@ fn shrink_again(view: &View) -> SlotNext {
     };
     if scope.replicas() != ledger.to {
         return failed(view, "somebody has scaled the workload since, so spec.replicas stays as it is");
+    }
+    // The policy may have changed since the replica was created.
+    let older = stateful(view).map(|set| (set, older_claims(view.ctx, set, pod_name(view))));
+    if let Some((set, claims)) = older
+        && let Err(refusal) = refuse_data_loss(view.ctx, set, &claims)
+    {
+        return failed(view, &format!("pod {} stays: {}", pod_name(view), refusal.message));
     }
     if rollback::ledger_is_taken(view, scope) {
         let words = "another replica is changing spec.replicas of the workload".to_owned();

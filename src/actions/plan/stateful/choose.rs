@@ -1,6 +1,7 @@
 //! Refusals before anything is done to a StatefulSet, and the order of its replicas.
 
 use crate::apart;
+use crate::choose::cut;
 use crate::context::{PlanContext, Verb};
 use crate::nodes::{Nodes, tolerates_cordon};
 use crate::place::{Filter, source_words};
@@ -9,7 +10,7 @@ use crate::victims::{FoundVictims, Victims, choice_of, is_in_use};
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::status::{Plan, PodOnNode, Slot, Step};
+use ganglion_api::workload_action::status::{Plan, PodChoice, PodOnNode, Slot, Step};
 use ganglion_api::workload_action::{DataLoss, Mode};
 use ganglion_core::facts::{ClaimFact, Key, NodeName, PodFact, StatefulSetFact};
 use ganglion_core::world::World;
@@ -187,14 +188,47 @@ pub fn lost_claims(world: &World, set: &StatefulSetFact, pod: &str) -> Vec<Strin
     claims.filter(|claim| world.get::<ClaimFact>(&Key::new(&set.id.key.namespace, claim)).is_some()).collect()
 }
 
+/// Shows the claims that exist already for the replicas of a create. Undoing the create deletes them with their data,
+/// so the create is refused unless the action accepts that.
+pub fn refuse_older_claims(
+    ctx: &PlanContext,
+    set: &StatefulSetFact,
+    count: usize,
+    plan: &mut Plan,
+) -> Result<(), StartRefusal> {
+    if ctx.work.verb != Verb::Create {
+        return Ok(());
+    }
+    let mut lost = Vec::new();
+    for pod in (set.next_ordinal()..).take(count).map(|ordinal| set.pod_name(ordinal)) {
+        let claims = lost_claims(ctx.world, set, &pod);
+        if !claims.is_empty() {
+            let message = format!("created with older data; deleted with them if undone: {}", claims_words(&claims));
+            plan.pods.push(PodChoice { name: pod, node: None, chosen: true, message });
+            lost.extend(claims);
+        }
+    }
+    plan.pods_total = i64::try_from(plan.pods.len()).unwrap_or(i64::MAX);
+    cut(&mut plan.pods, &mut plan.truncated);
+    refuse_data_loss(ctx, set, &lost)
+}
+
+/// The claims of the replica of this name that are older than the action. Undoing a create deletes them.
+pub fn older_claims(ctx: &PlanContext, set: &StatefulSetFact, pod: &str) -> Vec<String> {
+    let claim = |name: &str| ctx.world.get::<ClaimFact>(&ctx.key(name));
+    let is_older = |name: &String| claim(name).is_some_and(|claim| claim.created < ctx.created());
+    lost_claims(ctx.world, set, pod).into_iter().filter(is_older).collect()
+}
+
 /// Refuses to delete claims with their data, unless the action accepts that.
 pub fn refuse_data_loss(ctx: &PlanContext, set: &StatefulSetFact, claims: &[String]) -> Result<(), StartRefusal> {
     if claims.is_empty() || ctx.action.spec.data_loss == DataLoss::Accept {
         return Ok(());
     }
+    let undone = if ctx.work.verb == Verb::Create { " if the create is undone" } else { "" };
     let message = format!(
-        "StatefulSet {} would delete {} with the data: its persistentVolumeClaimRetentionPolicy.whenScaled is Delete; \
-         apply a new action with dataLoss: Accept, or set whenScaled: Retain",
+        "StatefulSet {} would delete {} with the data{undone}: its persistentVolumeClaimRetentionPolicy.whenScaled is \
+         Delete; apply a new action with dataLoss: Accept, or set whenScaled: Retain",
         set.id.key.name,
         claims_words(claims)
     );

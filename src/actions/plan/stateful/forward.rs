@@ -155,6 +155,11 @@ fn grow(view: &View) -> SlotNext {
     if set.ordinal(pod_name(view)) != Some(set.next_ordinal()) {
         return view.roll_back(Reason::WorkloadScaled, "somebody scaled the workload");
     }
+    // A claim may have been created since the action was planned.
+    let lost = lost_claims(view.ctx.world, set, pod_name(view));
+    if let Err(refusal) = refuse_data_loss(view.ctx, set, &lost) {
+        return view.roll_back(refusal.reason, &refusal.message);
+    }
     scale_stateful(view, 1, None)
 }
 

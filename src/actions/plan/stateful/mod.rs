@@ -34,7 +34,7 @@ use ganglion_core::facts::{NodeName, PodFact, StatefulSetFact};
 
 use super::context::Verb;
 use super::slot::{SlotNext, View, is_old_stateful};
-pub use choose::{busy, highest, in_order, is_done, is_pinned, label, name_of, rank_words};
+pub use choose::{busy, highest, in_order, is_done, is_pinned, label, name_of, rank_words, refuse_older_claims};
 
 /// Maximum number of times that a slot creates its pod again. After so many misses or nodes without room, it gives up.
 const MOST_ATTEMPTS: i32 = 3;

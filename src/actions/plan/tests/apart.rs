@@ -34,7 +34,7 @@ impl Stage {
         set.template = Some(Arc::new(TemplateFact { claims: vec!["data".into()], ..template.as_ref().clone() }));
         self.world.apply(set, Origin::Watch);
         let access_modes = modes.iter().map(ToString::to_string).collect();
-        self.put(|id| ClaimFact { id, access_modes, volume: None }, "data");
+        self.put(|id| ClaimFact { id, access_modes, volume: None, ..ClaimFact::default() }, "data");
     }
 
     fn gone(&mut self, pod: &str) {

@@ -8,7 +8,7 @@ impl Stage {
     fn claim(&mut self, name: &str, terms: Option<serde_json::Value>) {
         let volume = terms.is_some().then(|| format!("pv-{name}"));
         let access_modes = vec!["ReadWriteOnce".to_owned()];
-        self.put(|id| ClaimFact { id, access_modes, volume: volume.clone() }, name);
+        self.put(|id| ClaimFact { id, access_modes, volume: volume.clone(), ..ClaimFact::default() }, name);
         if let Some((terms, volume)) = terms.zip(volume) {
             let affinity = serde_json::from_value(json!({"nodeSelectorTerms": terms})).expect("a node selector");
             let id = Identity { key: Key::new("", volume), version: "1".into(), ..Identity::default() };
@@ -172,7 +172,12 @@ fn replicas_whose_volume_cannot_follow_are_not_swapped() {
     stage.zones();
     stage.put_node("a", |node| drop(node.labels.insert("zone".into(), "a".into())));
     stage.claim("data", Some(zone("b")));
-    let shared = |id| ClaimFact { id, access_modes: vec!["ReadWriteMany".into()], volume: Some("pv-data".into()) };
+    let shared = |id| ClaimFact {
+        id,
+        access_modes: vec!["ReadWriteMany".into()],
+        volume: Some("pv-data".into()),
+        ..ClaimFact::default()
+    };
     stage.put(shared, "data");
     stage.mount(&["data"]);
     let pod = |name: &str| json!({"pod": {"name": name}});

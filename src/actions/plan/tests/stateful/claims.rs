@@ -1,4 +1,4 @@
-//! Deletes of replicas whose claims the StatefulSet deletes with them.
+//! Deletes, and undone creates, of replicas whose claims the StatefulSet deletes with them.
 
 use super::*;
 
@@ -57,4 +57,70 @@ fn a_policy_that_changes_before_the_delete_undoes_it() {
     stage.put_replica("db-0", "", |pod| pod.node = Some("a".into()));
     stage.settle("go");
     assert_eq!((stage.ready("go").1.as_str(), stage.slot("go").step), ("DataWouldBeLost", Step::RolledBack));
+}
+
+/// A StatefulSet of three whose fourth replica has an older claim.
+fn with_older_claim(deletes: bool) -> Stage {
+    let mut stage = with_claims(deletes, &[]);
+    stage.put_stateful(3, Way::Gate, |set| (set.claims, set.deletes_claims) = (vec!["data".into()], deletes));
+    let created = stage.now - SignedDuration::from_hours(2);
+    stage.put(|id| ClaimFact { id, created, ..ClaimFact::default() }, "data-db-3");
+    stage
+}
+
+fn create(more: serde_json::Value) -> serde_json::Value {
+    let mut spec = json!({"create": {"workload": db(), "to": {"nodeName": "d"}}});
+    json_patch::merge(&mut spec, &more);
+    spec
+}
+
+/// Undoing a create deletes its replica's claims, with data that are older than the action.
+#[rstest]
+#[case::refused(true, json!({}), false)]
+#[case::accepted(true, json!({"dataLoss": "Accept"}), true)]
+#[case::retained(false, json!({}), true)]
+fn a_create_with_older_data_is_refused_unless_its_undoing_may_delete_them(
+    #[case] deletes: bool,
+    #[case] more: serde_json::Value,
+    #[case] begins: bool,
+) {
+    let mut stage = with_older_claim(deletes);
+    stage.act("go", create(more));
+    let next = stage.settle("go");
+    assert_eq!(matches!(next, NextStep::Do(Effect::Scale { replicas: 4, .. })), begins, "{next:?}");
+    let plan = stage.action("go").status.and_then(|status| status.plan).expect("a plan");
+    assert_eq!(plan.pods.iter().any(|pod| pod.message.contains("claim data-db-3")), deletes, "{plan:?}");
+    if !begins {
+        let (ready, reason, message) = stage.ready("go");
+        assert_eq!((ready.as_str(), reason.as_str()), ("False", "DataWouldBeLost"), "{message}");
+        assert!(message.contains("claim data-db-3 with the data if the create is undone"), "{message}");
+    }
+}
+
+/// `whenScaled` was Retain when the replica was created.
+#[rstest]
+#[case::older(-3600, false)]
+#[case::of_the_replica(1, true)]
+fn an_undoing_that_would_delete_older_data_leaves_the_replica(#[case] age: i64, #[case] is_undone: bool) {
+    let mut stage = with_claims(false, &[]);
+    stage.put_stateful(3, Way::Gate, |set| set.claims = vec!["data".into()]);
+    stage.act("go", create(json!({})));
+    let NextStep::Do(Effect::Scale { ledger, .. }) = stage.settle("go") else { panic!("one more replica") };
+    let created = stage.now + SignedDuration::from_secs(age);
+    stage.put(|id| ClaimFact { id, created, ..ClaimFact::default() }, "data-db-3");
+    stage.put_stateful(4, Way::Gate, |set| {
+        (set.claims, set.deletes_claims) = (vec!["data".into()], true);
+        set.set.scale.ledger.clone_from(&ledger);
+    });
+    stage.settle("go");
+    let mut action = stage.action("go");
+    action.spec.abort = true;
+    stage.put_action(action);
+    let next = stage.settle("go");
+    assert_eq!(matches!(next, NextStep::Do(Effect::Scale { replicas: 3, .. })), is_undone, "{next:?}");
+    if !is_undone {
+        let (ready, reason, message) = stage.ready("go");
+        assert_eq!((ready.as_str(), reason.as_str()), ("False", "Aborted"), "{message}");
+        assert!(message.contains("pod db-3 stays") && message.contains("claim data-db-3"), "{message}");
+    }
 }

@@ -307,8 +307,15 @@ fn another_action_on_the_set_waits() {
 fn a_bound_volume_keeps_a_replica_where_it_can_be_used() {
     let mut stage = Stage::stateful(Way::Policy);
     stage.put_stateful(3, Way::Policy, |set| set.claims = vec!["data".into()]);
-    stage
-        .put(|id| ClaimFact { id, access_modes: vec!["ReadWriteOnce".into()], volume: Some("pv".into()) }, "data-db-1");
+    stage.put(
+        |id| ClaimFact {
+            id,
+            access_modes: vec!["ReadWriteOnce".into()],
+            volume: Some("pv".into()),
+            ..ClaimFact::default()
+        },
+        "data-db-1",
+    );
     let affinity = json!({"nodeSelectorTerms": [{"matchExpressions": [
         {"key": "disk", "operator": "In", "values": ["hdd"]}]}]});
     let affinity = serde_json::from_value(affinity).expect("a node selector");
