@@ -307,7 +307,8 @@ pub struct MoveApplication {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// Seconds that the action may wait for admission, 1 to 86400. Default: 600.
+    /// Seconds that the action may wait for admission, 1 to 86400; also, without a target, for a node with room, and
+    /// for the creation of a move of a moveApplication while the API server refuses it. Default: 600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub queue_seconds: Option<i32>,

@@ -7,6 +7,7 @@ use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
 use ganglion_core::facts::{Identity, Key, Ledger, SlotId};
 use ganglion_core::world::World;
 
+use super::application::Application;
 use super::context::{PlanContext, Work};
 use super::effect::{Effect, NextStep, PodChange, Refusal, RefusalKind};
 use super::rank::NoRanker;
@@ -15,7 +16,7 @@ use super::slot::{self, SlotNext};
 use super::{Limits, NOTHING, QUEUE_PACE, already_executed, application, record, wait, with_slots};
 
 /// Delay after a refusal that only somebody else can resolve.
-const REFUSED_PACE: SignedDuration = SignedDuration::from_secs(10);
+pub const REFUSED_PACE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Returns the next step after the API server refused an effect for a reason that an immediate retry does not change.
 pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusal: &Refusal) -> NextStep {
@@ -35,9 +36,8 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
         let slots = status.slots.iter().map(|old| if old.id == new.id { new.clone() } else { old.clone() }).collect();
         record(&ctx, with_slots(&ctx, slots))
     };
-    if matches!(effect, Effect::CreatePart { .. }) {
-        let report = application::refused(&ctx, refusal.kind.reason(), &refusal.message);
-        return wait(&ctx, report, Some(now + REFUSED_PACE));
+    if let (Effect::CreatePart { .. }, Some(application)) = (effect, Application::of(world, action)) {
+        return application::refused(&ctx, application, refusal.kind.reason(), &refusal.message);
     }
     match (effect, refusal.kind, slot) {
         (Effect::WriteReceipt(_), RefusalKind::Taken, _) => already_executed(&ctx).unwrap_or_else(|| later(QUEUE_PACE)),

@@ -45,7 +45,8 @@ pub struct WorkloadActionStatus {
     /// Name of the WorkloadActionReceipt that proves that this action ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<String>,
-    /// When the action began to wait for admission.
+    /// When the action began to wait for admission, or when the API server first refused the next move of a
+    /// moveApplication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<Time>,
     /// When the first slot was admitted.

@@ -17,10 +17,12 @@ use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::{MoveApplication, OnFailure, WorkloadAction, WorkloadActionStatus};
 use ganglion_core::conditions::Health;
 use ganglion_core::world::World;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::choose::usage_words;
 use super::context::PlanContext;
 use super::effect::{Effect, NextStep};
+use super::refusal::REFUSED_PACE;
 use super::report::{self, ActionHealth};
 use super::{QUEUE_PACE, ending, missing_receipt, wait};
 use part::ApplicationPart;
@@ -189,7 +191,9 @@ fn due(ctx: &PlanContext, application: Application, progress: &Progress, older: 
 }
 
 fn with_progress(ctx: &PlanContext, progress: &Progress, health: &ActionHealth) -> WorkloadActionStatus {
-    let status = WorkloadActionStatus { application: Some(progress.shown()), ..ctx.status.clone() };
+    // No creation of a move is refused any more.
+    let queued_at = ctx.status.queued_at.clone().filter(|_| ctx.suspended());
+    let status = WorkloadActionStatus { application: Some(progress.shown()), queued_at, ..ctx.status.clone() };
     report::status(ctx, status, health)
 }
 
@@ -236,12 +240,21 @@ fn conclude(ctx: &PlanContext, application: Application, progress: &Progress) ->
     ending::finish(ctx, status, health)
 }
 
-/// The status if the API server refuses to create a move. The creation is retried.
-pub fn refused(ctx: &PlanContext, reason: Reason, words: &str) -> WorkloadActionStatus {
-    let health = Health::Working {
-        reason: Reason::Queued,
-        cause: reason,
-        message: format!("a move cannot be created, and is tried again: {words}"),
-    };
-    report::status(ctx, ctx.status.clone(), &health)
+/// The next step if the API server refuses to create a move. The creation is retried for `queueSeconds`. Then the
+/// moveApplication ends as soon as the moves that exist have ended: moves that take replicas back could not be created
+/// either.
+pub fn refused(ctx: &PlanContext, application: Application, reason: Reason, words: &str) -> NextStep {
+    let since = ctx.status.queued_at.as_ref().map_or(ctx.now, |time| time.0);
+    let deadline = since + ctx.queue_time();
+    let is_over = ctx.clock >= deadline;
+    if is_over && application.parts().all(|part| part.has_ended()) {
+        let progress = ctx.status.application.as_ref().map(share).unwrap_or_default();
+        let message = format!("{progress} replicas moved; no move could be created for queueSeconds: {words}");
+        return ending::finish(ctx, ctx.status.clone(), Health::Stalled(reason, message));
+    }
+    let then = if is_over { "the action ends when its other moves have ended" } else { "it is tried again" };
+    let message = format!("a move cannot be created, and {then}: {words}");
+    let health = Health::Working { reason: Reason::Queued, cause: reason, message };
+    let status = WorkloadActionStatus { queued_at: Some(Time(since)), ..ctx.status.clone() };
+    wait(ctx, report::status(ctx, status, &health), Some(ctx.now + REFUSED_PACE))
 }

@@ -1,6 +1,8 @@
 //! Results of moves that fail, and of an application that is aborted, suspended or gone.
 
 use super::*;
+use crate::effect::{Refusal, RefusalKind};
+use crate::refused;
 
 #[test]
 fn a_failure_stops_what_has_not_begun() {
@@ -215,4 +217,56 @@ fn a_move_without_its_application_does_nothing() {
     stage.settle(&part);
     let (_, reason, message) = stage.ready(&part);
     assert!(reason == "Aborted" && message.contains("moveApplication"), "{message}");
+}
+
+/// A quota or a webhook for WorkloadActions.
+#[test]
+fn moves_that_cannot_be_created_have_a_deadline() {
+    let mut stage = shop();
+    stage.act("go", {
+        let mut spec = off_a(json!({"maxParallel": 10}));
+        spec["timeouts"] = json!({"queueSeconds": 60});
+        spec
+    });
+    let refuse = |stage: &mut Stage| {
+        let NextStep::DoAll(effects) = stage.settle("go") else { panic!("creates moves") };
+        let refusal = Refusal { kind: RefusalKind::Denied, message: "exceeded quota: none".into() };
+        let step = refused(&Key::new(NAMESPACE, "go"), &stage.world, stage.now, &effects[0], &refusal);
+        let (NextStep::Do(Effect::Record { status, .. }) | NextStep::Wait { report: Some(status), .. }) = step else {
+            return;
+        };
+        let mut action = stage.action("go");
+        action.status = Some(*status);
+        stage.put_action(action);
+    };
+    refuse(&mut stage);
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("Unknown", "Queued"));
+    assert!(message.contains("a move cannot be created, and it is tried again: exceeded quota"), "{message}");
+    stage.now += SignedDuration::from_secs(59);
+    refuse(&mut stage);
+    assert_eq!(stage.ready("go").0, "Unknown");
+    stage.now += SignedDuration::from_secs(2);
+    refuse(&mut stage);
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "PodRefused"), "{message}");
+    assert!(message.contains("no move could be created for queueSeconds: exceeded quota"), "{message}");
+    assert!(stage.action("go").status.unwrap().finished_at.is_some());
+}
+
+/// A move that was refused once is created later; the next refusal has its own deadline.
+#[test]
+fn the_deadline_of_a_refusal_ends_with_the_creation() {
+    let mut stage = shop();
+    stage.act("go", off_a(json!({"maxParallel": 10})));
+    let NextStep::DoAll(effects) = stage.settle("go") else { panic!("creates moves") };
+    let refusal = Refusal { kind: RefusalKind::Denied, message: "exceeded quota: none".into() };
+    let step = refused(&Key::new(NAMESPACE, "go"), &stage.world, stage.now, &effects[0], &refusal);
+    let NextStep::Wait { report: Some(status), .. } = step else { panic!("{step:?}") };
+    assert!(status.queued_at.is_some());
+    let mut action = stage.action("go");
+    action.status = Some(*status);
+    stage.put_action(action);
+    assert_eq!(stage.make_parts("go").len(), 2);
+    assert_eq!(stage.action("go").status.unwrap().queued_at, None);
 }
