@@ -17,6 +17,9 @@ macro_rules! reasons {
         }
 
         impl $kind {
+            /// All words of this version.
+            pub const ALL: &'static [Self] = &[$(Self::$word,)*];
+
             /// The word as it appears in conditions, events and metrics.
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -191,7 +194,7 @@ reasons! {
     ReplacementCrashed,
     /// The new replica's image cannot be pulled.
     ImagePullFailed,
-    /// Another client deleted the new replica.
+    /// The new replica was deleted, or has ended.
     ReplacementLost,
     /// A quota or an admission rule rejected the new replica.
     PodRefused,
@@ -199,7 +202,7 @@ reasons! {
     NodeGone,
     /// The new replica of a StatefulSet was created on a different node than planned.
     PinMissed,
-    /// Another client deleted the old replica.
+    /// The old replica was deleted.
     VictimGone,
     /// The old replica does not terminate.
     VictimStuck,
@@ -237,7 +240,36 @@ impl std::fmt::Display for Reason {
 }
 
 impl Reason {
-    /// Advice for the user. The message of the condition contains the names.
+    /// Advice for the user of an action that has not ended, so that a new one is not needed. The message of the
+    /// condition contains the names.
+    pub fn advice_at_work(self) -> &'static str {
+        match self {
+            Self::RolloutStuck => "Resume, repair or undo the rollout (kubectl rollout resume, undo).",
+            Self::RolloutStarted => "Wait until the rollout has ended: kubectl rollout status.",
+            Self::NodeFull => "Make room on the node.",
+            Self::NodeOccupied => "Move the pod that the message names.",
+            Self::NodeNotCordoned => "Cordon the node that the message names.",
+            Self::NodeNotReady | Self::NodeGone => "Repair the node.",
+            Self::NodeCordoned => "Uncordon the node.",
+            Self::NoCandidateNode => "See status.plan.nodes for each node. Make room, or add a node.",
+            Self::Unschedulable => "See the events of the namespace for what the scheduler lacks.",
+            Self::ReplacementNotReady | Self::ReplacementCrashed => "Repair the workload.",
+            Self::ImagePullFailed => "Repair the image or its pull secret.",
+            Self::ReplacementLost | Self::VictimGone => {
+                "Find out what deleted the pod: see the message, the events and the audit log."
+            }
+            Self::PodRefused => "Raise the quota or change the rule that the message names.",
+            Self::SetStuck => "Check kube-controller-manager and the quota of the namespace.",
+            Self::UsageUnknown => "Install metrics-server, or measure the nodes by NodeConfigs.",
+            Self::ReplicasOwnedElsewhere => "Change the number of replicas in its owner.",
+            other if other.advice().contains("new action") || other.advice().contains("apply it again") => {
+                "Remove the cause that the message names. To give the action up, set spec.abort to true."
+            }
+            other => other.advice(),
+        }
+    }
+
+    /// Advice for the user of an action that has ended. The message of the condition contains the names.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Succeeded | Self::Verifying => "Nothing to do.",
@@ -350,7 +382,7 @@ impl Reason {
             }
             Self::ImagePullFailed => "Repair the image or its pull secret, then apply a new action.",
             Self::ReplacementLost | Self::VictimGone => {
-                "Find the client that deletes pods of the workload, then apply a new action."
+                "Find out what deleted the pod (the message, events, the audit log), then apply a new action."
             }
             Self::PodRefused => "Raise the quota or change the rule that the message names, then apply a new action.",
             Self::VictimStuck => "See the pod's finalizers and its node's kubelet.",
@@ -368,6 +400,19 @@ impl Reason {
                 "Read the result in the action's status. Repair the receiver or what the message names for the next action."
             }
             Self::Unknown => "Use the ganglion program of the operator's version.",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Reason;
+
+    #[test]
+    fn an_action_at_work_needs_no_new_action() {
+        for reason in Reason::ALL {
+            let advice = reason.advice_at_work();
+            assert!(!advice.contains("new action") && !advice.contains("apply it again"), "{reason}: {advice}");
         }
     }
 }

@@ -79,7 +79,12 @@ fn cannot(scope: &Scope, found: &[Hindrance], advice: &str) -> StartRefusal {
 /// Refuses replicas on nodes to which the next pod could come back.
 pub fn refuse_open_nodes(ctx: &PlanContext, victims: &[Option<&PodFact>]) -> Result<(), StartRefusal> {
     let open = victims.iter().flatten().find_map(|pod| open_node(ctx, pod.node.as_ref()?));
-    open.map_or(Ok(()), |message| Err(StartRefusal::soon(Reason::NodeNotCordoned, message)))
+    open.map_or(Ok(()), |message| Err(refuse_open(message)))
+}
+
+/// The refusal of an action because of [`open_node`].
+pub fn refuse_open(message: String) -> StartRefusal {
+    StartRefusal::soon(Reason::NodeNotCordoned, format!("{message}, then apply a new action"))
 }
 
 /// Why the next pod could come back to this node, or to another one that `from` selects.
@@ -87,7 +92,7 @@ pub fn open_node(ctx: &PlanContext, name: &NodeName) -> Option<String> {
     let is_open = |node: &NodeFact| !node.cordoned && !node.terminating;
     let own = ctx.world.node(name).filter(|node| is_open(node));
     let name = own.or_else(|| nodes_left(ctx).into_iter().find(|node| is_open(node)))?.name();
-    Some(format!("the next pod could come back to node {name}: run `kubectl cordon {name}`, then apply a new action"))
+    Some(format!("the next pod could come back to node {name}: run `kubectl cordon {name}`"))
 }
 
 /// The nodes that `from` selects; none without `from`, or if its expression cannot be used.

@@ -249,7 +249,8 @@ fn advice(status: &WorkloadActionStatus) -> Vec<&'static str> {
     let slots = status.slots.iter().filter(|slot| slot.step != Step::Succeeded).filter_map(|slot| slot.reason);
     let notified = notified(status).filter(|one| one.status != "True").map(|one| reason_of(&one.reason));
     let mut all: Vec<&str> = Vec::new();
-    for advice in std::iter::once(reason_of(&cause.reason)).chain(slots).chain(notified).map(Reason::advice) {
+    let advice_of = if status.finished_at.is_some() { Reason::advice } else { Reason::advice_at_work };
+    for advice in std::iter::once(reason_of(&cause.reason)).chain(slots).chain(notified).map(advice_of) {
         if !all.contains(&advice) && all.len() < ADVICE {
             all.push(advice);
         }

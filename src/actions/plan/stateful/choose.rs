@@ -62,7 +62,7 @@ fn no_pin(set: &str) -> StartRefusal {
 /// Why a new pod without a pin could come back to the node that its predecessor leaves.
 pub fn way_back(ctx: &PlanContext, set: &StatefulSetFact, node: &NodeName) -> Option<StartRefusal> {
     if let Some(message) = apart::open_node(ctx, node) {
-        return Some(StartRefusal::soon(Reason::NodeNotCordoned, message));
+        return Some(apart::refuse_open(message));
     }
     if !set.set.template.as_ref().is_some_and(|template| tolerates_cordon(&template.tolerations)) {
         return None;

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::effect::{Refusal, RefusalKind};
+use crate::explain::{ActionStory, ExplainedAction};
 use crate::refused;
 use ganglion_core::facts::{PodEnd, SlotId, Trouble};
 
@@ -513,4 +514,23 @@ fn a_rollback_without_a_workload_says_what_it_waits_for() {
     let waiting = slot(&stage);
     assert_eq!((waiting.step, waiting.obstacle), (Step::RollingBack, Some(Reason::SetStuck)), "{waiting:?}");
     assert!(waiting.message.unwrap().contains("the old pod serves outside ReplicaSet web"));
+}
+
+/// The action goes on by itself.
+#[test]
+fn an_action_that_is_queued_again_does_not_ask_for_a_new_one() {
+    let mut stage = Stage::new();
+    stage.put_deployment(|deployment| deployment.recreates = true);
+    stage.put_node("a", |node| node.cordoned = true);
+    stage.put_pod("web-b", "b", |pod| pod.ready_since = None);
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}}, "disruption": "Allowed"}));
+    stage.settle("go");
+    assert_eq!(slot(&stage).step, Step::Planned, "web-b is not Ready");
+    stage.put_node("a", |_| {});
+    let NextStep::Do(Effect::Record { status, .. }) = stage.next("go") else { panic!("it is undone") };
+    let message = status.slots[0].message.clone().unwrap();
+    assert!(message.ends_with("run `kubectl cordon a`"), "{message}");
+    stage.settle("go");
+    let (ready, _, message) = stage.ready("go");
+    assert!(ready == "False" && message.contains("run `kubectl cordon a`, then apply a new action"), "{message}");
 }
