@@ -57,7 +57,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use application::Application;
 use choose::Choice;
-use context::{PlanContext, Work};
+use context::{PlanContext, Verb, Work};
 use effect::{Effect, NewReceipt, NextStep};
 use ending::{after, conclude, finish, give_up};
 use ganglion_api::marks;
@@ -410,7 +410,7 @@ fn refuse(ctx: &PlanContext, stop: StartRefusal, plan: Plan) -> NextStep {
         // As for a pod without a node: another one may join or get room.
         _ if ctx.action.spec.mode == Mode::Execute
             && matches!(stop.reason, Reason::NoCandidateNode | Reason::NodeFull)
-            && successor::is_free(ctx) =>
+            && is_open_to_nodes(ctx) =>
         {
             let message = format!("{}; the action goes on when a node can take it", stop.message);
             return queue(ctx, stop.reason, message);
@@ -438,6 +438,11 @@ fn refuse(ctx: &PlanContext, stop: StartRefusal, plan: Plan) -> NextStep {
     let done = status.slots.len();
     let share = if done > 0 { format!("{done} of {} replicas done; ", ctx.work.count) } else { String::new() };
     finish(ctx, status, Health::Stalled(stop.reason, format!("{share}{}", stop.message)))
+}
+
+/// Whether a node that joins, or gets room, may take the replicas: they move, and no target is named.
+fn is_open_to_nodes(ctx: &PlanContext) -> bool {
+    ctx.work.verb == Verb::Move && ctx.work.swap.is_none() && ctx.work.to.is_none()
 }
 
 /// Writes the receipt before the first effect.

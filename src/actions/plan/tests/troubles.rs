@@ -534,3 +534,31 @@ fn an_action_that_is_queued_again_does_not_ask_for_a_new_one() {
     let (ready, _, message) = stage.ready("go");
     assert!(ready == "False" && message.contains("run `kubectl cordon a`, then apply a new action"), "{message}");
 }
+
+/// A node may join or get room.
+#[test]
+fn a_move_off_several_nodes_waits_as_long_as_queue_seconds_says() {
+    let mut stage = Stage::new();
+    for node in ["b", "c", "d"] {
+        stage.put_node(node, |node| node.cordoned = true);
+    }
+    let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let change = json!({"workload": workload, "from": {"where": "node.name == 'a'"}});
+    stage.act("go", json!({"move": change, "timeouts": {"queueSeconds": 30}}));
+    for _ in 0..2 {
+        stage.settle("go");
+        stage.now += SignedDuration::from_secs(10);
+    }
+    stage.settle("go");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("Unknown", "Queued"), "{message}");
+    let explained = |stage: &Stage| {
+        let action = stage.action("go");
+        ActionStory::of(ExplainedAction { action: &action, receipts: None, now: stage.now }).advice.join(" ")
+    };
+    assert!(!explained(&stage).contains("new action"), "{}", explained(&stage));
+    stage.now += SignedDuration::from_secs(30);
+    stage.settle("go");
+    assert_eq!(stage.ready("go").1, "QueueTimedOut");
+    assert!(explained(&stage).contains("new action"));
+}

@@ -270,3 +270,27 @@ fn the_deadline_of_a_refusal_ends_with_the_creation() {
     assert_eq!(stage.make_parts("go").len(), 2);
     assert_eq!(stage.action("go").status.unwrap().queued_at, None);
 }
+
+#[test]
+fn without_a_node_it_waits_as_long_as_queue_seconds_says() {
+    let mut stage = shop();
+    for node in ["b", "c", "d"] {
+        stage.put_node(node, |node| node.cordoned = true);
+    }
+    stage.act("go", off_a(json!({"to": null, "from": {"where": "node.name == 'a'"}})));
+    for _ in 0..3 {
+        stage.settle("go");
+        stage.now += SignedDuration::from_secs(60);
+    }
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("Unknown", "Queued"), "{message}");
+    stage.put_node("b", |node| node.pod_capacity = 20);
+    let part = stage.make_parts("go").remove(0);
+    stage.put_node("b", |node| node.cordoned = true);
+    for _ in 0..3 {
+        stage.settle(&part);
+        stage.now += SignedDuration::from_secs(60);
+    }
+    let (ready, reason, message) = stage.ready(&part);
+    assert_eq!((ready.as_str(), reason.as_str()), ("Unknown", "Queued"), "{message}");
+}
