@@ -72,7 +72,8 @@ pub struct DrainArgs {
     parallel: Option<u32>,
     /// Also move pods that must stop before their replacement starts (a ReadWriteOnce volume, strategy: Recreate, a
     /// StatefulSet), and pods that lose data (emptyDir on disk, a directory of the node). Evict pods that the operator
-    /// leaves alone: pods of other controllers, and of namespaces in which it does not work, such as kube-system.
+    /// leaves alone: pods of other controllers, pods of namespaces in which it does not work, such as kube-system, and
+    /// pods that have ended.
     #[arg(long)]
     disruption: bool,
     /// Also evict pods without a controller, which nothing makes again.

@@ -242,7 +242,7 @@ impl DrainClient {
         let mut around = PodSurroundings::default();
         let moves = || pods.iter().filter(|pod| !pod.finished && !pod.mirror);
         let sets = moves().filter_map(|pod| {
-            let owner = pod.owner.as_ref().filter(|owner| owner.kind == "ReplicaSet")?;
+            let owner = pod.owner.as_ref().filter(|_| pod.is_of_apps("ReplicaSet"))?;
             Some(Key::new(&pod.id.key.namespace, &owner.name))
         });
         let sets: BTreeMap<Key, ReplicaSet> = self.read(sets.collect(), &mut around.unread).await?;

@@ -156,6 +156,20 @@ async fn disturb(testbed: &Testbed, row: &Row, side: &Side) -> Result<()> {
             };
             until(testbed, side, "its rollout is stuck", stuck).await
         }
+        Disturbance::Finished => {
+            let over = json!({"status": {"phase": "Succeeded"}}).to_string();
+            let names =
+                testbed.eye.look(|seen: &Seen| pods_of(seen, &side.app).map(|pod| pod.name_any()).collect::<Vec<_>>());
+            for name in names {
+                let patch = ["patch", "pod", &name, "--subresource=status", "--type=merge", "-p", &over];
+                testbed.kubectl(&patch, None).await?;
+            }
+            let is_over = |seen: &Seen| {
+                let mut phases = pods_of(seen, &side.app).filter_map(|pod| pod.status.as_ref()?.phase.as_deref());
+                phases.all(|phase| phase == "Succeeded").then_some(())
+            };
+            testbed.eye.until(&format!("the pods of {} to end", side.app), is_over).await
+        }
     }
 }
 
@@ -181,10 +195,12 @@ async fn is_refused(testbed: &Testbed, side: &Side) -> Result<bool> {
     }
 }
 
-/// Number of pods of the scene on its first node.
-async fn left(testbed: &Testbed, side: &Side) -> Result<usize> {
+/// Number of pods of the scene on its first node. Those that have ended count only if the row is about them.
+async fn left(testbed: &Testbed, row: &Row, side: &Side) -> Result<usize> {
+    let counts_finished = row.disturbance == Disturbance::Finished;
+    let phases = if counts_finished { "" } else { ",status.phase!=Succeeded,status.phase!=Failed" };
     let here = ListParams::default().labels(&format!("{APP}={}", side.app));
-    let here = here.fields(&format!("spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", side.home));
+    let here = here.fields(&format!("spec.nodeName={}{phases}", side.home));
     Ok(Api::<Pod>::all(testbed.client.clone()).list(&here).await?.items.len())
 }
 
@@ -221,7 +237,7 @@ async fn drain(testbed: &Testbed, user: &User, row: &Row, side: &Side, is_ours: 
     let (output, joined) = tokio::join!(command.output(), join(testbed, row, side));
     joined?;
     let (code, text) = said(output?)?;
-    let left = left(testbed, side).await?;
+    let left = left(testbed, row, side).await?;
     ensure!((code, left) == (run.code, run.left), "exit code {code}, {left} left of {words:?}:\n{text}");
     let period = run.options.iter().find_map(|option| option.strip_prefix("--grace-period=")).map(str::parse::<i64>);
     if let Some(period) = period.transpose()? {

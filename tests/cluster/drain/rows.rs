@@ -56,6 +56,8 @@ pub enum Disturbance {
     Rollout,
     /// The new pod of a rollout never becomes Ready, and the Deployment has given up.
     StuckRollout,
+    /// Its pods have ended, and count as pods that are left.
+    Finished,
 }
 
 /// One comparison: objects of a scene, and the drains of two such scenes.
@@ -153,6 +155,23 @@ impl Side {
         let mut pod = self.bare(json!({"metadata": {"ownerReferences": [owner]}}));
         json_patch::merge(&mut pod, &more);
         pod
+    }
+
+    /// A pod of another project's kind with the name of a kind of `apps`.
+    fn namesake(&self) -> Value {
+        let owner = json!({
+            "apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": OWNER, "uid": self.owner,
+            "controller": true,
+        });
+        self.custom(json!({"metadata": {"ownerReferences": [owner]}}))
+    }
+
+    /// A ReplicaSet whose Service selects by its only label, so that no pod can be detached.
+    fn attached(&self) -> Vec<Value> {
+        let ports = json!([{"port": 80}]);
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": self.metadata(&self.app),
+            "spec": {"selector": {APP: self.app}, "ports": ports}});
+        vec![self.workload("ReplicaSet", json!({"replicas": 1}), json!({})), service]
     }
 
     fn budget(&self, name: &str, available: usize) -> Value {
@@ -351,6 +370,15 @@ fn of_other_pods() -> Vec<Row> {
         row("set-zone", Side::zonal_set, run(&[], 0, 0), run(&["--disruption"], STAYS, 1)).because(zone),
         row("custom", |side| vec![side.custom(json!({}))], run(&[], 0, 0), run(&[], STAYS, 1)).because(ASKS),
         row("custom-out", |side| vec![side.custom(json!({}))], run(&[], 0, 0), run(&["--disruption"], EMPTY, 0)),
+        row("namesake", |side| vec![side.namesake()], run(&[], 0, 0), run(&[], STAYS, 1)).because(ASKS),
+        row("namesake-out", |side| vec![side.namesake()], run(&[], 0, 0), run(&["--disruption"], EMPTY, 0)),
+        row("attached", Side::attached, run(&[], 0, 0), run(&[], STAYS, 1)).because(ASKS),
+        row("attached-out", Side::attached, run(&[], 0, 0), run(&["--disruption"], EMPTY, 0)),
+        row("finished", |side| vec![side.bare(json!({}))], run(&[], 0, 0), run(&[], EMPTY, 1))
+            .amid(Disturbance::Finished)
+            .because("a pod that has ended keeps nothing on the node but its log; the next row has the option"),
+        row("finished-out", |side| vec![side.bare(json!({}))], run(&[], 0, 0), run(&["--disruption"], EMPTY, 0))
+            .amid(Disturbance::Finished),
         row("custom-zone", Side::zonal_custom, run(&[], 0, 0), run(&["--disruption"], STAYS, 1)).because(zone),
         row(
             "custom-grace",

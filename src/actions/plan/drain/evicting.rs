@@ -19,6 +19,9 @@ fn leaves_alone(reason: Reason) -> bool {
             | Reason::Forbidden
             | Reason::AdmissionPolicyMissing
             | Reason::RolloutStuck
+            | Reason::NoDetachLabel
+            // The workload was deleted, or the pod's controller is unknown to the operator.
+            | Reason::WorkloadNotFound
     )
 }
 
@@ -93,7 +96,7 @@ impl<'a> DrainProgress<'a> {
     /// Pods that the drain evicts itself and that are on the nodes for a known reason.
     pub(super) fn evictable_stay(&self, one: &OwnEviction, timed_out: bool) -> Option<Stay> {
         let missing = one.missing(self.wishes);
-        if one.is_waited_for(self.wishes) && !timed_out {
+        if (one.is_waited_for(self.wishes) && !timed_out) || (one.finished && !missing.is_empty()) {
             return None;
         }
         if !missing.is_empty() {

@@ -45,6 +45,8 @@ pub struct OwnEviction {
     pub option: EvictionOption,
     /// Data that are lost with the pod. They require `--disruption`.
     pub losses: Vec<Hindrance>,
+    /// The pod has ended. Without its option, the node counts as empty with it.
+    pub finished: bool,
     pub stay: Stay,
 }
 

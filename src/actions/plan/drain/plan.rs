@@ -10,7 +10,7 @@ use super::evictions::{EvictionOption, OwnEviction};
 use super::pods::{NodePod, Termination};
 use super::{MoveKey, Stay, StayCause};
 use ganglion_api::refs::WorkloadRef;
-use ganglion_core::facts::{ClaimFact, Identity, Key, NodeFact, NodeName};
+use ganglion_core::facts::{ClaimFact, Identity, Key, NodeFact, NodeName, group};
 
 /// Facts about the workloads and volumes of the pods. Facts that may not be read are missing; the operator then
 /// decides.
@@ -147,11 +147,12 @@ fn fate(pod: &NodePod, around: &PodSurroundings) -> Fate {
     let evictable = |option, cause, message| {
         let losses = Hindrance::of_data(&pod.volumes).collect();
         let stay = stay(cause, message);
-        Fate::Evictable(OwnEviction { pod: pod.id.clone(), option, losses, stay })
+        Fate::Evictable(OwnEviction { pod: pod.id.clone(), option, losses, finished: false, stay })
     };
+    let is_workload = pod.is_of_apps("ReplicaSet") || pod.is_of_apps("StatefulSet");
     let kind = pod.owner.as_ref().map(|owner| owner.kind.as_str());
     match (kind, owner) {
-        _ if pod.finished => Fate::Ignored,
+        _ if pod.finished => finished(pod),
         _ if pod.mirror => Fate::Stays(stay(StayCause::StaticPod, "its node's kubelet runs it from a file".into())),
         (Some("DaemonSet"), Some(owner)) => {
             Fate::Stays(stay(StayCause::DaemonSet, format!("{owner} runs one pod on each node")))
@@ -161,7 +162,7 @@ fn fate(pod: &NodePod, around: &PodSurroundings) -> Fate {
             let advice = "Remove its toleration of node.kubernetes.io/unschedulable, or stop its controller.";
             Fate::Stays(Stay { advice: Some(advice.to_owned()), ..stay(StayCause::CameBack, message) })
         }
-        (Some("ReplicaSet" | "StatefulSet"), Some(_)) if !is_leaving(pod) => moves(pod, around),
+        _ if is_workload && !is_leaving(pod) => moves(pod, around),
         _ if !pod.selected => Fate::Ignored,
         _ if is_leaving(pod) => {
             let message = if pod.termination.is_some() { "it terminates" } else { "an action moves it" };
@@ -177,10 +178,25 @@ fn fate(pod: &NodePod, around: &PodSurroundings) -> Fate {
             evictable(EvictionOption::EvictJobs, StayCause::Job, format!("{owner} runs to its end"))
         }
         (Some(_), Some(owner)) => {
-            let message = format!("{owner} is of a kind that no action moves");
+            let group = pod.owner.as_ref().map(|owner| group(&owner.api_version)).unwrap_or_default();
+            let of = if group.is_empty() { String::new() } else { format!(" of {group}") };
+            let message = format!("{owner}{of} is of a kind that no action moves");
             evictable(EvictionOption::Disruption, StayCause::UnknownOwner, message)
         }
     }
+}
+
+/// A pod that has ended keeps nothing on the node but its log, so the node counts as empty with it. Where disruption is
+/// allowed, it is evicted, as `kubectl drain` does. The controller of a DaemonSet, and the kubelet of a static pod,
+/// replace theirs on the same node.
+fn finished(pod: &NodePod) -> Fate {
+    let is_of_daemon_set = pod.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet");
+    if pod.mirror || is_of_daemon_set || is_leaving(pod) || !pod.selected {
+        return Fate::Ignored;
+    }
+    let stay = Stay::of_pod(&pod.id.key, &pod.node, StayCause::NotYet, "it has ended".to_owned());
+    let option = EvictionOption::Disruption;
+    Fate::Evictable(OwnEviction { pod: pod.id.clone(), option, losses: Vec::new(), finished: true, stay })
 }
 
 fn is_leaving(pod: &NodePod) -> bool {
@@ -205,7 +221,7 @@ fn moves(pod: &NodePod, around: &PodSurroundings) -> Fate {
         return Fate::Stays(Stay { advice: Some(advice), ..stay });
     }
     let key = Key::new(&pod.id.key.namespace, &owner.name);
-    let deployment = around.deployments.get(&key).filter(|_| owner.kind == "ReplicaSet");
+    let deployment = around.deployments.get(&key).filter(|_| pod.is_of_apps("ReplicaSet"));
     Fate::Moves(deployment.unwrap_or(owner).clone())
 }
 

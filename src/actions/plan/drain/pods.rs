@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use ganglion_api::marks;
 use ganglion_api::refs::WorkloadRef;
-use ganglion_core::facts::{Identity, NodeName, PodVolumes, Uid};
+use ganglion_core::facts::{Identity, NodeName, PodVolumes, Uid, group};
 
 /// Maximum grace period that a drain waits for, in seconds: one day.
 const MOST_GRACE: i64 = 86_400;
@@ -37,6 +37,13 @@ pub struct Termination {
     pub grace_seconds: i64,
     /// The pod exists until its finalizers are removed.
     pub finalizers: Vec<String>,
+}
+
+impl NodePod {
+    /// Whether its controller is of this kind of the API group `apps`. Other projects have kinds of the same names.
+    pub fn is_of_apps(&self, kind: &str) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.kind == kind && group(&owner.api_version) == "apps")
+    }
 }
 
 impl From<Pod> for NodePod {

@@ -80,11 +80,38 @@ fn who_stays_says_why(#[case] owners: Value, #[case] more: Value, #[case] cause:
     }
 }
 
+/// They keep nothing on the node. Where disruption is allowed, they are evicted, as `kubectl drain` does.
 #[rstest]
-fn finished_pods_are_left_alone(#[values("Succeeded", "Failed")] phase: &str) {
+fn finished_pods_are_evicted_only_where_that_is_wished(#[values("Succeeded", "Failed")] phase: &str) {
     let finished = json!({"status": {"phase": phase}});
-    let pods = [pod("b", json!([]), finished.clone()), pod("p", owner("ReplicaSet", "web-1"), finished)];
-    assert_eq!(DrainPlan::of(&pods, &around()), DrainPlan::default());
+    let of_set = owner("ReplicaSet", "web-1");
+    let pods = [
+        pod("b", json!([]), finished.clone()),
+        pod("d", owner("DaemonSet", "proxy"), finished.clone()),
+        pod("p", of_set, finished),
+    ];
+    let mut stage = Stage::of(&pods);
+    assert_eq!((stage.evicted(), stage.progress().is_over()), (vec![], true));
+    assert_eq!((stage.report(false).outcome, stage.report(false).stays.len()), (DrainOutcome::Empty, 0));
+    stage.wishes.disruption = true;
+    assert_eq!((stage.evicted(), stage.progress().is_over()), (vec!["b", "p"], false));
+    stage.evictions.insert("uid-b".into(), LastEviction::Refused("pods \"b\" is forbidden".into()));
+    assert_eq!((stage.evicted(), stage.report(false).stays[0].cause), (vec!["p"], StayCause::Refused));
+}
+
+/// A pod of another project's kind, whose controller the operator does not know.
+#[test]
+fn kinds_of_other_projects_with_known_names_are_evicted() {
+    let owners = |kind: &str| {
+        let version = "apps.kruise.io/v1beta1";
+        json!([{"apiVersion": version, "kind": kind, "name": "web-1", "uid": "u", "controller": true}])
+    };
+    let mut stage = Stage::of(&["ReplicaSet", "StatefulSet"].map(|kind| pod(kind, owners(kind), json!({}))));
+    assert_eq!(stage.due(), []);
+    let message = stage.report(false).stays[0].message.clone();
+    assert_eq!(message, "ReplicaSet/web-1 of apps.kruise.io is of a kind that no action moves");
+    stage.wishes.disruption = true;
+    assert_eq!(stage.evicted(), ["ReplicaSet", "StatefulSet"]);
 }
 
 #[test]
@@ -480,6 +507,8 @@ fn what_the_operator_leaves_alone_is_evicted_if_it_is_wished() {
 #[case("Forbidden", &["dns"])]
 #[case("AdmissionPolicyMissing", &["dns"])]
 #[case("RolloutStuck", &["dns"])]
+#[case("NoDetachLabel", &["dns"])]
+#[case("WorkloadNotFound", &["dns"])]
 #[case("BudgetBlocked", &[])]
 fn what_the_operator_never_does_is_left_to_evictions(#[case] reason: &str, #[case] evicted: &[&str]) {
     let mut stage = Stage::of(&[pod("dns", owner("ReplicaSet", "web-1"), json!({}))]);
