@@ -19,10 +19,11 @@ pub struct ClosedLoopStatus {
     /// Reconciling: children are being created, the target is being checked, or a temporary problem exists. Stalled:
     /// the spec cannot work. DataAvailable: whether every metric has a value; Unknown before the first one.
     /// LastActionSucceeded: how the last action ended; not present before the first one. Proposed: a decision waits for
-    /// approval. ChangeUndone: another client undid the last change; after the third in a row, the loop stops.
-    /// Preflight: whether the target and the permissions of the service account allow every action; checked when the
-    /// spec changes, after a failed action, and every 5 minutes, in every mode except Paused. Conflict: another loop or
-    /// an autoscaler controls the same target. TimescaleOverlap: the loop is too fast for the loop that it tunes.
+    /// approval. ChangeUndone: another client undid changes within the last hour; after the third of a field in a row,
+    /// the loop stops. Preflight: whether the target and the permissions of the service account allow every action;
+    /// checked when the spec changes, after a failed action, and every 5 minutes, in every mode except Paused.
+    /// Conflict: another loop or an autoscaler controls the same target. TimescaleOverlap: the loop is too fast for the
+    /// loop that it tunes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -188,11 +188,11 @@ impl Reconciler for ClosedLoopController {
             self.ctx.events.publish(reference::<ClosedLoop>(&observed.family.parent.id()), restored(&children.written));
         }
         let not_owned = done.ok().and_then(|done| done.children.not_owned.as_deref());
-        let summary_due = report::write(&self.ctx, &observed.family, assessed, not_owned, memory).await?;
+        let report_at = report::write(&self.ctx, &observed.family, assessed, not_owned, memory).await?;
         let tuning_ends = assessed.assessment.effective.until.as_ref().map(|until| until.0);
         let parse_again = assessed.assessment.is_passing().then(|| self.ctx.now() + PARSE_AGAIN);
         let next_check = memory.preflight.as_ref().map(|preflight| preflight.due);
-        Ok(Next::earliest([summary_due, tuning_ends, parse_again, memory.access.expires, next_check]))
+        Ok(Next::earliest([report_at, tuning_ends, parse_again, memory.access.expires, next_check]))
     }
 
     fn forget(&self, key: &Key) {

@@ -33,7 +33,8 @@ const EVENTS: [ConditionEvent; 3] = [
     ConditionEvent::warning("Preflight", "False", ConditionChange::Message),
 ];
 
-/// Writes the status of the loop if it changed. Returns the time at which a postponed summary is due.
+/// Writes the status of the loop if it changed. Returns the time at which it changes next without any event: a
+/// postponed summary is due, or the condition about undone changes names one field less.
 pub async fn write(
     ctx: &Context,
     observed: &Family,
@@ -48,16 +49,18 @@ pub async fn write(
     let stored = ClosedLoopStatus { tuning: Vec::new(), ..parent.status.clone().unwrap_or_default() };
     let now = ctx.now();
     let status = next_status(&family, &stored, assessed, not_owned, memory, now);
+    let execution = family.execution.as_ref().and_then(|object| object.status.as_ref());
+    let undone_until = assessment::undone_until(execution, now);
     match assessment::status_change(&stored, &status) {
         StatusChange::None => {
             memory.summary_due = None;
-            return Ok(None);
+            return Ok(undone_until);
         }
         StatusChange::Details => {
             let last = memory.reported_at;
             let due = *memory.summary_due.get_or_insert_with(|| summary_due(last, now));
             if due > now {
-                return Ok(Some(due));
+                return Ok(undone_until.map_or(Some(due), |until| Some(until.min(due))));
             }
         }
         StatusChange::Edge => {
@@ -71,7 +74,7 @@ pub async fn write(
     // If another loop tuned this one between the read and the write, reconcile again at once.
     let written = ctx.store.read(|world| world.table::<ClosedLoop>().get(&key).cloned());
     let tuned = tunings(written.as_ref()) != tunings(Some(parent));
-    Ok(tuned.then_some(now))
+    Ok(if tuned { Some(now) } else { undone_until })
 }
 
 fn next_status(

@@ -40,3 +40,4 @@ pub use types::{
     EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, OwnedField, PendingResize,
     PodResize, PodResources, ResizeTarget, Sent, TargetState, TunedLoop, WorkloadActionState,
 };
+pub use undone::{UndoneField, undone_fields};

@@ -7,22 +7,52 @@
 //! itself wants the other direction. After a conflict, the loop tries once more after an hour, or when the field was
 //! last written by somebody else than the one who undid the changes. If that change is undone as well, it stops again.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::resize;
 use super::texts::target_text;
 use super::types::{ExecutionContext, ObjectVersion, ResizeTarget, TargetState};
-use crate::common::{elapsed, micro_time};
+use crate::common::{elapsed, later, micro_time};
 use crate::rung;
 use ganglion_api::decision::{Chosen, Direction};
 use ganglion_api::execution::{ExecutionStatus, LastChange, UNDONE_LIMIT, Undone};
 use ganglion_core::{contest, quantity};
 
-/// Time after which a change that is still in place has stayed.
+/// Time after which a change that is still in place has stayed, and after which an undone one is not news any more.
 const STAY: SignedDuration = SignedDuration::from_hours(1);
 
 /// Time after which the loop tries once more.
 const PAUSE: SignedDuration = SignedDuration::from_hours(1);
+
+/// A field with changes in a row that somebody else has undone, the last one within the last hour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UndoneField<'a> {
+    pub dimension: &'a str,
+    /// Field manager that undid the last change.
+    pub by: &'a str,
+    /// Number of undone changes in a row.
+    pub row: usize,
+    /// Time at which the last undone change is not news any more. The row goes on.
+    pub until: Timestamp,
+}
+
+/// Returns the fields whose changes were undone within the last hour, the field that was undone last first.
+pub fn undone_fields(undone: &[Undone], now: Timestamp) -> Vec<UndoneField<'_>> {
+    let mut fields: Vec<UndoneField<'_>> = Vec::new();
+    for one in undone.iter().rev() {
+        match fields.iter_mut().find(|field| field.dimension == one.dimension) {
+            Some(field) => field.row += 1,
+            None => fields.push(UndoneField {
+                dimension: &one.dimension,
+                by: &one.by,
+                row: 1,
+                until: later(one.at.0, STAY),
+            }),
+        }
+    }
+    fields.retain(|field| field.until > now);
+    fields
+}
 
 /// Returns the status with the change of this field that was undone since the last decision, if any; without the row of
 /// the field if the change stayed.

@@ -15,8 +15,9 @@ use super::conflict::{self, Claimant, Conflict};
 use super::preflight::Preflight;
 use crate::acted;
 use crate::children::{Children, children};
-use crate::common::{CHANGE_UNDONE, FieldError, LAST_ACTION_SUCCEEDED};
+use crate::common::{CHANGE_UNDONE, FieldError, LAST_ACTION_SUCCEEDED, time_text};
 use crate::decision::DecisionRules;
+use crate::execution::{UndoneField, undone_fields};
 use crate::monitoring::MonitoringRules;
 use crate::proposal::{self, Proposal};
 use crate::tuning::effective_policy;
@@ -34,6 +35,9 @@ use ganglion_core::status::StatusChange;
 
 /// Maximum length of a loop's name: its children have the name in a label.
 const MAX_NAME: usize = 63;
+
+/// Maximum length of a list of fields in a message, in characters.
+const MAX_LIST: usize = 700;
 
 /// Message before the first verdict of the preflight.
 const CHECKING: &str = "checking the target and the rights";
@@ -326,20 +330,34 @@ fn proposed(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option
     Some(conditions::condition(old, "Proposed", "True", reason.as_str(), &message, stamp))
 }
 
-/// Returns the condition of a loop whose last changes of a field were undone by somebody else.
+/// Returns the condition of a loop whose changes somebody else has undone within the last hour.
 fn change_undone(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option<Condition> {
-    let undone = &hops.execution?.undone;
-    let last = undone.last()?;
-    let row = undone.iter().filter(|one| one.dimension == last.dimension).count();
+    let fields = undone_fields(&hops.execution?.undone, case.now);
+    let until = fields.iter().map(|field| field.until).max()?;
+    let texts = fields.iter().map(|UndoneField { dimension, by, row, .. }| {
+        format!("{by} undid {row} of {} changes of {dimension} in a row", contest::MAX_REVERTS)
+    });
     let message = format!(
-        "{} undid {row} of {} changes of {} in a row, after which the loop stops: configure it to leave the field \
-         alone, or remove this loop's rung",
-        last.by,
+        "{}; after {} of one field, the loop stops: configure the client to leave the field alone, or remove this \
+         loop's rung. This condition ends at {} unless another change is undone",
+        shortened(&texts.collect::<Vec<_>>().join("; ")),
         contest::MAX_REVERTS,
-        last.dimension
+        time_text(until)
     );
     let (old, reason) = (&case.status.conditions, LoopReason::FieldConflict);
     Some(conditions::condition(old, CHANGE_UNDONE, "True", reason.as_str(), &message, stamp))
+}
+
+/// Cuts a list of fields, so that the advice behind it is not cut off.
+fn shortened(list: &str) -> String {
+    let mut chars = list.chars();
+    let start: String = chars.by_ref().take(MAX_LIST).collect();
+    if chars.next().is_some() { format!("{start}…") } else { start }
+}
+
+/// Returns the next time at which the condition about undone changes names one field less, or ends.
+pub fn undone_until(execution: Option<&ExecutionStatus>, now: Timestamp) -> Option<Timestamp> {
+    undone_fields(&execution?.undone, now).into_iter().map(|field| field.until).min()
 }
 
 /// Returns why there is no value yet, and how to push a sample if samples are pushed.

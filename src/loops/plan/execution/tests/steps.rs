@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::common::micro_time;
 use crate::execution::{
     EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState, TunedLoop,
-    WorkloadActionState, action_name, after_effect, next_step,
+    WorkloadActionState, action_name, after_effect, next_step, undone_fields,
 };
 use crate::proposal::digest_of;
 use crate::tests::bench::{at, spec};
@@ -645,6 +645,20 @@ fn what_is_undone_three_times_in_a_row_stops_the_loop() {
     assert_eq!(rounds(Some("flux"), 312), [done, done, done, stop, stop], "however slowly");
     assert_eq!(rounds(Some("flux"), 3600), [done, done, done, stop, done], "it tries again after an hour");
     assert_eq!(rounds(None, 10), [done; 5], "the other writer is unknown");
+}
+
+/// The condition about undone changes ends after an hour; the row does not.
+#[test]
+fn who_undoes_each_change_after_more_than_an_hour_stops_the_loop() {
+    let (done, stop) = (Some(LoopReason::Done), Some(LoopReason::FieldConflict));
+    let mut contest = Contest::new();
+    for round in 0..4 {
+        assert_eq!(contest.round(round * 5000), if round < 3 { done } else { stop });
+        let news = |contest: &Contest, second| undone_fields(&contest.bench.status.undone, at(second)).len();
+        assert_eq!(news(&contest, round * 5000), usize::from(round > 0));
+        assert_eq!(news(&contest, round * 5000 + 3600), 0);
+        contest.undo(Some("flux"));
+    }
 }
 
 #[test]

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use crate::common::time_text;
 use crate::proposal;
 use crate::tests::bench::{at, demo, spec};
 use crate::validate::assessment::{
     Assessment, AssessmentInput, ChildStatuses, LoopProblem, NamespaceAccess, assess, status, status_change,
+    undone_until,
 };
 use crate::validate::chain::LoopLink;
 use crate::validate::conflict::{Claimant, ClaimantKind, dimensions};
@@ -16,7 +20,7 @@ use crate::validate::preflight::Preflight;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus};
 use ganglion_api::decision::DecisionStatus;
-use ganglion_api::execution::{ExecutionState, ExecutionStatus};
+use ganglion_api::execution::{ExecutionState, ExecutionStatus, Undone};
 use ganglion_api::monitoring::MonitoringStatus;
 use ganglion_core::conditions;
 use ganglion_core::status::StatusChange;
@@ -44,6 +48,17 @@ fn judged_where(
     hops: ChildStatuses,
     access: &NamespaceAccess,
 ) -> (Assessment, ClosedLoopStatus) {
+    judged_at(spec, others, hops, access, at(1))
+}
+
+/// The same, at this time.
+fn judged_at(
+    spec: &ClosedLoopSpec,
+    others: &[Claimant],
+    hops: ChildStatuses,
+    access: &NamespaceAccess,
+    now: Timestamp,
+) -> (Assessment, ClosedLoopStatus) {
     let (old, me) = (ClosedLoopStatus::default(), claimant("web", spec));
     let links: BTreeMap<String, LoopLink> =
         LoopLink::parse(spec).into_iter().map(|link| ("web".to_owned(), link)).collect();
@@ -56,7 +71,7 @@ fn judged_where(
         me: &me,
         others,
         access,
-        now: at(1),
+        now,
     };
     let assessment = assess(&case);
     let status = status(&case, &assessment, hops, 3);
@@ -161,6 +176,10 @@ fn executed(status: &str, reason: &str, message: &str) -> ExecutionStatus {
 
 /// The status of a loop in Auto whose preflight has passed, with these children.
 fn running(monitoring: &MonitoringStatus, execution: &ExecutionStatus) -> ClosedLoopStatus {
+    running_at(monitoring, execution, at(1))
+}
+
+fn running_at(monitoring: &MonitoringStatus, execution: &ExecutionStatus, now: Timestamp) -> ClosedLoopStatus {
     let (decision, passed) = (DecisionStatus::default(), Preflight::Passed);
     let hops = ChildStatuses {
         monitoring: Some(monitoring),
@@ -169,7 +188,7 @@ fn running(monitoring: &MonitoringStatus, execution: &ExecutionStatus) -> Closed
         preflight: Some(&passed),
         ..ChildStatuses::default()
     };
-    judged(&demo(json!({})), &[], hops).1
+    judged_at(&demo(json!({})), &[], hops, &NamespaceAccess::Granted, now).1
 }
 
 fn message<'a>(status: &'a ClosedLoopStatus, kind: &str) -> &'a str {
@@ -225,19 +244,51 @@ fn a_loop_whose_changes_are_undone_has_stopped() {
     assert_eq!(message(&found, "Ready"), "somebody undid it");
 }
 
+/// Status of an Execution whose changes of these fields somebody has undone at these seconds.
+fn undone(changes: &[(i64, &str, &str)]) -> ExecutionStatus {
+    let undone = |&(second, by, dimension): &(i64, &str, &str)| Undone {
+        at: MicroTime(at(second)),
+        by: by.to_owned(),
+        dimension: dimension.to_owned(),
+    };
+    ExecutionStatus { undone: changes.iter().map(undone).collect(), ..ExecutionStatus::default() }
+}
+
 #[test]
-fn the_first_undone_change_is_reported() {
-    let undone = json!([
-        {"at": "2026-11-22T00:00:00Z", "by": "somebody", "dimension": "/spec/color"},
-        {"at": "2026-11-22T00:00:01Z", "by": "kustomize-controller", "dimension": "replicas"},
-    ]);
-    let execution = ExecutionStatus { undone: serde_json::from_value(undone).unwrap(), ..ExecutionStatus::default() };
+fn each_field_with_undone_changes_is_named() {
+    let execution = undone(&[(0, "flux", "/spec/color"), (1, "kubectl", "replicas"), (1, "flux", "replicas")]);
     let found = running(&watched("True", "AllKnown", ""), &execution);
     assert!(words(&found).contains(&("Ready", "True", "Running")), "{found:?}");
     assert!(words(&found).contains(&("ChangeUndone", "True", "FieldConflict")), "{found:?}");
-    let expected = "kustomize-controller undid 1 of 3 changes of replicas in a row, after which the loop stops: \
-                    configure it to leave the field alone, or remove this loop's rung";
+    let expected = format!(
+        "flux undid 2 of 3 changes of replicas in a row; flux undid 1 of 3 changes of /spec/color in a row; after 3 of \
+         one field, the loop stops: configure the client to leave the field alone, or remove this loop's rung. This \
+         condition ends at {} unless another change is undone",
+        time_text(at(3601))
+    );
     assert_eq!(message(&found, "ChangeUndone"), expected);
+    let long = "x".repeat(400);
+    let many = undone(&[(0, "flux", &long), (0, &long, "replicas"), (0, "flux", "/spec/color")]);
+    let found = running(&watched("True", "AllKnown", ""), &many);
+    let said = message(&found, "ChangeUndone");
+    assert!(said.starts_with("flux undid 1 of 3 changes of /spec/color") && said.contains("x…; after 3"), "{said}");
+    assert!(said.ends_with("unless another change is undone"), "{said}");
+}
+
+#[test]
+fn the_condition_about_undone_changes_ends_an_hour_after_the_last_one() {
+    let execution = undone(&[(0, "flux", "replicas"), (600, "flux", "/spec/color")]);
+    let named = |second| {
+        let found = running_at(&watched("True", "AllKnown", ""), &execution, at(second));
+        let said = message(&found, "ChangeUndone").to_owned();
+        (said.contains("replicas"), said.contains("/spec/color"))
+    };
+    let until = |second| undone_until(Some(&execution), at(second));
+    assert_eq!((named(3599), until(3599)), ((true, true), Some(at(3600))));
+    assert_eq!((named(3600), until(3600)), ((false, true), Some(at(4200))));
+    assert_eq!((named(4199), until(4199)), ((false, true), Some(at(4200))));
+    assert_eq!((named(4200), until(4200)), ((false, false), None));
+    assert_eq!(undone_until(None, at(0)), None);
 }
 
 #[test]
