@@ -122,6 +122,14 @@ impl PoolWorkloadKind {
             Self::Deployment => "Deployment",
         }
     }
+
+    /// Name of the kind in URLs and roles.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::StatefulSet => "statefulsets",
+            Self::Deployment => "deployments",
+        }
+    }
 }
 
 /// The jobs: inline jobs, and jobs from ConfigMaps. A job that is listed several times is one job, with the largest of

@@ -1,12 +1,19 @@
 //! Permissions to create SwarmPools, and the operator's report if a namespace has not granted it access to its
-//! ConfigMaps.
+//! ConfigMaps, or if a policy refuses its writes.
 
-use anyhow::{Context, ensure};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ganglion_api::swarm_pool::SwarmPool;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::DeleteParams;
 use serde_json::json;
 use testkit::plane::install::LOOPS;
-use testkit::testbed::pools::{WORKERS, is, message, pool, pool_story, reloading, spec, stateful_set};
+use testkit::testbed::Testbed;
+use testkit::testbed::loops::{condition, until};
+use testkit::testbed::pools::{
+    WORKERS, check, converged, inline, is, kubelet, message, patch, pool, pool_story, reloading, spec, stateful_set,
+};
 
 use crate::admission::{EVICT, KINDS, Right, allowed, creates, refused, says, users};
 
@@ -86,5 +93,65 @@ fn a_pool_in_a_namespace_without_a_binding_says_which_one_to_make() {
         testbed.kubectl(&command.split(' ').collect::<Vec<_>>(), None).await?;
         // Retried every 15 s.
         is(testbed, WORKERS, "False", "WorkloadNotFound").await.map(drop)
+    });
+}
+
+/// Denies each write of the scale of a pool in the namespace of the story, until the guard is deleted.
+async fn refuse_scales(testbed: &Testbed, guard: &str) -> Result<()> {
+    let rules = json!([{
+        "apiGroups": ["ganglion.dev"], "apiVersions": ["v1alpha1"], "resources": ["swarmpools/scale"],
+        "operations": ["UPDATE"],
+    }]);
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": guard},
+        "spec": {
+            "failurePolicy": "Fail", "matchConstraints": {"resourceRules": rules},
+            "validations": [{"expression": "false", "message": "nobody scales pools here"}],
+        },
+    });
+    let here = json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": testbed.ns}}});
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": guard},
+        "spec": {"policyName": guard, "validationActions": ["Deny"], "matchResources": here},
+    });
+    for object in [policy, binding] {
+        testbed.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
+    }
+    let scale = ["scale", "swarmpool", WORKERS, "--replicas=9", "--dry-run=server"];
+    let refused = async {
+        while testbed.kubectl(&scale, None).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    Ok(tokio::time::timeout(Duration::from_secs(30), refused).await?)
+}
+
+#[test]
+fn a_pool_that_may_not_follow_its_workload_hands_over_its_jobs_and_says_so() {
+    pool_story("pool-follow-refused", async |testbed| {
+        let kubelet = kubelet(testbed, true).await?;
+        stateful_set(testbed, 2).await?;
+        pool(testbed, WORKERS, reloading(json!({"replicas": 2}))).await?;
+        converged(testbed, WORKERS, 2, 30).await?;
+        let guard = format!("{}-scales", testbed.ns);
+        refuse_scales(testbed, &guard).await?;
+        patch(testbed, WORKERS, json!({"replicas": null, "jobs": inline(40)})).await?;
+        converged(testbed, WORKERS, 2, 40).await?;
+        check(&kubelet, 40)?;
+        let said = until::<SwarmPool, _>(testbed, WORKERS, "the refusal to be reported", |pool| {
+            let follows = condition(&pool.status?.conditions, "FollowsWorkload")?;
+            (follows.status == "False" && follows.reason == "WriteFailed").then_some(follows.message)
+        })
+        .await?;
+        ensure!(said.contains("nobody scales pools here") && said.contains("set spec.replicas"), "{said}");
+        // As the message advises. The workload is scaled by the operator, not by the scale of the pool.
+        patch(testbed, WORKERS, json!({"replicas": 3})).await?;
+        let status = converged(testbed, WORKERS, 3, 40).await?;
+        ensure!(condition(&status.conditions, "FollowsWorkload").is_none(), "{status:?}");
+        for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
+            testbed.kubectl(&["delete", kind, &guard], None).await?;
+        }
+        kubelet.stop().await
     });
 }

@@ -164,11 +164,8 @@ impl Reconciler for SwarmPoolController {
                 let retry = observed.now.checked_add(FORBIDDEN_PAUSE).ok();
                 Ok(PoolDone::Refused(problem.health(), retry.into()))
             }
-            PoolStep::Scale(replicas) => {
-                self.scale(observed, *replicas, &mut memory.scaled).await?;
-                Ok(PoolDone::Changed)
-            }
-            PoolStep::Follow(step) => self.follow(observed, step).await,
+            PoolStep::Scale(replicas) => self.scale(observed, *replicas, memory).await,
+            PoolStep::Follow(step) => self.follow(observed, step, memory).await,
             PoolStep::Read { sources, outputs } => {
                 self.read_sources(&key_of(&observed.pool), sources, &mut memory.sources).await?;
                 self.read_outputs(&observed.pool, outputs, &mut memory.output).await?;

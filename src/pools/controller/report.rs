@@ -4,13 +4,15 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::workers::Refreshed;
 use super::{STATUS, SwarmPoolController};
+use ganglion_api::marks;
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::{SwarmPool, SwarmPoolStatus};
 use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_core::words::counted;
+use ganglion_pools_plan::PoolProblem;
 use ganglion_pools_plan::handover::runs_its_list;
-use ganglion_pools_plan::replicas;
+use ganglion_pools_plan::replicas::{self, RefusedWrite, follow_condition};
 use ganglion_pools_plan::state::{PoolState, health, refused, status};
 use ganglion_pools_plan::step::{ObservedPool, PlannedHandover, PoolMemory, timeout};
 use ganglion_pools_plan::workers::{AnnotatedVersion, OUTDATED_AFTER, WorkerMemory};
@@ -37,6 +39,8 @@ impl SwarmPoolController {
         memory: &mut PoolMemory,
     ) -> Result<Next, Error> {
         let now = observed.now;
+        let mut problems = handover.problems.clone();
+        problems.extend(refreshed.unannotated.as_deref().map(unannotated));
         let (next_timeout, health, status) = {
             let input = handover.input(&memory.workers);
             let state = PoolState {
@@ -46,7 +50,7 @@ impl SwarmPoolController {
                 plan: &handover.plan,
                 unassigned: &handover.desired.unassigned,
                 sharing: handover.desired.sharing,
-                problems: &handover.problems,
+                problems: &problems,
                 budget: refreshed.budget.as_deref(),
                 missing_since: memory.workers.missing.since(),
                 timeout: timeout(&observed.pool),
@@ -57,7 +61,7 @@ impl SwarmPoolController {
             let status = status(&old, &state, &health, change, self.stamp(&observed.pool));
             (state.next_due(), health, status)
         };
-        let status = with_scale(status, observed);
+        let status = self.with_scale(status, observed, memory.follow_refused.as_ref());
         let report_at = self.report_changed(&observed.pool, memory, &status).await?;
         let must_retry = refreshed.retry || matches!(health, Health::Retrying(PoolReason::BudgetBlocked, _));
         let retry_at = if must_retry { now.checked_add(RETRY).ok() } else { None };
@@ -65,8 +69,21 @@ impl SwarmPoolController {
         // Another pool may have released memory, which wakes nobody.
         let room_at = if memory.sources.lacks_room() { now.checked_add(ROOM_CHECK).ok() } else { None };
         let (given_at, waits_until) = (handover.plan.due, handover.workers.waits_until);
+        let refusals = [&memory.scale_refused, &memory.follow_refused];
+        let refused_until =
+            refusals.into_iter().flatten().filter_map(RefusedWrite::retry_at).filter(|at| *at > now).min();
         let scale_at = replicas::retry_at(&memory.scaled).filter(|at| *at > now);
-        Ok(Next::earliest([next_timeout, report_at, retry_at, refresh_at, room_at, given_at, waits_until, scale_at]))
+        Ok(Next::earliest([
+            next_timeout,
+            report_at,
+            retry_at,
+            refresh_at,
+            room_at,
+            given_at,
+            waits_until,
+            scale_at,
+            refused_until,
+        ]))
     }
 
     /// Reports the reason for which the pool is not reconciled.
@@ -110,16 +127,33 @@ impl SwarmPoolController {
         STATUS.write(&self.ctx, pool, status, events(old, status)).await
     }
 
+    /// Adds the fields that the scale subresource reads, and whether the API server refuses to show the replicas there.
+    fn with_scale(
+        &self,
+        status: SwarmPoolStatus,
+        observed: &ObservedPool,
+        refused: Option<&RefusedWrite>,
+    ) -> SwarmPoolStatus {
+        let Some(workload) = &observed.workload else { return status };
+        let selector = Some(workload.selector.clone()).filter(|selector| !selector.is_empty());
+        let mut conditions = status.conditions;
+        conditions.extend(follow_condition(&observed.pool, workload, refused, self.stamp(&observed.pool)));
+        SwarmPoolStatus { replicas: Some(workload.status_replicas), selector, conditions, ..status }
+    }
+
     fn stamp(&self, pool: &SwarmPool) -> Stamp {
         Stamp { generation: pool.metadata.generation.unwrap_or(0), now: self.ctx.now() }
     }
 }
 
-/// Adds the fields that the scale subresource reads.
-fn with_scale(status: SwarmPoolStatus, observed: &ObservedPool) -> SwarmPoolStatus {
-    let Some(workload) = &observed.workload else { return status };
-    let selector = Some(workload.selector.clone()).filter(|selector| !selector.is_empty());
-    SwarmPoolStatus { replicas: Some(workload.status_replicas), selector, ..status }
+/// Problem of a pool whose pods cannot be annotated.
+fn unannotated(refusal: &str) -> PoolProblem {
+    let message = format!(
+        "pods cannot be annotated with {}, so workers read their lists later or, without probes, not at all: let the \
+         operator patch pods. The API server says: {refusal}",
+        marks::JOB_VERSION
+    );
+    PoolProblem::passing(PoolReason::WriteFailed, message)
 }
 
 /// Time of the next action for workers that do not run their lists yet: another annotation, or a restart.

@@ -1,43 +1,63 @@
 //! Sets `spec.replicas` of the workload, or of a pool that follows its workload.
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::{PoolDone, SwarmPoolController, namespace};
+use super::{PoolDone, SwarmPoolController, key_of, namespace};
 use ganglion_api::marks;
 use ganglion_api::swarm_pool::{PoolWorkloadKind, SwarmPool, SwarmPoolStatus};
 use ganglion_core::facts::{DeploymentFact, StatefulSet, StatefulSetFact};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::Origin;
-use ganglion_pools_plan::replicas::{FollowStep, ObservedWorkload, ScaleWrite};
-use ganglion_pools_plan::step::ObservedPool;
+use ganglion_pools_plan::replicas::{FollowStep, ObservedWorkload, RefusalCause, RefusedWrite, ScaleWrite};
+use ganglion_pools_plan::step::{ObservedPool, PoolMemory};
 use ganglion_runtime::error::Error;
 use ganglion_runtime::frame::Next;
 
 impl SwarmPoolController {
-    /// Sets the replicas if the workload still has the version that was observed.
+    /// Sets the replicas if the workload still has the version that was observed. A refusal is noted, and does not stop
+    /// the pool.
     pub(super) async fn scale(
         &self,
         observed: &ObservedPool,
         replicas: i32,
-        writes: &mut Vec<ScaleWrite>,
-    ) -> Result<(), Error> {
-        let Some(workload) = &observed.workload else { return Ok(()) };
-        self.ctx.writer.counted("ScaleWorkload", self.write_replicas(workload, replicas)).await?;
-        writes.push(ScaleWrite { at: observed.now, replicas });
-        Ok(())
+        memory: &mut PoolMemory,
+    ) -> Result<PoolDone, Error> {
+        let Some(workload) = &observed.workload else { return Ok(PoolDone::Changed) };
+        match self.ctx.writer.counted("ScaleWorkload", self.write_replicas(workload, replicas)).await {
+            Ok(()) => {
+                memory.scaled.push(ScaleWrite { at: observed.now, replicas });
+                memory.scale_refused = None;
+            }
+            Err(error @ (Error::Forbidden(_) | Error::Denied(_))) => {
+                note_refusal(&mut memory.scale_refused, error, replicas, observed.now)?;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(PoolDone::Changed)
     }
 
-    /// Makes the pool show the replicas of its workload. A pool that somebody changed meanwhile stays as it is.
-    pub(super) async fn follow(&self, observed: &ObservedPool, step: &FollowStep) -> Result<PoolDone, Error> {
-        let pool = &*observed.pool;
+    /// Makes the pool show the replicas of its workload. A pool that somebody changed meanwhile stays as it is. A
+    /// refusal is noted, and does not stop the pool.
+    pub(super) async fn follow(
+        &self,
+        observed: &ObservedPool,
+        step: &FollowStep,
+        memory: &mut PoolMemory,
+    ) -> Result<PoolDone, Error> {
+        let (pool, refused) = (&*observed.pool, &mut memory.follow_refused);
         match step {
             FollowStep::Record(followed) => {
                 let old = pool.status.clone().unwrap_or_default();
                 let status = SwarmPoolStatus { followed: followed.clone(), ..old.clone() };
                 self.write_status(pool, &old, &status).await?;
+                if let Some(replicas) = followed.last().filter(|_| !self.has_kept_record(pool)) {
+                    let message = "unknown field \"status.followed\"";
+                    *refused = Some(RefusedWrite::new(None, RefusalCause::OldCrd, *replicas, message, observed.now));
+                }
                 Ok(PoolDone::Changed)
             }
             FollowStep::Write(replicas) => {
@@ -48,11 +68,25 @@ impl SwarmPoolController {
                 let api = self.ctx.writer.api::<SwarmPool>(&namespace(pool));
                 let (name, patch) = (pool.name_any(), Patch::Merge(body));
                 let write = self.ctx.writer.call(api.patch_scale(&name, &params, &patch));
-                self.ctx.writer.counted("FollowWorkload", write).await?;
-                // The watch delivers the changed pool.
-                Ok(PoolDone::Waits(Next::AwaitChange))
+                match self.ctx.writer.counted("FollowWorkload", write).await {
+                    Ok(_) => {
+                        *refused = None;
+                        // The watch delivers the changed pool.
+                        Ok(PoolDone::Waits(Next::AwaitChange))
+                    }
+                    Err(error) => {
+                        note_refusal(refused, error, *replicas, observed.now)?;
+                        Ok(PoolDone::Changed)
+                    }
+                }
             }
         }
+    }
+
+    /// Whether the stored pool has a record. The API server drops fields that an older CRD lacks.
+    fn has_kept_record(&self, pool: &SwarmPool) -> bool {
+        let stored = self.ctx.store.read(|world| world.table::<SwarmPool>().get(&key_of(pool)).cloned());
+        stored.and_then(|stored| stored.status.as_ref().map(|status| !status.followed.is_empty())).unwrap_or(true)
     }
 
     async fn write_replicas(&self, workload: &ObservedWorkload, replicas: i32) -> Result<(), Error> {
@@ -71,4 +105,17 @@ impl SwarmPoolController {
         }
         Ok(())
     }
+}
+
+/// Notes that a write was refused until somebody changes something. Returns any other error.
+fn note_refusal(refused: &mut Option<RefusedWrite>, error: Error, replicas: i32, now: Timestamp) -> Result<(), Error> {
+    let (cause, message) = match error {
+        Error::Forbidden(message) => (RefusalCause::Permission, message),
+        Error::Denied(message) => (RefusalCause::Admission, message),
+        // The next status write finds out whether the pool is gone.
+        Error::NotFound(message) => (RefusalCause::OldCrd, message),
+        error => return Err(error),
+    };
+    *refused = Some(RefusedWrite::new(refused.as_ref(), cause, replicas, message, now));
+    Ok(())
 }

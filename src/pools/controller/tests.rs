@@ -67,11 +67,6 @@ fn answer(request: &str, body: Value) -> Option<Value> {
             "metadata": {"resourceVersion": "1"}, "items": [],
         }),
         "PATCH" => pod(&name, "30"),
-        "PUT" => {
-            let mut written = pool();
-            written["status"] = body["status"].clone();
-            written
-        }
         "POST" if path.ends_with("/events") => return Some(body),
         _ => body,
     };
@@ -87,6 +82,19 @@ fn answer(request: &str, body: Value) -> Option<Value> {
 type Requests = Arc<StdMutex<Vec<(String, Value)>>>;
 
 fn serve() -> (Client, Requests) {
+    serve_pool(pool(), None)
+}
+
+/// Refusal of each patch of objects whose path contains the text.
+#[derive(Clone, Copy)]
+struct RefusedPatch {
+    path: &'static str,
+    code: u16,
+    message: &'static str,
+}
+
+/// Serves this pool.
+fn serve_pool(mut stored: Value, refusal: Option<RefusedPatch>) -> (Client, Requests) {
     let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
     let requests = Requests::default();
     let log = Arc::clone(&requests);
@@ -97,11 +105,23 @@ fn serve() -> (Client, Requests) {
             let bytes = body.collect().await.unwrap().to_bytes();
             let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
             let request = format!("{} {}", head.method, head.uri);
-            match answer(&request, body.clone()) {
-                Some(answer) => {
-                    send.send_response(Response::new(answer.to_string().into_bytes().into()));
+            let is_refused = |refusal: &RefusedPatch| head.method == "PATCH" && head.uri.path().contains(refusal.path);
+            if let Some(RefusedPatch { code, message, .. }) = refusal.filter(is_refused) {
+                let status = json!({"kind": "Status", "status": "Failure", "code": code, "message": message});
+                let response = Response::builder().status(code).body(status.to_string().into_bytes().into());
+                send.send_response(response.unwrap());
+            } else if head.method == "PUT" {
+                let version: u32 = stored["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+                stored["metadata"]["resourceVersion"] = json!((version + 1).to_string());
+                stored["status"] = body["status"].clone();
+                send.send_response(Response::new(stored.to_string().into_bytes().into()));
+            } else {
+                match answer(&request, body.clone()) {
+                    Some(answer) => {
+                        send.send_response(Response::new(answer.to_string().into_bytes().into()));
+                    }
+                    None => unanswered.push(send),
                 }
-                None => unanswered.push(send),
             }
             if head.method != "GET" {
                 let path = head.uri.path().rsplit('/').take(2).collect::<Vec<_>>();
@@ -206,4 +226,58 @@ async fn lists_are_published_then_workers_are_told_then_the_status_is_written() 
     assert!(lists.starts_with("workloads:\n  w-0:\n    jobs:\n      - ") && lists.ends_with("version: 1\n"), "{lists}");
     let status = &requests[3].1["status"];
     assert_eq!((&status["version"], &status["conditions"][0]["reason"]), (&json!(1), &json!("Refreshing")));
+}
+
+/// A pool without replicas, whose operator may not write its scale: an image without the roles of its version, or a
+/// policy of the cluster.
+#[tokio::test]
+async fn a_pool_that_may_not_follow_its_workload_hands_over_its_jobs() {
+    let forbidden = "swarmpools.ganglion.dev \"p\" is forbidden: User \"system:serviceaccount:s:g\" cannot patch resource \
+                     \"swarmpools/scale\" in API group \"ganglion.dev\" in the namespace \"n\"";
+    let denied =
+        "swarmpools.ganglion.dev \"p\" is forbidden: ValidatingAdmissionPolicy 'no' with binding 'no' denied request";
+    for (code, message, condition) in [
+        (403, forbidden, None),
+        (403, denied, Some("WriteFailed")),
+        (422, "SwarmPool \"p\" is invalid: spec.replicas: Invalid value", Some("WriteFailed")),
+        (404, "the server could not find the requested resource", Some("WriteFailed")),
+    ] {
+        let mut whole = pool();
+        whole["spec"].as_object_mut().unwrap().remove("replicas");
+        let refusal = RefusedPatch { path: "/swarmpools/p/scale", code, message };
+        let (client, requests) = serve_pool(whole.clone(), Some(refusal));
+        let controller = controller(&client);
+        start(&controller, whole).await;
+        for _ in 0..5 {
+            reconcile(Arc::clone(&controller), Key::new("n", "p")).await.unwrap();
+        }
+        let requests = requests.lock().unwrap();
+        let count = |name: &str| requests.iter().filter(|(request, _)| request == name).count();
+        assert_eq!((count("PATCH p/scale"), count("POST n/configmaps")), (1, 1), "{message}: {requests:?}");
+        let last = &requests.iter().rfind(|(request, _)| request == "PUT p/status").unwrap().1["status"];
+        let conditions = last["conditions"].as_array().unwrap();
+        assert_eq!(conditions[0]["reason"], "Refreshing", "{message}: {last}");
+        let follows = conditions.iter().find(|one| one["type"] == "FollowsWorkload");
+        assert_eq!(follows.map(|one| one["reason"].as_str().unwrap()), condition, "{message}: {last}");
+        assert_eq!(last.get("followed"), None, "{message}: {last}");
+    }
+}
+
+#[tokio::test]
+async fn a_pool_whose_pods_may_not_be_annotated_reports_its_workers() {
+    let message = "pods \"w-0\" is forbidden: ValidatingAdmissionPolicy 'no' with binding 'no' denied request";
+    let (client, requests) = serve_pool(pool(), Some(RefusedPatch { path: "/pods/", code: 403, message }));
+    let controller = controller(&client);
+    start(&controller, pool()).await;
+    let action = reconcile(Arc::clone(&controller), Key::new("n", "p")).await.unwrap();
+    assert!(matches!(action, Action::RequeueAfter(_)), "the annotations are repeated");
+    let requests = requests.lock().unwrap();
+    let status = &requests.iter().rfind(|(request, _)| request == "PUT p/status").unwrap().1["status"];
+    assert_eq!(status["workers"].as_array().unwrap().len(), 2, "{status}");
+    assert_eq!(status["conditions"][0]["reason"], "WriteFailed", "{status}");
+    let said = status["conditions"][0]["message"].as_str().unwrap();
+    assert!(
+        said.starts_with("pods cannot be annotated with ganglion.dev/job-version") && said.ends_with(message),
+        "{said}"
+    );
 }

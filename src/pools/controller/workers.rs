@@ -22,6 +22,8 @@ pub struct Refreshed {
     pub retry: bool,
     /// Message of the API server if a PodDisruptionBudget blocks an eviction.
     pub budget: Option<String>,
+    /// Message of the API server if it refuses to annotate a pod with the version of its list.
+    pub unannotated: Option<String>,
 }
 
 impl SwarmPoolController {
@@ -57,7 +59,7 @@ impl SwarmPoolController {
             refreshed.retry = true;
         }
         memory.stopped.retain(|name, _| lists.contains_key(name));
-        self.annotate_versions(observed, &workload.pods, handover, memory).await?;
+        refreshed.unannotated = self.annotate_versions(observed, &workload.pods, handover, memory).await?;
         for (name, _) in &handover.plan.restart {
             let Some(pod) = workload.pods.get(name) else { continue };
             match self.ctx.writer.counted("RestartWorker", eviction::evict(&self.ctx, &pod.id, None)).await? {
@@ -76,14 +78,15 @@ impl SwarmPoolController {
 
     /// Annotates pods with the version of their lists, because a change of the pod makes its kubelet sync the volume at
     /// once. A kubelet whose cache does not yet have the new ConfigMap syncs again only after up to a minute. Therefore
-    /// a pod that does not report the version is annotated again, with a different value.
+    /// a pod that does not report the version is annotated again, with a different value. Returns the message of a
+    /// refusal: without the annotation, workers read their lists later.
     async fn annotate_versions(
         &self,
         observed: &ObservedPool,
         pods: &BTreeMap<String, PodFact>,
         handover: &PlannedHandover,
         memory: &mut WorkerMemory,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<String>, Error> {
         memory.annotations.retain(|name, _| pods.contains_key(name));
         let key = &key_of(&observed.pool);
         let mut writes = Vec::new();
@@ -95,7 +98,14 @@ impl SwarmPoolController {
                 written
             });
         }
-        join_all(writes).await.into_iter().collect()
+        let mut refused = None;
+        for written in join_all(writes).await {
+            match written {
+                Err(Error::Forbidden(message) | Error::Denied(message)) => refused = Some(message),
+                written => written?,
+            }
+        }
+        Ok(refused)
     }
 
     /// Reads the pod of this worker from the API server. Returns true if it does not run.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::file::Published;
+use super::replicas::FOLLOWS_WORKLOAD;
 use ganglion_api::swarm_pool::status::PoolWorker;
 use ganglion_api::swarm_pool::{SwarmPool, SwarmPoolStatus};
 use ganglion_core::layout::{age, paragraph, table};
@@ -36,6 +37,9 @@ fn explain_pool(subject: ExplainedPool) -> String {
         return paragraph("", "The operator has not reconciled this pool yet.");
     };
     let mut text = paragraph(&format!("{}: ", ready.reason), &ready.message);
+    if let Some(follows) = status.conditions.iter().find(|condition| condition.type_ == FOLLOWS_WORKLOAD) {
+        text.push_str(&paragraph("", &format!("{FOLLOWS_WORKLOAD} is {}: {}", follows.status, follows.message)));
+    }
     if let Some(change) = &status.last_change {
         let moved = counted(status.moved.unwrap_or(0), "job");
         let summary = format!("{}, {} ago; {moved} moved.", change.why, age(change.at.0, now));

@@ -3,17 +3,32 @@
 //! The scale subresource of a pool works only if its spec has replicas. So the operator writes the workload's number
 //! into a pool without them, and keeps it up to date. The status records each number before it is written: a pool whose
 //! spec has another number was scaled by somebody else, and from then on scales its workload.
+//!
+//! Neither write is needed to hand over jobs. So the pool goes on without a write that the API server refuses, reports
+//! the refusal, and tries again after ten minutes.
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::PoolProblem;
 use super::workers::PoolWorkloadFact;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::reasons::PoolReason;
+use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::contest;
 use ganglion_core::facts::{Identity, PodFact, ScaleFact};
+
+/// Condition of a pool that follows its workload and does not show its replicas, because the API server refuses that.
+pub const FOLLOWS_WORKLOAD: &str = "FollowsWorkload";
+
+/// Pause after a refused write.
+const RETRY: SignedDuration = SignedDuration::from_mins(10);
+
+/// Pause after the first write for which a permission was missing: an API server that has just started refuses requests
+/// until it has loaded its roles.
+const CONFIRM: SignedDuration = SignedDuration::from_secs(10);
 
 /// Workload of a pool, with its pods.
 pub struct ObservedWorkload {
@@ -34,6 +49,127 @@ pub struct ObservedWorkload {
 pub struct ScaleWrite {
     pub at: Timestamp,
     pub replicas: i32,
+}
+
+/// Why the API server refuses a write until somebody changes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalCause {
+    /// The operator lacks a permission.
+    Permission,
+    /// Validation, admission or a quota refuses the value.
+    Admission,
+    /// The CRD is older than the operator: it lacks the scale subresource or a field of the status.
+    OldCrd,
+}
+
+/// The last of the writes of one number that were refused, without an accepted one in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedWrite {
+    pub cause: RefusalCause,
+    /// Number that was to be written.
+    pub replicas: i32,
+    /// Message of the API server.
+    pub message: String,
+    at: Timestamp,
+    pause: SignedDuration,
+}
+
+impl RefusedWrite {
+    /// A write that was refused now. `earlier`: the refused write before it.
+    pub fn new(
+        earlier: Option<&Self>,
+        cause: RefusalCause,
+        replicas: i32,
+        message: impl Into<String>,
+        now: Timestamp,
+    ) -> Self {
+        let may_pass = cause == RefusalCause::Permission && earlier.is_none();
+        let pause = if may_pass { CONFIRM } else { RETRY };
+        Self { cause, replicas, message: message.into(), at: now, pause }
+    }
+
+    /// Whether it is too early to try again. If the clock was set back, it is not.
+    fn waits(&self, now: Timestamp) -> bool {
+        let elapsed = now.duration_since(self.at);
+        !elapsed.is_negative() && elapsed < self.pause
+    }
+
+    /// Time at which the write is tried again, which wakes nobody.
+    pub fn retry_at(&self) -> Option<Timestamp> {
+        self.at.checked_add(self.pause).ok()
+    }
+
+    /// Whether the refusal may be one of an API server that has just started.
+    fn may_pass(&self) -> bool {
+        self.pause < RETRY
+    }
+
+    fn reason(&self) -> PoolReason {
+        match self.cause {
+            RefusalCause::Permission => PoolReason::Forbidden,
+            RefusalCause::Admission | RefusalCause::OldCrd => PoolReason::WriteFailed,
+        }
+    }
+
+    /// Problem of a pool whose workload cannot be scaled.
+    fn scale_problem(&self, workload: &ObservedWorkload) -> PoolProblem {
+        let (kind, name, replicas) = (workload.fact.kind, &workload.fact.name, self.replicas);
+        let advice = match self.cause {
+            RefusalCause::Permission => missing_rule("apps", kind.resource()),
+            RefusalCause::Admission | RefusalCause::OldCrd => {
+                "set another number, leave replicas out of the pool, or change what refuses the number".to_owned()
+            }
+        };
+        let message = format!(
+            "{} {name} cannot be scaled to {replicas} replicas: {advice}. Jobs stay with the existing workers, and the \
+             operator tries again every ten minutes. The API server says: {}",
+            kind.as_str(),
+            self.message
+        );
+        PoolProblem::passing(self.reason(), message)
+    }
+}
+
+/// Advice about a permission that the manifests of an older version do not grant.
+fn missing_rule(group: &str, resource: &str) -> String {
+    format!(
+        "add the rule {{apiGroups: [{group}], resources: [{resource}], verbs: [patch]}} to the operator's ClusterRole, or \
+         apply kustomize/base of the operator's version again"
+    )
+}
+
+/// Returns the condition of a pool that follows its workload and does not show its replicas. `refused`: the last
+/// refused write.
+pub fn follow_condition(
+    pool: &SwarmPool,
+    workload: &ObservedWorkload,
+    refused: Option<&RefusedWrite>,
+    stamp: Stamp,
+) -> Option<Condition> {
+    let refused = refused.filter(|refused| !refused.may_pass())?;
+    if !follows(pool) || pool.spec.replicas == Some(workload.scale.replicas) {
+        return None;
+    }
+    let advice = match refused.cause {
+        RefusalCause::Permission => missing_rule("ganglion.dev", "swarmpools/scale"),
+        RefusalCause::Admission => "let admission policies and webhooks accept this patch of swarmpools/scale by the \
+                                    operator, or set spec.replicas of the pool, which then scales its workload"
+            .to_owned(),
+        RefusalCause::OldCrd => {
+            "apply the CRDs of the operator's version: kubectl apply --server-side -k crds".to_owned()
+        }
+    };
+    let message = format!(
+        "spec.replicas cannot be set to {}, the number of {} {}, so kubectl scale, autoscalers and loops cannot scale the \
+         pool: {advice}. Jobs are handed over as usual, and the operator tries again every ten minutes. The API server \
+         says: {}",
+        workload.scale.replicas,
+        workload.fact.kind.as_str(),
+        workload.fact.name,
+        refused.message
+    );
+    let old = pool.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    Some(conditions::condition(old, FOLLOWS_WORKLOAD, "False", refused.reason().as_str(), &message, stamp))
 }
 
 /// Time at which the replicas are written again after somebody has reverted them several times, which wakes nobody.
@@ -64,13 +200,21 @@ fn followed(pool: &SwarmPool) -> &[i32] {
 }
 
 /// Returns the next write that makes the pool show the replicas of the workload; None if there is nothing to write.
-pub fn follow_step(pool: &SwarmPool, workload: &ObservedWorkload) -> Option<FollowStep> {
+/// `refused`: the last refused write.
+pub fn follow_step(
+    pool: &SwarmPool,
+    workload: &ObservedWorkload,
+    refused: Option<&RefusedWrite>,
+    now: Timestamp,
+) -> Option<FollowStep> {
     let (shown, wanted) = (pool.spec.replicas, workload.scale.replicas);
     let record = |followed: Vec<i32>| (followed != self::followed(pool)).then_some(FollowStep::Record(followed));
     match shown {
         // Otherwise the pool would follow again once somebody sets a recorded number.
         Some(_) if !follows(pool) => record(Vec::new()),
         Some(shown) if shown == wanted => record(vec![wanted]),
+        // A number that was not written is somebody else's if it appears in the spec.
+        _ if refused.is_some_and(|refused| refused.waits(now)) => record(shown.into_iter().collect()),
         _ if followed(pool).contains(&wanted) => Some(FollowStep::Write(wanted)),
         // The old number counts until the new one is written.
         _ => record(shown.into_iter().chain([wanted]).collect()),
@@ -78,11 +222,13 @@ pub fn follow_step(pool: &SwarmPool, workload: &ObservedWorkload) -> Option<Foll
 }
 
 /// Returns the replicas to write; None if the workload has them already. An error if another owner sets them, or has
-/// reverted them several times. `writes`: earlier writes of this process, of which it forgets old and different ones.
+/// reverted them several times, or if the API server has refused them. `writes`: earlier writes of this process, of
+/// which it forgets old and different ones. `refused`: the last refused write.
 pub fn replicas_to_write(
     pool: &SwarmPool,
     workload: &ObservedWorkload,
     writes: &mut Vec<ScaleWrite>,
+    refused: Option<&RefusedWrite>,
     now: Timestamp,
 ) -> Result<Option<i32>, PoolProblem> {
     let scaled = pool.spec.replicas.filter(|replicas| !follows(pool) && *replicas != workload.scale.replicas);
@@ -105,5 +251,8 @@ pub fn replicas_to_write(
         );
         return Err(PoolProblem::new(PoolReason::FieldConflict, message));
     }
-    Ok(Some(replicas))
+    match refused.filter(|refused| refused.replicas == replicas && refused.waits(now)) {
+        Some(refused) => Err(refused.scale_problem(workload)),
+        None => Ok(Some(replicas)),
+    }
 }

@@ -16,7 +16,7 @@ use super::handover::{
 };
 use super::jobs::JobTable;
 use super::output::{ObservedOutputs, OutputMemory};
-use super::replicas::{FollowStep, ObservedWorkload, ScaleWrite, follow_step, replicas_to_write};
+use super::replicas::{FollowStep, ObservedWorkload, RefusedWrite, ScaleWrite, follow_step, replicas_to_write};
 use super::room::JobRoom;
 use super::sources::{ObservedSources, SourceMemory};
 use super::workers::{Admission, PoolWorkers, WorkerMemory, await_workers, workers_of};
@@ -33,6 +33,10 @@ const TIMEOUT: i32 = 300;
 pub struct PoolMemory {
     /// Writes of `spec.replicas` of the workload.
     pub scaled: Vec<ScaleWrite>,
+    /// The last write of them that the API server refused.
+    pub scale_refused: Option<RefusedWrite>,
+    /// The last refused write that was to make the pool show the replicas of its workload.
+    pub follow_refused: Option<RefusedWrite>,
     pub sources: SourceMemory,
     pub assignment: AssignmentMemory,
     pub output: OutputMemory,
@@ -162,12 +166,13 @@ pub fn next_step(observed: &ObservedPool, memory: &mut PoolMemory) -> PoolStep {
         None => {}
     }
     let Some(workload) = &observed.workload else { return PoolStep::Refuse(workload_not_found(pool).health()) };
-    let replicas_problem = match replicas_to_write(pool, workload, &mut memory.scaled, observed.now) {
+    let (writes, refused) = (&mut memory.scaled, memory.scale_refused.as_ref());
+    let replicas_problem = match replicas_to_write(pool, workload, writes, refused, observed.now) {
         Ok(Some(replicas)) => return PoolStep::Scale(replicas),
         Ok(None) => None,
         Err(problem) => Some(problem),
     };
-    if let Some(step) = follow_step(pool, workload) {
+    if let Some(step) = follow_step(pool, workload, memory.follow_refused.as_ref(), observed.now) {
         return PoolStep::Follow(step);
     }
     if let Err(problem) = SourceMemory::check_count(&observed.sources) {

@@ -3,6 +3,7 @@
 
 mod clock;
 mod handover;
+mod refusals;
 mod simulation;
 mod sources;
 mod state;

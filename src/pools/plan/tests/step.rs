@@ -46,7 +46,7 @@ fn id(name: &str, version: u32) -> Identity {
 }
 
 /// Two Ready workers of a StatefulSet, and a pool that was never reconciled.
-fn observed(spec: Value) -> ObservedPool {
+pub fn observed(spec: Value) -> ObservedPool {
     let pod = |name: &str| PodFact {
         id: id(name, 1),
         node: Some("node".into()),
@@ -76,7 +76,7 @@ fn observed(spec: Value) -> ObservedPool {
 }
 
 /// Memory of a process that has read all ConfigMaps.
-fn memory(observed: &ObservedPool) -> PoolMemory {
+pub fn memory(observed: &ObservedPool) -> PoolMemory {
     let mut memory = PoolMemory::default();
     memory.output.end_read(&observed.pool);
     memory
@@ -108,7 +108,7 @@ fn config_map(name: &str, version: u32, published: &Published) -> ConfigMap {
 }
 
 /// A pool with this number in its spec, whose operator recorded these, of a workload with this number of replicas.
-fn following(shown: Option<i32>, followed: &[i32], wanted: i32) -> ObservedPool {
+pub fn following(shown: Option<i32>, followed: &[i32], wanted: i32) -> ObservedPool {
     let mut observed = observed(json!({ "replicas": shown }));
     let status = SwarmPoolStatus { followed: followed.to_vec(), ..SwarmPoolStatus::default() };
     observed.pool = Arc::new(SwarmPool { status: Some(status), ..SwarmPool::clone(&observed.pool) });
@@ -132,7 +132,7 @@ fn a_pool_without_replicas_shows_those_of_its_workload(
     #[case] expected: Option<FollowStep>,
 ) {
     let observed = following(shown, followed, 2);
-    assert_eq!(follow_step(&observed.pool, observed.workload.as_ref().unwrap()), expected);
+    assert_eq!(follow_step(&observed.pool, observed.workload.as_ref().unwrap(), None, observed.now), expected);
 }
 
 /// Whether a pool follows is decided before anything is scaled.
