@@ -29,7 +29,7 @@ impl SwarmPoolController {
         let Some(workload) = &observed.workload else { return Ok(PoolDone::Changed) };
         match self.ctx.writer.counted("ScaleWorkload", self.write_replicas(workload, replicas)).await {
             Ok(()) => {
-                memory.scaled.push(ScaleWrite { at: observed.now, replicas });
+                memory.scaled.push(ScaleWrite { workload: workload.id.uid.clone(), at: observed.now, replicas });
                 memory.scale_refused = None;
             }
             Err(error @ (Error::Forbidden(_) | Error::Denied(_))) => {

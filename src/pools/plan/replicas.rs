@@ -18,7 +18,7 @@ use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::contest;
-use ganglion_core::facts::{Identity, PodFact, ScaleFact};
+use ganglion_core::facts::{Identity, PodFact, ScaleFact, Uid};
 
 /// Condition of a pool that follows its workload and does not show its replicas, because the API server refuses that.
 pub const FOLLOWS_WORKLOAD: &str = "FollowsWorkload";
@@ -45,8 +45,10 @@ pub struct ObservedWorkload {
 }
 
 /// A write of `spec.replicas` of the workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScaleWrite {
+    /// The uid of the workload. Nobody has reverted a write to an earlier workload of that name.
+    pub workload: Uid,
     pub at: Timestamp,
     pub replicas: i32,
 }
@@ -241,7 +243,9 @@ pub fn replicas_to_write(
         );
         return Err(PoolProblem::new(PoolReason::ReplicasOwnedElsewhere, message));
     }
-    writes.retain(|write| write.replicas == replicas && contest::is_recent(write.at, now));
+    writes.retain(|write| {
+        write.workload == workload.id.uid && write.replicas == replicas && contest::is_recent(write.at, now)
+    });
     if contest::is_lost(writes.len()) {
         let by = workload.scale.written_by.as_deref().unwrap_or("somebody");
         let message = format!(

@@ -215,12 +215,17 @@ fn a_pool_is_scaled_then_read_then_handed_over() {
     assert_eq!(lists.changes[&1].why, "first deal");
 }
 
+/// A write of five replicas this many minutes after the start.
+fn scale_write(minutes: i64) -> ScaleWrite {
+    ScaleWrite { workload: "w".into(), at: Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes), replicas: 5 }
+}
+
 #[test]
 fn replicas_of_others_are_left_alone() {
     let problem = |scale: ScaleFact, autoscaler: Option<&str>, writes: usize| {
         let mut observed = observed(json!({"replicas": 5}));
         let mut memory = memory(&observed);
-        memory.scaled = vec![ScaleWrite { at: Timestamp::UNIX_EPOCH, replicas: 5 }; writes];
+        memory.scaled = vec![scale_write(0); writes];
         let workload = observed.workload.as_mut().unwrap();
         (workload.scale, workload.autoscaler) = (scale, autoscaler.map(str::to_owned));
         let problem = handover(next_step(&observed, &mut memory)).problems.remove(0);
@@ -240,13 +245,24 @@ fn replicas_of_others_are_left_alone() {
 fn after_ten_minutes_the_replicas_are_written_again() {
     let mut observed = observed(json!({"replicas": 5}));
     let mut memory = memory(&observed);
-    memory.scaled = vec![ScaleWrite { at: Timestamp::UNIX_EPOCH, replicas: 5 }; 2];
+    memory.scaled = vec![scale_write(0); 2];
     assert_eq!(retry_at(&memory.scaled), None);
-    memory.scaled.push(ScaleWrite { at: Timestamp::UNIX_EPOCH + SignedDuration::from_mins(1), replicas: 5 });
+    memory.scaled.push(scale_write(1));
     observed.now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(2);
     assert!(matches!(next_step(&observed, &mut memory), PoolStep::HandOver(_)));
     observed.now = retry_at(&memory.scaled).unwrap();
     assert_eq!(observed.now, Timestamp::UNIX_EPOCH + SignedDuration::from_mins(10));
+    assert!(matches!(next_step(&observed, &mut memory), PoolStep::Scale(5)));
+}
+
+/// Nobody has reverted the replicas of a workload that was deleted and created again.
+#[test]
+fn writes_to_an_earlier_workload_of_that_name_do_not_count() {
+    let mut observed = observed(json!({"replicas": 5}));
+    let mut memory = memory(&observed);
+    memory.scaled = vec![scale_write(0); 3];
+    assert!(matches!(next_step(&observed, &mut memory), PoolStep::HandOver(_)));
+    observed.workload.as_mut().unwrap().id.uid = "another".into();
     assert!(matches!(next_step(&observed, &mut memory), PoolStep::Scale(5)));
 }
 
